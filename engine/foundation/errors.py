@@ -1,0 +1,107 @@
+"""Every error the engine raises, by blame, then by what the caller may do about it.
+
+    TidemarkError
+      ProtocolError             bytes that do not follow the wire format
+        LocalProtocolError        we produced them: a bug here
+        RemoteProtocolError       the peer produced them: the connection is closed, nobody else is harmed
+      RequestRefused            the broker or name server understood the request and said no (carries the response code)
+      Unreachable               the peer could not be asked
+        ConnectFailed             nothing was sent: a retry is safe
+        RequestTimedOut           outcome unknown: retry only with an idempotency key
+        ConnectionLost            outcome unknown, as above
+      StorageError              the disk or the bytes on it
+        CorruptRecord             bytes read back are not what was written
+        DiskFull                  no space left: writes are refused, reads go on
+        OffsetOutOfRange          an offset outside [min, max] of its queue or log
+        FileTooLarge              a file size or a write beyond what the format can address
+      ClusterError              the cluster is not in a state to serve this
+      ConfigError               a setting is wrong (names key, value and what is allowed)
+      LakeError                 the Delta lake is missing, half-written or not ours
+
+Invariant: an error carries the values involved in its message. Absent on purpose: asserts. A broken invariant of our
+own is an `assert`; bytes from disk or network are checked by raising from this tree.
+"""
+
+from __future__ import annotations
+
+
+class TidemarkError(Exception):
+    """Root of the tree; never raised itself."""
+
+
+class ProtocolError(TidemarkError):
+    """Bytes that do not follow the RocketMQ remoting format (spec: wire, section 1)."""
+
+
+class LocalProtocolError(ProtocolError):
+    """We tried to produce bytes that the format cannot carry."""
+
+
+class RemoteProtocolError(ProtocolError):
+    """The peer sent bytes that the format does not allow; its connection is closed."""
+
+
+class RequestRefused(TidemarkError):
+    """The peer answered with a response code other than SUCCESS.
+
+    `code` is the response code, `remark` the peer's words.
+    """
+
+    def __init__(self, code: int, remark: str) -> None:
+        super().__init__(f"response code {code}: {remark}")
+        self.code = code
+        self.remark = remark
+
+
+class Unreachable(TidemarkError):
+    """The peer could not be asked, or its answer did not arrive."""
+
+
+class ConnectFailed(Unreachable):
+    """No connection could be made; nothing was sent, a retry is safe."""
+
+
+class RequestTimedOut(Unreachable):
+    """No answer within the time allowed; whether the request was carried out is unknown."""
+
+
+class ConnectionLost(Unreachable):
+    """The connection ended while a request was under way; whether it was carried out is unknown."""
+
+
+class StorageError(TidemarkError):
+    """The disk, or the bytes on it."""
+
+
+class CorruptRecord(StorageError):
+    """Bytes read back are not what the format allows."""
+
+
+class DiskFull(StorageError):
+    """No space left on the device: writes are refused with SERVICE_NOT_AVAILABLE, reads go on."""
+
+
+class OffsetOutOfRange(StorageError):
+    """An offset outside what its log or queue holds."""
+
+
+class FileTooLarge(StorageError):
+    """A write past a file's end, or a file size that the format cannot address."""
+
+
+class ClusterError(TidemarkError):
+    """The cluster is not in a state to serve the request."""
+
+
+class ConfigError(TidemarkError):
+    """A setting is wrong. `key` and `value` are what was given, `allowed` says what would be right."""
+
+    def __init__(self, key: str, value: object, allowed: str) -> None:
+        super().__init__(f"setting {key}={value!r} is not allowed: {allowed}")
+        self.key = key
+        self.value = value
+        self.allowed = allowed
+
+
+class LakeError(TidemarkError):
+    """The Delta lake is missing, half-written, or holds something else than we expect."""

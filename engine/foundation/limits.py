@@ -1,0 +1,75 @@
+"""Every limit of the engine by name, with the relations between them asserted here, once, at import.
+
+What happens at a limit is said beside it. Figures that RocketMQ fixes are RocketMQ's (spec: wire and store sections);
+the others are ours. Absent on purpose: settings. A limit guards the process, a setting suits a user.
+"""
+
+from typing import Final
+
+from engine.foundation.units import GIB, KIB, MIB, MINUTE_MS, SECOND_MS
+
+FRAME_BYTES_MAX: Final = 16 * MIB
+"""A longer frame closes its connection (RocketMQ: 16 777 216)."""
+
+BODY_BYTES_MAX: Final = 4 * MIB
+"""A longer message body is refused with MESSAGE_ILLEGAL (RocketMQ: maxMessageSize)."""
+
+PROPERTIES_BYTES_MAX: Final = 32_767
+"""The properties' length travels as a signed 16-bit number; longer ones are refused with MESSAGE_ILLEGAL."""
+
+TOPIC_CHARS_MAX: Final = 127
+GROUP_CHARS_MAX: Final = 120
+RETRY_TOPIC_CHARS_MAX: Final = 255
+"""Topics named %RETRY%group and %DLQ%group may be longer than ordinary ones."""
+
+HEADER_FIELDS_MAX: Final = 1024
+"""More extFields than this in one header is hostile; the connection is closed."""
+
+CONNECTIONS_MAX: Final = 16_384
+"""A connection beyond this is closed at once, with one log line."""
+
+CONNECTION_OUTPUT_BYTES_MAX: Final = 64 * MIB
+"""A reader that lets more answers than this pile up is closed."""
+
+PENDING_REQUESTS_MAX: Final = 65_536
+"""Requests one client connection may have under way."""
+
+HELD_PULLS_MAX: Final = 100_000
+"""Long polls parked in the broker; a pull beyond this is answered at once with PULL_NOT_FOUND."""
+
+GROUPS_MAX: Final = 100_000
+TOPICS_MAX: Final = 100_000
+"""Auto-created topics and groups stop here with SYSTEM_ERROR; explicit creation says the same."""
+
+QUEUES_PER_TOPIC_MAX: Final = 4096
+BATCH_MESSAGES_MAX: Final = 16_384
+PULL_MESSAGES_MAX: Final = 1024
+
+COMMIT_LOG_FILE_BYTES_DEFAULT: Final = 1 * GIB
+COMMIT_LOG_FILE_BYTES_MAX: Final = 2 * GIB - 1
+"""Positions inside a file are signed 32-bit numbers in RocketMQ's formats."""
+
+CLIENT_EXPIRY_MS: Final = 120 * SECOND_MS
+"""A client without a heartbeat for this long is removed from its groups."""
+
+BROKER_EXPIRY_MS: Final = 120 * SECOND_MS
+"""A broker without a registration for this long is removed from the routes (unless it names its own time)."""
+
+CLIENT_HEARTBEAT_MS: Final = 30 * SECOND_MS
+BROKER_REGISTER_MS: Final = 30 * SECOND_MS
+QUEUE_LOCK_LEASE_MS: Final = 60 * SECOND_MS
+CLIENT_LOCK_EXPIRY_MS: Final = 30 * SECOND_MS
+PULL_SUSPEND_MS_MAX: Final = 5 * MINUTE_MS
+
+SPOOL_SEGMENT_BYTES: Final = 8 * MIB
+"""A spool segment is closed at this size; the shipper drops it when every row of it is in Delta."""
+
+SPOOL_BYTES_MAX: Final = 8 * GIB
+"""When the shipper is away for so long that the spool holds more, telemetry stops, loudly; messages go on."""
+
+assert BODY_BYTES_MAX + PROPERTIES_BYTES_MAX + 64 * KIB <= FRAME_BYTES_MAX
+assert TOPIC_CHARS_MAX < RETRY_TOPIC_CHARS_MAX
+assert GROUP_CHARS_MAX + len("%RETRY%") <= RETRY_TOPIC_CHARS_MAX
+assert CLIENT_HEARTBEAT_MS * 3 <= CLIENT_EXPIRY_MS
+assert BROKER_REGISTER_MS * 3 <= BROKER_EXPIRY_MS
+assert CLIENT_LOCK_EXPIRY_MS * 2 <= QUEUE_LOCK_LEASE_MS

@@ -1,0 +1,25 @@
+"""The only door to the clock, the network, the disk and randomness; the simulator brings its own of each.
+
+Every engine part receives one `Runtime` value. asyncio's own sleep, timeout, TaskGroup and Future may be used freely,
+because the simulator runs them on virtual time.
+"""
+
+from engine.runtime.clock import Clock, SystemClock
+from engine.runtime.disk import Disk, File, SystemDisk
+from engine.runtime.doors import Runtime, system_runtime
+from engine.runtime.entropy import Entropy, SystemEntropy
+from engine.runtime.network import Network, SystemNetwork
+
+__all__ = [
+    "Clock",
+    "Disk",
+    "Entropy",
+    "File",
+    "Network",
+    "Runtime",
+    "SystemClock",
+    "SystemDisk",
+    "SystemEntropy",
+    "SystemNetwork",
+    "system_runtime",
+]

@@ -1,0 +1,325 @@
+"""Files as a port: positional writes, read-only mapping, data sync, rename and directory sync.
+
+Writing goes through `pwrite` and `fdatasync`, reading through a shared read-only mapping: on Linux both see the same
+page cache. `mmap.flush` is not used, because it holds the interpreter while the kernel writes.
+
+Invariant: what `sync` returned for survives a power cut; a rename survives it after `sync_directory` of its folder.
+Absent on purpose: record formats, retries. A failed sync is never retried: the pages it lost are marked clean.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import mmap
+import os
+from collections.abc import Sequence
+from typing import Protocol
+
+from engine.foundation.errors import DiskFull, StorageError
+
+
+class File(Protocol):
+    """An open file of bytes with positional access."""
+
+    @property
+    def path(self) -> str:
+        """Where the file was opened."""
+        ...
+
+    def size_bytes(self) -> int:
+        """Length of the file now."""
+        ...
+
+    def pwrite(self, data: bytes | bytearray | memoryview, position: int) -> None:
+        """Write all of `data` at `position`. Raises DiskFull or StorageError; survives SIGKILL once it returned."""
+        ...
+
+    def pwritev(self, parts: Sequence[bytes | bytearray | memoryview], position: int) -> None:
+        """Write `parts` one after the other at `position`, in as few system calls as possible."""
+        ...
+
+    def pread(self, length: int, position: int) -> bytes:
+        """Up to `length` bytes at `position`; shorter at the end of the file."""
+        ...
+
+    def view(self) -> memoryview:
+        """A read-only view of the file as it is long now; later writes inside it show through.
+
+        Release it before `close`. An empty file gives an empty view.
+        """
+        ...
+
+    def truncate(self, size_bytes: int) -> None:
+        """Cut or extend (with zeros) to `size_bytes`."""
+        ...
+
+    def allocate(self, size_bytes: int) -> None:
+        """Reserve space and extend to `size_bytes` with zeros. Raises DiskFull when there is no room."""
+        ...
+
+    def sync(self) -> None:
+        """Block until the file's data are on stable storage (fdatasync). Raises StorageError once, for ever."""
+        ...
+
+    async def sync_async(self) -> None:
+        """As `sync`, without holding the event loop."""
+        ...
+
+    def close(self) -> None:
+        """Give the descriptor back; a second close does nothing."""
+        ...
+
+
+class Disk(Protocol):
+    """A file system."""
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        """Open for reading and writing; `create` makes it when missing. Raises StorageError when absent."""
+        ...
+
+    def exists(self, path: str) -> bool:
+        """Is there a file or folder of that name?"""
+        ...
+
+    def is_directory(self, path: str) -> bool:
+        """Is it a folder?"""
+        ...
+
+    def names(self, path: str) -> list[str]:
+        """Names inside a folder, sorted; empty when there is no such folder."""
+        ...
+
+    def make_directories(self, path: str) -> None:
+        """Make a folder and its parents, mode 0700; nothing happens when it is there."""
+        ...
+
+    def read(self, path: str) -> bytes:
+        """The whole file. Raises StorageError when absent."""
+        ...
+
+    def write(self, path: str, data: bytes) -> None:
+        """Replace the whole file, in place, not synced."""
+        ...
+
+    def rename(self, source: str, target: str) -> None:
+        """Atomic replace within one file system."""
+        ...
+
+    def remove(self, path: str) -> None:
+        """Remove a file; nothing happens when it is not there."""
+        ...
+
+    def remove_directory(self, path: str) -> None:
+        """Remove an empty folder; nothing happens when it is absent or not empty."""
+        ...
+
+    def sync_file(self, path: str) -> None:
+        """Open, sync, close."""
+        ...
+
+    def sync_directory(self, path: str) -> None:
+        """Make creations, renames and removals inside a folder survive a power cut."""
+        ...
+
+    def modified_ms(self, path: str) -> int:
+        """Time of the last change, milliseconds since 1970."""
+        ...
+
+    def used_ratio(self, path: str) -> float:
+        """Used share of the file system that holds `path`, 0.0 to 1.0."""
+        ...
+
+
+def _storage_error(doing: str, path: str, error: OSError) -> StorageError:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return DiskFull(f"{doing} {path}: no space left on the device; free some, writes resume by themselves")
+    return StorageError(f"{doing} {path}: {error.strerror or error}")
+
+
+class _SystemFile:
+    __slots__ = ("_closed", "_descriptor", "_path")
+
+    def __init__(self, path: str, descriptor: int) -> None:
+        self._path = path
+        self._descriptor = descriptor
+        self._closed = False
+
+    @property
+    def path(self) -> str:
+        return self._path
+
+    def size_bytes(self) -> int:
+        return os.fstat(self._descriptor).st_size
+
+    def pwrite(self, data: bytes | bytearray | memoryview, position: int) -> None:
+        try:
+            written = os.pwrite(self._descriptor, data, position)
+            if written != len(data):  # A short write: finish it, or learn why not.
+                rest = memoryview(data)
+                while written < len(rest):
+                    written += os.pwrite(self._descriptor, rest[written:], position + written)
+        except OSError as error:
+            raise _storage_error("writing", self._path, error) from error
+
+    def pwritev(self, parts: Sequence[bytes | bytearray | memoryview], position: int) -> None:
+        for first in range(0, len(parts), 1024):  # IOV_MAX of Linux.
+            chunk = parts[first : first + 1024]
+            total = sum(len(part) for part in chunk)
+            try:
+                written = os.pwritev(self._descriptor, chunk, position)
+            except OSError as error:
+                raise _storage_error("writing", self._path, error) from error
+            if written != total:
+                self.pwrite(b"".join(chunk)[written:], position + written)
+            position += total
+
+    def pread(self, length: int, position: int) -> bytes:
+        try:
+            return os.pread(self._descriptor, length, position)
+        except OSError as error:
+            raise _storage_error("reading", self._path, error) from error
+
+    def view(self) -> memoryview:
+        size_bytes = self.size_bytes()
+        if size_bytes == 0:
+            return memoryview(b"")
+        return memoryview(mmap.mmap(self._descriptor, size_bytes, prot=mmap.PROT_READ))
+
+    def truncate(self, size_bytes: int) -> None:
+        try:
+            os.ftruncate(self._descriptor, size_bytes)
+        except OSError as error:
+            raise _storage_error("truncating", self._path, error) from error
+
+    def allocate(self, size_bytes: int) -> None:
+        try:
+            os.posix_fallocate(self._descriptor, 0, size_bytes)
+        except OSError as error:
+            raise _storage_error("allocating", self._path, error) from error
+
+    def sync(self) -> None:
+        try:
+            os.fdatasync(self._descriptor)
+        except OSError as error:
+            raise _storage_error("syncing", self._path, error) from error
+
+    async def sync_async(self) -> None:
+        await asyncio.to_thread(self.sync)
+
+    def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            os.close(self._descriptor)
+
+
+class SystemDisk:
+    """The machine's file system."""
+
+    __slots__ = ()
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        """See `Disk.open`."""
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        try:
+            return _SystemFile(path, os.open(path, flags, 0o600))
+        except OSError as error:
+            raise _storage_error("opening", path, error) from error
+
+    def exists(self, path: str) -> bool:
+        """See `Disk.exists`."""
+        return os.path.exists(path)
+
+    def is_directory(self, path: str) -> bool:
+        """See `Disk.is_directory`."""
+        return os.path.isdir(path)
+
+    def names(self, path: str) -> list[str]:
+        """See `Disk.names`."""
+        try:
+            return sorted(os.listdir(path))
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise _storage_error("listing", path, error) from error
+
+    def make_directories(self, path: str) -> None:
+        """See `Disk.make_directories`."""
+        try:
+            os.makedirs(path, mode=0o700, exist_ok=True)
+        except OSError as error:
+            raise _storage_error("making folder", path, error) from error
+
+    def read(self, path: str) -> bytes:
+        """See `Disk.read`."""
+        try:
+            with open(path, "rb") as file:
+                return file.read()
+        except OSError as error:
+            raise _storage_error("reading", path, error) from error
+
+    def write(self, path: str, data: bytes) -> None:
+        """See `Disk.write`."""
+        try:
+            with open(path, "wb") as file:
+                file.write(data)
+        except OSError as error:
+            raise _storage_error("writing", path, error) from error
+
+    def rename(self, source: str, target: str) -> None:
+        """See `Disk.rename`."""
+        try:
+            os.replace(source, target)
+        except OSError as error:
+            raise _storage_error("renaming", source, error) from error
+
+    def remove(self, path: str) -> None:
+        """See `Disk.remove`."""
+        try:
+            os.unlink(path)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise _storage_error("removing", path, error) from error
+
+    def remove_directory(self, path: str) -> None:
+        """See `Disk.remove_directory`."""
+        try:
+            os.rmdir(path)
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST):
+                raise _storage_error("removing folder", path, error) from error
+
+    def sync_file(self, path: str) -> None:
+        """See `Disk.sync_file`."""
+        file = self.open(path)
+        try:
+            file.sync()
+        finally:
+            file.close()
+
+    def sync_directory(self, path: str) -> None:
+        """See `Disk.sync_directory`."""
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            raise _storage_error("syncing folder", path, error) from error
+
+    def modified_ms(self, path: str) -> int:
+        """See `Disk.modified_ms`."""
+        try:
+            return os.stat(path).st_mtime_ns // 1_000_000
+        except OSError as error:
+            raise _storage_error("looking at", path, error) from error
+
+    def used_ratio(self, path: str) -> float:
+        """See `Disk.used_ratio`."""
+        try:
+            usage = os.statvfs(path)
+        except OSError as error:
+            raise _storage_error("measuring", path, error) from error
+        return 1.0 - usage.f_bavail / max(usage.f_blocks, 1)
