@@ -1,0 +1,215 @@
+"""The port through which lower rooms report facts upward, without knowing who listens.
+
+Place in the walk: where a fact is decided (an offset stored, a pull answered, a file synced), the deciding code calls one
+method here; `engine.telemetry.events` turns it into a row. Field meanings: `engine.telemetry.tables`.
+
+Invariant: an observer never raises, never waits and never changes what it is told. Absent on purpose: rows, sequence
+numbers and common columns, which belong to the listener.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(slots=True)
+class OffsetReport:
+    """A consume offset was reported for a queue. See table consume_offsets."""
+
+    group: str
+    topic: str
+    queue_id: int
+    offset: int
+    previous_offset: int | None
+    path: str
+    trigger: str
+    client_id: str | None
+    accepted: bool
+    min_offset: int | None
+    max_offset: int | None
+
+
+@dataclass(slots=True)
+class OwnedQueue:
+    """A queue of a group with its offsets at one instant."""
+
+    topic: str
+    queue_id: int
+    committed: int | None
+    pulled: int | None
+
+
+@dataclass(slots=True)
+class RebalanceEvent:
+    """A group's membership, subscription or ownership changed. See table rebalance_events."""
+
+    group: str
+    client_id: str | None
+    kind: str
+    inferred: bool
+    generation: int
+    strategy: str | None = None
+    before: Sequence[str] | None = None
+    after: Sequence[str] | None = None
+    queues: Sequence[OwnedQueue] | None = None
+    reason: str | None = None
+
+
+@dataclass(slots=True)
+class RetryStep:
+    """A failed message took a step. See table retry_dlq_flow."""
+
+    message_id: str | None
+    origin_topic: str | None
+    origin_queue_id: int | None
+    origin_offset: int | None
+    group: str
+    reconsume_times: int
+    step: str
+    delay_ms: int | None
+    reason: str | None
+
+
+@dataclass(slots=True)
+class Redelivery:
+    """A pull started below what the group had pulled. See table redeliveries."""
+
+    group: str
+    topic: str
+    queue_id: int
+    from_offset: int
+    to_offset: int
+    client_id: str | None
+    previous_client_id: str | None
+    broker_epoch_before: int
+    delivered_count: int | None
+
+
+@dataclass(slots=True)
+class FlushDone:
+    """One flush, commit or persist ended; the listener sums them per second. See table flush_checkpoints."""
+
+    component: str
+    action: str
+    cause: str
+    written: int | None
+    flushed: int | None
+    store_time_ms: int | None
+    duration_us: int
+    committed: int | None = None
+    content_crc: int | None = None
+
+
+@dataclass(slots=True)
+class LifecycleEvent:
+    """The process or a file of it changed state. See table lifecycle."""
+
+    kind: str
+    detail: str | None
+    clean: bool | None = None
+    truncated_from: int | None = None
+    truncated_to: int | None = None
+    term: int | None = None
+
+
+@dataclass(slots=True)
+class QueueWatermark:
+    """State of a queue on a grid second. See table queue_watermarks. Times in ms since 1970."""
+
+    topic: str
+    queue_id: int
+    min_offset: int
+    max_offset: int
+    flushed_offset: int | None
+    replicated_offset: int | None
+    last_store_time_ms: int | None
+    readable: bool
+
+
+@dataclass(slots=True)
+class GroupWatermark:
+    """State of a group on a queue. See table group_watermarks. Times in ms since 1970."""
+
+    group: str
+    topic: str
+    queue_id: int
+    pulled: int | None
+    processed: int | None
+    committed: int | None
+    persisted: int | None
+    committed_state: str
+    store_time_at_committed_ms: int | None
+    min_offset: int
+    max_offset: int
+    last_store_time_ms: int | None
+    last_puller: str | None
+    lock_holder: str | None
+    last_pull_time_ms: int | None
+    last_commit_time_ms: int | None
+    reports: int
+    message_model: str | None
+    members: int | None
+
+
+@dataclass(slots=True)
+class ClientWindow:
+    """What a client holds of one queue. See table client_windows. Times in ms since 1970."""
+
+    client_id: str
+    group: str
+    topic: str
+    queue_id: int
+    first_held: int | None
+    last_held: int | None
+    held_count: int
+    held_bytes: int
+    held_ranges: Sequence[tuple[int, int]] | None
+    finished_count: int | None
+    filtered_count: int | None
+    head_message_id: str | None
+    head_since_ms: int | None
+    client_committed: int | None
+    locked: bool
+    dropped: bool
+    last_pull_time_ms: int | None
+    last_consume_time_ms: int | None
+    stack: str | None = None
+
+
+Fact = (
+    OffsetReport
+    | RebalanceEvent
+    | RetryStep
+    | Redelivery
+    | FlushDone
+    | LifecycleEvent
+    | QueueWatermark
+    | GroupWatermark
+    | ClientWindow
+)
+
+
+class Observer(Protocol):
+    """Who wants to know."""
+
+    def observe(self, fact: Fact) -> None:
+        """Take note of `fact`; the listener stamps it with the time at which it is told."""
+        ...
+
+    def pulled(self, group: str, topic: str, queue_id: int, pulled_offset: int, client_id: str) -> None:
+        """A pull answer moved the group's pulled mark of a queue up to `pulled_offset` (next not pulled)."""
+        ...
+
+
+class SilentObserver:
+    """Nobody listens."""
+
+    __slots__ = ()
+
+    def observe(self, fact: Fact) -> None:
+        """See `Observer.observe`."""
+
+    def pulled(self, group: str, topic: str, queue_id: int, pulled_offset: int, client_id: str) -> None:
+        """See `Observer.pulled`."""

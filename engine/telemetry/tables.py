@@ -1,0 +1,276 @@
+"""The bronze tables: every fact the engine reports, declared once, as names, types and meanings.
+
+Place in the walk: an observer call becomes a row of one of these tables in `events`, waits in the spool, and is appended
+to the Delta table of the same name by the shipper; the pipelines read the schemas from here and nowhere else.
+
+Invariant: every row carries the COMMON columns; (emitter, seq) is its primary key; seq is gapless per emitter over all
+tables together. Tables only ever gain nullable columns at their end.
+
+Absent on purpose: pyarrow and Spark types. `ColumnType` is a closed vocabulary that both sides translate.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+
+class ColumnType(Enum):
+    """Types both Spark and Arrow know. TIMESTAMP is microseconds UTC and travels as a whole number."""
+
+    STRING = "string"
+    INT = "int"
+    LONG = "long"
+    BOOLEAN = "boolean"
+    TIMESTAMP = "timestamp"
+    DATE = "date"
+    STRINGS = "array<string>"
+    RANGES = "array<struct<from_offset:long,to_offset:long>>"
+    OWNED_QUEUES = "array<struct<topic:string,queue_id:int,committed:long,pulled:long>>"
+    TABLE_COUNTS = "array<struct<table:string,rows:long>>"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column: its name, type, whether it may be null (unknown), and what it means."""
+
+    name: str
+    type: ColumnType
+    meaning: str
+    nullable: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """One bronze table: its name, what one row stands for, and its own columns after the common ones."""
+
+    name: str
+    grain: str
+    own: tuple[Column, ...]
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """Common columns first, then the table's own, then the partition column."""
+        return (*COMMON, *self.own, EVENT_DATE)
+
+    @property
+    def own_names(self) -> tuple[str, ...]:
+        """Names of the table's own columns, in the order in which a spooled row carries their values."""
+        return tuple(column.name for column in self.own)
+
+
+_S, _I, _L, _B, _T = (
+    ColumnType.STRING,
+    ColumnType.INT,
+    ColumnType.LONG,
+    ColumnType.BOOLEAN,
+    ColumnType.TIMESTAMP,
+)
+
+
+def _must(name: str, kind: ColumnType, meaning: str) -> Column:
+    return Column(name, kind, meaning, nullable=False)
+
+
+COMMON: Final = (
+    _must("cluster", _S, "cluster name"),
+    _must("broker", _S, "broker name"),
+    _must("broker_epoch", _L, "boot time of the broker, µs since 1970 UTC; tells one life of it from the next"),
+    _must("emitter", _S, "who reported: cluster/broker/broker_id"),
+    _must("seq", _L, "gapless number of the row per emitter, over all its tables, from 1"),
+    _must("event_time", _T, "the broker's clock when it happened"),
+)
+EVENT_DATE: Final = _must("event_date", ColumnType.DATE, "UTC date of event_time; the partition")
+
+_GROUP = _must("group", _S, "consumer group")
+_TOPIC = _must("topic", _S, "topic")
+_QUEUE = _must("queue_id", _I, "queue number inside topic and broker")
+
+CONSUME_OFFSETS: Final = Table(
+    "consume_offsets",
+    "a report of a consume offset that changed it, lowered it, reset it or was refused",
+    (
+        _GROUP,
+        _TOPIC,
+        _QUEUE,
+        _must("offset", _L, "reported consume offset: the NEXT message to consume"),
+        Column("previous_offset", _L, "what was stored before; null when nothing was"),
+        _must("path", _S, "COMMIT_RPC, PULL_PIGGYBACK, TRANSACTION, RESET, RESTORE or LOCAL"),
+        _must("trigger", _S, "TIMER, SHUTDOWN, HAND_OVER or UNKNOWN, as the client told"),
+        Column("client_id", _S, "client that reported; null when it has sent no heartbeat on this connection"),
+        _must("accepted", _B, "was it stored?"),
+        Column("min_offset", _L, "first message the queue still keeps"),
+        Column("max_offset", _L, "next offset to be written in the queue"),
+    ),
+)
+QUEUE_WATERMARKS: Final = Table(
+    "queue_watermarks",
+    "queue and grid second, when changed; every queue each 30 s",
+    (
+        _TOPIC,
+        _QUEUE,
+        _must("min_offset", _L, "first message the queue still keeps"),
+        _must("max_offset", _L, "next offset to be written"),
+        Column("flushed_offset", _L, "first queue offset whose message a power cut could lose now"),
+        Column("replicated_offset", _L, "first queue offset not yet on a replica; null without replicas"),
+        Column("last_store_time", _T, "store time of the newest message; null when the queue is empty"),
+        _must("readable", _B, "is the queue below the topic's readQueueNums and may it be read?"),
+    ),
+)
+GROUP_WATERMARKS: Final = Table(
+    "group_watermarks",
+    "group, queue and grid second, when changed; all each 30 s; at once for every queue of a client that left, "
+    "expired, was revoked or was reset",
+    (
+        _GROUP,
+        _TOPIC,
+        _QUEUE,
+        Column("pulled", _L, "next offset nobody of the group has pulled; null when nobody has pulled"),
+        Column("processed", _L, "one past the highest finished offset, told by the client; null when it did not tell"),
+        Column("committed", _L, "consume offset in the broker's memory; null when none"),
+        Column("persisted", _L, "consume offset in the broker's file; null when none"),
+        _must("committed_state", _S, "EXACT, AT_END, PURGED or NONE"),
+        Column("store_time_at_committed", _T, "store time of the message AT committed; null unless EXACT"),
+        _must("min_offset", _L, "first message the queue still keeps"),
+        _must("max_offset", _L, "next offset to be written"),
+        Column("last_store_time", _T, "store time of the newest message; null when the queue is empty"),
+        Column("last_puller", _S, "client that pulled last"),
+        Column("lock_holder", _S, "client that holds the queue's order lock; null when unlocked"),
+        Column("last_pull_time", _T, "when the group last pulled this queue"),
+        Column("last_commit_time", _T, "when the group last reported an offset for it, changed or not"),
+        _must("reports", _L, "offset reports since the previous row of this key, unchanged ones included"),
+        Column("message_model", _S, "CLUSTERING or BROADCASTING, as the members say; null without members"),
+        Column("members", _I, "clients of the group known to this broker"),
+    ),
+)
+REBALANCE_EVENTS: Final = Table(
+    "rebalance_events",
+    "change of a group's membership, subscription or queue ownership",
+    (
+        _GROUP,
+        Column("client_id", _S, "client it is about; null for QUEUES_CHANGED of the topic"),
+        _must("kind", _S, "JOINED, LEFT, EXPIRED, SUBSCRIPTION_CHANGED, QUEUES_CHANGED, ASSIGNED or REVOKED"),
+        _must("inferred", _B, "ASSIGNED and REVOKED taken from the first pull of a new reader, not told"),
+        _must("generation", _L, "membership changes of the group since this boot"),
+        Column("strategy", _S, "allocation strategy, when told"),
+        Column("before", ColumnType.STRINGS, "members, or subscription, before"),
+        Column("after", ColumnType.STRINGS, "members, or subscription, after"),
+        Column("queues", ColumnType.OWNED_QUEUES, "queues concerned, with their offsets at that instant"),
+        Column("reason", _S, "UNREGISTERED, CONNECTION_LOST, HEARTBEAT_EXPIRED or other words; null when obvious"),
+    ),
+)
+CLIENT_WINDOWS: Final = Table(
+    "client_windows",
+    "process queue of a client and sample",
+    (
+        _must("client_id", _S, "client"),
+        _GROUP,
+        _TOPIC,
+        _QUEUE,
+        Column("first_held", _L, "lowest offset held and not finished; null when nothing is held"),
+        Column("last_held", _L, "highest offset held"),
+        _must("held_count", _L, "messages held and not finished"),
+        _must("held_bytes", _L, "their bodies' bytes"),
+        Column("held_ranges", ColumnType.RANGES, "held offsets as ranges [from, to), at most 32; null when not told"),
+        Column("finished_count", _L, "finished offsets at or above client_committed; null when not told"),
+        Column("filtered_count", _L, "messages dropped by the client's own tag test; null when not told"),
+        Column("head_message_id", _S, "message id of the head of the window"),
+        Column("head_since", _T, "since when the head is in a listener"),
+        Column("client_committed", _L, "consume offset the client would report now"),
+        _must("locked", _B, "order lock held, as the client believes"),
+        _must("dropped", _B, "is the process queue given up?"),
+        Column("last_pull_time", _T, "when the client last pulled it"),
+        Column("last_consume_time", _T, "when a listener last finished a message of it"),
+        Column("stack", _S, "stack of the listener that holds the head; on demand"),
+    ),
+)
+RETRY_DLQ_FLOW: Final = Table(
+    "retry_dlq_flow",
+    "step of a failed message",
+    (
+        Column("message_id", _S, "UNIQ_KEY, kept over all retries; null when the producer set none"),
+        Column("origin_topic", _S, "topic the message was first sent to"),
+        Column("origin_queue_id", _I, "its queue there, when known"),
+        Column("origin_offset", _L, "its queue offset there, when known"),
+        _GROUP,
+        _must("reconsume_times", _I, "failed tries after this step"),
+        _must(
+            "step",
+            _S,
+            "SENT_BACK, SCHEDULED, DELIVERED, LOCAL_RETRY, DEAD_LETTERED, REDRIVEN, DISCARDED or EXPIRED",
+        ),
+        Column("delay_ms", _L, "delay until the next delivery; null when none follows"),
+        Column("reason", _S, "why, in words"),
+    ),
+)
+REDELIVERIES: Final = Table(
+    "redeliveries",
+    "pull that starts below what the group had already pulled from that queue",
+    (
+        _GROUP,
+        _TOPIC,
+        _QUEUE,
+        _must("from_offset", _L, "first offset delivered again"),
+        _must("to_offset", _L, "first offset not delivered before: the group's pulled mark"),
+        Column("client_id", _S, "who pulls now"),
+        Column("previous_client_id", _S, "who had pulled them"),
+        _must("broker_epoch_before", _L, "life of the broker in which they were pulled first"),
+        Column("delivered_count", _L, "messages of the range that this answer held, after the tag filter"),
+    ),
+)
+FLUSH_CHECKPOINTS: Final = Table(
+    "flush_checkpoints",
+    "component, action, cause and second (count, sum and max); SHUTDOWN and RECOVERY at once",
+    (
+        _must("component", _S, "COMMIT_LOG, CONSUME_QUEUE, INDEX, CONSUMER_OFFSETS, DELAY or TIMER"),
+        _must("action", _S, "COMMIT, FLUSH or PERSIST"),
+        _must("cause", _S, "TIMER, GROUP, SHUTDOWN or RECOVERY"),
+        Column("written", _L, "bytes written so far (commit log: physical offset)"),
+        Column("committed", _L, "bytes moved from the transient pool to the file"),
+        Column("flushed", _L, "bytes on stable storage"),
+        Column("store_time", _T, "store time of the newest message flushed"),
+        _must("count", _L, "how many in that second"),
+        _must("duration_us_sum", _L, "their time together, µs"),
+        _must("duration_us_max", _L, "the longest, µs"),
+        Column("content_crc", _L, "CRC-32 of what was persisted (tables only)"),
+    ),
+)
+LIFECYCLE: Final = Table(
+    "lifecycle",
+    "boot, recovery, role change, shutdown, fail-over, refused or damaged file, malformed connection",
+    (
+        _must("kind", _S, "BOOT, RECOVERY, SHUTDOWN, ROLE_CHANGE, DAMAGED_FILE, DISK_FULL, SPOOL_LOSS, ..."),
+        Column("clean", _B, "was the stop before this boot clean?"),
+        Column("truncated_from", _L, "physical offset kept"),
+        Column("truncated_to", _L, "physical offset before the cut"),
+        Column("term", _L, "Raft term; null without Raft"),
+        Column("detail", _S, "the rest in words, with file names and figures"),
+    ),
+)
+SHIPMENTS: Final = Table(
+    "shipments",
+    "run of spooled rows that is now in every table",
+    (
+        _must("seq_from", _L, "first seq shipped"),
+        _must("seq_to", _L, "last seq shipped: the shipped horizon"),
+        _must("event_time_to", _T, "up to when the emitter has reported everything it had to report"),
+        _must("rows", ColumnType.TABLE_COUNTS, "rows per table"),
+    ),
+)
+
+TABLES: Final = (
+    CONSUME_OFFSETS,
+    QUEUE_WATERMARKS,
+    GROUP_WATERMARKS,
+    REBALANCE_EVENTS,
+    CLIENT_WINDOWS,
+    RETRY_DLQ_FLOW,
+    REDELIVERIES,
+    FLUSH_CHECKPOINTS,
+    LIFECYCLE,
+    SHIPMENTS,
+)
+"""Their order is the table number inside the spool: append only."""
+
+BY_NAME: Final = {table.name: table for table in TABLES}

@@ -1,0 +1,1 @@
+"""Spark pipelines from bronze facts to gold answers, and `tm`, the notebook's door to the lake."""

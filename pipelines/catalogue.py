@@ -1,0 +1,360 @@
+"""The gold tables: every answer the platform gives, declared once, as names, types and meanings.
+
+Place in the walk: marts write these tables, expectations check them, dashboards, notebooks and the demo's verdict read
+them. Bronze tables are declared in `engine.telemetry.tables`.
+
+Invariant: every row names `observed_at`, a moment of data time (the broker's clock), never the wall clock of the job; an
+unknown value is null and the reason column beside it says why. Interval tables are append-only revisions: the newest
+revision of a `window_id` is its present truth, an older one is what was known then.
+
+Absent on purpose: Spark. The types are the vocabulary of `engine.telemetry.tables`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from engine.telemetry.tables import Column, ColumnType
+
+_S, _I, _L, _B, _T, _D = (
+    ColumnType.STRING,
+    ColumnType.INT,
+    ColumnType.LONG,
+    ColumnType.BOOLEAN,
+    ColumnType.TIMESTAMP,
+    ColumnType.DATE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class GoldTable:
+    """One gold table: name, what one row stands for, columns, and the columns that identify a row."""
+
+    name: str
+    grain: str
+    columns: tuple[Column, ...]
+    key: tuple[str, ...]
+    revised: bool = False
+
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        """Names in order."""
+        return tuple(column.name for column in self.columns)
+
+
+def _must(name: str, kind: ColumnType, meaning: str) -> Column:
+    return Column(name, kind, meaning, nullable=False)
+
+
+_OBSERVED_AT = _must("observed_at", _T, "moment of data time this row speaks of")
+_OBSERVED_DATE = _must("observed_date", _D, "UTC date of observed_at; the partition")
+_CLUSTER = _must("cluster", _S, "cluster name")
+_BROKER = _must("broker", _S, "broker name")
+_GROUP = _must("group", _S, "consumer group")
+_TOPIC = _must("topic", _S, "topic")
+_QUEUE = _must("queue_id", _I, "queue number inside topic and broker")
+_EMITTER = _must("emitter", _S, "who reported the evidence")
+_SEQ = _must("seq", _L, "newest bronze row (of that emitter) this row rests on")
+
+_INTERVAL: Final = (
+    _must("window_id", _S, "hash of rule, key and opened_at; the same over all revisions"),
+    _must("revision", _I, "1 for the first; the highest is the present truth"),
+    _must("state", _S, "OPEN or CLOSED"),
+    _OBSERVED_AT,
+    _must("valid_from", _T, "data time from which this revision is the truth; equals observed_at"),
+    _must("opened_at", _T, "when the interval began"),
+    Column("closed_at", _T, "when it ended; null while OPEN"),
+)
+
+CONSUMER_LAG: Final = GoldTable(
+    "consumer_lag",
+    "group, topic, broker, queue and grid second at which something changed (at least each 30 s)",
+    (
+        _OBSERVED_AT,
+        _CLUSTER,
+        _BROKER,
+        _GROUP,
+        _TOPIC,
+        _QUEUE,
+        Column("lag_messages", _L, "max_offset - committed; negative when the log lost messages; null when unknown"),
+        Column("time_lag_ms", _L, "event time minus store time of the message AT committed; 0 when nothing waits"),
+        Column("time_lag_error_ms", _L, "half-width of the error bar of time_lag_ms; 0 when EXACT"),
+        _must("provenance", _S, "EXACT, INTERPOLATED, EXTRAPOLATED, PURGED or UNKNOWN"),
+        Column("unknown_reason", _S, "why lag or time lag is null: NO_OFFSET, BROADCAST, PURGED, ..."),
+        Column("inflight_messages", _L, "pulled - committed; null when nobody has pulled"),
+        Column("committed", _L, "consume offset in broker memory (NEXT to consume)"),
+        Column("persisted", _L, "consume offset in the broker's file"),
+        Column("pulled", _L, "next offset nobody of the group has pulled"),
+        Column("processed", _L, "one past the highest finished offset, as clients told"),
+        _must("min_offset", _L, "first message kept"),
+        _must("max_offset", _L, "next offset to be written"),
+        Column("trend", _S, "GROWING, STEADY or SHRINKING over the last minute; null when too few rows"),
+        Column("lag_change_per_minute", _L, "messages a minute by which lag_messages changes; null as trend"),
+        Column("drain_time_ms", _L, "time until lag 0 at the present rate; null unless SHRINKING"),
+        Column("last_commit_time", _T, "when the group last reported an offset"),
+        Column("last_pull_time", _T, "when the group last pulled"),
+        Column("last_puller", _S, "client that pulled last"),
+        _EMITTER,
+        _SEQ,
+        _OBSERVED_DATE,
+    ),
+    ("cluster", "broker", "group", "topic", "queue_id", "observed_at", "seq"),
+)
+STALLED_WINDOWS: Final = GoldTable(
+    "stalled_windows",
+    "revision of an interval in which a queue's consumption was not OK",
+    (
+        *_INTERVAL,
+        _CLUSTER,
+        _BROKER,
+        _GROUP,
+        _TOPIC,
+        _QUEUE,
+        _must("rule", _S, "NO_OFFSET, DATA_LOST, STOPPED, REWOUND, STALLED or SLOW"),
+        _must("kind", _S, "FROZEN_HEAD, DEAD_QUEUE, DEAD_CONSUMER, BLOCKED_ORDERLY, PAUSED or UNDETERMINED"),
+        _must("window_ms", _L, "length of the evaluation window"),
+        _must("slide_ms", _L, "distance of evaluation ticks"),
+        Column("committed_from", _L, "consume offset at the window's start"),
+        Column("committed_to", _L, "consume offset at its end"),
+        Column("pulled_from", _L, "pulled mark at the window's start"),
+        Column("pulled_to", _L, "pulled mark at its end"),
+        Column("max_offset_from", _L, "max offset at the window's start"),
+        Column("max_offset_to", _L, "max offset at its end"),
+        Column("lag_messages", _L, "lag at observed_at"),
+        Column("time_lag_ms", _L, "time lag at observed_at"),
+        _must("reports", _L, "offset reports inside the window, unchanged ones included"),
+        Column("client_id", _S, "client that held the queue last"),
+        Column("head_message_id", _S, "message at the head of that client's window, when told"),
+        Column("head_since", _T, "since when it is in a listener"),
+        Column("stack", _S, "stack of that listener, when told"),
+        _must("evidence", _S, "one sentence with the figures that fired the rule"),
+        _EMITTER,
+        _SEQ,
+        _OBSERVED_DATE,
+    ),
+    ("window_id", "revision"),
+    revised=True,
+)
+DUPLICATE_RISK_WINDOWS: Final = GoldTable(
+    "duplicate_risk_windows",
+    "revision of an interval in which messages of a queue were at risk of being consumed twice, by cause",
+    (
+        *_INTERVAL,
+        _CLUSTER,
+        _BROKER,
+        _GROUP,
+        _TOPIC,
+        _QUEUE,
+        _must(
+            "cause",
+            _S,
+            "CONSUMER_CRASH, BROKER_CRASH, HAND_OVER, REWIND, RESET, OFFSET_STORE_LOST, SEND_BACK, SEND_RETRY, "
+            "DOUBLE_OWNER or REPLAY_AFTER_TRUNCATION",
+        ),
+        _must("outcome", _S, "POSSIBLE, CONFIRMED or PASSED"),
+        Column("client_id", _S, "client whose work may be repeated"),
+        Column("next_client_id", _S, "client that pulled the range again, or pulls now"),
+        _must("from_offset", _L, "first offset at risk"),
+        _must("to_offset", _L, "one past the last offset at risk"),
+        _must("at_risk_messages", _L, "predicted duplicates at most: to_offset - from_offset, or delivered messages"),
+        Column("certain_messages", _L, "of these, finished already (will be processed again); null when not told"),
+        Column("uncertain_messages", _L, "of these, held and not finished; null when not told"),
+        Column("redelivered_from", _L, "first offset delivered again; null unless CONFIRMED"),
+        Column("redelivered_to", _L, "one past the last; null unless CONFIRMED"),
+        _must("redelivered_messages", _L, "observed re-deliveries so far, inside or outside the predicted range"),
+        Column("message_id", _S, "message concerned, for SEND_BACK and SEND_RETRY"),
+        _must("evidence", _S, "one sentence with the figures"),
+        _EMITTER,
+        _SEQ,
+        _OBSERVED_DATE,
+    ),
+    ("window_id", "revision"),
+    revised=True,
+)
+OWNERSHIP: Final = GoldTable(
+    "ownership",
+    "revision of an interval in which one client read one queue for a group",
+    (
+        *_INTERVAL,
+        _CLUSTER,
+        _BROKER,
+        _GROUP,
+        _TOPIC,
+        _QUEUE,
+        _must("client_id", _S, "the owner"),
+        _must("inferred", _B, "taken from pulls, not told by the client"),
+        Column("ended_by", _S, "REVOKED, LEFT, EXPIRED or BROKER_STOP; null while OPEN"),
+        Column("committed_at_end", _L, "consume offset when it ended"),
+        Column("pulled_at_end", _L, "pulled mark when it ended"),
+        _EMITTER,
+        _SEQ,
+        _OBSERVED_DATE,
+    ),
+    ("window_id", "revision"),
+    revised=True,
+)
+REBALANCES: Final = GoldTable(
+    "rebalances",
+    "change of a group's membership or subscription, as reported",
+    (
+        _OBSERVED_AT,
+        _CLUSTER,
+        _BROKER,
+        _GROUP,
+        Column("client_id", _S, "client it is about"),
+        _must("kind", _S, "JOINED, LEFT, EXPIRED, SUBSCRIPTION_CHANGED or QUEUES_CHANGED"),
+        _must("generation", _L, "membership changes of the group since the broker's boot"),
+        Column("members_before", _I, "members before"),
+        Column("members_after", _I, "members after"),
+        Column("reason", _S, "in the engine's words"),
+        _EMITTER,
+        _SEQ,
+        _OBSERVED_DATE,
+    ),
+    ("emitter", "seq"),
+)
+DEAD_LETTERS: Final = GoldTable(
+    "dead_letters",
+    "message that was dead-lettered",
+    (
+        _OBSERVED_AT,
+        _CLUSTER,
+        _BROKER,
+        _GROUP,
+        Column("message_id", _S, "UNIQ_KEY"),
+        Column("origin_topic", _S, "topic it was first sent to"),
+        Column("origin_queue_id", _I, "queue there"),
+        Column("origin_offset", _L, "queue offset there"),
+        _must("reconsume_times", _I, "failed tries"),
+        Column("reason", _S, "why"),
+        Column("first_failed_at", _T, "first SENT_BACK of the same message seen; null when not seen"),
+        _EMITTER,
+        _SEQ,
+        _OBSERVED_DATE,
+    ),
+    ("emitter", "seq"),
+)
+OFFSET_VIOLATIONS: Final = GoldTable(
+    "offset_violations",
+    "accepted offset report that broke an offset law",
+    (
+        _OBSERVED_AT,
+        _CLUSTER,
+        _BROKER,
+        _GROUP,
+        _TOPIC,
+        _QUEUE,
+        _must("law", _S, "MONOTONIC, AT_MOST_MAX or AT_LEAST_MIN"),
+        _must("offset", _L, "offset reported"),
+        Column("previous_offset", _L, "offset stored before"),
+        Column("min_offset", _L, "first message kept"),
+        Column("max_offset", _L, "next offset to be written"),
+        _must("delta", _L, "by how many messages the law is broken"),
+        _must("cause", _S, "RESET, BROKER_RESTART, REPLAY, HAND_OVER or UNEXPLAINED"),
+        _must("explained", _B, "does another fact account for it?"),
+        Column("path", _S, "commit path"),
+        Column("client_id", _S, "who reported"),
+        _EMITTER,
+        _SEQ,
+        _OBSERVED_DATE,
+    ),
+    ("emitter", "seq", "law"),
+)
+GROUP_STATE: Final = GoldTable(
+    "group_state",
+    "group, broker and evaluation tick at which its state changed (at least each 30 s)",
+    (
+        _OBSERVED_AT,
+        _CLUSTER,
+        _BROKER,
+        _GROUP,
+        _must("state", _S, "worst queue: OK, SLOW, STALLED, STOPPED, REWOUND, NO_OFFSET, DATA_LOST, BROADCAST, UNKNOWN"),
+        _must("reason", _S, "the state in words, naming queue and figures"),
+        Column("lag_messages", _L, "sum over queues whose lag is known; null when none is"),
+        Column("time_lag_ms", _L, "largest over queues whose time lag is known; null when none is"),
+        _must("queues", _I, "queues of the group on this broker"),
+        _must("queues_known", _I, "of these, queues whose lag is known"),
+        _must("queues_not_ok", _I, "of these, queues whose state is not OK"),
+        Column("members", _I, "clients of the group; null when not told"),
+        Column("trend", _S, "GROWING, STEADY or SHRINKING of the summed lag"),
+        _EMITTER,
+        _SEQ,
+        _OBSERVED_DATE,
+    ),
+    ("cluster", "broker", "group", "observed_at"),
+)
+EMITTER_HEALTH: Final = GoldTable(
+    "emitter_health",
+    "emitter and pipeline cycle",
+    (
+        _OBSERVED_AT,
+        _EMITTER,
+        _must("seq_from", _L, "first seq this cycle read"),
+        _must("seq_to", _L, "shipped horizon this cycle read to"),
+        _must("rows_expected", _L, "seq_to - seq_from + 1"),
+        _must("rows_found", _L, "rows found in bronze, over all tables"),
+        _must("rows_distinct", _L, "distinct seq among them; all three equal when telemetry is gapless and unique"),
+        _OBSERVED_DATE,
+    ),
+    ("emitter", "seq_to"),
+)
+DQ_RESULTS: Final = GoldTable(
+    "dq_results",
+    "expectation and run",
+    (
+        _OBSERVED_AT,
+        _must("run_id", _S, "one run of a suite"),
+        _must("suite", _S, "suite"),
+        _must("expectation", _S, "name of the check"),
+        _must("table", _S, "gold or bronze table it governs"),
+        _must("severity", _S, "CRITICAL, WARNING or INFO"),
+        _must("success", _B, "did it hold?"),
+        Column("observed_value", _S, "what was observed, in words"),
+        _must("failed_rows", _L, "rows that broke it"),
+        _must("checked_rows", _L, "rows looked at"),
+        Column("table_version", _L, "Delta version checked"),
+        _must("started_at", _T, "wall clock at which the run began"),
+        _must("seconds_ms", _L, "how long the check took, ms"),
+        _OBSERVED_DATE,
+    ),
+    ("run_id", "expectation"),
+)
+DQ_FAILURES: Final = GoldTable(
+    "dq_failures",
+    "failing row of an expectation, a sample of at most 200 per run and expectation",
+    (
+        _OBSERVED_AT,
+        _must("run_id", _S, "run"),
+        _must("expectation", _S, "check"),
+        _must("table", _S, "table"),
+        _must("row_key", _S, "key of the failing row, readable"),
+        _must("detail", _S, "the row's figures, readable"),
+        _OBSERVED_DATE,
+    ),
+    ("run_id", "expectation", "row_key"),
+)
+
+SPARK_TABLES: Final = (
+    CONSUMER_LAG,
+    STALLED_WINDOWS,
+    DUPLICATE_RISK_WINDOWS,
+    OWNERSHIP,
+    REBALANCES,
+    DEAD_LETTERS,
+    OFFSET_VIOLATIONS,
+    GROUP_STATE,
+    EMITTER_HEALTH,
+)
+"""Written by Spark alone."""
+
+DELTA_RS_TABLES: Final = (DQ_RESULTS, DQ_FAILURES)
+"""Written by delta-rs alone: the two kinds of writer never meet on one table."""
+
+GOLD_TABLES: Final = (*SPARK_TABLES, *DELTA_RS_TABLES)
+BY_NAME: Final = {table.name: table for table in GOLD_TABLES}
+
+BRONZE_FOLDER: Final = "bronze"
+GOLD_FOLDER: Final = "gold"
+STATE_FOLDER: Final = "state"
+"""A lake is a folder or object-store prefix: <lake>/bronze/<table>, <lake>/gold/<table>, <lake>/state/<table>."""
