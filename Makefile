@@ -1,0 +1,53 @@
+# Every target does its own set-up first; a second run finds it done and needs no network.
+PYTHON ?= python3
+SEED ?= 1
+ARGS ?=
+TESTS ?= tests
+
+export PYTHONHASHSEED := 0
+
+.DEFAULT_GOAL := help
+.PHONY: help setup setup-run demo demo-matrix test test-fast test-slow sim check format bench clean
+
+help:  ## List the targets.
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 22
+
+setup:  ## Bring everything: environment, Java, jars, browser.
+	@$(PYTHON) -m provision test
+
+setup-run:  ## Bring what the product needs, without what only tests need.
+	@$(PYTHON) -m provision run
+
+demo: setup-run  ## Play a cluster with incidents; ARGS="--for 120 --headless" is passed on.
+	.venv/bin/tidemark demo $(ARGS)
+
+demo-matrix: setup-run  ## The demo with three seeds and with each incident left out.
+	.venv/bin/python -m demo.matrix $(ARGS)
+
+test: setup  ## The whole suite.
+	.venv/bin/pytest $(TESTS)
+
+test-fast: setup  ## Unit, property and architecture tests only.
+	.venv/bin/pytest tests/unit tests/property tests/architecture
+
+test-slow: setup  ## The long tests that the suite leaves out.
+	.venv/bin/pytest -m slow $(TESTS)
+
+sim: setup  ## One seed of the simulation, for example SEED=1234.
+	TIDEMARK_SEED=$(SEED) .venv/bin/pytest tests/simulation
+
+check: setup  ## Lint, format, types, import rules.
+	.venv/bin/ruff check
+	.venv/bin/ruff format --check
+	.venv/bin/mypy
+	.venv/bin/lint-imports
+
+format:  ## Rewrite the code as `make check` wants it.
+	.venv/bin/ruff check --fix
+	.venv/bin/ruff format
+
+bench: setup  ## Measure throughput, latency, telemetry cost and freshness on this machine.
+	.venv/bin/python -m bench $(ARGS)
+
+clean:  ## Remove what runs have left; keep the set-up.
+	rm -rf var .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -1,0 +1,9 @@
+"""Set-up of a fresh machine: everything `make` needs before the first import of a third-party package.
+
+Runs with plain Python 3.11 or later and its standard library, because nothing else is there yet.
+Each module answers one question (is the environment there? a JDK? the jars? a browser?) and
+brings what is missing; what is there already is checked offline, so a second run downloads nothing.
+
+Absent on purpose: addresses. Packages, jars and system packages come from wherever the user's own
+pip, uv, Ivy and apt settings say.
+"""

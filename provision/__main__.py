@@ -1,0 +1,53 @@
+"""Entry point: `python3 -m provision run` (what the product needs) or `python3 -m provision test` (tests as well)."""
+
+from __future__ import annotations
+
+import sys
+
+# Before the other imports: they use syntax an older Python cannot read.
+if sys.version_info < (3, 11):
+    sys.exit(
+        "Tidemark needs Python 3.11 or later, this is %d.%d; name a newer one with `make PYTHON=python3.12`."
+        % sys.version_info[:2]
+    )
+
+import fcntl
+import time
+
+from provision import chromium, environment, jars, java
+from provision.errors import ProvisionError
+from provision.places import CACHE, ROOT
+
+SCOPES = ("run", "test")
+
+
+def main(arguments: list[str]) -> int:
+    """Bring what the named scope needs; return the exit code."""
+    if len(arguments) != 1 or arguments[0] not in SCOPES:
+        print(f"usage: python3 -m provision {'|'.join(SCOPES)}", file=sys.stderr)
+        return 2
+    started = time.monotonic()
+    try:
+        CACHE.mkdir(exist_ok=True)
+        with (CACHE / "setup.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # Two `make` at once would install into one folder.
+            provide(arguments[0])
+    except ProvisionError as error:
+        print(f"set-up: {error}", file=sys.stderr)
+        return 1
+    print(f"set-up: ready in {time.monotonic() - started:.1f} s ({ROOT})", flush=True)
+    return 0
+
+
+def provide(scope: str) -> None:
+    """Bring the environment, Java and the Delta jars; for tests the compiler, RocketMQ and a browser too."""
+    environment.ensure()
+    java_home = java.ensure(with_compiler=scope == "test")
+    jars.ensure(jars.DELTA, java_home=java_home)
+    if scope == "test":
+        jars.ensure(jars.ROCKETMQ, java_home=java_home)
+        chromium.ensure()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

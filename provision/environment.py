@@ -1,0 +1,123 @@
+"""The locked virtual environment `.venv`, made from uv.lock by uv.
+
+uv is taken from PATH when it is new enough, else installed into a small environment of its own
+below `.cache`.
+
+Invariant: `.venv` carries a stamp of the lock it was made from. An equal stamp means nothing to do,
+so a second run neither starts uv nor needs a network.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from provision.errors import ProvisionError
+from provision.places import CACHE, ROOT, VENV
+from provision.shell import can_install_system_packages, install_system_package, run, say
+
+UV_OLDEST = (0, 8)  # The first line whose reading of this lock's revision was tried.
+STAMP = VENV / "tidemark.lock-stamp"
+SYSTEM_CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
+
+
+def ensure() -> None:
+    """Make `.venv` equal to uv.lock; do nothing when it already is."""
+    wanted = lock_stamp()
+    if installed_stamp() == wanted:
+        return
+    uv = find_uv()
+    say("installing the locked packages into .venv (about a minute the first time)")
+    run(
+        [uv, "sync", "--frozen", "--all-groups", "--python", sys.executable],
+        cwd=ROOT,
+        environment=uv_environment(),
+        failure="uv could not install the locked packages",
+    )
+    STAMP.write_text(wanted)
+
+
+def lock_stamp() -> str:
+    """Digest of what decides the environment's contents: the lock, the project file, the Python used."""
+    digest = hashlib.sha256()
+    for name in ("uv.lock", "pyproject.toml"):
+        digest.update((ROOT / name).read_bytes())
+    digest.update(f"{sys.version_info[:3]} {ROOT}".encode())
+    return digest.hexdigest()
+
+
+def installed_stamp() -> str | None:
+    """Stamp of the environment that is there, or None when it is absent or its Python does not start."""
+    try:
+        stamp = STAMP.read_text()
+        subprocess.run([VENV / "bin" / "python", "-c", ""], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return stamp
+
+
+def uv_environment() -> dict[str, str]:
+    """Environment for uv: this project's `.venv`, the Python that runs us, the machine's certificates.
+
+    uv's built-in certificate list would fail behind a company's own authority, the machine's list
+    would fail on an image without ca-certificates; hence the look.
+    """
+    environment = dict(os.environ, UV_PROJECT_ENVIRONMENT=str(VENV), UV_PYTHON_DOWNLOADS="never")
+    environment.pop("VIRTUAL_ENV", None)
+    if SYSTEM_CERTIFICATES.exists():
+        environment.setdefault("UV_SYSTEM_CERTS", "1")  # Its name in newer uv,
+        environment.setdefault("UV_NATIVE_TLS", "1")  # and in older.
+    return environment
+
+
+def find_uv() -> Path:
+    """A usable uv: on PATH, else the project's own, installed now when absent."""
+    for candidate in (shutil.which("uv"), CACHE / "uv" / "bin" / "uv"):
+        if candidate is not None and uv_version(Path(candidate)) >= UV_OLDEST:
+            return Path(candidate)
+    return install_uv()
+
+
+def uv_version(uv: Path) -> tuple[int, ...]:
+    """Version of this uv, (0,) when it does not run."""
+    try:
+        answer = subprocess.run(
+            [uv, "--version"], capture_output=True, text=True, check=True
+        ).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return (0,)
+    found = re.match(r"uv (\d+)\.(\d+)", answer)
+    return (int(found[1]), int(found[2])) if found else (0,)
+
+
+def install_uv() -> Path:
+    """Install uv into its own environment below `.cache`, by pip and so with the user's settings."""
+    home = CACHE / "uv"
+    say("installing uv into .cache/uv")
+    if not can_make_environments():
+        if not can_install_system_packages():
+            raise ProvisionError(
+                "Python's venv module is not complete on this machine: install it (Debian and Ubuntu: "
+                "`sudo apt-get install python3-venv`) or put uv on PATH, then run make again."
+            )
+        install_system_package(f"python{sys.version_info[0]}.{sys.version_info[1]}-venv")
+    shutil.rmtree(home, ignore_errors=True)
+    run([sys.executable, "-m", "venv", home], failure="python -m venv failed")
+    run(
+        [home / "bin" / "python", "-m", "pip", "install", "--quiet", "uv>=0.8"],
+        failure="pip could not install uv",
+    )
+    return home / "bin" / "uv"
+
+
+def can_make_environments() -> bool:
+    """Whether `python -m venv` brings pip: Debian splits ensurepip off into python3-venv."""
+    probe = subprocess.run(
+        [sys.executable, "-c", "import venv, ensurepip"], capture_output=True, check=False
+    )
+    return probe.returncode == 0

@@ -1,0 +1,22 @@
+"""Where the set-up keeps things: all inside the project folder, all ignored by git, all safe to delete."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+VENV = ROOT / ".venv"
+CACHE = ROOT / ".cache"
+JAVA_LINK = VENV / "java-home"  # The Java that was found fit; `tidemark` runs Spark on it.
+
+
+def delta_jars() -> Path:
+    """Folder of the two Delta jars; a shared one may be named by TIDEMARK_JARS."""
+    named = os.environ.get("TIDEMARK_JARS")
+    return Path(named).expanduser().resolve() if named else CACHE / "jars"
+
+
+def rocketmq_jars() -> Path:
+    """Folder of the Apache RocketMQ jars the interop tests compile and run against."""
+    return CACHE / "rocketmq-5.5.0"
