@@ -1,11 +1,12 @@
 """The gold tables: every answer the platform gives, declared once, as names, types and meanings.
 
-Place in the walk: marts write these tables, expectations check them, dashboards, notebooks and the demo's verdict read
-them. Bronze tables are declared in `engine.telemetry.tables`.
+Place in the walk: marts write these tables, expectations check them, dashboards, notebooks and
+the demo's verdict read them. Bronze tables are declared in `engine.telemetry.tables`.
 
-Invariant: every row names `observed_at`, a moment of data time (the broker's clock), never the wall clock of the job; an
-unknown value is null and the reason column beside it says why. Interval tables are append-only revisions: the newest
-revision of a `window_id` is its present truth, an older one is what was known then.
+Invariant: every row names `observed_at`, a moment of data time (the broker's clock), never the
+wall clock of the job; an unknown value is null and the reason column beside it says why. Interval
+tables are append-only revisions: the newest revision of a `window_id` is its present truth, an
+older one is what was known then.
 
 Absent on purpose: Spark. The types are the vocabulary of `engine.telemetry.tables`.
 """
@@ -29,7 +30,7 @@ _S, _I, _L, _B, _T, _D = (
 
 @dataclass(frozen=True, slots=True)
 class GoldTable:
-    """One gold table: name, what one row stands for, columns, and the columns that identify a row."""
+    """One gold table: name, what a row stands for, columns, and those that identify a row."""
 
     name: str
     grain: str
@@ -77,11 +78,21 @@ CONSUMER_LAG: Final = GoldTable(
         _GROUP,
         _TOPIC,
         _QUEUE,
-        Column("lag_messages", _L, "max_offset - committed; negative when the log lost messages; null when unknown"),
-        Column("time_lag_ms", _L, "event time minus store time of the message AT committed; 0 when nothing waits"),
+        Column(
+            "lag_messages",
+            _L,
+            "max_offset - committed; negative when the log lost messages; null when unknown",
+        ),
+        Column(
+            "time_lag_ms",
+            _L,
+            "event time minus store time of the message AT committed; 0 when nothing waits",
+        ),
         Column("time_lag_error_ms", _L, "half-width of the error bar of time_lag_ms; 0 when EXACT"),
         _must("provenance", _S, "EXACT, INTERPOLATED, EXTRAPOLATED, PURGED or UNKNOWN"),
-        Column("unknown_reason", _S, "why lag or time lag is null: NO_OFFSET, BROADCAST, PURGED, ..."),
+        Column(
+            "unknown_reason", _S, "why lag or time lag is null: NO_OFFSET, BROADCAST, PURGED, ..."
+        ),
         Column("inflight_messages", _L, "pulled - committed; null when nobody has pulled"),
         Column("committed", _L, "consume offset in broker memory (NEXT to consume)"),
         Column("persisted", _L, "consume offset in the broker's file"),
@@ -89,8 +100,14 @@ CONSUMER_LAG: Final = GoldTable(
         Column("processed", _L, "one past the highest finished offset, as clients told"),
         _must("min_offset", _L, "first message kept"),
         _must("max_offset", _L, "next offset to be written"),
-        Column("trend", _S, "GROWING, STEADY or SHRINKING over the last minute; null when too few rows"),
-        Column("lag_change_per_minute", _L, "messages a minute by which lag_messages changes; null as trend"),
+        Column(
+            "trend", _S, "GROWING, STEADY or SHRINKING over the last minute; null when too few rows"
+        ),
+        Column(
+            "lag_change_per_minute",
+            _L,
+            "messages a minute by which lag_messages changes; null as trend",
+        ),
         Column("drain_time_ms", _L, "time until lag 0 at the present rate; null unless SHRINKING"),
         Column("last_commit_time", _T, "when the group last reported an offset"),
         Column("last_pull_time", _T, "when the group last pulled"),
@@ -112,7 +129,11 @@ STALLED_WINDOWS: Final = GoldTable(
         _TOPIC,
         _QUEUE,
         _must("rule", _S, "NO_OFFSET, DATA_LOST, STOPPED, REWOUND, STALLED or SLOW"),
-        _must("kind", _S, "FROZEN_HEAD, DEAD_QUEUE, DEAD_CONSUMER, BLOCKED_ORDERLY, PAUSED or UNDETERMINED"),
+        _must(
+            "kind",
+            _S,
+            "FROZEN_HEAD, DEAD_QUEUE, DEAD_CONSUMER, BLOCKED_ORDERLY, PAUSED or UNDETERMINED",
+        ),
         _must("window_ms", _L, "length of the evaluation window"),
         _must("slide_ms", _L, "distance of evaluation ticks"),
         Column("committed_from", _L, "consume offset at the window's start"),
@@ -138,7 +159,8 @@ STALLED_WINDOWS: Final = GoldTable(
 )
 DUPLICATE_RISK_WINDOWS: Final = GoldTable(
     "duplicate_risk_windows",
-    "revision of an interval in which messages of a queue were at risk of being consumed twice, by cause",
+    "revision of an interval in which messages of a queue were at risk of being consumed twice, "
+    "by cause",
     (
         *_INTERVAL,
         _CLUSTER,
@@ -149,20 +171,32 @@ DUPLICATE_RISK_WINDOWS: Final = GoldTable(
         _must(
             "cause",
             _S,
-            "CONSUMER_CRASH, BROKER_CRASH, HAND_OVER, REWIND, RESET, OFFSET_STORE_LOST, SEND_BACK, SEND_RETRY, "
-            "DOUBLE_OWNER or REPLAY_AFTER_TRUNCATION",
+            "CONSUMER_CRASH, BROKER_CRASH, HAND_OVER, REWIND, RESET, OFFSET_STORE_LOST, SEND_BACK, "
+            "SEND_RETRY, DOUBLE_OWNER or REPLAY_AFTER_TRUNCATION",
         ),
         _must("outcome", _S, "POSSIBLE, CONFIRMED or PASSED"),
         Column("client_id", _S, "client whose work may be repeated"),
         Column("next_client_id", _S, "client that pulled the range again, or pulls now"),
         _must("from_offset", _L, "first offset at risk"),
         _must("to_offset", _L, "one past the last offset at risk"),
-        _must("at_risk_messages", _L, "predicted duplicates at most: to_offset - from_offset, or delivered messages"),
-        Column("certain_messages", _L, "of these, finished already (will be processed again); null when not told"),
+        _must(
+            "at_risk_messages",
+            _L,
+            "predicted duplicates at most: to_offset - from_offset, or delivered messages",
+        ),
+        Column(
+            "certain_messages",
+            _L,
+            "of these, finished already (will be processed again); null when not told",
+        ),
         Column("uncertain_messages", _L, "of these, held and not finished; null when not told"),
         Column("redelivered_from", _L, "first offset delivered again; null unless CONFIRMED"),
         Column("redelivered_to", _L, "one past the last; null unless CONFIRMED"),
-        _must("redelivered_messages", _L, "observed re-deliveries so far, inside or outside the predicted range"),
+        _must(
+            "redelivered_messages",
+            _L,
+            "observed re-deliveries so far, inside or outside the predicted range",
+        ),
         Column("message_id", _S, "message concerned, for SEND_BACK and SEND_RETRY"),
         _must("evidence", _S, "one sentence with the figures"),
         _EMITTER,
@@ -228,7 +262,9 @@ DEAD_LETTERS: Final = GoldTable(
         Column("origin_offset", _L, "queue offset there"),
         _must("reconsume_times", _I, "failed tries"),
         Column("reason", _S, "why"),
-        Column("first_failed_at", _T, "first SENT_BACK of the same message seen; null when not seen"),
+        Column(
+            "first_failed_at", _T, "first SENT_BACK of the same message seen; null when not seen"
+        ),
         _EMITTER,
         _SEQ,
         _OBSERVED_DATE,
@@ -269,7 +305,12 @@ GROUP_STATE: Final = GoldTable(
         _CLUSTER,
         _BROKER,
         _GROUP,
-        _must("state", _S, "worst queue: OK, SLOW, STALLED, STOPPED, REWOUND, NO_OFFSET, DATA_LOST, BROADCAST, UNKNOWN"),
+        _must(
+            "state",
+            _S,
+            "worst queue: OK, SLOW, STALLED, STOPPED, REWOUND, NO_OFFSET, DATA_LOST, BROADCAST or "
+            "UNKNOWN",
+        ),
         _must("reason", _S, "the state in words, naming queue and figures"),
         Column("lag_messages", _L, "sum over queues whose lag is known; null when none is"),
         Column("time_lag_ms", _L, "largest over queues whose time lag is known; null when none is"),
@@ -294,7 +335,11 @@ EMITTER_HEALTH: Final = GoldTable(
         _must("seq_to", _L, "shipped horizon this cycle read to"),
         _must("rows_expected", _L, "seq_to - seq_from + 1"),
         _must("rows_found", _L, "rows found in bronze, over all tables"),
-        _must("rows_distinct", _L, "distinct seq among them; all three equal when telemetry is gapless and unique"),
+        _must(
+            "rows_distinct",
+            _L,
+            "distinct seq among them; all three equal when telemetry is gapless and unique",
+        ),
         _OBSERVED_DATE,
     ),
     ("emitter", "seq_to"),
@@ -357,4 +402,6 @@ BY_NAME: Final = {table.name: table for table in GOLD_TABLES}
 BRONZE_FOLDER: Final = "bronze"
 GOLD_FOLDER: Final = "gold"
 STATE_FOLDER: Final = "state"
-"""A lake is a folder or object-store prefix: <lake>/bronze/<table>, <lake>/gold/<table>, <lake>/state/<table>."""
+"""A lake is a folder or object-store prefix: <lake>/bronze/<table>, <lake>/gold/<table>,
+<lake>/state/<table>.
+"""

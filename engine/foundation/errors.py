@@ -1,25 +1,26 @@
 """Every error the engine raises, by blame, then by what the caller may do about it.
 
     TidemarkError
-      ProtocolError             bytes that do not follow the wire format
-        LocalProtocolError        we produced them: a bug here
-        RemoteProtocolError       the peer produced them: the connection is closed, nobody else is harmed
-      RequestRefused            the broker or name server understood the request and said no (carries the response code)
-      Unreachable               the peer could not be asked
-        ConnectFailed             nothing was sent: a retry is safe
-        RequestTimedOut           outcome unknown: retry only with an idempotency key
-        ConnectionLost            outcome unknown, as above
-      StorageError              the disk or the bytes on it
-        CorruptRecord             bytes read back are not what was written
-        DiskFull                  no space left: writes are refused, reads go on
-        OffsetOutOfRange          an offset outside [min, max] of its queue or log
-        FileTooLarge              a file size or a write beyond what the format can address
-      ClusterError              the cluster is not in a state to serve this
-      ConfigError               a setting is wrong (names key, value and what is allowed)
-      LakeError                 the Delta lake is missing, half-written or not ours
+      ProtocolError         bytes that do not follow the wire format
+        LocalProtocolError    we produced them: a bug here
+        RemoteProtocolError   the peer did: its connection is closed, nobody else is harmed
+      RequestRefused        the peer understood the request and said no (carries its code)
+      Unreachable           the peer could not be asked
+        ConnectFailed         nothing was sent: a retry is safe
+        RequestTimedOut       outcome unknown: retry only with an idempotency key
+        ConnectionLost        outcome unknown, as above
+      StorageError          the disk or the bytes on it
+        CorruptRecord         bytes read back are not what was written
+        DiskFull              no space left: writes are refused, reads go on
+        OffsetOutOfRange      an offset outside [min, max] of its queue or log
+        FileTooLarge          a file size or a write beyond what the format can address
+      ClusterError          the cluster is not in a state to serve this
+      ConfigError           a setting is wrong (names key, value and what is allowed)
+      LakeError             the Delta lake is missing, half-written or not ours
 
-Invariant: an error carries the values involved in its message. Absent on purpose: asserts. A broken invariant of our
-own is an `assert`; bytes from disk or network are checked by raising from this tree.
+Invariant: an error carries the values involved in its message. Absent on purpose: asserts. A
+broken invariant of our own is an `assert`; bytes from disk or network are checked by raising from
+this tree.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ class ClusterError(TidemarkError):
 
 
 class ConfigError(TidemarkError):
-    """A setting is wrong. `key` and `value` are what was given, `allowed` says what would be right."""
+    """A setting is wrong: `key` and `value` as given, `allowed` says what would be right."""
 
     def __init__(self, key: str, value: object, allowed: str) -> None:
         super().__init__(f"setting {key}={value!r} is not allowed: {allowed}")

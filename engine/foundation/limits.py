@@ -1,7 +1,9 @@
-"""Every limit of the engine by name, with the relations between them asserted here, once, at import.
+"""Every limit of the engine by name, with the relations between them asserted here, once, at
+import.
 
-What happens at a limit is said beside it. Figures that RocketMQ fixes are RocketMQ's (spec: wire and store sections);
-the others are ours. Absent on purpose: settings. A limit guards the process, a setting suits a user.
+What happens at a limit is said beside it. Figures that RocketMQ fixes are RocketMQ's (spec: wire
+and store sections); the others are ours. Absent on purpose: settings. A limit guards the process,
+a setting suits a user.
 """
 
 from typing import Final
@@ -15,7 +17,9 @@ BODY_BYTES_MAX: Final = 4 * MIB
 """A longer message body is refused with MESSAGE_ILLEGAL (RocketMQ: maxMessageSize)."""
 
 PROPERTIES_BYTES_MAX: Final = 32_767
-"""The properties' length travels as a signed 16-bit number; longer ones are refused with MESSAGE_ILLEGAL."""
+"""The properties' length travels as a signed 16-bit number; longer ones are refused with
+MESSAGE_ILLEGAL.
+"""
 
 TOPIC_CHARS_MAX: Final = 127
 GROUP_CHARS_MAX: Final = 120
@@ -53,7 +57,9 @@ CLIENT_EXPIRY_MS: Final = 120 * SECOND_MS
 """A client without a heartbeat for this long is removed from its groups."""
 
 BROKER_EXPIRY_MS: Final = 120 * SECOND_MS
-"""A broker without a registration for this long is removed from the routes (unless it names its own time)."""
+"""A broker without a registration for this long is removed from the routes (unless it names its
+own time).
+"""
 
 CLIENT_HEARTBEAT_MS: Final = 30 * SECOND_MS
 BROKER_REGISTER_MS: Final = 30 * SECOND_MS
@@ -65,7 +71,22 @@ SPOOL_SEGMENT_BYTES: Final = 8 * MIB
 """A spool segment is closed at this size; the shipper drops it when every row of it is in Delta."""
 
 SPOOL_BYTES_MAX: Final = 8 * GIB
-"""When the shipper is away for so long that the spool holds more, telemetry stops, loudly; messages go on."""
+"""When the shipper is away for so long that the spool holds more, telemetry stops, loudly;
+messages go on.
+"""
+
+SPOOL_FRAME_ROWS_MAX: Final = 4096
+"""A turn with more rows than this is written as several frames; a buffer that reaches it is
+written at once.
+"""
+
+SPOOL_FRAME_BYTES_MAX: Final = 64 * MIB
+"""A longer frame is not written (its rows are counted as lost) and not read."""
+
+PULLED_MARKS_MAX: Final = 65_536
+"""Pulled marks the spool carries over a reboot; beyond it the mark that moved least recently is
+forgotten.
+"""
 
 assert BODY_BYTES_MAX + PROPERTIES_BYTES_MAX + 64 * KIB <= FRAME_BYTES_MAX
 assert TOPIC_CHARS_MAX < RETRY_TOPIC_CHARS_MAX
@@ -73,3 +94,7 @@ assert GROUP_CHARS_MAX + len("%RETRY%") <= RETRY_TOPIC_CHARS_MAX
 assert CLIENT_HEARTBEAT_MS * 3 <= CLIENT_EXPIRY_MS
 assert BROKER_REGISTER_MS * 3 <= BROKER_EXPIRY_MS
 assert CLIENT_LOCK_EXPIRY_MS * 2 <= QUEUE_LOCK_LEASE_MS
+assert PULLED_MARKS_MAX * (2 * RETRY_TOPIC_CHARS_MAX + 320) <= SPOOL_FRAME_BYTES_MAX, (
+    "one frame holds every mark"
+)
+assert SPOOL_SEGMENT_BYTES * 4 <= SPOOL_BYTES_MAX

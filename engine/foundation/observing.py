@@ -1,10 +1,11 @@
 """The port through which lower rooms report facts upward, without knowing who listens.
 
-Place in the walk: where a fact is decided (an offset stored, a pull answered, a file synced), the deciding code calls one
-method here; `engine.telemetry.events` turns it into a row. Field meanings: `engine.telemetry.tables`.
+Place in the walk: where a fact is decided (an offset stored, a pull answered, a file synced), the
+deciding code calls one method here; `engine.telemetry.events` turns it into a row. Field
+meanings: `engine.telemetry.tables`.
 
-Invariant: an observer never raises, never waits and never changes what it is told. Absent on purpose: rows, sequence
-numbers and common columns, which belong to the listener.
+Invariant: an observer never raises, never waits and never changes what it is told. Absent on
+purpose: rows, sequence numbers and common columns, which belong to the listener.
 """
 
 from __future__ import annotations
@@ -89,7 +90,9 @@ class Redelivery:
 
 @dataclass(slots=True)
 class FlushDone:
-    """One flush, commit or persist ended; the listener sums them per second. See table flush_checkpoints."""
+    """One flush, commit or persist ended; the listener sums them per second. See table
+    flush_checkpoints.
+    """
 
     component: str
     action: str
@@ -198,8 +201,12 @@ class Observer(Protocol):
         """Take note of `fact`; the listener stamps it with the time at which it is told."""
         ...
 
-    def pulled(self, group: str, topic: str, queue_id: int, pulled_offset: int, client_id: str) -> None:
-        """A pull answer moved the group's pulled mark of a queue up to `pulled_offset` (next not pulled)."""
+    def pulled(
+        self, group: str, topic: str, queue_id: int, pulled_offset: int, client_id: str
+    ) -> None:
+        """A pull answer moved the group's pulled mark of a queue up to `pulled_offset` (next not
+        pulled).
+        """
         ...
 
 
@@ -211,5 +218,7 @@ class SilentObserver:
     def observe(self, fact: Fact) -> None:
         """See `Observer.observe`."""
 
-    def pulled(self, group: str, topic: str, queue_id: int, pulled_offset: int, client_id: str) -> None:
+    def pulled(
+        self, group: str, topic: str, queue_id: int, pulled_offset: int, client_id: str
+    ) -> None:
         """See `Observer.pulled`."""

@@ -1,4 +1,6 @@
-"""Named factors for bytes and time, so that no bare 1024 or 1000 stands in the code. Pure constants."""
+"""Named factors for bytes and time, so that no bare 1024 or 1000 stands in the code. Pure
+constants.
+"""
 
 from typing import Final
 

@@ -1,6 +1,7 @@
 """Time as a port: wall-clock time for stamps and meanings, steady time for durations and time-outs.
 
-Invariant: `steady_ms` never goes back; `now_ms` may, when somebody sets the clock. Sleeping is asyncio's.
+Invariant: `steady_ms` never goes back; `now_ms` may, when somebody sets the clock. Sleeping is
+asyncio's.
 """
 
 from __future__ import annotations

@@ -1,10 +1,12 @@
 """Files as a port: positional writes, read-only mapping, data sync, rename and directory sync.
 
-Writing goes through `pwrite` and `fdatasync`, reading through a shared read-only mapping: on Linux both see the same
-page cache. `mmap.flush` is not used, because it holds the interpreter while the kernel writes.
+Writing goes through `pwrite` and `fdatasync`, reading through a shared read-only mapping: on
+Linux both see the same page cache. `mmap.flush` is not used, because it holds the interpreter
+while the kernel writes.
 
-Invariant: what `sync` returned for survives a power cut; a rename survives it after `sync_directory` of its folder.
-Absent on purpose: record formats, retries. A failed sync is never retried: the pages it lost are marked clean.
+Invariant: what `sync` returned for survives a power cut; a rename survives it after
+`sync_directory` of its folder. Absent on purpose: record formats, retries. A failed sync is never
+retried: the pages it lost are marked clean.
 """
 
 from __future__ import annotations
@@ -32,7 +34,9 @@ class File(Protocol):
         ...
 
     def pwrite(self, data: bytes | bytearray | memoryview, position: int) -> None:
-        """Write all of `data` at `position`. Raises DiskFull or StorageError; survives SIGKILL once it returned."""
+        """Write all of `data` at `position`. Raises DiskFull or StorageError; survives SIGKILL
+        once it returned.
+        """
         ...
 
     def pwritev(self, parts: Sequence[bytes | bytearray | memoryview], position: int) -> None:
@@ -55,11 +59,15 @@ class File(Protocol):
         ...
 
     def allocate(self, size_bytes: int) -> None:
-        """Reserve space and extend to `size_bytes` with zeros. Raises DiskFull when there is no room."""
+        """Reserve space and extend to `size_bytes` with zeros. Raises DiskFull when there is no
+        room.
+        """
         ...
 
     def sync(self) -> None:
-        """Block until the file's data are on stable storage (fdatasync). Raises StorageError once, for ever."""
+        """Block until the file's data are on stable storage (fdatasync). Raises StorageError
+        once, for ever.
+        """
         ...
 
     async def sync_async(self) -> None:
@@ -75,7 +83,9 @@ class Disk(Protocol):
     """A file system."""
 
     def open(self, path: str, *, create: bool = False) -> File:
-        """Open for reading and writing; `create` makes it when missing. Raises StorageError when absent."""
+        """Open for reading and writing; `create` makes it when missing. Raises StorageError when
+        absent.
+        """
         ...
 
     def exists(self, path: str) -> bool:
@@ -133,7 +143,9 @@ class Disk(Protocol):
 
 def _storage_error(doing: str, path: str, error: OSError) -> StorageError:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return DiskFull(f"{doing} {path}: no space left on the device; free some, writes resume by themselves")
+        return DiskFull(
+            f"{doing} {path}: no space left on the device; free some, writes resume by themselves"
+        )
     return StorageError(f"{doing} {path}: {error.strerror or error}")
 
 

@@ -1,9 +1,11 @@
 """Sockets as a port: asyncio protocols and transports over whatever carries bytes.
 
-A connection is an `asyncio.Protocol` (or `BufferedProtocol`) given by the caller and an `asyncio.Transport` made here, so
-the real loop and the simulator's virtual network drive the same code.
+A connection is an `asyncio.Protocol` (or `BufferedProtocol`) given by the caller and an
+`asyncio.Transport` made here, so the real loop and the simulator's virtual network drive the same
+code.
 
-Invariant: bytes arrive in order and once, or the connection is lost. Absent on purpose: frames, requests, retries.
+Invariant: bytes arrive in order and once, or the connection is lost. Absent on purpose: frames,
+requests, retries.
 """
 
 from __future__ import annotations
@@ -43,7 +45,8 @@ class Network(Protocol):
     async def connect(
         self, host: str, port: int, factory: ProtocolFactory, *, timeout_ms: int
     ) -> asyncio.BaseProtocol:
-        """Connect and return the protocol that `factory` made, its `connection_made` already called.
+        """Connect and return the protocol that `factory` made, its `connection_made` already
+        called.
 
         Raises ConnectFailed when there is no connection within `timeout_ms`.
         """

@@ -1,12 +1,14 @@
 """The bronze tables: every fact the engine reports, declared once, as names, types and meanings.
 
-Place in the walk: an observer call becomes a row of one of these tables in `events`, waits in the spool, and is appended
-to the Delta table of the same name by the shipper; the pipelines read the schemas from here and nowhere else.
+Place in the walk: an observer call becomes a row of one of these tables in `events`, waits in the
+spool, and is appended to the Delta table of the same name by the shipper; the pipelines read the
+schemas from here and nowhere else.
 
-Invariant: every row carries the COMMON columns; (emitter, seq) is its primary key; seq is gapless per emitter over all
-tables together. Tables only ever gain nullable columns at their end.
+Invariant: every row carries the COMMON columns; (emitter, seq) is its primary key; seq is gapless
+per emitter over all tables together. Tables only ever gain nullable columns at their end.
 
-Absent on purpose: pyarrow and Spark types. `ColumnType` is a closed vocabulary that both sides translate.
+Absent on purpose: pyarrow and Spark types. `ColumnType` is a closed vocabulary that both sides
+translate.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from typing import Final
 
 
 class ColumnType(Enum):
-    """Types both Spark and Arrow know. TIMESTAMP is microseconds UTC and travels as a whole number."""
+    """Types both Spark and Arrow know. TIMESTAMP is µs UTC and travels as a whole number."""
 
     STRING = "string"
     INT = "int"
@@ -43,7 +45,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """One bronze table: its name, what one row stands for, and its own columns after the common ones."""
+    """One bronze table: name, what one row stands for, and its own columns."""
 
     name: str
     grain: str
@@ -56,7 +58,7 @@ class Table:
 
     @property
     def own_names(self) -> tuple[str, ...]:
-        """Names of the table's own columns, in the order in which a spooled row carries their values."""
+        """Names of the table's own columns, in the order in which a spooled row carries them."""
         return tuple(column.name for column in self.own)
 
 
@@ -76,7 +78,11 @@ def _must(name: str, kind: ColumnType, meaning: str) -> Column:
 COMMON: Final = (
     _must("cluster", _S, "cluster name"),
     _must("broker", _S, "broker name"),
-    _must("broker_epoch", _L, "boot time of the broker, µs since 1970 UTC; tells one life of it from the next"),
+    _must(
+        "broker_epoch",
+        _L,
+        "boot time of the broker, µs since 1970 UTC; tells one life of it from the next",
+    ),
     _must("emitter", _S, "who reported: cluster/broker/broker_id"),
     _must("seq", _L, "gapless number of the row per emitter, over all its tables, from 1"),
     _must("event_time", _T, "the broker's clock when it happened"),
@@ -98,7 +104,11 @@ CONSUME_OFFSETS: Final = Table(
         Column("previous_offset", _L, "what was stored before; null when nothing was"),
         _must("path", _S, "COMMIT_RPC, PULL_PIGGYBACK, TRANSACTION, RESET, RESTORE or LOCAL"),
         _must("trigger", _S, "TIMER, SHUTDOWN, HAND_OVER or UNKNOWN, as the client told"),
-        Column("client_id", _S, "client that reported; null when it has sent no heartbeat on this connection"),
+        Column(
+            "client_id",
+            _S,
+            "client that reported; null when it has sent no heartbeat on this connection",
+        ),
         _must("accepted", _B, "was it stored?"),
         Column("min_offset", _L, "first message the queue still keeps"),
         Column("max_offset", _L, "next offset to be written in the queue"),
@@ -113,34 +123,62 @@ QUEUE_WATERMARKS: Final = Table(
         _must("min_offset", _L, "first message the queue still keeps"),
         _must("max_offset", _L, "next offset to be written"),
         Column("flushed_offset", _L, "first queue offset whose message a power cut could lose now"),
-        Column("replicated_offset", _L, "first queue offset not yet on a replica; null without replicas"),
-        Column("last_store_time", _T, "store time of the newest message; null when the queue is empty"),
+        Column(
+            "replicated_offset",
+            _L,
+            "first queue offset not yet on a replica; null without replicas",
+        ),
+        Column(
+            "last_store_time", _T, "store time of the newest message; null when the queue is empty"
+        ),
         _must("readable", _B, "is the queue below the topic's readQueueNums and may it be read?"),
     ),
 )
 GROUP_WATERMARKS: Final = Table(
     "group_watermarks",
-    "group, queue and grid second, when changed; all each 30 s; at once for every queue of a client that left, "
-    "expired, was revoked or was reset",
+    "group, queue and grid second, when changed; all each 30 s; at once for every queue of a "
+    "client that left, expired, was revoked or was reset",
     (
         _GROUP,
         _TOPIC,
         _QUEUE,
-        Column("pulled", _L, "next offset nobody of the group has pulled; null when nobody has pulled"),
-        Column("processed", _L, "one past the highest finished offset, told by the client; null when it did not tell"),
+        Column(
+            "pulled", _L, "next offset nobody of the group has pulled; null when nobody has pulled"
+        ),
+        Column(
+            "processed",
+            _L,
+            "one past the highest finished offset, told by the client; null when it did not tell",
+        ),
         Column("committed", _L, "consume offset in the broker's memory; null when none"),
         Column("persisted", _L, "consume offset in the broker's file; null when none"),
         _must("committed_state", _S, "EXACT, AT_END, PURGED or NONE"),
-        Column("store_time_at_committed", _T, "store time of the message AT committed; null unless EXACT"),
+        Column(
+            "store_time_at_committed",
+            _T,
+            "store time of the message AT committed; null unless EXACT",
+        ),
         _must("min_offset", _L, "first message the queue still keeps"),
         _must("max_offset", _L, "next offset to be written"),
-        Column("last_store_time", _T, "store time of the newest message; null when the queue is empty"),
+        Column(
+            "last_store_time", _T, "store time of the newest message; null when the queue is empty"
+        ),
         Column("last_puller", _S, "client that pulled last"),
         Column("lock_holder", _S, "client that holds the queue's order lock; null when unlocked"),
         Column("last_pull_time", _T, "when the group last pulled this queue"),
-        Column("last_commit_time", _T, "when the group last reported an offset for it, changed or not"),
-        _must("reports", _L, "offset reports since the previous row of this key, unchanged ones included"),
-        Column("message_model", _S, "CLUSTERING or BROADCASTING, as the members say; null without members"),
+        Column(
+            "last_commit_time", _T, "when the group last reported an offset for it, changed or not"
+        ),
+        _must(
+            "reports",
+            _L,
+            "offset reports since the previous row of this key, unchanged ones included",
+        ),
+        Column(
+            "message_model",
+            _S,
+            "CLUSTERING or BROADCASTING, as the members say; null without members",
+        ),
         Column("members", _I, "clients of the group known to this broker"),
     ),
 )
@@ -150,14 +188,30 @@ REBALANCE_EVENTS: Final = Table(
     (
         _GROUP,
         Column("client_id", _S, "client it is about; null for QUEUES_CHANGED of the topic"),
-        _must("kind", _S, "JOINED, LEFT, EXPIRED, SUBSCRIPTION_CHANGED, QUEUES_CHANGED, ASSIGNED or REVOKED"),
-        _must("inferred", _B, "ASSIGNED and REVOKED taken from the first pull of a new reader, not told"),
+        _must(
+            "kind",
+            _S,
+            "JOINED, LEFT, EXPIRED, SUBSCRIPTION_CHANGED, QUEUES_CHANGED, ASSIGNED or REVOKED",
+        ),
+        _must(
+            "inferred",
+            _B,
+            "ASSIGNED and REVOKED taken from the first pull of a new reader, not told",
+        ),
         _must("generation", _L, "membership changes of the group since this boot"),
         Column("strategy", _S, "allocation strategy, when told"),
         Column("before", ColumnType.STRINGS, "members, or subscription, before"),
         Column("after", ColumnType.STRINGS, "members, or subscription, after"),
-        Column("queues", ColumnType.OWNED_QUEUES, "queues concerned, with their offsets at that instant"),
-        Column("reason", _S, "UNREGISTERED, CONNECTION_LOST, HEARTBEAT_EXPIRED or other words; null when obvious"),
+        Column(
+            "queues",
+            ColumnType.OWNED_QUEUES,
+            "queues concerned, with their offsets at that instant",
+        ),
+        Column(
+            "reason",
+            _S,
+            "UNREGISTERED, CONNECTION_LOST, HEARTBEAT_EXPIRED or other words; null when obvious",
+        ),
     ),
 )
 CLIENT_WINDOWS: Final = Table(
@@ -172,9 +226,21 @@ CLIENT_WINDOWS: Final = Table(
         Column("last_held", _L, "highest offset held"),
         _must("held_count", _L, "messages held and not finished"),
         _must("held_bytes", _L, "their bodies' bytes"),
-        Column("held_ranges", ColumnType.RANGES, "held offsets as ranges [from, to), at most 32; null when not told"),
-        Column("finished_count", _L, "finished offsets at or above client_committed; null when not told"),
-        Column("filtered_count", _L, "messages dropped by the client's own tag test; null when not told"),
+        Column(
+            "held_ranges",
+            ColumnType.RANGES,
+            "held offsets as ranges [from, to), at most 32; null when not told",
+        ),
+        Column(
+            "finished_count",
+            _L,
+            "finished offsets at or above client_committed; null when not told",
+        ),
+        Column(
+            "filtered_count",
+            _L,
+            "messages dropped by the client's own tag test; null when not told",
+        ),
         Column("head_message_id", _S, "message id of the head of the window"),
         Column("head_since", _T, "since when the head is in a listener"),
         Column("client_committed", _L, "consume offset the client would report now"),
@@ -189,7 +255,9 @@ RETRY_DLQ_FLOW: Final = Table(
     "retry_dlq_flow",
     "step of a failed message",
     (
-        Column("message_id", _S, "UNIQ_KEY, kept over all retries; null when the producer set none"),
+        Column(
+            "message_id", _S, "UNIQ_KEY, kept over all retries; null when the producer set none"
+        ),
         Column("origin_topic", _S, "topic the message was first sent to"),
         Column("origin_queue_id", _I, "its queue there, when known"),
         Column("origin_offset", _L, "its queue offset there, when known"),
@@ -198,7 +266,8 @@ RETRY_DLQ_FLOW: Final = Table(
         _must(
             "step",
             _S,
-            "SENT_BACK, SCHEDULED, DELIVERED, LOCAL_RETRY, DEAD_LETTERED, REDRIVEN, DISCARDED or EXPIRED",
+            "SENT_BACK, SCHEDULED, DELIVERED, LOCAL_RETRY, DEAD_LETTERED, REDRIVEN, DISCARDED or "
+            "EXPIRED",
         ),
         Column("delay_ms", _L, "delay until the next delivery; null when none follows"),
         Column("reason", _S, "why, in words"),
@@ -216,14 +285,20 @@ REDELIVERIES: Final = Table(
         Column("client_id", _S, "who pulls now"),
         Column("previous_client_id", _S, "who had pulled them"),
         _must("broker_epoch_before", _L, "life of the broker in which they were pulled first"),
-        Column("delivered_count", _L, "messages of the range that this answer held, after the tag filter"),
+        Column(
+            "delivered_count",
+            _L,
+            "messages of the range that this answer held, after the tag filter",
+        ),
     ),
 )
 FLUSH_CHECKPOINTS: Final = Table(
     "flush_checkpoints",
     "component, action, cause and second (count, sum and max); SHUTDOWN and RECOVERY at once",
     (
-        _must("component", _S, "COMMIT_LOG, CONSUME_QUEUE, INDEX, CONSUMER_OFFSETS, DELAY or TIMER"),
+        _must(
+            "component", _S, "COMMIT_LOG, CONSUME_QUEUE, INDEX, CONSUMER_OFFSETS, DELAY or TIMER"
+        ),
         _must("action", _S, "COMMIT, FLUSH or PERSIST"),
         _must("cause", _S, "TIMER, GROUP, SHUTDOWN or RECOVERY"),
         Column("written", _L, "bytes written so far (commit log: physical offset)"),
@@ -238,9 +313,14 @@ FLUSH_CHECKPOINTS: Final = Table(
 )
 LIFECYCLE: Final = Table(
     "lifecycle",
-    "boot, recovery, role change, shutdown, fail-over, refused or damaged file, malformed connection",
+    "boot, recovery, role change, shutdown, fail-over, refused or damaged file, malformed "
+    "connection",
     (
-        _must("kind", _S, "BOOT, RECOVERY, SHUTDOWN, ROLE_CHANGE, DAMAGED_FILE, DISK_FULL, SPOOL_LOSS, ..."),
+        _must(
+            "kind",
+            _S,
+            "BOOT, RECOVERY, SHUTDOWN, ROLE_CHANGE, DAMAGED_FILE, DISK_FULL, SPOOL_LOSS, ...",
+        ),
         Column("clean", _B, "was the stop before this boot clean?"),
         Column("truncated_from", _L, "physical offset kept"),
         Column("truncated_to", _L, "physical offset before the cut"),
@@ -254,7 +334,9 @@ SHIPMENTS: Final = Table(
     (
         _must("seq_from", _L, "first seq shipped"),
         _must("seq_to", _L, "last seq shipped: the shipped horizon"),
-        _must("event_time_to", _T, "up to when the emitter has reported everything it had to report"),
+        _must(
+            "event_time_to", _T, "up to when the emitter has reported everything it had to report"
+        ),
         _must("rows", ColumnType.TABLE_COUNTS, "rows per table"),
     ),
 )

@@ -1,0 +1,135 @@
+"""The processes on stage: started in a group of their own, their words kept in log files, stopped
+without leftovers.
+
+Invariant: `stop_all` leaves no process behind: SIGTERM first, SIGKILL to the whole process group
+when one does not end. Absent on purpose: what the processes do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from engine.foundation.errors import TidemarkError
+
+STOP_PATIENCE_S = 20.0
+POLL_S = 0.05
+
+
+class StageError(TidemarkError):
+    """A process of the demo did not start, or ended when it should not have."""
+
+
+class Actor:
+    """One process on stage."""
+
+    def __init__(
+        self, name: str, arguments: Sequence[str], logs: Path, *, talks: bool = False
+    ) -> None:
+        self.name = name
+        self.arguments = list(arguments)
+        self.log = logs / f"{name}.log"
+        self._talks = talks
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def running(self) -> bool:
+        """Is it alive now?"""
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def exit_code(self) -> int | None:
+        """How it ended; None while it runs or before it began."""
+        return None if self._process is None else self._process.poll()
+
+    def start(self) -> None:
+        """Start it, or start it again after its end; its output is appended to its log."""
+        assert not self.running, f"{self.name} runs already"
+        with self.log.open("ab") as output:
+            self._process = subprocess.Popen(
+                self.arguments,
+                stdin=subprocess.PIPE if self._talks else subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def tell(self, line: str) -> None:
+        """Write one line to its standard input."""
+        assert self._process is not None, f"{self.name} has not been started"
+        assert self._process.stdin is not None, f"{self.name} does not listen"
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.write(line.encode() + b"\n")
+            self._process.stdin.flush()
+
+    def wait_for_line(self, beginning: str, *, within_s: float, offset_bytes: int = 0) -> str:
+        """The first line of its log after `offset_bytes` that begins so; StageError when it ends
+        or stays silent.
+        """
+        deadline_s = time.monotonic() + within_s
+        while True:
+            lines = self.log.read_bytes()[offset_bytes:].decode(errors="replace").splitlines()
+            for line in lines:
+                if line.startswith(beginning):
+                    return line
+            if not self.running:
+                raise StageError(
+                    f"{self.name} ended with exit code {self.exit_code}: {self._last_words()}"
+                )
+            if time.monotonic() > deadline_s:
+                raise StageError(
+                    f"{self.name} did not say {beginning!r} within {within_s:.0f} s; see {self.log}"
+                )
+            time.sleep(POLL_S)
+
+    def kill(self) -> None:
+        """SIGKILL to this process alone, as a machine would lose it."""
+        assert self._process is not None, f"{self.name} has not been started"
+        self._process.kill()
+        self._process.wait()
+
+    def ask_to_stop(self) -> None:
+        """SIGTERM, when it runs."""
+        if self.running and self._process is not None:
+            self._process.terminate()
+
+    def finish(self) -> None:
+        """Wait for its end; take its whole process group down when it does not come."""
+        if self._process is None:
+            return
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(STOP_PATIENCE_S)
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        if self._process.stdin is not None:
+            with contextlib.suppress(BrokenPipeError):
+                self._process.stdin.close()
+
+    def _last_words(self) -> str:
+        lines = self.log.read_text(errors="replace").strip().splitlines()
+        return lines[-1] if lines else f"it said nothing, see {self.log}"
+
+
+def tidemark(*arguments: str) -> list[str]:
+    """Command line of a tidemark command in this very environment."""
+    return [str(Path(sys.executable).parent / "tidemark"), *arguments]
+
+
+def module(name: str, *arguments: str) -> list[str]:
+    """Command line of a module of ours in this very environment."""
+    return [sys.executable, "-m", name, *arguments]
+
+
+def stop_all(actors: Sequence[Actor]) -> None:
+    """Ask all of them to stop, in order, then wait for each."""
+    for actor in actors:
+        actor.ask_to_stop()
+    for actor in actors:
+        actor.finish()

@@ -1,0 +1,63 @@
+"""The verdict as tables for the terminal."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.table import Table
+
+from demo.verdict import Verdict
+
+
+def print_verdict(verdict: Verdict, console: Console) -> None:
+    """Print the groups, the incidents and the checks."""
+    console.print(_groups(verdict))
+    console.print(_incidents(verdict))
+    failed = ", ".join(verdict.failed_checks) or "none"
+    console.print(f"failed checks: {failed}")
+    console.print(
+        "verdict: everything was found" if verdict.success else "verdict: NOT everything was found"
+    )
+
+
+def _groups(verdict: Verdict) -> Table:
+    table = Table(title="what gold says of each group")
+    for heading in (
+        "group",
+        "lag",
+        "time lag",
+        "stalled windows",
+        "duplicate-risk windows",
+        "predicted duplicates",
+        "observed duplicates",
+        "dead letters",
+        "failed checks",
+    ):
+        table.add_column(heading, justify="left" if heading == "group" else "right")
+    for row in verdict.groups:
+        table.add_row(
+            row.group,
+            "unknown" if row.lag_messages is None else str(row.lag_messages),
+            "unknown" if row.time_lag_ms is None else f"{row.time_lag_ms / 1000:.1f} s",
+            str(row.stalled_windows),
+            str(row.risk_windows),
+            str(row.predicted_duplicates),
+            str(row.observed_duplicates),
+            str(row.dead_letters),
+            str(len(verdict.failed_checks)),
+        )
+    return table
+
+
+def _incidents(verdict: Verdict) -> Table:
+    table = Table(title="incidents")
+    for heading in ("incident", "played", "found", "evidence"):
+        table.add_column(heading, overflow="fold")
+    for finding in verdict.findings:
+        mark = "" if finding.as_expected else "  <- not as expected"
+        table.add_row(
+            finding.incident.value,
+            "yes" if finding.played else "left out",
+            ("yes" if finding.found else "no") + mark,
+            finding.evidence,
+        )
+    return table

@@ -1,0 +1,306 @@
+"""A virtual disk per node that remembers what was synced and what was only written.
+
+Persistence model (after ALICE): a process crash keeps everything that was written; a power cut
+keeps all that was synced, then a random prefix of the unsynced writes of each file, the last of
+them possibly torn; creations, renames and removals survive it only up to a random prefix of those
+made since the folder was last synced. A file that was never synced, or whose folder was not, may
+be gone.
+
+Absent on purpose: timing (syncs take a drawn virtual time), bit rot of synced data.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import posixpath
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from engine.foundation.errors import DiskFull, StorageError
+
+if TYPE_CHECKING:
+    from tests.simulation.world.world import World
+
+Data = bytes | bytearray | memoryview
+
+
+@dataclass(slots=True)
+class _Inode:
+    """A file's bytes as the kernel shows them, and what is known to be on the platter."""
+
+    image: bytearray = field(default_factory=bytearray)
+    durable: bytes = b""
+    unsynced: list[tuple[int, bytes | None]] = field(
+        default_factory=list
+    )  # (position, data) or (new size, None)
+    mirrors: list[bytearray] = field(default_factory=list)
+    modified_ms: int = 0
+
+    def write(self, position: int, data: bytes) -> None:
+        end = position + len(data)
+        if end > len(self.image):
+            self._resize(end)
+        self.image[position:end] = data
+        for mirror in self.mirrors:  # Views taken before the file grew still show later writes.
+            if position < len(mirror):
+                part = data[: len(mirror) - position]
+                mirror[position : position + len(part)] = part
+        self.unsynced.append((position, data))
+
+    def resize(self, size_bytes: int) -> None:
+        if size_bytes != len(self.image):
+            self._resize(size_bytes)
+            self.unsynced.append((size_bytes, None))
+
+    def _resize(self, size_bytes: int) -> None:
+        fresh = bytearray(size_bytes)
+        keep = min(size_bytes, len(self.image))
+        fresh[:keep] = self.image[:keep]
+        self.mirrors.append(self.image)
+        self.image = fresh
+
+    def sync(self) -> None:
+        self.durable = bytes(self.image)
+        self.unsynced.clear()
+
+    def power_cut(self, world: World) -> None:
+        """Keep the synced bytes and a random prefix of the later writes, the last one torn."""
+        survivor = bytearray(self.durable)
+        kept = world.random.randint(0, len(self.unsynced))
+        for number, (position, data) in enumerate(self.unsynced[:kept]):
+            if data is None:
+                survivor = survivor[:position].ljust(position, b"\0")
+                continue
+            torn = number == kept - 1
+            part = data[: world.random.randint(0, len(data))] if torn else data
+            end = position + len(part)
+            survivor = survivor.ljust(end, b"\0")
+            survivor[position:end] = part
+        self.image = survivor
+        self.mirrors.clear()
+        self.sync()
+
+
+@dataclass(slots=True)
+class _Folder:
+    entries: dict[str, _Inode] = field(default_factory=dict)
+    durable: dict[str, _Inode] = field(default_factory=dict)
+    unsynced: list[dict[str, _Inode]] = field(
+        default_factory=list
+    )  # The folder after each later change.
+
+    def changed(self) -> None:
+        self.unsynced.append(dict(self.entries))
+
+    def sync(self) -> None:
+        self.durable = dict(self.entries)
+        self.unsynced.clear()
+
+
+class VirtualDisk:
+    """The platter of one node; outlives its crashes. `mount` gives the port the engine uses until
+    the next crash.
+    """
+
+    def __init__(self, world: World, host: str) -> None:
+        self.world = world
+        self.host = host
+        self.folders: dict[str, _Folder] = {"/": _Folder()}
+        self.locks: dict[str, MountedDisk] = {}
+        self.free_bytes: int | None = None
+        self.fail_syncs = False
+
+    def mount(self) -> MountedDisk:
+        return MountedDisk(self)
+
+    def crash(self, *, power_cut: bool) -> None:
+        """The node dies; with `power_cut` the unsynced part of its data does, too, as far as
+        chance has it.
+        """
+        self.locks.clear()
+        if not power_cut:
+            return
+        for folder in self.folders.values():
+            states = [folder.durable, *folder.unsynced]
+            folder.entries = dict(states[self.world.random.randint(0, len(states) - 1)])
+            folder.sync()
+        seen: dict[int, None] = {}
+        for folder in self.folders.values():
+            for inode in folder.entries.values():
+                if id(inode) not in seen:
+                    seen[id(inode)] = None
+                    inode.power_cut(self.world)
+
+
+class MountedFile:
+    """The `File` port over an inode, until its node crashes."""
+
+    def __init__(self, disk: MountedDisk, path: str, inode: _Inode) -> None:
+        self._disk = disk
+        self._path = path
+        self._inode = inode
+
+    @property
+    def path(self) -> str:
+        return self._path
+
+    def size_bytes(self) -> int:
+        return len(self._inode.image)
+
+    def pwrite(self, data: Data, position: int) -> None:
+        self._disk.write_into(self._inode, position, bytes(data))
+
+    def pwritev(self, parts: Sequence[Data], position: int) -> None:
+        self.pwrite(b"".join(bytes(part) for part in parts), position)
+
+    def pread(self, length: int, position: int) -> bytes:
+        return bytes(self._inode.image[position : position + length])
+
+    def view(self) -> memoryview:
+        return memoryview(self._inode.image).toreadonly()
+
+    def truncate(self, size_bytes: int) -> None:
+        self._disk.check_alive()
+        self._inode.resize(size_bytes)
+
+    def allocate(self, size_bytes: int) -> None:
+        self._disk.check_alive()
+        if size_bytes > len(self._inode.image):
+            self._inode.resize(size_bytes)
+
+    def sync(self) -> None:
+        self._disk.sync_inode(self._inode)
+
+    async def sync_async(self) -> None:
+        await asyncio.sleep(self._disk.platter.world.random.uniform(0.0001, 0.005))
+        self.sync()
+
+    def close(self) -> None:
+        pass
+
+
+class MountedDisk:
+    """The `Disk` port of one life of a node."""
+
+    def __init__(self, platter: VirtualDisk) -> None:
+        self.platter = platter
+        self.alive = True
+
+    def check_alive(self) -> None:
+        if not self.alive:
+            raise StorageError(f"node {self.platter.host} is down")
+
+    def write_into(self, inode: _Inode, position: int, data: bytes) -> None:
+        self.check_alive()
+        free_bytes = self.platter.free_bytes
+        if free_bytes is not None:
+            grows = max(0, position + len(data) - len(inode.image))
+            if grows > free_bytes:
+                raise DiskFull(f"writing on {self.platter.host}: no space left on the device")
+            self.platter.free_bytes = free_bytes - grows
+        inode.write(position, data)
+        inode.modified_ms = self.platter.world.now_ms()
+        self.platter.world.trace_event("write", self.platter.host, data)
+
+    def sync_inode(self, inode: _Inode) -> None:
+        self.check_alive()
+        if self.platter.fail_syncs:
+            raise StorageError(f"syncing on {self.platter.host}: Input/output error")
+        inode.sync()
+
+    def open(self, path: str, *, create: bool = False) -> MountedFile:
+        self.check_alive()
+        folder, name = self._locate(path)
+        if name not in folder.entries:
+            if not create:
+                raise StorageError(f"opening {path}: No such file or directory")
+            folder.entries[name] = _Inode(modified_ms=self.platter.world.now_ms())
+            folder.changed()
+        return MountedFile(self, path, folder.entries[name])
+
+    def exists(self, path: str) -> bool:
+        if self.is_directory(path):
+            return True
+        folder = self.platter.folders.get(posixpath.dirname(path))
+        return folder is not None and posixpath.basename(path) in folder.entries
+
+    def is_directory(self, path: str) -> bool:
+        return _clean(path) in self.platter.folders
+
+    def names(self, path: str) -> list[str]:
+        clean = _clean(path)
+        folder = self.platter.folders.get(clean)
+        if folder is None:
+            return []
+        inside = "/" if clean == "/" else clean + "/"
+        children = [p[len(inside) :] for p in self.platter.folders if p.startswith(inside)]
+        return sorted({*folder.entries, *(c for c in children if c and "/" not in c)})
+
+    def make_directories(self, path: str) -> None:
+        self.check_alive()
+        clean = _clean(path)
+        while clean not in self.platter.folders:
+            self.platter.folders[clean] = _Folder()
+            clean = posixpath.dirname(clean)
+
+    def read(self, path: str) -> bytes:
+        return bytes(self.open(path)._inode.image)
+
+    def write(self, path: str, data: bytes) -> None:
+        file = self.open(path, create=True)
+        file.truncate(0)
+        file.pwrite(data, 0)
+
+    def rename(self, source: str, target: str) -> None:
+        self.check_alive()
+        from_folder, from_name = self._locate(source)
+        to_folder, to_name = self._locate(target)
+        if from_name not in from_folder.entries:
+            raise StorageError(f"renaming {source}: No such file or directory")
+        to_folder.entries[to_name] = from_folder.entries.pop(from_name)
+        from_folder.changed()
+        if to_folder is not from_folder:
+            to_folder.changed()
+
+    def remove(self, path: str) -> None:
+        self.check_alive()
+        folder, name = self._locate(path)
+        if folder.entries.pop(name, None) is not None:
+            folder.changed()
+
+    def remove_directory(self, path: str) -> None:
+        clean = _clean(path)
+        if clean in self.platter.folders and not self.names(path):
+            del self.platter.folders[clean]
+
+    def sync_file(self, path: str) -> None:
+        self.open(path).sync()
+
+    def sync_directory(self, path: str) -> None:
+        self.check_alive()
+        folder = self.platter.folders.get(_clean(path))
+        if folder is None:
+            raise StorageError(f"syncing folder {path}: No such file or directory")
+        folder.sync()
+
+    def modified_ms(self, path: str) -> int:
+        return self.open(path)._inode.modified_ms
+
+    def used_ratio(self, path: str) -> float:
+        del path
+        return (
+            0.5
+            if self.platter.free_bytes is None
+            else (0.99 if self.platter.free_bytes < 4096 else 0.5)
+        )
+
+    def _locate(self, path: str) -> tuple[_Folder, str]:
+        folder = self.platter.folders.get(posixpath.dirname(path))
+        if folder is None:
+            raise StorageError(f"opening {path}: No such file or directory")
+        return folder, posixpath.basename(path)
+
+
+def _clean(path: str) -> str:
+    return path.rstrip("/") or "/"
