@@ -53,7 +53,9 @@ class LazyGroup(TyperGroup):
         return list(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """A stand-in that carries name and summary: enough for help and completion, free of imports."""
+        """A stand-in that carries name and summary: enough for help and completion, free of
+        imports.
+        """
         if cmd_name not in COMMANDS:
             return None
         return TyperCommand(cmd_name, help=COMMANDS[cmd_name].summary)

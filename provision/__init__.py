@@ -1,4 +1,5 @@
-"""Set-up of a fresh machine: everything `make` needs before the first import of a third-party package.
+"""Set-up of a fresh machine: everything `make` needs before the first import of a third-party
+package.
 
 Runs with plain Python 3.11 or later and its standard library, because nothing else is there yet.
 Each module answers one question (is the environment there? a JDK? the jars? a browser?) and

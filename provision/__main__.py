@@ -1,4 +1,6 @@
-"""Entry point: `python3 -m provision run` (what the product needs) or `python3 -m provision test` (tests as well)."""
+"""Entry point: `python3 -m provision run` (what the product needs) or `python3 -m provision test`
+(tests as well).
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ def main(arguments: list[str]) -> int:
 
 
 def provide(scope: str) -> None:
-    """Bring the environment, Java and the Delta jars; for tests the compiler, RocketMQ and a browser too."""
+    """Bring the environment, Java and the Delta jars; for tests the compiler, RocketMQ and a
+    browser too.
+    """
     environment.ensure()
     java_home = java.ensure(with_compiler=scope == "test")
     jars.ensure(jars.DELTA, java_home=java_home)

@@ -43,7 +43,9 @@ def ensure() -> None:
 
 
 def lock_stamp() -> str:
-    """Digest of what decides the environment's contents: the lock, the project file, the Python used."""
+    """Digest of what decides the environment's contents: the lock, the project file, the Python
+    used.
+    """
     digest = hashlib.sha256()
     for name in ("uv.lock", "pyproject.toml"):
         digest.update((ROOT / name).read_bytes())
@@ -52,7 +54,9 @@ def lock_stamp() -> str:
 
 
 def installed_stamp() -> str | None:
-    """Stamp of the environment that is there, or None when it is absent or its Python does not start."""
+    """Stamp of the environment that is there, or None when it is absent or its Python does not
+    start.
+    """
     try:
         stamp = STAMP.read_text()
         subprocess.run([VENV / "bin" / "python", "-c", ""], check=True, capture_output=True)
@@ -62,7 +66,8 @@ def installed_stamp() -> str | None:
 
 
 def uv_environment() -> dict[str, str]:
-    """Environment for uv: this project's `.venv`, the Python that runs us, the machine's certificates.
+    """Environment for uv: this project's `.venv`, the Python that runs us, the machine's
+    certificates.
 
     uv's built-in certificate list would fail behind a company's own authority, the machine's list
     would fail on an image without ca-certificates; hence the look.

@@ -1,4 +1,5 @@
-"""The JDK Spark and the interop tests run on: found, else installed by apt for root, else asked for.
+"""The JDK Spark and the interop tests run on: found, else installed by apt for root, else asked
+for.
 
 Looked at in order: JAVA_HOME, the one of the last run, PATH, /usr/lib/jvm. The first that Spark
 accepts is linked as `.venv/java-home`, so that every later command uses the same one.
@@ -69,7 +70,9 @@ def major_version(home: Path) -> int:
 
 
 def install(*, with_compiler: bool) -> None:
-    """Install the oldest accepted OpenJDK the distribution has; leave without one when not allowed to."""
+    """Install the oldest accepted OpenJDK the distribution has; leave without one when not allowed
+    to.
+    """
     if not can_install_system_packages():
         return
     kind = "jdk" if with_compiler else "jre"

@@ -1,4 +1,6 @@
-"""Where the set-up keeps things: all inside the project folder, all ignored by git, all safe to delete."""
+"""Where the set-up keeps things: all inside the project folder, all ignored by git, all safe to
+delete.
+"""
 
 from __future__ import annotations
 

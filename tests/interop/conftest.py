@@ -1,0 +1,31 @@
+"""Fixtures of the interop tests: the compiled Java checks, a real Apache RocketMQ, our engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.interop.java_clients import JavaChecks, compile_checks
+from tests.interop.our_engine import OurEngine, our_engine
+from tests.interop.real_rocketmq import RealRocketMQ, real_rocketmq
+
+
+@pytest.fixture(scope="session")
+def java_checks(tmp_path_factory: pytest.TempPathFactory) -> JavaChecks:
+    """The Java checks, compiled once per run."""
+    return compile_checks(tmp_path_factory.mktemp("java-checks"))
+
+
+@pytest.fixture(scope="session")
+def apache_rocketmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealRocketMQ]:
+    """One real Apache RocketMQ for the whole run; tests use topics and groups of their own."""
+    with real_rocketmq(tmp_path_factory.mktemp("apache-rocketmq")) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def engine_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OurEngine]:
+    """Our engine without a lake, one per test module."""
+    with our_engine(tmp_path_factory.mktemp("our-engine")) as engine:
+        yield engine

@@ -1,0 +1,79 @@
+"""The official Java client as a judge: compile the checks of `java/` once, run one against a name
+server.
+
+A check is a program of its own. It prints one line, `PASS Name what` or `FAIL Name why`, and is the
+same whether it speaks to Apache RocketMQ or to our broker: what passes there and fails here is our
+defect.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from provision import jars, java
+from provision.places import rocketmq_jars
+
+SOURCES = Path(__file__).parent / "java"
+CHECKS = ("ConcurrentPush", "Orderly", "TagFilter", "LitePull", "BatchSend")
+COMPILE_TIMEOUT_S = 120
+CHECK_TIMEOUT_S = 240
+
+
+@dataclass(frozen=True)
+class JavaChecks:
+    """The compiled checks, ready to run."""
+
+    java_home: Path
+    classes: Path
+    home: Path
+
+    @property
+    def class_path(self) -> str:
+        return f"{self.classes}:{rocketmq_jars()}/*"
+
+    def run(self, check: str, name_server: str, *arguments: str) -> str:
+        """Run one check; return its PASS or FAIL line, with the end of its error output when it
+        failed.
+        """
+        command = [
+            *(str(self.java_home / "bin" / "java"), "-Xms64m", "-Xmx512m"),
+            *("-XX:TieredStopAtLevel=1", "-Djava.net.preferIPv4Stack=true"),
+            *(f"-Duser.home={self.home}", "-cp", self.class_path),
+            *(check, name_server, *arguments),
+        ]
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=CHECK_TIMEOUT_S, check=False
+        )
+        verdicts = [
+            line for line in done.stdout.splitlines() if line.startswith(("PASS ", "FAIL "))
+        ]
+        if done.returncode == 0 and len(verdicts) == 1:
+            return verdicts[0]
+        return "\n".join(
+            [*verdicts, f"FAIL {check} exit code {done.returncode}", done.stderr[-4000:]]
+        )
+
+
+def compile_checks(folder: Path) -> JavaChecks:
+    """Compile every check below `folder` with the javac and the jars that set-up brought."""
+    java_home = java.find(with_compiler=True)
+    wrong = jars.faults(jars.read_pins(jars.ROCKETMQ.pins), rocketmq_jars())
+    assert java_home is not None, java.missing(with_compiler=True)
+    assert not wrong, f"run `make setup`: {wrong[0]}"
+    checks = JavaChecks(java_home=java_home, classes=folder / "classes", home=folder / "home")
+    checks.home.mkdir(parents=True)
+    done = subprocess.run(
+        [
+            *(str(java_home / "bin" / "javac"), "-nowarn", "-proc:none"),
+            *("-cp", f"{rocketmq_jars()}/*", "-d", str(checks.classes)),
+            *map(str, sorted(SOURCES.glob("*.java"))),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=COMPILE_TIMEOUT_S,
+        check=False,
+    )
+    assert done.returncode == 0, f"javac refused the checks:\n{done.stderr}"
+    return checks

@@ -1,0 +1,71 @@
+"""Our engine as a user starts it: `tidemark engine` in a process of its own, on free ports."""
+
+from __future__ import annotations
+
+import re
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.interop.free_ports import free_broker_port, free_port_block
+
+READY = re.compile(r"ready namesrv=(\S+:\d+) broker=(\S+:\d+)")
+START_TIMEOUT_S = 30
+STOP_TIMEOUT_S = 20
+
+
+@dataclass(frozen=True)
+class OurEngine:
+    """A running engine: what its ready line said, and the process."""
+
+    name_server: str
+    broker: str
+    store: Path
+    process: subprocess.Popen[str]
+
+
+@contextmanager
+def our_engine(work: Path, *options: str) -> Iterator[OurEngine]:
+    """Start `tidemark engine` below `work`, yield it ready, stop it by SIGTERM; it must then exit
+    with 0.
+    """
+    name_server_port, broker_port = free_port_block(1), free_broker_port()
+    store, log = work / "store", work / "engine.log"
+    work.mkdir(parents=True, exist_ok=True)
+    command = [
+        *(str(Path(sys.prefix) / "bin" / "tidemark"), "engine", "--store", str(store)),
+        *("--namesrv-port", str(name_server_port), "--broker-port", str(broker_port)),
+        *("--lake", "none", *options),
+    ]
+    with (
+        log.open("w") as errors,
+        subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, text=True
+        ) as process,
+    ):
+        try:
+            ready = READY.fullmatch(first_line(process, log))
+            assert ready, f"the first line is not the ready line:\n{log.read_text()}"
+            yield OurEngine(ready[1], ready[2], store, process)
+            process.terminate()
+            code = process.wait(STOP_TIMEOUT_S)
+            assert code == 0, (
+                f"SIGTERM must end the engine with 0, it was {code}:\n{log.read_text()}"
+            )
+        finally:
+            process.kill()
+
+
+def first_line(process: subprocess.Popen[str], log: Path) -> str:
+    """The engine's first line on standard output, without its end of line."""
+    assert process.stdout is not None
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while time.monotonic() < deadline:
+        if select.select([process.stdout], [], [], 0.1)[0]:
+            return process.stdout.readline().rstrip("\n")
+    raise AssertionError(f"no ready line within {START_TIMEOUT_S} s:\n{log.read_text()}")
