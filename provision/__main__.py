@@ -9,8 +9,8 @@ import sys
 # Before the other imports: they use syntax an older Python cannot read.
 if sys.version_info < (3, 11):
     sys.exit(
-        "Tidemark needs Python 3.11 or later, this is %d.%d; name a newer one with `make PYTHON=python3.12`."
-        % sys.version_info[:2]
+        "Tidemark needs Python 3.11 or later, this is %d.%d; "
+        "name a newer one with `make PYTHON=python3.12`." % sys.version_info[:2]
     )
 
 import fcntl

@@ -101,14 +101,14 @@ def uv_version(uv: Path) -> tuple[int, ...]:
 
 
 def install_uv() -> Path:
-    """Install uv into its own environment below `.cache`, by pip and so with the user's settings."""
+    """Install uv into an environment of its own, by pip and so with the user's settings."""
     home = CACHE / "uv"
     say("installing uv into .cache/uv")
     if not can_make_environments():
         if not can_install_system_packages():
             raise ProvisionError(
-                "Python's venv module is not complete on this machine: install it (Debian and Ubuntu: "
-                "`sudo apt-get install python3-venv`) or put uv on PATH, then run make again."
+                "Python's venv module is not complete on this machine: install it "
+                "(Debian and Ubuntu: `sudo apt-get install python3-venv`) or put uv on PATH, then run make again."
             )
         install_system_package(f"python{sys.version_info[0]}.{sys.version_info[1]}-venv")
     shutil.rmtree(home, ignore_errors=True)

@@ -4,4 +4,4 @@ from __future__ import annotations
 
 
 class ProvisionError(Exception):
-    """Something is missing that cannot be brought from here; the message says what to do about it."""
+    """Something is missing that cannot be brought from here; the message says what to do."""

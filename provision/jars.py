@@ -71,7 +71,7 @@ def ensure(jar_set: JarSet, *, java_home: Path) -> None:
 
 
 def read_pins(path: Path) -> list[Jar]:
-    """Read a pin list: `sha256  group:artifact:version[:classifier]` per line, `#` opens a comment."""
+    """Read a pin list: `sha256  group:artifact:version[:classifier]` a line, `#` for comments."""
     jars = []
     for line in path.read_text().splitlines():
         if line and not line.startswith("#"):

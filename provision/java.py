@@ -91,7 +91,7 @@ def missing(*, with_compiler: bool) -> str:
     """The sentence for a person who has to install Java."""
     kind = "jdk" if with_compiler else "jre"
     return (
-        f"no Java {OLDEST} to {NEWEST}{' with javac' if with_compiler else ''} was found: install one "
-        f"(Debian and Ubuntu: `sudo apt-get install openjdk-17-{kind}-headless`, or 21) "
+        f"no Java {OLDEST} to {NEWEST}{' with javac' if with_compiler else ''} was found: "
+        f"install one (Debian and Ubuntu: `sudo apt-get install openjdk-17-{kind}-headless`, or 21) "
         "or set JAVA_HOME to it, then run make again."
     )

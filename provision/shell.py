@@ -25,7 +25,7 @@ def run(
     cwd: Path | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> str:
-    """Run `command` and return its output; raise ProvisionError opening with `failure` otherwise."""
+    """Run `command`, return its output; else raise ProvisionError opening with `failure`."""
     try:
         done = subprocess.run(
             [str(part) for part in command],

@@ -27,7 +27,7 @@ ORDER = (
 
 
 def pytest_configure() -> None:
-    """Give Spark, and every process a test starts, the Java and the commands of this environment."""
+    """Give Spark and every process a test starts the Java and the commands of `.venv`."""
     environment = Path(sys.prefix)
     if (environment / "java-home").exists():
         os.environ["JAVA_HOME"] = str((environment / "java-home").resolve())
