@@ -13,12 +13,16 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import fcntl
 import mmap
 import os
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeVar
 
 from engine.foundation.errors import DiskFull, StorageError
+
+
+Answer = TypeVar("Answer")
 
 
 class File(Protocol):
@@ -74,6 +78,13 @@ class File(Protocol):
         """As `sync`, without holding the event loop."""
         ...
 
+    def lock(self) -> bool:
+        """Take the file for this opening alone, until `close`; False when another has it.
+
+        Excludes other openings in this process and other processes, a Java broker included.
+        """
+        ...
+
     def close(self) -> None:
         """Give the descriptor back; a second close does nothing."""
         ...
@@ -81,6 +92,13 @@ class File(Protocol):
 
 class Disk(Protocol):
     """A file system."""
+
+    async def off_loop(self, work: Callable[[], Answer]) -> Answer:
+        """Run `work`, which blocks on files, beside the event loop; its answer or error comes back.
+
+        `work` must touch nothing but the files it was given: it runs beside the loop.
+        """
+        ...
 
     def open(self, path: str, *, create: bool = False) -> File:
         """Open for reading and writing; `create` makes it when missing. Raises StorageError when
@@ -219,6 +237,16 @@ class _SystemFile:
     async def sync_async(self) -> None:
         await asyncio.to_thread(self.sync)
 
+    def lock(self) -> bool:
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1)  # The byte Java locks.
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            raise _storage_error("locking", self._path, error) from error
+        return True
+
     def close(self) -> None:
         if not self._closed:
             self._closed = True
@@ -229,6 +257,10 @@ class SystemDisk:
     """The machine's file system."""
 
     __slots__ = ()
+
+    async def off_loop(self, work: Callable[[], Answer]) -> Answer:
+        """See `Disk.off_loop`."""
+        return await asyncio.get_running_loop().run_in_executor(None, work)
 
     def open(self, path: str, *, create: bool = False) -> File:
         """See `Disk.open`."""
@@ -334,4 +366,5 @@ class SystemDisk:
             usage = os.statvfs(path)
         except OSError as error:
             raise _storage_error("measuring", path, error) from error
-        return 1.0 - usage.f_bavail / max(usage.f_blocks, 1)
+        used_blocks = usage.f_blocks - usage.f_bfree
+        return used_blocks / max(used_blocks + usage.f_bavail, 1)  # As df counts: without root's share.
