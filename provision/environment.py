@@ -108,7 +108,8 @@ def install_uv() -> Path:
         if not can_install_system_packages():
             raise ProvisionError(
                 "Python's venv module is not complete on this machine: install it "
-                "(Debian and Ubuntu: `sudo apt-get install python3-venv`) or put uv on PATH, then run make again."
+                "(Debian and Ubuntu: `sudo apt-get install python3-venv`) or put uv on PATH, "
+                "then run make again."
             )
         install_system_package(f"python{sys.version_info[0]}.{sys.version_info[1]}-venv")
     shutil.rmtree(home, ignore_errors=True)

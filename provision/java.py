@@ -70,9 +70,7 @@ def major_version(home: Path) -> int:
 
 
 def install(*, with_compiler: bool) -> None:
-    """Install the oldest accepted OpenJDK the distribution has; leave without one when not allowed
-    to.
-    """
+    """Install the oldest accepted OpenJDK of the distribution, if we may."""
     if not can_install_system_packages():
         return
     kind = "jdk" if with_compiler else "jre"
@@ -92,6 +90,6 @@ def missing(*, with_compiler: bool) -> str:
     kind = "jdk" if with_compiler else "jre"
     return (
         f"no Java {OLDEST} to {NEWEST}{' with javac' if with_compiler else ''} was found: "
-        f"install one (Debian and Ubuntu: `sudo apt-get install openjdk-17-{kind}-headless`, or 21) "
-        "or set JAVA_HOME to it, then run make again."
+        f"install one (Debian and Ubuntu: `sudo apt-get install openjdk-17-{kind}-headless`, "
+        "or 21) or set JAVA_HOME to it, then run make again."
     )
