@@ -53,6 +53,12 @@ COMMIT_LOG_FILE_BYTES_DEFAULT: Final = 1 * GIB
 COMMIT_LOG_FILE_BYTES_MAX: Final = 2 * GIB - 1
 """Positions inside a file are signed 32-bit numbers in RocketMQ's formats."""
 
+STORE_OPEN_FILES_MAX: Final = 512
+"""Files of one store open at a time; the longest unused one is closed and opened again when needed."""
+
+STORE_MEMO_ENTRIES_MAX: Final = 8192
+"""Topics, tags and hosts remembered in decoded form; more are decoded again each time."""
+
 CLIENT_EXPIRY_MS: Final = 120 * SECOND_MS
 """A client without a heartbeat for this long is removed from its groups."""
 

@@ -1,3 +1,6 @@
-"""What the engine reports about itself, as rows: declared in tables, gathered in events, kept in
-the spool, shipped to Delta.
-"""
+"""What the engine reports about itself, as rows: declared in tables, gathered, kept in the spool,
+shipped to Delta."""
+
+from engine.telemetry.telemetry import SPOOL_DIRECTORY, EmitterIdentity, PulledMark, Telemetry
+
+__all__ = ["SPOOL_DIRECTORY", "EmitterIdentity", "PulledMark", "Telemetry"]

@@ -1,0 +1,193 @@
+"""How a fact becomes the row of a table: the field order, milliseconds to microseconds, flushes
+summed per second.
+
+Place in the walk: between the observer call and the spool. Pure: the caller brings the time.
+
+Invariant: a row's values stand in the order of its table's `own_names`; a fact and its table
+disagreeing about a field is found at import, not when the first such fact arrives.
+
+Absent on purpose: common columns, seq, buffering.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields
+from operator import attrgetter
+from typing import Any, Final
+
+from engine.foundation.observing import (
+    ClientWindow,
+    Fact,
+    FlushDone,
+    GroupWatermark,
+    LifecycleEvent,
+    OffsetReport,
+    QueueWatermark,
+    RebalanceEvent,
+    Redelivery,
+    RetryStep,
+)
+from engine.foundation.units import MILLISECOND_US
+from engine.telemetry.frames import Row, Values
+from engine.telemetry.tables import (
+    CLIENT_WINDOWS,
+    CONSUME_OFFSETS,
+    FLUSH_CHECKPOINTS,
+    GROUP_WATERMARKS,
+    LIFECYCLE,
+    QUEUE_WATERMARKS,
+    REBALANCE_EVENTS,
+    REDELIVERIES,
+    RETRY_DLQ_FLOW,
+    TABLES,
+    ColumnType,
+    Table,
+)
+
+HELD_RANGES_MAX: Final = 32
+"""More ranges of one window are not reported: the first 32 say where the window is torn."""
+
+IMMEDIATE_CAUSES: Final = frozenset({"SHUTDOWN", "RECOVERY"})
+"""Flushes of these causes are rows at once; there may be no next second to sum them in."""
+
+TableRow = tuple[int, Values]
+"""(number of the table in TABLES, own values)."""
+
+
+def row_of(fact: Fact) -> TableRow:
+    """The row of a fact. A flush is a row of its own here; `FlushSums` is for those that are
+    summed."""
+    return _MAKERS[type(fact)](fact)
+
+
+class FlushSums:
+    """Flushes since the last take, summed per component, action and cause.
+
+    Bounded by construction: six components, three actions, four causes.
+    """
+
+    __slots__ = ("_sums",)
+
+    def __init__(self) -> None:
+        self._sums: dict[tuple[str, str, str], _FlushSum] = {}
+
+    def add(self, fact: FlushDone) -> None:
+        """Count one flush."""
+        key = (fact.component, fact.action, fact.cause)
+        held = self._sums.get(key)
+        if held is None:
+            self._sums[key] = _FlushSum(fact)
+        else:
+            held.add(fact)
+
+    def take(self) -> list[TableRow]:
+        """One row for every sum, in the order of their first flushes; the sums begin anew."""
+        rows = [held.row() for held in self._sums.values()]
+        self._sums.clear()
+        return rows
+
+
+class _FlushSum:
+    """How many, how long together, how long at most; of the rest the newest."""
+
+    __slots__ = ("_count", "_duration_us_max", "_duration_us_sum", "_newest")
+
+    def __init__(self, fact: FlushDone) -> None:
+        self._newest = fact
+        self._count = 1
+        self._duration_us_sum = self._duration_us_max = fact.duration_us
+
+    def add(self, fact: FlushDone) -> None:
+        self._newest = fact
+        self._count += 1
+        self._duration_us_sum += fact.duration_us
+        self._duration_us_max = max(self._duration_us_max, fact.duration_us)
+
+    def row(self) -> TableRow:
+        newest = self._newest
+        return _FLUSH_CHECKPOINTS, (
+            newest.component,
+            newest.action,
+            newest.cause,
+            newest.written,
+            newest.committed,
+            newest.flushed,
+            _us(newest.store_time_ms),
+            self._count,
+            self._duration_us_sum,
+            self._duration_us_max,
+            newest.content_crc,
+        )
+
+
+def stamped(row: TableRow, event_time_us: int) -> Row:
+    """The row with the time at which it was told."""
+    return row[0], event_time_us, row[1]
+
+
+def _us(time_ms: int | None) -> int | None:
+    return None if time_ms is None else time_ms * MILLISECOND_US
+
+
+def _maker(table: Table, fact_type: type) -> Callable[[Any], TableRow]:
+    """A function from the fact to its row: every column by the field of its name, times by the
+    `_ms` field."""
+    known = {field.name for field in fields(fact_type)}
+    names = [
+        f"{column.name}_ms" if column.type is ColumnType.TIMESTAMP else column.name
+        for column in table.own
+    ]
+    missing = [name for name in names if name not in known]
+    assert not missing, f"{fact_type.__name__} has no {missing}, which {table.name} needs"
+    assert len(known) == len(names), f"{fact_type.__name__} has more than {table.name} takes"
+    number = TABLES.index(table)
+    pick: Callable[[Any], Values] = attrgetter(*names)
+    times = [at for at, column in enumerate(table.own) if column.type is ColumnType.TIMESTAMP]
+    if not times:
+        return lambda fact: (number, pick(fact))
+
+    def make(fact: Any) -> TableRow:
+        values = list(pick(fact))
+        for at in times:
+            if values[at] is not None:
+                values[at] *= MILLISECOND_US
+        return number, tuple(values)
+
+    return make
+
+
+_FLUSH_CHECKPOINTS: Final = TABLES.index(FLUSH_CHECKPOINTS)
+_plain_rebalance: Final = _maker(REBALANCE_EVENTS, RebalanceEvent)
+_plain_window: Final = _maker(CLIENT_WINDOWS, ClientWindow)
+_QUEUES: Final = REBALANCE_EVENTS.own_names.index("queues")
+_RANGES: Final = CLIENT_WINDOWS.own_names.index("held_ranges")
+
+
+def _rebalance(fact: RebalanceEvent) -> TableRow:
+    number, values = _plain_rebalance(fact)
+    if fact.queues is None:
+        return number, values
+    queues = [(owned.topic, owned.queue_id, owned.committed, owned.pulled) for owned in fact.queues]
+    return number, (*values[:_QUEUES], queues, *values[_QUEUES + 1 :])
+
+
+def _client_window(fact: ClientWindow) -> TableRow:
+    number, values = _plain_window(fact)
+    if fact.held_ranges is None:
+        return number, values
+    ranges = list(fact.held_ranges[:HELD_RANGES_MAX])
+    return number, (*values[:_RANGES], ranges, *values[_RANGES + 1 :])
+
+
+_MAKERS: Final[dict[type, Callable[[Any], TableRow]]] = {
+    OffsetReport: _maker(CONSUME_OFFSETS, OffsetReport),
+    QueueWatermark: _maker(QUEUE_WATERMARKS, QueueWatermark),
+    GroupWatermark: _maker(GROUP_WATERMARKS, GroupWatermark),
+    RebalanceEvent: _rebalance,
+    ClientWindow: _client_window,
+    RetryStep: _maker(RETRY_DLQ_FLOW, RetryStep),
+    Redelivery: _maker(REDELIVERIES, Redelivery),
+    FlushDone: lambda fact: _FlushSum(fact).row(),
+    LifecycleEvent: _maker(LIFECYCLE, LifecycleEvent),
+}

@@ -1,0 +1,197 @@
+"""The spool's segment files: their names, and what a reboot finds in them.
+
+Place in the walk: at boot, before the first fact. `<20-digit first seq>.seg` holds frames; its
+first frame is a Life with every mark known by then, so that older segments may be dropped without
+losing one.
+
+Invariant: after `restore` the segments hold one unbroken run of seqs up to `next_seq` (unless
+damage to old, synced bytes is reported), and the newest one ends with a whole frame.
+
+Rows after a hole at the end are cut off, although they can be read: the hole is what a power cut
+leaves when a later page reached the disk before an earlier one; nothing after it was shipped,
+because the shipper syncs before it ships.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from engine.runtime import Disk
+from engine.telemetry.frames import (
+    Life,
+    Mark,
+    Placed,
+    Turn,
+    decode_frame,
+    decode_frames,
+    find_frames,
+)
+
+SEGMENT_SUFFIX: Final = ".seg"
+_DIGITS: Final = 20
+
+MarkKey = tuple[str, str, int]
+"""(group, topic, queue_id)"""
+
+
+def segment_name(first_seq: int) -> str:
+    """File name of the segment whose first row has (or will have) `first_seq`."""
+    return f"{first_seq:0{_DIGITS}d}{SEGMENT_SUFFIX}"
+
+
+def first_seq_of(name: str) -> int:
+    """The seq in a segment's file name."""
+    return int(name.removesuffix(SEGMENT_SUFFIX))
+
+
+def segment_names(disk: Disk, directory: str) -> list[str]:
+    """Names of the segments, oldest first; other files of the folder are left out."""
+    return [
+        name
+        for name in disk.names(directory)
+        if name.endswith(SEGMENT_SUFFIX) and name.removesuffix(SEGMENT_SUFFIX).isdigit()
+    ]
+
+
+@dataclass(slots=True)
+class Restored:
+    """What earlier lives left in the spool."""
+
+    next_seq: int = 1
+    as_of: int = 0
+    broker_epoch: int = 0
+    marks: dict[MarkKey, Mark] = field(default_factory=dict)
+    newest: str | None = None
+    end: int = 0
+    sizes: dict[str, int] = field(default_factory=dict)
+    losses: list[str] = field(default_factory=list)
+
+
+def restore(disk: Disk, directory: str, *, shipped_seq: int) -> Restored:
+    """Read every segment, cut what is not whole off the end, and say where the next life goes on.
+
+    Raises CorruptRecord when a newer version wrote the spool.
+    """
+    found = Restored()
+    names = segment_names(disk, directory)
+    newest = _settle_end(disk, directory, names, found.losses)
+    _check_older(disk, directory, names[:-1], found, shipped_seq=shipped_seq)
+    if newest is not None:
+        found.newest = newest.name
+        found.next_seq = newest.next_seq
+        found.end = newest.end_of_news
+        for placed in newest.frames:
+            _take(placed.frame, found)
+        found.sizes[newest.name] = newest.end
+    if shipped_seq >= found.next_seq:
+        if newest is not None:
+            found.losses.append(
+                f"rows {found.next_seq} to {shipped_seq} are in the lake but no longer in the spool"
+            )
+        found.next_seq = shipped_seq + 1
+    return found
+
+
+def _take(frame: Life | Turn, found: Restored) -> None:
+    if isinstance(frame, Life):
+        found.broker_epoch = frame.broker_epoch
+        found.marks.clear()
+    for mark in frame.marks:
+        key = mark[:3]
+        found.marks.pop(key, None)  # Re-inserted at the end: the dict keeps the order of moving.
+        found.marks[key] = mark
+    found.as_of = max(found.as_of, frame.as_of)
+
+
+@dataclass(slots=True)
+class _Segment:
+    name: str
+    frames: list[Placed]
+    end: int
+    size_bytes: int
+
+    @property
+    def begins_with_life(self) -> bool:
+        return bool(self.frames) and isinstance(self.frames[0].frame, Life)
+
+    @property
+    def next_seq(self) -> int:
+        last = self.frames[-1].frame
+        return last.first_seq if isinstance(last, Life) else last.next_seq
+
+    @property
+    def end_of_news(self) -> int:
+        """Where the next frame goes: over a heartbeat at the end, else after the last frame."""
+        last = self.frames[-1]
+        over = isinstance(last.frame, Turn) and last.frame.is_heartbeat
+        return last.start if over else last.end
+
+
+def _read(disk: Disk, directory: str, name: str) -> _Segment:
+    data = disk.read(f"{directory}/{name}")
+    frames, end = decode_frames(data)
+    return _Segment(name, frames, end, len(data))
+
+
+def _settle_end(disk: Disk, directory: str, names: list[str], losses: list[str]) -> _Segment | None:
+    """Drop newest segments that do not continue the one before; cut the tail of what stays."""
+    while names:
+        segment = _read(disk, directory, names[-1])
+        if segment.begins_with_life and _continues(disk, directory, names, segment):
+            break
+        if segment.size_bytes:
+            losses.append(
+                f"{segment.name}: dropped, {segment.size_bytes} bytes "
+                "that do not follow what is before them"
+            )
+        disk.remove(f"{directory}/{segment.name}")
+        names.pop()
+    else:
+        return None
+    torn_bytes = segment.size_bytes - segment.end
+    if torn_bytes:
+        file = disk.open(f"{directory}/{segment.name}")
+        try:
+            file.truncate(segment.end)
+            file.sync()
+        finally:
+            file.close()
+        losses.append(
+            f"{segment.name}: cut {torn_bytes} bytes of an unfinished write "
+            f"after seq {segment.next_seq - 1}; its turn had answered nobody, unless power failed"
+        )
+    disk.sync_directory(directory)
+    return segment
+
+
+def _continues(disk: Disk, directory: str, names: list[str], segment: _Segment) -> bool:
+    if len(names) == 1:
+        return True
+    before = _read(disk, directory, names[-2])
+    return bool(before.frames) and before.next_seq == first_seq_of(segment.name)
+
+
+def _check_older(
+    disk: Disk, directory: str, names: list[str], found: Restored, *, shipped_seq: int
+) -> None:
+    """Verify the checksums of the closed segments; a damaged one stays, and what cannot be shipped
+    of it is named."""
+    for at, name in enumerate(names):
+        data = disk.read(f"{directory}/{name}")
+        spans, end = find_frames(data)
+        found.sizes[name] = len(data)
+        if end == len(data):
+            continue
+        last = decode_frame(data, *spans[-1]) if spans else None
+        kept = first_seq_of(name) if last is None else last.first_seq + _row_count(last)
+        following = names[at + 1] if at + 1 < len(names) else None
+        if following is not None and first_seq_of(following) - 1 > max(shipped_seq, kept - 1):
+            found.losses.append(
+                f"{name}: damaged at byte {end}; rows {max(kept, shipped_seq + 1)} to "
+                f"{first_seq_of(following) - 1} cannot be read"
+            )
+
+
+def _row_count(frame: Life | Turn) -> int:
+    return 0 if isinstance(frame, Life) else len(frame.rows)

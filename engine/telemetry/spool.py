@@ -1,0 +1,144 @@
+"""Where rows wait for the shipper: framed, in segment files, one write per turn of the event loop.
+
+Place in the walk: after `events`, before the shipper. A write that returned survives SIGKILL; what
+`sync` returned for survives a power cut.
+
+Invariant: the newest segment always begins with a Life that holds every mark, in one frame and one
+write; an older segment may vanish at any time (the shipper drops it), the newest never.
+
+A heartbeat says only that time went on, so the next frame is written over it: an idle broker's
+spool does not grow. Every later frame is at least as long, so nothing of it is left behind.
+
+Absent on purpose: what a row means, what to do when a write fails. Both are the caller's.
+"""
+
+from __future__ import annotations
+
+from engine.foundation.errors import StorageError
+from engine.runtime import Disk, File
+from engine.telemetry.frames import Life, encode_frame
+from engine.telemetry.segments import Restored, first_seq_of, segment_name, segment_names
+
+
+class Spool:
+    """The segment being written, and the sizes of those before it."""
+
+    __slots__ = (
+        "_closed_sizes",
+        "_directory",
+        "_directory_dirty",
+        "_dirty",
+        "_disk",
+        "_file",
+        "_life_bytes",
+        "_name",
+        "_position",
+        "_rolled",
+        "_segment_bytes",
+    )
+
+    def __init__(
+        self, disk: Disk, directory: str, restored: Restored, life: Life, *, segment_bytes: int
+    ) -> None:
+        """Go on after `restored` with `life`. Raises StorageError: without a spool there is nothing
+        to report into."""
+        self._disk = disk
+        self._directory = directory
+        self._segment_bytes = segment_bytes
+        self._closed_sizes = dict(restored.sizes)
+        self._rolled: list[File] = []
+        self._dirty = False
+        self._directory_dirty = False
+        header = encode_frame(life)
+        self._name = segment_name(life.first_seq)
+        if restored.newest == self._name:  # It has no rows: the new life goes on in it.
+            self._file = disk.open(f"{directory}/{self._name}")
+            at = restored.end
+        else:
+            self._file = disk.open(f"{directory}/{self._name}", create=True)
+            at = 0
+        self._file.pwrite(header, at)
+        self._position = at + len(header)
+        self._life_bytes = self._position
+        self._file.sync()
+        disk.sync_directory(directory)
+
+    @property
+    def wants_roll(self) -> bool:
+        """Is the segment full? The Life at its start does not count, or many marks would make it
+        full at once."""
+        return self._position - self._life_bytes >= self._segment_bytes
+
+    @property
+    def first_seq(self) -> int:
+        """First seq of the segment being written."""
+        return first_seq_of(self._name)
+
+    def size_bytes(self) -> int:
+        """All segments together, as far as known here; `refresh` finds out which ones were shipped
+        meanwhile."""
+        return sum(self._closed_sizes.values()) + self._position
+
+    def refresh(self) -> None:
+        """Forget the segments that the shipper has dropped."""
+        present = set(segment_names(self._disk, self._directory))
+        self._closed_sizes = {
+            name: size for name, size in self._closed_sizes.items() if name in present
+        }
+
+    def write(self, data: bytes, *, heartbeat: bool = False) -> None:
+        """Write one frame. Raises StorageError; then nothing of `data` counts as written."""
+        self._file.pwrite(data, self._position)
+        if not heartbeat:
+            self._position += len(data)
+        self._dirty = True
+
+    def discard_tail(self) -> None:
+        """After a failed write: cut what it left behind, so that no reader meets half a frame for
+        long."""
+        self._file.truncate(self._position)
+
+    def roll(self, life: Life) -> None:
+        """Begin the next segment with `life`. Raises StorageError; then the old segment goes on.
+
+        The old segment must hold a row, or both would have the same name.
+        """
+        assert life.first_seq > self.first_seq, "a segment without rows has no successor"
+        name = segment_name(life.first_seq)
+        path = f"{self._directory}/{name}"
+        header = encode_frame(life)
+        file = self._disk.open(path, create=True)
+        try:
+            file.pwrite(header, 0)
+        except StorageError:
+            file.close()
+            self._disk.remove(path)
+            raise
+        self._rolled.append(self._file)
+        self._closed_sizes[self._name] = self._position
+        self._file, self._name, self._position = file, name, len(header)
+        self._life_bytes = self._position
+        self._dirty = self._directory_dirty = True
+
+    async def sync(self) -> None:
+        """Put everything written so far on stable storage, oldest first. Raises StorageError; not
+        to be tried again."""
+        while self._rolled:
+            file = self._rolled[0]
+            try:
+                await file.sync_async()
+            finally:
+                self._rolled.pop(0)
+                file.close()
+        if self._directory_dirty:
+            self._directory_dirty = False
+            self._disk.sync_directory(self._directory)
+        if self._dirty:
+            self._dirty = False
+            await self._file.sync_async()
+
+    def close(self) -> None:
+        """Give the files back; unsynced bytes stay as they are."""
+        for file in (*self._rolled, self._file):
+            file.close()
+        self._rolled.clear()

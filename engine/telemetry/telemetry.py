@@ -1,0 +1,350 @@
+"""The observer of a broker: every fact becomes a row, every turn one write, every second a sign of
+life.
+
+Place in the walk: the rooms below call `observe`; the remoting server calls `write_turn` once per
+turn, before that turn's answers leave. So a broker killed by SIGKILL loses no row of what it
+answered.
+
+Invariant: seq is gapless over all tables and lives: a row gets its seq when it is written, so a row
+that could not be written never had one. event_time never goes back, and a row told after a frame
+was written is later than its `as_of`.
+
+What goes wrong here never harms messages: a full or failing disk costs rows, which are counted and
+reported as SPOOL_LOSS. Absent on purpose: Delta, and any wait. Syncing is a task of its own, once a
+second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from engine.foundation.errors import StorageError
+from engine.foundation.limits import (
+    PULLED_MARKS_MAX,
+    SPOOL_BYTES_MAX,
+    SPOOL_FRAME_ROWS_MAX,
+    SPOOL_SEGMENT_BYTES,
+)
+from engine.foundation.observing import Fact, FlushDone, LifecycleEvent
+from engine.foundation.units import SECOND_MS
+from engine.runtime import Runtime
+from engine.telemetry.events import IMMEDIATE_CAUSES, FlushSums, row_of, stamped
+from engine.telemetry.frames import Life, Mark, Row, Turn, encode_frame
+from engine.telemetry.segments import MarkKey, restore
+from engine.telemetry.shipped_mark import read_shipped_mark
+from engine.telemetry.spool import Spool
+
+SPOOL_DIRECTORY: Final = "spool"
+"""Folder of the spool inside a broker's store folder."""
+
+RESUME_RATIO: Final = 0.9
+"""Telemetry that stopped because the spool was full resumes below this share of its limit: no
+flapping at the edge."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class EmitterIdentity:
+    """Who reports. broker_id 0 is the master."""
+
+    cluster: str
+    broker: str
+    broker_id: int
+
+    @property
+    def emitter(self) -> str:
+        """The identity in one word, as every row carries it."""
+        return f"{self.cluster}/{self.broker}/{self.broker_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class PulledMark:
+    """How far a group had pulled a queue: next offset not pulled, who pulled last, and in which
+    life of the broker."""
+
+    offset: int
+    client_id: str | None
+    broker_epoch: int
+
+
+class Telemetry:
+    """An `Observer` that writes into a spool. Made by `open`."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        directory: str,
+        identity: EmitterIdentity,
+        *,
+        segment_bytes: int,
+        bytes_max: int,
+    ) -> None:
+        self._clock = runtime.clock
+        self._identity = identity
+        self._bytes_max = bytes_max
+        shipped = read_shipped_mark(runtime.disk, directory)
+        restored = restore(runtime.disk, directory, shipped_seq=shipped.seq if shipped else 0)
+        self._next_seq = restored.next_seq
+        self._event_time = restored.as_of + 1
+        self._marks: dict[MarkKey, Mark] = restored.marks
+        self._earlier = {
+            key: PulledMark(mark[3], mark[4], mark[5]) for key, mark in restored.marks.items()
+        }
+        self.broker_epoch: Final = max(self._stamp(), restored.broker_epoch + 1)
+        self._rows: list[Row] = []
+        self._moved: dict[MarkKey, tuple[int, str | None]] = {}
+        self._sums = FlushSums()
+        self._lost_count = 0
+        self._loss_reason = ""
+        self._failing = False
+        self._stopped = False
+        self._spool = Spool(
+            runtime.disk, directory, restored, self._life(), segment_bytes=segment_bytes
+        )
+        self._closing = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        for loss in restored.losses:
+            _log.warning("spool %s: %s", directory, loss)
+            self.observe(LifecycleEvent("SPOOL_LOSS", loss, clean=False))
+
+    @classmethod
+    def open(
+        cls,
+        runtime: Runtime,
+        directory: str,
+        identity: EmitterIdentity,
+        *,
+        segment_bytes: int = SPOOL_SEGMENT_BYTES,
+        bytes_max: int = SPOOL_BYTES_MAX,
+    ) -> Telemetry:
+        """Go on with the spool in `directory` (`<store>/spool`), or begin one.
+
+        Raises StorageError when the folder cannot be written, CorruptRecord when a newer version
+        wrote it.
+        """
+        runtime.disk.make_directories(directory)
+        return cls(runtime, directory, identity, segment_bytes=segment_bytes, bytes_max=bytes_max)
+
+    @property
+    def next_seq(self) -> int:
+        """Seq of the next row to be written."""
+        return self._next_seq
+
+    def pulled_marks(self) -> dict[MarkKey, PulledMark]:
+        """Pulled marks of earlier lives by (group, topic, queue_id), as the spool had them when it
+        was opened."""
+        return dict(self._earlier)
+
+    def observe(self, fact: Fact) -> None:
+        """See `Observer.observe`. Flushes are summed until the next second, shutdown and recovery
+        excepted."""
+        if self._stopped:
+            self._lost_count += 1
+        elif isinstance(fact, FlushDone) and fact.cause not in IMMEDIATE_CAUSES:
+            self._sums.add(fact)
+        else:
+            self._rows.append(stamped(row_of(fact), self._stamp()))
+            if len(self._rows) >= SPOOL_FRAME_ROWS_MAX:
+                self.write_turn()
+
+    def pulled(
+        self, group: str, topic: str, queue_id: int, pulled_offset: int, client_id: str
+    ) -> None:
+        """See `Observer.pulled`. Only the last of a turn is written per queue."""
+        self._moved[(group, topic, queue_id)] = (pulled_offset, client_id)
+
+    def write_turn(self) -> None:
+        """Write what was told since the last time, in one write; nothing when there is nothing.
+        Never raises."""
+        if self._rows or self._moved:
+            self._write()
+
+    def tick(self) -> None:
+        """Once a second: report the flush sums, look at the spool's size, and write a sign of life.
+        Never raises."""
+        event_time = self._stamp()
+        self._mind_size()
+        for row in self._sums.take():
+            self._rows.append(stamped(row, event_time))
+        self._write()
+
+    def start(self) -> None:
+        """Tick and sync on every full second of the broker's clock, until `close`."""
+        self._task = asyncio.create_task(self._run(), name="telemetry")
+
+    async def close(self) -> None:
+        """Write and sync everything told so far, then stop."""
+        self._closing.set()
+        if self._task is not None:
+            await self._task
+        self.tick()
+        await self.sync()
+        self._spool.close()
+
+    async def sync(self) -> None:
+        """Make everything written so far survive a power cut. Never raises."""
+        try:
+            await self._spool.sync()
+        except StorageError as error:
+            _log.exception("spool: sync failed; a new segment begins")
+            self.observe(
+                LifecycleEvent(
+                    "SPOOL_LOSS",
+                    f"a power cut could lose rows before seq {self._next_seq}: {error}",
+                )
+            )
+            self._roll()
+
+    async def _run(self) -> None:
+        while not self._closing.is_set():
+            until_next_ms = SECOND_MS - self._clock.now_ms() % SECOND_MS
+            try:
+                async with asyncio.timeout(until_next_ms / SECOND_MS):
+                    await self._closing.wait()
+            except TimeoutError:
+                self.tick()
+                await self.sync()
+
+    def _stamp(self) -> int:
+        now = self._clock.now_us()
+        if now > self._event_time:  # noqa: PLR1730  # A call of max would cost more than the rest of it.
+            self._event_time = now
+        return self._event_time
+
+    def _life(self) -> Life:
+        identity = self._identity
+        return Life(
+            cluster=identity.cluster,
+            broker=identity.broker,
+            broker_id=identity.broker_id,
+            broker_epoch=self.broker_epoch,
+            first_seq=self._next_seq,
+            as_of=self._event_time - 1,
+            marks=list(self._marks.values()),
+        )
+
+    def _write(self) -> None:
+        """Encode and write the buffered rows and marks as one frame; the rows are written or
+        counted as lost."""
+        if self._stopped:
+            return
+        rows, self._rows = self._rows, []
+        if self._spool.wants_roll and self._next_seq > self._spool.first_seq:
+            self._roll()
+        marks = [(*key, *value, self.broker_epoch) for key, value in self._moved.items()]
+        as_of = self._event_time
+        try:
+            data = encode_frame(Turn(self._next_seq, as_of, rows, marks))
+        except (ValueError, OverflowError) as error:
+            told_count = len(rows)
+            data, rows, marks = self._salvaged(rows, marks, as_of)
+            self._lost_count += told_count - len(rows)
+            self._loss_reason = str(error)
+        try:
+            self._spool.write(data, heartbeat=not rows and not marks)
+        except StorageError as error:
+            self._write_failed(len(rows), error)
+            return
+        self._next_seq += len(rows)
+        self._event_time = as_of + 1
+        self._note_marks(marks)
+        if self._failing or self._lost_count:
+            self._resume()
+
+    def _salvaged(
+        self, rows: list[Row], marks: list[Mark], as_of: int
+    ) -> tuple[bytes, list[Row], list[Mark]]:
+        """The frame without what cannot be encoded: text that is no text is made so, impossible
+        numbers are left out."""
+        rows = [clean for row in rows if (clean := _encodable(row)) is not None]
+        marks = [clean for mark in marks if (clean := _encodable(mark)) is not None]
+        try:
+            return encode_frame(Turn(self._next_seq, as_of, rows, marks)), rows, marks
+        except (
+            ValueError
+        ):  # Too long as a whole: the marks matter more, and fit by their own limit.
+            marks = marks[-PULLED_MARKS_MAX:]
+            return encode_frame(Turn(self._next_seq, as_of, [], marks)), [], marks
+
+    def _note_marks(self, marks: list[Mark]) -> None:
+        for mark in marks:
+            key = mark[:3]
+            self._marks.pop(
+                key, None
+            )  # Re-inserted at the end: the dict keeps the order of moving.
+            self._marks[key] = mark
+        self._moved.clear()
+        while len(self._marks) > PULLED_MARKS_MAX:
+            del self._marks[next(iter(self._marks))]
+
+    def _write_failed(self, row_count: int, error: StorageError) -> None:
+        if not self._failing:
+            _log.error(
+                "spool: %s; telemetry rows are lost until writes succeed, messages go on", error
+            )
+        self._failing = True
+        self._lost_count += row_count
+        self._loss_reason = str(error)
+        try:
+            self._spool.discard_tail()
+        except StorageError:  # Half a frame stays behind the end; the next write goes over it.
+            _log.debug("spool: its tail cannot be cut", exc_info=True)
+
+    def _resume(self) -> None:
+        """Writes succeed again: tell in a row how much was lost meanwhile."""
+        if self._failing:
+            _log.warning("spool: writes succeed again; %d rows were lost", self._lost_count)
+        lost_count, self._lost_count, self._failing = self._lost_count, 0, False
+        if lost_count:
+            detail = f"{lost_count} facts were not written and have no seq: {self._loss_reason}"
+            self.observe(LifecycleEvent("SPOOL_LOSS", detail, clean=False))
+
+    def _mind_size(self) -> None:
+        """Stop when the spool outgrows its limit, go on when the shipper has made room."""
+        if self._stopped:
+            self._spool.refresh()
+            if self._spool.size_bytes() < self._bytes_max * RESUME_RATIO:
+                self._stopped = False
+                _log.warning(
+                    "spool: room again; telemetry goes on, %d facts were lost", self._lost_count
+                )
+        elif self._spool.size_bytes() > self._bytes_max:
+            self._spool.refresh()
+            if self._spool.size_bytes() > self._bytes_max:
+                self._stopped = True
+                self._loss_reason = (
+                    f"the spool held more than {self._bytes_max} bytes; is the shipper running?"
+                )
+                _log.error("telemetry stops, messages go on: %s", self._loss_reason)
+
+    def _roll(self) -> None:
+        if self._next_seq == self._spool.first_seq:
+            return
+        try:
+            self._spool.roll(self._life())
+        except StorageError as error:
+            _log.error("spool: no new segment (%s); the old one goes on", error)
+
+
+def _encodable(row: tuple[Any, ...]) -> Any:
+    """The row or mark with lone surrogates replaced; None when a number in it exceeds 64 bits."""
+    clean = _clean(row)
+    try:
+        msgspec.msgpack.encode(clean)
+    except (OverflowError, ValueError):
+        return None
+    return clean
+
+
+def _clean(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, (tuple, list)):
+        return tuple(_clean(part) for part in value)
+    return value
