@@ -1,0 +1,78 @@
+"""Who may import whom, and which modules stay pure.
+
+The rules between rooms are import-linter contracts in pyproject.toml; purity of single modules is
+read from their syntax here.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.architecture.source_tree import ROOT, Module, modules, report
+
+# Bytes in, values out; time arrives as now_ms. Folders end in "/".
+PURE = (
+    "engine/foundation/errors.py",
+    "engine/foundation/limits.py",
+    "engine/foundation/observing.py",
+    "engine/foundation/units.py",
+    "engine/protocol/",
+    "engine/store/record.py",
+    "engine/client/consuming/allocation.py",
+    "engine/client/consuming/process_queue.py",
+    "engine/telemetry/tables.py",
+    "pipelines/catalogue.py",
+)
+IMPURE = {"asyncio", "os", "random", "socket", "threading", "time", "subprocess", "pathlib", "uuid"}
+
+
+def test_rooms_import_only_what_the_house_allows() -> None:
+    linter = Path(sys.prefix) / "bin" / "lint-imports"
+    done = subprocess.run([linter], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_pure_modules_import_no_clock_no_loop_no_system() -> None:
+    findings = [
+        f"{module.name}:{line} imports {imported}"
+        for module in modules("engine", "pipelines")
+        if module.name.startswith(PURE)
+        for imported, line in module.imports()
+        if imported.split(".")[0] in IMPURE
+    ]
+    assert not findings, report(findings)
+
+
+def test_every_pure_module_exists() -> None:
+    missing = [name for name in PURE if not (ROOT / name).exists()]
+    assert not missing, f"renamed without its rule: {missing}"
+
+
+def test_the_command_line_imports_a_room_only_when_its_command_runs() -> None:
+    heavy = (
+        "pyspark",
+        "delta",
+        "deltalake",
+        "pyarrow",
+        "polars",
+        "dash",
+        "great_expectations",
+        "IPython",
+    )
+    script = (
+        "import sys, tidemark\n"
+        "try:\n    tidemark.app(['--help'])\nexcept SystemExit:\n    pass\n"
+        f"print(sorted(set(sys.modules) & set({heavy!r})))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "[]"
+    assert "pipeline" in done.stdout
+
+
+def test_imports_inside_functions_are_seen() -> None:
+    seen = dict(Module("tidemark.py").imports())
+    assert "importlib" in seen
