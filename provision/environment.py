@@ -15,6 +15,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 from provision.errors import ProvisionError
@@ -42,14 +43,12 @@ def ensure() -> None:
     STAMP.write_text(wanted)
 
 
-def lock_stamp() -> str:
-    """Digest of what decides the environment's contents: the lock, the project file, the Python
-    used.
-    """
-    digest = hashlib.sha256()
-    for name in ("uv.lock", "pyproject.toml"):
-        digest.update((ROOT / name).read_bytes())
-    digest.update(f"{sys.version_info[:3]} {ROOT}".encode())
+def lock_stamp(root: Path = ROOT) -> str:
+    """Digest of what decides the environment's contents: lock, project, Python, place."""
+    project = tomllib.loads((root / "pyproject.toml").read_text())
+    project.pop("tool", None)  # Settings of linters and tests do not change what is installed.
+    digest = hashlib.sha256((root / "uv.lock").read_bytes())
+    digest.update(f"{project} {sys.version_info[:3]} {root}".encode())
     return digest.hexdigest()
 
 

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from provision import chromium
+
 TESTS = Path(__file__).parent
 ORDER = (
     "architecture",
@@ -37,6 +39,15 @@ def pytest_configure() -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Sort by folder; tests that ask for the fixture `spark` go with those of tests/pipelines."""
     items.sort(key=_place)
+
+
+@pytest.fixture(scope="session")
+def chromium_path() -> str:
+    """The machine's Chromium; a page test fails, and never passes silently, without one."""
+    found = chromium.find()
+    if found is None:
+        pytest.fail(chromium.MISSING)
+    return found
 
 
 def _place(item: pytest.Item) -> int:
