@@ -32,6 +32,7 @@ from engine.foundation.errors import CorruptRecord
 from engine.foundation.limits import SPOOL_FRAME_BYTES_MAX
 from engine.telemetry.tables import TABLES
 
+_NEWER: Final = "A newer version wrote it: ship it with that one"
 _HEAD: Final = struct.Struct("<II")
 
 Values = tuple[Any, ...]
@@ -160,12 +161,11 @@ def _decode(payload: memoryview, position: int) -> Frame:
             if not 0 <= table_number < len(TABLES):
                 raise CorruptRecord(
                     f"spool frame at byte {position}: table number {table_number}; "
-                    f"known are 0 to {len(TABLES) - 1}. A newer version wrote it: ship it with that one"
+                    f"known are 0 to {len(TABLES) - 1}. {_NEWER}"
                 )
             if len(values) > len(TABLES[table_number].own):
                 raise CorruptRecord(
                     f"spool frame at byte {position}: {len(values)} values for "
-                    f"{TABLES[table_number].name}, which has {len(TABLES[table_number].own)} columns. "
-                    "A newer version wrote it: ship it with that one"
+                    f"{TABLES[table_number].name}, too many. {_NEWER}"
                 )
     return frame

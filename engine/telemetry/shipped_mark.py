@@ -28,6 +28,7 @@ class ShippedMark(msgspec.Struct, frozen=True):
 
     emitter: str
     seq: int
+    as_of: int
     lake: str
 
 

@@ -213,7 +213,7 @@ class Telemetry:
 
     def _stamp(self) -> int:
         now = self._clock.now_us()
-        if now > self._event_time:  # noqa: PLR1730  # A call of max would cost more than the rest of it.
+        if now > self._event_time:  # noqa: PLR1730 - max() costs more than all the rest here
             self._event_time = now
         return self._event_time
 

@@ -1,0 +1,74 @@
+"""The command `tidemark shipper`: signals, exit codes and sentences around
+`engine.telemetry.shipper`."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from types import FrameType
+from typing import Annotated, Final
+
+import typer
+
+from engine.foundation.errors import ConfigError, TidemarkError
+from engine.runtime import system_runtime
+from engine.telemetry.telemetry import SPOOL_DIRECTORY
+
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
+
+_STORE_PREFIXES: Final = ("AWS_", "AZURE_", "GOOGLE_")
+
+
+@app.command("shipper")
+def shipper(
+    store: Annotated[Path, typer.Option(help="Store folder of the broker; its spool is in there.")],
+    lake: Annotated[str, typer.Option(help="Lake: a folder, or a URI such as s3://bucket/lake.")],
+    *,
+    once: Annotated[bool, typer.Option("--once", help="Ship what is there, then stop.")] = False,
+) -> None:
+    """Ship a broker's spooled facts to the lake, exactly once, until SIGTERM."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    try:
+        _ship(store, lake_address(lake), once=once)
+    except TidemarkError as error:
+        typer.echo(f"tidemark shipper: {error}", err=True)
+        raise typer.Exit(1) from error
+
+
+def lake_address(lake: str) -> str:
+    """A folder as an absolute path, a URI as it is."""
+    return lake if "://" in lake else str(Path(lake).absolute())
+
+
+def storage_options(environment: Mapping[str, str]) -> dict[str, str]:
+    """What an object store needs to know, from the variables its own tools use."""
+    return {name: value for name, value in environment.items() if name.startswith(_STORE_PREFIXES)}
+
+
+def _ship(store: Path, lake: str, *, once: bool) -> None:
+    # Here and not above: delta-rs and pyarrow take a second to load, which `--help` should not.
+    from engine.telemetry.shipper.shipper import Shipper, sole_shipper  # noqa: PLC0415
+
+    directory = store / SPOOL_DIRECTORY
+    if once and not directory.is_dir():
+        raise ConfigError("store", str(store), "the store folder of a broker that has run")
+    runtime = system_runtime()
+    runtime.disk.make_directories(str(directory))
+    stop = threading.Event()
+
+    def on_signal(_number: int, _frame: FrameType | None) -> None:
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, on_signal)
+    with sole_shipper(str(directory)):
+        ship = Shipper(runtime, str(directory), lake, storage_options(os.environ))
+        typer.echo(f"shipping {directory} to {lake}")
+        if once:
+            typer.echo(f"shipped {ship.ship_all()} rows")
+        else:
+            ship.run(stop)

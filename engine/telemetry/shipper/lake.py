@@ -1,0 +1,197 @@
+"""The bronze tables in the lake: opened or made once, appended to exactly once, synced, kept small.
+
+Place in the walk: the shipper's second step. Exactly once is decided here: a commit carries an
+application transaction (emitter/table, last seq), and before a write the table is asked, through
+the same handle, how far it already is. delta-rs records such a transaction without refusing an
+older one, so asking is our part.
+
+Invariant: after `append` returned, the rows are in the table once and on stable storage (local
+lakes; an object store keeps that promise itself). After any error the outcome is unknown: the table
+is opened anew and asked again.
+
+delta-rs never syncs a file, so a power cut may tear what it wrote last. `synced_version` of each
+table is therefore kept by the shipper, and `mend` sets aside what lies beyond it and is torn: those
+rows are still in the spool.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake import Schema as DeltaSchema
+from deltalake.exceptions import DeltaError
+
+from engine.foundation.errors import LakeError
+from engine.telemetry.shipper.arrow_schemas import Speaker, SpooledRow, arrow_rows, arrow_schema
+from engine.telemetry.shipper.local_files import LocalTableFiles
+from engine.telemetry.tables import Table
+
+CHECKPOINT_COMMITS: Final = 100
+"""A checkpoint each so many commits: a reader never replays more log entries than this."""
+
+COMPACT_COMMITS: Final = 600
+"""Small files are merged after so many commits: about ten minutes of one commit a second."""
+
+VACUUM_RETENTION_HOURS: Final = 24
+"""Files that compaction replaced stay this long: far longer than any reader holds a version."""
+
+APPEND_ATTEMPTS_MAX: Final = 6
+RETRY_PAUSE_S: Final = 0.2
+"""Doubled after each attempt; together about 6 s, then the shipper gives up and the spool keeps the
+rows."""
+
+_log = logging.getLogger(__name__)
+
+
+class BronzeTable:
+    """One table of the lake, held open. Made by `open_bronze`."""
+
+    def __init__(self, declared: Table, uri: str, storage_options: Mapping[str, str]) -> None:
+        self.declared: Final = declared
+        self._uri = uri
+        self._storage_options = dict(storage_options)
+        self._files = LocalTableFiles.of(uri)
+        self._handle = self._open()
+        self._commits = 0
+
+    def shipped_seq(self, app_id: str) -> int:
+        """Version of the application's last transaction here; 0 when it has none."""
+        return self._handle.transaction_version(app_id) or 0
+
+    def append(
+        self, speaker: Speaker, rows: Sequence[SpooledRow], also: Sequence[Transaction] = ()
+    ) -> int:
+        """Append those of `rows` that are not in the table yet; return how many that were.
+
+        `also` are further transactions to record in the same commit. Raises LakeError after
+        APPEND_ATTEMPTS_MAX tries.
+        """
+        app_id = f"{speaker.emitter}/{self.declared.name}"
+        pause_s = RETRY_PAUSE_S
+        failure: Exception | None = None
+        for _ in range(APPEND_ATTEMPTS_MAX):
+            try:
+                if failure is not None:
+                    self._handle = DeltaTable(self._uri, storage_options=self._storage_options)
+                done = self.shipped_seq(app_id)
+                fresh = [row for row in rows if row.seq > done]
+                if fresh:
+                    self._commit(speaker, fresh, [Transaction(app_id, fresh[-1].seq), *also])
+                self._sync()
+            except (
+                DeltaError,
+                OSError,
+            ) as error:  # Also CommitFailedError: perhaps it is in, perhaps not.
+                _log.warning("%s: append failed (%s); asking the table again", self._uri, error)
+                failure = error
+                time.sleep(pause_s)
+                pause_s *= 2
+            else:
+                return len(fresh)
+        raise LakeError(
+            f"table {self._uri} takes no rows ({failure}); repair the lake, then start "
+            "the shipper again: the spool keeps everything until then"
+        ) from failure
+
+    def tidy(self) -> None:
+        """Merge small files and remove long replaced ones, now and then. A failure is logged:
+        nothing is lost by it."""
+        if self._commits < COMPACT_COMMITS:
+            return
+        self._commits = 0
+        try:
+            self._handle.optimize.compact(max_concurrent_tasks=1)
+            self._sync()
+            self._handle.vacuum(
+                retention_hours=VACUUM_RETENTION_HOURS,
+                dry_run=False,
+                enforce_retention_duration=False,
+            )
+            self._sync()
+        except (DeltaError, OSError) as error:
+            _log.warning("%s: not compacted (%s); trying again later", self._uri, error)
+
+    def newest(self, emitter: str, column: str) -> int | None:
+        """`column` of the emitter's row with the highest seq; None when it has no row. For
+        start-up: it reads a lot."""
+        rows = self._handle.to_pyarrow_table(
+            columns=["seq", column], filters=[("emitter", "=", emitter)]
+        ).to_pylist()
+        return int(max(rows, key=lambda row: int(row["seq"]))[column]) if rows else None
+
+    def _commit(
+        self, speaker: Speaker, fresh: Sequence[SpooledRow], transactions: list[Transaction]
+    ) -> None:
+        write_deltalake(
+            self._handle,
+            arrow_rows(self.declared, speaker, fresh),
+            mode="append",
+            commit_properties=CommitProperties(app_transactions=transactions),
+        )
+        self._commits += 1
+
+    def _sync(self) -> None:
+        if self._files is not None:
+            self._files.sync_through(self._handle.version())
+
+    def _open(self) -> DeltaTable:
+        if self._files is not None:
+            self._files.mend()
+        try:
+            if not DeltaTable.is_deltatable(self._uri, storage_options=self._storage_options):
+                self._refuse_leftovers()
+                self._create()
+            handle = DeltaTable(self._uri, storage_options=self._storage_options)
+            self._adapt(handle)
+            if self._files is not None:
+                self._files.sync_through(handle.version())
+        except (DeltaError, OSError, ValueError) as error:
+            raise LakeError(
+                f"{self._uri} cannot be used as table {self.declared.name}: {error}; "
+                "repair it or put it back from a copy, then start the shipper again: "
+                "the spool keeps everything"
+            ) from error
+        return handle
+
+    def _refuse_leftovers(self) -> None:
+        if self._files is not None and self._files.has_leftovers():
+            raise LakeError(
+                f"{self._uri} holds files but no Delta log: half-written or not ours. "
+                "Put its _delta_log back or move the folder away, then start the shipper again"
+            )
+
+    def _create(self) -> None:
+        DeltaTable.create(
+            self._uri,
+            schema=DeltaSchema.from_arrow(arrow_schema(self.declared)),
+            mode="ignore",
+            partition_by=["event_date"],
+            name=self.declared.name,
+            description=f"One row per {self.declared.grain}.",
+            configuration={"delta.checkpointInterval": str(CHECKPOINT_COMMITS)},
+            storage_options=self._storage_options,
+        )
+
+    def _adapt(self, handle: DeltaTable) -> None:
+        """Give the table the columns that were declared since it was made; LakeError when it is
+        another table."""
+        wanted = DeltaSchema.from_arrow(arrow_schema(self.declared))
+        there = {field.name: field for field in handle.schema().fields}
+        missing = [field for field in wanted.fields if field.name not in there]
+        foreign = [
+            field.name
+            for field in wanted.fields
+            if field.name in there and there[field.name].type != field.type
+        ]
+        if foreign or any(not field.nullable for field in missing):
+            names = ", ".join(foreign or [field.name for field in missing])
+            raise LakeError(
+                f"{self._uri} is not our table {self.declared.name}: columns {names} differ. "
+                "Give the shipper another lake, or move that folder away"
+            )
+        if missing:
+            handle.alter.add_columns(missing)

@@ -1,0 +1,218 @@
+"""Carries one broker's spool into the lake: read a run, append it to its tables, state the
+shipment, drop what is done.
+
+Place in the walk: between the spool and the bronze tables. The order is the proof: data tables
+(each synced), then the shipments row, then the shipped mark in the spool, then whole segments are
+dropped. Killed between any two of these, the next shipper asks every table how far it is and
+repeats the rest.
+
+Invariant: one shipper per spool (an exclusive lock, held by the process: SIGKILL frees it). Rows at
+or below shipments.seq_to are all in their tables.
+
+The shipments rows are the shipper's own statements, so they carry an emitter of their own,
+`<emitter>/shipper`, with its own gapless seq; otherwise each would tear a hole into the broker's.
+Their horizon is a second transaction of the same commit: `<emitter>/shipments`, version seq_to.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Final
+
+from deltalake import Transaction
+
+from engine.foundation.errors import ConfigError, LakeError
+from engine.runtime import Runtime
+from engine.telemetry.shipped_mark import ShippedMark, read_shipped_mark, write_shipped_mark
+from engine.telemetry.shipper.arrow_schemas import SpooledRow
+from engine.telemetry.shipper.lake import BronzeTable
+from engine.telemetry.shipper.spool_reader import Run, SpoolReader, speaker_of
+from engine.telemetry.tables import SHIPMENTS, TABLES
+
+BRONZE: Final = "bronze"
+LOCK_NAME: Final = "shipper.lock"
+
+SHIP_INTERVAL_S: Final = 1.0
+"""At most one commit a second and table: each costs 13 ms or more and makes a file."""
+
+SHIP_AT_ONCE_ROWS: Final = 5_000
+"""A run of so many rows is not followed by a pause."""
+
+SHIP_ROWS_MAX: Final = 50_000
+"""A longer run would not fit the memory of a small machine with comfort."""
+
+IDLE_SHIPMENT_S: Final = 5.0
+"""Without rows, a shipments row says at most this often that time went on."""
+
+_log = logging.getLogger(__name__)
+
+
+class Shipper:
+    """One spool, one lake."""
+
+    def __init__(
+        self, runtime: Runtime, directory: str, lake: str, storage_options: Mapping[str, str]
+    ) -> None:
+        """Open every bronze table, making those that are missing. Raises LakeError."""
+        self._clock = runtime.clock
+        self._disk = runtime.disk
+        self._directory = directory
+        self._lake = lake
+        self._tables = [
+            BronzeTable(table, f"{lake.rstrip('/')}/{BRONZE}/{table.name}", storage_options)
+            for table in TABLES
+        ]
+        self._shipments = self._tables[TABLES.index(SHIPMENTS)]
+        self._reader = SpoolReader(runtime.disk, directory)
+        self._settled = False
+        self._own_seq = 0
+        self._idle_run: Run | None = None
+        self._last_shipment_ms: int | None = None
+
+    def run(self, stop: threading.Event) -> None:
+        """Ship until `stop` is set, then ship what is there by then. Raises LakeError or
+        StorageError."""
+        while not stop.is_set():
+            began = time.monotonic()
+            if self.ship() < SHIP_AT_ONCE_ROWS:
+                stop.wait(max(0.0, began + SHIP_INTERVAL_S - time.monotonic()))
+        self.ship_all()
+
+    def ship_all(self) -> int:
+        """Ship everything the spool holds now; return how many rows that were."""
+        total = 0
+        while row_count := self.ship():
+            total += row_count
+        if self._idle_run is not None:
+            self._ship_run(self._idle_run)
+        return total
+
+    def ship(self) -> int:
+        """Ship one run, if there is one; return how many rows it has.
+
+        Raises LakeError when the lake takes nothing or is not the one this spool was shipped to.
+        """
+        if not self._settled and not self._settle():
+            return 0
+        run = self._reader.read(SHIP_ROWS_MAX)
+        if run is None:
+            return 0
+        if not run.rows and not self._is_idle_long_enough():
+            self._idle_run = run
+            return 0
+        self._ship_run(run)
+        return run.row_count
+
+    def _is_idle_long_enough(self) -> bool:
+        last_ms = self._last_shipment_ms
+        return last_ms is None or self._clock.steady_ms() - last_ms >= IDLE_SHIPMENT_S * 1000
+
+    def _ship_run(self, run: Run) -> None:
+        self._idle_run = None
+        for table_number in sorted(run.rows):
+            self._tables[table_number].append(run.speaker, run.rows[table_number])
+        self._state_shipment(run)
+        mark = ShippedMark(run.speaker.emitter, run.seq_to, run.as_of, self._lake)
+        write_shipped_mark(self._disk, self._directory, mark)
+        self._reader.drop_shipped(run.seq_to)
+        for table in self._tables:
+            table.tidy()
+
+    def _state_shipment(self, run: Run) -> None:
+        """Append the shipments row of `run`: from now on readers may rely on its rows."""
+        counts = [(TABLES[number].name, len(run.rows[number])) for number in sorted(run.rows)]
+        row = SpooledRow(
+            self._own_seq + 1,
+            run.broker_epoch,
+            self._clock.now_us(),
+            (run.seq_from, run.seq_to, run.as_of, counts),
+        )
+        speaker = run.speaker._replace(emitter=_own_emitter(run.speaker.emitter))
+        horizon = Transaction(_horizon_id(run.speaker.emitter), run.seq_to)
+        self._shipments.append(speaker, [row], also=[horizon])
+        self._own_seq += 1
+        self._last_shipment_ms = self._clock.steady_ms()
+
+    def _settle(self) -> bool:
+        """Find the place where lake and spool meet; False while no broker has written into the
+        spool.
+
+        Raises LakeError when they do not meet: then this is another lake, or another spool.
+        """
+        extent = self._reader.extent()
+        if extent is None:
+            return False
+        life, first_seq, last_seq = extent
+        emitter = speaker_of(life).emitter
+        horizon = self._shipments.shipped_seq(_horizon_id(emitter))
+        furthest = max(
+            table.shipped_seq(f"{emitter}/{table.declared.name}") for table in self._tables
+        )
+        held = f"lake {self._lake} has rows of {emitter} up to seq"
+        if furthest > last_seq:
+            raise LakeError(
+                f"{held} {furthest}, spool {self._directory} ends at {last_seq}: another spool "
+                "was shipped there. Give this broker another name or another lake"
+            )
+        if horizon + 1 < first_seq:
+            raise LakeError(
+                f"{held} {horizon}, spool {self._directory} begins at {first_seq}: the rows "
+                "between were shipped elsewhere. Put that lake back, or give this broker another name"
+            )
+        mark = read_shipped_mark(self._disk, self._directory)
+        if mark is None and horizon:
+            self._refuse_other_spool(emitter, horizon)
+        self._own_seq = self._shipments.shipped_seq(f"{_own_emitter(emitter)}/{SHIPMENTS.name}")
+        told = mark is not None and mark.seq == horizon and mark.lake == self._lake
+        self._reader.seek(horizon + 1, as_of=mark.as_of if mark and told else 0)
+        self._settled = True
+        return True
+
+    def _refuse_other_spool(self, emitter: str, horizon: int) -> None:
+        """A spool without a mark beside a lake with rows: only the life that wrote the last row can
+        tell."""
+        life = self._reader.life_of(horizon)
+        epoch = self._shipments.newest(_own_emitter(emitter), "broker_epoch")
+        if life is not None and epoch is not None and life.broker_epoch != epoch:
+            raise LakeError(
+                f"row {horizon} of {emitter} in lake {self._lake} is not the one in spool "
+                f"{self._directory}: another spool was shipped there. Give this broker another "
+                "name or another lake"
+            )
+
+
+def _own_emitter(emitter: str) -> str:
+    return f"{emitter}/shipper"
+
+
+def _horizon_id(emitter: str) -> str:
+    return f"{emitter}/{SHIPMENTS.name}"
+
+
+@contextmanager
+def sole_shipper(directory: str) -> Iterator[None]:
+    """Hold the spool's lock. Raises ConfigError when another process holds it; SIGKILL frees it by
+    itself."""
+    path = f"{directory}/{LOCK_NAME}"
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            holder = os.pread(descriptor, 32, 0).decode("ascii", "replace") or "unknown"
+            raise ConfigError(
+                "store",
+                directory,
+                f"one shipper per spool; process {holder} ships this one, stop it first",
+            ) from error
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+        yield
+    finally:
+        os.close(descriptor)
