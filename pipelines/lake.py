@@ -1,0 +1,138 @@
+"""The lake as this room sees it: where its tables lie, and how they are read without Spark.
+
+Place in the walk: the shipper fills <lake>/bronze, the marts fill <lake>/gold, the stream keeps its marks in
+<lake>/state. Every reader of this room that is not a mart (the cycle's input, the marks, `tm`) goes through here.
+
+Invariant: a table that is absent is either an error with one sentence, or, where nothing was ever reported, an empty
+table of the declared schema; never a half-read one. Absent on purpose: Spark, and writing of gold.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+from urllib.parse import unquote, urlparse
+
+import pyarrow as pa
+import pyarrow.dataset as pads
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError, TableNotFoundError
+
+from engine.foundation.errors import ConfigError, LakeError
+from engine.telemetry.tables import Column, ColumnType
+from pipelines.catalogue import BRONZE_FOLDER, GOLD_FOLDER, STATE_FOLDER
+
+SCHEMES: Final = ("file", "s3")
+STORAGE_VARIABLES: Final = ("AWS_",)
+"""Environment variables with these beginnings are handed to the object store client, as its own tools read them."""
+
+_RANGE: Final = pa.struct([("from_offset", pa.int64()), ("to_offset", pa.int64())])
+_OWNED: Final = pa.struct(
+    [
+        ("topic", pa.string()),
+        ("queue_id", pa.int32()),
+        ("committed", pa.int64()),
+        ("pulled", pa.int64()),
+    ]
+)
+_ARROW: Final = {
+    ColumnType.STRING: pa.string(),
+    ColumnType.INT: pa.int32(),
+    ColumnType.LONG: pa.int64(),
+    ColumnType.BOOLEAN: pa.bool_(),
+    ColumnType.TIMESTAMP: pa.timestamp("us", tz="UTC"),
+    ColumnType.DATE: pa.date32(),
+    ColumnType.STRINGS: pa.list_(pa.string()),
+    ColumnType.RANGES: pa.list_(_RANGE),
+    ColumnType.OWNED_QUEUES: pa.list_(_OWNED),
+    ColumnType.TABLE_COUNTS: pa.list_(pa.struct([("table", pa.string()), ("rows", pa.int64())])),
+}
+
+
+def arrow_schema(columns: Sequence[Column]) -> pa.Schema:
+    """The declared columns in Arrow's types; timestamps are microseconds UTC."""
+    return pa.schema(
+        [pa.field(column.name, _ARROW[column.type], column.nullable) for column in columns]
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Lake:
+    """One lake: a root address and how to reach it."""
+
+    root: str
+    """A path, or a URI without a trailing slash."""
+    storage_options: dict[str, str] = field(default_factory=dict)
+    """For the object store; empty for local files."""
+
+    @staticmethod
+    def at(address: str) -> Lake:
+        """The lake at a path, a file URI or an s3 URI. Raises ConfigError for anything else."""
+        parts = urlparse(address)
+        if not address.strip():
+            raise ConfigError("lake", address, "a path, file:///... or s3://...")
+        if parts.scheme in ("", "file"):
+            path = unquote(parts.path) if parts.scheme else address
+            return Lake(os.path.abspath(path))  # noqa: PTH100 - must stay a plain string for URIs
+        if parts.scheme not in SCHEMES:
+            raise ConfigError("lake", address, f"a path or one of {', '.join(SCHEMES)}")
+        options = {
+            name: value for name, value in os.environ.items() if name.startswith(STORAGE_VARIABLES)
+        }
+        return Lake(address.rstrip("/"), options)
+
+    def bronze(self, table: str) -> str:
+        """Address of a bronze table."""
+        return f"{self.root}/{BRONZE_FOLDER}/{table}"
+
+    def gold(self, table: str) -> str:
+        """Address of a gold table."""
+        return f"{self.root}/{GOLD_FOLDER}/{table}"
+
+    def state(self, table: str) -> str:
+        """Address of a table of the pipelines' own state."""
+        return f"{self.root}/{STATE_FOLDER}/{table}"
+
+    def exists(self, address: str) -> bool:
+        """Is there a Delta table at `address`?"""
+        return DeltaTable.is_deltatable(address, storage_options=self.storage_options or None)
+
+    def table(self, address: str) -> DeltaTable:
+        """Open a Delta table. Raises LakeError that says what is wrong and what to do."""
+        try:
+            return DeltaTable(address, storage_options=self.storage_options or None)
+        except TableNotFoundError:
+            raise LakeError(
+                f"no Delta table at {address}: start the engine and the shipper with this lake "
+                f"(`tidemark engine --lake {self.root}`), or name another lake"
+            ) from None
+        except (DeltaError, OSError) as error:
+            raise LakeError(
+                f"the Delta table at {address} cannot be read ({first_line(error)}): its log is "
+                "incomplete; restore the folder, or move it away and let it be shipped again"
+            ) from error
+
+    def rows(
+        self,
+        address: str,
+        wanted: pads.Expression,
+        columns: Sequence[str] | None = None,
+    ) -> pa.Table:
+        """The rows of a table that satisfy `wanted`; files are skipped by their statistics."""
+        table = self.table(address)
+        try:
+            found = table.to_pyarrow_dataset().to_table(filter=wanted, columns=columns)
+        except (DeltaError, OSError, pa.ArrowInvalid) as error:
+            raise LakeError(
+                f"rows of {address} cannot be read ({first_line(error)}): a data file is missing "
+                "or damaged; restore it from a copy of the lake"
+            ) from error
+        return found
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error's text: libraries append whole reports to it."""
+    text = str(error).strip()
+    return text.splitlines()[0] if text else type(error).__name__

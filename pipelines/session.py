@@ -1,0 +1,133 @@
+"""The Spark session of the pipelines: one place for Java, jars and settings.
+
+Place in the walk: made once per process, before the first cycle. Settings are those measured for small appends on two
+cores (docs/adr/0002): the snapshot of a Delta table in one partition, one shuffle partition, a serial collector.
+
+Invariant: nothing is downloaded at start; the two Delta jars lie where set-up put them. Delta's transaction options are
+never set here: as session configuration they would stay, and swallow the next write.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from pyspark.sql import SparkSession
+from pyspark.sql.types import (
+    ArrayType,
+    BooleanType,
+    DataType,
+    DateType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from engine.foundation.errors import ConfigError, LakeError
+from engine.telemetry.tables import Column, ColumnType
+
+JARS_FOLDER: Final = Path(__file__).resolve().parent.parent / ".cache" / "jars"
+JARS: Final = ("delta-spark_4.2_2.13-4.4.0.jar", "delta-storage-4.4.0.jar")
+JAVA_VERSION_MIN: Final = 17
+
+SETTINGS: Final = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.memory": "1g",
+    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.databricks.delta.snapshotPartitions": "1",
+}
+
+_RANGES: Final = StructType(
+    [StructField("from_offset", LongType()), StructField("to_offset", LongType())]
+)
+_OWNED: Final = StructType(
+    [
+        StructField("topic", StringType()),
+        StructField("queue_id", IntegerType()),
+        StructField("committed", LongType()),
+        StructField("pulled", LongType()),
+    ]
+)
+_COUNTS: Final = StructType([StructField("table", StringType()), StructField("rows", LongType())])
+_SPARK: Final[dict[ColumnType, DataType]] = {
+    ColumnType.STRING: StringType(),
+    ColumnType.INT: IntegerType(),
+    ColumnType.LONG: LongType(),
+    ColumnType.BOOLEAN: BooleanType(),
+    ColumnType.TIMESTAMP: TimestampType(),
+    ColumnType.DATE: DateType(),
+    ColumnType.STRINGS: ArrayType(StringType()),
+    ColumnType.RANGES: ArrayType(_RANGES),
+    ColumnType.OWNED_QUEUES: ArrayType(_OWNED),
+    ColumnType.TABLE_COUNTS: ArrayType(_COUNTS),
+}
+
+
+def open_session(master: str = "local[2]") -> SparkSession:
+    """The session, started on first use. Raises ConfigError without Java, LakeError without jars."""
+    require_java()
+    builder = SparkSession.builder.master(master).appName("tidemark")
+    builder = builder.config("spark.jars", ",".join(str(jar) for jar in require_jars()))
+    for name, value in SETTINGS.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+def require_java() -> None:
+    """Check that Spark will find a Java it accepts; raise ConfigError with what to do otherwise."""
+    home = os.environ.get("JAVA_HOME", "")
+    program = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    if program is None or not Path(program).exists():
+        raise ConfigError(
+            "JAVA_HOME",
+            home,
+            f"Spark needs a JDK {JAVA_VERSION_MIN} or newer and none is there: run `make setup`, "
+            "or install one (Debian: `apt install openjdk-17-jre-headless`)",
+        )
+    done = subprocess.run([program, "-version"], capture_output=True, text=True, check=False)
+    found = re.search(r'version "(\d+)', done.stderr + done.stdout)
+    if found is None or int(found[1]) < JAVA_VERSION_MIN:
+        raise ConfigError(
+            "JAVA_HOME",
+            home or program,
+            f"Spark needs a JDK {JAVA_VERSION_MIN} or newer, this one says "
+            f"{(done.stderr + done.stdout).strip().splitlines()[:1]}: run `make setup`",
+        )
+
+
+def require_jars() -> tuple[Path, ...]:
+    """The two Delta jars; LakeError with what to do when set-up has not brought them."""
+    jars = tuple(JARS_FOLDER / name for name in JARS)
+    missing = [jar.name for jar in jars if not jar.exists()]
+    if missing:
+        raise LakeError(f"{', '.join(missing)} not in {JARS_FOLDER}: run `make setup` once")
+    return jars
+
+
+def spark_type(kind: ColumnType) -> DataType:
+    """Spark's type of a declared column type."""
+    return _SPARK[kind]
+
+
+def spark_schema(columns: Sequence[Column]) -> StructType:
+    """The declared columns in Spark's types."""
+    return StructType(
+        [StructField(column.name, _SPARK[column.type], column.nullable) for column in columns]
+    )

@@ -1,0 +1,88 @@
+"""What a user may choose about the pipelines, and the figures the verdicts rest on.
+
+Invariant: the part that decides verdicts (`Evaluation`) is stored with the marks of a run; a run is never continued
+with another one, because its windows would then mix two meanings. Absent on purpose: paths and sessions.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Final
+
+from engine.foundation.errors import ConfigError
+
+MS_US: Final = 1_000
+SECOND_US: Final = 1_000_000
+
+REPORT_PERIOD_US: Final = 30 * SECOND_US
+"""Every key is reported at least this often (engine.telemetry.tables, group_watermarks)."""
+
+SILENCE_US: Final = 35 * SECOND_US
+"""A key or emitter whose last row is older than this tells nothing about now: the period, and its lateness."""
+
+TREND_US: Final = 60 * SECOND_US
+"""Trends look back this far."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """Figures that decide verdicts."""
+
+    window_ms: int = 30_000
+    """Length of the window in which a queue is judged; a multiple of the slide."""
+    slide_ms: int = 5_000
+    """Distance of evaluation ticks; they lie on multiples of it in data time."""
+    allowed_lag: int = 10
+    """Messages behind that are never a problem; five seconds of the queue's produce rate when that is more."""
+    allowed_time_ms: int = 30_000
+    """Time behind that is never a problem as long as the lag is within allowed_lag."""
+
+    def __post_init__(self) -> None:
+        if self.slide_ms < 1_000 or self.slide_ms % 1_000:
+            raise ConfigError("slide_ms", self.slide_ms, "whole seconds, at least 1000")
+        if self.window_ms < 2 * self.slide_ms or self.window_ms % self.slide_ms:
+            raise ConfigError("window_ms", self.window_ms, "a multiple of slide_ms, at least twice it")
+        if self.allowed_lag < 0 or self.allowed_time_ms < 0:
+            raise ConfigError("allowed_lag", self.allowed_lag, "allowances of 0 or more")
+
+    @property
+    def window_us(self) -> int:
+        """Window in µs."""
+        return self.window_ms * MS_US
+
+    @property
+    def slide_us(self) -> int:
+        """Slide in µs."""
+        return self.slide_ms * MS_US
+
+    @property
+    def ticks_per_window(self) -> int:
+        """Slides that make a window."""
+        return self.window_ms // self.slide_ms
+
+    @property
+    def look_back_us(self) -> int:
+        """How far before its mark a cycle must read, so that no verdict depends on where it was cut."""
+        return max(self.window_us + 2 * self.slide_us + 2 * SILENCE_US, TREND_US) + SILENCE_US
+
+    def as_text(self) -> str:
+        """One line, equal for equal figures: what the marks remember."""
+        return json.dumps(asdict(self), sort_keys=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Figures that decide only when work is done, never what comes out."""
+
+    cycle_ms: int = 2_000
+    """Shortest time from the start of one cycle to the start of the next."""
+    rows_per_cycle: int = 200_000
+    """Bronze rows one cycle reads at most; a backlog is worked off in several cycles."""
+    first_shipment_wait_ms: int = 120_000
+    """How long a stream waits for a lake to receive its first shipment."""
+
+    def __post_init__(self) -> None:
+        for name in ("cycle_ms", "rows_per_cycle", "first_shipment_wait_ms"):
+            if getattr(self, name) < 0:
+                raise ConfigError(name, getattr(self, name), "0 or more")

@@ -1,0 +1,101 @@
+"""A seeded writer of bronze lakes: the rows an emitter would report for a story told in calls.
+
+Only the wording of stories is ours; tables, columns and shipments are exactly the shipper's: (emitter, seq) gapless over
+all tables, one shipments row per `ship`, whose emitter is the emitter's name and "/shipper".
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from deltalake import write_deltalake
+
+from engine.telemetry.tables import BY_NAME, TABLES
+from pipelines.lake import Lake, arrow_schema
+
+START_US = int(datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC).timestamp()) * 1_000_000
+SECOND = 1_000_000
+
+
+class BronzeWriter:
+    """One emitter: collects rows, ships them as its shipper would."""
+
+    def __init__(self, lake: Path, *, broker: str = "broker-a", start_us: int = START_US) -> None:
+        self.lake = Lake.at(str(lake))
+        self.broker = broker
+        self.emitter = f"cluster-1/{broker}/0"
+        self.now_us = start_us
+        self.epoch_us = start_us - 3600 * SECOND
+        self.seq = 0
+        self._shipped_to = 0
+        self._shipment = 0
+        self._waiting: dict[str, list[dict[str, Any]]] = {}
+
+    def at(self, second: float) -> None:
+        """Set the emitter's clock, in seconds after the story's start."""
+        self.now_us = START_US + int(second * SECOND)
+
+    def report(self, table: str, **values: Any) -> int:
+        """One row of `table` now; returns its seq."""
+        self.seq += 1
+        self._waiting.setdefault(table, []).append(
+            self._row(table, self.emitter, self.seq, values)
+        )
+        return self.seq
+
+    def ship(self) -> None:
+        """Append what waits to its tables, then the shipments row that says so."""
+        for table, rows in self._waiting.items():
+            self._append(table, rows)
+        counts = [{"table": name, "rows": len(rows)} for name, rows in self._waiting.items()]
+        self._waiting = {}
+        self._shipment += 1
+        values = {
+            "seq_from": self._shipped_to + 1,
+            "seq_to": self.seq,
+            "event_time_to": self.now_us,
+            "rows": counts,
+        }
+        self._shipped_to = self.seq
+        shipper = f"{self.emitter}/shipper"
+        self._append("shipments", [self._row("shipments", shipper, self._shipment, values)])
+
+    def _row(self, table: str, emitter: str, seq: int, values: dict[str, Any]) -> dict[str, Any]:
+        own = {name: values.pop(name, None) for name in BY_NAME[table].own_names}
+        assert not values, f"{table} has no columns {sorted(values)}"
+        return {
+            "cluster": "cluster-1",
+            "broker": self.broker,
+            "broker_epoch": self.epoch_us,
+            "emitter": emitter,
+            "seq": seq,
+            "event_time": self.now_us,
+            **own,
+            "event_date": datetime.fromtimestamp(self.now_us / SECOND, UTC).date(),
+        }
+
+    def _append(self, table: str, rows: list[dict[str, Any]]) -> None:
+        schema = arrow_schema(BY_NAME[table].columns)
+        columns = [
+            _column([row[field.name] for row in rows], field.type) for field in schema
+        ]
+        write_deltalake(
+            self.lake.bronze(table),
+            pa.Table.from_arrays(columns, schema=schema),
+            mode="append",
+            partition_by=["event_date"],
+        )
+
+
+def _column(values: list[Any], kind: pa.DataType) -> pa.Array:
+    if pa.types.is_timestamp(kind):
+        return pa.array(values, pa.int64()).cast(kind)
+    return pa.array(values, kind)
+
+
+def all_tables() -> tuple[str, ...]:
+    """Names of the bronze tables."""
+    return tuple(table.name for table in TABLES)
