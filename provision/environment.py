@@ -34,13 +34,47 @@ def ensure() -> None:
         return
     uv = find_uv()
     say("installing the locked packages into .venv (about a minute the first time)")
+    index = configured_index()
+    if index is None:
+        uv_run(uv, "sync", "--frozen", "--all-groups", "--python", sys.executable)
+    else:
+        install_from(index, uv)
+    STAMP.write_text(wanted)
+
+
+def install_from(index: str, uv: Path) -> None:
+    """Install the locked versions, with the lock's hashes, from the user's own package index.
+
+    `uv sync` would take the files from the addresses in the lock, which a machine that has a
+    mirror configured may not reach.
+    """
+    locked = CACHE / "requirements.txt"
+    export = ("export", "--frozen", "--all-groups", "--no-emit-project", "--quiet")
+    uv_run(uv, *export, "--output-file", str(locked))
+    uv_run(uv, "venv", "--allow-existing", "--python", sys.executable, str(VENV))
+    into = ("--python", str(VENV / "bin" / "python"), "--default-index", index)
+    uv_run(uv, "pip", "sync", *into, "--require-hashes", str(locked))
+    uv_run(uv, "pip", "install", *into, "--no-deps", "--editable", str(ROOT))
+
+
+def configured_index() -> str | None:
+    """The package index the user has set for uv or pip, None when it is the default one."""
+    for name in ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_INDEX_URL"):
+        if address := os.environ.get(name):
+            return address
+    ask = [sys.executable, "-m", "pip", "config", "get", "global.index-url"]
+    answer = subprocess.run(ask, capture_output=True, text=True, check=False)
+    return answer.stdout.strip() or None if answer.returncode == 0 else None
+
+
+def uv_run(uv: Path, *arguments: str) -> None:
+    """Run uv in the project folder with the environment it needs."""
     run(
-        [uv, "sync", "--frozen", "--all-groups", "--python", sys.executable],
+        [uv, *arguments],
         cwd=ROOT,
         environment=uv_environment(),
         failure="uv could not install the locked packages",
     )
-    STAMP.write_text(wanted)
 
 
 def lock_stamp(root: Path = ROOT) -> str:

@@ -81,6 +81,15 @@ def test_the_stamp_changes_with_lock_and_dependencies_but_not_with_lint_rules(
     assert environment.lock_stamp(tmp_path) != first
 
 
+def test_a_package_index_set_for_uv_or_pip_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_INDEX_URL"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PIP_INDEX_URL", "https://mirror.example/simple")
+    assert environment.configured_index() == "https://mirror.example/simple"
+    monkeypatch.setenv("UV_DEFAULT_INDEX", "https://nearer.example/simple")
+    assert environment.configured_index() == "https://nearer.example/simple"
+
+
 def test_the_python_that_runs_set_up_must_be_new_enough() -> None:
     source = (ROOT / "provision" / "__main__.py").read_text()
     check, imports = source.index("sys.version_info <"), source.index("from provision import")
