@@ -101,8 +101,17 @@ def fetch(jars: list[Jar], into: Path, *, java_home: Path) -> None:
     settings = Path(os.environ.get("TIDEMARK_IVYSETTINGS") or HERE / "ivysettings.xml")
     if not settings.is_file():
         raise ProvisionError(f"TIDEMARK_IVYSETTINGS names {settings}, which is not a file.")
-    ivy = [java_home / "bin" / "java", "-cp", ivy_jar(), "org.apache.ivy.Main"]
-    asked = ["-settings", settings, "-cache", CACHE / "ivy", "-ivy", request, "-types", "jar"]
+    ivy: list[str | Path] = [java_home / "bin" / "java", "-cp", ivy_jar(), "org.apache.ivy.Main"]
+    asked: list[str | Path] = [
+        "-settings",
+        settings,
+        "-cache",
+        CACHE / "ivy",
+        "-ivy",
+        request,
+        "-types",
+        "jar",
+    ]
     pattern = f"{into}/[artifact]-[revision](-[classifier]).[ext]"
     run(
         [*ivy, *asked, "-confs", "default", "-retrieve", pattern],
