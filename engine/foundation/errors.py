@@ -11,6 +11,7 @@
         ConnectionLost        outcome unknown, as above
       StorageError          the disk or the bytes on it
         CorruptRecord         bytes read back are not what was written
+        WritesStopped         the store writes no more: a sync failed, or the disk is too full
         DiskFull              no space left: writes are refused, reads go on
         OffsetOutOfRange      an offset outside [min, max] of its queue or log
         FileTooLarge          a file size or a write beyond what the format can address
@@ -76,6 +77,10 @@ class StorageError(TidemarkError):
 
 class CorruptRecord(StorageError):
     """Bytes read back are not what the format allows."""
+
+
+class WritesStopped(StorageError):
+    """The store refuses writes (SERVICE_NOT_AVAILABLE): a sync failed, or its disk is too full."""
 
 
 class DiskFull(StorageError):

@@ -56,6 +56,9 @@ COMMIT_LOG_FILE_BYTES_MAX: Final = 2 * GIB - 1
 STORE_OPEN_FILES_MAX: Final = 512
 """Files of one store open at a time; the longest unused one is closed and opened again when needed."""
 
+DISPATCH_BATCH_MAX: Final = 4096
+"""Records dispatched in one go; the event loop gets its turn, then the rest follows."""
+
 STORE_MEMO_ENTRIES_MAX: Final = 8192
 """Topics, tags and hosts remembered in decoded form; more are decoded again each time."""
 

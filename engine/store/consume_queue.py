@@ -1,0 +1,251 @@
+"""One consume queue: the queue's messages in order, as 20-byte pointers into the commit log.
+
+Place in the walk: `dispatch` appends units, `reading` turns a run of units into records, `retention` cuts the front.
+
+    | 0 ... 7         | 8 .. 11 | 12 ... 19 |
+    | physical_offset | size    | tags_code |      20 bytes, big-endian; queue offset = byte offset / 20
+
+Files hold a whole number of units; a unit of zeros is space not yet written. A queue that does not begin at offset 0
+fills its first file up to the first message with (0, 0x7FFFFFFF, 0), so that a reader never takes them for the end.
+
+Invariant: units are only added at `max_offset`, and physical offsets grow with the queue offset.
+Absent on purpose: the commit log, tags, waiting readers. The file is derived: everything here can be built again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from struct import Struct
+
+from engine.foundation.errors import StorageError
+from engine.runtime.disk import Disk
+from engine.store.mapped_file import FilePool, FileSequence
+
+UNIT = Struct(">qiq")
+UNIT_BYTES = UNIT.size
+FILLER = UNIT.pack(0, 0x7FFFFFFF, 0)
+
+Unit = tuple[int, int, int]
+"""physical_offset, size in bytes, tags_code"""
+
+
+class ConsumeQueue:
+    """The pointers of one (topic, queue_id)."""
+
+    def __init__(
+        self, disk: Disk, directory: str, file_size_bytes: int, pool: FilePool
+    ) -> None:
+        assert file_size_bytes % UNIT_BYTES == 0, f"{file_size_bytes} holds no whole units"
+        self._files = FileSequence(disk, directory, file_size_bytes, pool, reserve=False)
+        self.min_offset = 0
+        """First queue offset whose message the commit log still holds."""
+        self.max_offset = 0
+        """Queue offset that the next unit gets."""
+        self.end_physical = 0
+        """Commit-log offset just behind the newest message; 0 when there is none."""
+        self.last_store_time_ms: int | None = None
+        """Store time of the newest message dispatched since the store was opened, else unknown."""
+        self._dirty: list[int] = []
+        self.folder_dirty = False
+        """Were files made or removed since the folder was last synced?"""
+
+    @property
+    def directory(self) -> str:
+        """The folder of the queue's files."""
+        return self._files.directory
+
+    @property
+    def dirty(self) -> bool:
+        """Is there anything a power cut could lose?"""
+        return bool(self._dirty) or self.folder_dirty
+
+    def append(self, units: Iterable[Unit]) -> None:
+        """Add units behind the newest one. Hot: one write per file touched."""
+        packed = b"".join([UNIT.pack(*unit) for unit in units])
+        last_physical, last_size, _ = UNIT.unpack_from(packed, len(packed) - UNIT_BYTES)
+        self._write(packed)
+        self.end_physical = last_physical + last_size
+
+    def _write(self, packed: bytes) -> None:
+        file_size_bytes = self._files.file_size_bytes
+        position = self.max_offset * UNIT_BYTES
+        taken = 0
+        while taken < len(packed):
+            inside = (position + taken) % file_size_bytes
+            start = position + taken - inside
+            if not self._files.has(start):
+                self._files.disk.make_directories(self.directory)
+                self._files.create(start)
+                self.folder_dirty = True
+            part = packed[taken : taken + file_size_bytes - inside]
+            self._files.open_file(start).file.pwrite(part, inside)
+            if start not in self._dirty:
+                self._dirty.append(start)
+            taken += len(part)
+        self.max_offset += len(packed) // UNIT_BYTES
+
+    def skip_to(self, queue_offset: int) -> None:
+        """Make `queue_offset` the next one: fill what lies before it in its file, drop older files.
+
+        Happens when the log no longer holds (or never held) the messages in between.
+        """
+        assert queue_offset > self.max_offset, f"{queue_offset} is not beyond {self.max_offset}"
+        start = self._files.start_at(queue_offset * UNIT_BYTES)
+        if start > self.max_offset * UNIT_BYTES:
+            self._files.remove_from(0)
+            self._dirty.clear()
+            self.folder_dirty = True
+            self.max_offset = start // UNIT_BYTES
+        self._write(FILLER * (queue_offset - self.max_offset))
+        self.min_offset = queue_offset
+
+    def units(self, queue_offset: int, count_max: int) -> list[Unit]:
+        """The units from `queue_offset` on: at most `count_max`, none from beyond its file. Hot."""
+        if not self.min_offset <= queue_offset < self.max_offset:
+            return []
+        position = queue_offset * UNIT_BYTES
+        file_size_bytes = self._files.file_size_bytes
+        inside = position % file_size_bytes
+        count = min(
+            count_max, self.max_offset - queue_offset, (file_size_bytes - inside) // UNIT_BYTES
+        )
+        data = self._files.open_file(position - inside).file.pread(count * UNIT_BYTES, inside)
+        return list(UNIT.iter_unpack(data))
+
+    def unit(self, queue_offset: int) -> Unit | None:
+        """The unit at `queue_offset`; None outside [min_offset, max_offset)."""
+        found = self.units(queue_offset, 1)
+        return found[0] if found else None
+
+    def next_file_offset(self, queue_offset: int) -> int:
+        """First queue offset of the file behind the one that holds `queue_offset`."""
+        units_per_file = self._files.file_size_bytes // UNIT_BYTES
+        return queue_offset - queue_offset % units_per_file + units_per_file
+
+    def first_reaching(self, physical_offset: int) -> int:
+        """The first queue offset whose message ends behind `physical_offset`; max_offset if none."""
+        low, high = self.min_offset, self.max_offset
+        while low < high:
+            middle = (low + high) // 2
+            unit = self.unit(middle)
+            assert unit is not None, f"{self.directory} lost unit {middle}"
+            if unit[0] + unit[1] > physical_offset and unit[1] != 0x7FFFFFFF:
+                high = middle
+            else:
+                low = middle + 1
+        return low
+
+    # ---- load, cut, flush -------------------------------------------------------------------
+
+    def load(self, size_key: str) -> list[str]:
+        """Find the files and the end of the queue; return a sentence for each thing put right.
+
+        The end is the first unit, from the third newest file on, that no message can have.
+        """
+        repairs = self._files.load(size_key)
+        starts = self._files.starts
+        for earlier, later in zip(starts, starts[1:], strict=False):
+            if later - earlier != self._files.file_size_bytes:
+                dropped = self._files.remove_from(later)
+                repairs.append(f"{self.directory}: {dropped} files behind a missing one removed")
+                break
+        if not starts:
+            return repairs
+        self.min_offset = starts[0] // UNIT_BYTES
+        self._find_end(starts[-3:])
+        return repairs
+
+    def _find_end(self, starts: list[int]) -> None:
+        self.end_physical = 0
+        self.max_offset = starts[0] // UNIT_BYTES
+        for start in starts:
+            data = self._files.open_file(start).file.pread(self._files.file_size_bytes, 0)
+            for physical_offset, size_bytes, _ in UNIT.iter_unpack(data):
+                filler = physical_offset == 0 and size_bytes == 0x7FFFFFFF
+                if not filler:
+                    if size_bytes <= 0 or physical_offset < self.end_physical:
+                        return
+                    self.end_physical = physical_offset + size_bytes
+                self.max_offset += 1
+
+    def follow_log(self, physical_min: int) -> int:
+        """Move `min_offset` up to the first message the log still holds; drop files before it.
+
+        Returns the number of files removed; the newest file always stays.
+        """
+        starts = self._files.starts
+        if not starts:
+            return 0
+        self.min_offset = max(self.min_offset, starts[0] // UNIT_BYTES)
+        self.min_offset = self.first_reaching(physical_min)
+        doomed = [
+            start
+            for start in starts[:-1]
+            if start + self._files.file_size_bytes <= self.min_offset * UNIT_BYTES
+        ]
+        for start in doomed:
+            self._files.remove(start)
+            self.folder_dirty = True
+        return len(doomed)
+
+    def truncate_to_log(self, physical_end: int) -> int:
+        """Drop the units of messages that end behind `physical_end`; return how many there were."""
+        if self.end_physical <= physical_end:
+            return 0
+        return self.truncate(self.first_reaching(physical_end))
+
+    def truncate(self, queue_offset: int) -> int:
+        """Make `queue_offset` the next one again; return how many units were dropped."""
+        dropped = self.max_offset - queue_offset
+        assert dropped >= 0, f"cannot cut {self.directory} at {queue_offset}, beyond its end"
+        self.max_offset = queue_offset
+        self.min_offset = min(self.min_offset, queue_offset)
+        self._files.remove_from(queue_offset * UNIT_BYTES)
+        self._files.wipe_from(queue_offset * UNIT_BYTES)
+        self.folder_dirty = True
+        self._dirty = [start for start in self._dirty if self._files.has(start)]
+        newest = self.unit(queue_offset - 1)
+        filler = newest is not None and newest[1] == 0x7FFFFFFF
+        self.end_physical = newest[0] + newest[1] if newest and not filler else 0
+        self.last_store_time_ms = None
+        return dropped
+
+    def wipe_behind_end(self) -> None:
+        """Zero whatever stands behind the last good unit, files behind it included."""
+        position = self.max_offset * UNIT_BYTES
+        start = self._files.start_at(position)
+        if self._files.remove_from(start + self._files.file_size_bytes):
+            self.folder_dirty = True
+        if not self._files.has(start):
+            return
+        inside = position - start
+        rest = self._files.open_file(start).file.pread(self._files.file_size_bytes - inside, inside)
+        if rest.count(0) != len(rest):
+            self._files.wipe_from(position)
+
+    def take_dirty(self) -> list[str]:
+        """Paths of the files written since the last call: what a flush has to sync."""
+        dirty, self._dirty = self._dirty, []
+        return [self._files.path_of(start) for start in dirty if self._files.has(start)]
+
+    def touch(self) -> None:
+        """Count the newest files as written: an earlier process may not have synced them."""
+        self._dirty = list(self._files.starts[-3:])
+        self.folder_dirty = True
+
+    def close(self) -> None:
+        """Close the files."""
+        self._files.close()
+
+    def destroy(self) -> None:
+        """Delete the queue."""
+        self._files.destroy()
+
+
+def check_queue_name(topic: str, queue_id: int) -> None:
+    """Raise StorageError unless topic and queue id can name folders of ours (no path tricks)."""
+    plain = topic.replace("%", "").replace("|", "").replace("-", "").replace("_", "")
+    if not (plain.isascii() and (plain.isalnum() or not plain)) or not 1 <= len(topic) <= 255:
+        raise StorageError(f"topic {topic!r} has characters outside [A-Za-z0-9_%|-] or no length")
+    if not 0 <= queue_id <= 0x7FFFFFFF:
+        raise StorageError(f"queue id {queue_id} of topic {topic} is not in [0, 2**31)")

@@ -1,0 +1,177 @@
+"""Dispatch: what is in the commit log becomes findable, in consume queues and index, and readers are told.
+
+Place in the walk: between append (or flush) and long poll; `recovery` runs the same code over the tail of the log after a
+crash, so that live and recovered files are the same bytes.
+
+Invariant: only the log is read, in order, each record once per life of the process; the queue offsets found are those the
+records carry. Whatever a queue already holds is skipped, so running over the same records again changes nothing.
+Absent on purpose: waiting, timers. `run` does what there is to do and returns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from engine.foundation.errors import CorruptRecord
+from engine.foundation.limits import DISPATCH_BATCH_MAX
+from engine.protocol.message import index_key_hash
+from engine.store.commit_log import CommitLog
+from engine.store.consume_queue import ConsumeQueue, Unit
+from engine.store.index_file import Index
+from engine.store.queue_table import QueueKey, QueueTable
+from engine.store.record import (
+    RECORD_BYTES_MIN,
+    TRANSACTION_MASK,
+    TRANSACTION_ROLLBACK,
+    DispatchRequest,
+    glance,
+    property_value,
+)
+
+Arrival = Callable[[str, int, int, int, int], None]
+"""(topic, queue_id, max_offset, tags_code, store_timestamp_ms) of one message that became visible."""
+
+
+class QueueGap(CorruptRecord):
+    """A record's queue offset lies beyond the end of its queue: units in between are missing."""
+
+
+class Dispatcher:
+    """Reads the log from `position` on."""
+
+    def __init__(
+        self,
+        log: CommitLog,
+        queues: QueueTable,
+        index: Index | None,
+        delay_levels_ms: Sequence[int],
+    ) -> None:
+        self._log = log
+        self._queues = queues
+        self._index = index
+        self._delay_levels_ms = delay_levels_ms
+        self.position = 0
+        """Physical offset of the next record to dispatch."""
+        self.last_store_time_ms = 0
+        """Store time of the newest message dispatched by `run`; 0 before the first."""
+        self.arrivals: list[Arrival] = []
+
+    def run(self, limit: int, *, now_ms: int) -> bool:
+        """Dispatch records that end at or before `limit`; True when it stopped at a batch's end with more to do."""
+        requests = self._read(limit)
+        if requests:
+            self.apply(requests, now_ms=now_ms, fill_gaps=False)
+            self.last_store_time_ms = requests[-1].store_timestamp_ms
+            self._announce(requests)
+        return self.position < limit
+
+    def _read(self, limit: int) -> list[DispatchRequest]:
+        """Hot: decode up to DISPATCH_BATCH_MAX records."""
+        log = self._log
+        file_size_bytes = log.file_size_bytes
+        delay_levels_ms = self._delay_levels_ms
+        position = self.position
+        requests: list[DispatchRequest] = []
+        while position < limit and len(requests) < DISPATCH_BATCH_MAX:
+            inside = position % file_size_bytes
+            start = position - inside
+            view = log.file_view(start)
+            stop = min(limit - start, file_size_bytes)
+            while inside < stop and len(requests) < DISPATCH_BATCH_MAX:
+                if file_size_bytes - inside < RECORD_BYTES_MIN:
+                    inside = file_size_bytes
+                    break
+                request = glance(view, inside, delay_levels_ms)
+                if request is None:
+                    inside = file_size_bytes
+                    break
+                requests.append(request)
+                inside += request.size_bytes
+            position = start + inside
+        self.position = position
+        return requests
+
+    def apply(
+        self, requests: Sequence[DispatchRequest], *, now_ms: int, fill_gaps: bool
+    ) -> None:
+        """Write the queue units and index entries of consecutive records.
+
+        A record whose predecessors in the queue are missing raises QueueGap, unless `fill_gaps` says that they are
+        gone for good; then the queue starts again at it.
+        """
+        batch: dict[QueueKey, list[Unit]] = {}
+        for request in requests:
+            if not request.has_queue_entry:
+                continue
+            key = (request.topic, request.queue_id)
+            queue = self._queues.find_or_add(*key)
+            if request.physical_offset < queue.end_physical:
+                continue
+            units = batch.get(key)
+            if units is None:
+                units = batch[key] = []
+            if request.queue_offset != queue.max_offset + len(units):
+                self._write(key, queue, units)
+                self._realign(queue, request, fill_gaps=fill_gaps)
+            units.append((request.physical_offset, request.size_bytes, request.tags_code))
+            queue.last_store_time_ms = request.store_timestamp_ms
+        for key, units in batch.items():
+            self._write(key, self._queues.find_or_add(*key), units)
+        if self._index is not None:
+            self._put_keys(self._index, requests, now_ms)
+
+    def _write(self, key: QueueKey, queue: ConsumeQueue, units: list[Unit]) -> None:
+        if units:
+            queue.append(units)
+            units.clear()
+            self._queues.dirty[key] = queue
+
+    def _realign(self, queue: ConsumeQueue, request: DispatchRequest, *, fill_gaps: bool) -> None:
+        """The queue is not where the record says: its topic was made anew, or units are missing."""
+        if request.queue_offset < queue.max_offset:
+            queue.truncate(request.queue_offset)  # Deleted and made again: the newer messages count.
+        elif not fill_gaps:
+            raise QueueGap(
+                f"the record at {request.physical_offset} has queue offset {request.queue_offset}, "
+                f"{queue.directory} ends at {queue.max_offset}"
+            )
+        else:
+            queue.skip_to(request.queue_offset)
+
+    def _put_keys(self, index: Index, requests: Sequence[DispatchRequest], now_ms: int) -> None:
+        indexed_to = index.end_physical
+        for request in requests:
+            if indexed_to is not None and request.physical_offset <= indexed_to:
+                continue
+            if request.sys_flag & TRANSACTION_MASK == TRANSACTION_ROLLBACK:
+                continue
+            for key in message_keys(request.properties):
+                index.put(
+                    index_key_hash(f"{request.topic}#{key}"),
+                    request.physical_offset,
+                    store_timestamp_ms=request.store_timestamp_ms,
+                    now_ms=now_ms,
+                )
+        index.write_entries()
+
+    def _announce(self, requests: Sequence[DispatchRequest]) -> None:
+        for arrival in self.arrivals:
+            for request in requests:
+                if request.has_queue_entry:
+                    arrival(
+                        request.topic,
+                        request.queue_id,
+                        request.queue_offset + 1,
+                        request.tags_code,
+                        request.store_timestamp_ms,
+                    )
+
+
+def message_keys(properties: bytes) -> list[str]:
+    """The keys a message is indexed under: UNIQ_KEY, then each of KEYS (split at blanks)."""
+    unique = property_value(properties, b"UNIQ_KEY\x01")
+    keys = [unique.decode("utf-8", "replace")] if unique else []
+    listed = property_value(properties, b"KEYS\x01")
+    if listed:
+        keys += [key for key in listed.decode("utf-8", "replace").split(" ") if key]
+    return keys

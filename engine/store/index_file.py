@@ -1,0 +1,347 @@
+"""Index files: from a message key to the physical offsets of the messages that carry it.
+
+Place in the walk: `dispatch` puts UNIQ_KEY and KEYS of each message, `message_store.query_by_key` asks.
+
+    header, 40 bytes:  begin time 8 | end time 8 | begin physical 8 | end physical 8 | used slots 4 | index count 4
+    slots:             one int32 each: the newest entry of the slot, 0 for none
+    entries:           key hash 4 | physical offset 8 | seconds since begin time 4 | previous entry of the slot 4
+
+Entry 0 is never used, so index count starts at 1; the file is full when the count reaches its maximum. The file's name
+is the UTC time of its creation, yyyyMMddHHmmssSSS.
+
+Entries are written at once, slots and header only at a flush, header last: whatever a crash leaves, the entries below the
+header's count are good, and `repair` builds the slots from them. (RocketMQ deletes such a file and forgets its keys.)
+
+Invariant: after `write` + sync + `write_header` + sync, every entry below the header's count is on stable storage.
+Absent on purpose: the keys themselves. Two keys may share a hash; who asks must compare the message's own keys.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from struct import Struct
+
+from engine.foundation.units import SECOND_MS
+from engine.runtime.disk import Disk
+from engine.store.mapped_file import FilePool, FileSequence, OpenFile
+
+HEADER = Struct(">qqqqii")
+SLOT = Struct(">i")
+ENTRY = Struct(">iqii")
+SLOT_BYTES = SLOT.size
+ENTRY_BYTES = ENTRY.size
+
+
+@dataclass(frozen=True, slots=True)
+class IndexShape:
+    """How many slots and entries an index file has; a setting of the whole store."""
+
+    slot_count: int
+    index_count_max: int
+
+    @property
+    def file_bytes(self) -> int:
+        """Length of the file."""
+        return HEADER.size + self.slot_count * SLOT_BYTES + self.index_count_max * ENTRY_BYTES
+
+    def slot_position(self, slot: int) -> int:
+        """Where the slot stands in the file."""
+        return HEADER.size + slot * SLOT_BYTES
+
+    def entry_position(self, entry: int) -> int:
+        """Where the entry stands in the file."""
+        return HEADER.size + self.slot_count * SLOT_BYTES + entry * ENTRY_BYTES
+
+
+def index_file_name(now_ms: int) -> str:
+    """Name of an index file made at `now_ms`."""
+    moment = datetime.fromtimestamp(now_ms // SECOND_MS, UTC)
+    return f"{moment:%Y%m%d%H%M%S}{now_ms % SECOND_MS:03d}"
+
+
+class IndexFile:
+    """One file with the part of it that is not written yet."""
+
+    def __init__(self, files: FileSequence, start: int, shape: IndexShape) -> None:
+        self._files = files
+        self.start = start
+        """The file's name as a number; names sort by time."""
+        self._shape = shape
+        header = HEADER.unpack(self._open().file.pread(HEADER.size, 0))
+        self.begin_timestamp_ms, self.end_timestamp_ms = header[0], header[1]
+        self.begin_physical, self.end_physical = header[2], header[3]
+        self.used_slot_count = header[4]
+        self.index_count = max(header[5], 1)
+        self._dirty_slots: dict[int, int] = {}
+        self._entries: list[bytes] = []
+        self._header_dirty = False
+
+    def _open(self) -> OpenFile:
+        return self._files.open_file(self.start)
+
+    @property
+    def full(self) -> bool:
+        """Has it no room for another entry?"""
+        return self.index_count >= self._shape.index_count_max
+
+    @property
+    def dirty(self) -> bool:
+        """Is there anything to flush?"""
+        return self._header_dirty
+
+    def put(self, key_hash: int, physical_offset: int, store_timestamp_ms: int) -> None:
+        """Add one entry; `write_entries` must follow before anybody asks. Hot."""
+        if self.index_count == 1:
+            self.begin_timestamp_ms = store_timestamp_ms
+            self.begin_physical = physical_offset
+        seconds = min(max((store_timestamp_ms - self.begin_timestamp_ms) // 1000, 0), 0x7FFFFFFF)
+        slot = key_hash % self._shape.slot_count
+        previous = self._dirty_slots.get(slot)
+        if previous is None:
+            previous = self._slot_on_disk(slot)
+            if previous == 0:
+                self.used_slot_count += 1
+        self._dirty_slots[slot] = self.index_count
+        self._entries.append(ENTRY.pack(key_hash, physical_offset, seconds, previous))
+        self.index_count += 1
+        self.end_timestamp_ms = store_timestamp_ms
+        self.end_physical = physical_offset
+        self._header_dirty = True
+
+    def _slot_on_disk(self, slot: int) -> int:
+        position = self._shape.slot_position(slot)
+        value: int = SLOT.unpack_from(self._open().view, position)[0]
+        return value if 0 < value < self.index_count else 0
+
+    def write_entries(self) -> None:
+        """Write the entries put since the last call: one write."""
+        if self._entries:
+            first = self.index_count - len(self._entries)
+            data = b"".join(self._entries)
+            self._open().file.pwrite(data, self._shape.entry_position(first))
+            self._entries.clear()
+
+    def write_slots(self) -> None:
+        """Write the changed slots, neighbours together; a sync and `write_header` come next."""
+        self.write_entries()
+        file = self._open().file
+        for slot, entry in sorted(self._dirty_slots.items()):
+            file.pwrite(SLOT.pack(entry), self._shape.slot_position(slot))
+        self._dirty_slots.clear()
+
+    def header_bytes(self) -> bytes:
+        """The header as of now."""
+        return HEADER.pack(
+            self.begin_timestamp_ms,
+            self.end_timestamp_ms,
+            self.begin_physical,
+            self.end_physical,
+            self.used_slot_count,
+            self.index_count,
+        )
+
+    def header_written(self, header: bytes) -> None:
+        """Note that `header` is in the file."""
+        if header == self.header_bytes():
+            self._header_dirty = False
+
+    def repair(self) -> None:
+        """Build slots and chains anew from the entries below the header's count, after an unclean stop."""
+        shape = self._shape
+        file = self._open().file
+        count = min(self.index_count, shape.index_count_max)
+        data = bytearray(file.pread((count - 1) * ENTRY_BYTES, shape.entry_position(1)))
+        slots = array("i", bytes(4 * shape.slot_count))
+        for number in range(1, len(data) // ENTRY_BYTES + 1):
+            position = (number - 1) * ENTRY_BYTES
+            key_hash = SLOT.unpack_from(data, position)[0]
+            slot = key_hash % shape.slot_count
+            SLOT.pack_into(data, position + 16, slots[slot])
+            slots[slot] = number
+        self.used_slot_count = len(slots) - slots.count(0)
+        if sys.byteorder == "little":
+            slots.byteswap()
+        file.pwrite(data, shape.entry_position(1))
+        file.pwrite(slots.tobytes(), shape.slot_position(0))
+        file.pwrite(self.header_bytes(), 0)
+        file.sync()
+
+    def cut(self, physical_end: int) -> bool:
+        """Forget the entries of messages at or behind `physical_end`; False when none is left."""
+        view = self._open().view
+        low, high = 1, self.index_count
+        while low < high:
+            middle = (low + high) // 2
+            if ENTRY.unpack_from(view, self._shape.entry_position(middle))[1] < physical_end:
+                low = middle + 1
+            else:
+                high = middle
+        if low == 1:
+            return False
+        _, newest, seconds, _ = ENTRY.unpack_from(view, self._shape.entry_position(low - 1))
+        self.index_count = low
+        self.end_physical = newest
+        self.end_timestamp_ms = self.begin_timestamp_ms + seconds * SECOND_MS
+        self.repair()
+        return True
+
+    def overlaps(self, begin_ms: int, end_ms: int) -> bool:
+        """May it hold messages stored in [begin_ms, end_ms]?"""
+        return self.index_count > 1 and (
+            self.begin_timestamp_ms <= end_ms and self.end_timestamp_ms >= begin_ms
+        )
+
+    def find(self, key_hash: int, count_max: int, begin_ms: int, end_ms: int) -> list[int]:
+        """Physical offsets under `key_hash`, newest first, stored in [begin_ms, end_ms] to the second."""
+        slot = key_hash % self._shape.slot_count
+        number = self._dirty_slots.get(slot) or self._slot_on_disk(slot)
+        view = self._open().view
+        found: list[int] = []
+        while 0 < number < self.index_count and len(found) < count_max:
+            entry_hash, physical_offset, seconds, previous = ENTRY.unpack_from(
+                view, self._shape.entry_position(number)
+            )
+            stored_ms = self.begin_timestamp_ms + seconds * SECOND_MS
+            if stored_ms + SECOND_MS <= begin_ms:
+                break  # The chain only gets older from here.
+            if entry_hash == key_hash and stored_ms <= end_ms:
+                found.append(physical_offset)
+            if previous >= number:
+                break  # A chain only leads back; anything else is damage.
+            number = previous
+        return found
+
+
+class Index:
+    """All index files of a store, oldest first."""
+
+    def __init__(self, disk: Disk, directory: str, shape: IndexShape, pool: FilePool) -> None:
+        self._disk = disk
+        self._files = _NamedByTime(disk, directory, shape.file_bytes, pool)
+        self._shape = shape
+        self.files: list[IndexFile] = []
+        self.folder_dirty = False
+
+    @property
+    def directory(self) -> str:
+        """The folder of the files."""
+        return self._files.directory
+
+    def load(self) -> list[str]:
+        """Open what is there; return a sentence for each file that had to be given up."""
+        damaged = self._files.load_named()
+        self.files = [IndexFile(self._files, start, self._shape) for start in self._files.starts]
+        return damaged
+
+    def repair_newest(self) -> None:
+        """After an unclean stop: the two newest files may have slots of entries that never arrived."""
+        for file in self.files[-2:]:
+            file.repair()
+
+    @property
+    def end_physical(self) -> int | None:
+        """Physical offset of the newest message indexed; None when there is none."""
+        indexed = [file for file in self.files if file.index_count > 1]
+        return indexed[-1].end_physical if indexed else None
+
+    def put(
+        self, key_hash: int, physical_offset: int, *, store_timestamp_ms: int, now_ms: int
+    ) -> None:
+        """Add an entry, in a new file when the newest is full. Hot."""
+        if not self.files or self.files[-1].full:
+            self._add_file(now_ms)
+        self.files[-1].put(key_hash, physical_offset, store_timestamp_ms)
+
+    def _add_file(self, now_ms: int) -> None:
+        if self.files:
+            self.files[-1].write_entries()
+        start = int(index_file_name(now_ms))
+        if self.files:
+            start = max(start, self.files[-1].start + 1)  # Two in one millisecond, or a clock set back.
+        self._disk.make_directories(self.directory)
+        self._files.create(start)
+        self.folder_dirty = True
+        self.files.append(IndexFile(self._files, start, self._shape))
+
+    def write_entries(self) -> None:
+        """Make what was put visible to `find`."""
+        if self.files:
+            self.files[-1].write_entries()
+
+    def find(self, key_hash: int, count_max: int, begin_ms: int, end_ms: int) -> list[int]:
+        """Physical offsets under `key_hash` in ascending order, the newest `count_max` of them."""
+        found: dict[int, None] = {}
+        for file in reversed(self.files):
+            if len(found) >= count_max:
+                break
+            if file.overlaps(begin_ms, end_ms):
+                for physical_offset in file.find(key_hash, count_max, begin_ms, end_ms):
+                    found[physical_offset] = None
+        return sorted(list(found)[:count_max])
+
+    def dirty_files(self) -> list[IndexFile]:
+        """Files with something to flush."""
+        return [file for file in self.files if file.dirty]
+
+    def open_file(self, file: IndexFile) -> OpenFile:
+        """The open file behind an index file."""
+        return self._files.open_file(file.start)
+
+    def follow_log(self, physical_min: int) -> int:
+        """Delete files whose newest message is gone from the log; the newest file always stays."""
+        removed = 0
+        while len(self.files) > 1 and self.files[0].end_physical < physical_min:
+            self._files.remove(self.files.pop(0).start)
+            self.folder_dirty = True
+            removed += 1
+        return removed
+
+    def truncate_to_log(self, physical_end: int) -> None:
+        """Forget the entries of messages at or behind `physical_end`."""
+        for file in list(self.files):
+            if file.index_count > 1 and file.end_physical >= physical_end:
+                if not file.cut(physical_end):
+                    self.files.remove(file)
+                    self._files.remove(file.start)
+                    self.folder_dirty = True
+
+    def close(self) -> None:
+        """Close the files."""
+        self._files.close()
+
+
+class _NamedByTime(FileSequence):
+    """A file sequence whose names are times of 17 digits, not offsets."""
+
+    def __init__(self, disk: Disk, directory: str, file_size_bytes: int, pool: FilePool) -> None:
+        super().__init__(disk, directory, file_size_bytes, pool, reserve=False)
+
+    def path_of(self, start: int) -> str:
+        return f"{self.directory}/{start:017d}"
+
+    def create(self, start: int) -> OpenFile:
+        path = self.path_of(start)
+        file = self.disk.open(path, create=True)
+        file.truncate(self.file_size_bytes)
+        return self.adopt(start, file)
+
+    def load_named(self) -> list[str]:
+        """Find the files; remove those of another length, and say so."""
+        damaged: list[str] = []
+        for name in self.disk.names(self.directory):
+            if len(name) != 17 or not name.isdecimal():
+                continue
+            start = int(name)
+            found_bytes = self._length_of(start)
+            if found_bytes == self.file_size_bytes:
+                self.starts.append(start)
+            else:
+                self.disk.remove(self.path_of(start))
+                damaged.append(
+                    f"index file {name} had {found_bytes} bytes instead of {self.file_size_bytes}; "
+                    f"it was removed, its keys cannot be asked for any more"
+                )
+        return damaged

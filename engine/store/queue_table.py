@@ -1,0 +1,114 @@
+"""All consume queues of a store by (topic, queue_id), and the offset that the next message of each will get.
+
+Place in the walk: `message_store.put` asks for the next queue offset, `dispatch` looks its queues up here.
+
+The offset given out (`next_offset`) runs ahead of the queue's `max_offset` by what is written and not yet dispatched.
+
+Invariant: a queue offset is given out once, and only after its record is in the log.
+Absent on purpose: topic settings. A queue exists here because a message for it was stored.
+"""
+
+from __future__ import annotations
+
+from engine.runtime.disk import Disk
+from engine.store.consume_queue import ConsumeQueue, check_queue_name
+from engine.store.mapped_file import FilePool
+
+QueueKey = tuple[str, int]
+
+SIZE_KEY = "mappedFileSizeConsumeQueue"
+
+
+class QueueTable:
+    """The queues below one `consumequeue` folder."""
+
+    def __init__(self, disk: Disk, directory: str, file_size_bytes: int, pool: FilePool) -> None:
+        self._disk = disk
+        self.directory = directory
+        self._file_size_bytes = file_size_bytes
+        self._pool = pool
+        self._queues: dict[QueueKey, ConsumeQueue] = {}
+        self._next_offsets: dict[QueueKey, int] = {}
+        self.dirty: dict[QueueKey, ConsumeQueue] = {}
+        """Queues written since the last flush."""
+        self.folder_dirty = False
+
+    def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        """The queue, if any message of it was ever dispatched and the topic not deleted since."""
+        return self._queues.get((topic, queue_id))
+
+    def find_or_add(self, topic: str, queue_id: int) -> ConsumeQueue:
+        """The queue, made now if need be. Raises StorageError for a name that is none."""
+        queue = self._queues.get((topic, queue_id))
+        if queue is None:
+            check_queue_name(topic, queue_id)
+            queue = ConsumeQueue(
+                self._disk,
+                f"{self.directory}/{topic}/{queue_id}",
+                self._file_size_bytes,
+                self._pool,
+            )
+            self._queues[topic, queue_id] = queue
+            self.folder_dirty = True
+        return queue
+
+    def keys(self) -> list[QueueKey]:
+        """Every queue there is, sorted."""
+        return sorted(self._queues)
+
+    def all(self) -> list[ConsumeQueue]:
+        """Every queue there is, in the order of `keys`."""
+        return [self._queues[key] for key in self.keys()]
+
+    def next_offset(self, topic: str, queue_id: int) -> int:
+        """Queue offset for the next message put. Raises StorageError for a name that is none."""
+        offset = self._next_offsets.get((topic, queue_id))
+        if offset is None:
+            check_queue_name(topic, queue_id)
+            offset = self._next_offsets[topic, queue_id] = 0
+        return offset
+
+    def advance(self, topic: str, queue_id: int) -> None:
+        """The next offset was given to a record that is in the log."""
+        self._next_offsets[topic, queue_id] += 1
+
+    def load(self) -> list[str]:
+        """Find all queues on disk; return a sentence for each thing put right."""
+        repairs: list[str] = []
+        for topic in self._disk.names(self.directory):
+            for name in self._disk.names(f"{self.directory}/{topic}"):
+                if name.isdecimal():
+                    repairs += self.find_or_add(topic, int(name)).load(SIZE_KEY)
+        self.folder_dirty = False
+        return repairs
+
+    def touch_all(self) -> None:
+        """Count every queue as written, for the next flush."""
+        for key in self.keys():
+            queue = self._queues[key]
+            queue.touch()
+            self.dirty[key] = queue
+        self.folder_dirty = True
+
+    def settle(self) -> None:
+        """After recovery: the next message of each queue comes behind its newest."""
+        self._next_offsets = {key: queue.max_offset for key, queue in self._queues.items()}
+
+    def delete_topic(self, topic: str) -> int:
+        """Delete the topic's queues; a topic made again under the name begins at offset 0."""
+        doomed = [key for key in self.keys() if key[0] == topic]
+        for key in doomed:
+            self._queues.pop(key).destroy()
+            self._next_offsets.pop(key, None)
+            self.dirty.pop(key, None)
+        for key in [key for key in self._next_offsets if key[0] == topic]:
+            del self._next_offsets[key]
+        if doomed:
+            self._disk.remove_directory(f"{self.directory}/{topic}")
+            self.folder_dirty = True
+        return len(doomed)
+
+    def close(self) -> None:
+        """Close every file."""
+        for queue in self.all():
+            queue.close()

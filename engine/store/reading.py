@@ -1,0 +1,151 @@
+"""Answering a pull: from a consume queue's units to records in the commit log.
+
+Place in the walk: `message_store.get`, under `handlers/pull`. Statuses and the next offset to ask for are RocketMQ's
+(spec: offsets section, OFFSET_ILLEGAL; storage section, limits of one answer).
+
+One answer takes units of one consume-queue file only, looks through at most `max_filter_message_bytes` of units, and
+joins neighbours in the log into one view, so that an unfiltered run of one queue leaves in few slices.
+
+Invariant: an answer holds at least one record if any matched, whatever the byte limit says; a unit whose record is gone
+is stepped over, never answered. Absent on purpose: waiting, subscriptions, the wire.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+
+from engine.store.commit_log import CommitLog
+from engine.store.config import StoreConfig
+from engine.store.consume_queue import UNIT_BYTES, ConsumeQueue
+
+
+class GetStatus(Enum):
+    """How a get ended, in RocketMQ's words."""
+
+    FOUND = "FOUND"
+    NO_MATCHED_MESSAGE = "NO_MATCHED_MESSAGE"
+    MESSAGE_WAS_REMOVING = "MESSAGE_WAS_REMOVING"
+    OFFSET_FOUND_NULL = "OFFSET_FOUND_NULL"
+    OFFSET_OVERFLOW_BADLY = "OFFSET_OVERFLOW_BADLY"
+    OFFSET_OVERFLOW_ONE = "OFFSET_OVERFLOW_ONE"
+    OFFSET_TOO_SMALL = "OFFSET_TOO_SMALL"
+    NO_MATCHED_LOGIC_QUEUE = "NO_MATCHED_LOGIC_QUEUE"
+    NO_MESSAGE_IN_QUEUE = "NO_MESSAGE_IN_QUEUE"
+
+
+@dataclass(slots=True)
+class GetResult:
+    """What a get found. `records` are slices of whole records; they stay readable while held."""
+
+    status: GetStatus
+    next_begin_offset: int
+    min_offset: int
+    max_offset: int
+    records: list[memoryview] = field(default_factory=list)
+    count: int = 0
+    size_bytes: int = 0
+    suggest_pulling_from_slave: bool = False
+    """Is the reader so far behind that what it reads is likely not in memory?"""
+
+    def body(self) -> bytes | memoryview:
+        """The records one after the other: the one view there is, or a copy of several."""
+        return self.records[0] if len(self.records) == 1 else b"".join(self.records)
+
+
+@dataclass(slots=True)
+class GetLimits:
+    """How much one answer may hold."""
+
+    max_count: int
+    max_bytes: int
+    wanted: Callable[[int], bool] | None
+    """Tag test on a unit's tags_code; None takes all."""
+
+
+def read_queue(
+    log: CommitLog, queue: ConsumeQueue, queue_offset: int, *, limits: GetLimits, config: StoreConfig
+) -> GetResult:
+    """The records of `queue` from `queue_offset` on, within `limits`."""
+    refused = _outside(queue, queue_offset)
+    if refused is not None:
+        return refused
+    scan_units = limits.max_count
+    if limits.wanted is not None:
+        scan_units = max(config.max_filter_message_bytes // UNIT_BYTES, limits.max_count)
+    units = queue.units(queue_offset, scan_units)
+    if not units:
+        next_begin = min(queue.next_file_offset(queue_offset), queue.max_offset)
+        return GetResult(
+            GetStatus.OFFSET_FOUND_NULL, next_begin, queue.min_offset, queue.max_offset
+        )
+    behind_bytes = log.end_offset - units[0][0]
+    in_disk = behind_bytes > config.resident_bytes
+    count_max = config.max_transfer_count_in_disk if in_disk else config.max_transfer_count_in_memory
+    bytes_max = config.max_transfer_bytes_in_disk if in_disk else config.max_transfer_bytes_in_memory
+    capped = GetLimits(
+        min(limits.max_count, count_max), min(limits.max_bytes, bytes_max), limits.wanted
+    )
+    result = _collect(log, units, queue_offset, capped)
+    result.min_offset = queue.min_offset
+    result.max_offset = queue.max_offset
+    behind_bytes = log.end_offset - units[result.next_begin_offset - queue_offset - 1][0]
+    result.suggest_pulling_from_slave = behind_bytes > config.resident_bytes
+    return result
+
+
+def _outside(queue: ConsumeQueue, queue_offset: int) -> GetResult | None:
+    minimum, maximum = queue.min_offset, queue.max_offset
+    if maximum == 0:
+        return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, 0, minimum, maximum)
+    if queue_offset < minimum:
+        return GetResult(GetStatus.OFFSET_TOO_SMALL, minimum, minimum, maximum)
+    if queue_offset == maximum:
+        return GetResult(GetStatus.OFFSET_OVERFLOW_ONE, maximum, minimum, maximum)
+    if queue_offset > maximum:
+        return GetResult(GetStatus.OFFSET_OVERFLOW_BADLY, maximum, minimum, maximum)
+    return None
+
+
+def _collect(
+    log: CommitLog, units: list[tuple[int, int, int]], queue_offset: int, limits: GetLimits
+) -> GetResult:
+    """Hot: walk the units, join neighbours, stop at a limit."""
+    wanted = limits.wanted
+    max_count, max_bytes = limits.max_count, limits.max_bytes
+    records: list[memoryview] = []
+    count = size_bytes = 0
+    run_start = run_end = -1
+    status = GetStatus.NO_MATCHED_MESSAGE
+    next_begin = queue_offset
+    file_size_bytes = log.file_size_bytes
+    kept_from, kept_to = log.min_offset, log.end_offset
+    for physical_offset, size, tags_code in units:
+        if count and (count >= max_count or size_bytes + size > max_bytes):
+            break
+        next_begin += 1
+        if wanted is not None and not wanted(tags_code):
+            continue
+        if physical_offset < kept_from or physical_offset + size > kept_to or size <= 0:
+            if not count:
+                status = GetStatus.MESSAGE_WAS_REMOVING
+            continue
+        if physical_offset == run_end and physical_offset % file_size_bytes:
+            run_end += size
+        else:
+            if run_end > run_start:
+                _add(log, records, run_start, run_end)
+            run_start, run_end = physical_offset, physical_offset + size
+        count += 1
+        size_bytes += size
+    if count:
+        _add(log, records, run_start, run_end)
+        status = GetStatus.FOUND
+    return GetResult(status, next_begin, 0, 0, records, count, size_bytes)
+
+
+def _add(log: CommitLog, records: list[memoryview], start: int, end: int) -> None:
+    view = log.view(start, end - start)
+    assert view is not None, f"[{start}, {end}) is inside the log and cannot be read"
+    records.append(view)

@@ -1,0 +1,324 @@
+"""The stored form of a message: from a draft to bytes, and from bytes to what dispatch needs.
+
+Place in the walk: `message_store.put` turns a draft into a record; `dispatch` and `recovery` read records back, only as
+far as consume queue and index need it. The whole message is decoded by clients (`engine.protocol.message`).
+
+    | 0    | 4     | 8        | 12       | 16   | 20           | 28              | 36       | 40             |
+    | size | magic | body crc | queue id | flag | queue offset | physical offset | sys flag | born timestamp |
+    | 48        | 56              | 64         | 72              | 76                     | 84          | 88   |
+    | born host | store timestamp | store host | reconsume times | prepared transaction o.| body length | body |
+    then topic length (1 byte, V2: 2) topic, properties length (2) properties.  A host is 4 bytes of address and 4 of
+    port; with its sys_flag bit (0x10 born, 0x20 store) 16 bytes of address, and what follows moves up by 12.
+
+Invariant: `check_record` accepts exactly what a complete record at that place can be. The format protects the body by a
+CRC and the lengths by each other; a flipped bit in a time or a host cannot be seen by anybody.
+Pure: no I/O, no time. Absent on purpose: files, queue offsets' book-keeping.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from ipaddress import ip_address
+from struct import Struct
+from zlib import crc32
+
+from engine.foundation.errors import CorruptRecord, LocalProtocolError
+from engine.foundation.limits import PROPERTIES_BYTES_MAX, STORE_MEMO_ENTRIES_MAX
+from engine.protocol.message import tags_code
+
+MAGIC_V1 = -626843481  # 0xDAA320A7
+MAGIC_V2 = -626843477  # 0xDAA320AB: the topic's length takes two bytes
+BLANK_MAGIC = -875286124  # 0xCBD43194
+
+TRANSACTION_MASK = 0xC
+TRANSACTION_PREPARED = 0x4
+TRANSACTION_ROLLBACK = 0xC
+BORN_HOST_V6 = 0x10
+STORE_HOST_V6 = 0x20
+
+SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+_SHORT = Struct(">h")
+_INT = Struct(">i")
+_SIZE_AND_MAGIC = Struct(">ii")
+_LONG = Struct(">q")
+
+
+def _head_layout(born_host_bytes: int, store_host_bytes: int) -> Struct:
+    return Struct(f">iiIiiqqiq{born_host_bytes}sq{store_host_bytes}siqi")
+
+
+def _glance_layout(born_host_bytes: int, store_host_bytes: int) -> Struct:
+    """The same head without what dispatch does not read."""
+    return Struct(f">ii4xi4xqqi8x{born_host_bytes}xq{store_host_bytes}x4x8xi")
+
+
+_HEADS = {
+    flags: _head_layout(20 if flags & BORN_HOST_V6 else 8, 20 if flags & STORE_HOST_V6 else 8)
+    for flags in (0, BORN_HOST_V6, STORE_HOST_V6, BORN_HOST_V6 | STORE_HOST_V6)
+}
+_GLANCES = {
+    flags: _glance_layout(20 if flags & BORN_HOST_V6 else 8, 20 if flags & STORE_HOST_V6 else 8)
+    for flags in _HEADS
+}
+_GLANCE = _GLANCES[0]
+_HEAD_BYTES = _GLANCE.size
+RECORD_BYTES_MIN = _HEAD_BYTES + 1 + 2
+
+
+@dataclass(slots=True)
+class MessageDraft:
+    """A message that the broker has accepted and the store is to keep. Times in ms since 1970."""
+
+    topic: str
+    queue_id: int
+    body: bytes | bytearray | memoryview
+    properties: str | bytes
+    """In RocketMQ's string form: name \\x01 value \\x02, repeated."""
+    born_timestamp_ms: int
+    born_host: str
+    """`ip:port` of the sender, `[ip]:port` for IPv6."""
+    store_host: str
+    """`ip:port` under which this broker answers for the message (part of its offset message id)."""
+    flag: int = 0
+    sys_flag: int = 0
+    reconsume_times: int = 0
+    prepared_transaction_offset: int = 0
+
+
+@dataclass(slots=True)
+class DispatchRequest:
+    """What consume queue, index and waiting readers need to know of a record."""
+
+    topic: str
+    queue_id: int
+    queue_offset: int
+    physical_offset: int
+    size_bytes: int
+    tags_code: int
+    store_timestamp_ms: int
+    sys_flag: int
+    properties: bytes
+
+    @property
+    def has_queue_entry(self) -> bool:
+        """Prepared and rolled-back messages of a transaction are in the log only."""
+        return self.sys_flag & TRANSACTION_MASK not in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK)
+
+
+def has_queue_offset(sys_flag: int) -> bool:
+    """Does a message with these flags take the next offset of its queue?"""
+    return sys_flag & TRANSACTION_MASK not in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK)
+
+
+# ---- writing -------------------------------------------------------------------------------
+
+
+@lru_cache(STORE_MEMO_ENTRIES_MAX)
+def encode_host(host: str) -> bytes:
+    """`ip:port` as the record has it: 8 bytes, or 20 for IPv6. Raises LocalProtocolError."""
+    address, _, port = host.rpartition(":")
+    try:
+        return ip_address(address.strip("[]")).packed + _INT.pack(int(port))
+    except ValueError as error:
+        raise LocalProtocolError(f"host {host!r} is not ip:port") from error
+
+
+@lru_cache(STORE_MEMO_ENTRIES_MAX)
+def _topic_part(topic: str) -> tuple[int, bytes]:
+    encoded = topic.encode()
+    if len(topic) > 127:
+        return MAGIC_V2, _SHORT.pack(len(encoded)) + encoded
+    return MAGIC_V1, bytes((len(encoded),)) + encoded
+
+
+class DraftRecord:
+    """A draft in encoded pieces: its length is known before its place is."""
+
+    __slots__ = ("_born_host", "_draft", "_head", "_magic", "_properties", "_store_host", "_sys_flag", "_topic", "size_bytes")
+
+    def __init__(self, draft: MessageDraft) -> None:
+        properties = draft.properties
+        self._properties = properties.encode() if isinstance(properties, str) else properties
+        if len(self._properties) > PROPERTIES_BYTES_MAX:
+            raise LocalProtocolError(
+                f"{len(self._properties)} bytes of properties do not fit a record "
+                f"(at most {PROPERTIES_BYTES_MAX})"
+            )
+        self._draft = draft
+        self._magic, self._topic = _topic_part(draft.topic)
+        self._born_host = encode_host(draft.born_host)
+        self._store_host = encode_host(draft.store_host)
+        hosts = (BORN_HOST_V6 if len(self._born_host) > 8 else 0) | (
+            STORE_HOST_V6 if len(self._store_host) > 8 else 0
+        )
+        self._sys_flag = draft.sys_flag & ~(BORN_HOST_V6 | STORE_HOST_V6) | hosts
+        self._head = _HEADS[hosts]
+        self.size_bytes = (
+            self._head.size + len(draft.body) + len(self._topic) + 2 + len(self._properties)
+        )
+
+    def encode(self, queue_offset: int, physical_offset: int, store_timestamp_ms: int) -> bytes:
+        """The record's bytes at its place. Hot."""
+        draft = self._draft
+        body = draft.body
+        head = self._head.pack(
+            self.size_bytes,
+            self._magic,
+            crc32(body) & 0x7FFFFFFF,
+            draft.queue_id,
+            draft.flag,
+            queue_offset,
+            physical_offset,
+            self._sys_flag,
+            draft.born_timestamp_ms,
+            self._born_host,
+            store_timestamp_ms,
+            self._store_host,
+            draft.reconsume_times,
+            draft.prepared_transaction_offset,
+            len(body),
+        )
+        properties = self._properties
+        return b"".join((head, body, self._topic, _SHORT.pack(len(properties)), properties))
+
+
+# ---- reading -------------------------------------------------------------------------------
+
+
+@lru_cache(STORE_MEMO_ENTRIES_MAX)
+def _decode_topic(encoded: bytes) -> str:
+    return encoded.decode()
+
+
+@lru_cache(STORE_MEMO_ENTRIES_MAX)
+def _tags_code_of(encoded: bytes) -> int:
+    return tags_code(encoded.decode("utf-8", "replace"))
+
+
+def property_value(properties: bytes, name: bytes) -> bytes:
+    """Value of a property in the string form; empty when it has none. `name` ends with \\x01."""
+    at = properties.find(name)
+    while at > 0 and properties[at - 1] != 2:
+        at = properties.find(name, at + 1)
+    if at < 0:
+        return b""
+    begin = at + len(name)
+    end = properties.find(b"\x02", begin)
+    return properties[begin:] if end < 0 else properties[begin:end]
+
+
+def glance(
+    view: memoryview, position: int, delay_levels_ms: Sequence[int]
+) -> DispatchRequest | None:
+    """Read a record that is known to be whole, as far as dispatch needs it; None for a blank. Hot.
+
+    There must be RECORD_BYTES_MIN bytes at `position`.
+    """
+    fields = _GLANCE.unpack_from(view, position)
+    body_at = position + _HEAD_BYTES
+    if fields[1] == BLANK_MAGIC:
+        return None
+    if fields[5] & (BORN_HOST_V6 | STORE_HOST_V6):
+        layout = _GLANCES[fields[5] & (BORN_HOST_V6 | STORE_HOST_V6)]
+        fields = layout.unpack_from(view, position)
+        body_at = position + layout.size
+    size, magic, queue_id, queue_offset, physical_offset, sys_flag, stored_ms, body_length = fields
+    topic_at = body_at + body_length
+    if magic == MAGIC_V1:
+        topic_end = topic_at + 1 + view[topic_at]
+        topic = _decode_topic(bytes(view[topic_at + 1 : topic_end]))
+    else:
+        topic_end = topic_at + 2 + _SHORT.unpack_from(view, topic_at)[0]
+        topic = _decode_topic(bytes(view[topic_at + 2 : topic_end]))
+    properties = bytes(view[topic_end + 2 : position + size])
+    tags = property_value(properties, b"TAGS\x01")
+    code = _tags_code_of(tags) if tags else 0
+    if topic == SCHEDULE_TOPIC:
+        code = _deliver_time(properties, code, stored_ms, delay_levels_ms)
+    return DispatchRequest(
+        topic, queue_id, queue_offset, physical_offset, size, code, stored_ms, sys_flag, properties
+    )
+
+
+def _deliver_time(
+    properties: bytes, code: int, stored_ms: int, delay_levels_ms: Sequence[int]
+) -> int:
+    """A delayed message carries the time to deliver it where others have their tag's hash."""
+    level = property_value(properties, b"DELAY\x01")
+    if not level.isdigit() or int(level) == 0:
+        return code
+    return stored_ms + delay_levels_ms[min(int(level), len(delay_levels_ms)) - 1]
+
+
+def check_record(
+    view: memoryview, position: int, physical_offset: int, delay_levels_ms: Sequence[int]
+) -> DispatchRequest | None:
+    """Read a record of which nothing is known; None for the blank that closes a file.
+
+    Raises CorruptRecord saying what is wrong: size, magic, place, CRC of the body, lengths that do not add up, a topic
+    that cannot be one.
+    """
+    room = len(view) - position
+    if room < _SIZE_AND_MAGIC.size:
+        raise CorruptRecord(f"{room} bytes are no record")
+    size, magic = _SIZE_AND_MAGIC.unpack_from(view, position)
+    if magic == BLANK_MAGIC and size == room:
+        return None
+    if magic not in (MAGIC_V1, MAGIC_V2):
+        raise CorruptRecord(f"magic {magic & 0xFFFFFFFF:#010x} at {physical_offset}")
+    if not RECORD_BYTES_MIN <= size <= room:
+        raise CorruptRecord(f"size {size} at {physical_offset}, {room} bytes are left in the file")
+    sys_flag = _INT.unpack_from(view, position + 36)[0]
+    head = _HEADS[sys_flag & (BORN_HOST_V6 | STORE_HOST_V6)]
+    if size < head.size + 3:
+        raise CorruptRecord(f"size {size} at {physical_offset} is too short")
+    crc, claimed_offset = _crc_and_place(view, position)
+    if claimed_offset != physical_offset:
+        raise CorruptRecord(f"the record at {physical_offset} says it lies at {claimed_offset}")
+    body_at = position + head.size
+    body_length = _INT.unpack_from(view, body_at - 4)[0]
+    _check_lengths(view[position : position + size], head.size, body_length, physical_offset)
+    if crc32(view[body_at : body_at + body_length]) & 0x7FFFFFFF != crc:
+        raise CorruptRecord(f"the body at {physical_offset} does not match its CRC")
+    try:
+        return glance(view, position, delay_levels_ms)
+    except UnicodeDecodeError as error:
+        raise CorruptRecord(f"the topic at {physical_offset} is not text") from error
+
+
+def _crc_and_place(view: memoryview, position: int) -> tuple[int, int]:
+    crc: int = _INT.unpack_from(view, position + 8)[0]
+    claimed_offset: int = _LONG.unpack_from(view, position + 28)[0]
+    return crc, claimed_offset
+
+
+def _check_lengths(
+    record: memoryview, head_bytes: int, body_length: int, physical_offset: int
+) -> None:
+    """Body, topic and properties must fill the record exactly."""
+    size = len(record)
+    topic_length_bytes = 2 if _INT.unpack_from(record, 4)[0] == MAGIC_V2 else 1
+    topic_at = head_bytes + body_length
+    if body_length < 0 or topic_at + topic_length_bytes + 2 > size:
+        raise CorruptRecord(f"body length {body_length} at {physical_offset} does not fit {size}")
+    topic_length = (
+        record[topic_at] if topic_length_bytes == 1 else _SHORT.unpack_from(record, topic_at)[0]
+    )
+    properties_at = topic_at + topic_length_bytes + topic_length
+    if topic_length <= 0 or properties_at + 2 > size:
+        raise CorruptRecord(f"topic length {topic_length} at {physical_offset} does not fit {size}")
+    properties_length = _SHORT.unpack_from(record, properties_at)[0]
+    if properties_at + 2 + properties_length != size:
+        raise CorruptRecord(
+            f"lengths of the record at {physical_offset} add up to "
+            f"{properties_at + 2 + properties_length}, not {size}"
+        )
+
+
+def store_timestamp_of(record: memoryview) -> int:
+    """Store time (ms) of a whole record."""
+    born_v6 = _INT.unpack_from(record, 36)[0] & BORN_HOST_V6
+    stored_ms: int = _LONG.unpack_from(record, 68 if born_v6 else 56)[0]
+    return stored_ms

@@ -1,0 +1,97 @@
+"""A table kept as a JSON file beside its last version (RocketMQ's ConfigManager).
+
+Place in the walk: the offset table each 5 s, topics and groups when they change, the delay cursors
+each 10 s. The disk work runs beside the event loop.
+
+Invariant: whenever the process or the power ends, the file or its .bak holds a whole version of the
+table: the old file becomes .bak by rename before the new one takes its name, and the new one is
+synced before that. Absent on purpose: what the tables mean.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from engine.foundation.errors import CorruptRecord, ProtocolError, StorageError
+from engine.foundation.observing import LifecycleEvent, Observer
+from engine.protocol.fastjson import dumps, loads
+from engine.runtime import Runtime
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """One version on disk: its length, its checksum, and how long it took."""
+
+    size_bytes: int
+    crc: int
+    duration_us: int
+
+
+class TableFile:
+    """One file and its .bak."""
+
+    def __init__(self, runtime: Runtime, path: str) -> None:
+        self._disk = runtime.disk
+        self._clock = runtime.clock
+        self.path = path
+
+    def load(self, observer: Observer) -> Mapping[str, object] | None:
+        """The table, from .bak when the file cannot be read; None when there is neither.
+
+        A damaged file is kept as <name>.damaged and told as DAMAGED_FILE. Raises CorruptRecord when
+        both are damaged: to begin with an empty table would silently forget what was in it.
+        """
+        faults = []
+        for path in (self.path, f"{self.path}.bak"):
+            if not self._disk.exists(path):
+                continue
+            try:
+                document = _parse(self._disk.read(path), path)
+            except (CorruptRecord, StorageError) as error:
+                faults.append(str(error))
+                continue
+            if faults:
+                self._tell_damage(observer, f"{faults[0]}; read {path} instead")
+            return document
+        if faults:
+            raise CorruptRecord(
+                f"{'; '.join(faults)}: remove the damaged files to begin with an empty table"
+            )
+        return None
+
+    def _tell_damage(self, observer: Observer, detail: str) -> None:
+        kept = f"{self.path}.damaged"
+        self._disk.rename(self.path, kept)
+        observer.observe(LifecycleEvent("DAMAGED_FILE", f"{detail}; kept it as {kept}"))
+
+    async def write(self, document: Mapping[str, object]) -> Written:
+        """Make `document` the file, beside the loop. Raises DiskFull or StorageError."""
+        data = dumps(document)
+        begun_us = self._clock.steady_us()
+        await self._disk.off_loop(lambda: self._replace(data))
+        return Written(len(data), zlib.crc32(data), self._clock.steady_us() - begun_us)
+
+    def _replace(self, data: bytes) -> None:
+        disk, fresh = self._disk, f"{self.path}.tmp"
+        folder = self.path.rpartition("/")[0]
+        disk.make_directories(folder)
+        disk.write(fresh, data)
+        disk.sync_file(fresh)
+        if disk.exists(self.path):
+            disk.rename(self.path, f"{self.path}.bak")
+        disk.rename(fresh, self.path)
+        disk.sync_directory(folder)
+
+
+def _parse(data: bytes, path: str) -> Mapping[str, object]:
+    if not data.strip(b"\0 \t\r\n"):
+        raise CorruptRecord(f"{path} is empty")
+    try:
+        document = loads(data)
+    except (ProtocolError, ValueError) as error:
+        raise CorruptRecord(f"{path} is damaged: {error}") from error
+    if not isinstance(document, dict):
+        raise CorruptRecord(f"{path} is damaged: it holds no table")
+    return document

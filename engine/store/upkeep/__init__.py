@@ -1,0 +1,1 @@
+"""Durability, reboot and deletion of the message store."""

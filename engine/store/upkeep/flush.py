@@ -1,0 +1,296 @@
+"""Flushing: moving what was written onto stable storage, and telling who waits for it.
+
+Place in the walk: between append and answer under SYNC_FLUSH (group commit), on a timer under ASYNC_FLUSH; consume
+queues, index and checkpoint follow each second.
+
+Group commit: everything appended before a sync starts is covered by it. Whoever asks meanwhile waits for the next one.
+All waiters of one sync share one future.
+
+Invariant: `flushed_offset` moves only after fdatasync returned for the bytes and, for new files, the folder was synced.
+After a failed sync nothing is synced again on this log: the kernel has forgotten which pages it lost. The store stops
+writing (`failure` is set), waiters get False, reads go on.
+Absent on purpose: threads; `Disk.off_loop` blocks somewhere else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from engine.foundation.errors import StorageError
+from engine.foundation.observing import FlushDone, LifecycleEvent, Observer
+from engine.runtime import Runtime
+from engine.store.commit_log import CommitLog
+from engine.store.config import FlushDiskType, StoreConfig
+from engine.store.index_file import Index
+from engine.store.mapped_file import OpenFile
+from engine.store.queue_table import QueueTable
+from engine.store.upkeep.checkpoint import CheckpointFile
+
+
+class Flusher:
+    """Knows what is dirty and makes it durable."""
+
+    def __init__(  # noqa: PLR0913 - the parts of one store, given once
+        self,
+        runtime: Runtime,
+        config: StoreConfig,
+        observer: Observer,
+        *,
+        log: CommitLog,
+        queues: QueueTable,
+        index: Index | None,
+        checkpoint: CheckpointFile,
+    ) -> None:
+        self._disk = runtime.disk
+        self._clock = runtime.clock
+        self._config = config
+        self._observer = observer
+        self._log = log
+        self._queues = queues
+        self._index = index
+        self._checkpoint = checkpoint
+        self.failure: str | None = None
+        """Why the store cannot write any more; None while it can."""
+        self.last_store_time_ms = 0
+        """Store time of the newest message in the log; 0 for none."""
+        self.dispatched_store_time_ms = 0
+        """Store time of the newest message dispatched; 0 for none."""
+        self.on_flushed: Callable[[], None] = lambda: None
+        """Called after `flushed_offset` moved, before the waiters are told."""
+        self._work = asyncio.Event()
+        self._sync_target = 0
+        self._running_group: asyncio.Future[bool] | None = None
+        self._next_group: asyncio.Future[bool] | None = None
+        self._last_flush_ms = self._clock.steady_ms()
+
+    # ---- waiting for durability -------------------------------------------------------------
+
+    def when_flushed(self, end_offset: int) -> asyncio.Future[bool] | None:
+        """Future of the group commit that covers `end_offset`; None when nothing is to be waited for.
+
+        Resolves to False when the sync failed or took longer than sync_flush_timeout_ms: outcome unknown.
+        """
+        if self._config.flush_disk_type is FlushDiskType.ASYNC_FLUSH:
+            return None
+        if end_offset <= self._log.flushed_offset:
+            return None
+        loop = asyncio.get_running_loop()
+        if self.failure is not None:
+            refused: asyncio.Future[bool] = loop.create_future()
+            refused.set_result(False)
+            return refused
+        if self._running_group is not None and end_offset <= self._sync_target:
+            return self._running_group
+        if self._next_group is None:
+            self._next_group = loop.create_future()
+            loop.call_later(
+                self._config.sync_flush_timeout_ms / 1000, _settle, self._next_group, False
+            )
+        self._work.set()
+        return self._next_group
+
+    def wake(self) -> None:
+        """There is something to flush now (SYNC_FLUSH)."""
+        self._work.set()
+
+    # ---- the commit log ---------------------------------------------------------------------
+
+    async def run_log(self) -> None:
+        """Flush the commit log for ever, as the flush type says; returns only by cancellation."""
+        if self._config.flush_disk_type is FlushDiskType.SYNC_FLUSH:
+            while True:
+                await self._work.wait()
+                self._work.clear()
+                await self.flush_log("GROUP")
+                await self._make_spare()
+        while True:
+            await asyncio.sleep(self._config.flush_interval_commit_log_ms / 1000)
+            waiting_ms = self._clock.steady_ms() - self._last_flush_ms
+            unflushed_bytes = self._log.end_offset - self._log.flushed_offset
+            if (
+                unflushed_bytes >= self._config.flush_commit_log_least_bytes
+                or waiting_ms >= self._config.flush_commit_log_thorough_interval_ms
+            ):
+                await self.flush_log("TIMER")
+            await self._make_spare()
+
+    async def flush_log(self, cause: str) -> None:
+        """Sync everything appended so far; settle the waiters it covers. Never raises."""
+        log = self._log
+        if self.failure is not None or log.flushed_offset == log.end_offset:
+            return
+        target, stored_ms = log.end_offset, self.last_store_time_ms
+        files = log.unflushed_files()
+        folder = log.files.directory if log.folder_dirty else None
+        log.folder_dirty = False
+        group, self._next_group = self._next_group, None
+        self._running_group, self._sync_target = group, target
+        started_us = self._clock.steady_us()
+        try:
+            await self._disk.off_loop(lambda: self._sync(files, folder))
+        except StorageError as error:
+            self.fail(f"commit log: {error}")
+        else:
+            log.flushed_offset = target
+            self._checkpoint.value.physic_timestamp_ms = stored_ms
+            self._last_flush_ms = self._clock.steady_ms()
+            self._report("COMMIT_LOG", cause, started_us, flushed=target, stored_ms=stored_ms)
+            self.on_flushed()
+        finally:
+            self._running_group = None
+            for entry in files:
+                entry.unpin()
+            if group is not None:
+                _settle(group, log.flushed_offset >= target)
+
+    def _sync(self, files: list[OpenFile], folder: str | None) -> None:
+        if folder is not None:
+            self._disk.sync_directory(folder)
+        for entry in files:
+            entry.file.sync()
+
+    async def _make_spare(self) -> None:
+        """Make the next commit-log file ahead, so that the roll has nothing to wait for."""
+        start = self._log.spare_wanted()
+        if start is None or self.failure is not None:
+            return
+        path, size_bytes = self._log.files.path_of(start), self._log.file_size_bytes
+        making = path + ".making"
+        disk = self._disk
+
+        def make() -> None:
+            file = disk.open(making, create=True)
+            try:
+                file.allocate(size_bytes)
+                file.sync()
+            finally:
+                file.close()
+
+        try:
+            await disk.off_loop(make)
+        except StorageError:
+            disk.remove(making)  # No room yet: the roll will try for itself and say so.
+            return
+        if self._log.files.has(start):
+            disk.remove(making)
+            return
+        disk.rename(making, path)
+        self._log.folder_dirty = True
+        self._log.files.adopt(start, disk.open(path))
+
+    # ---- consume queues, index, checkpoint --------------------------------------------------
+
+    async def run_derived(self) -> None:
+        """Flush consume queues, index and checkpoint for ever; returns only by cancellation."""
+        while True:
+            await asyncio.sleep(self._config.flush_interval_consume_queue_ms / 1000)
+            await self.flush_derived("TIMER")
+
+    async def flush_derived(self, cause: str) -> None:
+        """Sync what dispatch has written, then say so in the checkpoint. Never raises."""
+        if self.failure is not None:
+            return
+        try:
+            await self._flush_queues(cause)
+            await self._flush_index(cause)
+            if self._checkpoint.changed:
+                content = self._checkpoint.value.encode()
+                await self._disk.off_loop(lambda: self._checkpoint.save(content))
+        except StorageError as error:
+            self.fail(str(error))
+
+    async def _flush_queues(self, cause: str) -> None:
+        stored_ms = self.dispatched_store_time_ms
+        dirty, self._queues.dirty = self._queues.dirty, {}
+        paths = [path for queue in dirty.values() for path in queue.take_dirty()]
+        folders = [queue.directory for queue in dirty.values() if queue.folder_dirty]
+        if self._queues.folder_dirty or folders:
+            folders += sorted({folder.rsplit("/", 1)[0] for folder in folders})
+            folders.append(self._queues.directory)
+        self._queues.folder_dirty = False
+        for queue in dirty.values():
+            queue.folder_dirty = False
+        if not paths and not folders:
+            return
+        disk = self._disk
+        started_us = self._clock.steady_us()
+
+        def sync() -> None:
+            for folder in folders:
+                if disk.exists(folder):
+                    disk.sync_directory(folder)
+            for path in paths:
+                if disk.exists(path):
+                    disk.sync_file(path)
+
+        await disk.off_loop(sync)
+        self._checkpoint.value.logics_timestamp_ms = stored_ms
+        self._report("CONSUME_QUEUE", cause, started_us, flushed=None, stored_ms=stored_ms)
+
+    async def _flush_index(self, cause: str) -> None:
+        index = self._index
+        if index is None:
+            return
+        dirty = index.dirty_files()
+        if not dirty and not index.folder_dirty:
+            return
+        started_us = self._clock.steady_us()
+        for file in dirty:
+            file.write_slots()
+        headers = [file.header_bytes() for file in dirty]
+        entries = [index.open_file(file).pin() for file in dirty]
+        folder = index.directory if index.folder_dirty else None
+        index.folder_dirty = False
+
+        def sync() -> None:
+            self._sync(entries, folder)
+            for entry, header in zip(entries, headers, strict=True):
+                entry.file.pwrite(header, 0)  # After its entries are safe, never before.
+            self._sync(entries, None)
+
+        try:
+            await self._disk.off_loop(sync)
+        finally:
+            for entry in entries:
+                entry.unpin()
+        for file, header in zip(dirty, headers, strict=True):
+            file.header_written(header)
+        if dirty:
+            self._checkpoint.value.index_timestamp_ms = dirty[-1].end_timestamp_ms
+            self._report(
+                "INDEX", cause, started_us, flushed=None, stored_ms=dirty[-1].end_timestamp_ms
+            )
+
+    # ---- common -----------------------------------------------------------------------------
+
+    def fail(self, reason: str) -> None:
+        """A sync failed: stop writing for good, tell the waiters."""
+        if self.failure is None:
+            self.failure = reason
+            self._observer.observe(
+                LifecycleEvent("WRITES_STOPPED", f"a sync failed, writing is over: {reason}")
+            )
+        for group in (self._running_group, self._next_group):
+            if group is not None:
+                _settle(group, False)
+
+    def _report(
+        self, component: str, cause: str, started_us: int, *, flushed: int | None, stored_ms: int
+    ) -> None:
+        self._observer.observe(
+            FlushDone(
+                component,
+                "FLUSH",
+                cause,
+                written=self._log.end_offset if flushed is not None else None,
+                flushed=flushed,
+                store_time_ms=stored_ms or None,
+                duration_us=self._clock.steady_us() - started_us,
+            )
+        )
+
+
+def _settle(group: asyncio.Future[bool], flushed: bool) -> None:
+    if not group.done():
+        group.set_result(flushed)
