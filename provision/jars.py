@@ -101,20 +101,12 @@ def fetch(jars: list[Jar], into: Path, *, java_home: Path) -> None:
     settings = Path(os.environ.get("TIDEMARK_IVYSETTINGS") or HERE / "ivysettings.xml")
     if not settings.is_file():
         raise ProvisionError(f"TIDEMARK_IVYSETTINGS names {settings}, which is not a file.")
-    ivy: list[str | Path] = [java_home / "bin" / "java", "-cp", ivy_jar(), "org.apache.ivy.Main"]
-    asked: list[str | Path] = [
-        "-settings",
-        settings,
-        "-cache",
-        CACHE / "ivy",
-        "-ivy",
-        request,
-        "-types",
-        "jar",
-    ]
+    command: list[str | Path] = [java_home / "bin" / "java", "-cp", ivy_jar()]
+    command += ["org.apache.ivy.Main", "-settings", settings, "-cache", CACHE / "ivy"]
+    command += ["-ivy", request, "-types", "jar", "-confs", "default"]
     pattern = f"{into}/[artifact]-[revision](-[classifier]).[ext]"
     run(
-        [*ivy, *asked, "-confs", "default", "-retrieve", pattern],
+        [*command, "-retrieve", pattern],
         failure="Ivy could not fetch the jars; behind a mirror, name your own ivysettings.xml in "
         "TIDEMARK_IVYSETTINGS",
     )
