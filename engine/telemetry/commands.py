@@ -51,7 +51,7 @@ def storage_options(environment: Mapping[str, str]) -> dict[str, str]:
 
 def _ship(store: Path, lake: str, *, once: bool) -> None:
     # Here and not above: delta-rs and pyarrow take a second to load, which `--help` should not.
-    from engine.telemetry.shipper.shipper import Shipper, sole_shipper  # noqa: PLC0415
+    from engine.telemetry.shipper.shipper import Shipper, sole_shipper
 
     directory = store / SPOOL_DIRECTORY
     if once and not directory.is_dir():

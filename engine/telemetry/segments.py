@@ -58,6 +58,7 @@ def segment_names(disk: Disk, directory: str) -> list[str]:
 class Restored:
     """What earlier lives left in the spool."""
 
+    emitter: str | None = None
     next_seq: int = 1
     as_of: int = 0
     broker_epoch: int = 0
@@ -95,6 +96,7 @@ def restore(disk: Disk, directory: str, *, shipped_seq: int) -> Restored:
 
 def _take(frame: Life | Turn, found: Restored) -> None:
     if isinstance(frame, Life):
+        found.emitter = f"{frame.cluster}/{frame.broker}/{frame.broker_id}"
         found.broker_epoch = frame.broker_epoch
         found.marks.clear()
     for mark in frame.marks:

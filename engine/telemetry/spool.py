@@ -14,6 +14,8 @@ Absent on purpose: what a row means, what to do when a write fails. Both are the
 
 from __future__ import annotations
 
+from functools import partial
+
 from engine.foundation.errors import StorageError
 from engine.runtime import Disk, File
 from engine.telemetry.frames import Life, encode_frame
@@ -132,7 +134,7 @@ class Spool:
                 file.close()
         if self._directory_dirty:
             self._directory_dirty = False
-            self._disk.sync_directory(self._directory)
+            await self._disk.off_loop(partial(self._disk.sync_directory, self._directory))
         if self._dirty:
             self._dirty = False
             await self._file.sync_async()

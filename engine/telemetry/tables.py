@@ -83,7 +83,11 @@ COMMON: Final = (
         _L,
         "boot time of the broker, µs since 1970 UTC; tells one life of it from the next",
     ),
-    _must("emitter", _S, "who reported: cluster/broker/broker_id"),
+    _must(
+        "emitter",
+        _S,
+        "who reported: cluster/broker/broker_id; the shipper of that spool adds /shipper",
+    ),
     _must("seq", _L, "gapless number of the row per emitter, over all its tables, from 1"),
     _must("event_time", _T, "the broker's clock when it happened"),
 )
@@ -328,11 +332,17 @@ LIFECYCLE: Final = Table(
         Column("detail", _S, "the rest in words, with file names and figures"),
     ),
 )
+# The shipper's own statements: emitter `<emitter>/shipper` with a gapless seq of its own, so that
+# the broker's seq stays gapless over the other tables; broker_epoch is the newest shipped row's.
 SHIPMENTS: Final = Table(
     "shipments",
     "run of spooled rows that is now in every table",
     (
-        _must("seq_from", _L, "first seq shipped"),
+        _must(
+            "seq_from",
+            _L,
+            "first seq shipped, of the broker's emitter; seq_to + 1 when no row came, only time",
+        ),
         _must("seq_to", _L, "last seq shipped: the shipped horizon"),
         _must(
             "event_time_to", _T, "up to when the emitter has reported everything it had to report"

@@ -23,7 +23,7 @@ from typing import Any, Final
 
 import msgspec
 
-from engine.foundation.errors import StorageError
+from engine.foundation.errors import ConfigError, StorageError
 from engine.foundation.limits import (
     PULLED_MARKS_MAX,
     SPOOL_BYTES_MAX,
@@ -90,8 +90,9 @@ class Telemetry:
         self._bytes_max = bytes_max
         shipped = read_shipped_mark(runtime.disk, directory)
         restored = restore(runtime.disk, directory, shipped_seq=shipped.seq if shipped else 0)
+        _refuse_other_emitter(directory, identity, restored.emitter)
         self._next_seq = restored.next_seq
-        self._event_time = restored.as_of + 1
+        self._event_time = 1 + max(restored.as_of, shipped.as_of if shipped else 0)
         self._marks: dict[MarkKey, Mark] = restored.marks
         self._earlier = {
             key: PulledMark(mark[3], mark[4], mark[5]) for key, mark in restored.marks.items()
@@ -125,8 +126,8 @@ class Telemetry:
     ) -> Telemetry:
         """Go on with the spool in `directory` (`<store>/spool`), or begin one.
 
-        Raises StorageError when the folder cannot be written, CorruptRecord when a newer version
-        wrote it.
+        Raises ConfigError when the spool is of another broker, StorageError when the folder cannot
+        be written, CorruptRecord when a newer version wrote it.
         """
         runtime.disk.make_directories(directory)
         return cls(runtime, directory, identity, segment_bytes=segment_bytes, bytes_max=bytes_max)
@@ -330,6 +331,16 @@ class Telemetry:
             self._spool.roll(self._life())
         except StorageError as error:
             _log.error("spool: no new segment (%s); the old one goes on", error)
+
+
+def _refuse_other_emitter(directory: str, identity: EmitterIdentity, earlier: str | None) -> None:
+    """A broker under a new name must not go on with the old one's numbers: both would have gaps."""
+    if earlier is not None and earlier != identity.emitter:
+        raise ConfigError(
+            "broker",
+            identity.emitter,
+            f"{earlier}, whose rows are in spool {directory}; keep it or move the spool away",
+        )
 
 
 def _encodable(row: tuple[Any, ...]) -> Any:

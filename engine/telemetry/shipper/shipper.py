@@ -163,7 +163,7 @@ class Shipper:
         if horizon + 1 < first_seq:
             raise LakeError(
                 f"{held} {horizon}, spool {self._directory} begins at {first_seq}: the rows "
-                "between were shipped elsewhere. Put that lake back, or give this broker another name"
+                "between were shipped elsewhere. Put that lake back, or rename this broker"
             )
         mark = read_shipped_mark(self._disk, self._directory)
         if mark is None and horizon:

@@ -108,7 +108,7 @@ class SpoolReader:
         """
         run: Run | None = None
         while run is None or run.row_count < rows_max:
-            # The list first: a segment with a successor in it gets no more frames, its end is final.
+            # The list first: a segment with a successor gets no more frames, its end is final.
             names = segment_names(self._disk, self._directory)
             if self._name not in names:
                 if not names:
