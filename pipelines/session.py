@@ -34,7 +34,9 @@ from pyspark.sql.types import (
 from engine.foundation.errors import ConfigError, LakeError
 from engine.telemetry.tables import Column, ColumnType
 
-JARS_FOLDER: Final = Path(__file__).resolve().parent.parent / ".cache" / "jars"
+JARS_FOLDER: Final = Path(
+    os.environ.get("TIDEMARK_JARS") or Path(__file__).resolve().parent.parent / ".cache" / "jars"
+)
 JARS: Final = ("delta-spark_4.2_2.13-4.4.0.jar", "delta-storage-4.4.0.jar")
 JAVA_VERSION_MIN: Final = 17
 
