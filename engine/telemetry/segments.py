@@ -153,18 +153,25 @@ def _settle_end(disk: Disk, directory: str, names: list[str], losses: list[str])
         return None
     torn_bytes = segment.size_bytes - segment.end
     if torn_bytes:
-        file = disk.open(f"{directory}/{segment.name}")
-        try:
-            file.truncate(segment.end)
-            file.sync()
-        finally:
-            file.close()
+        _cut(disk, f"{directory}/{segment.name}", segment.end)
         losses.append(
             f"{segment.name}: cut {torn_bytes} bytes of an unfinished write "
             f"after seq {segment.next_seq - 1}; its turn had answered nobody, unless power failed"
         )
+    # The life before may have died before it synced: what was read here must not be lost later on,
+    # when the rows that follow it are on the disk.
+    for name in names:
+        disk.sync_file(f"{directory}/{name}")
     disk.sync_directory(directory)
     return segment
+
+
+def _cut(disk: Disk, path: str, size_bytes: int) -> None:
+    file = disk.open(path)
+    try:
+        file.truncate(size_bytes)
+    finally:
+        file.close()
 
 
 def _continues(disk: Disk, directory: str, names: list[str], segment: _Segment) -> bool:

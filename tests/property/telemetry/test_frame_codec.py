@@ -1,4 +1,4 @@
-"""Any frames, written one after the other and cut or damaged anywhere, are read back as a prefix."""
+"""Any frames, written one after the other and cut or damaged anywhere, read back as a prefix."""
 
 from __future__ import annotations
 

@@ -13,15 +13,16 @@ from __future__ import annotations
 
 import asyncio
 import posixpath
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from engine.foundation.errors import DiskFull, StorageError
 
 if TYPE_CHECKING:
     from tests.simulation.world.world import World
 
+Answer = TypeVar("Answer")
 Data = bytes | bytearray | memoryview
 
 
@@ -208,6 +209,12 @@ class MountedDisk:
         if self.platter.fail_syncs:
             raise StorageError(f"syncing on {self.platter.host}: Input/output error")
         inode.sync()
+
+    async def off_loop(self, work: Callable[[], Answer]) -> Answer:
+        """Other tasks run before `work` does, and it may find its node dead."""
+        await asyncio.sleep(self.platter.world.random.uniform(0.0001, 0.005))
+        self.check_alive()
+        return work()
 
     def open(self, path: str, *, create: bool = False) -> MountedFile:
         self.check_alive()

@@ -1,4 +1,4 @@
-"""Facts become rows: every field in its column, times in microseconds, flushes summed per second."""
+"""Facts become rows: each field in its column, times in microseconds, flushes summed per second."""
 
 from __future__ import annotations
 

@@ -1,0 +1,186 @@
+"""The spool on a virtual disk: power cuts, a disk that fills up, a sync that fails.
+
+The record is kept outside the node: what was told, and what a sync had returned for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from engine.foundation.observing import LifecycleEvent
+from engine.runtime import Disk, Runtime
+from engine.telemetry import EmitterIdentity, Telemetry
+from engine.telemetry.frames import Turn, decode_frames
+from engine.telemetry.segments import segment_names
+from engine.telemetry.tables import TABLES
+from tests.simulation.world import World, run_world
+
+HOST = "10.0.0.1"
+SPOOL = "/store/spool"
+MASTER = EmitterIdentity("cluster-1", "broker-a", 0)
+LIVES = 6
+
+
+async def boot(world: World, *, segment_bytes: int = 2_000) -> Telemetry:
+    async def start(runtime: Runtime) -> Telemetry:
+        return Telemetry.open(runtime, SPOOL, MASTER, segment_bytes=segment_bytes)
+
+    telemetry = await world.node(HOST).boot(start)
+    assert isinstance(telemetry, Telemetry)
+    return telemetry
+
+
+def spooled(disk: Disk) -> dict[int, tuple[str, tuple[Any, ...]]]:
+    """seq -> (table, own values) of every row on the disk; a seq twice fails."""
+    rows: dict[int, tuple[str, tuple[Any, ...]]] = {}
+    for name in segment_names(disk, SPOOL):
+        for placed in decode_frames(disk.read(f"{SPOOL}/{name}"))[0]:
+            if isinstance(placed.frame, Turn):
+                for seq, (number, _, values) in enumerate(
+                    placed.frame.rows, placed.frame.first_seq
+                ):
+                    assert seq not in rows, f"seq {seq} twice"
+                    rows[seq] = TABLES[number].name, values
+    return rows
+
+
+def details(disk: Disk, kind: str) -> list[str]:
+    """Details of the lifecycle rows of one kind, in the order of seq."""
+    return [
+        str(values[-1])
+        for _, (table, values) in sorted(spooled(disk).items())
+        if table == "lifecycle" and values[0] == kind
+    ]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_power_cut_costs_at_most_what_was_not_synced_and_never_tears_seq(seed: int) -> None:
+    async def scenario(world: World) -> None:
+        told = 0
+        for _ in range(LIVES):
+            telemetry = await boot(world)
+            synced_to = told
+            for _ in range(world.random.randint(1, 60)):
+                for _ in range(world.random.randint(0, 4)):
+                    told += 1
+                    telemetry.observe(LifecycleEvent("BOOT", f"fact {told}"))
+                telemetry.pulled("g", "orders", 0, told, "client@1")
+                telemetry.write_turn()
+                choice = world.random.random()
+                if choice < 0.1:
+                    telemetry.tick()
+                elif choice < 0.2:
+                    before = told
+                    await world.node(HOST).run(telemetry.sync())
+                    synced_to = before
+            world.node(HOST).crash(power_cut=True)
+            survivor = await boot(world)
+            survivor.write_turn()
+            disk = world.node(HOST).runtime.disk
+            rows = spooled(disk)
+            assert sorted(rows) == list(range(1, len(rows) + 1)), "gapless from 1"
+            facts = details(disk, "BOOT")
+            assert facts == [f"fact {number}" for number in range(1, len(facts) + 1)]
+            assert synced_to <= len(facts) <= told, "what sync returned for is there"
+            if synced_to:
+                assert survivor.pulled_marks()["g", "orders", 0].offset >= synced_to
+            told = len(facts)
+            world.node(HOST).crash(power_cut=False)
+
+    run_world(seed, scenario)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_killed_process_loses_nothing_it_had_written(seed: int) -> None:
+    async def scenario(world: World) -> None:
+        told = 0
+        for _ in range(LIVES):
+            telemetry = await boot(world)
+            for _ in range(world.random.randint(1, 80)):
+                told += 1
+                telemetry.observe(LifecycleEvent("BOOT", f"fact {told}"))
+                telemetry.write_turn()
+            telemetry.observe(LifecycleEvent("BOOT", "told in a turn that never ended"))
+            world.node(HOST).crash(power_cut=False)
+        await boot(world)
+        disk = world.node(HOST).runtime.disk
+        assert details(disk, "BOOT") == [f"fact {number}" for number in range(1, told + 1)]
+        assert details(disk, "SPOOL_LOSS") == []
+
+    run_world(seed, scenario)
+
+
+def test_a_full_disk_costs_rows_that_are_counted_and_no_seq() -> None:
+    async def scenario(world: World) -> None:
+        telemetry = await boot(world)
+        node = world.node(HOST)
+        telemetry.observe(LifecycleEvent("BOOT", "before"))
+        telemetry.write_turn()
+        node.disk.free_bytes = 3
+        for number in range(7):
+            telemetry.observe(LifecycleEvent("BOOT", f"lost {number}"))
+            telemetry.pulled("g", "orders", 0, number, "client@1")
+            telemetry.write_turn()
+        telemetry.tick()
+        node.disk.free_bytes = 1_000_000
+        telemetry.observe(LifecycleEvent("BOOT", "after"))
+        telemetry.write_turn()
+        telemetry.tick()
+        disk = node.runtime.disk
+        assert details(disk, "BOOT") == ["before", "after"]
+        (loss,) = details(disk, "SPOOL_LOSS")
+        assert loss.startswith("7 facts were not written and have no seq")
+        assert "no space left" in loss
+        assert sorted(spooled(disk)) == [1, 2, 3]
+        node.crash(power_cut=False)
+        again = await boot(world)
+        assert again.pulled_marks()["g", "orders", 0].offset == 6, "marks wait for room"
+
+    run_world(1, scenario)
+
+
+def test_a_failed_sync_is_told_and_not_tried_again_on_the_same_file() -> None:
+    async def scenario(world: World) -> None:
+        telemetry = await boot(world)
+        node = world.node(HOST)
+        telemetry.observe(LifecycleEvent("BOOT", "one"))
+        telemetry.write_turn()
+        node.disk.fail_syncs = True
+        await node.run(telemetry.sync())
+        node.disk.fail_syncs = False
+        telemetry.write_turn()
+        await node.run(telemetry.sync())
+        disk = node.runtime.disk
+        assert len(segment_names(disk, SPOOL)) == 2, "a new file: the old one's sync proves nothing"
+        (loss,) = details(disk, "SPOOL_LOSS")
+        assert "a power cut could lose rows before seq 2" in loss
+        assert sorted(spooled(disk)) == [1, 2]
+
+    run_world(1, scenario)
+
+
+def test_the_horizon_moves_each_second_while_nothing_happens() -> None:
+    async def scenario(world: World) -> None:
+        telemetry = await boot(world)
+        node = world.node(HOST)
+
+        async def start() -> None:
+            telemetry.start()
+
+        await node.run(start())
+        vouched: list[int] = []
+        await asyncio.sleep(0.5)  # Between two ticks, so that each look sees the last one.
+        for _ in range(5):
+            await asyncio.sleep(1)
+            disk = node.runtime.disk
+            (name,) = segment_names(disk, SPOOL)
+            frames, _ = decode_frames(disk.read(f"{SPOOL}/{name}"))
+            vouched.append(frames[-1].frame.as_of)
+        assert all(later - earlier >= 900_000 for earlier, later in pairwise(vouched))
+        await node.run(telemetry.close())
+
+    run_world(1, scenario)
