@@ -1,0 +1,244 @@
+"""Frames of the remoting protocol, cut from a byte stream and made from commands (hot).
+
+    int32 length of all that follows | int32 serialize type << 24 | header length | header | body
+
+    header, type JSON:      {"code":..,"flag":..,"language":"JAVA","opaque":..,"version":..,"extFields":{..},..}
+    header, type ROCKETMQ:  int16 code | int8 language | int16 version | int32 opaque | int32 flag
+                            | int32 length, remark | int32 length, repeated (int16 length, key, int32 length, value)
+
+Place in the walk: between the socket and every handler. Invariant: whatever bytes arrive, either a command comes out
+or RemoteProtocolError is raised, and nothing is allocated for a length that was not checked.
+Absent on purpose: what a command means.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from struct import error as StructError
+from typing import Any
+
+import msgspec
+
+from engine.foundation.errors import LocalProtocolError, RemoteProtocolError
+from engine.foundation.limits import FRAME_BYTES_MAX, HEADER_FIELDS_MAX
+from engine.protocol.command import LANGUAGES, RemotingCommand, SerializeType
+
+_LENGTHS = Struct(">iI")  # int32 frame length | uint32 type << 24 + header length
+_BINARY_HEAD = Struct(
+    ">hbhii"
+)  # int16 code | int8 language | int16 version | int32 opaque | int32 flag
+_INT16 = Struct(">h")
+_INT32 = Struct(">i")
+_HEADER_LENGTH_MAX = 0xFFFFFF
+
+
+class _JsonHeader(msgspec.Struct):
+    code: int
+    flag: int = 0
+    language: str | int | None = None
+    opaque: int = 0
+    version: int = 0
+    remark: str | None = None
+    extFields: dict[str, str | None] | None = None  # noqa: N815 - the name on the wire.
+
+
+_decode_json = msgspec.json.Decoder(_JsonHeader).decode
+_encode_json = msgspec.json.Encoder().encode
+
+
+class FrameDecoder:
+    """Collects bytes and gives back every complete frame. One per connection and direction."""
+
+    __slots__ = ("_buffer",)
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Bytes of a frame that is not complete yet."""
+        return len(self._buffer)
+
+    def feed(self, data: bytes | bytearray | memoryview) -> list[RemotingCommand]:
+        """All commands that `data` completes, in order; their bodies are copies that outlive it.
+
+        Raises RemoteProtocolError for bytes that are no frame; the decoder is of no use afterwards.
+        """
+        buffer = self._buffer
+        if buffer:
+            buffer += data
+            source: bytes | bytearray | memoryview = buffer
+        else:
+            source = data  # Nothing is waiting: decode in place, keep only what is left over.
+        commands: list[RemotingCommand] = []
+        position, end = 0, len(source)
+        while end - position >= 8:
+            length, marked = _LENGTHS.unpack_from(source, position)
+            header_length = marked & _HEADER_LENGTH_MAX
+            if not 4 <= length <= FRAME_BYTES_MAX or header_length > length - 4:
+                raise RemoteProtocolError(
+                    f"frame of {length} bytes with a header of {header_length}: allowed are 4 to "
+                    f"{FRAME_BYTES_MAX} bytes, the header inside"
+                )
+            stop = position + 4 + length
+            if stop > end:
+                break
+            header_end = position + 8 + header_length
+            header = bytes(source[position + 8 : header_end])
+            command = _decode_header(marked >> 24, header)
+            if header_end < stop:
+                command.body = bytes(source[header_end:stop])
+            commands.append(command)
+            position = stop
+        if source is buffer:
+            del buffer[:position]
+        elif position < end:
+            buffer += source[position:]
+        return commands
+
+
+def _decode_header(serialize_type: int, header: bytes) -> RemotingCommand:
+    if serialize_type == SerializeType.JSON:
+        return _decode_json_header(header)
+    if serialize_type == SerializeType.ROCKETMQ:
+        return _decode_binary_header(header)
+    raise RemoteProtocolError(
+        f"serialize type {serialize_type}: allowed are 0 (JSON) and 1 (ROCKETMQ)"
+    )
+
+
+def _decode_json_header(header: bytes) -> RemotingCommand:
+    try:
+        parsed = _decode_json(header)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise RemoteProtocolError(f"JSON header: {error}") from error
+    fields: Any = parsed.extFields or {}
+    if len(fields) > HEADER_FIELDS_MAX:
+        raise RemoteProtocolError(f"{len(fields)} header fields: at most {HEADER_FIELDS_MAX}")
+    if None in fields.values():
+        fields = {key: value for key, value in fields.items() if value is not None}
+    return RemotingCommand(
+        _checked(parsed.code, "code"),
+        fields,
+        b"",
+        parsed.remark,
+        _checked(parsed.opaque, "opaque"),
+        _checked(parsed.flag, "flag"),
+        _language_name(parsed.language),
+        _checked(parsed.version, "version"),
+        SerializeType.JSON,
+    )
+
+
+def _checked(value: int, name: str) -> int:
+    if not -(2**31) <= value < 2**31:
+        raise RemoteProtocolError(f"header {name} {value}: a signed 32-bit number is allowed")
+    return value
+
+
+def _language_name(language: str | int | None) -> str:
+    """The name of a language; peers of a later release may send one that we do not know."""
+    if isinstance(language, int):
+        return LANGUAGES[language] if 0 <= language < len(LANGUAGES) else "OTHER"
+    return language if language is not None and len(language) <= 32 else "OTHER"
+
+
+def _decode_binary_header(header: bytes) -> RemotingCommand:
+    try:
+        code, language, version, opaque, flag = _BINARY_HEAD.unpack_from(header, 0)
+        remark, position = _text(header, 13, _INT32)
+        (fields_length,) = _INT32.unpack_from(header, position)
+        position += 4
+        end = position + fields_length
+        if fields_length < 0 or end > len(header):
+            raise RemoteProtocolError(f"binary header: {fields_length} bytes of fields do not fit")
+        fields: dict[str, str] = {}
+        while position < end:
+            key, position = _text(header, position, _INT16)
+            value, position = _text(header, position, _INT32)
+            if key is not None and value is not None:
+                fields[key] = value
+            if len(fields) > HEADER_FIELDS_MAX:
+                raise RemoteProtocolError(f"header fields: at most {HEADER_FIELDS_MAX}")
+    except (StructError, UnicodeDecodeError) as error:
+        raise RemoteProtocolError(f"binary header: {error}") from error
+    return RemotingCommand(
+        code,
+        fields,
+        b"",
+        remark,
+        opaque,
+        flag,
+        _language_name(language),
+        version,
+        SerializeType.ROCKETMQ,
+    )
+
+
+def _text(header: bytes, position: int, width: Struct) -> tuple[str | None, int]:
+    """A length-prefixed UTF-8 text and the position behind it; length 0 is null."""
+    (length,) = width.unpack_from(header, position)
+    start = position + width.size
+    if length < 0 or start + length > len(header):
+        raise RemoteProtocolError(f"binary header: a text of {length} bytes does not fit")
+    return (header[start : start + length].decode() if length else None), start + length
+
+
+def encode_frame(command: RemotingCommand) -> bytes:
+    """The command as one frame. Raises LocalProtocolError for what the format cannot carry."""
+    head, body = encode_parts(command)
+    return head + body if body else head
+
+
+def encode_parts(command: RemotingCommand) -> tuple[bytes, bytes | bytearray | memoryview]:
+    """Length, header and body apart, so that a large body is not copied."""
+    if command.serialize_type is SerializeType.JSON:
+        header = _encode_json_header(command)
+    else:
+        header = _encode_binary_header(command)
+    header_length, body = len(header), command.body
+    length = 4 + header_length + len(body)
+    if length > FRAME_BYTES_MAX or header_length > _HEADER_LENGTH_MAX:
+        raise LocalProtocolError(
+            f"a frame of {length} bytes: at most {FRAME_BYTES_MAX} are allowed"
+        )
+    return _LENGTHS.pack(length, command.serialize_type << 24 | header_length) + header, body
+
+
+def _encode_json_header(command: RemotingCommand) -> bytes:
+    header: dict[str, Any] = {
+        "code": command.code,
+        "flag": command.flag,
+        "language": command.language,
+        "opaque": command.opaque,
+        "serializeTypeCurrentRPC": "JSON",
+        "version": command.version,
+    }
+    if command.fields:
+        header["extFields"] = command.fields
+    if command.remark is not None:
+        header["remark"] = command.remark
+    try:
+        return _encode_json(header)
+    except (TypeError, ValueError) as error:
+        raise LocalProtocolError(f"header that JSON cannot carry: {error}") from error
+
+
+def _encode_binary_header(command: RemotingCommand) -> bytes:
+    remark = (command.remark or "").encode()
+    fields = bytearray()
+    try:
+        for key, value in command.fields.items():
+            name, text = key.encode(), value.encode()
+            fields += _INT16.pack(len(name)) + name + _INT32.pack(len(text)) + text
+        language = LANGUAGES.index(command.language) if command.language in LANGUAGES else 7
+        head = _BINARY_HEAD.pack(
+            command.code, language, command.version, command.opaque, command.flag
+        )
+    except StructError as error:
+        raise LocalProtocolError(
+            f"code {command.code} and fields as a binary header: {error}; use JSON"
+        ) from error
+    return b"".join(
+        (head, _INT32.pack(len(remark)), remark, _INT32.pack(len(fields)), bytes(fields))
+    )

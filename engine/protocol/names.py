@@ -1,0 +1,136 @@
+"""Names and bits with a meaning: topics, groups, permissions, system flags, property keys (spec:
+wire, section 2).
+
+Invariant: a name that passed `check_topic` or `check_group` cannot leave the store's folder: no
+dots, no slashes.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import IntFlag
+from typing import Final
+
+from engine.foundation.errors import RequestRefused
+from engine.foundation.limits import GROUP_CHARS_MAX, RETRY_TOPIC_CHARS_MAX, TOPIC_CHARS_MAX
+from engine.protocol.codes import ResponseCode
+
+RETRY_PREFIX: Final = "%RETRY%"
+DLQ_PREFIX: Final = "%DLQ%"
+AUTO_CREATE_TOPIC: Final = "TBW102"
+SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
+HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
+OP_HALF_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+CHECK_MAX_TIME_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
+TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
+SELF_TEST_TOPIC: Final = "SELF_TEST_TOPIC"
+OFFSET_MOVED_TOPIC: Final = "OFFSET_MOVED_EVENT"
+BENCHMARK_TOPIC: Final = "BenchmarkTest"
+SYSTEM_PREFIX: Final = "rmq_sys_"
+TRANSACTION_GROUP: Final = "CID_RMQ_SYS_TRANS"
+
+SYSTEM_TOPICS: Final = (
+    *(AUTO_CREATE_TOPIC, SCHEDULE_TOPIC, BENCHMARK_TOPIC, HALF_TOPIC, OP_HALF_TOPIC),
+    *(CHECK_MAX_TIME_TOPIC, TRACE_TOPIC, SELF_TEST_TOPIC, OFFSET_MOVED_TOPIC),
+)
+FORBIDDEN_TO_CLIENTS: Final = frozenset(
+    (
+        *(SCHEDULE_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, CHECK_MAX_TIME_TOPIC),
+        *(SELF_TEST_TOPIC, OFFSET_MOVED_TOPIC),
+    )
+)
+"""Topics the broker alone may write."""
+
+_LEGAL = re.compile(r"[%|a-zA-Z0-9_-]+")
+
+
+class Perm(IntFlag):
+    """What may be done with a topic's queues."""
+
+    INHERIT = 1
+    WRITE = 2
+    READ = 4
+
+
+class SysFlag(IntFlag):
+    """Bits of a message's sysFlag."""
+
+    COMPRESSED = 0x1
+    MULTI_TAGS = 0x2
+    TRANSACTION_PREPARED = 0x4
+    TRANSACTION_COMMIT = 0x8
+    TRANSACTION_ROLLBACK = 0xC
+    BORN_HOST_V6 = 0x10
+    STORE_HOST_V6 = 0x20
+    NEED_UNWRAP = 0x40
+    INNER_BATCH = 0x80
+    LZ4 = 0x100
+    ZSTD = 0x200
+    ZLIB = 0x300
+
+
+COMPRESSION_BITS: Final = 0x700
+TRANSACTION_BITS: Final = 0xC
+
+
+class PullSysFlag(IntFlag):
+    """Bits of a pull's sysFlag."""
+
+    COMMIT_OFFSET = 1
+    SUSPEND = 2
+    SUBSCRIPTION = 4
+    CLASS_FILTER = 8
+    LITE_PULL = 16
+
+
+def retry_topic(group: str) -> str:
+    """Topic that holds a group's failed messages until they are tried again."""
+    return RETRY_PREFIX + group
+
+
+def dlq_topic(group: str) -> str:
+    """Topic that holds a group's messages that failed for good."""
+    return DLQ_PREFIX + group
+
+
+def is_retry_topic(topic: str) -> bool:
+    """Is it some group's retry topic?"""
+    return topic.startswith(RETRY_PREFIX)
+
+
+def is_dlq_topic(topic: str) -> bool:
+    """Is it some group's dead-letter topic?"""
+    return topic.startswith(DLQ_PREFIX)
+
+
+def is_system_topic(topic: str) -> bool:
+    """Does the broker own it?"""
+    return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_PREFIX)
+
+
+def check_topic(topic: str) -> None:
+    """Raise RequestRefused when `topic` is no legal name, saying which rule it breaks."""
+    longest = (
+        RETRY_TOPIC_CHARS_MAX if topic.startswith((RETRY_PREFIX, DLQ_PREFIX)) else TOPIC_CHARS_MAX
+    )
+    _check("topic", topic, longest)
+
+
+def check_group(group: str) -> None:
+    """Raise RequestRefused when `group` is no legal name, saying which rule it breaks."""
+    _check("group", group, GROUP_CHARS_MAX)
+
+
+def _check(kind: str, name: str, longest: int) -> None:
+    if not name or name.isspace():
+        raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"the specified {kind} is blank")
+    if len(name) > longest:
+        raise RequestRefused(
+            ResponseCode.SYSTEM_ERROR,
+            f"the specified {kind} is {len(name)} characters long, at most {longest} are allowed",
+        )
+    if not _LEGAL.fullmatch(name):
+        raise RequestRefused(
+            ResponseCode.SYSTEM_ERROR,
+            f"the specified {kind} {name!r} contains illegal characters, allowed are ^[%|a-zA-Z0-9_-]+$",
+        )
