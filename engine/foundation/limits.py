@@ -53,7 +53,7 @@ COMMIT_LOG_FILE_BYTES_DEFAULT: Final = 1 * GIB
 COMMIT_LOG_FILE_BYTES_MAX: Final = 2 * GIB - 1
 """Positions inside a file are signed 32-bit numbers in RocketMQ's formats."""
 
-STORE_OPEN_FILES_MAX: Final = 512
+STORE_OPEN_FILES_MAX: Final = 256
 """Files of one store open at a time; the longest unused one is closed and opened again when needed."""
 
 DISPATCH_BATCH_MAX: Final = 4096

@@ -1,4 +1,6 @@
-"""The message store: commit log, consume queues, index, and their upkeep, in RocketMQ's file formats."""
+"""The message store: commit log, consume queues, index, and their upkeep, in RocketMQ's file
+formats.
+"""
 
 from engine.store.config import FlushDiskType, StoreConfig
 from engine.store.message_store import MessageStore, PutResult

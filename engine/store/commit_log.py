@@ -1,25 +1,29 @@
 """The commit log: every message of every topic, in the order of arrival, in files of one size.
 
-Place in the walk: `message_store.put` appends here; `upkeep.flush` makes it durable; `dispatch` and `reading` read it.
+Place in the walk: `message_store.put` appends here; `upkeep.flush` makes it durable; `dispatch` and
+`reading` read it.
 
-A record never crosses files. When the next one does not fit with 8 bytes to spare, the rest of the file becomes a
-blank (int32 length of the rest, int32 magic, then whatever) and the record begins the next file.
+A record never crosses files. When the next one does not fit with 8 bytes to spare, the rest of the
+file becomes a blank (int32 length of the rest, int32 magic, then whatever) and the record begins
+the next file.
 
-Invariant: min_offset <= flushed_offset <= end_offset; bytes below end_offset never change; `append` either returns with
-the record readable and safe from SIGKILL, or raises with nothing visible.
-Absent on purpose: what a record means, when to flush. Measured: one `pwrite` per record costs 1.8 us; writing once per
-turn would save 1.2 us of it and make every put's failure a matter of later, so the plain form stays.
+Invariant: min_offset <= flushed_offset <= end_offset; bytes below end_offset never change; `append`
+either returns with the record readable and safe from SIGKILL, or raises with nothing visible.
+Absent on purpose: what a record means, when to flush. Measured: one `pwrite` per record costs 1.8
+us; writing once per turn would save 1.2 us of it and make every put's failure a matter of later, so
+the plain form stays.
 """
 
 from __future__ import annotations
 
+from itertools import pairwise
 from struct import Struct
 
 from engine.foundation.errors import OffsetOutOfRange, StorageError
 from engine.runtime.disk import Disk, File
 from engine.store.mapped_file import FilePool, FileSequence, OpenFile
+from engine.store.record import BLANK_MAGIC
 
-BLANK_MAGIC = -875286124  # 0xCBD43194
 BLANK = Struct(">ii")
 BLANK_BYTES = BLANK.size
 
@@ -52,7 +56,8 @@ class CommitLog:
     def place_for(self, size_bytes: int) -> int:
         """Where a record of this length will begin; closes the current file when it must.
 
-        Raises DiskFull or StorageError when the next file cannot be made, StorageError when no file could hold it.
+        Raises DiskFull or StorageError when the next file cannot be made, StorageError when no file
+        could hold it.
         """
         inside = self.end_offset % self.file_size_bytes
         if size_bytes + BLANK_BYTES <= self.file_size_bytes - inside:
@@ -65,7 +70,9 @@ class CommitLog:
                 f"{self.file_size_bytes} bytes; raise {SIZE_KEY}"
             )
         rest = self.file_size_bytes - inside
-        self._enter(self.end_offset + rest)  # First the room, then the blank: DiskFull leaves no trace.
+        self._enter(
+            self.end_offset + rest
+        )  # First the room, then the blank: DiskFull leaves no trace.
         closed = self.files.open_file(self.end_offset - inside)
         closed.file.pwrite(BLANK.pack(rest, BLANK_MAGIC), inside)
         self.end_offset += rest
@@ -90,7 +97,9 @@ class CommitLog:
         self.end_offset += len(record)
 
     def spare_wanted(self) -> int | None:
-        """Start of the file to make ahead, once the current one is half full; None when there is no need."""
+        """Start of the file to make ahead, once the current one is half full; None when there is no
+        need.
+        """
         if self._current is None:
             return None
         following = self._current_start + self.file_size_bytes
@@ -107,7 +116,9 @@ class CommitLog:
     # ---- reading ---------------------------------------------------------------------------
 
     def view(self, physical_offset: int, size_bytes: int) -> memoryview | None:
-        """The bytes [physical_offset, +size_bytes) of one file; None when they are not (all) kept. Hot."""
+        """The bytes [physical_offset, +size_bytes) of one file; None when they are not (all) kept.
+        Hot.
+        """
         end = physical_offset + size_bytes
         inside = physical_offset % self.file_size_bytes
         if (
@@ -128,7 +139,9 @@ class CommitLog:
         return self.files.open_file(start).view
 
     def unflushed_files(self) -> list[OpenFile]:
-        """Files with bytes between flushed_offset and end_offset, oldest first, pinned for the caller."""
+        """Files with bytes between flushed_offset and end_offset, oldest first, pinned for the
+        caller.
+        """
         first = self.files.start_at(self.flushed_offset)
         return [
             self.files.open_file(start).pin()
@@ -139,10 +152,12 @@ class CommitLog:
     # ---- load, cut -------------------------------------------------------------------------
 
     def load(self) -> list[str]:
-        """Find the files; return a sentence for each thing put right. The end is for recovery to find."""
+        """Find the files; return a sentence for each thing put right. The end is for recovery to
+        find.
+        """
         repairs = self.files.load(SIZE_KEY)
         starts = self.files.starts
-        for earlier, later in zip(starts, starts[1:], strict=False):
+        for earlier, later in pairwise(starts):
             if later - earlier != self.file_size_bytes:
                 dropped = self.files.remove_from(later)
                 repairs.append(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
 
 from engine.foundation.errors import ConfigError
 from engine.foundation.limits import (
@@ -25,7 +24,9 @@ class FlushDiskType(Enum):
     SYNC_FLUSH = "SYNC_FLUSH"
     """After fdatasync: acknowledged messages survive a power cut. One sync serves every waiter."""
     ASYNC_FLUSH = "ASYNC_FLUSH"
-    """After the write into the page cache: acknowledged messages survive SIGKILL, not a power cut."""
+    """After the write into the page cache: acknowledged messages survive SIGKILL, not a power
+    cut.
+    """
 
 
 DELAY_LEVELS_MS_DEFAULT = tuple(
@@ -35,74 +36,99 @@ DELAY_LEVELS_MS_DEFAULT = tuple(
 )
 
 
-def _setting(default: Any, rocketmq_key: str) -> Any:
-    return field(default=default, metadata={"rocketmq": rocketmq_key})
+def _key(rocketmq_key: str) -> dict[str, str]:
+    return {"rocketmq": rocketmq_key}
 
 
 @dataclass(frozen=True, slots=True)
 class StoreConfig:
     """Where the store lives and how it behaves. Raises ConfigError for values that cannot work."""
 
-    root: str = field(metadata={"rocketmq": "storePathRootDir"})
+    root: str = field(metadata=_key("storePathRootDir"))
     """Folder of the store; made when missing."""
-    flush_disk_type: FlushDiskType = _setting(FlushDiskType.ASYNC_FLUSH, "flushDiskType")
-    mapped_file_size_commit_log_bytes: int = _setting(
-        COMMIT_LOG_FILE_BYTES_DEFAULT, "mappedFileSizeCommitLog"
+    flush_disk_type: FlushDiskType = field(
+        default=FlushDiskType.ASYNC_FLUSH, metadata=_key("flushDiskType")
     )
-    mapped_file_size_consume_queue_bytes: int = _setting(
-        300_000 * 20, "mappedFileSizeConsumeQueue"
+    mapped_file_size_commit_log_bytes: int = field(
+        default=COMMIT_LOG_FILE_BYTES_DEFAULT, metadata=_key("mappedFileSizeCommitLog")
     )
-    message_index_enable: bool = _setting(True, "messageIndexEnable")
-    max_hash_slot_count: int = _setting(5_000_000, "maxHashSlotNum")
-    max_index_count: int = _setting(20_000_000, "maxIndexNum")
-    max_message_bytes: int = _setting(BODY_BYTES_MAX, "maxMessageSize")
-    flush_interval_commit_log_ms: int = _setting(500, "flushIntervalCommitLog")
-    flush_commit_log_least_bytes: int = _setting(4 * 4 * KIB, "flushCommitLogLeastPages")
-    flush_commit_log_thorough_interval_ms: int = _setting(
-        10 * SECOND_MS, "flushCommitLogThoroughInterval"
+    mapped_file_size_consume_queue_bytes: int = field(
+        default=300_000 * 20, metadata=_key("mappedFileSizeConsumeQueue")
     )
-    flush_interval_consume_queue_ms: int = _setting(SECOND_MS, "flushIntervalConsumeQueue")
+    message_index_enable: bool = field(default=True, metadata=_key("messageIndexEnable"))
+    max_hash_slot_count: int = field(default=5_000_000, metadata=_key("maxHashSlotNum"))
+    max_index_count: int = field(default=20_000_000, metadata=_key("maxIndexNum"))
+    max_message_bytes: int = field(default=BODY_BYTES_MAX, metadata=_key("maxMessageSize"))
+    flush_interval_commit_log_ms: int = field(default=500, metadata=_key("flushIntervalCommitLog"))
+    flush_commit_log_least_bytes: int = field(
+        default=4 * 4 * KIB, metadata=_key("flushCommitLogLeastPages")
+    )
+    flush_commit_log_thorough_interval_ms: int = field(
+        default=10 * SECOND_MS, metadata=_key("flushCommitLogThoroughInterval")
+    )
+    flush_interval_consume_queue_ms: int = field(
+        default=SECOND_MS, metadata=_key("flushIntervalConsumeQueue")
+    )
     """Also the rhythm of index and checkpoint."""
-    sync_flush_timeout_ms: int = _setting(5 * SECOND_MS, "syncFlushTimeout")
-    max_transfer_bytes_in_memory: int = _setting(256 * KIB, "maxTransferBytesOnMessageInMemory")
-    max_transfer_count_in_memory: int = _setting(32, "maxTransferCountOnMessageInMemory")
-    max_transfer_bytes_in_disk: int = _setting(64 * KIB, "maxTransferBytesOnMessageInDisk")
-    max_transfer_count_in_disk: int = _setting(8, "maxTransferCountOnMessageInDisk")
-    resident_bytes: int = _setting(8 * GIB, "accessMessageInMemoryMaxRatio")
-    """How far behind the end of the log a message is still taken to be in memory. RocketMQ: 40 % of the RAM."""
-    max_filter_message_bytes: int = _setting(16_000, "maxFilterMessageSize")
+    sync_flush_timeout_ms: int = field(default=5 * SECOND_MS, metadata=_key("syncFlushTimeout"))
+    max_transfer_bytes_in_memory: int = field(
+        default=256 * KIB, metadata=_key("maxTransferBytesOnMessageInMemory")
+    )
+    max_transfer_count_in_memory: int = field(
+        default=32, metadata=_key("maxTransferCountOnMessageInMemory")
+    )
+    max_transfer_bytes_in_disk: int = field(
+        default=64 * KIB, metadata=_key("maxTransferBytesOnMessageInDisk")
+    )
+    max_transfer_count_in_disk: int = field(
+        default=8, metadata=_key("maxTransferCountOnMessageInDisk")
+    )
+    resident_bytes: int = field(default=8 * GIB, metadata=_key("accessMessageInMemoryMaxRatio"))
+    """How far behind the end of the log a message is still taken to be in memory. RocketMQ: 40 % of
+    the RAM.
+    """
+    max_filter_message_bytes: int = field(default=16_000, metadata=_key("maxFilterMessageSize"))
     """Bytes of consume queue one filtered pull looks through: 800 units."""
-    file_reserved_time_ms: int = _setting(3 * DAY_MS, "fileReservedTime")
+    file_reserved_time_ms: int = field(default=3 * DAY_MS, metadata=_key("fileReservedTime"))
     """Age at which a commit-log file may go, by its last change. RocketMQ counts in hours: 72."""
-    delete_when_hours: tuple[int, ...] = _setting((4,), "deleteWhen")
+    delete_when_hours: tuple[int, ...] = field(default=(4,), metadata=_key("deleteWhen"))
     """Hours of the day (UTC) in which aged files go; a full disk does not wait for them."""
-    clean_resource_interval_ms: int = _setting(10 * SECOND_MS, "cleanResourceInterval")
-    delete_files_batch_max: int = _setting(10, "deleteFileBatchMax")
-    disk_max_used_ratio: float = _setting(0.75, "diskMaxUsedSpaceRatio")
+    clean_resource_interval_ms: int = field(
+        default=10 * SECOND_MS, metadata=_key("cleanResourceInterval")
+    )
+    delete_files_batch_max: int = field(default=10, metadata=_key("deleteFileBatchMax"))
+    disk_max_used_ratio: float = field(default=0.75, metadata=_key("diskMaxUsedSpaceRatio"))
     """Above this, aged files go at any hour."""
-    disk_clean_forcibly_ratio: float = _setting(0.85, "diskSpaceCleanForciblyRatio")
+    disk_clean_forcibly_ratio: float = field(
+        default=0.85, metadata=_key("diskSpaceCleanForciblyRatio")
+    )
     """Above this, the oldest files go whatever their age."""
-    disk_warning_ratio: float = _setting(0.90, "diskSpaceWarningLevelRatio")
+    disk_warning_ratio: float = field(default=0.90, metadata=_key("diskSpaceWarningLevelRatio"))
     """Above this, writes stop as well, until it is lower again."""
-    delay_levels_ms: tuple[int, ...] = _setting(DELAY_LEVELS_MS_DEFAULT, "messageDelayLevel")
+    delay_levels_ms: tuple[int, ...] = field(
+        default=DELAY_LEVELS_MS_DEFAULT, metadata=_key("messageDelayLevel")
+    )
 
     def __post_init__(self) -> None:
         """Check each value, then how they fit together."""
         if not 512 <= self.mapped_file_size_commit_log_bytes <= COMMIT_LOG_FILE_BYTES_MAX:
             raise ConfigError(
-                "mappedFileSizeCommitLog", self.mapped_file_size_commit_log_bytes,
+                "mappedFileSizeCommitLog",
+                self.mapped_file_size_commit_log_bytes,
                 f"512 to {COMMIT_LOG_FILE_BYTES_MAX} bytes",
             )
         if self.mapped_file_size_consume_queue_bytes % 20 or (
             self.mapped_file_size_consume_queue_bytes < 20
         ):
             raise ConfigError(
-                "mappedFileSizeConsumeQueue", self.mapped_file_size_consume_queue_bytes,
+                "mappedFileSizeConsumeQueue",
+                self.mapped_file_size_consume_queue_bytes,
                 "a multiple of 20 bytes, one unit",
             )
         if self.max_hash_slot_count < 1 or self.max_index_count < 2:
             raise ConfigError(
-                "maxIndexNum", (self.max_hash_slot_count, self.max_index_count),
+                "maxIndexNum",
+                (self.max_hash_slot_count, self.max_index_count),
                 "at least 1 slot and 2 entries",
             )
         ratios = (self.disk_max_used_ratio, self.disk_clean_forcibly_ratio, self.disk_warning_ratio)

@@ -1,25 +1,29 @@
 """One consume queue: the queue's messages in order, as 20-byte pointers into the commit log.
 
-Place in the walk: `dispatch` appends units, `reading` turns a run of units into records, `retention` cuts the front.
+Place in the walk: `dispatch` appends units, `reading` turns a run of units into records,
+`retention` cuts the front.
 
-    | 0 ... 7         | 8 .. 11 | 12 ... 19 |
-    | physical_offset | size    | tags_code |      20 bytes, big-endian; queue offset = byte offset / 20
+    | 0 ... 7         | 8 .. 11 | 12 ... 19 |   20 bytes, big-endian;
+    | physical_offset | size    | tags_code |   queue offset = byte offset / 20
 
-Files hold a whole number of units; a unit of zeros is space not yet written. A queue that does not begin at offset 0
-fills its first file up to the first message with (0, 0x7FFFFFFF, 0), so that a reader never takes them for the end.
+Files hold a whole number of units; a unit of zeros is space not yet written. A queue that does not
+begin at offset 0 fills its first file up to the first message with (0, 0x7FFFFFFF, 0), so that a
+reader never takes them for the end.
 
 Invariant: units are only added at `max_offset`, and physical offsets grow with the queue offset.
-Absent on purpose: the commit log, tags, waiting readers. The file is derived: everything here can be built again.
+Absent on purpose: the commit log, tags, waiting readers. The file is derived: everything here can
+be built again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import pairwise
 from struct import Struct
 
 from engine.foundation.errors import StorageError
 from engine.runtime.disk import Disk
-from engine.store.mapped_file import FilePool, FileSequence
+from engine.store.mapped_file import FilePool, FileSequence, OpenFile
 
 UNIT = Struct(">qiq")
 UNIT_BYTES = UNIT.size
@@ -32,9 +36,7 @@ Unit = tuple[int, int, int]
 class ConsumeQueue:
     """The pointers of one (topic, queue_id)."""
 
-    def __init__(
-        self, disk: Disk, directory: str, file_size_bytes: int, pool: FilePool
-    ) -> None:
+    def __init__(self, disk: Disk, directory: str, file_size_bytes: int, pool: FilePool) -> None:
         assert file_size_bytes % UNIT_BYTES == 0, f"{file_size_bytes} holds no whole units"
         self._files = FileSequence(disk, directory, file_size_bytes, pool, reserve=False)
         self.min_offset = 0
@@ -123,7 +125,9 @@ class ConsumeQueue:
         return queue_offset - queue_offset % units_per_file + units_per_file
 
     def first_reaching(self, physical_offset: int) -> int:
-        """The first queue offset whose message ends behind `physical_offset`; max_offset if none."""
+        """The first queue offset whose message ends behind `physical_offset`; max_offset if
+        none.
+        """
         low, high = self.min_offset, self.max_offset
         while low < high:
             middle = (low + high) // 2
@@ -144,7 +148,7 @@ class ConsumeQueue:
         """
         repairs = self._files.load(size_key)
         starts = self._files.starts
-        for earlier, later in zip(starts, starts[1:], strict=False):
+        for earlier, later in pairwise(starts):
             if later - earlier != self._files.file_size_bytes:
                 dropped = self._files.remove_from(later)
                 repairs.append(f"{self.directory}: {dropped} files behind a missing one removed")
@@ -223,10 +227,10 @@ class ConsumeQueue:
         if rest.count(0) != len(rest):
             self._files.wipe_from(position)
 
-    def take_dirty(self) -> list[str]:
-        """Paths of the files written since the last call: what a flush has to sync."""
+    def take_dirty(self) -> list[OpenFile]:
+        """Files written since the last call, pinned for the flush that has to sync them."""
         dirty, self._dirty = self._dirty, []
-        return [self._files.path_of(start) for start in dirty if self._files.has(start)]
+        return [self._files.open_file(start).pin() for start in dirty if self._files.has(start)]
 
     def touch(self) -> None:
         """Count the newest files as written: an earlier process may not have synced them."""

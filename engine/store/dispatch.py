@@ -1,10 +1,12 @@
-"""Dispatch: what is in the commit log becomes findable, in consume queues and index, and readers are told.
+"""Dispatch: what is in the commit log becomes findable, in consume queues and index, and readers
+are told.
 
-Place in the walk: between append (or flush) and long poll; `recovery` runs the same code over the tail of the log after a
-crash, so that live and recovered files are the same bytes.
+Place in the walk: between append (or flush) and long poll; `recovery` runs the same code over the
+tail of the log after a crash, so that live and recovered files are the same bytes.
 
-Invariant: only the log is read, in order, each record once per life of the process; the queue offsets found are those the
-records carry. Whatever a queue already holds is skipped, so running over the same records again changes nothing.
+Invariant: only the log is read, in order, each record once per life of the process; the queue
+offsets found are those the records carry. Whatever a queue already holds is skipped, so running
+over the same records again changes nothing.
 Absent on purpose: waiting, timers. `run` does what there is to do and returns.
 """
 
@@ -29,7 +31,9 @@ from engine.store.record import (
 )
 
 Arrival = Callable[[str, int, int, int, int], None]
-"""(topic, queue_id, max_offset, tags_code, store_timestamp_ms) of one message that became visible."""
+"""(topic, queue_id, max_offset, tags_code, store_timestamp_ms) of one message that became
+visible.
+"""
 
 
 class QueueGap(CorruptRecord):
@@ -57,16 +61,20 @@ class Dispatcher:
         self.arrivals: list[Arrival] = []
 
     def run(self, limit: int, *, now_ms: int) -> bool:
-        """Dispatch records that end at or before `limit`; True when it stopped at a batch's end with more to do."""
-        requests = self._read(limit)
+        """Dispatch records that end at or before `limit`; True when it stopped at a batch's end
+        with more to do.
+        """
+        requests, position = self._read(limit)
         if requests:
             self.apply(requests, now_ms=now_ms, fill_gaps=False)
+        self.position = position  # Not before: a full disk must find the same records again.
+        if requests:
             self.last_store_time_ms = requests[-1].store_timestamp_ms
             self._announce(requests)
         return self.position < limit
 
-    def _read(self, limit: int) -> list[DispatchRequest]:
-        """Hot: decode up to DISPATCH_BATCH_MAX records."""
+    def _read(self, limit: int) -> tuple[list[DispatchRequest], int]:
+        """Hot: decode up to DISPATCH_BATCH_MAX records; also where the next one begins."""
         log = self._log
         file_size_bytes = log.file_size_bytes
         delay_levels_ms = self._delay_levels_ms
@@ -88,16 +96,13 @@ class Dispatcher:
                 requests.append(request)
                 inside += request.size_bytes
             position = start + inside
-        self.position = position
-        return requests
+        return requests, position
 
-    def apply(
-        self, requests: Sequence[DispatchRequest], *, now_ms: int, fill_gaps: bool
-    ) -> None:
+    def apply(self, requests: Sequence[DispatchRequest], *, now_ms: int, fill_gaps: bool) -> None:
         """Write the queue units and index entries of consecutive records.
 
-        A record whose predecessors in the queue are missing raises QueueGap, unless `fill_gaps` says that they are
-        gone for good; then the queue starts again at it.
+        A record whose predecessors in the queue are missing raises QueueGap, unless `fill_gaps`
+        says that they are gone for good; then the queue starts again at it.
         """
         batch: dict[QueueKey, list[Unit]] = {}
         for request in requests:
@@ -129,7 +134,9 @@ class Dispatcher:
     def _realign(self, queue: ConsumeQueue, request: DispatchRequest, *, fill_gaps: bool) -> None:
         """The queue is not where the record says: its topic was made anew, or units are missing."""
         if request.queue_offset < queue.max_offset:
-            queue.truncate(request.queue_offset)  # Deleted and made again: the newer messages count.
+            queue.truncate(
+                request.queue_offset
+            )  # Deleted and made again: the newer messages count.
         elif not fill_gaps:
             raise QueueGap(
                 f"the record at {request.physical_offset} has queue offset {request.queue_offset}, "

@@ -1,19 +1,24 @@
 """Index files: from a message key to the physical offsets of the messages that carry it.
 
-Place in the walk: `dispatch` puts UNIQ_KEY and KEYS of each message, `message_store.query_by_key` asks.
+Place in the walk: `dispatch` puts UNIQ_KEY and KEYS of each message, `message_store.query_by_key`
+asks.
 
-    header, 40 bytes:  begin time 8 | end time 8 | begin physical 8 | end physical 8 | used slots 4 | index count 4
-    slots:             one int32 each: the newest entry of the slot, 0 for none
-    entries:           key hash 4 | physical offset 8 | seconds since begin time 4 | previous entry of the slot 4
+    header, 40 bytes:  begin time 8 | end time 8 | begin physical 8 | end physical 8 | used slots 4
+    | index count 4 slots:             one int32 each: the newest entry of the slot, 0 for none
+    entries:           key hash 4 | physical offset 8 | seconds since begin time 4 | previous entry
+    of the slot 4
 
-Entry 0 is never used, so index count starts at 1; the file is full when the count reaches its maximum. The file's name
-is the UTC time of its creation, yyyyMMddHHmmssSSS.
+Entry 0 is never used, so index count starts at 1; the file is full when the count reaches its
+maximum. The file's name is the UTC time of its creation, yyyyMMddHHmmssSSS.
 
-Entries are written at once, slots and header only at a flush, header last: whatever a crash leaves, the entries below the
-header's count are good, and `repair` builds the slots from them. (RocketMQ deletes such a file and forgets its keys.)
+Entries are written at once, slots and header only at a flush, header last: whatever a crash leaves,
+the entries below the header's count are good, and `repair` builds the slots from them. (RocketMQ
+deletes such a file and forgets its keys.)
 
-Invariant: after `write` + sync + `write_header` + sync, every entry below the header's count is on stable storage.
-Absent on purpose: the keys themselves. Two keys may share a hash; who asks must compare the message's own keys.
+Invariant: after `write` + sync + `write_header` + sync, every entry below the header's count is on
+stable storage.
+Absent on purpose: the keys themselves. Two keys may share a hash; who asks must compare the
+message's own keys.
 """
 
 from __future__ import annotations
@@ -70,7 +75,7 @@ class IndexFile:
         self.start = start
         """The file's name as a number; names sort by time."""
         self._shape = shape
-        header = HEADER.unpack(self._open().file.pread(HEADER.size, 0))
+        header: tuple[int, ...] = HEADER.unpack(self._open().file.pread(HEADER.size, 0))
         self.begin_timestamp_ms, self.end_timestamp_ms = header[0], header[1]
         self.begin_physical, self.end_physical = header[2], header[3]
         self.used_slot_count = header[4]
@@ -143,13 +148,16 @@ class IndexFile:
             self.index_count,
         )
 
-    def header_written(self, header: bytes) -> None:
-        """Note that `header` is in the file."""
+    def write_header(self, header: bytes) -> None:
+        """Write the header that was taken before its entries were synced."""
+        self._open().file.pwrite(header, 0)
         if header == self.header_bytes():
             self._header_dirty = False
 
     def repair(self) -> None:
-        """Build slots and chains anew from the entries below the header's count, after an unclean stop."""
+        """Build slots and chains anew from the entries below the header's count, after an unclean
+        stop.
+        """
         shape = self._shape
         file = self._open().file
         count = min(self.index_count, shape.index_count_max)
@@ -195,7 +203,9 @@ class IndexFile:
         )
 
     def find(self, key_hash: int, count_max: int, begin_ms: int, end_ms: int) -> list[int]:
-        """Physical offsets under `key_hash`, newest first, stored in [begin_ms, end_ms] to the second."""
+        """Physical offsets under `key_hash`, newest first, stored in [begin_ms, end_ms] to the
+        second.
+        """
         slot = key_hash % self._shape.slot_count
         number = self._dirty_slots.get(slot) or self._slot_on_disk(slot)
         view = self._open().view
@@ -237,7 +247,9 @@ class Index:
         return damaged
 
     def repair_newest(self) -> None:
-        """After an unclean stop: the two newest files may have slots of entries that never arrived."""
+        """After an unclean stop: the two newest files may have slots of entries that never
+        arrived.
+        """
         for file in self.files[-2:]:
             file.repair()
 
@@ -260,7 +272,9 @@ class Index:
             self.files[-1].write_entries()
         start = int(index_file_name(now_ms))
         if self.files:
-            start = max(start, self.files[-1].start + 1)  # Two in one millisecond, or a clock set back.
+            start = max(
+                start, self.files[-1].start + 1
+            )  # Two in one millisecond, or a clock set back.
         self._disk.make_directories(self.directory)
         self._files.create(start)
         self.folder_dirty = True
@@ -302,11 +316,11 @@ class Index:
     def truncate_to_log(self, physical_end: int) -> None:
         """Forget the entries of messages at or behind `physical_end`."""
         for file in list(self.files):
-            if file.index_count > 1 and file.end_physical >= physical_end:
-                if not file.cut(physical_end):
-                    self.files.remove(file)
-                    self._files.remove(file.start)
-                    self.folder_dirty = True
+            behind = file.index_count > 1 and file.end_physical >= physical_end
+            if behind and not file.cut(physical_end):
+                self.files.remove(file)
+                self._files.remove(file.start)
+                self.folder_dirty = True
 
     def close(self) -> None:
         """Close the files."""

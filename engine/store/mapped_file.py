@@ -1,13 +1,16 @@
-"""Files of one size, named by the offset of their first byte: what commit log and consume queues are made of.
+"""Files of one size, named by the offset of their first byte: what commit log and consume queues
+are made of.
 
-Place in the walk: `commit_log` and `consume_queue` append to and read from a `FileSequence`; it knows names and sizes,
-never records. `FilePool` bounds how many files of a store are open at once.
+Place in the walk: `commit_log` and `consume_queue` append to and read from a `FileSequence`; it
+knows names and sizes, never records. `FilePool` bounds how many files of a store are open at once.
 
-RocketMQ's rule, kept byte for byte: a file is called by its start offset in 20 digits, has its full length from the
-first moment (the unwritten part is zeros), and its start is a multiple of the file size.
+RocketMQ's rule, kept byte for byte: a file is called by its start offset in 20 digits, has its full
+length from the first moment (the unwritten part is zeros), and its start is a multiple of the file
+size.
 
-Invariant: a view handed out stays valid as long as somebody holds it, even after its file was removed, closed by the
-pool or the store: mappings are dropped, never released. Absent on purpose: what the bytes mean, durability policy.
+Invariant: a view handed out stays valid as long as somebody holds it, even after its file was
+removed, closed by the pool or the store: mappings are dropped, never released. Absent on purpose:
+what the bytes mean, durability policy.
 """
 
 from __future__ import annotations
@@ -15,15 +18,19 @@ from __future__ import annotations
 from bisect import bisect_right, insort
 from collections import OrderedDict
 
-from engine.foundation.errors import ConfigError, OffsetOutOfRange, StorageError
+from engine.foundation.errors import ConfigError, DiskFull, OffsetOutOfRange, StorageError
 from engine.foundation.limits import STORE_OPEN_FILES_MAX
 from engine.runtime.disk import Disk, File
+
+MAKING = ".making"
+"""Suffix of a file that is being made ahead."""
 
 
 class OpenFile:
     """One open file of a sequence, with its mapping once somebody read through it.
 
-    `pins` counts who needs the descriptor now (a sync under way): a pinned file is closed when the last pin goes.
+    `pins` counts who needs the descriptor now (a sync under way): a pinned file is closed when the
+    last pin goes.
     """
 
     __slots__ = ("_view", "file", "pins", "retired", "sequence", "start")
@@ -68,7 +75,9 @@ class OpenFile:
 
 
 class FilePool:
-    """The open files of one store, least recently used first; at most `open_files_max` stay open unpinned."""
+    """The open files of one store, least recently used first; at most `open_files_max` stay open
+    unpinned.
+    """
 
     __slots__ = ("_files", "_open_files_max")
 
@@ -119,38 +128,47 @@ class FileSequence:
     def load(self, size_key: str) -> list[str]:
         """Find the files there are; return a sentence for each that was put right.
 
-        An empty last file (its creation was interrupted) is removed, a short last file is filled with zeros. Raises
-        ConfigError naming `size_key` when names or lengths show that the store was made with another file size.
+        An interrupted creation leaves an empty last file, which is removed, or a short one, which
+        is filled with zeros. Raises ConfigError naming `size_key` when names or lengths show that
+        the store was made with another file size.
         """
         repairs: list[str] = []
-        self.starts = [
-            int(name) for name in self.disk.names(self.directory) if len(name) == 20 and name.isdecimal()
-        ]
-        size_bytes = self.file_size_bytes
+        for name in self.disk.names(self.directory):
+            if len(name) == 20 and name.isdecimal():
+                self.starts.append(int(name))
+            elif name.endswith(MAKING):
+                self.disk.remove(f"{self.directory}/{name}")
         for start in list(self.starts):
-            if start % size_bytes:
-                raise ConfigError(
-                    size_key, size_bytes, f"the size the files of {self.directory} were made with "
-                    f"({start:020d} does not begin at a multiple of it)",
-                )
             found_bytes = self._length_of(start)
-            if found_bytes == size_bytes:
-                continue
-            if found_bytes > size_bytes or start != self.starts[-1]:
+            if start % self.file_size_bytes or found_bytes > self.file_size_bytes:
                 raise ConfigError(
-                    size_key, size_bytes,
-                    f"{found_bytes}, the length of {self.path_of(start)}, or that file's removal",
+                    size_key,
+                    self.file_size_bytes,
+                    f"the file size that {self.directory} was made with "
+                    f"({start:020d} holds {found_bytes} bytes)",
                 )
-            if found_bytes == 0:
+            if found_bytes == 0 and start == self.starts[-1]:
                 self.disk.remove(self.path_of(start))
                 self.starts.remove(start)
                 repairs.append(f"{self.path_of(start)} was empty and has been removed")
-            else:
-                self.open_file(start).file.truncate(size_bytes)
+            elif found_bytes < self.file_size_bytes:
+                self._fill(self.open_file(start).file)
                 repairs.append(
-                    f"{self.path_of(start)} had {found_bytes} of {size_bytes} bytes; zeros were added"
+                    f"{self.path_of(start)} had {found_bytes} of {self.file_size_bytes} bytes; "
+                    f"zeros were added"
                 )
         return repairs
+
+    def _fill(self, file: File) -> None:
+        """Give a file its full length, reserved if there is room for it."""
+        if self._reserve:
+            try:
+                file.allocate(self.file_size_bytes)
+            except DiskFull:
+                pass  # Sparse will do: reading needs no room, and a put says what it lacks.
+            else:
+                return
+        file.truncate(self.file_size_bytes)
 
     def _length_of(self, start: int) -> int:
         file = self.disk.open(self.path_of(start))
@@ -169,7 +187,9 @@ class FileSequence:
         return place > 0 and self.starts[place - 1] == start
 
     def open_file(self, start: int) -> OpenFile:
-        """The file that begins at `start`, opened if need be. Raises OffsetOutOfRange when there is none."""
+        """The file that begins at `start`, opened if need be. Raises OffsetOutOfRange when there is
+        none.
+        """
         entry = self._open.get(start)
         if entry is not None:
             self._pool.used(entry)
@@ -181,10 +201,13 @@ class FileSequence:
     def create(self, start: int) -> OpenFile:
         """Make the file that begins at `start`, at full length.
 
-        Raises DiskFull, leaving no trace. Its name survives a power cut only after the folder was synced.
+        Raises DiskFull, leaving no trace. Its name survives a power cut only after the folder was
+        synced.
         """
         assert start % self.file_size_bytes == 0, f"{start} is no file start in {self.directory}"
-        assert not self.starts or start > self.starts[-1], f"{start} is not behind {self.starts[-1:]}"
+        assert not self.starts or start > self.starts[-1], (
+            f"{start} is not behind {self.starts[-1:]}"
+        )
         path = self.path_of(start)
         file = self.disk.open(path, create=True)
         try:
@@ -216,7 +239,9 @@ class FileSequence:
         self.starts.remove(start)
 
     def remove_from(self, offset: int) -> int:
-        """Delete the files that begin at or after `offset`, last first; return how many there were."""
+        """Delete the files that begin at or after `offset`, last first; return how many there
+        were.
+        """
         doomed = [start for start in self.starts if start >= offset]
         for start in reversed(doomed):
             self.remove(start)
@@ -225,7 +250,8 @@ class FileSequence:
     def wipe_from(self, offset: int) -> None:
         """Zero the file that `offset` lies in from there to its end, and sync it.
 
-        Left in place, stale bytes behind a truncation could line up with new records and come back to life.
+        Left in place, stale bytes behind a truncation could line up with new records and come back
+        to life.
         """
         start = self.start_at(offset)
         if not self.has(start):
@@ -233,7 +259,7 @@ class FileSequence:
         entry = self.open_file(start)
         entry.forget_view()
         entry.file.truncate(offset - start)
-        entry.file.truncate(self.file_size_bytes)
+        self._fill(entry.file)
         entry.file.sync()
 
     def close_file(self, start: int) -> None:

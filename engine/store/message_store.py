@@ -1,41 +1,40 @@
 """The message store: one commit log, what is derived from it, and the promises made about it.
 
-Place in the walk: `handlers/send` puts, waits for `when_flushed`, answers; `handlers/pull` gets; long polls hear of
-arrivals. `MessageStore.open` recovers whatever the last process left.
+Place in the walk: `handlers/send` puts, waits for `when_flushed`, answers; `handlers/pull` gets;
+long polls hear of arrivals. `MessageStore.open` recovers whatever the last process left.
 
 What an answer may promise:
-  ASYNC_FLUSH  `put` returned: the message survives SIGKILL of this process (its bytes are in the page cache).
-  SYNC_FLUSH   the future of `when_flushed` gave True: it survives a power cut (bytes and folder entry were synced).
+  ASYNC_FLUSH  `put` returned: the message survives SIGKILL of this process (its bytes are in the
+  page cache). SYNC_FLUSH   the future of `when_flushed` gave True: it survives a power cut (bytes
+  and folder entry were synced).
 
-Invariant: a queue offset names one message for ever; survivors of any crash are a prefix of the log; one process at a
-time has the folder. A failed sync ends writing, a full disk suspends it, reads always go on.
+Invariant: a queue offset names one message for ever; survivors of any crash are a prefix of the
+log; one process at a time has the folder. A failed sync ends writing, a full disk suspends it,
+reads always go on.
 Absent on purpose: topics' settings, subscriptions, replication, transactions' meaning.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from engine.foundation.errors import CorruptRecord, DiskFull, StorageError, WritesStopped
+from engine.foundation.errors import ConfigError, DiskFull, StorageError, WritesStopped
 from engine.foundation.observing import LifecycleEvent, Observer
-from engine.protocol.message import index_key_hash
 from engine.runtime import File, Runtime
 from engine.store.commit_log import CommitLog
 from engine.store.config import FlushDiskType, StoreConfig
 from engine.store.dispatch import Arrival, Dispatcher
 from engine.store.index_file import Index, IndexShape
 from engine.store.mapped_file import FilePool
-from engine.store.queue_table import QueueKey, QueueTable
-from engine.store.reading import GetLimits, GetResult, GetStatus, read_queue
+from engine.store.queries import StoreQueries
+from engine.store.queue_table import QueueTable
 from engine.store.record import (
     DraftRecord,
     MessageDraft,
-    check_record,
     has_queue_offset,
-    store_timestamp_of,
 )
 from engine.store.upkeep.checkpoint import CheckpointFile
 from engine.store.upkeep.flush import Flusher
@@ -55,47 +54,42 @@ class PutResult:
     """First byte behind the record: what `when_flushed` wants."""
 
 
-@dataclass(slots=True)
-class KeyQueryResult:
-    """Answer of the index. Hashes may collide: compare the messages' own keys."""
-
-    physical_offsets: list[int]
-    index_last_update_timestamp_ms: int
-    index_last_update_physical_offset: int
-
-
-class MessageStore:
+class MessageStore(StoreQueries):
     """One store folder, opened."""
 
     def __init__(self, runtime: Runtime, config: StoreConfig, observer: Observer) -> None:
         """Use `open`; this only puts the parts together."""
         disk, root = runtime.disk, config.root
+        pool = FilePool()
+        shape = IndexShape(config.max_hash_slot_count, config.max_index_count)
+        super().__init__(
+            config,
+            CommitLog(disk, f"{root}/commitlog", config.mapped_file_size_commit_log_bytes, pool),
+            QueueTable(
+                disk, f"{root}/consumequeue", config.mapped_file_size_consume_queue_bytes, pool
+            ),
+            Index(disk, f"{root}/index", shape, pool) if config.message_index_enable else None,
+        )
         self._runtime = runtime
         self._disk = disk
         self._clock = runtime.clock
-        self._config = config
         self._observer = observer
         self._loop = asyncio.get_running_loop()
-        pool = FilePool()
-        self._log = CommitLog(
-            disk, f"{root}/commitlog", config.mapped_file_size_commit_log_bytes, pool
-        )
-        self._queues = QueueTable(
-            disk, f"{root}/consumequeue", config.mapped_file_size_consume_queue_bytes, pool
-        )
-        shape = IndexShape(config.max_hash_slot_count, config.max_index_count)
-        self._index = (
-            Index(disk, f"{root}/index", shape, pool) if config.message_index_enable else None
-        )
         self._dispatcher = Dispatcher(self._log, self._queues, self._index, config.delay_levels_ms)
         self._abort_path = f"{root}/abort"
         self._lock_file: File = _take_folder(disk, root)
         self._checkpoint = CheckpointFile(disk, f"{root}/checkpoint")
         self._flusher = Flusher(
-            runtime, config, observer,
-            log=self._log, queues=self._queues, index=self._index, checkpoint=self._checkpoint,
+            runtime,
+            config,
+            observer,
+            log=self._log,
+            queues=self._queues,
+            index=self._index,
+            checkpoint=self._checkpoint,
         )
         self._flusher.on_flushed = self._dispatch_turn
+        self._flusher.on_disk_full = self._note_disk_full
         self._retention = Retention(
             runtime, config, observer, log=self._log, queues=self._queues, index=self._index
         )
@@ -108,11 +102,14 @@ class MessageStore:
     # ---- life -------------------------------------------------------------------------------
 
     @classmethod
-    async def open(
-        cls, runtime: Runtime, config: StoreConfig, observer: Observer
-    ) -> MessageStore:
-        """Take the folder, recover, report. Raises StorageError when another process has it, ConfigError for settings that do not fit the files."""
-        runtime.disk.make_directories(config.root)
+    async def open(cls, runtime: Runtime, config: StoreConfig, observer: Observer) -> MessageStore:
+        """Take the folder, recover, report.
+
+        Raises StorageError when another process has it, ConfigError for file sizes that the store
+        was not made with.
+        """
+        for folder in ("commitlog", "consumequeue", "index"):
+            runtime.disk.make_directories(f"{config.root}/{folder}")
         store = cls(runtime, config, observer)
         try:
             await store._recover()
@@ -130,13 +127,19 @@ class MessageStore:
             dispatcher=self._dispatcher,
             delay_levels_ms=self._config.delay_levels_ms,
         )
-        found = recovery.run(self._checkpoint.value, clean=clean, now_ms=self._clock.now_ms())
+        # First the abort file: what recovery writes is as unfinished as anything, if we die now.
+        self._disk.write(self._abort_path, str(self._runtime.entropy.process_id()).encode())
+        self._disk.sync_directory(self._config.root)
+        try:
+            found = recovery.run(self._checkpoint.value, clean=clean, now_ms=self._clock.now_ms())
+        except ConfigError:
+            if clean:
+                self._disk.remove(self._abort_path)  # Nothing was touched.
+            raise
         self._flusher.last_store_time_ms = max(
             found.last_store_time_ms, self._checkpoint.value.physic_timestamp_ms
         )
         self._flusher.dispatched_store_time_ms = self._flusher.last_store_time_ms
-        self._disk.write(self._abort_path, str(self._runtime.entropy.process_id()).encode())
-        self._disk.sync_directory(self._config.root)
         self._log.flushed_offset = self._log.end_offset if clean else found.scanned_from
         if not clean:
             self._queues.touch_all()
@@ -175,21 +178,24 @@ class MessageStore:
         return task
 
     def _background_ended(self, task: asyncio.Task[None]) -> None:
-        """A background task only ends by cancellation; anything else is a bug and stops writing."""
-        if task.cancelled():
+        """A background task that fails has a bug: stop writing rather than go on without it."""
+        error = None if task.cancelled() else task.exception()
+        if error is None:
             return
-        error = task.exception()
         self._flusher.fail(f"background task {task.get_name()!r} ended: {error!r}")
         self._loop.call_exception_handler(
             {"message": f"{task.get_name()} ended", "exception": error, "task": task}
         )
 
     async def close(self) -> None:
-        """Stop cleanly: flush all, save the checkpoint, remove the abort file. Twice does nothing."""
+        """Stop cleanly: flush all, save the checkpoint, remove the abort file. Twice does
+        nothing.
+        """
         if self._closed:
             return
         self._closed = True
-        for task in self._tasks:
+        self._flusher.stop()
+        for task in self._tasks[2:]:  # Retention only sleeps; a flush is left to end by itself.
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._flusher.flush_log("SHUTDOWN")
@@ -219,7 +225,9 @@ class MessageStore:
 
     @property
     def writable(self) -> bool:
-        """Would a put be tried? False after a failed sync, while the disk is too full, after close."""
+        """Would a put be tried? False after a failed sync, while the disk is too full, after
+        close.
+        """
         return (
             self._flusher.failure is None and not self._closed and not self._retention.stop_writes
         )
@@ -227,8 +235,9 @@ class MessageStore:
     def put(self, draft: MessageDraft) -> PutResult:
         """Append one message; it is in the page cache when this returns.
 
-        Raises WritesStopped (after a failed sync, too full a disk, close), DiskFull (nothing was stored; works again
-        once there is room), StorageError, LocalProtocolError for a draft that no record can hold.
+        Raises WritesStopped (after a failed sync, too full a disk, close), DiskFull (nothing was
+        stored; works again once there is room), StorageError, LocalProtocolError for a draft that
+        no record can hold.
         """
         if not self.writable:
             raise WritesStopped(self._why_not_writable())
@@ -258,8 +267,8 @@ class MessageStore:
     def put_batch(self, drafts: Sequence[MessageDraft]) -> list[PutResult]:
         """Append messages one after the other; within a queue their offsets follow each other.
 
-        All or none in spirit, not on disk: when the disk fills up in the middle the first ones are stored and DiskFull
-        is raised; the sender repeats the batch, as after any unknown outcome.
+        All or none in spirit, not on disk: when the disk fills up in the middle the first ones are
+        stored and DiskFull is raised; the sender repeats the batch, as after any unknown outcome.
         """
         return [self.put(draft) for draft in drafts]
 
@@ -279,18 +288,21 @@ class MessageStore:
             self._observer.observe(LifecycleEvent("DISK_FULL", str(error)))
 
     def when_flushed(self, end_offset: int) -> asyncio.Future[bool] | None:
-        """Future of the sync that makes the log durable up to `end_offset`; None when there is nothing to wait for (durable already, or ASYNC_FLUSH).
+        """Future of the sync that makes the log durable up to `end_offset`; None when there is
+        nothing to wait for (durable already, or ASYNC_FLUSH).
 
-        Shared by all who wait for the same sync: do not cancel it. False: not confirmed within sync_flush_timeout_ms,
-        or the sync failed; the message is stored, its durability unknown (FLUSH_DISK_TIMEOUT).
+        Shared by all who wait for the same sync: do not cancel it. False: not confirmed within
+        sync_flush_timeout_ms, or the sync failed; the message is stored, its durability unknown
+        (FLUSH_DISK_TIMEOUT).
         """
         return self._flusher.when_flushed(end_offset)
 
     # ---- dispatch ---------------------------------------------------------------------------
 
     def on_arrival(self, callback: Arrival) -> None:
-        """Have `callback(topic, queue_id, max_offset, tags_code, store_timestamp_ms)` called for each
-        message that became visible to `get`, in log order."""
+        """Have `callback(topic, queue_id, max_offset, tags_code, store_timestamp_ms)` called for
+        each message that became visible to `get`, in log order.
+        """
         self._dispatcher.arrivals.append(callback)
 
     def _dispatch_limit(self) -> int:
@@ -309,7 +321,9 @@ class MessageStore:
         try:
             more = self._dispatcher.run(self._dispatch_limit(), now_ms=self._clock.now_ms())
         except DiskFull as error:
-            self._note_disk_full(error)  # The records are in the log; tried again with the next put.
+            self._note_disk_full(
+                error
+            )  # The records are in the log; tried again with the next put.
             return
         self._note_dispatched()
         if more:
@@ -323,125 +337,13 @@ class MessageStore:
                 self._flusher.dispatched_store_time_ms, self._dispatcher.last_store_time_ms
             )
 
-    # ---- reading ----------------------------------------------------------------------------
-
-    def get(
-        self,
-        topic: str,
-        queue_id: int,
-        queue_offset: int,
-        *,
-        max_count: int,
-        max_bytes: int,
-        wanted: Callable[[int], bool] | None = None,
-    ) -> GetResult:
-        """Messages of a queue from `queue_offset` on; see `reading` for statuses and limits."""
-        queue = self._queues.find(topic, queue_id)
-        if queue is None:
-            return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0)
-        limits = GetLimits(max_count, max_bytes, wanted)
-        return read_queue(self._log, queue, queue_offset, limits=limits, config=self._config)
-
-    def min_offset(self, topic: str, queue_id: int) -> int:
-        """First queue offset kept; 0 for a queue without messages."""
-        queue = self._queues.find(topic, queue_id)
-        return queue.min_offset if queue is not None else 0
-
-    def max_offset(self, topic: str, queue_id: int) -> int:
-        """Queue offset behind the newest visible message; 0 for a queue without messages."""
-        queue = self._queues.find(topic, queue_id)
-        return queue.max_offset if queue is not None else 0
-
-    def queues(self) -> list[QueueKey]:
-        """(topic, queue_id) of every queue that has or had messages, sorted."""
-        return self._queues.keys()
-
     def delete_topic(self, topic: str) -> int:
-        """Delete the topic's queues, not its records; returns how many. Made again, it starts at 0."""
+        """Delete the topic's queues, not its records; returns how many. Made again, it starts at
+        0.
+        """
         while self._dispatcher.run(self._dispatch_limit(), now_ms=self._clock.now_ms()):
             pass
         return self._queues.delete_topic(topic)
-
-    def record_at(self, physical_offset: int) -> bytes | None:
-        """The record at `physical_offset`, checked; None when no record begins there."""
-        head = self._log.view(physical_offset, 8)
-        if head is None:
-            return None
-        size_bytes = int.from_bytes(head[:4], "big", signed=True)
-        view = self._log.view(physical_offset, size_bytes)
-        if view is None:
-            return None
-        try:
-            found = check_record(view, 0, physical_offset, self._config.delay_levels_ms)
-        except CorruptRecord:
-            return None
-        return bytes(view) if found is not None else None
-
-    def store_time_at(self, topic: str, queue_id: int, queue_offset: int) -> int | None:
-        """Store time (ms) of the message at `queue_offset`; None when there is none (any more)."""
-        queue = self._queues.find(topic, queue_id)
-        unit = queue.unit(queue_offset) if queue is not None else None
-        view = self._log.view(unit[0], unit[1]) if unit is not None else None
-        return store_timestamp_of(view) if view is not None else None
-
-    def last_store_time(self, topic: str, queue_id: int) -> int | None:
-        """Store time (ms) of the queue's newest message; None when it has none."""
-        queue = self._queues.find(topic, queue_id)
-        if queue is None or queue.max_offset == queue.min_offset:
-            return None
-        if queue.last_store_time_ms is None:
-            queue.last_store_time_ms = self.store_time_at(topic, queue_id, queue.max_offset - 1)
-        return queue.last_store_time_ms
-
-    def offset_at_time(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
-        """First queue offset stored at or after `timestamp_ms`; max_offset when all are older."""
-        queue = self._queues.find(topic, queue_id)
-        if queue is None:
-            return 0
-        low, high = queue.min_offset, queue.max_offset
-        while low < high:
-            middle = (low + high) // 2
-            stored_ms = self.store_time_at(topic, queue_id, middle)
-            if stored_ms is not None and stored_ms >= timestamp_ms:
-                high = middle
-            else:
-                low = middle + 1
-        return low
-
-    def flushed_queue_offset(self, topic: str, queue_id: int) -> int | None:
-        """First queue offset whose message a power cut could lose now; None for an unknown queue."""
-        queue = self._queues.find(topic, queue_id)
-        return queue.first_reaching(self._log.flushed_offset) if queue is not None else None
-
-    def query_by_key(
-        self, topic: str, key: str, *, max_count: int, begin_ms: int, end_ms: int
-    ) -> KeyQueryResult:
-        """Physical offsets of messages indexed under the key, ascending; the newest `max_count`."""
-        index = self._index
-        if index is None or not index.files:
-            return KeyQueryResult([], 0, 0)
-        found = index.find(index_key_hash(f"{topic}#{key}"), max_count, begin_ms, end_ms)
-        newest = index.files[-1]
-        return KeyQueryResult(
-            [offset for offset in found if offset >= self._log.min_offset],
-            newest.end_timestamp_ms,
-            newest.end_physical,
-        )
-
-    @property
-    def physical_min(self) -> int:
-        """First byte of the log kept."""
-        return self._log.min_offset
-
-    @property
-    def physical_max(self) -> int:
-        """First byte of the log not yet written."""
-        return self._log.end_offset
-
-    @property
-    def physical_flushed(self) -> int:
-        """Everything before this byte survives a power cut."""
-        return self._log.flushed_offset
 
     @property
     def dispatch_behind_bytes(self) -> int:

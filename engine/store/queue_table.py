@@ -1,8 +1,11 @@
-"""All consume queues of a store by (topic, queue_id), and the offset that the next message of each will get.
+"""All consume queues of a store by (topic, queue_id), and the offset that the next message of each
+will get.
 
-Place in the walk: `message_store.put` asks for the next queue offset, `dispatch` looks its queues up here.
+Place in the walk: `message_store.put` asks for the next queue offset, `dispatch` looks its queues
+up here.
 
-The offset given out (`next_offset`) runs ahead of the queue's `max_offset` by what is written and not yet dispatched.
+The offset given out (`next_offset`) runs ahead of the queue's `max_offset` by what is written and
+not yet dispatched.
 
 Invariant: a queue offset is given out once, and only after its record is in the log.
 Absent on purpose: topic settings. A queue exists here because a message for it was stored.

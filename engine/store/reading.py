@@ -1,13 +1,15 @@
 """Answering a pull: from a consume queue's units to records in the commit log.
 
-Place in the walk: `message_store.get`, under `handlers/pull`. Statuses and the next offset to ask for are RocketMQ's
-(spec: offsets section, OFFSET_ILLEGAL; storage section, limits of one answer).
+Place in the walk: `message_store.get`, under `handlers/pull`. Statuses and the next offset to ask
+for are RocketMQ's (spec: offsets section, OFFSET_ILLEGAL; storage section, limits of one answer).
 
-One answer takes units of one consume-queue file only, looks through at most `max_filter_message_bytes` of units, and
-joins neighbours in the log into one view, so that an unfiltered run of one queue leaves in few slices.
+One answer takes units of one consume-queue file only, looks through at most
+`max_filter_message_bytes` of units, and joins neighbours in the log into one view, so that an
+unfiltered run of one queue leaves in few slices.
 
-Invariant: an answer holds at least one record if any matched, whatever the byte limit says; a unit whose record is gone
-is stepped over, never answered. Absent on purpose: waiting, subscriptions, the wire.
+Invariant: an answer holds at least one record if any matched, whatever the byte limit says; a unit
+whose record is gone is stepped over, never answered. Absent on purpose: waiting, subscriptions, the
+wire.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from enum import Enum
 
 from engine.store.commit_log import CommitLog
 from engine.store.config import StoreConfig
-from engine.store.consume_queue import UNIT_BYTES, ConsumeQueue
+from engine.store.consume_queue import UNIT_BYTES, ConsumeQueue, Unit
 
 
 class GetStatus(Enum):
@@ -65,7 +67,12 @@ class GetLimits:
 
 
 def read_queue(
-    log: CommitLog, queue: ConsumeQueue, queue_offset: int, *, limits: GetLimits, config: StoreConfig
+    log: CommitLog,
+    queue: ConsumeQueue,
+    queue_offset: int,
+    *,
+    limits: GetLimits,
+    config: StoreConfig,
 ) -> GetResult:
     """The records of `queue` from `queue_offset` on, within `limits`."""
     refused = _outside(queue, queue_offset)
@@ -82,8 +89,12 @@ def read_queue(
         )
     behind_bytes = log.end_offset - units[0][0]
     in_disk = behind_bytes > config.resident_bytes
-    count_max = config.max_transfer_count_in_disk if in_disk else config.max_transfer_count_in_memory
-    bytes_max = config.max_transfer_bytes_in_disk if in_disk else config.max_transfer_bytes_in_memory
+    count_max = (
+        config.max_transfer_count_in_disk if in_disk else config.max_transfer_count_in_memory
+    )
+    bytes_max = (
+        config.max_transfer_bytes_in_disk if in_disk else config.max_transfer_bytes_in_memory
+    )
     capped = GetLimits(
         min(limits.max_count, count_max), min(limits.max_bytes, bytes_max), limits.wanted
     )
@@ -108,9 +119,7 @@ def _outside(queue: ConsumeQueue, queue_offset: int) -> GetResult | None:
     return None
 
 
-def _collect(
-    log: CommitLog, units: list[tuple[int, int, int]], queue_offset: int, limits: GetLimits
-) -> GetResult:
+def _collect(log: CommitLog, units: list[Unit], queue_offset: int, limits: GetLimits) -> GetResult:
     """Hot: walk the units, join neighbours, stop at a limit."""
     wanted = limits.wanted
     max_count, max_bytes = limits.max_count, limits.max_bytes

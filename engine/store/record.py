@@ -1,18 +1,16 @@
 """The stored form of a message: from a draft to bytes, and from bytes to what dispatch needs.
 
-Place in the walk: `message_store.put` turns a draft into a record; `dispatch` and `recovery` read records back, only as
-far as consume queue and index need it. The whole message is decoded by clients (`engine.protocol.message`).
+Place in the walk: `message_store.put` turns a draft into a record; `dispatch` and `recovery` read
+records back, only as far as consume queue and index need it. The whole message is decoded by
+clients (`engine.protocol.message`).
 
-    | 0    | 4     | 8        | 12       | 16   | 20           | 28              | 36       | 40             |
-    | size | magic | body crc | queue id | flag | queue offset | physical offset | sys flag | born timestamp |
-    | 48        | 56              | 64         | 72              | 76                     | 84          | 88   |
-    | born host | store timestamp | store host | reconsume times | prepared transaction o.| body length | body |
-    then topic length (1 byte, V2: 2) topic, properties length (2) properties.  A host is 4 bytes of address and 4 of
-    port; with its sys_flag bit (0x10 born, 0x20 store) 16 bytes of address, and what follows moves up by 12.
+The layout is drawn there. Here it is packed and unpacked a second time, on purpose: in one `Struct`
+from a draft whose place comes last, and without what dispatch never looks at, which is 4 times as
+fast; a property test holds both forms together, byte for byte.
 
-Invariant: `check_record` accepts exactly what a complete record at that place can be. The format protects the body by a
-CRC and the lengths by each other; a flipped bit in a time or a host cannot be seen by anybody.
-Pure: no I/O, no time. Absent on purpose: files, queue offsets' book-keeping.
+Invariant: `check_record` accepts exactly what a complete record at that place can be. The format
+protects the body by a CRC and the lengths by each other; a flipped bit in a time or a host cannot
+be seen by anybody. Absent on purpose: files, time, the book-keeping of queue offsets.
 """
 
 from __future__ import annotations
@@ -20,16 +18,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from ipaddress import ip_address
 from struct import Struct
 from zlib import crc32
 
 from engine.foundation.errors import CorruptRecord, LocalProtocolError
 from engine.foundation.limits import PROPERTIES_BYTES_MAX, STORE_MEMO_ENTRIES_MAX
-from engine.protocol.message import tags_code
+from engine.protocol.message import MAGIC_V1, MAGIC_V2, TOPIC_CHARS_V1_MAX, tags_code
+from engine.protocol.message_ids import split_host
 
-MAGIC_V1 = -626843481  # 0xDAA320A7
-MAGIC_V2 = -626843477  # 0xDAA320AB: the topic's length takes two bytes
 BLANK_MAGIC = -875286124  # 0xCBD43194
 
 TRANSACTION_MASK = 0xC
@@ -118,9 +114,9 @@ def has_queue_offset(sys_flag: int) -> bool:
 @lru_cache(STORE_MEMO_ENTRIES_MAX)
 def encode_host(host: str) -> bytes:
     """`ip:port` as the record has it: 8 bytes, or 20 for IPv6. Raises LocalProtocolError."""
-    address, _, port = host.rpartition(":")
     try:
-        return ip_address(address.strip("[]")).packed + _INT.pack(int(port))
+        address, port = split_host(host)
+        return address + _INT.pack(port)
     except ValueError as error:
         raise LocalProtocolError(f"host {host!r} is not ip:port") from error
 
@@ -128,7 +124,7 @@ def encode_host(host: str) -> bytes:
 @lru_cache(STORE_MEMO_ENTRIES_MAX)
 def _topic_part(topic: str) -> tuple[int, bytes]:
     encoded = topic.encode()
-    if len(topic) > 127:
+    if len(topic) > TOPIC_CHARS_V1_MAX:
         return MAGIC_V2, _SHORT.pack(len(encoded)) + encoded
     return MAGIC_V1, bytes((len(encoded),)) + encoded
 
@@ -136,7 +132,17 @@ def _topic_part(topic: str) -> tuple[int, bytes]:
 class DraftRecord:
     """A draft in encoded pieces: its length is known before its place is."""
 
-    __slots__ = ("_born_host", "_draft", "_head", "_magic", "_properties", "_store_host", "_sys_flag", "_topic", "size_bytes")
+    __slots__ = (
+        "_born_host",
+        "_draft",
+        "_head",
+        "_magic",
+        "_properties",
+        "_store_host",
+        "_sys_flag",
+        "_topic",
+        "size_bytes",
+    )
 
     def __init__(self, draft: MessageDraft) -> None:
         properties = draft.properties
@@ -257,8 +263,8 @@ def check_record(
 ) -> DispatchRequest | None:
     """Read a record of which nothing is known; None for the blank that closes a file.
 
-    Raises CorruptRecord saying what is wrong: size, magic, place, CRC of the body, lengths that do not add up, a topic
-    that cannot be one.
+    Raises CorruptRecord saying what is wrong: size, magic, place, CRC of the body, lengths that do
+    not add up, a topic that cannot be one.
     """
     room = len(view) - position
     if room < _SIZE_AND_MAGIC.size:

@@ -1,12 +1,13 @@
 """The checkpoint file: up to which store time each kind of file is on stable storage.
 
-Place in the walk: `flush` advances it, `recovery` reads it to know how far back an unclean stop reaches.
+Place in the walk: `flush` advances it, `recovery` reads it to know how far back an unclean stop
+reaches.
 
-    | 0 ... 7          | 8 ... 15         | 16 ... 23       | 24 ... 31     | 32 ... 39     | ... 4095 |
-    | physic timestamp | logics timestamp | index timestamp | master flushed | confirm offset | zeros |
+    | 0 ... 7     | 8 ... 15    | 16 ... 23  | 24 ... 31      | 32 ... 39      | ... 4095 |
+    | physic time | logics time | index time | master flushed | confirm offset | zeros    |
 
-Invariant: a timestamp is written only after everything stored up to it was synced. A damaged or missing checkpoint costs
-time (recovery looks further back), never a message.
+Invariant: a timestamp is written only after everything stored up to it was synced. A damaged or
+missing checkpoint costs time (recovery looks further back), never a message.
 """
 
 from __future__ import annotations
@@ -75,11 +76,15 @@ class CheckpointFile:
         """Is there something to save?"""
         return self.value.encode() != self._written
 
-    def save(self, content: bytes) -> None:
-        """Write and sync an encoded checkpoint. Blocks; raises StorageError."""
+    def write(self) -> None:
+        """Put the value into the file; `sync` makes it last. Raises DiskFull, StorageError."""
+        content = self.value.encode()
         self._file.pwrite(content, 0)
-        self._file.sync()
         self._written = content
+
+    def sync(self) -> None:
+        """Sync the file. Blocks; raises StorageError."""
+        self._file.sync()
 
     def close(self) -> None:
         """Close the file."""

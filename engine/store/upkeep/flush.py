@@ -1,14 +1,15 @@
 """Flushing: moving what was written onto stable storage, and telling who waits for it.
 
-Place in the walk: between append and answer under SYNC_FLUSH (group commit), on a timer under ASYNC_FLUSH; consume
-queues, index and checkpoint follow each second.
+Place in the walk: between append and answer under SYNC_FLUSH (group commit), on a timer under
+ASYNC_FLUSH; consume queues, index and checkpoint follow each second.
 
-Group commit: everything appended before a sync starts is covered by it. Whoever asks meanwhile waits for the next one.
-All waiters of one sync share one future.
+Group commit: everything appended before a sync starts is covered by it. Whoever asks meanwhile
+waits for the next one. All waiters of one sync share one future.
 
-Invariant: `flushed_offset` moves only after fdatasync returned for the bytes and, for new files, the folder was synced.
-After a failed sync nothing is synced again on this log: the kernel has forgotten which pages it lost. The store stops
-writing (`failure` is set), waiters get False, reads go on.
+Invariant: `flushed_offset` moves only after fdatasync returned for the bytes and, for new files,
+the folder was synced. After a failed sync nothing is synced again on this log: the kernel has
+forgotten which pages it lost. The store stops writing (`failure` is set), waiters get False, reads
+go on.
 Absent on purpose: threads; `Disk.off_loop` blocks somewhere else.
 """
 
@@ -17,21 +18,24 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from engine.foundation.errors import StorageError
+from engine.foundation.errors import DiskFull, StorageError
 from engine.foundation.observing import FlushDone, LifecycleEvent, Observer
 from engine.runtime import Runtime
 from engine.store.commit_log import CommitLog
 from engine.store.config import FlushDiskType, StoreConfig
 from engine.store.index_file import Index
-from engine.store.mapped_file import OpenFile
+from engine.store.mapped_file import MAKING, OpenFile
 from engine.store.queue_table import QueueTable
 from engine.store.upkeep.checkpoint import CheckpointFile
+
+SYNC_CHUNK_QUEUES = 64
+"""Consume queues synced in one go: bounds the files that are open for it."""
 
 
 class Flusher:
     """Knows what is dirty and makes it durable."""
 
-    def __init__(  # noqa: PLR0913 - the parts of one store, given once
+    def __init__(
         self,
         runtime: Runtime,
         config: StoreConfig,
@@ -58,6 +62,9 @@ class Flusher:
         """Store time of the newest message dispatched; 0 for none."""
         self.on_flushed: Callable[[], None] = lambda: None
         """Called after `flushed_offset` moved, before the waiters are told."""
+        self.on_disk_full: Callable[[DiskFull], None] = _ignore
+        """Called when a derived file could not be written; tried again each second."""
+        self._stopping = asyncio.Event()
         self._work = asyncio.Event()
         self._sync_target = 0
         self._running_group: asyncio.Future[bool] | None = None
@@ -67,9 +74,11 @@ class Flusher:
     # ---- waiting for durability -------------------------------------------------------------
 
     def when_flushed(self, end_offset: int) -> asyncio.Future[bool] | None:
-        """Future of the group commit that covers `end_offset`; None when nothing is to be waited for.
+        """Future of the group commit that covers `end_offset`; None when nothing is to be waited
+        for.
 
-        Resolves to False when the sync failed or took longer than sync_flush_timeout_ms: outcome unknown.
+        Resolves to False when the sync failed or took longer than sync_flush_timeout_ms: outcome
+        unknown.
         """
         if self._config.flush_disk_type is FlushDiskType.ASYNC_FLUSH:
             return None
@@ -97,15 +106,15 @@ class Flusher:
     # ---- the commit log ---------------------------------------------------------------------
 
     async def run_log(self) -> None:
-        """Flush the commit log for ever, as the flush type says; returns only by cancellation."""
+        """Flush the commit log until `stop`, as the flush type says."""
         if self._config.flush_disk_type is FlushDiskType.SYNC_FLUSH:
-            while True:
+            while not self._stopping.is_set():
                 await self._work.wait()
                 self._work.clear()
                 await self.flush_log("GROUP")
                 await self._make_spare()
-        while True:
-            await asyncio.sleep(self._config.flush_interval_commit_log_ms / 1000)
+            return
+        while not await self._pause(self._config.flush_interval_commit_log_ms):
             waiting_ms = self._clock.steady_ms() - self._last_flush_ms
             unflushed_bytes = self._log.end_offset - self._log.flushed_offset
             if (
@@ -115,6 +124,20 @@ class Flusher:
                 await self.flush_log("TIMER")
             await self._make_spare()
 
+    def stop(self) -> None:
+        """Let the loops end when what they are doing is done: a sync is never abandoned."""
+        self._stopping.set()
+        self._work.set()
+
+    async def _pause(self, pause_ms: int) -> bool:
+        """Wait; True when `stop` was called meanwhile."""
+        try:
+            async with asyncio.timeout(pause_ms / 1000):
+                await self._stopping.wait()
+        except TimeoutError:
+            return False
+        return True
+
     async def flush_log(self, cause: str) -> None:
         """Sync everything appended so far; settle the waiters it covers. Never raises."""
         log = self._log
@@ -122,13 +145,13 @@ class Flusher:
             return
         target, stored_ms = log.end_offset, self.last_store_time_ms
         files = log.unflushed_files()
-        folder = log.files.directory if log.folder_dirty else None
+        folders = [log.files.directory] if log.folder_dirty else []
         log.folder_dirty = False
         group, self._next_group = self._next_group, None
         self._running_group, self._sync_target = group, target
         started_us = self._clock.steady_us()
         try:
-            await self._disk.off_loop(lambda: self._sync(files, folder))
+            await self._sync_beside(files, folders)
         except StorageError as error:
             self.fail(f"commit log: {error}")
         else:
@@ -139,16 +162,8 @@ class Flusher:
             self.on_flushed()
         finally:
             self._running_group = None
-            for entry in files:
-                entry.unpin()
             if group is not None:
                 _settle(group, log.flushed_offset >= target)
-
-    def _sync(self, files: list[OpenFile], folder: str | None) -> None:
-        if folder is not None:
-            self._disk.sync_directory(folder)
-        for entry in files:
-            entry.file.sync()
 
     async def _make_spare(self) -> None:
         """Make the next commit-log file ahead, so that the roll has nothing to wait for."""
@@ -156,7 +171,7 @@ class Flusher:
         if start is None or self.failure is not None:
             return
         path, size_bytes = self._log.files.path_of(start), self._log.file_size_bytes
-        making = path + ".making"
+        making = path + MAKING
         disk = self._disk
 
         def make() -> None:
@@ -182,53 +197,54 @@ class Flusher:
     # ---- consume queues, index, checkpoint --------------------------------------------------
 
     async def run_derived(self) -> None:
-        """Flush consume queues, index and checkpoint for ever; returns only by cancellation."""
-        while True:
-            await asyncio.sleep(self._config.flush_interval_consume_queue_ms / 1000)
+        """Flush consume queues, index and checkpoint until `stop`."""
+        while not await self._pause(self._config.flush_interval_consume_queue_ms):
+            self.on_flushed()  # What a full disk kept from being dispatched has its next try here.
             await self.flush_derived("TIMER")
 
     async def flush_derived(self, cause: str) -> None:
-        """Sync what dispatch has written, then say so in the checkpoint. Never raises."""
+        """Sync what dispatch has written, then say so in the checkpoint. Never raises.
+
+        A full disk only postpones it: the checkpoint stays behind and the next round tries again.
+        """
         if self.failure is not None:
             return
         try:
             await self._flush_queues(cause)
             await self._flush_index(cause)
-            if self._checkpoint.changed:
-                content = self._checkpoint.value.encode()
-                await self._disk.off_loop(lambda: self._checkpoint.save(content))
+            await self._save_checkpoint()
+        except DiskFull as error:
+            self.on_disk_full(error)
         except StorageError as error:
             self.fail(str(error))
 
     async def _flush_queues(self, cause: str) -> None:
         stored_ms = self.dispatched_store_time_ms
         dirty, self._queues.dirty = self._queues.dirty, {}
-        paths = [path for queue in dirty.values() for path in queue.take_dirty()]
         folders = [queue.directory for queue in dirty.values() if queue.folder_dirty]
         if self._queues.folder_dirty or folders:
             folders += sorted({folder.rsplit("/", 1)[0] for folder in folders})
             folders.append(self._queues.directory)
+        if not dirty and not folders:
+            return
         self._queues.folder_dirty = False
         for queue in dirty.values():
             queue.folder_dirty = False
-        if not paths and not folders:
-            return
-        disk = self._disk
         started_us = self._clock.steady_us()
-
-        def sync() -> None:
-            for folder in folders:
-                if disk.exists(folder):
-                    disk.sync_directory(folder)
-            for path in paths:
-                if disk.exists(path):
-                    disk.sync_file(path)
-
-        await disk.off_loop(sync)
+        await self._sync_beside([], folders)
+        waiting = list(dirty.values())
+        for first in range(0, len(waiting), SYNC_CHUNK_QUEUES):
+            files = [
+                entry
+                for queue in waiting[first : first + SYNC_CHUNK_QUEUES]
+                for entry in queue.take_dirty()
+            ]
+            await self._sync_beside(files, [])
         self._checkpoint.value.logics_timestamp_ms = stored_ms
         self._report("CONSUME_QUEUE", cause, started_us, flushed=None, stored_ms=stored_ms)
 
     async def _flush_index(self, cause: str) -> None:
+        """Entries and slots first, the headers that count them when those are safe."""
         index = self._index
         if index is None:
             return
@@ -236,31 +252,43 @@ class Flusher:
         if not dirty and not index.folder_dirty:
             return
         started_us = self._clock.steady_us()
+        folders = [index.directory] if index.folder_dirty else []
+        index.folder_dirty = False
         for file in dirty:
             file.write_slots()
         headers = [file.header_bytes() for file in dirty]
-        entries = [index.open_file(file).pin() for file in dirty]
-        folder = index.directory if index.folder_dirty else None
-        index.folder_dirty = False
-
-        def sync() -> None:
-            self._sync(entries, folder)
-            for entry, header in zip(entries, headers, strict=True):
-                entry.file.pwrite(header, 0)  # After its entries are safe, never before.
-            self._sync(entries, None)
-
-        try:
-            await self._disk.off_loop(sync)
-        finally:
-            for entry in entries:
-                entry.unpin()
+        stored_ms = dirty[-1].end_timestamp_ms if dirty else 0
+        await self._sync_beside([index.open_file(file).pin() for file in dirty], folders)
         for file, header in zip(dirty, headers, strict=True):
-            file.header_written(header)
+            file.write_header(header)
+        await self._sync_beside([index.open_file(file).pin() for file in dirty], [])
         if dirty:
-            self._checkpoint.value.index_timestamp_ms = dirty[-1].end_timestamp_ms
-            self._report(
-                "INDEX", cause, started_us, flushed=None, stored_ms=dirty[-1].end_timestamp_ms
-            )
+            self._checkpoint.value.index_timestamp_ms = stored_ms
+            self._report("INDEX", cause, started_us, flushed=None, stored_ms=stored_ms)
+
+    async def _save_checkpoint(self) -> None:
+        if self._checkpoint.changed:
+            self._checkpoint.write()
+            await self._disk.off_loop(self._checkpoint.sync)
+
+    async def _sync_beside(self, files: list[OpenFile], folders: list[str]) -> None:
+        """Sync pinned files and folders beside the loop, then unpin the files."""
+        try:
+            if files or folders:
+                await self._disk.off_loop(lambda: self._sync(files, folders))
+        finally:
+            for entry in files:
+                entry.unpin()
+
+    def _sync(self, files: list[OpenFile], folders: list[str]) -> None:
+        for folder in folders:
+            try:
+                self._disk.sync_directory(folder)
+            except StorageError:
+                if self._disk.exists(folder):  # Else its topic was deleted meanwhile.
+                    raise
+        for entry in files:
+            entry.file.sync()
 
     # ---- common -----------------------------------------------------------------------------
 
@@ -289,6 +317,10 @@ class Flusher:
                 duration_us=self._clock.steady_us() - started_us,
             )
         )
+
+
+def _ignore(error: DiskFull) -> None:
+    del error
 
 
 def _settle(group: asyncio.Future[bool], flushed: bool) -> None:

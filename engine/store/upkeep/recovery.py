@@ -1,14 +1,16 @@
 """Recovery: where does the log end, and do the derived files say the same?
 
-Place in the walk: `MessageStore.open`, before anything is served. After a clean stop the newest queue entry shows where to
-look; after `kill -9` or a power cut the log is read from the last point the checkpoint vouches for.
+Place in the walk: `MessageStore.open`, before anything is served. After a clean stop the newest
+queue entry shows where to look; after `kill -9` or a power cut the log is read from the last point
+the checkpoint vouches for.
 
-Every record from there on is checked (size, magic, place, CRC, lengths, its queue's next offset) and dispatched again by
-the code that dispatches live. The first record that fails ends the log; what lies behind it is wiped, reported and
-gone, so that it can never come back between newer records. Queues and index are then cut to the same end.
+Every record from there on is checked (size, magic, place, CRC, lengths, its queue's next offset)
+and dispatched again by the code that dispatches live. The first record that fails ends the log;
+what lies behind it is wiped, reported and gone, so that it can never come back between newer
+records. Queues and index are then cut to the same end.
 
-Invariant: what remains is a prefix of what was written; recovering again changes nothing. A consume queue that lacks
-units is filled by reading the log from its very beginning.
+Invariant: what remains is a prefix of what was written; recovering again changes nothing. A consume
+queue that lacks units is filled by reading the log from its very beginning.
 Absent on purpose: repair of log bytes, waiting. Blocks; there is no event loop to hold yet.
 """
 
@@ -115,7 +117,8 @@ class Recovery:
         return physical_offset
 
     def _vouched_start(self, checkpoint: Checkpoint) -> int:
-        """Start of the newest file whose first message is older than all the checkpoint vouches for.
+        """Start of the newest file whose first message is older than all the checkpoint vouches
+        for.
 
         Not newer than what the index holds, so that its missing entries are made.
         """

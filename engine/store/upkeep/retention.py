@@ -1,13 +1,15 @@
 """Retention: which commit-log files may go, and when the disk is too full to write.
 
-Place in the walk: a timer of `message_store`. `decide` is pure: files, ages, fill ratio in, verdict out; `Retention`
-carries it out and lets consume queues and index follow the log.
+Place in the walk: a timer of `message_store`. `decide` is pure: files, ages, fill ratio in, verdict
+out; `Retention` carries it out and lets consume queues and index follow the log.
 
-RocketMQ's rules: aged files go at the hours of deleteWhen, or at any time above diskMaxUsedSpaceRatio; above the second
-ratio the oldest go whatever their age; above the third writing stops as well. Whether anybody consumed the
-messages does not matter. The newest file always stays.
+RocketMQ's rules: aged files go at the hours of deleteWhen, or at any time above
+diskMaxUsedSpaceRatio; above the second ratio the oldest go whatever their age; above the third
+writing stops as well. Whether anybody consumed the messages does not matter. The newest file always
+stays.
 
-Invariant: files go oldest first, at most `delete_files_batch_max` a round. A reader's views of a deleted file stay valid.
+Invariant: files go oldest first, at most `delete_files_batch_max` a round. A reader's views of a
+deleted file stay valid.
 """
 
 from __future__ import annotations
@@ -68,7 +70,7 @@ def decide(
 class Retention:
     """Carries verdicts out."""
 
-    def __init__(  # noqa: PLR0913 - the parts of one store, given once
+    def __init__(
         self,
         runtime: Runtime,
         config: StoreConfig,

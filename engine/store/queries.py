@@ -1,0 +1,157 @@
+"""Questions to the store: messages of a queue, records, offsets by time, messages by key.
+
+Place in the walk: `handlers/pull`, `handlers/query` and the telemetry's watermarks ask here.
+
+Invariant: nothing here writes, waits or moves an offset; unknown is None, never 0.
+Absent on purpose: putting, flushing, recovery: `message_store`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from engine.foundation.errors import CorruptRecord
+from engine.protocol.message import index_key_hash
+from engine.store.commit_log import CommitLog
+from engine.store.config import StoreConfig
+from engine.store.index_file import Index
+from engine.store.queue_table import QueueKey, QueueTable
+from engine.store.reading import GetLimits, GetResult, GetStatus, read_queue
+from engine.store.record import check_record, store_timestamp_of
+
+
+@dataclass(slots=True)
+class KeyQueryResult:
+    """Answer of the index. Hashes may collide: compare the messages' own keys."""
+
+    physical_offsets: list[int]
+    index_last_update_timestamp_ms: int
+    index_last_update_physical_offset: int
+
+
+class StoreQueries:
+    """The reading side of a store."""
+
+    def __init__(
+        self, config: StoreConfig, log: CommitLog, queues: QueueTable, index: Index | None
+    ) -> None:
+        """`index` is None when keys are not indexed."""
+        self._config = config
+        self._log = log
+        self._queues = queues
+        self._index = index
+
+    def get(
+        self,
+        topic: str,
+        queue_id: int,
+        queue_offset: int,
+        *,
+        max_count: int,
+        max_bytes: int,
+        wanted: Callable[[int], bool] | None = None,
+    ) -> GetResult:
+        """Messages of a queue from `queue_offset` on; see `reading` for statuses and limits."""
+        queue = self._queues.find(topic, queue_id)
+        if queue is None:
+            return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0)
+        limits = GetLimits(max_count, max_bytes, wanted)
+        return read_queue(self._log, queue, queue_offset, limits=limits, config=self._config)
+
+    def min_offset(self, topic: str, queue_id: int) -> int:
+        """First queue offset kept; 0 for a queue without messages."""
+        queue = self._queues.find(topic, queue_id)
+        return queue.min_offset if queue is not None else 0
+
+    def max_offset(self, topic: str, queue_id: int) -> int:
+        """Queue offset behind the newest visible message; 0 for a queue without messages."""
+        queue = self._queues.find(topic, queue_id)
+        return queue.max_offset if queue is not None else 0
+
+    def queues(self) -> list[QueueKey]:
+        """(topic, queue_id) of every queue that has or had messages, sorted."""
+        return self._queues.keys()
+
+    def record_at(self, physical_offset: int) -> bytes | None:
+        """The record at `physical_offset`, checked; None when no record begins there."""
+        head = self._log.view(physical_offset, 8)
+        if head is None:
+            return None
+        size_bytes = int.from_bytes(head[:4], "big", signed=True)
+        view = self._log.view(physical_offset, size_bytes)
+        if view is None:
+            return None
+        try:
+            found = check_record(view, 0, physical_offset, self._config.delay_levels_ms)
+        except CorruptRecord:
+            return None
+        return bytes(view) if found is not None else None
+
+    def store_time_at(self, topic: str, queue_id: int, queue_offset: int) -> int | None:
+        """Store time (ms) of the message at `queue_offset`; None when there is none (any more)."""
+        queue = self._queues.find(topic, queue_id)
+        unit = queue.unit(queue_offset) if queue is not None else None
+        view = self._log.view(unit[0], unit[1]) if unit is not None else None
+        return store_timestamp_of(view) if view is not None else None
+
+    def last_store_time(self, topic: str, queue_id: int) -> int | None:
+        """Store time (ms) of the queue's newest message; None when it has none."""
+        queue = self._queues.find(topic, queue_id)
+        if queue is None or queue.max_offset == queue.min_offset:
+            return None
+        if queue.last_store_time_ms is None:
+            queue.last_store_time_ms = self.store_time_at(topic, queue_id, queue.max_offset - 1)
+        return queue.last_store_time_ms
+
+    def offset_at_time(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
+        """First queue offset stored at or after `timestamp_ms`; max_offset when all are older."""
+        queue = self._queues.find(topic, queue_id)
+        if queue is None:
+            return 0
+        low, high = queue.min_offset, queue.max_offset
+        while low < high:
+            middle = (low + high) // 2
+            stored_ms = self.store_time_at(topic, queue_id, middle)
+            if stored_ms is not None and stored_ms >= timestamp_ms:
+                high = middle
+            else:
+                low = middle + 1
+        return low
+
+    def flushed_queue_offset(self, topic: str, queue_id: int) -> int | None:
+        """First queue offset whose message a power cut could lose now; None for an unknown
+        queue.
+        """
+        queue = self._queues.find(topic, queue_id)
+        return queue.first_reaching(self._log.flushed_offset) if queue is not None else None
+
+    def query_by_key(
+        self, topic: str, key: str, *, max_count: int, begin_ms: int, end_ms: int
+    ) -> KeyQueryResult:
+        """Physical offsets of messages indexed under the key, ascending; the newest `max_count`."""
+        index = self._index
+        if index is None or not index.files:
+            return KeyQueryResult([], 0, 0)
+        found = index.find(index_key_hash(f"{topic}#{key}"), max_count, begin_ms, end_ms)
+        newest = index.files[-1]
+        return KeyQueryResult(
+            [offset for offset in found if offset >= self._log.min_offset],
+            newest.end_timestamp_ms,
+            newest.end_physical,
+        )
+
+    @property
+    def physical_min(self) -> int:
+        """First byte of the log kept."""
+        return self._log.min_offset
+
+    @property
+    def physical_max(self) -> int:
+        """First byte of the log not yet written."""
+        return self._log.end_offset
+
+    @property
+    def physical_flushed(self) -> int:
+        """Everything before this byte survives a power cut."""
+        return self._log.flushed_offset
