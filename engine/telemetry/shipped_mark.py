@@ -24,12 +24,16 @@ _log = logging.getLogger(__name__)
 
 
 class ShippedMark(msgspec.Struct, frozen=True):
-    """Every row of `emitter` up to `seq` is in the lake at `lake`, on stable storage."""
+    """Every row of `emitter` up to `seq` is in the lake at `lake`, on stable storage.
+
+    `tables`: the last seq that went into each table; a table that knows less has lost rows.
+    """
 
     emitter: str
     seq: int
     as_of: int
     lake: str
+    tables: dict[str, int] = {}
 
 
 def read_shipped_mark(disk: Disk, directory: str) -> ShippedMark | None:

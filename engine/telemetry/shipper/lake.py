@@ -33,6 +33,10 @@ from engine.telemetry.tables import Table
 CHECKPOINT_COMMITS: Final = 100
 """A checkpoint each so many commits: a reader never replays more log entries than this."""
 
+LOG_RETENTION_DAYS: Final = 2
+"""Log entries below a checkpoint stay this long. At a commit a second a month of them, which is
+Delta's default, would be 2.6 million files in one folder."""
+
 COMPACT_COMMITS: Final = 600
 """Small files are merged after so many commits: about ten minutes of one commit a second."""
 
@@ -86,14 +90,16 @@ class BronzeTable:
                 DeltaError,
                 OSError,
             ) as error:  # Also CommitFailedError: perhaps it is in, perhaps not.
-                _log.warning("%s: append failed (%s); asking the table again", self._uri, error)
+                _log.warning(
+                    "%s: append failed (%s); asking the table again", self._uri, _told(error)
+                )
                 failure = error
                 time.sleep(pause_s)
                 pause_s *= 2
             else:
                 return len(fresh)
         raise LakeError(
-            f"table {self._uri} takes no rows ({failure}); repair the lake, then start "
+            f"table {self._uri} takes no rows ({_told(failure)}); repair the lake, then start "
             "the shipper again: the spool keeps everything until then"
         ) from failure
 
@@ -113,7 +119,7 @@ class BronzeTable:
             )
             self._sync()
         except (DeltaError, OSError) as error:
-            _log.warning("%s: not compacted (%s); trying again later", self._uri, error)
+            _log.warning("%s: not compacted (%s); trying again later", self._uri, _told(error))
 
     def newest(self, emitter: str, column: str) -> int | None:
         """`column` of the emitter's row with the highest seq; None when it has no row. For
@@ -148,10 +154,11 @@ class BronzeTable:
             handle = DeltaTable(self._uri, storage_options=self._storage_options)
             self._adapt(handle)
             if self._files is not None:
+                self._files.refuse_lost_commits(handle.version())
                 self._files.sync_through(handle.version())
         except (DeltaError, OSError, ValueError) as error:
             raise LakeError(
-                f"{self._uri} cannot be used as table {self.declared.name}: {error}; "
+                f"{self._uri} cannot be used as table {self.declared.name}: {_told(error)}; "
                 "repair it or put it back from a copy, then start the shipper again: "
                 "the spool keeps everything"
             ) from error
@@ -172,7 +179,10 @@ class BronzeTable:
             partition_by=["event_date"],
             name=self.declared.name,
             description=f"One row per {self.declared.grain}.",
-            configuration={"delta.checkpointInterval": str(CHECKPOINT_COMMITS)},
+            configuration={
+                "delta.checkpointInterval": str(CHECKPOINT_COMMITS),
+                "delta.logRetentionDuration": f"interval {LOG_RETENTION_DAYS} days",
+            },
             storage_options=self._storage_options,
         )
 
@@ -195,3 +205,8 @@ class BronzeTable:
             )
         if missing:
             handle.alter.add_columns(missing)
+
+
+def _told(error: BaseException | None) -> str:
+    """The first line of a message: delta-rs sends its stack along."""
+    return str(error).partition("\n")[0][:300]

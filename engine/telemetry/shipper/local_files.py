@@ -28,6 +28,9 @@ SYNCED_NAME: Final = "_tidemark_synced"
 
 _LOG: Final = "_delta_log"
 _POINTER: Final = "_last_checkpoint"
+_LOOKED_AT_MAX: Final = 256
+"""So many log entries are checked at start: more than a checkpoint leaves to be read by anybody."""
+
 _PARQUET_MAGIC: Final = b"PAR1"
 
 _log = logging.getLogger(__name__)
@@ -80,6 +83,14 @@ class LocalTableFiles:
             _sync(folder)
         self._note(version)
 
+    def refuse_lost_commits(self, version: int) -> None:
+        """Raise LakeError when the table is at a lower version than was once synced."""
+        if version < (noted := self._noted()):
+            raise LakeError(
+                f"{self._folder} is at version {version}, but {noted} was written: its log "
+                "lost commits. Put the table back from a copy, then start the shipper again"
+            )
+
     def mend(self) -> None:
         """Set aside torn commits beyond the synced version, newest state first; leave a whole table
         as it is.
@@ -101,6 +112,12 @@ class LocalTableFiles:
         torn = next(
             (n for n in numbers if n > noted and not self._is_whole(n, with_data=noted >= 0)), None
         )
+        for number in numbers[-_LOOKED_AT_MAX:]:
+            if number <= noted and not self._is_whole(number, with_data=False):
+                raise LakeError(
+                    f"{self._entry(number)} is damaged, although it was whole once: no power cut "
+                    "did that. Put the table back from a copy, then start the shipper again"
+                )
         if torn is None:
             return
         _log.warning(

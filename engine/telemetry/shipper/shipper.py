@@ -118,11 +118,20 @@ class Shipper:
         for table_number in sorted(run.rows):
             self._tables[table_number].append(run.speaker, run.rows[table_number])
         self._state_shipment(run)
-        mark = ShippedMark(run.speaker.emitter, run.seq_to, run.as_of, self._lake)
-        write_shipped_mark(self._disk, self._directory, mark)
+        self._mark(run)
         self._reader.drop_shipped(run.seq_to)
         for table in self._tables:
             table.tidy()
+
+    def _mark(self, run: Run) -> None:
+        emitter = run.speaker.emitter
+        tables = {
+            table.declared.name: seq
+            for table in self._tables
+            if (seq := table.shipped_seq(_app_id(emitter, table)))
+        }
+        mark = ShippedMark(emitter, run.seq_to, run.as_of, self._lake, tables)
+        write_shipped_mark(self._disk, self._directory, mark)
 
     def _state_shipment(self, run: Run) -> None:
         """Append the shipments row of `run`: from now on readers may rely on its rows."""
@@ -151,9 +160,7 @@ class Shipper:
         life, first_seq, last_seq = extent
         emitter = speaker_of(life).emitter
         horizon = self._shipments.shipped_seq(_horizon_id(emitter))
-        furthest = max(
-            table.shipped_seq(f"{emitter}/{table.declared.name}") for table in self._tables
-        )
+        furthest = max(table.shipped_seq(_app_id(emitter, table)) for table in self._tables)
         held = f"lake {self._lake} has rows of {emitter} up to seq"
         if furthest > last_seq:
             raise LakeError(
@@ -168,11 +175,24 @@ class Shipper:
         mark = read_shipped_mark(self._disk, self._directory)
         if mark is None and horizon:
             self._refuse_other_spool(emitter, horizon)
+        if mark is not None and mark.seq <= horizon:
+            self._refuse_lost_rows(emitter, mark)
         self._own_seq = self._shipments.shipped_seq(f"{_own_emitter(emitter)}/{SHIPMENTS.name}")
         told = mark is not None and mark.seq == horizon and mark.lake == self._lake
         self._reader.seek(horizon + 1, as_of=mark.as_of if mark and told else 0)
         self._settled = True
         return True
+
+    def _refuse_lost_rows(self, emitter: str, mark: ShippedMark) -> None:
+        """The shipments say that rows are there: then every table must still know of its own."""
+        for table in self._tables:
+            known = table.shipped_seq(_app_id(emitter, table))
+            shipped = mark.tables.get(table.declared.name, 0)
+            if known < shipped:
+                raise LakeError(
+                    f"table {table.declared.name} of lake {self._lake} knows rows of {emitter} up "
+                    f"to seq {known}, but {shipped} was shipped. Put that table back from a copy"
+                )
 
     def _refuse_other_spool(self, emitter: str, horizon: int) -> None:
         """A spool without a mark beside a lake with rows: only the life that wrote the last row can
@@ -185,6 +205,10 @@ class Shipper:
                 f"{self._directory}: another spool was shipped there. Give this broker another "
                 "name or another lake"
             )
+
+
+def _app_id(emitter: str, table: BronzeTable) -> str:
+    return f"{emitter}/{table.declared.name}"
 
 
 def _own_emitter(emitter: str) -> str:
