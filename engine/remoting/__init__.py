@@ -1,0 +1,8 @@
+"""One request/response skin for every party: commands over connections, answers in turns."""
+
+from engine.remoting.connection import Peer
+from engine.remoting.dispatcher import Handler
+from engine.remoting.rpc_client import RpcClient
+from engine.remoting.rpc_server import RpcServer
+
+__all__ = ["Handler", "Peer", "RpcClient", "RpcServer"]

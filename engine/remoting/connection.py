@@ -1,0 +1,244 @@
+"""One connection, either end: bytes in, commands to the dispatcher, frames out, responses to who
+waits.
+
+Place in the walk: between the network door and the dispatcher, on both sides. Bytes are read into
+one buffer that all connections of a party share, because they are decoded before the next read.
+
+Invariant: a malformed frame ends this connection, with one log line, and no other. Frames of ours
+leave through the party's turn. Absent on purpose: retries and reconnecting.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from engine.foundation.errors import (
+    ConnectionLost,
+    ProtocolError,
+    RemoteProtocolError,
+    RequestTimedOut,
+)
+from engine.foundation.limits import CONNECTION_OUTPUT_BYTES_MAX
+from engine.foundation.units import KIB
+from engine.protocol.command import Body, RemotingCommand
+from engine.protocol.frames import FrameDecoder, encode_parts
+from engine.remoting.pending import PendingRequests
+from engine.remoting.turn import Turn
+
+READ_BUFFER_BYTES: Final = 256 * KIB
+JOINED_PARTS_BYTES_MAX: Final = 64 * KIB
+"""Frames up to this size are joined into one write; larger bodies are written as they are,
+uncopied.
+"""
+
+_log = logging.getLogger(__name__)
+
+
+class Peer(Protocol):
+    """The other end of a connection, as handlers see it."""
+
+    attachment: object | None
+    """Whatever the party keeps about this peer."""
+
+    @property
+    def address(self) -> str:
+        """The other end as ip:port."""
+        ...
+
+    @property
+    def local_address(self) -> str:
+        """This end as ip:port."""
+        ...
+
+    @property
+    def closed(self) -> bool:
+        """Has the connection ended?"""
+        ...
+
+    def answer(self, request: RemotingCommand, response: RemotingCommand) -> None:
+        """Queue the response to `request` for the end of this turn; one-way requests get none."""
+        ...
+
+    def send(self, command: RemotingCommand) -> None:
+        """Push a one-way command."""
+        ...
+
+    async def invoke(self, command: RemotingCommand, *, timeout_ms: int) -> RemotingCommand:
+        """Ask the other end. Raises RequestTimedOut, ConnectionLost or LocalProtocolError."""
+        ...
+
+    def close(self, reason: str) -> None:
+        """End the connection."""
+        ...
+
+
+class Connection(asyncio.BufferedProtocol):
+    """See `Peer`. `on_command` gets every request; `on_lost` hears of the end, once."""
+
+    def __init__(
+        self,
+        *,
+        turn: Turn,
+        buffer: memoryview,
+        steady_ms: Callable[[], int],
+        on_made: Callable[[Connection], None],
+        on_command: Callable[[Connection, RemotingCommand], None],
+        on_lost: Callable[[Connection], None],
+        on_protocol_error: Callable[[Connection, ProtocolError], None],
+    ) -> None:
+        self.attachment: object | None = None
+        self.last_heard_ms = steady_ms()
+        self._turn = turn
+        self._buffer = buffer
+        self._steady_ms = steady_ms
+        self._on_made = on_made
+        self._on_command = on_command
+        self._on_lost = on_lost
+        self._on_protocol_error = on_protocol_error
+        self._decoder = FrameDecoder()
+        self._pending = PendingRequests()
+        self._transport: asyncio.Transport | None = None
+        self._address = self._local_address = "?"
+        self._closed = False
+
+    # What asyncio calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Remember who is at either end."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._address = _text(transport.get_extra_info("peername"))
+        self._local_address = _text(transport.get_extra_info("sockname"))
+        self._on_made(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """The shared buffer: what is read into it is decoded before anybody reads again."""
+        del sizehint
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Decode all frames that are complete and act on each."""
+        self.last_heard_ms = self._steady_ms()
+        try:
+            commands = self._decoder.feed(self._buffer[:nbytes])
+        except RemoteProtocolError as error:
+            self._on_protocol_error(self, error)
+            self.close(str(error))
+            return
+        for command in commands:
+            if self._closed:
+                break
+            if command.is_response:
+                self._pending.resolve(command)
+            else:
+                self._on_command(self, command)
+
+    def eof_received(self) -> bool:
+        """The other end says no more: so do we."""
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell everybody who waits."""
+        self._closed = True
+        self._pending.fail_all(ConnectionLost(f"connection to {self._address} ended: {exc}"))
+        self._on_lost(self)
+
+    # What parties and handlers call.
+
+    @property
+    def address(self) -> str:
+        """See `Peer.address`."""
+        return self._address
+
+    @property
+    def local_address(self) -> str:
+        """See `Peer.local_address`."""
+        return self._local_address
+
+    @property
+    def closed(self) -> bool:
+        """See `Peer.closed`."""
+        return self._closed
+
+    def answer(self, request: RemotingCommand, response: RemotingCommand) -> None:
+        """See `Peer.answer`."""
+        if not request.is_oneway:
+            response.opaque = request.opaque
+            response.serialize_type = request.serialize_type
+            self._queue(response)
+
+    def send(self, command: RemotingCommand) -> None:
+        """See `Peer.send`."""
+        command.mark_oneway()
+        command.opaque = self._pending.next_opaque()
+        self._queue(command)
+
+    async def invoke(self, command: RemotingCommand, *, timeout_ms: int) -> RemotingCommand:
+        """See `Peer.invoke`."""
+        if self._closed:
+            raise ConnectionLost(f"connection to {self._address} has ended")
+        future = self._pending.expect(command)
+        try:
+            self._queue(command)
+            async with asyncio.timeout(timeout_ms / 1000):
+                return await future
+        except TimeoutError as error:
+            raise RequestTimedOut(
+                f"request code {command.code} to {self._address}: no answer within {timeout_ms} ms"
+            ) from error
+        finally:
+            self._pending.forget(command.opaque)
+
+    def close(self, reason: str) -> None:
+        """See `Peer.close`."""
+        if not self._closed:
+            self._closed = True
+            _log.info("connection %s is closed: %s", self._address, reason)
+            if self._transport is not None:
+                self._transport.close()
+
+    def abort(self) -> None:
+        """End the connection without waiting for what is still to be written."""
+        self._closed = True
+        if self._transport is not None:
+            self._transport.abort()
+
+    def write_frames(self, parts: list[Body]) -> None:
+        """See `Outlet.write_frames`. A reader that lets too much pile up is cut off."""
+        transport = self._transport
+        if self._closed or transport is None:
+            return
+        if transport.get_write_buffer_size() > CONNECTION_OUTPUT_BYTES_MAX:
+            _log.warning(
+                "connection %s reads too slowly: over %d bytes wait for it; it is cut off",
+                self._address,
+                CONNECTION_OUTPUT_BYTES_MAX,
+            )
+            self.abort()
+            return
+        small: list[Body] = []
+        for part in parts:
+            if len(part) <= JOINED_PARTS_BYTES_MAX:
+                small.append(part)
+                continue
+            if small:
+                transport.write(b"".join(small))
+                small = []
+            transport.write(part)
+        if small:
+            transport.write(small[0] if len(small) == 1 else b"".join(small))
+
+    def _queue(self, command: RemotingCommand) -> None:
+        if not self._closed:
+            head, body = encode_parts(command)
+            self._turn.add(self, head, body)
+
+
+def _text(address: object) -> str:
+    if not isinstance(address, tuple):
+        return "?"
+    host, port = address[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -1,0 +1,85 @@
+"""From a request to its handler and from the handler's result to an answer.
+
+A handler returns a response (answered at the end of the turn), an awaitable (run as a task of this
+party, answered with its result), or None (one-way, or it answers later by `peer.answer`).
+
+Invariant: every request that wants an answer gets one, whatever its handler does; a handler's error
+harms nobody but its own request. Absent on purpose: permissions, which handlers check.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from typing import Any
+
+from engine.foundation.errors import RequestRefused, TidemarkError
+from engine.protocol.codes import ResponseCode
+from engine.protocol.command import RemotingCommand
+from engine.remoting.connection import Peer
+
+HandlerResult = RemotingCommand | Awaitable[RemotingCommand | None] | None
+Handler = Callable[[Peer, RemotingCommand], HandlerResult]
+
+_log = logging.getLogger(__name__)
+
+
+class Dispatcher:
+    """The handlers of one party and the tasks they started."""
+
+    __slots__ = ("_handlers", "_tasks")
+
+    def __init__(self, handlers: Mapping[int, Handler]) -> None:
+        self._handlers = handlers
+        self._tasks: dict[asyncio.Task[None], None] = {}
+
+    def dispatch(self, peer: Peer, request: RemotingCommand) -> None:
+        """Run the handler of `request`, or say that there is none."""
+        handler = self._handlers.get(request.code)
+        if handler is None:
+            remark = f" request type {request.code} not supported"
+            peer.answer(request, request.respond(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark))
+            return
+        try:
+            result = handler(peer, request)
+        except Exception as error:  # noqa: BLE001 - whatever a handler raises becomes its answer.
+            peer.answer(request, answer_to(request, error))
+            return
+        if isinstance(result, RemotingCommand):
+            peer.answer(request, result)
+        elif result is not None:
+            self.own(self._finish(peer, request, result))
+
+    def own(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run `work` as a task that ends with this party at the latest."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
+
+    async def stop(self) -> None:
+        """Cancel what still runs and wait for its end."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _finish(
+        self, peer: Peer, request: RemotingCommand, result: Awaitable[RemotingCommand | None]
+    ) -> None:
+        try:
+            response = await result
+        except Exception as error:  # noqa: BLE001 - as in `dispatch`.
+            response = answer_to(request, error)
+        if response is not None:
+            peer.answer(request, response)
+
+
+def answer_to(request: RemotingCommand, error: Exception) -> RemotingCommand:
+    """The response that tells of `error`: a refusal with its code, all else SYSTEM_ERROR."""
+    if isinstance(error, RequestRefused):
+        return request.respond(error.code, error.remark)
+    if isinstance(error, TidemarkError):
+        return request.respond(ResponseCode.SYSTEM_ERROR, str(error))
+    _log.error("request code %d failed", request.code, exc_info=error)
+    return request.respond(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")

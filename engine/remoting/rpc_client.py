@@ -1,0 +1,148 @@
+"""The calling side: one connection per address, requests with time-outs, requests of the peer
+answered.
+
+Invariant: at most one connection per address at a time; callers that need it while it is being
+made share the attempt. Absent on purpose: retries, which only the caller can judge.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from engine.foundation.errors import ConnectFailed, ProtocolError
+from engine.foundation.units import SECOND_MS
+from engine.protocol.command import RemotingCommand
+from engine.remoting.connection import READ_BUFFER_BYTES, Connection
+from engine.remoting.dispatcher import Dispatcher, Handler
+from engine.remoting.turn import Turn
+from engine.runtime import Runtime
+
+CONNECT_TIMEOUT_MS: Final = 3 * SECOND_MS
+
+
+def _nothing() -> None:
+    """A client reports nothing before it sends."""
+
+
+def _nobody(address: str) -> None:
+    del address
+
+
+class RpcClient:
+    """Connections of one client to any number of servers."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        handlers: Mapping[int, Handler] | None = None,
+        *,
+        on_lost: Callable[[str], None] = _nobody,
+        connect_timeout_ms: int = CONNECT_TIMEOUT_MS,
+    ) -> None:
+        """`handlers` serve what servers push; `on_lost` hears the address of a connection's end."""
+        self._runtime = runtime
+        self._dispatcher = Dispatcher(handlers or {})
+        self._on_lost = on_lost
+        self._connect_timeout_ms = connect_timeout_ms
+        self._turn = Turn(_nothing)
+        self._buffer = memoryview(bytearray(READ_BUFFER_BYTES))
+        self._connections: dict[str, Connection] = {}
+        self._connecting: dict[str, asyncio.Task[Connection]] = {}
+        self._closed = False
+        self._all_gone = asyncio.Event()
+
+    async def invoke(
+        self, address: str, command: RemotingCommand, *, timeout_ms: int
+    ) -> RemotingCommand:
+        """Ask the server at host:port.
+
+        Raises ConnectFailed, RequestTimedOut (outcome unknown) or ConnectionLost (outcome unknown).
+        """
+        connection = await self._connection(address)
+        return await connection.invoke(command, timeout_ms=timeout_ms)
+
+    async def invoke_oneway(self, address: str, command: RemotingCommand) -> None:
+        """Tell the server something without an answer. Raises ConnectFailed."""
+        (await self._connection(address)).send(command)
+
+    def close_address(self, address: str) -> None:
+        """End the connection to `address`, if there is one."""
+        connection = self._connections.get(address)
+        if connection is not None:
+            connection.close("asked to")
+
+    async def close(self) -> None:
+        """End everything; calls under way fail with ConnectionLost."""
+        self._closed = True
+        attempts = list(self._connecting.values())
+        for attempt in attempts:
+            attempt.cancel()
+        await asyncio.gather(*attempts, return_exceptions=True)
+        await self._dispatcher.stop()
+        self._turn.end()
+        for connection in list(self._connections.values()):
+            connection.close("the client stops")
+        if self._connections:
+            await self._all_gone.wait()
+
+    async def _connection(self, address: str) -> Connection:
+        connection = self._connections.get(address)
+        if connection is not None and not connection.closed:
+            return connection
+        if self._closed:
+            raise ConnectFailed(f"no connection to {address}: this client is closed")
+        attempt = self._connecting.get(address)
+        if attempt is None:
+            attempt = asyncio.create_task(self._connect(address), name=address)
+            self._connecting[address] = attempt
+            attempt.add_done_callback(self._attempt_ended)
+        return await asyncio.shield(attempt)
+
+    async def _connect(self, address: str) -> Connection:
+        host, _, port = address.rpartition(":")
+        if not host or not port.isdigit():
+            raise ConnectFailed(f"no connection to {address!r}: host:port is expected")
+        protocol = await self._runtime.network.connect(
+            host, int(port), lambda: self._make(address), timeout_ms=self._connect_timeout_ms
+        )
+        assert isinstance(protocol, Connection)
+        if protocol.closed:
+            raise ConnectFailed(f"no connection to {address}: it ended at once")
+        self._connections[address] = protocol
+        return protocol
+
+    def _attempt_ended(self, attempt: asyncio.Task[Connection]) -> None:
+        """Every caller may have left before the attempt failed: its error is taken note of here."""
+        del self._connecting[attempt.get_name()]
+        if not attempt.cancelled():
+            attempt.exception()
+
+    def _make(self, address: str) -> Connection:
+        return Connection(
+            turn=self._turn,
+            buffer=self._buffer,
+            steady_ms=self._runtime.clock.steady_ms,
+            on_made=_ignore_made,
+            on_command=self._dispatcher.dispatch,
+            on_lost=lambda connection: self._lost(address, connection),
+            on_protocol_error=_ignore_error,
+        )
+
+    def _lost(self, address: str, connection: Connection) -> None:
+        if self._connections.get(address) is connection:
+            del self._connections[address]
+        if self._closed and not self._connections:
+            self._all_gone.set()
+        self._on_lost(address)
+
+
+def _ignore_made(connection: Connection) -> None:
+    """Nothing is to be done before the first request."""
+    del connection
+
+
+def _ignore_error(connection: Connection, error: ProtocolError) -> None:
+    """The connection closes itself; callers get ConnectionLost."""
+    del connection, error

@@ -1,0 +1,151 @@
+"""The listening side: accepts connections, runs handlers, answers in turns.
+
+Place in the walk: where bytes of the network become requests of a name server or broker. Invariant:
+every answer of the process passes through the turn (see `engine.remoting.turn`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from engine.foundation.errors import ProtocolError
+from engine.foundation.limits import CONNECTIONS_MAX
+from engine.foundation.units import SECOND_MS
+from engine.protocol.command import RemotingCommand
+from engine.remoting.connection import READ_BUFFER_BYTES, Connection, Peer
+from engine.remoting.dispatcher import Dispatcher, Handler
+from engine.remoting.turn import Turn
+from engine.runtime import Runtime
+from engine.runtime.network import Listener
+
+IDLE_MS_MAX: Final = 120 * SECOND_MS
+"""A connection that says nothing for this long is closed (RocketMQ: 120 s)."""
+IDLE_CHECK_MS: Final = 10 * SECOND_MS
+STOP_PATIENCE_MS: Final = 2 * SECOND_MS
+
+_log = logging.getLogger(__name__)
+
+
+def _nothing() -> None:
+    """No facts are to be written."""
+
+
+def _nobody(peer: Peer) -> None:
+    del peer
+
+
+def _unreported(peer: Peer, error: ProtocolError) -> None:
+    del peer, error
+
+
+class RpcServer:
+    """One party's listening ports. `before_answers` runs once per turn, before answers leave."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        handlers: Mapping[int, Handler],
+        *,
+        before_answers: Callable[[], None] = _nothing,
+        on_lost: Callable[[Peer], None] = _nobody,
+        on_protocol_error: Callable[[Peer, ProtocolError], None] = _unreported,
+        idle_ms_max: int = IDLE_MS_MAX,
+    ) -> None:
+        self._runtime = runtime
+        self._dispatcher = Dispatcher(handlers)
+        self._on_lost = on_lost
+        self._on_protocol_error = on_protocol_error
+        self._idle_ms_max = idle_ms_max
+        self.turn: Final = Turn(before_answers)
+        self._buffer = memoryview(bytearray(READ_BUFFER_BYTES))
+        self._connections: dict[Connection, None] = {}
+        self._listeners: list[Listener] = []
+        self._sweeper: asyncio.Task[None] | None = None
+        self._stopping = False
+        self._all_gone = asyncio.Event()
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen on host:port too; return the port in use. Raises ConfigError when it is taken."""
+        listener = await self._runtime.network.listen(host, port, self._accept)
+        self._listeners.append(listener)
+        if self._sweeper is None:
+            self._sweeper = asyncio.create_task(self._sweep(), name="idle connections")
+        return listener.port
+
+    async def stop_listening(self) -> None:
+        """Accept nobody any more; those connected are still served."""
+        listeners, self._listeners = self._listeners, []
+        for listener in listeners:
+            await listener.close()
+
+    async def stop(self) -> None:
+        """Send what is queued, close every connection, end every handler."""
+        self._stopping = True
+        await self.stop_listening()
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+            await asyncio.gather(self._sweeper, return_exceptions=True)
+        await self._dispatcher.stop()
+        self.turn.end()
+        for connection in list(self._connections):
+            connection.close("the server stops")
+        if not self._connections:
+            self._all_gone.set()
+        try:
+            async with asyncio.timeout(STOP_PATIENCE_MS / 1000):
+                await self._all_gone.wait()
+        except TimeoutError:
+            for connection in list(self._connections):
+                connection.abort()
+            await asyncio.sleep(0)
+
+    def peers(self) -> list[Peer]:
+        """Everybody connected, in the order in which they came."""
+        return list(self._connections)
+
+    async def invoke(
+        self, peer: Peer, command: RemotingCommand, timeout_ms: int
+    ) -> RemotingCommand:
+        """Ask a connected client. Raises RequestTimedOut or ConnectionLost."""
+        return await peer.invoke(command, timeout_ms=timeout_ms)
+
+    def _accept(self) -> Connection:
+        return Connection(
+            turn=self.turn,
+            buffer=self._buffer,
+            steady_ms=self._runtime.clock.steady_ms,
+            on_made=self._made,
+            on_command=self._dispatcher.dispatch,
+            on_lost=self._lost,
+            on_protocol_error=self._malformed,
+        )
+
+    def _made(self, connection: Connection) -> None:
+        self._connections[connection] = None
+        if self._stopping or len(self._connections) > CONNECTIONS_MAX:
+            _log.warning(
+                "connection %s is refused: %d are open", connection.address, CONNECTIONS_MAX
+            )
+            connection.close("too many connections")
+
+    def _lost(self, connection: Connection) -> None:
+        self._connections.pop(connection, None)
+        if self._stopping and not self._connections:
+            self._all_gone.set()
+        self._on_lost(connection)
+        self.turn.open()  # What the party observed of the end is reported now.
+
+    def _malformed(self, connection: Connection, error: ProtocolError) -> None:
+        _log.warning("connection %s sent no frame of ours: %s", connection.address, error)
+        self._on_protocol_error(connection, error)
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(IDLE_CHECK_MS / 1000)
+            oldest_ms = self._runtime.clock.steady_ms() - self._idle_ms_max
+            for connection in list(self._connections):
+                if connection.last_heard_ms < oldest_ms:
+                    connection.close(f"nothing heard for {self._idle_ms_max} ms")

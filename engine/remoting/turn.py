@@ -1,0 +1,67 @@
+"""A turn: what one pass of the event loop has to say, said at its end, together.
+
+Place in the walk: handlers queue their answers here; when the loop has read what there was to
+read, `before_answers` runs once (it writes the turn's facts into the spool), and then each
+connection gets its frames in one write. Batching is what makes the broker fast, and the order is
+what makes it honest: a process killed in between has told nobody of what it did not report.
+
+Invariant: no frame leaves before `before_answers` ran after it was queued. One failing connection
+never keeps the others' answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Protocol
+
+from engine.protocol.command import Body
+
+_log = logging.getLogger(__name__)
+
+
+class Outlet(Protocol):
+    """A connection, as the turn sees it."""
+
+    def write_frames(self, parts: list[Body]) -> None:
+        """Write the parts of whole frames, in order."""
+        ...
+
+
+class Turn:
+    """Collects frames; one turn is open at a time, and the next one opens with the first frame."""
+
+    __slots__ = ("_before_answers", "_frames", "_open")
+
+    def __init__(self, before_answers: Callable[[], None]) -> None:
+        self._before_answers = before_answers
+        self._frames: dict[Outlet, list[Body]] = {}
+        self._open = False
+
+    def add(self, outlet: Outlet, head: bytes, body: Body) -> None:
+        """Queue one frame for the end of this turn."""
+        parts = self._frames.get(outlet)
+        if parts is None:
+            parts = self._frames[outlet] = []
+        parts.append(head)
+        if body:
+            parts.append(body)
+        self.open()
+
+    def open(self) -> None:
+        """Make sure that the turn ends, even when nobody is to be answered."""
+        if not self._open:
+            self._open = True
+            asyncio.get_running_loop().call_soon(self.end)
+
+    def end(self) -> None:
+        """Report, then answer."""
+        self._open = False
+        frames, self._frames = self._frames, {}
+        self._before_answers()
+        for outlet, parts in frames.items():
+            try:
+                outlet.write_frames(parts)
+            except Exception:  # noqa: BLE001 - a departed client must not keep others' answers.
+                _log.exception("writing answers failed; the connection is left to its fate")
