@@ -367,4 +367,5 @@ class SystemDisk:
         except OSError as error:
             raise _storage_error("measuring", path, error) from error
         used_blocks = usage.f_blocks - usage.f_bfree
-        return used_blocks / max(used_blocks + usage.f_bavail, 1)  # As df counts: without root's share.
+        # As df counts: root's reserved share is neither used nor to be had.
+        return used_blocks / max(used_blocks + usage.f_bavail, 1)
