@@ -1,0 +1,1 @@
+"""Data quality: suites as code, run over the lake, their verdicts kept in gold."""

@@ -1,0 +1,36 @@
+"""The expectation the suites lean on most: a count of breaches that must be zero.
+
+A subject counts, in one pass over millions of rows, what breaks a law per key; Great
+Expectations then names the keys. Its own window and uniqueness checks over all rows cost ten
+times as long and lose the keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar
+
+import great_expectations.expectations as gxe
+
+__all__ = ["ExpectNoBreach", "no_breach"]
+
+
+class ExpectNoBreach(gxe.ExpectColumnValuesToBeBetween):
+    """Every key of the subject has no breach of the law that `column` counts."""
+
+    min_value: float = 0
+    max_value: float = 0
+    library_metadata: ClassVar[dict[str, str | list[str] | bool]] = {
+        "maturity": "production",
+        "tags": ["tidemark"],
+        "contributors": ["tidemark"],
+    }
+
+
+def no_breach(column: str) -> Callable[[str, str], ExpectNoBreach]:
+    """The expectation that `column` is zero for every key; name and severity come later."""
+
+    def expectation(name: str, severity: str) -> ExpectNoBreach:
+        return ExpectNoBreach(column=column, severity=severity, meta={"check": name})
+
+    return expectation

@@ -1,0 +1,88 @@
+"""Outcomes kept in gold: dq_results, and a sample of failing rows in dq_failures.
+
+Invariant: a run is written once, however often it is tried: each append carries the run as its
+Delta transaction, and the failures go first, so that a result never lacks its sample.
+
+Absent on purpose: any other writer of these tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+from deltalake import CommitProperties, Transaction, write_deltalake
+
+from expectations.checkpoints import CheckRun
+from pipelines.catalogue import DQ_FAILURES, DQ_RESULTS, GoldTable
+from pipelines.lake import Lake, arrow_schema
+
+PARTITION: Final = "observed_date"
+_VERSION: Final = 1
+"""A run has one version: it is written or it is not."""
+
+
+def keep(run: CheckRun, lake: Lake) -> None:
+    """Append the run's failures, then its results; a run that is there already stays as it is."""
+    _append(run, lake, DQ_FAILURES, list(_failure_rows(run)))
+    _append(run, lake, DQ_RESULTS, list(_result_rows(run)))
+
+
+def _append(run: CheckRun, lake: Lake, table: GoldTable, rows: Sequence[dict[str, Any]]) -> None:
+    address = lake.gold(table.name)
+    application = f"{table.name}/{run.run_id}"
+    exists = lake.exists(address)
+    if exists and lake.table(address).transaction_version(application) is not None:
+        return
+    if exists and not rows:
+        return
+    schema = arrow_schema(table.columns)
+    arrays = [pa.array([row[one.name] for row in rows], one.type) for one in schema]
+    write_deltalake(
+        address,
+        pa.Table.from_arrays(arrays, schema=schema),
+        mode="append",
+        partition_by=[PARTITION],
+        description=table.grain,
+        storage_options=lake.storage_options or None,
+        commit_properties=CommitProperties(app_transactions=[Transaction(application, _VERSION)]),
+    )
+
+
+def _result_rows(run: CheckRun) -> list[dict[str, Any]]:
+    return [
+        {
+            "observed_at": run.observed_at,
+            "run_id": run.run_id,
+            "suite": outcome.check.suite,
+            "expectation": outcome.check.name,
+            "table": outcome.table,
+            "severity": outcome.severity.value,
+            "success": outcome.success,
+            "observed_value": outcome.observed_value,
+            "failed_rows": outcome.failed_rows,
+            "checked_rows": outcome.checked_rows,
+            "table_version": outcome.table_version,
+            "started_at": run.started_at,
+            "seconds_ms": outcome.duration_ms,
+            "observed_date": run.observed_at.date(),
+        }
+        for outcome in run.outcomes
+    ]
+
+
+def _failure_rows(run: CheckRun) -> list[dict[str, Any]]:
+    return [
+        {
+            "observed_at": run.observed_at,
+            "run_id": run.run_id,
+            "expectation": outcome.check.name,
+            "table": outcome.table,
+            "row_key": failure.row_key,
+            "detail": failure.detail,
+            "observed_date": run.observed_at.date(),
+        }
+        for outcome in run.outcomes
+        for failure in outcome.failures
+    ]

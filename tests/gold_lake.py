@@ -1,0 +1,363 @@
+"""A seeded lake with a story of fifteen minutes: bronze facts and the gold answers that follow.
+
+Three groups read two topics of one broker. `billing` is well: a third member joins, and one poison
+message ends as a dead letter. `shipping` is slow for a while, later a listener never returns and
+queue 2 stands still until the end. `ledger` loses a member to a crash before its commit, the heir
+processes 35 messages again, and a broker restart sets its offsets back to the persisted ones.
+
+Dashboards, expectations and the notebook share it. Offsets follow closed formulas, so every figure
+in gold can be checked by hand; nothing here calls the marts.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pipelines.lake import Lake
+from tests.lake_lag import CRASH, FROZEN, JOIN, POISON, SLOW_FROM, SLOW_TO, TAKEN_OVER, tell_lag
+from tests.lake_story import BACK, END, START, Cast, Story, at, write_story
+
+__all__ = ["END", "START", "Cast", "write_gold_lake"]
+
+
+def write_gold_lake(root: Path, *, cast: Cast | None = None, seed: int = 7) -> Lake:
+    """Tell the story and write it below `root`; the same seed gives the same rows."""
+    story = Story(cast or Cast())
+    tell_lag(story, seed)
+    _members(story)
+    _stalls(story)
+    _duplicates(story)
+    _poison(story)
+    _restored_offsets(story)
+    _checks(story)
+    return write_story(story, Lake.at(str(root)))
+
+
+def _members(story: Story) -> None:
+    """Who joined and left, and who held which queue when."""
+    cast = story.cast
+    events: list[tuple[float, str, str, str, int, int, str | None]] = [
+        (1, cast.billing, "billing-1@10.0.0.11", "JOINED", 0, 1, None),
+        (1.2, cast.billing, "billing-2@10.0.0.11", "JOINED", 1, 2, None),
+        (1.4, cast.shipping, "shipping-1@10.0.0.12", "JOINED", 0, 1, None),
+        (1.6, cast.shipping, "shipping-2@10.0.0.12", "JOINED", 1, 2, None),
+        (1.8, cast.ledger, "ledger-1@10.0.0.21", "JOINED", 0, 1, None),
+        (2, cast.ledger, "ledger-2@10.0.0.22", "JOINED", 1, 2, None),
+        (JOIN, cast.billing, "billing-3@10.0.0.13", "JOINED", 2, 3, None),
+        (CRASH + 2, cast.ledger, "ledger-2@10.0.0.22", "EXPIRED", 2, 1, "CONNECTION_LOST"),
+        (BACK + 3, cast.ledger, "ledger-1@10.0.0.21", "JOINED", 0, 1, "after broker restart"),
+    ]
+    for number, (t, group, client, kind, before, after, reason) in enumerate(events, start=1):
+        told = {
+            "group": group,
+            "client_id": client,
+            "kind": kind,
+            "generation": number,
+            "reason": reason,
+        }
+        fact = story.fact(t, "rebalance_events", inferred=False, **told)
+        counts = {"members_before": before, "members_after": after}
+        story.answer("rebalances", t, fact, **told, **counts)
+    for queue_id, owner, span, ended_by in (
+        (0, "ledger-1@10.0.0.21", (2.0, None), None),
+        (1, "ledger-1@10.0.0.21", (2.0, None), None),
+        (2, "ledger-2@10.0.0.22", (2.0, CRASH + 2.0), "EXPIRED"),
+        (3, "ledger-2@10.0.0.22", (2.0, CRASH + 2.0), "EXPIRED"),
+        (2, "ledger-1@10.0.0.21", (float(TAKEN_OVER), None), None),
+        (3, "ledger-1@10.0.0.21", (float(TAKEN_OVER), None), None),
+    ):
+        fact = story.fact(
+            span[0],
+            "rebalance_events",
+            group=cast.ledger,
+            client_id=owner,
+            kind="ASSIGNED",
+            inferred=True,
+            generation=9,
+        )
+        story.window(
+            "ownership",
+            f"{queue_id}/{owner}",
+            span,
+            fact=fact,
+            group=cast.ledger,
+            topic="payments",
+            queue_id=queue_id,
+            client_id=owner,
+            inferred=True,
+            last={"ended_by": ended_by},
+        )
+
+
+def _stalls(story: Story) -> None:
+    cast = story.cast
+    sizes = {"window_ms": 30_000, "slide_ms": 5_000}
+    story.window(
+        "stalled_windows",
+        "slow",
+        (SLOW_FROM + 20.0, float(SLOW_TO)),
+        fact=story.fact(SLOW_FROM + 20, "client_windows", **_held(cast.shipping, 0, 180)),
+        group=cast.shipping,
+        topic="orders",
+        queue_id=0,
+        rule="SLOW",
+        kind="UNDETERMINED",
+        **sizes,
+        committed_from=121_440,
+        committed_to=121_560,
+        lag_messages=230,
+        time_lag_ms=28_000,
+        reports=6,
+        client_id="shipping-1@10.0.0.12",
+        evidence="committed moved 120 in 30 s while 240 messages came; lag never shrank",
+    )
+    story.window(
+        "stalled_windows",
+        "stopped",
+        (CRASH + 12.0, TAKEN_OVER + 6.0),
+        fact=story.fact(CRASH + 12, "client_windows", **_held(cast.ledger, 3, 60)),
+        group=cast.ledger,
+        topic="payments",
+        queue_id=3,
+        rule="STOPPED",
+        kind="DEAD_CONSUMER",
+        **sizes,
+        lag_messages=75,
+        time_lag_ms=14_000,
+        reports=0,
+        client_id="ledger-2@10.0.0.22",
+        evidence="no commit for 12 s; ledger-2 is gone and nobody pulls",
+    )
+    story.window(
+        "stalled_windows",
+        "frozen",
+        (FROZEN + 12.0, None),
+        fact=story.fact(FROZEN + 12, "client_windows", **_held(cast.shipping, 2, 128)),
+        group=cast.shipping,
+        topic="orders",
+        queue_id=2,
+        rule="STALLED",
+        kind="FROZEN_HEAD",
+        **sizes,
+        lag_messages=127,
+        time_lag_ms=15_900,
+        reports=7,
+        client_id="shipping-2@10.0.0.12",
+        head_message_id=cast.message_id,
+        head_since=at(FROZEN - 3.9),
+        stack="at warehouse.reserve(warehouse.py:88)",
+        evidence="7 commits in 30 s, offset unchanged, while the pulled mark rose by 240",
+    )
+
+
+def _held(group: str, queue_id: int, count: int) -> dict[str, Any]:
+    return {
+        "group": group,
+        "topic": "orders",
+        "queue_id": queue_id,
+        "client_id": f"{group}-client",
+        "held_count": count,
+        "held_bytes": count * 1024,
+        "locked": False,
+        "dropped": False,
+    }
+
+
+def _duplicates(story: Story) -> None:
+    cast = story.cast
+    start = 2**53 + 5_000
+    for queue_id, certain in ((2, 19), (3, 16)):
+        pull = {"from_offset": start, "to_offset": start + certain + 4}
+        fact = story.fact(
+            TAKEN_OVER,
+            "redeliveries",
+            group=cast.ledger,
+            topic="payments",
+            queue_id=queue_id,
+            **pull,
+            client_id="ledger-1@10.0.0.21",
+            previous_client_id="ledger-2@10.0.0.22",
+            broker_epoch_before=0,
+            delivered_count=certain + 4,
+        )
+        story.window(
+            "duplicate_risk_windows",
+            f"crash-{queue_id}",
+            (CRASH + 2.0, TAKEN_OVER + 1.0),
+            fact=fact,
+            group=cast.ledger,
+            topic="payments",
+            queue_id=queue_id,
+            cause="CONSUMER_CRASH",
+            outcome="POSSIBLE",
+            client_id="ledger-2@10.0.0.22",
+            **pull,
+            at_risk_messages=certain + 4,
+            certain_messages=certain,
+            uncertain_messages=4,
+            redelivered_messages=0,
+            evidence=f"ledger-2 expired with {certain + 4} messages pulled beyond its last commit",
+            last={
+                "outcome": "CONFIRMED",
+                "next_client_id": "ledger-1@10.0.0.21",
+                "redelivered_from": start,
+                "redelivered_to": start + certain + 4,
+                "redelivered_messages": certain + 4,
+                "evidence": f"ledger-1 pulled {certain + 4} messages again from {start}",
+            },
+        )
+    for queue_id in range(4):
+        fact = story.fact(BACK, "lifecycle", kind="BOOT", clean=False, detail="after SIGKILL")
+        story.window(
+            "duplicate_risk_windows",
+            f"broker-{queue_id}",
+            (float(BACK), BACK + 6.0),
+            fact=fact,
+            group=cast.ledger,
+            topic="payments",
+            queue_id=queue_id,
+            cause="BROKER_CRASH",
+            outcome="POSSIBLE",
+            from_offset=start + 1_300,
+            to_offset=start + 1_325,
+            at_risk_messages=25,
+            redelivered_messages=0,
+            evidence="offsets restored from the file, 25 below what was committed in memory",
+            last={"outcome": "PASSED", "evidence": "the group pulled nothing of the range again"},
+        )
+    fact = story.fact(FROZEN + 20, "lifecycle", kind="ROLE_CHANGE", detail="none")
+    story.window(
+        "duplicate_risk_windows",
+        "held",
+        (FROZEN + 20.0, None),
+        fact=fact,
+        group=cast.shipping,
+        topic="orders",
+        queue_id=2,
+        cause="HAND_OVER",
+        outcome="POSSIBLE",
+        client_id="shipping-2@10.0.0.12",
+        from_offset=124_000,
+        to_offset=124_640,
+        at_risk_messages=640,
+        certain_messages=639,
+        uncertain_messages=1,
+        redelivered_messages=0,
+        evidence="639 messages are finished behind a head that is not; whoever takes the queue "
+        "over processes them again",
+    )
+
+
+def _poison(story: Story) -> None:
+    cast = story.cast
+    origin = {
+        "message_id": cast.message_id,
+        "origin_topic": "orders",
+        "origin_queue_id": 1,
+        "origin_offset": 123_311,
+        "group": cast.billing,
+    }
+    story.fact(
+        POISON - 11,
+        "retry_dlq_flow",
+        **origin,
+        reconsume_times=1,
+        step="SENT_BACK",
+        delay_ms=10_000,
+    )
+    fact = story.fact(
+        POISON,
+        "retry_dlq_flow",
+        **origin,
+        reconsume_times=2,
+        step="DEAD_LETTERED",
+        reason=cast.reason,
+    )
+    story.answer(
+        "dead_letters",
+        POISON,
+        fact,
+        **origin,
+        reconsume_times=2,
+        reason=cast.reason,
+        first_failed_at=at(POISON - 11),
+    )
+
+
+def _restored_offsets(story: Story) -> None:
+    """The regress each ledger queue shows after the restart, with its cause."""
+    back = [
+        fact
+        for fact in story.facts
+        if fact.table == "consume_offsets" and fact.values["path"] == "RESTORE"
+    ]
+    for fact in back:
+        values = fact.values
+        story.answer(
+            "offset_violations",
+            fact.at_s,
+            fact,
+            group=values["group"],
+            topic=values["topic"],
+            queue_id=values["queue_id"],
+            law="MONOTONIC",
+            offset=values["offset"],
+            previous_offset=values["previous_offset"],
+            min_offset=values["min_offset"],
+            max_offset=values["max_offset"],
+            delta=values["previous_offset"] - values["offset"],
+            cause="BROKER_RESTART",
+            explained=True,
+            path=values["path"],
+        )
+
+
+def _checks(story: Story) -> None:
+    """The results of one run: one warning does not hold, and says for which key."""
+    run = "20260301T121455Z-demo"
+    moment = at(895)
+    base = {"observed_at": moment, "observed_date": moment.date(), "run_id": run}
+    results = [
+        (
+            "offset_monotonicity",
+            "offset_violations",
+            "CRITICAL",
+            0,
+            4,
+            "4 explained, 0 unexplained",
+        ),
+        ("bronze_offsets_monotonic", "consume_offsets", "CRITICAL", 0, 2_130, "12 keys, none fell"),
+        ("committed_at_most_max", "consumer_lag", "CRITICAL", 0, 10_740, "largest excess 0"),
+        ("seq_gapless", "emitter_health", "CRITICAL", 0, 180, "180 cycles, no gap"),
+        ("seq_unique", "emitter_health", "CRITICAL", 0, 180, "180 cycles, no repeat"),
+        ("group_state_keys_unique", "group_state", "WARNING", 0, 110, "110 keys, all different"),
+        ("stalls_well_formed", "stalled_windows", "WARNING", 0, 5, "5 revisions"),
+        ("offsets_known", "consumer_lag", "WARNING", 1, 13, "1 of 13 queues has no offset"),
+    ]
+    for name, table, severity, failed, checked, observed in results:
+        story.gold.setdefault("dq_results", []).append(
+            {
+                **base,
+                "suite": "gold" if table != "consume_offsets" else "bronze",
+                "expectation": name,
+                "table": table,
+                "severity": severity,
+                "success": failed == 0,
+                "observed_value": observed,
+                "failed_rows": failed,
+                "checked_rows": checked,
+                "table_version": 0,
+                "started_at": moment,
+                "seconds_ms": 12,
+            }
+        )
+    story.gold.setdefault("dq_failures", []).append(
+        {
+            **base,
+            "expectation": "offsets_known",
+            "table": "consumer_lag",
+            "row_key": f"{story.cast.ledger} %RETRY%{story.cast.ledger} broker-a queue 0",
+            "detail": "committed unknown: NO_OFFSET",
+        }
+    )
