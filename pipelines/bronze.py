@@ -28,7 +28,6 @@ LOOK_BACK_TABLES: Final = (
     "client_windows",
     "rebalance_events",
     "redeliveries",
-    "consume_offsets",
     "lifecycle",
 )
 """Read from the look-back on; of the others only new rows are needed."""

@@ -174,6 +174,12 @@ DUPLICATE_RISK_WINDOWS: Final = GoldTable(
             "CONSUMER_CRASH, BROKER_CRASH, HAND_OVER, REWIND, RESET, OFFSET_STORE_LOST, SEND_BACK, "
             "SEND_RETRY, DOUBLE_OWNER or REPLAY_AFTER_TRUNCATION",
         ),
+        _must(
+            "basis",
+            _S,
+            "what told: DEPARTURE, RESTART, OFFSET_FALL, EXPOSURE (at risk while commits stand still), SEND_BACK, or "
+            "REDELIVERY (seen without a prediction)",
+        ),
         _must("outcome", _S, "POSSIBLE, CONFIRMED or PASSED"),
         Column("client_id", _S, "client whose work may be repeated"),
         Column("next_client_id", _S, "client that pulled the range again, or pulls now"),
@@ -327,12 +333,12 @@ GROUP_STATE: Final = GoldTable(
 )
 EMITTER_HEALTH: Final = GoldTable(
     "emitter_health",
-    "emitter and pipeline cycle",
+    "emitter and shipment that carried rows",
     (
         _OBSERVED_AT,
         _EMITTER,
-        _must("seq_from", _L, "first seq this cycle read"),
-        _must("seq_to", _L, "shipped horizon this cycle read to"),
+        _must("seq_from", _L, "first seq of the shipment"),
+        _must("seq_to", _L, "last seq of the shipment: a shipped horizon"),
         _must("rows_expected", _L, "seq_to - seq_from + 1"),
         _must("rows_found", _L, "rows found in bronze, over all tables"),
         _must(
