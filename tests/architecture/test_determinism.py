@@ -23,7 +23,6 @@ FORBIDDEN_MODULES = {
     "fcntl": "files: runtime.disk",
     "getpass": "the machine: a setting",
     "glob": "files: runtime.disk.names",
-    "io": "files: runtime.disk",
     "mmap": "files: runtime.disk",
     "multiprocessing": "processes: none in the engine",
     "os": "files and environment: runtime.disk, foundation.config",
@@ -88,7 +87,9 @@ def outside_reaches(module: Module) -> Iterator[str]:
         if isinstance(called, ast.Name) and called.id in FORBIDDEN_CALLS:
             yield f"{module.name}:{node.lineno} calls {called.id} ({FORBIDDEN_CALLS[called.id]})"
         elif isinstance(called, ast.Attribute):
-            if called.attr in FORBIDDEN_METHODS:
+            if ast.unparse(called) == "io.open":
+                yield f"{module.name}:{node.lineno} calls io.open (files: runtime.disk)"
+            elif called.attr in FORBIDDEN_METHODS:
                 why = FORBIDDEN_METHODS[called.attr]
                 yield f"{module.name}:{node.lineno} calls .{called.attr} ({why})"
             elif called.attr == "now" and ast.unparse(called.value).endswith(("datetime", "date")):
@@ -172,6 +173,7 @@ def test_no_loop_takes_its_order_from_a_set() -> None:
         ("from os import path", "imports os"),
         ("def f():\n    import random", "imports random"),
         ("data = open('x').read()", "calls open"),
+        ("data = io.open('x').read()", "calls io.open"),
         ("async def f(g):\n    await asyncio.to_thread(g)", "calls .to_thread"),
         ("born = datetime.now(tz=UTC)", "asks datetime"),
         ("order = hash('a')", "calls hash"),
