@@ -19,8 +19,10 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping, Sequence
+from datetime import date
 from typing import Final
 
+import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake import Schema as DeltaSchema
 from deltalake.exceptions import DeltaError
@@ -28,7 +30,7 @@ from deltalake.exceptions import DeltaError
 from engine.foundation.errors import LakeError
 from engine.telemetry.shipper.arrow_schemas import Speaker, SpooledRow, arrow_rows, arrow_schema
 from engine.telemetry.shipper.local_files import LocalTableFiles
-from engine.telemetry.tables import Table
+from engine.telemetry.tables import EVENT_DATE, Table
 
 CHECKPOINT_COMMITS: Final = 100
 """A checkpoint each so many commits: a reader never replays more log entries than this."""
@@ -43,24 +45,34 @@ COMPACT_COMMITS: Final = 600
 VACUUM_RETENTION_HOURS: Final = 24
 """Files that compaction replaced stay this long: far longer than any reader holds a version."""
 
-APPEND_ATTEMPTS_MAX: Final = 6
+APPEND_ATTEMPTS_MAX: Final = 5
 RETRY_PAUSE_S: Final = 0.2
-"""Doubled after each attempt; together about 6 s, then the shipper gives up and the spool keeps the
+"""Doubled after each attempt; together about 3 s, then the shipper gives up and the spool keeps the
 rows."""
 
 _log = logging.getLogger(__name__)
 
 
 class BronzeTable:
-    """One table of the lake, held open. Made by `open_bronze`."""
+    """One table of the lake, held open."""
 
-    def __init__(self, declared: Table, uri: str, storage_options: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        declared: Table,
+        uri: str,
+        storage_options: Mapping[str, str],
+        *,
+        compact_commits: int = COMPACT_COMMITS,
+    ) -> None:
+        """Open the table, or make it. Raises LakeError when it is damaged or not ours."""
         self.declared: Final = declared
+        self._compact_commits = compact_commits
         self._uri = uri
         self._storage_options = dict(storage_options)
         self._files = LocalTableFiles.of(uri)
         self._handle = self._open()
         self._commits = 0
+        self._dates: dict[date, None] = {}
 
     def shipped_seq(self, app_id: str) -> int:
         """Version of the application's last transaction here; 0 when it has none."""
@@ -76,10 +88,9 @@ class BronzeTable:
         """
         app_id = f"{speaker.emitter}/{self.declared.name}"
         pause_s = RETRY_PAUSE_S
-        failure: Exception | None = None
-        for _ in range(APPEND_ATTEMPTS_MAX):
+        for attempt in range(1, APPEND_ATTEMPTS_MAX + 1):
             try:
-                if failure is not None:
+                if attempt > 1:
                     self._handle = DeltaTable(self._uri, storage_options=self._storage_options)
                 done = self.shipped_seq(app_id)
                 fresh = [row for row in rows if row.seq > done]
@@ -89,28 +100,31 @@ class BronzeTable:
             except (
                 DeltaError,
                 OSError,
-            ) as error:  # Also CommitFailedError: perhaps it is in, perhaps not.
-                _log.warning(
-                    "%s: append failed (%s); asking the table again", self._uri, _told(error)
-                )
-                failure = error
+            ) as error:  # Also a conflict: perhaps it is in, perhaps not.
+                if attempt == APPEND_ATTEMPTS_MAX:
+                    raise LakeError(
+                        f"table {self._uri} takes no rows ({_told(error)}); repair the lake, then "
+                        "start the shipper again: the spool keeps everything until then"
+                    ) from error
+                _log.warning("%s: append failed (%s); asking again", self._uri, _told(error))
                 time.sleep(pause_s)
                 pause_s *= 2
             else:
                 return len(fresh)
-        raise LakeError(
-            f"table {self._uri} takes no rows ({_told(failure)}); repair the lake, then start "
-            "the shipper again: the spool keeps everything until then"
-        ) from failure
+        raise AssertionError("the last attempt returns or raises")
 
     def tidy(self) -> None:
         """Merge small files and remove long replaced ones, now and then. A failure is logged:
         nothing is lost by it."""
-        if self._commits < COMPACT_COMMITS:
+        if self._commits < self._compact_commits:
             return
+        touched = [str(day) for day in self._dates]
         self._commits = 0
+        self._dates.clear()
         try:
-            self._handle.optimize.compact(max_concurrent_tasks=1)
+            self._handle.optimize.compact(
+                partition_filters=[("event_date", "in", touched)], max_concurrent_tasks=1
+            )
             self._sync()
             self._handle.vacuum(
                 retention_hours=VACUUM_RETENTION_HOURS,
@@ -132,13 +146,15 @@ class BronzeTable:
     def _commit(
         self, speaker: Speaker, fresh: Sequence[SpooledRow], transactions: list[Transaction]
     ) -> None:
+        arrow = arrow_rows(self.declared, speaker, fresh)
         write_deltalake(
             self._handle,
-            arrow_rows(self.declared, speaker, fresh),
+            arrow,
             mode="append",
             commit_properties=CommitProperties(app_transactions=transactions),
         )
         self._commits += 1
+        self._dates.update(dict.fromkeys(pc.unique(arrow.column(EVENT_DATE.name)).to_pylist()))
 
     def _sync(self) -> None:
         if self._files is not None:

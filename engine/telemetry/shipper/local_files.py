@@ -21,6 +21,9 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from engine.foundation.errors import LakeError
 
 SYNCED_NAME: Final = "_tidemark_synced"
@@ -31,7 +34,6 @@ _POINTER: Final = "_last_checkpoint"
 _LOOKED_AT_MAX: Final = 256
 """So many log entries are checked at start: more than a checkpoint leaves to be read by anybody."""
 
-_PARQUET_MAGIC: Final = b"PAR1"
 
 _log = logging.getLogger(__name__)
 
@@ -201,14 +203,13 @@ def _added(entry: bytes) -> list[str]:
 
 
 def _is_whole_parquet(path: Path) -> bool:
-    """Does it begin and end as a Parquet file?"""
+    """Can every value of it be read? A torn file may have its right length, and zeros in it."""
     try:
-        with path.open("rb") as file:
-            head = file.read(4)
-            file.seek(-4, os.SEEK_END)
-            return head == _PARQUET_MAGIC and file.read(4) == _PARQUET_MAGIC
-    except OSError:  # Missing, or shorter than four bytes.
+        with pq.ParquetFile(path) as file:
+            file.read()
+    except (OSError, pa.ArrowException):
         return False
+    return True
 
 
 def _is_json(data: bytes) -> bool:
