@@ -13,9 +13,12 @@ import pytest
 
 from tests.architecture.source_tree import Module, modules, report
 
-# Never simulated: the door itself, the shipper (a process of its own), the reading of settings,
-# entry points of commands.
-EXEMPT = ("engine/runtime/", "engine/telemetry/shipper", "engine/foundation/config.py")
+EXEMPT = (
+    "engine/runtime/",  # the door itself
+    "engine/telemetry/shipper",  # a process of its own, never simulated
+    "engine/foundation/config.py",  # reads settings once, before anything runs
+    "engine/foreground.py",  # signals and child processes of the commands
+)
 ENTRY_POINT = "/commands.py"
 
 FORBIDDEN_MODULES = {
