@@ -34,9 +34,9 @@ class Mount(NamedTuple):
 
 COMMANDS = {
     "demo": Mount("demo.commands", "Play a whole cluster with incidents, and show what is found."),
-    "engine": Mount("engine.broker.commands", "Run a name server and a broker in one process."),
-    "namesrv": Mount("engine.namesrv.commands", "Run a name server."),
-    "broker": Mount("engine.broker.commands", "Run a broker."),
+    "engine": Mount("engine.commands", "Run a name server and a broker in one process."),
+    "namesrv": Mount("engine.commands", "Run a name server."),
+    "broker": Mount("engine.commands", "Run a broker."),
     "shipper": Mount("engine.telemetry.commands", "Ship a broker's spooled facts to the lake."),
     "pipeline": Mount("pipelines.commands", "Compute the gold tables: run (live) or replay."),
     "check": Mount("expectations.commands", "Check the lake; non-zero when a critical one fails."),
