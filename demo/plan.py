@@ -15,10 +15,9 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from enum import Enum
 
-from engine.client.consuming.allocation import allocate_averagely
-from engine.protocol.message import MessageQueue
-
+from engine.client.consuming.allocation import Averagely
 from engine.foundation.errors import ConfigError
+from engine.protocol.message import MessageQueue
 
 BROKER_NAME = "broker-a"
 CLUSTER_NAME = "DemoCluster"
@@ -68,7 +67,7 @@ CUE_DRIFT = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """One incident: when it is played (seconds after the first gold row), where and at whose cost."""
+    """One incident: when it is due (seconds after the first gold row), where, at whose cost."""
 
     incident: Incident
     at_s: float
@@ -130,7 +129,7 @@ def make_plan(seed: int, duration_s: int, skip: Collection[Incident] = ()) -> Pl
 
 
 def _queues_of(victim: str) -> list[int]:
-    """The queues the victim will own: allocation is a pure function, so they are known beforehand."""
+    """The queues the victim will own, known beforehand: allocation is a pure function."""
     queues = [MessageQueue(LEDGER.topic, BROKER_NAME, number) for number in range(QUEUES_PER_TOPIC)]
-    owned = allocate_averagely(LEDGER.name, victim, queues, sorted(LEDGER.members))
+    owned = Averagely().allocate(victim, queues, sorted(LEDGER.members))
     return [queue.queue_id for queue in owned]

@@ -88,6 +88,21 @@ class Actor:
                 )
             time.sleep(POLL_S)
 
+    def said_bytes(self) -> int:
+        """How much it has said so far, over all its lives."""
+        return self.log.stat().st_size if self.log.exists() else 0
+
+    def await_end(self, *, within_s: float) -> None:
+        """Wait until it ends by itself; StageError when it does not."""
+        assert self._process is not None, f"{self.name} has not been started"
+        try:
+            self._process.wait(within_s)
+        except subprocess.TimeoutExpired:
+            self.finish()
+            raise StageError(
+                f"{self.name} did not end within {within_s:.0f} s; see {self.log}"
+            ) from None
+
     def kill(self) -> None:
         """SIGKILL to this process alone, as a machine would lose it."""
         assert self._process is not None, f"{self.name} has not been started"

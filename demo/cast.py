@@ -1,0 +1,130 @@
+"""Who is on stage: every process of the demo with its command line.
+
+The settings are short ones, so that each incident fits into two minutes: queues are shared anew
+every 5 s, a failed message is tried once more, and a stall is judged over 10 s of data time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from demo.plan import (
+    BILLING,
+    BROKER_NAME,
+    CLUSTER_NAME,
+    GROUPS,
+    JOINER,
+    LEDGER,
+    SHIPPING,
+    GroupPlan,
+    Incident,
+    Plan,
+)
+from demo.processes import Actor, module, tidemark
+
+STALL_WINDOW_MS = 10_000
+STALL_SLIDE_MS = 2_000
+DELAY_LEVELS = "1s 1s 1s 2s 3s 4s 5s 6s 7s 8s 9s 10s 20s 30s 1m 2m 3m 4m"
+COMMIT_LOG_FILE_BYTES = 16 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Roles:
+    """Where everything is: folders and ports."""
+
+    home: Path
+    lake: Path
+    namesrv_port: int
+    broker_port: int
+    dash_port: int
+
+    @property
+    def namesrv(self) -> str:
+        """Address of the name server."""
+        return f"127.0.0.1:{self.namesrv_port}"
+
+    @property
+    def store(self) -> Path:
+        """Folder of the broker's store."""
+        return self.home / "store"
+
+    @property
+    def logs(self) -> Path:
+        """Folder of what the processes say."""
+        return self.home / "logs"
+
+
+class Cast:
+    """The processes of one run, none of them started yet."""
+
+    def __init__(self, plan: Plan, roles: Roles) -> None:
+        self.roles = roles
+        lake = ("--lake", str(roles.lake))
+        self.name_server = self._actor(
+            "namesrv", tidemark("namesrv", "--port", str(roles.namesrv_port))
+        )
+        self.broker = self._actor("broker", tidemark("broker", *_broker_options(roles)))
+        self.shipper = self._actor(
+            "shipper", tidemark("shipper", "--store", str(roles.store), *lake)
+        )
+        self.pipeline = self._actor(
+            "pipeline",
+            tidemark(
+                *("pipeline", "run", *lake),
+                *("--window-ms", str(STALL_WINDOW_MS), "--slide-ms", str(STALL_SLIDE_MS)),
+            ),
+        )
+        self.dash = self._actor("dash", tidemark("dash", *lake, "--port", str(roles.dash_port)))
+        self.producer = self._actor("producer", module("demo.producer", roles.namesrv), talks=True)
+        self.consumers = {
+            member: self._actor(member, _consumer_command(plan, roles, group, member))
+            for group in GROUPS
+            for member in (*group.members, *((JOINER,) if group is BILLING else ()))
+        }
+
+    @property
+    def clients(self) -> list[Actor]:
+        """Producer and consumers, in the order in which they stop."""
+        return [self.producer, *self.consumers.values()]
+
+    @property
+    def platform(self) -> list[Actor]:
+        """Everything else, in the order in which it stops; none of it may end by itself."""
+        return [self.broker, self.shipper, self.pipeline, self.dash, self.name_server]
+
+    def check(self) -> Actor:
+        """A run of the expectations."""
+        return self._actor("check", tidemark("check", "--lake", str(self.roles.lake)))
+
+    def _actor(self, name: str, command: list[str], *, talks: bool = False) -> Actor:
+        return Actor(name, command, self.roles.logs, talks=talks)
+
+
+def _broker_options(roles: Roles) -> list[str]:
+    settings = {
+        "brokerClusterName": CLUSTER_NAME,
+        "brokerName": BROKER_NAME,
+        "messageDelayLevel": DELAY_LEVELS,
+        "mappedFileSizeCommitLog": str(COMMIT_LOG_FILE_BYTES),
+    }
+    options = ["--store", str(roles.store), "--namesrv", roles.namesrv]
+    options += ["--port", str(roles.broker_port), "--flush", "async", "--lake", "none"]
+    for key, value in settings.items():
+        options += ["--set", f"{key}={value}"]
+    return options
+
+
+def _consumer_command(plan: Plan, roles: Roles, group: GroupPlan, member: str) -> list[str]:
+    """A consumer that knows which message is meant for it, if any."""
+    ledger = roles.home / "ledgers" / f"{member}.jsonl"
+    command = module("demo.consumer", roles.namesrv, group.name, group.topic, member, str(ledger))
+    for incident, option, concerned in (
+        (Incident.FROZEN_HEAD, "--freezes-on", group is SHIPPING),
+        (Incident.POISON, "--fails-on", group is BILLING),
+        (Incident.CONSUMER_KILL, "--dies-on", group is LEDGER),
+    ):
+        scene = plan.scene(incident)
+        if scene is not None and concerned and scene.victim in (None, member):
+            command += [option, scene.message_key]
+    return command

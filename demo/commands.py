@@ -1,0 +1,50 @@
+"""`tidemark demo`: play a cluster with incidents and show what gold makes of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from demo.plan import Incident, make_plan
+from demo.report import print_verdict
+from demo.stage import Settings, Stage
+
+app = typer.Typer()
+
+DURATION_S_DEFAULT = 120
+
+
+@app.command("demo")
+def demo(
+    for_s: Annotated[
+        int | None,
+        typer.Option("--for", help="Play for so many seconds from the first gold row, then end."),
+    ] = None,
+    headless: Annotated[
+        bool, typer.Option("--headless", help="End after the verdict instead of staying up.")
+    ] = False,
+    seed: Annotated[int, typer.Option(help="Decides times, queues and victims.")] = 1,
+    skip: Annotated[
+        list[Incident] | None, typer.Option(help="Leave an incident out; may be repeated.")
+    ] = None,
+    home: Annotated[Path, typer.Option(help="Folder for lake, store and logs.")] = Path("var"),
+    port: Annotated[int, typer.Option(help="Port of the dashboard; 0 takes a free one.")] = 8050,
+) -> None:
+    """Play a whole cluster with incidents, and show what is found.
+
+    Exit code 0: every incident that was played was found in gold, none that was left out, and every
+    check holds.
+    """
+    console = Console(soft_wrap=True)
+    plan = make_plan(seed, for_s or DURATION_S_DEFAULT, skip or ())
+    linger = for_s is None and not headless
+    stage = Stage(plan, Settings(home, port, linger), console)
+    try:
+        verdict = stage.run(lambda verdict: print_verdict(verdict, console))
+    except KeyboardInterrupt:
+        console.print("stopped")
+        raise typer.Exit(0 if linger else 130) from None
+    raise typer.Exit(0 if verdict.success else 1)

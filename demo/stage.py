@@ -1,0 +1,223 @@
+"""The stage: starts the cluster and its cast, plays the plan, lets gold catch up, asks for the
+verdict.
+
+Place in the walk: it stands beside the platform and uses only what a user has: the tidemark
+commands, client processes that use the client library, SIGKILL, and the lake.
+
+Invariant: whatever happens (an error, Ctrl-C), every process it started is stopped before it
+returns. Absent on purpose: any channel to the platform's inside. It knows what it did; the
+verdict never asks.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from deltalake import DeltaTable
+from rich.console import Console
+
+from demo.cast import Cast, Roles
+from demo.plan import JOINER, Incident, Plan, Scene
+from demo.ports import free_broker_port, free_port_block
+from demo.processes import Actor, StageError, stop_all
+from demo.verdict import Verdict, judge, read_gold
+from engine.foundation.errors import ConfigError
+from pipelines.catalogue import GOLD_FOLDER
+
+MARKER = "made-by-tidemark-demo"
+"""A file that says: this folder was made by the demo and may be emptied by the next one."""
+
+START_PATIENCE_S = 60.0
+GOLD_PATIENCE_S = 180.0
+DRAIN_PATIENCE_S = 60.0
+BROKER_DOWN_S = 3.0
+POLL_S = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a user may choose: where everything is kept, the dashboard's port, and how it ends."""
+
+    home: Path
+    dash_port: int
+    linger: bool
+    """Keep the cluster at work after the verdict, until Ctrl-C."""
+
+
+class Stage:
+    """One run of the demo."""
+
+    def __init__(self, plan: Plan, settings: Settings, console: Console) -> None:
+        self._plan = plan
+        self._settings = settings
+        self._console = console
+        self._home = fresh_home(settings.home)
+        self.lake = self._home / "lake"
+        self._cast = Cast(
+            plan,
+            Roles(
+                home=self._home,
+                lake=self.lake,
+                namesrv_port=free_port_block(1),
+                broker_port=free_broker_port(),
+                dash_port=settings.dash_port or free_port_block(1),
+            ),
+        )
+
+    def run(self, show: Callable[[Verdict], None]) -> Verdict:
+        """Play everything, `show` what gold says, and return it.
+
+        Raises StageError when a process does not play its part.
+        """
+        cast = self._cast
+        try:
+            self._raise_curtain()
+            self._play()
+            self._drain()
+            verdict = self._verdict()
+            show(verdict)
+            if self._settings.linger:
+                self._linger()
+            return verdict
+        finally:
+            self._say("stopping everything")
+            stop_all(cast.clients)  # First, so that their last facts still reach the lake.
+            stop_all(cast.platform)
+
+    def _raise_curtain(self) -> None:
+        cast = self._cast
+        self._start(cast.name_server)
+        self._start(cast.broker)
+        self._say(f"name server and broker are up at {cast.roles.namesrv}")
+        for actor in (cast.shipper, cast.pipeline, cast.dash):
+            actor.start()
+        self._start(cast.producer)
+        for name, consumer in cast.consumers.items():
+            if name != JOINER:
+                consumer.start()
+        self._say("a producer and three consumer groups are at work; Spark is starting")
+        line = cast.dash.wait_for_line("dash ", within_s=START_PATIENCE_S)
+        self._say(f"dashboard: {line.removeprefix('dash ')}")
+        self._wait("the first gold row", lambda: self._gold_seen_us() > 0, GOLD_PATIENCE_S)
+        self._say(f"first gold row; {len(self._plan.scenes)} incidents follow")
+
+    def _start(self, actor: Actor) -> None:
+        """Start and wait for the line in which it says that it is ready."""
+        said_bytes = actor.said_bytes()
+        actor.start()
+        actor.wait_for_line("ready", within_s=START_PATIENCE_S, offset_bytes=said_bytes)
+
+    def _play(self) -> None:
+        began_s = time.monotonic()
+        for scene in sorted(self._plan.scenes, key=lambda scene: scene.at_s):
+            self._sleep_until(began_s + scene.at_s)
+            self._say(f"{scene.at_s:6.1f} s  {announcement(scene)}")
+            self._act(scene)
+        self._sleep_until(began_s + self._plan.duration_s)
+
+    def _act(self, scene: Scene) -> None:
+        cast = self._cast
+        match scene.incident:
+            case Incident.FROZEN_HEAD | Incident.POISON | Incident.CONSUMER_KILL:
+                order = {
+                    "topic": scene.group.topic,
+                    "queue_id": scene.queue_id,
+                    "key": scene.message_key,
+                }
+                cast.producer.tell(json.dumps(order))
+            case Incident.JOIN:
+                cast.consumers[JOINER].start()
+            case Incident.BROKER_KILL:
+                cast.broker.kill()
+                time.sleep(BROKER_DOWN_S)
+                self._start(cast.broker)
+
+    def _drain(self) -> None:
+        """Wait until gold has seen everything that happened up to now."""
+        if not self._settings.linger:
+            stop_all([self._cast.producer])
+        ended_us = time.time_ns() // 1000
+        self._say("the play is over; waiting for gold to catch up")
+        self._wait("gold's last row", lambda: self._gold_seen_us() >= ended_us, DRAIN_PATIENCE_S)
+
+    def _verdict(self) -> Verdict:
+        self._say("running the checks")
+        check = self._cast.check()
+        check.start()
+        check.await_end(within_s=DRAIN_PATIENCE_S)
+        return judge(self._plan, read_gold(self.lake))
+
+    def _linger(self) -> None:
+        self._say("the cluster stays up; Ctrl-C stops everything")
+        while True:
+            self._require_running(self._cast.platform)
+            time.sleep(POLL_S)
+
+    def _gold_seen_us(self) -> int:
+        """Newest observed_at in consumer_lag, µs since 1970; 0 before there is any."""
+        path = str(self.lake / GOLD_FOLDER / "consumer_lag")
+        if not DeltaTable.is_deltatable(path):
+            return 0
+        newest = DeltaTable(path).get_add_actions(flatten=True)["max.observed_at"].to_pylist()
+        known = [moment for moment in newest if moment is not None]
+        return int(max(known).timestamp() * 1_000_000) if known else 0
+
+    def _wait(self, what: str, condition: Callable[[], bool], within_s: float) -> None:
+        deadline_s = time.monotonic() + within_s
+        while not condition():
+            self._require_running(self._cast.platform)
+            if time.monotonic() > deadline_s:
+                logs = self._cast.roles.logs
+                raise StageError(f"{what} did not come within {within_s:.0f} s; see {logs}")
+            time.sleep(POLL_S)
+
+    def _sleep_until(self, moment_s: float) -> None:
+        while (left_s := moment_s - time.monotonic()) > 0:
+            self._require_running(self._cast.platform)
+            time.sleep(min(POLL_S, left_s))
+
+    @staticmethod
+    def _require_running(actors: Iterable[Actor]) -> None:
+        for actor in actors:
+            if actor.exit_code is not None:
+                raise StageError(
+                    f"{actor.name} ended, exit code {actor.exit_code}; see {actor.log}"
+                )
+
+    def _say(self, words: str) -> None:
+        self._console.print(words, highlight=False)
+
+
+def fresh_home(home: Path) -> Path:
+    """An empty folder at `home`; ConfigError when it holds something the demo did not make."""
+    home = home.absolute()
+    if home.exists() and any(home.iterdir()):
+        if not (home / MARKER).exists():
+            raise ConfigError(
+                "home", str(home), "a folder that is empty, absent or made by an earlier demo"
+            )
+        shutil.rmtree(home)
+    (home / "logs").mkdir(parents=True)
+    (home / MARKER).write_text("Everything in here is removed by the next run of the demo.\n")
+    return home
+
+
+def announcement(scene: Scene) -> str:
+    """One line that tells the audience what is done now."""
+    where = f"{scene.group.name} on {scene.group.topic}/{scene.queue_id}"
+    match scene.incident:
+        case Incident.FROZEN_HEAD:
+            return f"a listener of {where} gets a message for which it never returns"
+        case Incident.POISON:
+            return f"a poison message for {where}: every try fails"
+        case Incident.CONSUMER_KILL:
+            return f"{scene.victim} of {where} dies by SIGKILL between processing and commit"
+        case Incident.JOIN:
+            return f"{scene.victim} joins {scene.group.name}"
+        case Incident.BROKER_KILL:
+            return f"the broker dies by SIGKILL and is restarted after {BROKER_DOWN_S:.0f} s"
