@@ -11,7 +11,7 @@ synced before that. Absent on purpose: what the tables mean.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from engine.foundation.errors import CorruptRecord, ProtocolError, StorageError
@@ -37,10 +37,13 @@ class TableFile:
         self._clock = runtime.clock
         self.path = path
 
-    def load(self, observer: Observer) -> Mapping[str, object] | None:
-        """The table, from .bak when the file cannot be read; None when there is neither.
+    def load(
+        self, observer: Observer, accept: Callable[[Mapping[str, object]], None]
+    ) -> None:
+        """Hand the table to `accept`, from .bak when the file cannot be read; nothing to hand over
+        is fine.
 
-        A damaged file is kept as <name>.damaged and told as DAMAGED_FILE. Raises CorruptRecord when
+        `accept` raises CorruptRecord for a table of the wrong form. A damaged file is kept as <name>.damaged and told as DAMAGED_FILE. Raises CorruptRecord when
         both are damaged: to begin with an empty table would silently forget what was in it.
         """
         faults = []
@@ -49,17 +52,17 @@ class TableFile:
                 continue
             try:
                 document = _parse(self._disk.read(path), path)
+                accept(document)
             except (CorruptRecord, StorageError) as error:
                 faults.append(str(error))
                 continue
             if faults:
                 self._tell_damage(observer, f"{faults[0]}; read {path} instead")
-            return document
+            return
         if faults:
             raise CorruptRecord(
                 f"{'; '.join(faults)}: remove the damaged files to begin with an empty table"
             )
-        return None
 
     def _tell_damage(self, observer: Observer, detail: str) -> None:
         kept = f"{self.path}.damaged"

@@ -1,0 +1,325 @@
+"""A broker: its parts put together, started and stopped in the right order.
+
+Place in the walk: around it. Nothing is decided here but the order of things:
+  start  take the store (recovery) → telemetry → tables → port → name servers → loops
+  stop   name servers → held pulls answered → port → loops → tables → store → telemetry
+
+Invariant: the port opens only when the tables are loaded, so no client meets a half-known broker;
+the spool closes last, so that the shutdown itself is told. A loop that ends by an error ends the
+broker: `wait` raises it, and whoever started us lets the process die and recover.
+Absent on purpose: requests (handlers), signals and the command line (commands).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+from engine.broker.client_windows import ClientWindows
+from engine.broker.config import BrokerConfig
+from engine.broker.handler_table import handler_table
+from engine.broker.long_poll import HeldPull, HeldPulls
+from engine.broker.membership import Membership
+from engine.broker.parts import BrokerParts
+from engine.broker.registration import Registration
+from engine.broker.sampling import Watermarks
+from engine.broker.state.group_configs import GroupConfigs
+from engine.broker.state.groups import ConsumerGroups, ProducerGroups
+from engine.broker.state.offsets import ConsumerOffsets
+from engine.broker.state.queue_locks import QueueLocks
+from engine.broker.state.readers import Readers
+from engine.broker.state.topics import Topics
+from engine.broker.tables import Tables
+from engine.delay import DelayService
+from engine.foundation.errors import ProtocolError, StorageError
+from engine.foundation.observing import LifecycleEvent, Observer, SilentObserver
+from engine.foundation.units import SECOND_MS
+from engine.protocol.message_ids import UniqueIds
+from engine.remoting import Peer, RpcClient, RpcServer
+from engine.runtime import Runtime
+from engine.store import MessageStore
+from engine.store.table_file import TableFile
+from engine.telemetry import SPOOL_DIRECTORY, EmitterIdentity, Telemetry
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Running:
+    """What exists while the broker runs."""
+
+    parts: BrokerParts
+    server: RpcServer
+    client: RpcClient
+    registration: Registration
+    membership: Membership
+    watermarks: Watermarks
+    windows: ClientWindows
+    tables: Tables
+    delay: DelayService
+    telemetry: Telemetry | None
+    loops: asyncio.Task[None] | None = None
+
+
+class Broker:
+    """One broker. `start`, then `wait` or go on, then `stop`."""
+
+    def __init__(self, runtime: Runtime, config: BrokerConfig) -> None:
+        self._runtime = runtime
+        self._config = config
+        self._running: _Running | None = None
+        self._woken: list[HeldPull] = []
+
+    @property
+    def parts(self) -> BrokerParts:
+        """The state of a running broker, for whoever looks inside (the simulator's checkers)."""
+        assert self._running is not None, "the broker is not running"
+        return self._running.parts
+
+    @property
+    def address(self) -> str:
+        """`ip:port` under which a running broker is known."""
+        return self.parts.address
+
+    async def start(self) -> int:
+        """Recover, open the port and register; return the port.
+
+        Raises StorageError when the store is taken or unreadable, ConfigError when the port is.
+        """
+        assert self._running is None, "the broker is running already"
+        config = self._config
+        self._runtime.disk.make_directories(config.store.root)
+        telemetry = self._open_telemetry()
+        observer: Observer = SilentObserver() if telemetry is None else telemetry
+        try:
+            store = await MessageStore.open(self._runtime, config.store, observer)
+        except BaseException:
+            if telemetry is not None:
+                await telemetry.close()
+            raise
+        try:
+            running = self._assemble(store, observer, telemetry)
+            self._load(running)
+            port = await running.server.start(config.host, config.port)
+        except BaseException:
+            await store.close()
+            if telemetry is not None:
+                await telemetry.close()
+            raise
+        self._running = running
+        running.parts.address = f"{config.host}:{port}"
+        store.on_arrival(self._arrived)
+        store.start()
+        if telemetry is not None:
+            telemetry.start()
+        await running.tables.save_settings()
+        await running.registration.register()
+        running.loops = asyncio.create_task(self._run_loops(running), name="broker loops")
+        return port
+
+    async def wait(self) -> None:
+        """Return never, while all goes well; raise what ended one of the loops."""
+        assert self._running is not None, "the broker is not running"
+        assert self._running.loops is not None, "the broker has not started"
+        await self._running.loops
+
+    async def stop(self) -> None:
+        """Stop cleanly: everything answered, persisted, flushed and told."""
+        running, self._running = self._running, None
+        if running is None:
+            return
+        await running.registration.unregister()
+        for pull in running.parts.holds.take_all():
+            pull.resume()
+        await running.server.stop()
+        if running.loops is not None:
+            running.loops.cancel()
+            await asyncio.gather(running.loops, return_exceptions=True)
+        await running.client.close()
+        clean = True
+        try:
+            await running.tables.save_settings()
+            await running.tables.save_offsets("SHUTDOWN")
+            await running.delay.persist("SHUTDOWN")
+        except StorageError as error:
+            clean = False
+            _log.error("stopping without the last tables: %s", error)
+        running.watermarks.sample(self._runtime.clock.now_ms(), everything=True)
+        await running.parts.store.close()
+        running.parts.observer.observe(LifecycleEvent("SHUTDOWN", None, clean=clean))
+        if running.telemetry is not None:
+            await running.telemetry.close()
+
+    def _open_telemetry(self) -> Telemetry | None:
+        config = self._config
+        if not config.telemetry:
+            return None
+        identity = EmitterIdentity(config.cluster_name, config.broker_name, config.broker_id)
+        return Telemetry.open(
+            self._runtime, f"{config.store.root}/{SPOOL_DIRECTORY}", identity
+        )
+
+    def _assemble(
+        self, store: MessageStore, observer: Observer, telemetry: Telemetry | None
+    ) -> _Running:
+        runtime, config = self._runtime, self._config
+        clock = runtime.clock
+        epoch = clock.now_us() if telemetry is None else telemetry.broker_epoch
+        parts = BrokerParts(
+            runtime=runtime,
+            config=config,
+            store=store,
+            observer=observer,
+            topics=Topics(),
+            group_configs=GroupConfigs(auto_create=config.auto_create_subscription_group),
+            groups=ConsumerGroups(),
+            producers=ProducerGroups(),
+            offsets=ConsumerOffsets(),
+            readers=Readers(epoch),
+            locks=QueueLocks(),
+            holds=HeldPulls(),
+            unique_ids=UniqueIds(runtime.entropy, clock, config.host),
+            boot_ms=clock.now_ms(),
+        )
+        client = RpcClient(runtime)
+        registration = Registration(parts, client)
+        membership = Membership(parts)
+        watermarks = Watermarks(parts)
+        tables = Tables(parts)
+        delay = DelayService(
+            runtime,
+            store,
+            levels_ms=config.store.delay_levels_ms,
+            cursor_file=TableFile(runtime, f"{config.config_folder}/delayOffset.json"),
+            observer=observer,
+        )
+        windows = ClientWindows(parts)
+        server = RpcServer(
+            runtime,
+            handler_table(parts, membership, delay),
+            before_answers=_nothing if telemetry is None else telemetry.write_turn,
+            on_lost=membership.lost,
+            on_protocol_error=self._tell_malformed,
+        )
+
+        def topics_changed() -> None:
+            tables.want()
+            registration.want()
+
+        parts.topics_changed = topics_changed
+        parts.group_configs_changed = tables.want
+        parts.watermarks_wanted = lambda keys: watermarks.tell(keys, clock.now_ms())
+        return _Running(
+            parts=parts,
+            server=server,
+            client=client,
+            registration=registration,
+            membership=membership,
+            watermarks=watermarks,
+            windows=windows,
+            tables=tables,
+            delay=delay,
+            telemetry=telemetry,
+        )
+
+    def _load(self, running: _Running) -> None:
+        parts, config = running.parts, self._config
+        running.tables.load()
+        running.delay.load()
+        parts.topics.add_system_topics(
+            cluster_name=config.cluster_name,
+            broker_name=config.broker_name,
+            delay_levels_count=len(config.store.delay_levels_ms),
+            template_queue_nums=(
+                config.default_topic_queue_nums if config.auto_create_topic_enable else None
+            ),
+        )
+        if running.telemetry is not None:
+            for key, mark in running.telemetry.pulled_marks().items():
+                _, topic, queue_id = key
+                parts.readers.restore(
+                    key,
+                    pulled_offset=mark.offset,
+                    max_offset=parts.store.max_offset(topic, queue_id),
+                    client_id=mark.client_id,
+                    broker_epoch=mark.broker_epoch,
+                )
+        parts.observer.observe(LifecycleEvent("BOOT", f"store {config.store.root}"))
+
+    async def _run_loops(self, running: _Running) -> None:
+        config = self._config
+        async with asyncio.TaskGroup() as loops:
+            for work in (
+                running.registration.run(),
+                running.tables.run_settings(),
+                running.tables.run_offsets(),
+                running.delay.run(),
+                running.delay.run_persist(config.flush_delay_offset_interval_ms),
+                running.windows.run(),
+                self._recheck_holds(running),
+                self._keep_house(running),
+                self._sample(running),
+            ):
+                _start(loops, work)
+
+    async def _recheck_holds(self, running: _Running) -> None:
+        """Answer held pulls whose time is up, on the second; look at all of them now and then."""
+        parts, clock = running.parts, self._runtime.clock
+        interval_ms = min(self._config.hold_check_interval_ms, SECOND_MS)
+        while True:
+            await asyncio.sleep(interval_ms / SECOND_MS)
+            for pull in parts.holds.due(clock.now_ms(), parts.store.max_offset):
+                pull.resume()
+
+    async def _keep_house(self, running: _Running) -> None:
+        """Remove clients that have been silent for too long."""
+        config, clock = self._config, self._runtime.clock
+        interval_ms = min(config.housekeeping_interval_ms, config.client_expiry_ms)
+        while True:
+            await asyncio.sleep(interval_ms / SECOND_MS)
+            running.membership.expire(clock.now_ms())
+            running.parts.locks.drop_expired(clock.now_ms())
+
+    async def _sample(self, running: _Running) -> None:
+        """Tell the watermarks on each point of the grid."""
+        config, clock = self._config, self._runtime.clock
+        every_ms, all_ms = config.sample_interval_ms, config.full_sample_interval_ms
+        while True:
+            await asyncio.sleep((every_ms - clock.now_ms() % every_ms) / SECOND_MS)
+            now_ms = clock.now_ms()
+            everything = now_ms // all_ms != (now_ms - every_ms) // all_ms
+            running.watermarks.sample(now_ms, everything=everything)
+
+    def _arrived(
+        self, topic: str, queue_id: int, max_offset: int, tags_code: int, store_timestamp_ms: int
+    ) -> None:
+        """Dispatch made a message visible: wake who waits for it, once the batch is through."""
+        if self._running is None:
+            return
+        woken = self._running.parts.holds.arrived(topic, queue_id, max_offset, tags_code)
+        if woken:
+            if not self._woken:
+                asyncio.get_running_loop().call_soon(self._answer_woken)
+            self._woken += woken
+
+    def _answer_woken(self) -> None:
+        woken, self._woken = self._woken, []
+        for pull in woken:
+            pull.resume()
+
+    def _tell_malformed(self, peer: Peer, error: ProtocolError) -> None:
+        if self._running is not None:
+            self._running.parts.observer.observe(
+                LifecycleEvent("MALFORMED_CONNECTION", f"{peer.address}: {error}")
+            )
+
+
+def _start(loops: asyncio.TaskGroup, work: Coroutine[Any, Any, None]) -> None:
+    loops.create_task(work, name=work.__qualname__)
+
+
+def _nothing() -> None:
+    """There is no spool to write."""

@@ -1,0 +1,119 @@
+"""What consumers hold: asked of the clients themselves, because only they know it.
+
+Place in the walk: beside it; each consumer is asked every 5 s (GET_CONSUMER_RUNNING_INFO), and at
+once when one of its queues looks frozen: pulls go on, the consume offset does not.
+
+Invariant: one question per client is under way at a time; a client that does not answer is asked
+again in the next round and harms nobody. Absent on purpose: judging what is held (pipelines).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from engine.broker.parts import BrokerParts
+from engine.broker.state.groups import ClientChannel
+from engine.broker.state.readers import QueueKey
+from engine.foundation.errors import RequestRefused, TidemarkError
+from engine.foundation.observing import ClientWindow
+from engine.foundation.units import SECOND_MS
+from engine.protocol.bodies import ConsumerRunningInfo
+from engine.protocol.codes import RequestCode, ResponseCode
+from engine.protocol.command import RemotingCommand
+from engine.protocol.headers import GetConsumerRunningInfoRequestHeader
+
+FROZEN_AFTER_MS = 2 * SECOND_MS
+"""A queue looks frozen when it was pulled in the last such span, messages wait, and its offset has
+not been reported higher for as long."""
+
+_log = logging.getLogger(__name__)
+
+
+class ClientWindows:
+    """Asks, and tells what was answered."""
+
+    def __init__(self, parts: BrokerParts) -> None:
+        self._parts = parts
+        self._asked_ms: dict[tuple[str, str], int] = {}
+        self._under_way: set[tuple[str, str]] = set()
+        self._standing: dict[QueueKey, tuple[int | None, int]] = {}
+        """Consume offset of each queue of a group, and since when it has stood there."""
+
+    async def run(self) -> None:
+        """Ask each consumer in its turn, until cancelled."""
+        async with asyncio.TaskGroup() as questions:
+            while True:
+                now_ms = self._parts.now_ms()
+                for group, channel in self.due(now_ms):
+                    self._asked_ms[group, channel.client_id] = now_ms
+                    self._under_way.add((group, channel.client_id))
+                    questions.create_task(self._ask(group, channel), name="ask a client window")
+                await asyncio.sleep(
+                    min(SECOND_MS, self._parts.config.window_sample_interval_ms) / SECOND_MS
+                )
+
+    def due(self, now_ms: int) -> list[tuple[str, ClientChannel]]:
+        """Whom to ask now, with the group to ask about."""
+        interval_ms = self._parts.config.window_sample_interval_ms
+        frozen = self._frozen_readers(now_ms)
+        due: list[tuple[str, ClientChannel]] = []
+        members: dict[tuple[str, str], None] = {}
+        for group in self._parts.groups.all():
+            for member in group.members.values():
+                key = (group.name, member.client_id)
+                members[key] = None
+                asked_ms = self._asked_ms.get(key, 0)
+                patience_ms = min(SECOND_MS, interval_ms) if key in frozen else interval_ms
+                if key not in self._under_way and now_ms - asked_ms >= patience_ms:
+                    due.append((group.name, member.channel))
+        for key in [key for key in self._asked_ms if key not in members]:
+            del self._asked_ms[key]
+        return due
+
+    def _frozen_readers(self, now_ms: int) -> dict[tuple[str, str], None]:
+        """Clients (by group) with a queue whose offset stands still while they pull it."""
+        parts, before = self._parts, self._standing
+        frozen: dict[tuple[str, str], None] = {}
+        self._standing = {}
+        for key in parts.readers.keys():
+            reading = parts.readers.of(key)
+            group, topic, queue_id = key
+            committed = parts.offsets.committed(group, topic, queue_id)
+            stood = before.get(key)
+            if stood is None or stood[0] != committed:
+                stood = (committed, now_ms)
+            self._standing[key] = stood
+            if (
+                reading is not None
+                and reading.reader is not None
+                and reading.last_pull_ms is not None
+                and now_ms - reading.last_pull_ms <= FROZEN_AFTER_MS
+                and now_ms - stood[1] >= FROZEN_AFTER_MS
+                and (committed or 0) < parts.store.max_offset(topic, queue_id)
+            ):
+                frozen[group, reading.reader] = None
+        return frozen
+
+    async def _ask(self, group: str, channel: ClientChannel) -> None:
+        try:
+            info = await self._running_info(group, channel)
+        except TidemarkError as error:
+            _log.debug("%s does not tell what it holds for %s: %s", channel.client_id, group, error)
+            return
+        finally:
+            self._under_way.discard((group, channel.client_id))
+        for window in windows_of(group, channel.client_id, info):
+            self._parts.observer.observe(window)
+
+    async def _running_info(self, group: str, channel: ClientChannel) -> ConsumerRunningInfo:
+        fields = GetConsumerRunningInfoRequestHeader(
+            consumer_group=group, client_id=channel.client_id, jstack_enable=False
+        ).encode()
+        command = RemotingCommand.request(RequestCode.GET_CONSUMER_RUNNING_INFO, fields)
+        response = await channel.peer.invoke(
+            command, timeout_ms=self._parts.config.window_ask_timeout_ms
+        )
+        if response.code != ResponseCode.SUCCESS:
+            raise RequestRefused(response.code, response.remark or "no remark")
+        return ConsumerRunningInfo.decode(response.body)

@@ -1,0 +1,112 @@
+"""Clients: heartbeats, farewells, member lists, order locks.
+
+Place in the walk: a client's heartbeat makes its connection known under its client id and its groups
+known to the broker; everything that follows from a change is `membership`'s.
+
+Absent on purpose: expiry and lost connections (broker), the tables (state).
+"""
+
+from __future__ import annotations
+
+from engine.broker.membership import Membership
+from engine.broker.parts import BrokerParts
+from engine.broker.state.groups import ClientChannel
+from engine.foundation.errors import RequestRefused
+from engine.protocol.bodies import (
+    ConsumerList,
+    HeartbeatData,
+    LockBatchRequest,
+    LockBatchResponse,
+)
+from engine.protocol.codes import RequestCode, ResponseCode
+from engine.protocol.command import RemotingCommand
+from engine.protocol.headers import GroupRequestHeader, UnregisterClientRequestHeader
+from engine.remoting import Handler, Peer
+
+
+class HeartbeatHandlers:
+    """What clients say about themselves."""
+
+    def __init__(self, parts: BrokerParts, membership: Membership) -> None:
+        self._parts = parts
+        self._membership = membership
+
+    def handlers(self) -> dict[int, Handler]:
+        """Request code → handler."""
+        return {
+            RequestCode.HEART_BEAT: self.heartbeat,
+            RequestCode.UNREGISTER_CLIENT: self.unregister,
+            RequestCode.GET_CONSUMER_LIST_BY_GROUP: self.consumer_list,
+            RequestCode.LOCK_BATCH_MQ: self.lock,
+            RequestCode.UNLOCK_BATCH_MQ: self.unlock,
+            RequestCode.CHECK_CLIENT_CONFIG: self.check_client_config,
+        }
+
+    def heartbeat(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
+        """HEART_BEAT (34); with a fingerprint the subscriptions may be left out (version 2)."""
+        data = HeartbeatData.decode(request.body)
+        channel = ClientChannel(data.client_id, peer, request.language, request.version)
+        known = peer.attachment
+        if isinstance(known, ClientChannel) and known.client_id == data.client_id:
+            channel = known
+        peer.attachment = channel
+        subscription_changed = True
+        if data.heartbeat_fingerprint:
+            subscription_changed = False
+        for consumer in data.consumer_data_set:
+            changed = self._membership.heartbeat(
+                channel, consumer, keep_subscription=data.without_sub
+            )
+            subscription_changed = subscription_changed or changed
+        now_ms = self._parts.now_ms()
+        for producer in data.producer_data_set:
+            self._parts.producers.register(producer.group_name, channel, now_ms=now_ms)
+        return request.respond(
+            ResponseCode.SUCCESS,
+            fields={
+                "IS_SUPPORT_HEART_BEAT_V2": "true",
+                "IS_SUB_CHANGE": "true" if subscription_changed else "false",
+            },
+        )
+
+    def unregister(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
+        """UNREGISTER_CLIENT (35)."""
+        header = UnregisterClientRequestHeader.decode(request.fields)
+        if header.producer_group:
+            self._parts.producers.unregister(header.producer_group, header.client_id)
+        if header.consumer_group:
+            self._membership.farewell(header.consumer_group, header.client_id)
+        return request.respond(ResponseCode.SUCCESS)
+
+    def consumer_list(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
+        """GET_CONSUMER_LIST_BY_GROUP (38)."""
+        name = GroupRequestHeader.decode(request.fields).consumer_group
+        group = self._parts.groups.of(name)
+        if group is None:
+            raise RequestRefused(
+                ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {name}"
+            )
+        body = ConsumerList(consumer_id_list=group.member_ids()).encode()
+        return request.respond(ResponseCode.SUCCESS, body=body)
+
+    def lock(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
+        """LOCK_BATCH_MQ (41): answers the queues the client holds now."""
+        wanted = LockBatchRequest.decode(request.body)
+        granted = self._parts.locks.lock(
+            wanted.consumer_group, wanted.client_id, wanted.mq_set, now_ms=self._parts.now_ms()
+        )
+        return request.respond(
+            ResponseCode.SUCCESS, body=LockBatchResponse(lock_ok_mq_set=granted).encode()
+        )
+
+    def unlock(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
+        """UNLOCK_BATCH_MQ (42)."""
+        given = LockBatchRequest.decode(request.body)
+        self._parts.locks.unlock(given.consumer_group, given.client_id, given.mq_set)
+        return request.respond(ResponseCode.SUCCESS)
+
+    def check_client_config(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
+        """CHECK_CLIENT_CONFIG (46): clients ask it before they subscribe by SQL92, which is refused
+        at the pull.
+        """
+        return request.respond(ResponseCode.SUCCESS)

@@ -1,0 +1,164 @@
+"""Consume offsets and queue offsets: asking, reporting, searching.
+
+Place in the walk: clients report here what they have consumed (UPDATE_CONSUMER_OFFSET), and ask here
+where to begin (QUERY_CONSUMER_OFFSET). Reports that change something become facts at once; the
+others are counted.
+
+Invariant: what is answered is what memory holds; the file follows within seconds, and the facts say
+how far behind it is. Absent on purpose: judging a report. A lower or impossible offset is stored as
+RocketMQ does, and told.
+"""
+
+from __future__ import annotations
+
+from engine.broker.parts import BrokerParts, client_id_of
+from engine.broker.state.readers import QueueKey
+from engine.foundation.errors import RequestRefused
+from engine.foundation.observing import OffsetReport
+from engine.protocol.codes import RequestCode, ResponseCode
+from engine.protocol.command import RemotingCommand
+from engine.protocol.headers import (
+    OffsetResponseHeader,
+    QueryConsumerOffsetRequestHeader,
+    QueueRequestHeader,
+    SearchOffsetRequestHeader,
+    UpdateConsumerOffsetRequestHeader,
+)
+from engine.remoting import Handler, Peer
+
+TRIGGERS = ("TIMER", "SHUTDOWN", "HAND_OVER")
+TRIGGER_FIELD = "trigger"
+"""Field in which our own clients say why they report now."""
+
+
+def tell_commit(
+    parts: BrokerParts, peer: Peer, key: QueueKey, offset: int, *, path: str, trigger: str
+) -> bool:
+    """Store a reported offset and tell what it changed; False when it was refused."""
+    group, topic, queue_id = key
+    commit = parts.offsets.commit(group, topic, queue_id, offset, now_ms=parts.now_ms())
+    if commit.previous_offset != offset or not commit.accepted:
+        parts.observer.observe(
+            OffsetReport(
+                group=group,
+                topic=topic,
+                queue_id=queue_id,
+                offset=offset,
+                previous_offset=commit.previous_offset,
+                path=path,
+                trigger=trigger,
+                client_id=client_id_of(peer),
+                accepted=commit.accepted,
+                min_offset=parts.store.min_offset(topic, queue_id),
+                max_offset=parts.store.max_offset(topic, queue_id),
+            )
+        )
+    return commit.accepted
+
+
+class OffsetHandlers:
+    """Offsets of groups and of queues."""
+
+    def __init__(self, parts: BrokerParts) -> None:
+        self._parts = parts
+
+    def handlers(self) -> dict[int, Handler]:
+        """Request code → handler."""
+        return {
+            RequestCode.QUERY_CONSUMER_OFFSET: self.query_consumer_offset,
+            RequestCode.UPDATE_CONSUMER_OFFSET: self.update_consumer_offset,
+            RequestCode.GET_MAX_OFFSET: self.max_offset,
+            RequestCode.GET_MIN_OFFSET: self.min_offset,
+            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: self.search_offset,
+            RequestCode.GET_EARLIEST_MSG_STORETIME: self.earliest_store_time,
+        }
+
+    def query_consumer_offset(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
+        """QUERY_CONSUMER_OFFSET (14): 0 for a young queue nobody has an offset for (spec: A4)."""
+        header = QueryConsumerOffsetRequestHeader.decode(request.fields)
+        group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
+        offset = self._parts.offsets.told(group, topic, queue_id)
+        if offset is None:
+            young = self._parts.store.min_offset(topic, queue_id) <= 0
+            if header.set_zero_if_not_found is False or not young:
+                raise RequestRefused(
+                    ResponseCode.QUERY_NOT_FOUND,
+                    f"Not found: group {group} has no offset for queue {queue_id} of {topic}",
+                )
+            offset = 0
+        return request.respond(
+            ResponseCode.SUCCESS, fields=OffsetResponseHeader(offset=offset).encode()
+        )
+
+    def update_consumer_offset(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
+        """UPDATE_CONSUMER_OFFSET (15)."""
+        header = UpdateConsumerOffsetRequestHeader.decode(request.fields)
+        parts, key = self._parts, (header.consumer_group, header.topic, header.queue_id)
+        parts.topics.require(header.topic)
+        if parts.group_configs.find(header.consumer_group) is None:
+            raise RequestRefused(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"Group {header.consumer_group} not exist!",
+            )
+        if header.queue_id < 0 or header.commit_offset < 0:
+            raise RequestRefused(
+                ResponseCode.INVALID_PARAMETER,
+                f"queueId={header.queue_id} and commitOffset={header.commit_offset} must not be "
+                "negative",
+            )
+        trigger = request.fields.get(TRIGGER_FIELD, "")
+        accepted = tell_commit(
+            parts,
+            peer,
+            key,
+            header.commit_offset,
+            path="COMMIT_RPC",
+            trigger=trigger if trigger in TRIGGERS else "UNKNOWN",
+        )
+        if not accepted:
+            raise RequestRefused(
+                ResponseCode.SYSTEM_ERROR,
+                f"the offset of {header.topic}@{header.consumer_group} queue {header.queue_id} has "
+                "been reset; the next pull tells where to",
+            )
+        return request.respond(ResponseCode.SUCCESS)
+
+    def max_offset(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
+        """GET_MAX_OFFSET (30): the offset the queue's next message gets."""
+        header = QueueRequestHeader.decode(request.fields)
+        return self._offset(request, self._parts.store.max_offset(header.topic, header.queue_id))
+
+    def min_offset(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
+        """GET_MIN_OFFSET (31): the first offset kept."""
+        header = QueueRequestHeader.decode(request.fields)
+        return self._offset(request, self._parts.store.min_offset(header.topic, header.queue_id))
+
+    def search_offset(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
+        """SEARCH_OFFSET_BY_TIMESTAMP (29): LOWER is the first message stored at or after that time,
+        UPPER the last one stored at or before it.
+        """
+        header = SearchOffsetRequestHeader.decode(request.fields)
+        store, topic, queue_id = self._parts.store, header.topic, header.queue_id
+        if header.boundary_type == "UPPER":
+            behind = store.offset_at_time(topic, queue_id, header.timestamp_ms + 1)
+            return self._offset(request, max(behind - 1, store.min_offset(topic, queue_id)))
+        return self._offset(request, store.offset_at_time(topic, queue_id, header.timestamp_ms))
+
+    def earliest_store_time(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
+        """GET_EARLIEST_MSG_STORETIME (32)."""
+        header = QueueRequestHeader.decode(request.fields)
+        store = self._parts.store
+        first = store.min_offset(header.topic, header.queue_id)
+        store_time_ms = store.store_time_at(header.topic, header.queue_id, first)
+        if store_time_ms is None:
+            raise RequestRefused(
+                ResponseCode.SYSTEM_ERROR,
+                f"queue {header.queue_id} of {header.topic} holds no message",
+            )
+        return request.respond(ResponseCode.SUCCESS, fields={"timestamp": str(store_time_ms)})
+
+    @staticmethod
+    def _offset(request: RemotingCommand, offset: int) -> RemotingCommand:
+        return request.respond(
+            ResponseCode.SUCCESS, fields=OffsetResponseHeader(offset=offset).encode()
+        )

@@ -1,0 +1,312 @@
+"""Pulls: PULL_MESSAGE and LITE_PULL_MESSAGE, with long polling.
+
+Place in the walk: the store finds records, and a pull that found none is parked until dispatch tells
+of a message. What the reader had pulled before decides whether this is a redelivery.
+
+Invariant: a pull is answered exactly once: now, when a wanted message arrives, at its deadline, or
+not at all because its connection ended; a woken pull is never parked again.
+Absent on purpose: SQL92 filters and reading from a slave.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from struct import Struct
+
+from engine.broker.handlers.offset import tell_commit
+from engine.broker.long_poll import HeldPull
+from engine.broker.membership import Membership
+from engine.broker.parts import BrokerParts, client_id_of
+from engine.broker.state.readers import QueueKey
+from engine.foundation.errors import RequestRefused
+from engine.foundation.limits import PULL_MESSAGES_MAX, PULL_SUSPEND_MS_MAX
+from engine.foundation.units import MIB
+from engine.protocol.bodies import SubscriptionData
+from engine.protocol.codes import RequestCode, ResponseCode
+from engine.protocol.command import RemotingCommand
+from engine.protocol.headers import PullMessageRequestHeader, PullMessageResponseHeader
+from engine.protocol.names import Perm, PullSysFlag
+from engine.remoting import Handler, Peer
+from engine.store import GetResult, GetStatus
+
+ANSWER_BYTES_MAX = 4 * MIB
+TAG_EXPRESSION = "TAG"
+SUBSCRIBE_ALL = "*"
+
+_RECORD_SIZE = Struct(">i")
+_QUEUE_OFFSET = Struct(">q")
+_QUEUE_OFFSET_AT = 20
+
+
+@dataclass(slots=True)
+class Pull:
+    """A pull that passed every check."""
+
+    peer: Peer
+    request: RemotingCommand
+    header: PullMessageRequestHeader
+    key: QueueKey
+    reader: str
+    """Client id, or the address of a client that has sent no heartbeat."""
+    shared: bool
+    """Do the group's members share the queues (CLUSTERING)?"""
+    wanted: Callable[[int], bool] | None
+    """Tag test on tags_code; None takes all."""
+
+
+class PullHandlers:
+    """Answers pulls; parks those that find nothing."""
+
+    def __init__(self, parts: BrokerParts, membership: Membership) -> None:
+        self._parts = parts
+        self._membership = membership
+
+    def handlers(self) -> dict[int, Handler]:
+        """Request code → handler."""
+        return {
+            RequestCode.PULL_MESSAGE: self.pull,
+            RequestCode.LITE_PULL_MESSAGE: self.pull,
+        }
+
+    def pull(self, peer: Peer, request: RemotingCommand) -> RemotingCommand | None:
+        """PULL_MESSAGE (11) and LITE_PULL_MESSAGE (361)."""
+        header = PullMessageRequestHeader.decode(request.fields)
+        pull = self._checked(peer, request, header)
+        self._note_reader(pull)
+        self._commit(pull)
+        reset_offset = self._parts.offsets.take_reset(*pull.key)
+        if reset_offset is not None:
+            return self._moved_by_reset(pull, reset_offset)
+        found = self._get(pull)
+        if _code_of(found, header.queue_offset) == ResponseCode.PULL_NOT_FOUND and self._park(pull):
+            return None
+        return self._response(pull, found)
+
+    def _checked(
+        self, peer: Peer, request: RemotingCommand, header: PullMessageRequestHeader
+    ) -> Pull:
+        """Permissions, queue and subscription, in RocketMQ's order. Raises RequestRefused."""
+        parts, group, topic = self._parts, header.consumer_group, header.topic
+        group_config = parts.group_configs.find(group)
+        if group_config is None:
+            raise RequestRefused(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"subscription group [{group}] does not exist; create it, or let the broker do so "
+                "(autoCreateSubscriptionGroup)",
+            )
+        if not group_config.consume_enable:
+            raise RequestRefused(
+                ResponseCode.NO_PERMISSION, f"subscription group no permission, {group}"
+            )
+        config = parts.topics.require(topic)
+        if not config.perm & Perm.READ:
+            raise RequestRefused(
+                ResponseCode.NO_PERMISSION,
+                f"the topic[{topic}] pulling message is forbidden: its perm {config.perm} has no "
+                "read bit",
+            )
+        if not 0 <= header.queue_id < config.read_queue_nums:
+            raise RequestRefused(
+                ResponseCode.INVALID_PARAMETER,
+                f"queueId[{header.queue_id}] is illegal, topic:[{topic}] "
+                f"topicConfig.readQueueNums:[{config.read_queue_nums}] consumer:[{peer.address}]",
+            )
+        members = parts.groups.of(group)
+        if header.sys_flag & PullSysFlag.SUBSCRIPTION:
+            subscription = _subscription_of(header)
+        else:
+            subscription = self._group_subscription(header)
+        return Pull(
+            peer=peer,
+            request=request,
+            header=header,
+            key=(group, topic, header.queue_id),
+            reader=client_id_of(peer) or peer.address,
+            shared=members is None or not members.broadcasting,
+            wanted=_tag_test(subscription),
+        )
+
+    def _group_subscription(self, header: PullMessageRequestHeader) -> SubscriptionData:
+        """What the group subscribes to of the topic, as its heartbeats told (spec: B2)."""
+        group = self._parts.groups.of(header.consumer_group)
+        subscription = None if group is None else group.subscriptions.get(header.topic)
+        if subscription is None:
+            raise RequestRefused(
+                ResponseCode.SUBSCRIPTION_NOT_EXIST,
+                f"the consumer's subscription not exist: group {header.consumer_group} does not "
+                f"subscribe to {header.topic} here; do all its members subscribe to the same?",
+            )
+        if subscription.sub_version < header.sub_version:
+            raise RequestRefused(
+                ResponseCode.SUBSCRIPTION_NOT_LATEST,
+                f"the consumer's subscription not latest: {subscription.sub_version} here, "
+                f"{header.sub_version} asked for",
+            )
+        return subscription
+
+    def _note_reader(self, pull: Pull) -> None:
+        if not pull.shared:
+            return
+        is_new, previous = self._parts.readers.arrived(
+            pull.key, pull.reader, now_ms=self._parts.now_ms()
+        )
+        if is_new:
+            self._membership.reader_changed(pull.key, pull.reader, previous)
+
+    def _commit(self, pull: Pull) -> None:
+        """The piggyback: a pull that arrives may carry the offset to store (spec: A5)."""
+        if pull.header.sys_flag & PullSysFlag.COMMIT_OFFSET:
+            tell_commit(
+                self._parts,
+                pull.peer,
+                pull.key,
+                pull.header.commit_offset,
+                path="PULL_PIGGYBACK",
+                trigger="UNKNOWN",
+            )
+
+    def _get(self, pull: Pull) -> GetResult:
+        header = pull.header
+        return self._parts.store.get(
+            header.topic,
+            header.queue_id,
+            header.queue_offset,
+            max_count=max(1, min(header.max_msg_nums, PULL_MESSAGES_MAX)),
+            max_bytes=min(header.max_msg_bytes or ANSWER_BYTES_MAX, ANSWER_BYTES_MAX),
+            wanted=pull.wanted,
+        )
+
+    def _park(self, pull: Pull) -> bool:
+        """Hold the pull, if it may wait and there is room."""
+        header, parts = pull.header, self._parts
+        if not header.sys_flag & PullSysFlag.SUSPEND or header.suspend_timeout_ms <= 0:
+            return False
+        wait_ms = min(header.suspend_timeout_ms, PULL_SUSPEND_MS_MAX)
+        if not parts.config.long_polling_enable:
+            wait_ms = parts.config.short_polling_time_ms
+        return parts.holds.hold(
+            HeldPull(
+                topic=header.topic,
+                queue_id=header.queue_id,
+                queue_offset=header.queue_offset,
+                wanted=pull.wanted,
+                deadline_ms=parts.now_ms() + wait_ms,
+                gone=lambda: pull.peer.closed,
+                resume=lambda: self._resume(pull),
+            )
+        )
+
+    def _resume(self, pull: Pull) -> None:
+        """Answer a pull that was held, from what the store has now."""
+        if pull.peer.closed:
+            return
+        reset_offset = self._parts.offsets.take_reset(*pull.key)
+        if reset_offset is not None:
+            response = self._moved_by_reset(pull, reset_offset)
+        else:
+            response = self._response(pull, self._get(pull))
+        pull.peer.answer(pull.request, response)
+
+    def _moved_by_reset(self, pull: Pull, offset: int) -> RemotingCommand:
+        store, header = self._parts.store, pull.header
+        return pull.request.respond(
+            ResponseCode.PULL_OFFSET_MOVED,
+            "OFFSET_RESET",
+            self._fields(
+                offset,
+                store.min_offset(header.topic, header.queue_id),
+                store.max_offset(header.topic, header.queue_id),
+            ),
+        )
+
+    def _response(self, pull: Pull, found: GetResult) -> RemotingCommand:
+        code = _code_of(found, pull.header.queue_offset)
+        body: bytes | memoryview = b""
+        if found.status is GetStatus.FOUND:
+            body = found.body()
+        if code in (ResponseCode.SUCCESS, ResponseCode.PULL_RETRY_IMMEDIATELY):
+            self._note_progress(pull, found, body)
+        fields = self._fields(found.next_begin_offset, found.min_offset, found.max_offset)
+        return pull.request.respond(code, found.status.value, fields, body)
+
+    def _note_progress(self, pull: Pull, found: GetResult, body: bytes | memoryview) -> None:
+        """Move the group's pulled mark, and tell what the answer delivers again."""
+        if not pull.shared:
+            return
+        parts = self._parts
+        moved, again = parts.readers.answered(
+            pull.key,
+            pull.reader,
+            from_offset=pull.header.queue_offset,
+            next_offset=found.next_begin_offset,
+            count_below=lambda offset: _count_below(body, offset),
+        )
+        if again is not None:
+            parts.observer.observe(again)
+        if moved:
+            group, topic, queue_id = pull.key
+            parts.observer.pulled(
+                group, topic, queue_id, found.next_begin_offset, pull.reader
+            )
+
+    @staticmethod
+    def _fields(next_begin_offset: int, min_offset: int, max_offset: int) -> dict[str, str]:
+        return PullMessageResponseHeader(
+            suggest_which_broker_id=0,
+            next_begin_offset=next_begin_offset,
+            min_offset=min_offset,
+            max_offset=max_offset,
+        ).encode()
+
+
+def _code_of(found: GetResult, asked_offset: int) -> ResponseCode:
+    """RocketMQ's code for a status (spec: offsets, OFFSET_ILLEGAL)."""
+    match found.status:
+        case GetStatus.FOUND:
+            return ResponseCode.SUCCESS
+        case GetStatus.NO_MATCHED_MESSAGE | GetStatus.MESSAGE_WAS_REMOVING:
+            return ResponseCode.PULL_RETRY_IMMEDIATELY
+        case GetStatus.OFFSET_FOUND_NULL | GetStatus.OFFSET_OVERFLOW_ONE:
+            return ResponseCode.PULL_NOT_FOUND
+        case GetStatus.NO_MESSAGE_IN_QUEUE | GetStatus.NO_MATCHED_LOGIC_QUEUE:
+            if asked_offset == 0:
+                return ResponseCode.PULL_NOT_FOUND
+            return ResponseCode.PULL_OFFSET_MOVED
+        case GetStatus.OFFSET_OVERFLOW_BADLY | GetStatus.OFFSET_TOO_SMALL:
+            return ResponseCode.PULL_OFFSET_MOVED
+
+
+def _subscription_of(header: PullMessageRequestHeader) -> SubscriptionData:
+    """The subscription that the pull itself carries."""
+    if header.expression_type not in (None, "", TAG_EXPRESSION):
+        raise RequestRefused(
+            ResponseCode.SYSTEM_ERROR,
+            f"the broker does not support consumer to filter message by {header.expression_type}",
+        )
+    try:
+        return SubscriptionData.build(header.topic, header.subscription or SUBSCRIBE_ALL)
+    except ValueError as error:
+        raise RequestRefused(
+            ResponseCode.SUBSCRIPTION_PARSE_FAILED,
+            f"parse the consumer's subscription failed: {header.subscription!r} ({error})",
+        ) from error
+
+
+def _tag_test(subscription: SubscriptionData) -> Callable[[int], bool] | None:
+    """The broker's test by hash codes; the client tests the tags themselves (spec: D3)."""
+    if subscription.sub_string == SUBSCRIBE_ALL or not subscription.code_set:
+        return None
+    codes = frozenset(subscription.code_set)
+    return codes.__contains__
+
+
+def _count_below(body: bytes | memoryview, offset: int) -> int:
+    """How many records of an answer have a queue offset below `offset`."""
+    count = position = 0
+    while position < len(body):
+        (queue_offset,) = _QUEUE_OFFSET.unpack_from(body, position + _QUEUE_OFFSET_AT)
+        count += queue_offset < offset
+        (size_bytes,) = _RECORD_SIZE.unpack_from(body, position)
+        position += size_bytes
+    return count

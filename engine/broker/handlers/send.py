@@ -1,0 +1,283 @@
+"""Sends: SEND_MESSAGE, SEND_MESSAGE_V2 and SEND_BATCH_MESSAGE.
+
+Place in the walk: between the remoting server and `message_store.put`. The answer leaves when the
+message is as safe as the store's flush mode promises.
+
+Invariant: a message is stored or refused, and a refusal says which value broke which rule; what is
+not durable in time is answered FLUSH_DISK_TIMEOUT, for it may well be stored.
+Absent on purpose: transactions and arbitrary delays, which this broker refuses by RocketMQ's codes;
+de-duplication, which RocketMQ has not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from engine.broker.handlers.storing import answer_when_flushed, stored
+from engine.broker.parts import BrokerParts
+from engine.delay.delay_service import scheduled
+from engine.foundation.errors import RemoteProtocolError, RequestRefused
+from engine.foundation.limits import PROPERTIES_BYTES_MAX
+from engine.protocol.bodies import TopicConfig
+from engine.protocol.codes import RequestCode, ResponseCode
+from engine.protocol.command import RemotingCommand
+from engine.protocol.headers import SendMessageRequestHeader, SendMessageResponseHeader
+from engine.protocol.message import BatchEntry, decode_batch, decode_properties
+from engine.protocol.message_ids import offset_message_id
+from engine.protocol.names import (
+    DLQ_PREFIX,
+    FORBIDDEN_TO_CLIENTS,
+    RETRY_PREFIX,
+    TRANSACTION_BITS,
+    Perm,
+    check_topic,
+    dlq_topic,
+)
+from engine.protocol.property_names import (
+    PROPERTY_CLUSTER,
+    PROPERTY_DELAY,
+    PROPERTY_MSG_REGION,
+    PROPERTY_TRACE_ON,
+    PROPERTY_TRANSACTION_PREPARED,
+    PROPERTY_UNIQ_KEY,
+    PROPERTY_WAIT,
+)
+from engine.remoting import Handler, Peer
+from engine.store import MessageDraft, PutResult
+
+REGION = "DefaultRegion"
+TIMERS = ("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
+
+
+class SendHandlers:
+    """The three ways of sending."""
+
+    def __init__(self, parts: BrokerParts) -> None:
+        self._parts = parts
+        self._cluster_property = f"{PROPERTY_CLUSTER}\x01{parts.config.cluster_name}\x02"
+
+    def handlers(self) -> dict[int, Handler]:
+        """Request code → handler."""
+        return {
+            RequestCode.SEND_MESSAGE: self.send,
+            RequestCode.SEND_MESSAGE_V2: self.send_v2,
+            RequestCode.SEND_BATCH_MESSAGE: self.send_batch,
+        }
+
+    def send(self, peer: Peer, request: RemotingCommand) -> RemotingCommand | None:
+        """SEND_MESSAGE (10): long header names."""
+        return self._send(peer, request, SendMessageRequestHeader.decode(request.fields))
+
+    def send_v2(self, peer: Peer, request: RemotingCommand) -> RemotingCommand | None:
+        """SEND_MESSAGE_V2 (310): one-letter header names."""
+        return self._send(peer, request, SendMessageRequestHeader.decode_v2(request.fields))
+
+    def send_batch(self, peer: Peer, request: RemotingCommand) -> RemotingCommand | None:
+        """SEND_BATCH_MESSAGE (320): several messages of one topic for one queue."""
+        header = SendMessageRequestHeader.decode_v2(request.fields)
+        config = self._topic_for(header)
+        queue_id = self._queue_for(header, config)
+        self._check_length("body", len(request.body), self._parts.config.store.max_message_bytes)
+        if header.topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
+            raise RequestRefused(
+                ResponseCode.MESSAGE_ILLEGAL, f"batch to {header.topic}: retries are sent one by one"
+            )
+        drafts, unique_keys = [], []
+        for entry in _batch_of(request):
+            properties = decode_properties(entry.properties_text)
+            if properties.get(PROPERTY_DELAY) or any(name in properties for name in TIMERS):
+                raise RequestRefused(
+                    ResponseCode.MESSAGE_ILLEGAL, "a batch cannot hold delayed messages"
+                )
+            text, unique_key = self._stored_properties(entry.properties_text, properties)
+            draft = self._draft(peer, header, queue_id, body=entry.body, properties=text)
+            draft.flag = entry.flag
+            drafts.append(draft)
+            unique_keys.append(unique_key)
+        if not drafts:
+            raise RequestRefused(ResponseCode.MESSAGE_ILLEGAL, "the batch holds no message")
+        puts = stored(lambda: self._parts.store.put_batch(drafts))
+        waits = decode_properties(header.properties).get(PROPERTY_WAIT) != "false"
+        return self._answer(peer, request, puts, queue_id, ",".join(unique_keys), waits=waits)
+
+    def _send(
+        self, peer: Peer, request: RemotingCommand, header: SendMessageRequestHeader
+    ) -> RemotingCommand | None:
+        config = self._topic_for(header)
+        queue_id = self._queue_for(header, config)
+        properties = decode_properties(header.properties)
+        self._check_kind(header, properties)
+        self._check_length("body", len(request.body), self._parts.config.store.max_message_bytes)
+        text, unique_key = self._stored_properties(header.properties, properties)
+        draft = self._draft(peer, header, queue_id, body=request.body, properties=text)
+        if header.topic.startswith(RETRY_PREFIX):
+            self._dead_letter_when_spent(draft, header)
+        level = self._delay_level(properties)
+        if level:
+            draft = scheduled(draft, level)
+            self._check_length("properties", len(str(draft.properties)), PROPERTIES_BYTES_MAX)
+        put = stored(lambda: self._parts.store.put(draft))
+        waits = properties.get(PROPERTY_WAIT) != "false"
+        return self._answer(peer, request, [put], queue_id, unique_key, waits=waits)
+
+    def _topic_for(self, header: SendMessageRequestHeader) -> TopicConfig:
+        """The topic, made on demand when that is allowed."""
+        parts, topic = self._parts, header.topic
+        if topic in FORBIDDEN_TO_CLIENTS:
+            raise RequestRefused(
+                ResponseCode.NO_PERMISSION,
+                f"sending message to topic[{topic}] is forbidden: the broker alone writes it",
+            )
+        config = parts.topics.find(topic)
+        if config is None:
+            check_topic(topic)
+            if topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
+                config, _ = parts.topics.ensure(topic, 1)
+            else:
+                config = parts.topics.create_like_template(
+                    topic, header.default_topic, header.default_topic_queue_nums
+                )
+            if config is None:
+                parts.topics.require(topic)
+            parts.topics_changed()
+        assert config is not None, "require has raised"
+        if not config.perm & Perm.WRITE:
+            raise RequestRefused(
+                ResponseCode.NO_PERMISSION,
+                f"the broker[{parts.config.host}] sending message to topic[{topic}] is forbidden: "
+                f"its perm {config.perm} has no write bit",
+            )
+        return config
+
+    def _queue_for(self, header: SendMessageRequestHeader, config: TopicConfig) -> int:
+        """The queue asked for; any writable one for a negative number (spec: storage, C1)."""
+        queue_id = header.queue_id
+        if queue_id < 0:
+            return self._parts.runtime.entropy.below(config.write_queue_nums)
+        if queue_id >= max(config.read_queue_nums, config.write_queue_nums):
+            raise RequestRefused(
+                ResponseCode.INVALID_PARAMETER,
+                f"request queueId[{queue_id}] is illegal: topic {config.topic_name} has "
+                f"{config.read_queue_nums} read and {config.write_queue_nums} write queues",
+            )
+        return queue_id
+
+    def _check_kind(
+        self, header: SendMessageRequestHeader, properties: dict[str, str]
+    ) -> None:
+        """Refuse kinds of messages that this broker does not keep."""
+        transaction = header.sys_flag & TRANSACTION_BITS
+        if transaction or properties.get(PROPERTY_TRANSACTION_PREPARED) == "true":
+            raise RequestRefused(
+                ResponseCode.NO_PERMISSION,
+                f"the broker[{self._parts.config.host}] sending transaction message is forbidden",
+            )
+        timer = next((name for name in TIMERS if name in properties), None)
+        if timer is not None:
+            raise RequestRefused(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"property {timer}: accurate timer message is not enabled; use a delay level",
+            )
+
+    @staticmethod
+    def _check_length(what: str, length: int, length_max: int) -> None:
+        if length > length_max:
+            raise RequestRefused(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"the message is illegal: its {what} has {length} bytes, the limit is {length_max}",
+            )
+
+    def _stored_properties(self, text: str, properties: dict[str, str]) -> tuple[str, str]:
+        """The property string as it is stored, with what the broker adds; and the UNIQ_KEY."""
+        length = len(text) if text.isascii() else len(text.encode())
+        self._check_length("properties", length, PROPERTIES_BYTES_MAX)
+        added = self._cluster_property
+        unique_key = properties.get(PROPERTY_UNIQ_KEY)
+        if not unique_key:
+            unique_key = self._parts.unique_ids.next()
+            added += f"{PROPERTY_UNIQ_KEY}\x01{unique_key}\x02"
+        if length + len(added) + 1 > PROPERTIES_BYTES_MAX:
+            return text, unique_key
+        return f"{text}\x02{added}" if text and text[-1] != "\x02" else text + added, unique_key
+
+    def _draft(
+        self,
+        peer: Peer,
+        header: SendMessageRequestHeader,
+        queue_id: int,
+        *,
+        body: bytes | bytearray | memoryview,
+        properties: str,
+    ) -> MessageDraft:
+        return MessageDraft(
+            topic=header.topic,
+            queue_id=queue_id,
+            body=body,
+            properties=properties,
+            born_timestamp_ms=header.born_timestamp_ms,
+            born_host=peer.address,
+            store_host=self._parts.address,
+            flag=header.flag,
+            sys_flag=header.sys_flag,
+            reconsume_times=header.reconsume_times,
+        )
+
+    def _delay_level(self, properties: dict[str, str]) -> int:
+        """The delay level asked for, capped at the highest; 0 for none."""
+        word = properties.get(PROPERTY_DELAY, "0")
+        level = int(word) if word.isdecimal() else 0
+        return min(level, len(self._parts.config.store.delay_levels_ms))
+
+    def _dead_letter_when_spent(
+        self, draft: MessageDraft, header: SendMessageRequestHeader
+    ) -> None:
+        """A client that resends a failed message itself goes by the same limit as a send-back."""
+        group = header.topic.removeprefix(RETRY_PREFIX)
+        config = self._parts.group_configs.find(group)
+        if config is None:
+            raise RequestRefused(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group {group} not exist"
+            )
+        times_max = config.retry_max_times
+        if header.max_reconsume_times is not None and header.max_reconsume_times >= 0:
+            times_max = header.max_reconsume_times
+        if header.reconsume_times > times_max:
+            draft.topic, draft.queue_id = dlq_topic(group), 0
+            _, made = self._parts.topics.ensure(draft.topic, 1)
+            if made:
+                self._parts.topics_changed()
+
+    def _answer(
+        self,
+        peer: Peer,
+        request: RemotingCommand,
+        puts: Sequence[PutResult],
+        queue_id: int,
+        unique_key: str,
+        *,
+        waits: bool,
+    ) -> RemotingCommand | None:
+        fields = SendMessageResponseHeader(
+            msg_id=",".join(
+                offset_message_id(self._parts.address, put.physical_offset) for put in puts
+            ),
+            queue_id=queue_id,
+            queue_offset=puts[0].queue_offset,
+            transaction_id=unique_key,
+        ).encode()
+        fields[PROPERTY_MSG_REGION] = REGION
+        fields[PROPERTY_TRACE_ON] = "true"
+        response = request.respond(ResponseCode.SUCCESS, fields=fields)
+        flushed = self._parts.store.when_flushed(puts[-1].end_offset) if waits else None
+        if flushed is None:
+            return response
+        answer_when_flushed(peer, request, response, flushed)
+        return None
+
+
+def _batch_of(request: RemotingCommand) -> list[BatchEntry]:
+    """The messages of the batch. Raises RequestRefused."""
+    try:
+        return decode_batch(request.body)
+    except RemoteProtocolError as error:
+        raise RequestRefused(ResponseCode.MESSAGE_ILLEGAL, str(error)) from error

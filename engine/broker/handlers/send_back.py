@@ -1,0 +1,181 @@
+"""Send-backs: CONSUMER_SEND_MSG_BACK, a consumer failed on a message and wants it later again.
+
+Place in the walk: the message is read from the log by its physical offset, and put again: into its
+delay level on the way to %RETRY%group, or into %DLQ%group when it has been tried often enough (spec:
+retry, DLQ, delay, E1 and E2).
+
+Invariant: UNIQ_KEY, RETRY_TOPIC (the first topic) and ORIGIN_MESSAGE_ID stay through all tries, and
+each step is told, so that sent back = scheduled + dead can be checked.
+Absent on purpose: waiting (engine/delay).
+"""
+
+from __future__ import annotations
+
+from engine.broker.handlers.storing import answer_when_flushed, stored
+from engine.broker.parts import BrokerParts
+from engine.delay.delay_service import scheduled
+from engine.foundation.errors import RequestRefused
+from engine.foundation.observing import RetryStep
+from engine.protocol.codes import RequestCode, ResponseCode
+from engine.protocol.command import RemotingCommand
+from engine.protocol.headers import ConsumerSendMsgBackRequestHeader
+from engine.protocol.message import MessageExt, decode_record, encode_properties
+from engine.protocol.names import RETRY_PREFIX, dlq_topic, retry_topic
+from engine.protocol.property_names import (
+    PROPERTY_DELAY,
+    PROPERTY_DLQ_ORIGIN_MESSAGE_ID,
+    PROPERTY_DLQ_ORIGIN_TOPIC,
+    PROPERTY_ORIGIN_MESSAGE_ID,
+    PROPERTY_REAL_QUEUE_ID,
+    PROPERTY_REAL_TOPIC,
+    PROPERTY_RETRY_TOPIC,
+    PROPERTY_UNIQ_KEY,
+    PROPERTY_WAIT,
+)
+from engine.remoting import Handler, Peer
+from engine.store import MessageDraft
+
+FIRST_RETRY_LEVEL = 3
+"""Retry k of a message waits at level 2 + k when the consumer leaves it to the broker."""
+
+
+def level_for(asked_level: int, reconsume_times: int, levels_count: int) -> int:
+    """The delay level of the next try; `reconsume_times` is how often it failed before this."""
+    level = FIRST_RETRY_LEVEL + reconsume_times if asked_level == 0 else asked_level
+    return min(level, levels_count)
+
+
+def is_spent(asked_level: int, reconsume_times: int, times_max: int) -> bool:
+    """Does the message go to the dead letters? A negative level asks for it at once."""
+    return asked_level < 0 or reconsume_times >= times_max
+
+
+class SendBackHandlers:
+    """Takes failed messages back."""
+
+    def __init__(self, parts: BrokerParts) -> None:
+        self._parts = parts
+
+    def handlers(self) -> dict[int, Handler]:
+        """Request code → handler."""
+        return {RequestCode.CONSUMER_SEND_MSG_BACK: self.send_back}
+
+    def send_back(self, peer: Peer, request: RemotingCommand) -> RemotingCommand | None:
+        """CONSUMER_SEND_MSG_BACK (36)."""
+        header = ConsumerSendMsgBackRequestHeader.decode(request.fields)
+        config = self._parts.group_configs.find(header.group)
+        if config is None:
+            raise RequestRefused(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"subscription group not exist, {header.group}",
+            )
+        if config.retry_queue_nums <= 0:
+            return request.respond(ResponseCode.SUCCESS)
+        message = self._message_at(header.offset)
+        times_max = config.retry_max_times
+        if header.max_reconsume_times is not None and header.max_reconsume_times >= 0:
+            times_max = header.max_reconsume_times
+        self._tell(message, header.group, "SENT_BACK", None, None)
+        if is_spent(header.delay_level, message.reconsume_times, times_max):
+            reason = "asked by the consumer" if header.delay_level < 0 else f"{times_max} retries failed"
+            draft = self._dead_letter(message, header.group)
+            step, delay_ms = "DEAD_LETTERED", None
+        else:
+            levels_ms, reason = self._parts.config.store.delay_levels_ms, None
+            level = level_for(header.delay_level, message.reconsume_times, len(levels_ms))
+            draft = self._retry(
+                message, header.group, level=level, queue_nums=config.retry_queue_nums
+            )
+            step, delay_ms = "SCHEDULED", levels_ms[level - 1]
+        put = stored(lambda: self._parts.store.put(draft))
+        self._tell(message, header.group, step, delay_ms, reason)
+        response = request.respond(ResponseCode.SUCCESS)
+        flushed = self._parts.store.when_flushed(put.end_offset)
+        if flushed is None:
+            return response
+        answer_when_flushed(peer, request, response, flushed)
+        return None
+
+    def _message_at(self, physical_offset: int) -> MessageExt:
+        record = self._parts.store.record_at(physical_offset)
+        if record is None:
+            raise RequestRefused(
+                ResponseCode.SYSTEM_ERROR,
+                f"look message by offset failed, {physical_offset}: no message begins there",
+            )
+        return decode_record(record)
+
+    def _retry(
+        self, message: MessageExt, group: str, *, level: int, queue_nums: int
+    ) -> MessageDraft:
+        topic = retry_topic(group)
+        self._ensure(topic, queue_nums)
+        properties = _kept_properties(message)
+        properties[PROPERTY_DELAY] = str(level)
+        queue_id = self._parts.runtime.entropy.below(queue_nums)
+        return scheduled(self._draft(message, topic, queue_id, properties), level)
+
+    def _dead_letter(self, message: MessageExt, group: str) -> MessageDraft:
+        topic = dlq_topic(group)
+        self._ensure(topic, 1)
+        properties = _kept_properties(message)
+        properties.pop(PROPERTY_DELAY, None)
+        properties.setdefault(PROPERTY_DLQ_ORIGIN_TOPIC, _origin_topic(message))
+        properties.setdefault(
+            PROPERTY_DLQ_ORIGIN_MESSAGE_ID, properties[PROPERTY_ORIGIN_MESSAGE_ID]
+        )
+        return self._draft(message, topic, 0, properties)
+
+    def _ensure(self, topic: str, queue_nums: int) -> None:
+        _, made = self._parts.topics.ensure(topic, queue_nums)
+        if made:
+            self._parts.topics_changed()
+
+    def _draft(
+        self, message: MessageExt, topic: str, queue_id: int, properties: dict[str, str]
+    ) -> MessageDraft:
+        return MessageDraft(
+            topic=topic,
+            queue_id=queue_id,
+            body=message.body,
+            properties=encode_properties(properties),
+            born_timestamp_ms=message.born_timestamp_ms,
+            born_host=message.born_host,
+            store_host=self._parts.address,
+            flag=message.flag,
+            sys_flag=message.sys_flag,
+            reconsume_times=message.reconsume_times + 1,
+        )
+
+    def _tell(
+        self, message: MessageExt, group: str, step: str, delay_ms: int | None, reason: str | None
+    ) -> None:
+        first_try = not message.topic.startswith(RETRY_PREFIX)
+        self._parts.observer.observe(
+            RetryStep(
+                message_id=message.properties.get(PROPERTY_UNIQ_KEY),
+                origin_topic=_origin_topic(message),
+                origin_queue_id=message.queue_id if first_try else None,
+                origin_offset=message.queue_offset if first_try else None,
+                group=group,
+                reconsume_times=message.reconsume_times + 1,
+                step=step,
+                delay_ms=delay_ms,
+                reason=reason,
+            )
+        )
+
+
+def _origin_topic(message: MessageExt) -> str:
+    return message.properties.get(PROPERTY_RETRY_TOPIC, message.topic)
+
+
+def _kept_properties(message: MessageExt) -> dict[str, str]:
+    """The message's properties with its origin in them, without where it waited last time."""
+    properties = dict(message.properties)
+    properties.setdefault(PROPERTY_RETRY_TOPIC, message.topic)
+    properties.setdefault(PROPERTY_ORIGIN_MESSAGE_ID, message.offset_message_id)
+    properties[PROPERTY_WAIT] = "false"
+    properties.pop(PROPERTY_REAL_TOPIC, None)
+    properties.pop(PROPERTY_REAL_QUEUE_ID, None)
+    return properties

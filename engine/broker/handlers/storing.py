@@ -1,0 +1,47 @@
+"""What sends and send-backs share: putting into the store, and answering when that is durable.
+
+Invariant: a refusal by the disk is SERVICE_NOT_AVAILABLE, after which reads go on; a message that
+was put is never answered as failed, only as not (yet) durable.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TypeVar
+
+from engine.foundation.errors import RequestRefused, StorageError
+from engine.protocol.codes import ResponseCode
+from engine.protocol.command import RemotingCommand
+from engine.remoting import Peer
+
+Put = TypeVar("Put")
+
+
+def stored(put: Callable[[], Put]) -> Put:
+    """The outcome of `put`; a store that cannot write is refused with SERVICE_NOT_AVAILABLE."""
+    try:
+        return put()
+    except StorageError as error:
+        raise RequestRefused(
+            ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now: {error}"
+        ) from error
+
+
+def answer_when_flushed(
+    peer: Peer, request: RemotingCommand, response: RemotingCommand, flushed: asyncio.Future[bool]
+) -> None:
+    """Queue `response` once the group commit it waits for has ended.
+
+    A callback on the shared future, not a task: a batch of waiters costs no task each.
+    """
+    if request.is_oneway:
+        return
+
+    def answer(done: asyncio.Future[bool]) -> None:
+        if done.cancelled() or not done.result():
+            response.code = ResponseCode.FLUSH_DISK_TIMEOUT
+            response.remark = "flush disk timeout: stored, but not yet on stable storage"
+        peer.answer(request, response)
+
+    flushed.add_done_callback(answer)

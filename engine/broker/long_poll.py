@@ -1,0 +1,99 @@
+"""Held pulls: readers at the end of their queue wait here for the next message.
+
+Place in the walk: `handlers/pull` parks a pull that found nothing; dispatch tells of arrivals;
+whoever is woken asks the store again, as if the request had just come, but is not held again.
+
+Invariant: a held pull leaves this table exactly once: woken by a message that passes its tag test,
+by its deadline, or with its connection. Absent on purpose: answers, timers, the store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from engine.foundation.limits import HELD_PULLS_MAX
+
+
+@dataclass(slots=True)
+class HeldPull:
+    """A pull without an answer yet."""
+
+    topic: str
+    queue_id: int
+    queue_offset: int
+    """First offset it wants."""
+    wanted: Callable[[int], bool] | None
+    """Its tag test on tags_code; None takes all."""
+    deadline_ms: int
+    """When it is answered whatever there is."""
+    gone: Callable[[], bool]
+    """Has its connection ended?"""
+    resume: Callable[[], None]
+    """Answers it from what the store has now."""
+
+
+class HeldPulls:
+    """The hold table, keyed by topic and queue."""
+
+    def __init__(self, count_max: int = HELD_PULLS_MAX) -> None:
+        self._count_max = count_max
+        self._held: dict[tuple[str, int], list[HeldPull]] = {}
+        self.count = 0
+
+    def hold(self, pull: HeldPull) -> bool:
+        """Park a pull; False when the table is full and it must be answered now."""
+        if self.count >= self._count_max:
+            return False
+        self._held.setdefault((pull.topic, pull.queue_id), []).append(pull)
+        self.count += 1
+        return True
+
+    def arrived(
+        self, topic: str, queue_id: int, max_offset: int, tags_code: int
+    ) -> list[HeldPull]:
+        """Take out the pulls that want the message just dispatched; `max_offset` is one past it."""
+        held = self._held.get((topic, queue_id))
+        if held is None:
+            return []
+        return self._take(
+            (topic, queue_id),
+            lambda pull: (
+                max_offset > pull.queue_offset and (pull.wanted is None or pull.wanted(tags_code))
+            ),
+        )
+
+    def due(self, now_ms: int, max_offset: Callable[[str, int], int]) -> list[HeldPull]:
+        """Take out pulls past their deadline, and any that an arrival failed to wake."""
+        woken: list[HeldPull] = []
+        for topic, queue_id in list(self._held):
+            end = max_offset(topic, queue_id)
+            woken += self._take(
+                (topic, queue_id),
+                lambda pull, end=end: (  # type: ignore[misc]
+                    pull.deadline_ms <= now_ms
+                    or pull.gone()
+                    or (pull.wanted is None and end > pull.queue_offset)
+                ),
+            )
+        return [pull for pull in woken if not pull.gone()]
+
+    def take_all(self) -> list[HeldPull]:
+        """Empty the table: the broker stops, every reader gets an answer."""
+        pulls = [pull for held in self._held.values() for pull in held if not pull.gone()]
+        self._held.clear()
+        self.count = 0
+        return pulls
+
+    def _take(
+        self, key: tuple[str, int], chosen: Callable[[HeldPull], bool]
+    ) -> list[HeldPull]:
+        taken, left = [], []
+        for pull in self._held[key]:
+            (taken if chosen(pull) else left).append(pull)
+        if left:
+            self._held[key] = left
+        else:
+            del self._held[key]
+        self.count -= len(taken)
+        return taken

@@ -1,0 +1,183 @@
+"""What follows from a member coming or going: facts told, other members notified.
+
+Place in the walk: heartbeats, farewells, lost connections and expiry all end here; so do the first
+pulls of a new reader, from which ownership is inferred.
+
+Invariant: every change of a group's members or topics is told once to the observer, and once to
+each member that stays (not in broadcasting groups, which do not share queues; spec: B1).
+Absent on purpose: the tables themselves (state), requests (handlers).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from engine.broker.parts import BrokerParts
+from engine.broker.state.groups import ClientChannel, ConsumerGroup, Departure, Registration
+from engine.broker.state.readers import QueueKey
+from engine.foundation.observing import OwnedQueue, RebalanceEvent
+from engine.protocol.bodies import ConsumerData
+from engine.protocol.codes import RequestCode
+from engine.protocol.command import RemotingCommand
+from engine.protocol.names import retry_topic
+from engine.remoting import Peer
+
+
+class Membership:
+    """Applies what clients say about themselves, and what their connections show."""
+
+    def __init__(self, parts: BrokerParts) -> None:
+        self._parts = parts
+
+    def heartbeat(
+        self, channel: ClientChannel, data: ConsumerData, *, keep_subscription: bool
+    ) -> bool:
+        """Take a consumer's heartbeat for one group; return whether its subscription changed."""
+        parts = self._parts
+        parts.group_configs.find(data.group_name)
+        _, made = parts.topics.ensure(retry_topic(data.group_name), 1)
+        if made:
+            parts.topics_changed()
+        change = parts.groups.register(
+            data, channel, keep_subscription=keep_subscription, now_ms=parts.now_ms()
+        )
+        self._tell_registration(data.group_name, channel.client_id, change)
+        group = parts.groups.of(data.group_name)
+        assert group is not None, f"{data.group_name} has just got a member"
+        if (change.joined or change.reconnected or change.topics_changed) and not group.broadcasting:
+            self.notify(group)
+        return change.topics_changed
+
+    def farewell(self, group: str, client_id: str) -> None:
+        """The client unregistered."""
+        departure = self._parts.groups.unregister(group, client_id)
+        if departure is not None:
+            self._departed(departure, "LEFT", "UNREGISTERED")
+
+    def lost(self, peer: Peer) -> None:
+        """A client's connection ended."""
+        self._parts.producers.lost(peer)
+        for departure in self._parts.groups.lost(peer):
+            self._departed(departure, "LEFT", "CONNECTION_LOST")
+
+    def expire(self, now_ms: int) -> None:
+        """Remove clients without heartbeats, and close their connections."""
+        expiry_ms = self._parts.config.client_expiry_ms
+        self._parts.producers.expire(now_ms, expiry_ms)
+        for departure in self._parts.groups.expired(now_ms, expiry_ms):
+            self._departed(departure, "EXPIRED", "HEARTBEAT_EXPIRED")
+            departure.channel.peer.close(f"no heartbeat of {departure.client_id} for {expiry_ms} ms")
+
+    def reader_changed(self, key: QueueKey, client_id: str, previous: str | None) -> None:
+        """A queue of a group was pulled by somebody who did not pull it last."""
+        group = key[0]
+        if previous is not None:
+            self._tell_ownership(group, previous, "REVOKED", [key])
+        self._tell_ownership(group, client_id, "ASSIGNED", [key])
+        if previous is not None:
+            self._parts.watermarks_wanted([key])
+
+    def queues_changed(self, topic: str, before: int, after: int) -> None:
+        """A topic's readable queues changed: its groups are about to rebalance."""
+        parts = self._parts
+        for group in parts.groups.all():
+            if topic in group.subscriptions:
+                parts.observer.observe(
+                    RebalanceEvent(
+                        group=group.name,
+                        client_id=None,
+                        kind="QUEUES_CHANGED",
+                        inferred=False,
+                        generation=parts.groups.generation(group.name),
+                        before=[f"{topic}:{queue_id}" for queue_id in range(before)],
+                        after=[f"{topic}:{queue_id}" for queue_id in range(after)],
+                    )
+                )
+
+    def notify(self, group: ConsumerGroup) -> None:
+        """Tell every member that the group has changed (NOTIFY_CONSUMER_IDS_CHANGED)."""
+        config = self._parts.group_configs.find(group.name)
+        if config is not None and not config.notify_consumer_ids_changed_enable:
+            return
+        for client_id in group.member_ids():
+            command = RemotingCommand.request(
+                RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": group.name}
+            )
+            command.mark_oneway()
+            group.members[client_id].channel.peer.send(command)
+
+    def _departed(self, departure: Departure, kind: str, reason: str) -> None:
+        parts = self._parts
+        keys = parts.readers.release(departure.group, departure.client_id)
+        parts.observer.observe(
+            RebalanceEvent(
+                group=departure.group,
+                client_id=departure.client_id,
+                kind=kind,
+                inferred=False,
+                generation=departure.generation,
+                before=departure.members_before,
+                after=departure.members_after,
+                queues=self._owned(keys),
+                reason=reason,
+            )
+        )
+        parts.watermarks_wanted(keys)
+        group = parts.groups.of(departure.group)
+        if group is not None and not departure.broadcasting:
+            self.notify(group)
+
+    def _tell_registration(self, group: str, client_id: str, change: Registration) -> None:
+        if change.joined:
+            self._parts.observer.observe(
+                RebalanceEvent(
+                    group=group,
+                    client_id=client_id,
+                    kind="JOINED",
+                    inferred=False,
+                    generation=change.generation,
+                    before=change.members_before,
+                    after=change.members_after,
+                )
+            )
+        if change.subscription_before != change.subscription_after:
+            self._parts.observer.observe(
+                RebalanceEvent(
+                    group=group,
+                    client_id=client_id,
+                    kind="SUBSCRIPTION_CHANGED",
+                    inferred=False,
+                    generation=change.generation,
+                    before=change.subscription_before,
+                    after=change.subscription_after,
+                )
+            )
+
+    def _tell_ownership(
+        self, group: str, client_id: str, kind: str, keys: Iterable[QueueKey]
+    ) -> None:
+        self._parts.observer.observe(
+            RebalanceEvent(
+                group=group,
+                client_id=client_id,
+                kind=kind,
+                inferred=True,
+                generation=self._parts.groups.generation(group),
+                queues=self._owned(keys),
+            )
+        )
+
+    def _owned(self, keys: Iterable[QueueKey]) -> list[OwnedQueue]:
+        owned = []
+        for key in keys:
+            group, topic, queue_id = key
+            reading = self._parts.readers.of(key)
+            owned.append(
+                OwnedQueue(
+                    topic=topic,
+                    queue_id=queue_id,
+                    committed=self._parts.offsets.committed(group, topic, queue_id),
+                    pulled=None if reading is None else reading.pulled_offset,
+                )
+            )
+        return owned

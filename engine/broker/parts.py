@@ -1,0 +1,69 @@
+"""What the handlers of a broker work with: the store, the tables, the port for facts.
+
+Place in the walk: made once by `broker.Broker`, handed to every handler and loop. It decides
+nothing.
+
+Absent on purpose: life cycle (broker), decisions (state and handlers).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from engine.broker.config import BrokerConfig
+from engine.broker.long_poll import HeldPulls
+from engine.broker.state.group_configs import GroupConfigs
+from engine.broker.state.groups import ClientChannel, ConsumerGroups, ProducerGroups
+from engine.broker.state.offsets import ConsumerOffsets
+from engine.broker.state.queue_locks import QueueLocks
+from engine.broker.state.readers import Readers
+from engine.broker.state.topics import Topics
+from engine.foundation.observing import Observer
+from engine.protocol.bodies import DataVersion
+from engine.protocol.message_ids import UniqueIds
+from engine.remoting import Peer
+from engine.runtime import Runtime
+from engine.store import MessageStore
+
+
+@dataclass(slots=True)
+class BrokerParts:
+    """One broker's state, and how to tell that some of it changed."""
+
+    runtime: Runtime
+    config: BrokerConfig
+    store: MessageStore
+    observer: Observer
+    topics: Topics
+    group_configs: GroupConfigs
+    groups: ConsumerGroups
+    producers: ProducerGroups
+    offsets: ConsumerOffsets
+    readers: Readers
+    locks: QueueLocks
+    holds: HeldPulls
+    unique_ids: UniqueIds
+    boot_ms: int
+    address: str = ""
+    """`ip:port` under which the broker is known; set when its port is bound."""
+    topics_changed: Callable[[], None] = lambda: None
+    """Persist the topics and register at the name servers, soon."""
+    group_configs_changed: Callable[[], None] = lambda: None
+    """Persist the groups' settings, soon."""
+    watermarks_wanted: Callable[[list[tuple[str, str, int]]], None] = lambda keys: None
+    """Tell the watermarks of these (group, topic, queue) now."""
+
+    def now_ms(self) -> int:
+        """The broker's clock."""
+        return self.runtime.clock.now_ms()
+
+    def data_version(self, counter: int) -> DataVersion:
+        """The version of one of the broker's tables."""
+        return DataVersion(state_version=0, timestamp=self.boot_ms, counter=counter)
+
+
+def client_id_of(peer: Peer) -> str | None:
+    """The client on a connection, once it has sent a heartbeat."""
+    channel = peer.attachment
+    return channel.client_id if isinstance(channel, ClientChannel) else None

@@ -1,0 +1,112 @@
+"""Registration: telling every name server who this broker is and what topics it has.
+
+Place in the walk: on start, soon after a topic changed, and each 30 s; clients then find the broker
+by its topics.
+
+Invariant: at most one round is under way, and a change during a round starts another one. A name
+server that is away is asked again in the next round; the broker serves all the same.
+Absent on purpose: routes (engine/namesrv).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from engine.broker.parts import BrokerParts
+from engine.foundation.errors import TidemarkError
+from engine.foundation.units import SECOND_MS
+from engine.protocol.bodies import RegisterBrokerBody
+from engine.protocol.codes import RequestCode, ResponseCode
+from engine.protocol.command import RemotingCommand
+from engine.protocol.headers import RegisterBrokerRequestHeader, UnregisterBrokerRequestHeader
+from engine.protocol.message import body_crc
+from engine.remoting import RpcClient
+
+REGISTER_TIMEOUT_MS = 6 * SECOND_MS
+FAREWELL_TIMEOUT_MS = SECOND_MS
+SETTLE_MS = 10
+"""Topics made within this time of each other are registered together."""
+
+_log = logging.getLogger(__name__)
+
+
+class Registration:
+    """Keeps the name servers informed."""
+
+    def __init__(self, parts: BrokerParts, client: RpcClient) -> None:
+        self._parts = parts
+        self._client = client
+        self._wanted = asyncio.Event()
+
+    def want(self) -> None:
+        """Register soon: the topics have changed."""
+        self._wanted.set()
+
+    async def run(self) -> None:
+        """Register when wanted and each `register_interval_ms`, until cancelled."""
+        interval_ms = self._parts.config.register_interval_ms
+        while True:
+            try:
+                async with asyncio.timeout(interval_ms / SECOND_MS):
+                    await self._wanted.wait()
+            except TimeoutError:
+                pass
+            else:
+                await asyncio.sleep(SETTLE_MS / SECOND_MS)
+            await self.register()
+
+    async def register(self) -> None:
+        """One round over all name servers, side by side."""
+        self._wanted.clear()
+        command = self._registration()
+        await asyncio.gather(
+            *(
+                self._tell(address, command, REGISTER_TIMEOUT_MS)
+                for address in self._parts.config.namesrv_addresses
+            )
+        )
+
+    async def unregister(self) -> None:
+        """Say farewell to all name servers."""
+        config = self._parts.config
+        fields = UnregisterBrokerRequestHeader(
+            broker_name=config.broker_name,
+            broker_addr=self._parts.address,
+            cluster_name=config.cluster_name,
+            broker_id=config.broker_id,
+        ).encode()
+        command = RemotingCommand.request(RequestCode.UNREGISTER_BROKER, fields)
+        await asyncio.gather(
+            *(
+                self._tell(address, command, FAREWELL_TIMEOUT_MS)
+                for address in config.namesrv_addresses
+            )
+        )
+
+    def _registration(self) -> RemotingCommand:
+        parts, config = self._parts, self._parts.config
+        body = RegisterBrokerBody(
+            data_version=parts.data_version(parts.topics.counter),
+            topic_config_table=parts.topics.table(),
+        ).encode()
+        fields = RegisterBrokerRequestHeader(
+            broker_name=config.broker_name,
+            broker_addr=parts.address,
+            cluster_name=config.cluster_name,
+            ha_server_addr=parts.address,
+            broker_id=config.broker_id,
+            compressed=False,
+            body_crc32=body_crc(body),
+        ).encode()
+        return RemotingCommand.request(RequestCode.REGISTER_BROKER, fields, body)
+
+    async def _tell(self, address: str, command: RemotingCommand, timeout_ms: int) -> None:
+        request = RemotingCommand.request(command.code, command.fields, command.body)
+        try:
+            response = await self._client.invoke(address, request, timeout_ms=timeout_ms)
+        except TidemarkError as error:
+            _log.warning("name server %s: %s", address, error)
+            return
+        if response.code != ResponseCode.SUCCESS:
+            _log.warning("name server %s refused: %d %s", address, response.code, response.remark)

@@ -1,0 +1,122 @@
+"""Watermarks: the state of every queue, and of every group on it, on each second of the clock.
+
+Place in the walk: beside it; the tables that handlers and dispatch move are read here once a second
+and told to the observer when they changed, all of them each 30 s, and at once for the queues of a
+client that left, expired, was revoked or reset.
+
+Invariant: a row tells one instant: all of its columns are read in the same turn of the loop.
+Absent on purpose: timers (broker), what follows from the rows (pipelines).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from engine.broker.parts import BrokerParts
+from engine.broker.state.readers import QueueKey
+from engine.foundation.observing import GroupWatermark, QueueWatermark
+from engine.protocol.message import MessageQueue
+from engine.protocol.names import Perm
+
+
+class Watermarks:
+    """Reads the marks, and remembers what was told last."""
+
+    def __init__(self, parts: BrokerParts) -> None:
+        self._parts = parts
+        self._told_queues: dict[tuple[str, int], QueueWatermark] = {}
+        self._told_groups: dict[QueueKey, GroupWatermark] = {}
+
+    def sample(self, now_ms: int, *, everything: bool) -> None:
+        """Tell the marks that changed since they were told last, or all."""
+        queues = {key: self.of_queue(*key) for key in self._parts.store.queues()}
+        for key, mark in queues.items():
+            if everything or self._told_queues.get(key) != mark:
+                self._parts.observer.observe(mark)
+        self._told_queues = queues
+        keys = dict.fromkeys([*self._parts.offsets.keys(), *self._parts.readers.keys()])
+        for key in keys:
+            self._tell_group(key, now_ms, always=everything)
+        for key in [key for key in self._told_groups if key not in keys]:
+            del self._told_groups[key]
+
+    def tell(self, keys: Iterable[QueueKey], now_ms: int) -> None:
+        """Tell the marks of these queues of groups now, changed or not."""
+        for key in keys:
+            self._tell_group(key, now_ms, always=True)
+
+    def of_queue(self, topic: str, queue_id: int) -> QueueWatermark:
+        """The marks of one queue."""
+        store, config = self._parts.store, self._parts.topics.find(topic)
+        return QueueWatermark(
+            topic=topic,
+            queue_id=queue_id,
+            min_offset=store.min_offset(topic, queue_id),
+            max_offset=store.max_offset(topic, queue_id),
+            flushed_offset=store.flushed_queue_offset(topic, queue_id),
+            replicated_offset=None,
+            last_store_time_ms=store.last_store_time(topic, queue_id),
+            readable=config is not None
+            and queue_id < config.read_queue_nums
+            and bool(config.perm & Perm.READ),
+        )
+
+    def of_group(self, key: QueueKey, now_ms: int, *, reports: int) -> GroupWatermark:
+        """The marks of one group on one queue; `reports` is handed through."""
+        parts = self._parts
+        group, topic, queue_id = key
+        store, reading = parts.store, parts.readers.of(key)
+        minimum, maximum = store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
+        committed = parts.offsets.committed(group, topic, queue_id)
+        state = committed_state(committed, minimum, maximum)
+        store_time_ms = None
+        if state == "EXACT" and committed is not None:
+            store_time_ms = store.store_time_at(topic, queue_id, committed)
+            if store_time_ms is None:  # Its bytes went between the two looks: retention was faster.
+                state = "PURGED"
+        reported = parts.offsets.reported(key)
+        members = parts.groups.of(group)
+        queue = MessageQueue(topic, parts.config.broker_name, queue_id)
+        return GroupWatermark(
+            group=group,
+            topic=topic,
+            queue_id=queue_id,
+            pulled=None if reading is None else reading.pulled_offset,
+            processed=None,
+            committed=committed,
+            persisted=parts.offsets.persisted(group, topic, queue_id),
+            committed_state=state,
+            store_time_at_committed_ms=store_time_ms,
+            min_offset=minimum,
+            max_offset=maximum,
+            last_store_time_ms=store.last_store_time(topic, queue_id),
+            last_puller=None if reading is None else reading.last_puller,
+            lock_holder=parts.locks.holder(group, queue, now_ms=now_ms),
+            last_pull_time_ms=None if reading is None else reading.last_pull_ms,
+            last_commit_time_ms=None if reported is None else reported.last_commit_ms,
+            reports=reports,
+            message_model=None if members is None else members.message_model,
+            members=0 if members is None else len(members.members),
+        )
+
+    def _tell_group(self, key: QueueKey, now_ms: int, *, always: bool) -> None:
+        reported = self._parts.offsets.reported(key)
+        mark = self.of_group(key, now_ms, reports=0 if reported is None else reported.count)
+        told = self._told_groups.get(key)
+        if not always and told is not None and mark.reports == 0 and told == mark:
+            return
+        self._parts.offsets.take_reports(key)
+        self._parts.observer.observe(mark)
+        self._told_groups[key] = replace(mark, reports=0)
+
+
+def committed_state(committed: int | None, minimum: int, maximum: int) -> str:
+    """What the message AT the consume offset is: EXACT (kept), AT_END (not there yet), PURGED (no
+    longer there), NONE (no offset). An offset beyond the end waits for messages as one at the end.
+    """
+    if committed is None:
+        return "NONE"
+    if committed >= maximum:
+        return "AT_END"
+    return "PURGED" if committed < minimum else "EXACT"

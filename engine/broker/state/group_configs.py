@@ -1,0 +1,140 @@
+"""What the broker allows each consumer group (subscriptionGroup.json).
+
+Place in the walk: pulls and send-backs look their group up; the command line of RocketMQ creates,
+changes and lists them.
+
+Invariant: a group that may not be created on demand has to be created first; those of the system
+always may. Absent on purpose: members and offsets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from engine.foundation.errors import CorruptRecord
+from engine.foundation.limits import GROUPS_MAX
+from engine.protocol.names import check_group
+
+SYSTEM_GROUPS = ("TOOLS_CONSUMER", "SELF_TEST_C_GROUP", "CID_RMQ_SYS_TRANS")
+"""Groups that tools and the broker itself use."""
+
+RETRY_TIMES_MAX_DEFAULT = 16
+
+
+@dataclass(slots=True)
+class SubscriptionGroupConfig:
+    """One group's permissions and retry policy; defaults are RocketMQ's."""
+
+    group_name: str
+    consume_enable: bool = True
+    consume_from_min_enable: bool = True
+    consume_broadcast_enable: bool = True
+    consume_message_orderly: bool = False
+    retry_queue_nums: int = 1
+    retry_max_times: int = RETRY_TIMES_MAX_DEFAULT
+    broker_id: int = 0
+    which_broker_when_consume_slowly: int = 1
+    notify_consumer_ids_changed_enable: bool = True
+    group_sys_flag: int = 0
+    consume_timeout_minute: int = 15
+    attributes: dict[str, str] = field(default_factory=dict)
+
+
+_WIRE_NAMES = {
+    "group_name": "groupName",
+    "consume_enable": "consumeEnable",
+    "consume_from_min_enable": "consumeFromMinEnable",
+    "consume_broadcast_enable": "consumeBroadcastEnable",
+    "consume_message_orderly": "consumeMessageOrderly",
+    "retry_queue_nums": "retryQueueNums",
+    "retry_max_times": "retryMaxTimes",
+    "broker_id": "brokerId",
+    "which_broker_when_consume_slowly": "whichBrokerWhenConsumeSlowly",
+    "notify_consumer_ids_changed_enable": "notifyConsumerIdsChangedEnable",
+    "group_sys_flag": "groupSysFlag",
+    "consume_timeout_minute": "consumeTimeoutMinute",
+    "attributes": "attributes",
+}
+
+
+def group_to_document(config: SubscriptionGroupConfig) -> dict[str, Any]:
+    """The group as RocketMQ's JSON has it."""
+    return {wire: getattr(config, name) for name, wire in _WIRE_NAMES.items()}
+
+
+def group_from_document(document: Mapping[str, Any]) -> SubscriptionGroupConfig:
+    """Read RocketMQ's JSON; fields left out keep their defaults. Raises CorruptRecord."""
+    name = document.get("groupName")
+    if not isinstance(name, str) or not name:
+        raise CorruptRecord("a subscription group without groupName")
+    config = SubscriptionGroupConfig(name)
+    for attribute, wire in _WIRE_NAMES.items():
+        value, default = document.get(wire), getattr(config, attribute)
+        if value is None:
+            continue
+        if type(value) is not type(default):
+            raise CorruptRecord(
+                f"group {name}: {wire}={value!r} is no {type(default).__name__}"
+            )
+        setattr(config, attribute, value)
+    return config
+
+
+class GroupConfigs:
+    """The table of one broker."""
+
+    def __init__(self, *, auto_create: bool) -> None:
+        self._auto_create = auto_create
+        self._configs: dict[str, SubscriptionGroupConfig] = {}
+        self.counter = 0
+        """Counter of the data version."""
+
+    def find(self, group: str) -> SubscriptionGroupConfig | None:
+        """The group's settings, made now when that is allowed; None when it must be created.
+
+        Raises RequestRefused when the name is illegal.
+        """
+        config = self._configs.get(group)
+        if config is not None:
+            return config
+        if not (self._auto_create or group in SYSTEM_GROUPS) or len(self._configs) >= GROUPS_MAX:
+            return None
+        check_group(group)
+        return self.put(SubscriptionGroupConfig(group))
+
+    def known(self, group: str) -> bool:
+        """Does the group exist, without making it?"""
+        return group in self._configs
+
+    def put(self, config: SubscriptionGroupConfig) -> SubscriptionGroupConfig:
+        """Create or replace a group's settings."""
+        self._configs[config.group_name] = config
+        self.counter += 1
+        return config
+
+    def delete(self, group: str) -> bool:
+        """Remove a group; was it there?"""
+        if self._configs.pop(group, None) is None:
+            return False
+        self.counter += 1
+        return True
+
+    def all(self) -> list[SubscriptionGroupConfig]:
+        """Every group's settings, by name."""
+        return [self._configs[name] for name in sorted(self._configs)]
+
+    def table_document(self) -> dict[str, Any]:
+        """name → settings, as subscriptionGroup.json and GET_ALL_SUBSCRIPTIONGROUP_CONFIG have it."""
+        return {config.group_name: group_to_document(config) for config in self.all()}
+
+    def load(self, document: Mapping[str, Any]) -> None:
+        """Take over subscriptionGroup.json as parsed. Raises CorruptRecord."""
+        table = document.get("subscriptionGroupTable")
+        if not isinstance(table, Mapping):
+            raise CorruptRecord("subscriptionGroup.json holds no subscriptionGroupTable")
+        self._configs = {str(name): group_from_document(entry) for name, entry in table.items()}
+        version = document.get("dataVersion")
+        if isinstance(version, Mapping) and isinstance(version.get("counter"), int):
+            self.counter = version["counter"]

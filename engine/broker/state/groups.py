@@ -1,0 +1,269 @@
+"""Consumer groups: who is a member, what the group subscribes to, and each change of either.
+
+Place in the walk: heartbeats enter here; rebalancing clients read the member list, pulls find their
+subscription, and departures are told to the members that stay (spec: B1, B2).
+
+Invariant: the subscription is the group's, not the member's: a heartbeat removes every topic that it
+does not contain and adds its own, and a topic's expression is replaced only by a newer version.
+RocketMQ does so, and two members that subscribe differently therefore fight; that is evidence, not
+something to repair here. Absent on purpose: offsets, queues, notifications.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from engine.foundation.errors import RequestRefused
+from engine.foundation.limits import GROUPS_MAX
+from engine.protocol.bodies import ConsumerData, SubscriptionData
+from engine.protocol.codes import ResponseCode
+from engine.remoting import Peer
+
+BROADCASTING = "BROADCASTING"
+
+
+@dataclass(slots=True)
+class ClientChannel:
+    """A client as its heartbeats describe it; kept on its connection."""
+
+    client_id: str
+    peer: Peer
+    language: str
+    version: int
+
+
+@dataclass(slots=True)
+class Member:
+    """A client's membership in one group."""
+
+    channel: ClientChannel
+    last_heartbeat_ms: int
+
+    @property
+    def client_id(self) -> str:
+        """The client's id."""
+        return self.channel.client_id
+
+
+@dataclass(slots=True)
+class ConsumerGroup:
+    """A group with at least one member."""
+
+    name: str
+    consume_type: str
+    message_model: str
+    consume_from_where: str
+    members: dict[str, Member] = field(default_factory=dict)
+    subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
+
+    @property
+    def broadcasting(self) -> bool:
+        """Does every member consume every queue?"""
+        return self.message_model == BROADCASTING
+
+    def member_ids(self) -> list[str]:
+        """Client ids, sorted."""
+        return sorted(self.members)
+
+    def spelled_subscription(self) -> list[str]:
+        """`topic:expression` of each subscribed topic, sorted."""
+        return sorted(f"{topic}:{data.sub_string}" for topic, data in self.subscriptions.items())
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """What a heartbeat changed in one group."""
+
+    joined: bool
+    """Is the client a new member?"""
+    reconnected: bool
+    """Is it an old member on a new connection?"""
+    topics_changed: bool
+    """Did the set of subscribed topics change?"""
+    members_before: Sequence[str]
+    members_after: Sequence[str]
+    subscription_before: Sequence[str]
+    subscription_after: Sequence[str]
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Departure:
+    """A member that is gone."""
+
+    group: str
+    client_id: str
+    channel: ClientChannel
+    broadcasting: bool
+    members_before: Sequence[str]
+    members_after: Sequence[str]
+    generation: int
+
+
+class ConsumerGroups:
+    """All groups of one broker that have members."""
+
+    def __init__(self) -> None:
+        self._groups: dict[str, ConsumerGroup] = {}
+        self._generations: dict[str, int] = {}
+
+    def of(self, group: str) -> ConsumerGroup | None:
+        """The group; None when it has no members."""
+        return self._groups.get(group)
+
+    def all(self) -> Iterable[ConsumerGroup]:
+        """Every group with members."""
+        return self._groups.values()
+
+    def generation(self, group: str) -> int:
+        """Membership changes of the group since this boot."""
+        return self._generations.get(group, 0)
+
+    def register(
+        self,
+        data: ConsumerData,
+        channel: ClientChannel,
+        *,
+        keep_subscription: bool = False,
+        now_ms: int,
+    ) -> Registration:
+        """Take a heartbeat's word for one group.
+
+        `keep_subscription`: the heartbeat leaves its subscription out because it has not changed.
+        Raises RequestRefused when the broker knows too many groups.
+        """
+        name = data.group_name
+        group = self._groups.get(name)
+        if group is None:
+            if name not in self._generations and len(self._generations) >= GROUPS_MAX:
+                raise RequestRefused(
+                    ResponseCode.SYSTEM_ERROR,
+                    f"group {name} is one too many: this broker knows {GROUPS_MAX} groups",
+                )
+            group = self._groups[name] = ConsumerGroup(
+                name, data.consume_type, data.message_model, data.consume_from_where
+            )
+        members_before, subscription_before = group.member_ids(), group.spelled_subscription()
+        member = group.members.get(channel.client_id)
+        group.members[channel.client_id] = Member(channel, now_ms)
+        group.consume_type = data.consume_type
+        group.message_model = data.message_model
+        group.consume_from_where = data.consume_from_where
+        topics_changed = not keep_subscription and _subscribe(group, data.subscription_data_set)
+        if member is None:
+            self._advance(name)
+        return Registration(
+            joined=member is None,
+            reconnected=member is not None and member.channel.peer is not channel.peer,
+            topics_changed=topics_changed,
+            members_before=members_before,
+            members_after=group.member_ids(),
+            subscription_before=subscription_before,
+            subscription_after=group.spelled_subscription(),
+            generation=self.generation(name),
+        )
+
+    def unregister(self, group: str, client_id: str) -> Departure | None:
+        """The client says farewell; None when it was no member."""
+        found = self._groups.get(group)
+        if found is None or client_id not in found.members:
+            return None
+        before = found.member_ids()
+        member = found.members.pop(client_id)
+        if not found.members:
+            del self._groups[group]
+        return Departure(
+            group=group,
+            client_id=client_id,
+            channel=member.channel,
+            broadcasting=found.broadcasting,
+            members_before=before,
+            members_after=found.member_ids(),
+            generation=self._advance(group),
+        )
+
+    def lost(self, peer: Peer) -> list[Departure]:
+        """A connection ended: its client leaves every group, unless it has come back on another."""
+        return self._depart(lambda member: member.channel.peer is peer)
+
+    def expired(self, now_ms: int, expiry_ms: int) -> list[Departure]:
+        """Members that have sent no heartbeat for `expiry_ms` leave."""
+        return self._depart(lambda member: now_ms - member.last_heartbeat_ms > expiry_ms)
+
+    def _depart(self, gone: Callable[[Member], bool]) -> list[Departure]:
+        leaving = [
+            (group.name, client_id)
+            for group in self._groups.values()
+            for client_id, member in group.members.items()
+            if gone(member)
+        ]
+        departures = [self.unregister(group, client_id) for group, client_id in leaving]
+        return [departure for departure in departures if departure is not None]
+
+    def _advance(self, group: str) -> int:
+        generation = self._generations.get(group, 0) + 1
+        self._generations[group] = generation
+        return generation
+
+
+def _subscribe(group: ConsumerGroup, told: Iterable[SubscriptionData]) -> bool:
+    """Make the group subscribe to what one member told; return whether topics came or went."""
+    subscriptions, changed = group.subscriptions, False
+    new = {data.topic: data for data in told}
+    for topic, data in new.items():
+        old = subscriptions.get(topic)
+        if old is None:
+            changed = True
+        if old is None or data.sub_version > old.sub_version:
+            subscriptions[topic] = data
+    for topic in [topic for topic in subscriptions if topic not in new]:
+        del subscriptions[topic]
+        changed = True
+    return changed
+
+
+class ProducerGroups:
+    """Producers by group, for connection lists."""
+
+    def __init__(self) -> None:
+        self._groups: dict[str, dict[str, Member]] = {}
+
+    def register(self, group: str, channel: ClientChannel, *, now_ms: int) -> None:
+        """Take a heartbeat's word. Raises RequestRefused when there are too many groups."""
+        if group not in self._groups and len(self._groups) >= GROUPS_MAX:
+            raise RequestRefused(
+                ResponseCode.SYSTEM_ERROR,
+                f"producer group {group} is one too many: this broker knows {GROUPS_MAX}",
+            )
+        self._groups.setdefault(group, {})[channel.client_id] = Member(channel, now_ms)
+
+    def members(self, group: str) -> list[Member]:
+        """Producers of a group, by client id."""
+        members = self._groups.get(group, {})
+        return [members[client_id] for client_id in sorted(members)]
+
+    def names(self) -> list[str]:
+        """Groups that have members, sorted."""
+        return sorted(self._groups)
+
+    def unregister(self, group: str, client_id: str) -> None:
+        """The client says farewell."""
+        members = self._groups.get(group, {})
+        members.pop(client_id, None)
+        if group in self._groups and not members:
+            del self._groups[group]
+
+    def lost(self, peer: Peer) -> None:
+        """A connection ended."""
+        self._drop(lambda member: member.channel.peer is peer)
+
+    def expire(self, now_ms: int, expiry_ms: int) -> None:
+        """Forget producers that have sent no heartbeat for `expiry_ms`."""
+        self._drop(lambda member: now_ms - member.last_heartbeat_ms > expiry_ms)
+
+    def _drop(self, gone: Callable[[Member], bool]) -> None:
+        for group in list(self._groups):
+            for client_id, member in list(self._groups[group].items()):
+                if gone(member):
+                    self.unregister(group, client_id)

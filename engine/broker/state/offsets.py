@@ -1,0 +1,205 @@
+"""Consume offsets of all groups: how far each has consumed each queue (RocketMQ's offset table).
+
+Place in the walk: `handlers/offset` and the piggyback of `handlers/pull` commit here, rebalancing
+clients ask here, and the broker persists the table each 5 s (spec: offsets, A4).
+
+Invariant: an offset is the NEXT message to consume. A lower commit is accepted, because a client
+may rewind; while a reset waits for its reader nothing but the reset value is told, and commits are
+refused, so that the old owner's late report cannot undo it. Absent on purpose: checking offsets
+against the queue (a wrong report is evidence), files, clients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from engine.broker.state.readers import QueueKey
+from engine.foundation.errors import CorruptRecord
+
+COMMITS_PER_VERSION = 500
+"""The table's data version advances each so many commits (RocketMQ)."""
+
+Table = dict[tuple[str, str], dict[int, int]]
+"""(topic, group) → queue_id → consume offset"""
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """What a report did: the offset stored before (None: none), and whether it was stored."""
+
+    previous_offset: int | None
+    accepted: bool
+
+
+@dataclass(slots=True)
+class Reported:
+    """How often, and when last, a queue's offset was reported since the last watermark."""
+
+    last_commit_ms: int
+    count: int = 0
+
+
+class ConsumerOffsets:
+    """The offset table, the persisted copy of it, and the resets that wait for their reader."""
+
+    def __init__(self) -> None:
+        self._committed: Table = {}
+        self._persisted: Table = {}
+        self._resets: Table = {}
+        self._reported: dict[QueueKey, Reported] = {}
+        self._commits_count = 0
+        self.counter = 0
+        """Counter of the data version."""
+        self.changed = False
+        """Does memory differ from what was persisted last?"""
+
+    def commit(
+        self, group: str, topic: str, queue_id: int, offset: int, *, now_ms: int
+    ) -> Commit:
+        """Store a report, unless a reset of the queue waits for its reader."""
+        queues = self._committed.get((topic, group), {})
+        previous = queues.get(queue_id)
+        reported = self._reported.get((group, topic, queue_id))
+        if reported is None:
+            reported = self._reported[group, topic, queue_id] = Reported(now_ms)
+        reported.count += 1
+        reported.last_commit_ms = now_ms
+        if queue_id in self._resets.get((topic, group), {}):
+            return Commit(previous, accepted=False)
+        if previous != offset:
+            self._store(group, topic, queue_id, offset)
+        self._commits_count += 1
+        if self._commits_count % COMMITS_PER_VERSION == 0:
+            self.counter += 1
+        return Commit(previous, accepted=True)
+
+    def committed(self, group: str, topic: str, queue_id: int) -> int | None:
+        """The consume offset in memory; None when there is none."""
+        return self._committed.get((topic, group), {}).get(queue_id)
+
+    def told(self, group: str, topic: str, queue_id: int) -> int | None:
+        """What a client that asks is told: the reset value while one waits, else as `committed`."""
+        waiting = self._resets.get((topic, group), {}).get(queue_id)
+        return self.committed(group, topic, queue_id) if waiting is None else waiting
+
+    def persisted(self, group: str, topic: str, queue_id: int) -> int | None:
+        """The consume offset in the file; None when there is none."""
+        return self._persisted.get((topic, group), {}).get(queue_id)
+
+    def reset(self, group: str, topic: str, queue_id: int, offset: int) -> int | None:
+        """Set the offset and let the next pull hear of it; return what was stored before."""
+        previous = self.committed(group, topic, queue_id)
+        self._resets.setdefault((topic, group), {})[queue_id] = offset
+        self._store(group, topic, queue_id, offset)
+        return previous
+
+    def reset_pending(self, group: str, topic: str, queue_id: int) -> bool:
+        """Does a reset of the queue wait for its reader?"""
+        return queue_id in self._resets.get((topic, group), {})
+
+    def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
+        """The reset that waits for this queue's reader, erased by telling it; None without one."""
+        waiting = self._resets.get((topic, group))
+        if waiting is None:
+            return None
+        offset = waiting.pop(queue_id, None)
+        if not waiting:
+            del self._resets[topic, group]
+        return offset
+
+    def queues(self, group: str, topic: str) -> Mapping[int, int]:
+        """Offsets of one group on one topic by queue id."""
+        return self._committed.get((topic, group), {})
+
+    def keys(self) -> Iterator[QueueKey]:
+        """Every queue that has an offset."""
+        for (topic, group), queues in self._committed.items():
+            for queue_id in queues:
+                yield group, topic, queue_id
+
+    def topics_of(self, group: str) -> list[str]:
+        """Topics on which the group has offsets, sorted."""
+        return sorted(topic for topic, owner in self._committed if owner == group)
+
+    def groups_of(self, topic: str) -> list[str]:
+        """Groups that have offsets on the topic, sorted."""
+        return sorted(group for owned, group in self._committed if owned == topic)
+
+    def reported(self, key: QueueKey) -> Reported | None:
+        """Reports of the queue since `take_reports` was last called for it; None: none ever."""
+        return self._reported.get(key)
+
+    def take_reports(self, key: QueueKey) -> int:
+        """How many reports came since the last call; the count begins again."""
+        reported = self._reported.get(key)
+        if reported is None:
+            return 0
+        count, reported.count = reported.count, 0
+        return count
+
+    def forget_group(self, group: str) -> None:
+        """The group was deleted with its offsets."""
+        self._forget(lambda _, owner: owner == group)
+
+    def forget_topic(self, topic: str) -> None:
+        """The topic was deleted."""
+        self._forget(lambda owned, _: owned == topic)
+
+    def snapshot(self) -> Table:
+        """A copy of the table, to be written and then handed to `mark_persisted`."""
+        self.changed = False
+        return {key: dict(queues) for key, queues in self._committed.items()}
+
+    def mark_persisted(self, table: Table) -> None:
+        """The snapshot is on disk."""
+        self._persisted = table
+
+    def load(self, table: Table, counter: int) -> None:
+        """Take over what the file holds."""
+        self._committed = {key: dict(queues) for key, queues in table.items()}
+        self._persisted = table
+        self.counter = counter
+
+    def _store(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        self._committed.setdefault((topic, group), {})[queue_id] = offset
+        self.changed = True
+
+    def _forget(self, doomed: Callable[[str, str], bool]) -> None:
+        for key in [key for key in self._committed if doomed(*key)]:
+            del self._committed[key]
+            self._resets.pop(key, None)
+            self.changed = True
+        for queue in [queue for queue in self._reported if doomed(queue[1], queue[0])]:
+            del self._reported[queue]
+
+
+def to_document(table: Table, *, version: Mapping[str, int]) -> dict[str, object]:
+    """The table as consumerOffset.json has it (spec: store layout, section 4)."""
+    return {
+        "dataVersion": dict(version),
+        "offsetTable": {
+            f"{topic}@{group}": {str(queue_id): offset for queue_id, offset in queues.items()}
+            for (topic, group), queues in table.items()
+        },
+    }
+
+
+def from_document(document: Mapping[str, object]) -> Table:
+    """Read consumerOffset.json as parsed. Raises CorruptRecord when it is something else."""
+    table: Table = {}
+    entries = document.get("offsetTable")
+    if not isinstance(entries, Mapping):
+        raise CorruptRecord("consumerOffset.json holds no offsetTable")
+    for key, queues in entries.items():
+        topic, separator, group = str(key).partition("@")
+        if not separator or not isinstance(queues, Mapping):
+            raise CorruptRecord(f"consumerOffset.json: entry {key!r} is not topic@group with offsets")
+        table[topic, group] = {}
+        for queue_id, offset in queues.items():
+            if not isinstance(offset, int) or not str(queue_id).isdecimal():
+                raise CorruptRecord(
+                    f"consumerOffset.json: {key!r} holds {queue_id!r}: {offset!r}, not an offset"
+                )
+            table[topic, group][int(queue_id)] = offset
+    return table

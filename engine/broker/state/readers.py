@@ -1,0 +1,141 @@
+"""Who reads which queue of a group, and how far anybody of the group has pulled it.
+
+Place in the walk: each pull passes here twice, when it arrives (who reads now?) and when it is
+answered (how far did it get?). What is learnt becomes rebalance events, redeliveries and the
+`pulled` column of the watermarks.
+
+Invariant: a pulled mark is one past the highest offset ever answered to the group; it moves up
+only; at boot it is cut to the end of a log that lost its tail. Ownership is inferred: a queue belongs to
+whoever pulled it last. Absent on purpose: offsets that clients report, and sending anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from engine.foundation.observing import Redelivery
+
+QueueKey = tuple[str, str, int]
+"""group, topic, queue_id"""
+
+
+@dataclass(slots=True)
+class Reading:
+    """One group's reading of one queue."""
+
+    reader: str | None = None
+    """Client that pulled last and has not left since."""
+    last_puller: str | None = None
+    """Client that pulled last, even when it has left."""
+    last_pull_ms: int | None = None
+    pulled_offset: int | None = None
+    """Next offset nobody of the group has pulled."""
+    pulled_by: str | None = None
+    """Client whose pull moved the mark there."""
+    pulled_in_epoch: int = 0
+    """Life of the broker in which it did."""
+
+
+class Readers:
+    """All readings of one broker; `broker_epoch` is its present life."""
+
+    def __init__(self, broker_epoch: int) -> None:
+        self._broker_epoch = broker_epoch
+        self._readings: dict[QueueKey, Reading] = {}
+
+    def restore(
+        self,
+        key: QueueKey,
+        *,
+        pulled_offset: int,
+        max_offset: int,
+        client_id: str | None,
+        broker_epoch: int,
+    ) -> None:
+        """Take over a mark of an earlier life, so that a crash's redeliveries can be told.
+
+        A mark beyond `max_offset` is cut to it: those messages no longer exist, others will.
+        """
+        self._readings[key] = Reading(
+            last_puller=client_id,
+            pulled_offset=min(pulled_offset, max_offset),
+            pulled_by=client_id,
+            pulled_in_epoch=broker_epoch,
+        )
+
+    def of(self, key: QueueKey) -> Reading | None:
+        """The reading of one queue; None when the group never pulled it."""
+        return self._readings.get(key)
+
+    def keys(self) -> list[QueueKey]:
+        """Every queue of every group that was ever pulled."""
+        return list(self._readings)
+
+    def arrived(self, key: QueueKey, client_id: str, *, now_ms: int) -> tuple[bool, str | None]:
+        """Note a pull; return whether the reader is new, and who read before and has not left."""
+        reading = self._readings.get(key)
+        if reading is None:
+            reading = self._readings[key] = Reading()
+        previous = reading.reader
+        reading.reader = reading.last_puller = client_id
+        reading.last_pull_ms = now_ms
+        return previous != client_id, previous
+
+    def answered(
+        self,
+        key: QueueKey,
+        client_id: str,
+        *,
+        from_offset: int,
+        next_offset: int,
+        count_below: Callable[[int], int],
+    ) -> tuple[bool, Redelivery | None]:
+        """Note an answer over [from_offset, next_offset); return whether the mark moved, and what
+        of the answer was a redelivery.
+
+        `count_below(offset)` counts its messages below an offset. A redelivery covers what this
+        answer brought again: pulls that go on below the mark tell the rest of it themselves, so
+        ranges do not overlap and counts add up.
+        """
+        reading = self._readings.setdefault(key, Reading())
+        mark, again = reading.pulled_offset, None
+        count = count_below(mark) if mark is not None and from_offset < mark else 0
+        if mark is not None and count > 0:
+            group, topic, queue_id = key
+            again = Redelivery(
+                group=group,
+                topic=topic,
+                queue_id=queue_id,
+                from_offset=from_offset,
+                to_offset=min(mark, next_offset),
+                client_id=client_id,
+                previous_client_id=reading.pulled_by,
+                broker_epoch_before=reading.pulled_in_epoch,
+                delivered_count=count,
+            )
+        moved = mark is None or next_offset > mark
+        if moved:
+            reading.pulled_offset = next_offset
+            reading.pulled_by = client_id
+            reading.pulled_in_epoch = self._broker_epoch
+        return moved, again
+
+    def release(self, group: str, client_id: str) -> list[QueueKey]:
+        """The client is gone: its queues have no reader now. Returns them, in order."""
+        released = []
+        for key, reading in self._readings.items():
+            if key[0] == group and reading.reader == client_id:
+                reading.reader = None
+                released.append(key)
+        return sorted(released)
+
+    def forget_topic(self, topic: str) -> None:
+        """The topic was deleted."""
+        for key in [key for key in self._readings if key[1] == topic]:
+            del self._readings[key]
+
+    def forget_group(self, group: str) -> None:
+        """The group was deleted."""
+        for key in [key for key in self._readings if key[0] == group]:
+            del self._readings[key]

@@ -1,0 +1,155 @@
+"""The broker's topics: their queues and permissions (topics.json).
+
+Place in the walk: a send finds its topic here, or makes it after the template TBW102; the name
+servers are told of every change.
+
+Invariant: a topic's read and write queue counts are at least 1 and at most QUEUES_PER_TOPIC_MAX; the
+data version's counter grows with every change. Absent on purpose: messages, offsets, files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from engine.foundation.errors import CorruptRecord, RequestRefused
+from engine.foundation.limits import QUEUES_PER_TOPIC_MAX, TOPICS_MAX
+from engine.protocol.bodies import TopicConfig
+from engine.protocol.codes import ResponseCode
+from engine.protocol.names import (
+    AUTO_CREATE_TOPIC,
+    SCHEDULE_TOPIC,
+    SELF_TEST_TOPIC,
+    Perm,
+)
+
+READ_WRITE = Perm.READ | Perm.WRITE
+
+
+class Topics:
+    """The table of one broker."""
+
+    def __init__(self) -> None:
+        self._topics: dict[str, TopicConfig] = {}
+        self.counter = 0
+        """Counter of the data version."""
+
+    def add_system_topics(
+        self,
+        *,
+        cluster_name: str,
+        broker_name: str,
+        delay_levels_count: int,
+        template_queue_nums: int | None,
+    ) -> None:
+        """Make the topics every broker has; `template_queue_nums` None: no topics on demand."""
+        for name, queue_nums, perm in (
+            (SELF_TEST_TOPIC, 1, READ_WRITE),
+            (SCHEDULE_TOPIC, delay_levels_count, READ_WRITE),
+            (cluster_name, 16, READ_WRITE | Perm.INHERIT),
+            (broker_name, 1, READ_WRITE | Perm.INHERIT),
+        ):
+            if name not in self._topics or name == SCHEDULE_TOPIC:
+                self._topics[name] = _topic(name, queue_nums, perm)
+        if template_queue_nums is None:
+            self._topics.pop(AUTO_CREATE_TOPIC, None)
+        else:
+            self._topics[AUTO_CREATE_TOPIC] = _topic(
+                AUTO_CREATE_TOPIC, template_queue_nums, READ_WRITE | Perm.INHERIT
+            )
+
+    def find(self, topic: str) -> TopicConfig | None:
+        """The topic's settings; None when it does not exist."""
+        return self._topics.get(topic)
+
+    def require(self, topic: str) -> TopicConfig:
+        """As `find`, but a missing topic is refused with TOPIC_NOT_EXIST."""
+        config = self._topics.get(topic)
+        if config is None:
+            raise RequestRefused(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"topic[{topic}] not exist, apply first please! "
+                "Create it, or let the broker do so (autoCreateTopicEnable)",
+            )
+        return config
+
+    def all(self) -> list[TopicConfig]:
+        """Every topic, by name."""
+        return [self._topics[name] for name in sorted(self._topics)]
+
+    def create_like_template(
+        self, topic: str, template: str, wanted_queue_nums: int
+    ) -> TopicConfig | None:
+        """Make a topic as its template allows; None when the template is no such thing.
+
+        The producer's wish counts up to the template's queues (spec: names, section 2).
+        """
+        model = self._topics.get(template)
+        if model is None or not model.perm & Perm.INHERIT:
+            return None
+        queue_nums = max(1, min(wanted_queue_nums, model.write_queue_nums))
+        return self.put(_topic(topic, queue_nums, model.perm & ~Perm.INHERIT))
+
+    def ensure(self, topic: str, queue_nums: int) -> tuple[TopicConfig, bool]:
+        """The topic, made with read and write permission when missing; was it made?"""
+        config = self._topics.get(topic)
+        if config is not None:
+            return config, False
+        return self.put(_topic(topic, queue_nums, READ_WRITE)), True
+
+    def put(self, config: TopicConfig) -> TopicConfig:
+        """Create or replace a topic. Raises RequestRefused for queue counts out of range, and when
+        there are too many topics.
+        """
+        name = config.topic_name
+        for key, queue_nums in (
+            ("readQueueNums", config.read_queue_nums),
+            ("writeQueueNums", config.write_queue_nums),
+        ):
+            if not 1 <= queue_nums <= QUEUES_PER_TOPIC_MAX:
+                raise RequestRefused(
+                    ResponseCode.INVALID_PARAMETER,
+                    f"topic {name}: {key}={queue_nums} is not in 1 to {QUEUES_PER_TOPIC_MAX}",
+                )
+        if name not in self._topics and len(self._topics) >= TOPICS_MAX:
+            raise RequestRefused(
+                ResponseCode.SYSTEM_ERROR,
+                f"topic {name} is one too many: this broker holds {TOPICS_MAX} topics",
+            )
+        self._topics[name] = config
+        self.counter += 1
+        return config
+
+    def delete(self, topic: str) -> bool:
+        """Remove a topic; was it there?"""
+        if self._topics.pop(topic, None) is None:
+            return False
+        self.counter += 1
+        return True
+
+    def table(self) -> dict[str, TopicConfig]:
+        """name → settings, by name."""
+        return {config.topic_name: config for config in self.all()}
+
+    def to_document(self, version: Mapping[str, int]) -> dict[str, Any]:
+        """The table as topics.json has it."""
+        return {
+            "dataVersion": dict(version),
+            "topicConfigTable": {name: config.to_json() for name, config in self.table().items()},
+        }
+
+    def load(self, document: Mapping[str, Any]) -> None:
+        """Take over topics.json as parsed. Raises CorruptRecord."""
+        table = document.get("topicConfigTable")
+        if not isinstance(table, Mapping):
+            raise CorruptRecord("topics.json holds no topicConfigTable")
+        self._topics = {str(name): TopicConfig.from_json(entry) for name, entry in table.items()}
+        version = document.get("dataVersion")
+        if isinstance(version, Mapping) and isinstance(version.get("counter"), int):
+            self.counter = version["counter"]
+
+
+def _topic(name: str, queue_nums: int, perm: int) -> TopicConfig:
+    return TopicConfig(
+        topic_name=name, read_queue_nums=queue_nums, write_queue_nums=queue_nums, perm=int(perm)
+    )

@@ -1,0 +1,131 @@
+"""The broker's tables on disk: topics, groups' settings, consume offsets.
+
+Place in the walk: loaded before the port opens; offsets are written on a timer and at shutdown,
+topics and groups soon after they changed.
+
+Invariant: a table that could not be written stays marked as changed and is tried again. Absent on
+purpose: the delay cursors, which are the delay service's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+
+from engine.broker.parts import BrokerParts
+from engine.broker.state.offsets import from_document, to_document
+from engine.foundation.errors import StorageError
+from engine.foundation.observing import FlushDone
+from engine.foundation.units import SECOND_MS
+from engine.store.table_file import TableFile
+
+RETRY_MS = SECOND_MS
+
+_log = logging.getLogger(__name__)
+
+
+class Tables:
+    """Loads and saves the tables of one broker."""
+
+    def __init__(self, parts: BrokerParts) -> None:
+        folder = parts.config.config_folder
+        self._parts = parts
+        self._offsets_file = TableFile(parts.runtime, f"{folder}/consumerOffset.json")
+        self._topics_file = TableFile(parts.runtime, f"{folder}/topics.json")
+        self._groups_file = TableFile(parts.runtime, f"{folder}/subscriptionGroup.json")
+        self._changed = asyncio.Event()
+        self._saving = asyncio.Lock()
+        self._topics_written = -1
+        self._groups_written = -1
+
+    def load(self) -> None:
+        """Take over what the last life left. Raises CorruptRecord when a table and its .bak are
+        both unreadable.
+        """
+        parts = self._parts
+        self._topics_file.load(parts.observer, parts.topics.load)
+        self._groups_file.load(parts.observer, parts.group_configs.load)
+        self._offsets_file.load(
+            parts.observer,
+            lambda found: parts.offsets.load(from_document(found), counter_of(found)),
+        )
+
+    def want(self) -> None:
+        """Save topics and groups soon."""
+        self._changed.set()
+
+    async def run_settings(self) -> None:
+        """Save topics and groups' settings after each change, until cancelled."""
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            try:
+                await self.save_settings()
+            except StorageError as error:
+                _log.warning("topics and groups are not saved yet: %s", error)
+                self._changed.set()
+                await asyncio.sleep(RETRY_MS / SECOND_MS)
+
+    async def run_offsets(self) -> None:
+        """Persist the consume offsets on RocketMQ's rhythm, until cancelled."""
+        config = self._parts.config
+        await asyncio.sleep(config.flush_consumer_offset_first_ms / SECOND_MS)
+        while True:
+            try:
+                await self.save_offsets("TIMER")
+            except StorageError as error:
+                _log.warning("consume offsets are not persisted yet: %s", error)
+            await asyncio.sleep(config.flush_consumer_offset_interval_ms / SECOND_MS)
+
+    async def save_settings(self) -> None:
+        """Write topics.json and subscriptionGroup.json when they changed. Raises StorageError."""
+        parts = self._parts
+        async with self._saving:
+            counter = parts.topics.counter
+            if counter != self._topics_written:
+                version = parts.data_version(counter).to_json()
+                await self._topics_file.write(parts.topics.to_document(version))
+                self._topics_written = counter
+            counter = parts.group_configs.counter
+            if counter != self._groups_written:
+                version = parts.data_version(counter).to_json()
+                table = parts.group_configs.table_document()
+                await self._groups_file.write(
+                    {"dataVersion": version, "subscriptionGroupTable": table}
+                )
+                self._groups_written = counter
+
+    async def save_offsets(self, cause: str) -> None:
+        """Write consumerOffset.json when it changed, and tell so. Raises StorageError."""
+        offsets = self._parts.offsets
+        async with self._saving:
+            if not offsets.changed:
+                return
+            table = offsets.snapshot()
+            version = self._parts.data_version(offsets.counter).to_json()
+            try:
+                written = await self._offsets_file.write(to_document(table, version=version))
+            except StorageError:
+                offsets.changed = True
+                raise
+            offsets.mark_persisted(table)
+        self._parts.observer.observe(
+            FlushDone(
+                component="CONSUMER_OFFSETS",
+                action="PERSIST",
+                cause=cause,
+                written=written.size_bytes,
+                flushed=None,
+                store_time_ms=None,
+                duration_us=written.duration_us,
+                content_crc=written.crc,
+            )
+        )
+
+
+def counter_of(document: Mapping[str, object]) -> int:
+    """Counter of a table's data version; 0 when it tells none."""
+    version = document.get("dataVersion")
+    counter = version.get("counter") if isinstance(version, Mapping) else None
+    return counter if isinstance(counter, int) else 0

@@ -1,0 +1,5 @@
+"""Messages that wait: the delay levels."""
+
+from engine.delay.delay_service import DelayService
+
+__all__ = ["DelayService"]

@@ -1,0 +1,95 @@
+"""Settings by their RocketMQ names: `key=value` words become fields of a configuration.
+
+Place in the walk: once, before anything starts. A configuration is a frozen dataclass whose fields
+carry RocketMQ's key in their metadata (`rocketmq`); here words are matched to keys and read by the
+type of the field's default.
+
+Invariant: an unknown key and an unreadable value are refused with a ConfigError that says what is
+allowed. Absent on purpose: relations between values, which each configuration checks itself.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, Field, fields, replace
+from enum import Enum
+from typing import Any, TypeVar
+
+from engine.foundation.errors import ConfigError
+from engine.foundation.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
+
+Config = TypeVar("Config")
+
+KEY = "rocketmq"
+"""Metadata entry that holds a field's RocketMQ key."""
+
+_SPAN = re.compile(r"(\d+)(ms|s|m|h|d)")
+_SPAN_UNITS_MS = {"ms": 1, "s": SECOND_MS, "m": MINUTE_MS, "h": HOUR_MS, "d": DAY_MS}
+_TRUTHS = {"true": True, "false": False}
+
+
+def split_settings(words: Sequence[str]) -> dict[str, str]:
+    """`key=value` words as a mapping; the last of equal keys wins. Raises ConfigError."""
+    settings = {}
+    for word in words:
+        key, separator, value = word.partition("=")
+        if not separator or not key.strip():
+            raise ConfigError("set", word, "key=value, with a RocketMQ key")
+        settings[key.strip()] = value.strip()
+    return settings
+
+
+def keys_of(config: type[Any]) -> list[str]:
+    """The RocketMQ keys a configuration understands, sorted."""
+    return sorted(field.metadata[KEY] for field in fields(config) if KEY in field.metadata)
+
+
+def with_settings(
+    config: Config,
+    settings: Mapping[str, str],
+    *,
+    readers: Mapping[str, Callable[[str], object]],
+) -> Config:
+    """The configuration with those of `settings` applied that are its own; others are left alone.
+
+    `readers` holds the keys whose words are in another unit or form than the field.
+    """
+    changes: dict[str, object] = {}
+    for field in fields(config):  # type: ignore[arg-type]
+        key = field.metadata.get(KEY)
+        if key in settings:
+            reader = readers.get(key) or _reader(field)
+            changes[field.name] = _read(key, settings[key], reader)
+    return replace(config, **changes) if changes else config  # type: ignore[type-var]
+
+
+def read_spans_ms(text: str) -> tuple[int, ...]:
+    """Spans of time such as `1s 5s 10s 1m 2h`, in ms. Raises ValueError."""
+    spans = []
+    for word in text.split():
+        match = _SPAN.fullmatch(word)
+        if match is None:
+            raise ValueError(f"{word!r} is not a number with ms, s, m, h or d")
+        spans.append(int(match[1]) * _SPAN_UNITS_MS[match[2]])
+    return tuple(spans)
+
+
+def _reader(field: Field[Any]) -> Callable[[str], object]:
+    default = "" if field.default is MISSING else field.default
+    if isinstance(default, bool):
+        return lambda text: _TRUTHS[text.lower()]
+    if isinstance(default, Enum):
+        return type(default)
+    if isinstance(default, (int, float)):
+        return type(default)
+    if isinstance(default, tuple):
+        return lambda text: tuple(int(part) for part in re.split(r"[;,\s]+", text) if part)
+    return str
+
+
+def _read(key: str, text: str, reader: Callable[[str], object]) -> object:
+    try:
+        return reader(text)
+    except (ValueError, KeyError) as error:
+        raise ConfigError(key, text, f"a readable value ({error})") from error

@@ -1,0 +1,204 @@
+"""What a name server answers.
+
+Place in the walk: brokers register here, clients look routes up here. Each handler reads its header,
+asks the tables and answers.
+
+Absent on purpose: the tables' rules (routes), expiry and lost connections (namesrv).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from engine.foundation.errors import RemoteProtocolError, RequestRefused
+from engine.foundation.limits import BROKER_EXPIRY_MS
+from engine.namesrv.key_values import ORDER_NAMESPACE, KeyValues
+from engine.namesrv.routes import Registration, Routes
+from engine.protocol.bodies import DataVersion, KVTable, RegisterBrokerBody, TopicList
+from engine.protocol.codes import RequestCode, ResponseCode
+from engine.protocol.command import RemotingCommand
+from engine.protocol.headers import (
+    BrokerNameRequestHeader,
+    KVConfigRequestHeader,
+    RegisterBrokerRequestHeader,
+    RegisterBrokerResponseHeader,
+    TopicRequestHeader,
+    UnregisterBrokerRequestHeader,
+)
+from engine.protocol.message import body_crc
+from engine.remoting import Handler, Peer
+
+
+class NameServerHandlers:
+    """Requests of brokers, clients and tools."""
+
+    def __init__(
+        self,
+        routes: Routes,
+        key_values: KeyValues,
+        *,
+        now_ms: Callable[[], int],
+        key_values_changed: Callable[[], None],
+    ) -> None:
+        self._routes = routes
+        self._key_values = key_values
+        self._now_ms = now_ms
+        self._key_values_changed = key_values_changed
+
+    def handlers(self) -> dict[int, Handler]:
+        """Request code → handler."""
+        return {
+            RequestCode.REGISTER_BROKER: self.register_broker,
+            RequestCode.UNREGISTER_BROKER: self.unregister_broker,
+            RequestCode.QUERY_DATA_VERSION: self.query_data_version,
+            RequestCode.GET_ROUTEINFO_BY_TOPIC: self.route,
+            RequestCode.GET_BROKER_CLUSTER_INFO: self.cluster_info,
+            RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: self.topics,
+            RequestCode.GET_TOPICS_BY_CLUSTER: self.topics_of_cluster,
+            RequestCode.DELETE_TOPIC_IN_NAMESRV: self.delete_topic,
+            RequestCode.WIPE_WRITE_PERM_OF_BROKER: self.wipe_write_perm,
+            RequestCode.ADD_WRITE_PERM_OF_BROKER: self.add_write_perm,
+            RequestCode.PUT_KV_CONFIG: self.put_kv,
+            RequestCode.GET_KV_CONFIG: self.get_kv,
+            RequestCode.DELETE_KV_CONFIG: self.delete_kv,
+            RequestCode.GET_KVLIST_BY_NAMESPACE: self.kv_namespace,
+        }
+
+    def register_broker(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
+        """REGISTER_BROKER (103), plain or compressed."""
+        header = RegisterBrokerRequestHeader.decode(request.fields)
+        if header.body_crc32 and body_crc(request.body) != header.body_crc32:
+            raise RequestRefused(
+                ResponseCode.SYSTEM_ERROR,
+                f"crc32 not match: the body has {body_crc(request.body)}, told {header.body_crc32}",
+            )
+        try:
+            body = RegisterBrokerBody.decode(request.body, compressed=header.compressed)
+        except RemoteProtocolError as error:
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, str(error)) from error
+        expiry_ms = header.heartbeat_timeout_ms or BROKER_EXPIRY_MS
+        told = Registration(
+            cluster_name=header.cluster_name,
+            broker_name=header.broker_name,
+            broker_id=header.broker_id,
+            address=header.broker_addr,
+            ha_address=header.ha_server_addr,
+            expiry_ms=expiry_ms,
+        )
+        master = self._routes.register(
+            told,
+            body.topic_config_table,
+            body.data_version,
+            connection=peer,
+            now_ms=self._now_ms(),
+        )
+        fields = RegisterBrokerResponseHeader(
+            ha_server_addr=None if master is None else master.registration.ha_address,
+            master_addr=None if master is None else master.registration.address,
+        ).encode()
+        orders = KVTable(self._key_values.namespace(ORDER_NAMESPACE)).encode()
+        return request.respond(ResponseCode.SUCCESS, fields=fields, body=orders)
+
+    def unregister_broker(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
+        """UNREGISTER_BROKER (104)."""
+        header = UnregisterBrokerRequestHeader.decode(request.fields)
+        self._routes.unregister(header.broker_name, header.broker_id, header.broker_addr)
+        return request.respond(ResponseCode.SUCCESS)
+
+    def query_data_version(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
+        """QUERY_DATA_VERSION (322): has the broker's topic table changed since it registered?"""
+        address = RegisterBrokerRequestHeader.decode(request.fields).broker_addr
+        known, told = self._routes.data_version(address), DataVersion.decode(request.body)
+        if known == told:
+            self._routes.touch(address, self._now_ms())
+        return request.respond(
+            ResponseCode.SUCCESS,
+            fields={"changed": "false" if known == told else "true"},
+            body=b"" if known is None else known.encode(),
+        )
+
+    def route(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
+        """GET_ROUTEINFO_BY_TOPIC (105)."""
+        topic = TopicRequestHeader.decode(request.fields).topic
+        route = self._routes.route(topic)
+        if route is None:
+            raise RequestRefused(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"No topic route info in name server for the topic: {topic}",
+            )
+        route.order_topic_conf = self._key_values.get(ORDER_NAMESPACE, topic)
+        return request.respond(ResponseCode.SUCCESS, body=route.encode())
+
+    def cluster_info(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
+        """GET_BROKER_CLUSTER_INFO (106)."""
+        return request.respond(ResponseCode.SUCCESS, body=self._routes.cluster_info().encode())
+
+    def topics(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
+        """GET_ALL_TOPIC_LIST_FROM_NAMESERVER (206)."""
+        return request.respond(ResponseCode.SUCCESS, body=TopicList(self._routes.topics()).encode())
+
+    def topics_of_cluster(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
+        """GET_TOPICS_BY_CLUSTER (224)."""
+        topics = self._routes.topics_of_cluster(_field(request, "cluster"))
+        return request.respond(ResponseCode.SUCCESS, body=TopicList(topics).encode())
+
+    def delete_topic(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
+        """DELETE_TOPIC_IN_NAMESRV (216)."""
+        self._routes.delete_topic(TopicRequestHeader.decode(request.fields).topic)
+        return request.respond(ResponseCode.SUCCESS)
+
+    def wipe_write_perm(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
+        """WIPE_WRITE_PERM_OF_BROKER (205): producers leave the broker, consumers drain it."""
+        broker_name = BrokerNameRequestHeader.decode(request.fields).broker_name
+        count = self._routes.set_writable(broker_name, writable=False)
+        return request.respond(ResponseCode.SUCCESS, fields={"wipeTopicCount": str(count)})
+
+    def add_write_perm(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
+        """ADD_WRITE_PERM_OF_BROKER (327)."""
+        broker_name = BrokerNameRequestHeader.decode(request.fields).broker_name
+        count = self._routes.set_writable(broker_name, writable=True)
+        return request.respond(ResponseCode.SUCCESS, fields={"addTopicCount": str(count)})
+
+    def put_kv(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
+        """PUT_KV_CONFIG (100)."""
+        header = KVConfigRequestHeader.decode(request.fields)
+        self._key_values.put(header.namespace, header.key, _field(request, "value"))
+        self._key_values_changed()
+        return request.respond(ResponseCode.SUCCESS)
+
+    def get_kv(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
+        """GET_KV_CONFIG (101)."""
+        header = KVConfigRequestHeader.decode(request.fields)
+        value = self._key_values.get(header.namespace, header.key)
+        if value is None:
+            raise RequestRefused(
+                ResponseCode.QUERY_NOT_FOUND,
+                f"No config item, Namespace: {header.namespace} Key: {header.key}",
+            )
+        return request.respond(ResponseCode.SUCCESS, fields={"value": value})
+
+    def delete_kv(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
+        """DELETE_KV_CONFIG (102)."""
+        header = KVConfigRequestHeader.decode(request.fields)
+        self._key_values.delete(header.namespace, header.key)
+        self._key_values_changed()
+        return request.respond(ResponseCode.SUCCESS)
+
+    def kv_namespace(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
+        """GET_KVLIST_BY_NAMESPACE (219)."""
+        namespace = _field(request, "namespace")
+        table = self._key_values.namespace(namespace)
+        if not table:
+            raise RequestRefused(
+                ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace}"
+            )
+        return request.respond(ResponseCode.SUCCESS, body=KVTable(table).encode())
+
+
+def _field(request: RemotingCommand, name: str) -> str:
+    value = request.fields.get(name)
+    if value is None:
+        raise RequestRefused(
+            ResponseCode.INVALID_PARAMETER, f"request {request.code} lacks the field {name}"
+        )
+    return value

@@ -1,0 +1,221 @@
+"""The name server's tables: which broker serves which topic, and where.
+
+Place in the walk: brokers register on start, on topic changes and each 30 s; clients ask for the
+route of a topic before they send or pull (spec: subscription and rebalance, name server).
+
+Invariant: a broker is in the tables exactly while its registration is fresh and its connection is
+not known to be gone; a topic without a broker is not in them. Name servers know nothing of each
+other. Absent on purpose: time (arrives as now_ms), connections (arrive as opaque keys), bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from engine.foundation.limits import BROKER_EXPIRY_MS, TOPICS_MAX
+from engine.protocol.bodies import (
+    BrokerData,
+    ClusterInfo,
+    DataVersion,
+    QueueData,
+    TopicConfig,
+    TopicRouteData,
+)
+from engine.protocol.names import Perm
+
+MASTER_ID = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """What a broker tells about itself."""
+
+    cluster_name: str
+    broker_name: str
+    broker_id: int
+    address: str
+    ha_address: str
+    expiry_ms: int = BROKER_EXPIRY_MS
+
+
+@dataclass(slots=True)
+class LiveBroker:
+    """A registered broker address, and since when it has been silent."""
+
+    registration: Registration
+    connection: object
+    data_version: DataVersion
+    last_seen_ms: int
+
+
+@dataclass(slots=True)
+class BrokerSet:
+    """A master and its slaves: one broker name, addresses by broker id."""
+
+    cluster_name: str
+    broker_name: str
+    addresses: dict[int, str] = field(default_factory=dict)
+
+
+class Routes:
+    """The tables of one name server."""
+
+    def __init__(self) -> None:
+        self._sets: dict[str, BrokerSet] = {}
+        self._live: dict[str, LiveBroker] = {}
+        self._topics: dict[str, dict[str, QueueData]] = {}
+
+    def register(
+        self,
+        told: Registration,
+        topics: Mapping[str, TopicConfig],
+        data_version: DataVersion,
+        *,
+        connection: object,
+        now_ms: int,
+    ) -> LiveBroker | None:
+        """Take a broker's word for itself and, from a master, for its topics.
+
+        Returns the master as known when the broker is a slave, else None.
+        """
+        broker_set = self._sets.get(told.broker_name)
+        if broker_set is None:
+            broker_set = BrokerSet(told.cluster_name, told.broker_name)
+            self._sets[told.broker_name] = broker_set
+        broker_set.cluster_name = told.cluster_name
+        for broker_id, address in list(broker_set.addresses.items()):
+            if address == told.address and broker_id != told.broker_id:
+                del broker_set.addresses[broker_id]  # Master and slave have changed places.
+        previous = broker_set.addresses.get(told.broker_id)
+        if previous is not None and previous != told.address:
+            self._live.pop(previous, None)  # The same broker came back at another address.
+        broker_set.addresses[told.broker_id] = told.address
+        known = self._live.get(told.address)
+        self._live[told.address] = LiveBroker(told, connection, data_version, now_ms)
+        if told.broker_id == MASTER_ID:
+            # An unchanged table leaves the routes alone: a permission wiped here stays wiped.
+            if known is None or known.data_version != data_version:
+                for config in topics.values():
+                    self._put_queues(told.broker_name, config)
+            return None
+        return self._live.get(broker_set.addresses.get(MASTER_ID, ""))
+
+    def unregister(self, broker_name: str, broker_id: int, address: str) -> None:
+        """A broker says farewell."""
+        self._live.pop(address, None)
+        broker_set = self._sets.get(broker_name)
+        if broker_set is None or broker_set.addresses.get(broker_id) != address:
+            return
+        del broker_set.addresses[broker_id]
+        if broker_set.addresses:
+            return
+        del self._sets[broker_name]
+        for topic in list(self._topics):
+            self._topics[topic].pop(broker_name, None)
+            if not self._topics[topic]:
+                del self._topics[topic]
+
+    def lost(self, connection: object) -> list[str]:
+        """A connection ended; the addresses of the brokers that registered on it, now removed."""
+        return self._remove(
+            [live for live in self._live.values() if live.connection is connection]
+        )
+
+    def expire(self, now_ms: int) -> list[str]:
+        """Remove brokers that have been silent for longer than they said; their addresses."""
+        return self._remove(
+            [
+                live
+                for live in self._live.values()
+                if now_ms - live.last_seen_ms > live.registration.expiry_ms
+            ]
+        )
+
+    def route(self, topic: str) -> TopicRouteData | None:
+        """Queues and brokers of a topic; None when nobody serves it."""
+        queues = self._topics.get(topic)
+        if not queues:
+            return None
+        return TopicRouteData(
+            queue_datas=[queues[name] for name in sorted(queues)],
+            broker_datas=[
+                self._broker_data(self._sets[name]) for name in sorted(queues) if name in self._sets
+            ],
+        )
+
+    def cluster_info(self) -> ClusterInfo:
+        """Every broker of every cluster."""
+        clusters: dict[str, list[str]] = {}
+        for name in sorted(self._sets):
+            clusters.setdefault(self._sets[name].cluster_name, []).append(name)
+        return ClusterInfo(
+            broker_addr_table={
+                name: self._broker_data(self._sets[name]) for name in sorted(self._sets)
+            },
+            cluster_addr_table=clusters,
+        )
+
+    def topics(self) -> list[str]:
+        """Every topic somebody serves, sorted."""
+        return sorted(self._topics)
+
+    def topics_of_cluster(self, cluster_name: str) -> list[str]:
+        """Topics served by a cluster's brokers, sorted."""
+        return sorted(
+            topic
+            for topic, queues in self._topics.items()
+            if any(
+                name in self._sets and self._sets[name].cluster_name == cluster_name
+                for name in queues
+            )
+        )
+
+    def data_version(self, address: str) -> DataVersion | None:
+        """The topic table's version that a broker registered last; None for a stranger."""
+        live = self._live.get(address)
+        return None if live is None else live.data_version
+
+    def touch(self, address: str, now_ms: int) -> None:
+        """A broker showed that it lives."""
+        live = self._live.get(address)
+        if live is not None:
+            live.last_seen_ms = now_ms
+
+    def delete_topic(self, topic: str) -> None:
+        """Forget a topic until a broker registers it again."""
+        self._topics.pop(topic, None)
+
+    def set_writable(self, broker_name: str, *, writable: bool) -> int:
+        """Give or take the write permission of all topics of a broker; how many there are."""
+        changed_count = 0
+        for queues in self._topics.values():
+            data = queues.get(broker_name)
+            if data is not None:
+                data.perm = data.perm | Perm.WRITE if writable else data.perm & ~Perm.WRITE
+                changed_count += 1
+        return changed_count
+
+    def _remove(self, gone: list[LiveBroker]) -> list[str]:
+        for live in gone:
+            told = live.registration
+            self.unregister(told.broker_name, told.broker_id, told.address)
+        return [live.registration.address for live in gone]
+
+    def _put_queues(self, broker_name: str, config: TopicConfig) -> None:
+        if config.topic_name not in self._topics and len(self._topics) >= TOPICS_MAX:
+            return
+        self._topics.setdefault(config.topic_name, {})[broker_name] = QueueData(
+            broker_name=broker_name,
+            read_queue_nums=config.read_queue_nums,
+            write_queue_nums=config.write_queue_nums,
+            perm=config.perm,
+            topic_sys_flag=config.topic_sys_flag,
+        )
+
+    def _broker_data(self, broker_set: BrokerSet) -> BrokerData:
+        return BrokerData(
+            cluster=broker_set.cluster_name,
+            broker_name=broker_set.broker_name,
+            broker_addrs=dict(sorted(broker_set.addresses.items())),
+        )

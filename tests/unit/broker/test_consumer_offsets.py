@@ -1,0 +1,141 @@
+"""The offset table: commits, resets, persisted copies, and its file's form."""
+
+from __future__ import annotations
+
+import pytest
+
+from engine.broker.state.offsets import ConsumerOffsets, from_document, to_document
+from engine.foundation.errors import CorruptRecord
+
+GROUP, TOPIC = "orders-group", "orders"
+
+
+def test_a_first_commit_has_no_previous_offset_and_the_next_has_the_first() -> None:
+    offsets = ConsumerOffsets()
+    first = offsets.commit(GROUP, TOPIC, 0, 10, now_ms=1)
+    second = offsets.commit(GROUP, TOPIC, 0, 25, now_ms=2)
+    assert (first.previous_offset, first.accepted) == (None, True)
+    assert (second.previous_offset, second.accepted) == (10, True)
+    assert offsets.committed(GROUP, TOPIC, 0) == 25
+
+
+def test_a_lower_commit_is_accepted_because_clients_may_rewind() -> None:
+    offsets = ConsumerOffsets()
+    offsets.commit(GROUP, TOPIC, 0, 100, now_ms=1)
+    rewound = offsets.commit(GROUP, TOPIC, 0, 40, now_ms=2)
+    assert (rewound.previous_offset, rewound.accepted) == (100, True)
+    assert offsets.committed(GROUP, TOPIC, 0) == 40
+
+
+def test_queues_topics_and_groups_do_not_mix() -> None:
+    offsets = ConsumerOffsets()
+    offsets.commit(GROUP, TOPIC, 0, 1, now_ms=1)
+    offsets.commit(GROUP, TOPIC, 1, 2, now_ms=1)
+    offsets.commit(GROUP, "payments", 0, 3, now_ms=1)
+    offsets.commit("audit", TOPIC, 0, 4, now_ms=1)
+    assert list(offsets.keys()) == [
+        (GROUP, TOPIC, 0),
+        (GROUP, TOPIC, 1),
+        (GROUP, "payments", 0),
+        ("audit", TOPIC, 0),
+    ]
+    assert offsets.topics_of(GROUP) == ["orders", "payments"]
+    assert offsets.groups_of(TOPIC) == ["audit", GROUP]
+
+
+def test_an_unknown_queue_has_no_offset_rather_than_zero() -> None:
+    offsets = ConsumerOffsets()
+    assert offsets.committed(GROUP, TOPIC, 7) is None
+    assert offsets.told(GROUP, TOPIC, 7) is None
+    assert offsets.persisted(GROUP, TOPIC, 7) is None
+
+
+def test_a_pending_reset_is_told_refuses_commits_and_is_taken_once() -> None:
+    offsets = ConsumerOffsets()
+    offsets.commit(GROUP, TOPIC, 0, 50, now_ms=1)
+    assert offsets.reset(GROUP, TOPIC, 0, 5) == 50
+    assert offsets.told(GROUP, TOPIC, 0) == 5
+    late_report_of_the_old_owner = offsets.commit(GROUP, TOPIC, 0, 60, now_ms=2)
+    assert not late_report_of_the_old_owner.accepted
+    assert offsets.committed(GROUP, TOPIC, 0) == 5
+    assert offsets.take_reset(GROUP, TOPIC, 0) == 5
+    assert offsets.take_reset(GROUP, TOPIC, 0) is None
+    assert offsets.commit(GROUP, TOPIC, 0, 6, now_ms=3).accepted
+
+
+def test_reports_are_counted_until_they_are_taken_unchanged_and_refused_ones_too() -> None:
+    offsets = ConsumerOffsets()
+    key = (GROUP, TOPIC, 0)
+    for now_ms in (5, 6, 7):
+        offsets.commit(GROUP, TOPIC, 0, 10, now_ms=now_ms)
+    reported = offsets.reported(key)
+    assert reported is not None
+    assert (reported.count, reported.last_commit_ms) == (3, 7)
+    assert offsets.take_reports(key) == 3
+    assert offsets.take_reports(key) == 0
+
+
+def test_persisted_offsets_are_those_of_the_snapshot_that_was_written() -> None:
+    offsets = ConsumerOffsets()
+    offsets.commit(GROUP, TOPIC, 0, 10, now_ms=1)
+    snapshot = offsets.snapshot()
+    offsets.commit(GROUP, TOPIC, 0, 20, now_ms=2)
+    assert offsets.persisted(GROUP, TOPIC, 0) is None
+    offsets.mark_persisted(snapshot)
+    assert offsets.persisted(GROUP, TOPIC, 0) == 10
+    assert offsets.committed(GROUP, TOPIC, 0) == 20
+    assert offsets.changed
+
+
+def test_an_unchanged_table_needs_no_new_file() -> None:
+    offsets = ConsumerOffsets()
+    offsets.commit(GROUP, TOPIC, 0, 10, now_ms=1)
+    offsets.mark_persisted(offsets.snapshot())
+    offsets.commit(GROUP, TOPIC, 0, 10, now_ms=2)
+    assert not offsets.changed
+
+
+def test_the_data_version_advances_every_five_hundred_commits() -> None:
+    offsets = ConsumerOffsets()
+    for offset in range(499):
+        offsets.commit(GROUP, TOPIC, 0, offset, now_ms=1)
+    assert offsets.counter == 0
+    offsets.commit(GROUP, TOPIC, 0, 499, now_ms=1)
+    assert offsets.counter == 1
+
+
+def test_a_deleted_topic_takes_its_offsets_resets_and_counts_along() -> None:
+    offsets = ConsumerOffsets()
+    offsets.commit(GROUP, TOPIC, 0, 10, now_ms=1)
+    offsets.reset(GROUP, TOPIC, 0, 3)
+    offsets.forget_topic(TOPIC)
+    assert list(offsets.keys()) == []
+    assert offsets.told(GROUP, TOPIC, 0) is None
+    assert offsets.reported((GROUP, TOPIC, 0)) is None
+
+
+def test_the_file_has_rocketmqs_form_and_reads_back() -> None:
+    table = {("orders", "orders-group"): {0: 12, 3: 7}, ("%RETRY%g", "g"): {0: 1}}
+    document = to_document(table, version={"stateVersion": 0, "timestamp": 9, "counter": 2})
+    assert document == {
+        "dataVersion": {"stateVersion": 0, "timestamp": 9, "counter": 2},
+        "offsetTable": {"orders@orders-group": {"0": 12, "3": 7}, "%RETRY%g@g": {"0": 1}},
+    }
+    assert from_document(document) == table
+
+
+@pytest.mark.parametrize(
+    ("document", "complaint"),
+    [
+        ({}, "holds no offsetTable"),
+        ({"offsetTable": []}, "holds no offsetTable"),
+        ({"offsetTable": {"no-separator": {"0": 1}}}, "'no-separator' is not topic@group"),
+        ({"offsetTable": {"t@g": {"0": "x"}}}, "'0': 'x', not an offset"),
+        ({"offsetTable": {"t@g": {"zero": 1}}}, "'zero': 1, not an offset"),
+    ],
+)
+def test_a_file_of_another_form_is_called_damaged(
+    document: dict[str, object], complaint: str
+) -> None:
+    with pytest.raises(CorruptRecord, match=complaint):
+        from_document(document)

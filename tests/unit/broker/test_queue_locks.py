@@ -1,0 +1,52 @@
+"""Order locks as leases."""
+
+from __future__ import annotations
+
+from engine.broker.state.queue_locks import QueueLocks
+from engine.protocol.message import MessageQueue
+
+Q0, Q1 = MessageQueue("t", "broker-a", 0), MessageQueue("t", "broker-a", 1)
+
+
+def test_a_free_queue_is_granted_and_a_held_one_is_not() -> None:
+    locks = QueueLocks(lease_ms=60_000)
+    assert locks.lock("g", "c1", [Q0, Q1], now_ms=0) == [Q0, Q1]
+    assert locks.lock("g", "c2", [Q0, Q1], now_ms=1) == []
+    assert locks.holder("g", Q0, now_ms=1) == "c1"
+
+
+def test_another_group_locks_the_same_queue_for_itself() -> None:
+    locks = QueueLocks(lease_ms=60_000)
+    locks.lock("g", "c1", [Q0], now_ms=0)
+    assert locks.lock("other", "c2", [Q0], now_ms=0) == [Q0]
+
+
+def test_a_renewed_lease_lasts_and_one_not_renewed_runs_out() -> None:
+    locks = QueueLocks(lease_ms=60_000)
+    locks.lock("g", "c1", [Q0, Q1], now_ms=0)
+    locks.lock("g", "c1", [Q0], now_ms=40_000)
+    assert locks.lock("g", "c2", [Q0, Q1], now_ms=60_001) == [Q1]
+    assert locks.holder("g", Q0, now_ms=60_001) == "c1"
+    assert locks.holder("g", Q1, now_ms=60_001) == "c2"
+
+
+def test_the_lease_holds_at_its_last_millisecond() -> None:
+    locks = QueueLocks(lease_ms=60_000)
+    locks.lock("g", "c1", [Q0], now_ms=0)
+    assert locks.lock("g", "c2", [Q0], now_ms=60_000) == []
+
+
+def test_unlocking_frees_own_queues_only() -> None:
+    locks = QueueLocks(lease_ms=60_000)
+    locks.lock("g", "c1", [Q0], now_ms=0)
+    locks.lock("g", "c2", [Q1], now_ms=0)
+    locks.unlock("g", "c2", [Q0, Q1])
+    assert locks.holder("g", Q0, now_ms=1) == "c1"
+    assert locks.holder("g", Q1, now_ms=1) is None
+
+
+def test_expired_leases_leave_the_table() -> None:
+    locks = QueueLocks(lease_ms=10)
+    locks.lock("g", "c1", [Q0], now_ms=0)
+    locks.drop_expired(11)
+    assert locks.holder("g", Q0, now_ms=0) is None
