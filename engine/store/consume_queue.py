@@ -21,7 +21,6 @@ from collections.abc import Iterable
 from itertools import pairwise
 from struct import Struct
 
-from engine.foundation.errors import StorageError
 from engine.runtime.disk import Disk
 from engine.store.mapped_file import FilePool, FileSequence, OpenFile
 
@@ -244,12 +243,3 @@ class ConsumeQueue:
     def destroy(self) -> None:
         """Delete the queue."""
         self._files.destroy()
-
-
-def check_queue_name(topic: str, queue_id: int) -> None:
-    """Raise StorageError unless topic and queue id can name folders of ours (no path tricks)."""
-    plain = topic.replace("%", "").replace("|", "").replace("-", "").replace("_", "")
-    if not (plain.isascii() and (plain.isalnum() or not plain)) or not 1 <= len(topic) <= 255:
-        raise StorageError(f"topic {topic!r} has characters outside [A-Za-z0-9_%|-] or no length")
-    if not 0 <= queue_id <= 0x7FFFFFFF:
-        raise StorageError(f"queue id {queue_id} of topic {topic} is not in [0, 2**31)")

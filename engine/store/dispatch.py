@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from engine.foundation.errors import CorruptRecord
+from engine.foundation.errors import StorageError
 from engine.foundation.limits import DISPATCH_BATCH_MAX
 from engine.protocol.message import index_key_hash
 from engine.store.commit_log import CommitLog
@@ -36,7 +36,7 @@ visible.
 """
 
 
-class QueueGap(CorruptRecord):
+class QueueGap(StorageError):
     """A record's queue offset lies beyond the end of its queue: units in between are missing."""
 
 

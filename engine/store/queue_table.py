@@ -13,9 +13,11 @@ Absent on purpose: topic settings. A queue exists here because a message for it 
 
 from __future__ import annotations
 
+from engine.foundation.errors import StorageError
 from engine.runtime.disk import Disk
-from engine.store.consume_queue import ConsumeQueue, check_queue_name
+from engine.store.consume_queue import ConsumeQueue
 from engine.store.mapped_file import FilePool
+from engine.store.record import is_plain_topic
 
 QueueKey = tuple[str, int]
 
@@ -115,3 +117,11 @@ class QueueTable:
         """Close every file."""
         for queue in self.all():
             queue.close()
+
+
+def check_queue_name(topic: str, queue_id: int) -> None:
+    """Raise StorageError unless topic and queue id can name folders of ours."""
+    if not is_plain_topic(topic):
+        raise StorageError(f"topic {topic!r}: 1 to 255 of [A-Za-z0-9_%|-] are allowed")
+    if not 0 <= queue_id <= 0x7FFFFFFF:
+        raise StorageError(f"queue id {queue_id} of topic {topic} is not in [0, 2**31)")

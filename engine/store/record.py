@@ -18,14 +18,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from ipaddress import ip_address
 from struct import Struct
 from zlib import crc32
 
 from engine.foundation.errors import CorruptRecord, LocalProtocolError
-from engine.foundation.limits import PROPERTIES_BYTES_MAX, STORE_MEMO_ENTRIES_MAX
-from engine.protocol.message import MAGIC_V1, MAGIC_V2, TOPIC_CHARS_V1_MAX, tags_code
-from engine.protocol.message_ids import split_host
+from engine.foundation.limits import (
+    PROPERTIES_BYTES_MAX,
+    RETRY_TOPIC_CHARS_MAX,
+    STORE_MEMO_ENTRIES_MAX,
+)
+from engine.protocol.message import tags_code
 
+MAGIC_V1 = -626843481  # 0xDAA320A7
+MAGIC_V2 = -626843477  # 0xDAA320AB: the topic's length takes two bytes
+TOPIC_CHARS_V1_MAX = 127
 BLANK_MAGIC = -875286124  # 0xCBD43194
 
 TRANSACTION_MASK = 0xC
@@ -35,6 +42,8 @@ BORN_HOST_V6 = 0x10
 STORE_HOST_V6 = 0x20
 
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+_UNWRITTEN = bytes(512)
+"""A sector of zeros inside properties: they have no CRC, but no writer puts this there."""
 _SHORT = Struct(">h")
 _INT = Struct(">i")
 _SIZE_AND_MAGIC = Struct(">ii")
@@ -114,9 +123,9 @@ def has_queue_offset(sys_flag: int) -> bool:
 @lru_cache(STORE_MEMO_ENTRIES_MAX)
 def encode_host(host: str) -> bytes:
     """`ip:port` as the record has it: 8 bytes, or 20 for IPv6. Raises LocalProtocolError."""
+    address, _, port = host.rpartition(":")
     try:
-        address, port = split_host(host)
-        return address + _INT.pack(port)
+        return ip_address(address.strip("[]")).packed + _INT.pack(int(port))
     except ValueError as error:
         raise LocalProtocolError(f"host {host!r} is not ip:port") from error
 
@@ -147,6 +156,10 @@ class DraftRecord:
     def __init__(self, draft: MessageDraft) -> None:
         properties = draft.properties
         self._properties = properties.encode() if isinstance(properties, str) else properties
+        if self._properties.endswith(b"\0"):
+            self._properties += b"\x02"  # The separator may be there; a zero at the end may not.
+        if _UNWRITTEN in self._properties:
+            raise LocalProtocolError("properties with 512 zero bytes in a row look like lost ones")
         if len(self._properties) > PROPERTIES_BYTES_MAX:
             raise LocalProtocolError(
                 f"{len(self._properties)} bytes of properties do not fit a record "
@@ -201,6 +214,15 @@ def _decode_topic(encoded: bytes) -> str:
 @lru_cache(STORE_MEMO_ENTRIES_MAX)
 def _tags_code_of(encoded: bytes) -> int:
     return tags_code(encoded.decode("utf-8", "replace"))
+
+
+@lru_cache(STORE_MEMO_ENTRIES_MAX)
+def is_plain_topic(topic: str) -> bool:
+    """Can the topic name a folder of ours? Letters, digits and _ % | - only, so no path tricks."""
+    letters = topic.replace("%", "").replace("|", "").replace("-", "").replace("_", "")
+    return 1 <= len(topic) <= RETRY_TOPIC_CHARS_MAX and (
+        not letters or (letters.isascii() and letters.isalnum())
+    )
 
 
 def property_value(properties: bytes, name: bytes) -> bytes:
@@ -289,9 +311,15 @@ def check_record(
     if crc32(view[body_at : body_at + body_length]) & 0x7FFFFFFF != crc:
         raise CorruptRecord(f"the body at {physical_offset} does not match its CRC")
     try:
-        return glance(view, position, delay_levels_ms)
+        request = glance(view, position, delay_levels_ms)
     except UnicodeDecodeError as error:
         raise CorruptRecord(f"the topic at {physical_offset} is not text") from error
+    assert request is not None, "a blank with the magic of a record"
+    if not is_plain_topic(request.topic) or request.queue_id < 0:
+        raise CorruptRecord(f"no queue is called {request.topic!r} {request.queue_id}")
+    if request.properties.endswith(b"\0") or _UNWRITTEN in request.properties:
+        raise CorruptRecord(f"the properties at {physical_offset} were not written to their end")
+    return request
 
 
 def _crc_and_place(view: memoryview, position: int) -> tuple[int, int]:

@@ -25,7 +25,7 @@ from engine.store.commit_log import CommitLog, written_end
 from engine.store.consume_queue import ConsumeQueue
 from engine.store.dispatch import Dispatcher, QueueGap
 from engine.store.index_file import Index
-from engine.store.queue_table import QueueTable
+from engine.store.queue_table import QueueKey, QueueTable
 from engine.store.record import DispatchRequest, check_record
 from engine.store.upkeep.checkpoint import Checkpoint
 
@@ -152,6 +152,7 @@ class Recovery:
         found.scanned_from = scan_from
         found.records_checked = 0
         batch: list[DispatchRequest] = []
+        expected: dict[QueueKey, int] = {}
         try:
             while True:
                 start = self._log.files.start_at(position)
@@ -163,6 +164,7 @@ class Recovery:
                 if request is None:
                     position = start + self._log.file_size_bytes
                     continue
+                self._check_queue_offset(request, expected, whole_log=scan_from == 0)
                 batch.append(request)
                 position += request.size_bytes
                 found.records_checked += 1
@@ -174,6 +176,24 @@ class Recovery:
             found.stopped_by = str(error)
         self._dispatcher.apply(batch, now_ms=now_ms, fill_gaps=fill_gaps)
         found.end_offset = position
+
+    def _check_queue_offset(
+        self, request: DispatchRequest, expected: dict[QueueKey, int], *, whole_log: bool
+    ) -> None:
+        """A record's queue offset follows its predecessor's, or is 0: a topic made again.
+
+        The first message of a queue may have any offset only if older ones were deleted by age.
+        """
+        if not request.has_queue_entry:
+            return
+        key = (request.topic, request.queue_id)
+        wanted = expected.get(key, 0 if whole_log else request.queue_offset)
+        if request.queue_offset not in (wanted, 0):
+            raise CorruptRecord(
+                f"the record at {request.physical_offset} has queue offset {request.queue_offset} "
+                f"of {request.topic} {request.queue_id}, where {wanted} comes next"
+            )
+        expected[key] = request.queue_offset + 1
 
     # ---- cutting ----------------------------------------------------------------------------
 

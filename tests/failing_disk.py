@@ -1,0 +1,119 @@
+"""A disk that fails on command: the machine's own, with failures of syncs, writes and space.
+
+It is a real implementation of the port (every call reaches real files), so what the store does
+after a failure is seen on real files, too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from engine.foundation.errors import DiskFull, StorageError
+from engine.runtime.disk import File, SystemDisk
+
+Answer = TypeVar("Answer")
+Data = bytes | bytearray | memoryview
+
+
+class FailingDisk(SystemDisk):
+    """Works until told otherwise."""
+
+    __slots__ = ("fail_syncs", "free_bytes", "hold_syncs", "log", "ratio")
+
+    def __init__(self) -> None:
+        self.fail_syncs = False
+        self.free_bytes: int | None = None
+        """Bytes that new files and reservations may still take; None is plenty."""
+        self.ratio: float | None = None
+        """What `used_ratio` says; None asks the machine."""
+        self.hold_syncs: asyncio.Event | None = None
+        """Work beside the loop waits for this before it begins."""
+        self.log: list[str] = []
+        """sync, sync_directory and write calls in order, with the file's name."""
+
+    async def off_loop(self, work: Callable[[], Answer]) -> Answer:
+        if self.hold_syncs is not None:
+            await self.hold_syncs.wait()
+        return await super().off_loop(work)
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        if create and self.free_bytes is not None and not self.exists(path):
+            self.take(path, 1)
+        return FailingFile(self, super().open(path, create=create))
+
+    def sync_directory(self, path: str) -> None:
+        self.check_sync(path)
+        self.log.append(f"sync_directory {short(path)}")
+        super().sync_directory(path)
+
+    def used_ratio(self, path: str) -> float:
+        return super().used_ratio(path) if self.ratio is None else self.ratio
+
+    def take(self, path: str, size_bytes: int) -> None:
+        """Use up space. Raises DiskFull when there is not that much."""
+        if self.free_bytes is None:
+            return
+        if size_bytes > self.free_bytes:
+            raise DiskFull(f"writing {path}: no space left on the device")
+        self.free_bytes -= size_bytes
+
+    def check_sync(self, path: str) -> None:
+        if self.fail_syncs:
+            raise StorageError(f"syncing {path}: Input/output error")
+
+
+class FailingFile:
+    """A file of a `FailingDisk`."""
+
+    def __init__(self, disk: FailingDisk, file: File) -> None:
+        self._disk = disk
+        self._file = file
+
+    @property
+    def path(self) -> str:
+        return self._file.path
+
+    def size_bytes(self) -> int:
+        return self._file.size_bytes()
+
+    def pwrite(self, data: Data, position: int) -> None:
+        self._disk.log.append(f"write {short(self.path)} {position}+{len(data)}")
+        self._file.pwrite(data, position)
+
+    def pwritev(self, parts: Sequence[Data], position: int) -> None:
+        self._disk.log.append(f"write {short(self.path)} {position}+{sum(map(len, parts))}")
+        self._file.pwritev(parts, position)
+
+    def pread(self, length: int, position: int) -> bytes:
+        return self._file.pread(length, position)
+
+    def view(self) -> memoryview:
+        return self._file.view()
+
+    def truncate(self, size_bytes: int) -> None:
+        self._file.truncate(size_bytes)
+
+    def allocate(self, size_bytes: int) -> None:
+        self._disk.take(self.path, size_bytes)
+        self._file.allocate(size_bytes)
+
+    def sync(self) -> None:
+        self._disk.check_sync(self.path)
+        self._disk.log.append(f"sync {short(self.path)}")
+        self._file.sync()
+
+    async def sync_async(self) -> None:
+        await self._disk.off_loop(self.sync)
+
+    def lock(self) -> bool:
+        return self._file.lock()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def short(path: str) -> str:
+    """The last two parts of a path."""
+    return "/".join(path.split("/")[-2:])
