@@ -7,6 +7,7 @@ Each figure is the least of several rounds: the machine's noise only ever adds.
 
 from __future__ import annotations
 
+import asyncio
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -58,7 +59,7 @@ def figures() -> Iterator[Figure]:
             turn_us = _least_us(lambda facts=facts: _turns(telemetry, facts))
             yield Figure(f"observe and write_turn, {facts} facts", turn_us, "µs/turn")
             yield Figure(f"observe and write_turn, {facts} facts", turn_us / facts, "µs/fact")
-        telemetry.tick()
+        asyncio.run(telemetry.close())
         yield _reopened(spool, identity)
         yield _shipped(spool, Path(folder) / "lake")
 

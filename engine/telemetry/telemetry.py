@@ -32,7 +32,7 @@ from engine.foundation.limits import (
 )
 from engine.foundation.observing import Fact, FlushDone, LifecycleEvent
 from engine.foundation.units import SECOND_MS
-from engine.runtime import Runtime
+from engine.runtime import Disk, File, Runtime
 from engine.telemetry.events import IMMEDIATE_CAUSES, FlushSums, row_of, stamped
 from engine.telemetry.frames import Life, Mark, Row, Turn, encode_frame
 from engine.telemetry.segments import MarkKey, restore
@@ -41,6 +41,8 @@ from engine.telemetry.spool import Spool
 
 SPOOL_DIRECTORY: Final = "spool"
 """Folder of the spool inside a broker's store folder."""
+
+WRITER_LOCK_NAME: Final = "writer.lock"
 
 RESUME_RATIO: Final = 0.9
 """Telemetry that stopped because the spool was full resumes below this share of its limit: no
@@ -82,11 +84,13 @@ class Telemetry:
         directory: str,
         identity: EmitterIdentity,
         *,
+        lock_file: File,
         segment_bytes: int,
         bytes_max: int,
     ) -> None:
         self._clock = runtime.clock
         self._identity = identity
+        self._lock_file = lock_file
         self._bytes_max = bytes_max
         shipped = read_shipped_mark(runtime.disk, directory)
         restored = restore(runtime.disk, directory, shipped_seq=shipped.seq if shipped else 0)
@@ -126,11 +130,23 @@ class Telemetry:
     ) -> Telemetry:
         """Go on with the spool in `directory` (`<store>/spool`), or begin one.
 
-        Raises ConfigError when the spool is of another broker, StorageError when the folder cannot
-        be written, CorruptRecord when a newer version wrote it.
+        Raises ConfigError when the spool is of another broker, StorageError when another process
+        writes it or the folder cannot be written, CorruptRecord when a newer version wrote it.
         """
         runtime.disk.make_directories(directory)
-        return cls(runtime, directory, identity, segment_bytes=segment_bytes, bytes_max=bytes_max)
+        lock_file = _take_spool(runtime.disk, directory)
+        try:
+            return cls(
+                runtime,
+                directory,
+                identity,
+                lock_file=lock_file,
+                segment_bytes=segment_bytes,
+                bytes_max=bytes_max,
+            )
+        except BaseException:
+            lock_file.close()
+            raise
 
     @property
     def next_seq(self) -> int:
@@ -187,6 +203,7 @@ class Telemetry:
         self.tick()
         await self.sync()
         self._spool.close()
+        self._lock_file.close()
 
     async def sync(self) -> None:
         """Make everything written so far survive a power cut. Never raises."""
@@ -331,6 +348,19 @@ class Telemetry:
             self._spool.roll(self._life())
         except StorageError as error:
             _log.error("spool: no new segment (%s); the old one goes on", error)
+
+
+def _take_spool(disk: Disk, directory: str) -> File:
+    """The spool's lock, for as long as the file stays open; two writers would tear each other's
+    rows."""
+    file = disk.open(f"{directory}/{WRITER_LOCK_NAME}", create=True)
+    if not file.lock():
+        file.close()
+        raise StorageError(
+            f"spool {directory} is written by another process; stop that broker, or give this one "
+            "a store folder of its own"
+        )
+    return file
 
 
 def _refuse_other_emitter(directory: str, identity: EmitterIdentity, earlier: str | None) -> None:

@@ -35,6 +35,7 @@ from engine.telemetry.shipper.shipper import Shipper, sole_shipper
 from engine.telemetry.shipper.spool_reader import SpoolReader
 from engine.telemetry.tables import BY_NAME, TABLES, ColumnType
 from tests.integration.telemetry.bronze_rows import assert_exactly_once, read_all, read_bronze
+from tests.unit.telemetry.mortal_disk import MortalDisk
 
 ROOT = Path(__file__).parents[3]
 MASTER = EmitterIdentity("cluster-1", "broker-a", 0)
@@ -47,10 +48,14 @@ class Setting:
         self.store = folder / "store"
         self.spool = self.store / "spool"
         self.lake = folder / "lake"
+        self.disk = MortalDisk()
         self.telemetry = self.boot()
 
     def boot(self, **settings: Any) -> Telemetry:
-        return Telemetry.open(system_runtime(), str(self.spool), MASTER, **settings)
+        """The broker's next life; the one before, if any, was killed."""
+        self.disk.die()
+        runtime = replace(system_runtime(), disk=self.disk)
+        return Telemetry.open(runtime, str(self.spool), MASTER, **settings)
 
     def tell(self, *facts: Fact) -> None:
         for fact in facts:

@@ -108,7 +108,7 @@ class VirtualDisk:
         self.world = world
         self.host = host
         self.folders: dict[str, _Folder] = {"/": _Folder()}
-        self.locks: dict[str, MountedDisk] = {}
+        self.locks: dict[str, MountedFile] = {}
         self.free_bytes: int | None = None
         self.fail_syncs = False
 
@@ -177,8 +177,13 @@ class MountedFile:
         await asyncio.sleep(self._disk.platter.world.random.uniform(0.0001, 0.005))
         self.sync()
 
+    def lock(self) -> bool:
+        self._disk.check_alive()
+        return self._disk.platter.locks.setdefault(self._path, self) is self
+
     def close(self) -> None:
-        pass
+        if self._disk.platter.locks.get(self._path) is self:
+            del self._disk.platter.locks[self._path]
 
 
 class MountedDisk:

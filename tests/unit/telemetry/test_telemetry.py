@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from engine.foundation.errors import ConfigError
+from engine.foundation.errors import ConfigError, StorageError
 from engine.foundation.observing import Fact, FlushDone, LifecycleEvent, OffsetReport
 from engine.runtime import Runtime, system_runtime
 from engine.telemetry import EmitterIdentity, PulledMark, Telemetry
@@ -20,6 +20,7 @@ from engine.telemetry.frames import Life, Turn, decode_frames, encode_frame
 from engine.telemetry.segments import segment_name
 from engine.telemetry.shipped_mark import ShippedMark, write_shipped_mark
 from engine.telemetry.tables import TABLES
+from tests.unit.telemetry.mortal_disk import MortalDisk
 
 MASTER = EmitterIdentity("cluster-1", "broker-a", 0)
 
@@ -49,9 +50,12 @@ class Broker:
     def __init__(self, store: Path) -> None:
         self.spool = store / "spool"
         self.clock = SetClock(1_000_000)
-        self.runtime: Runtime = replace(system_runtime(), clock=self.clock)
+        self.disk = MortalDisk()
+        self.runtime: Runtime = replace(system_runtime(), clock=self.clock, disk=self.disk)
 
     def boot(self, **settings: Any) -> Telemetry:
+        """The next life; the one before, if any, was killed."""
+        self.disk.die()
         return Telemetry.open(self.runtime, str(self.spool), MASTER, **settings)
 
     def segments(self) -> list[str]:
@@ -325,6 +329,7 @@ def test_a_seq_that_was_shipped_is_never_given_again(broker: Broker) -> None:
 
 def test_a_spool_of_another_broker_is_refused_by_name(broker: Broker) -> None:
     broker.boot()
+    broker.disk.die()
     other = EmitterIdentity("cluster-1", "broker-b", 0)
     with pytest.raises(ConfigError, match=r"cluster-1/broker-a/0, whose rows are in spool"):
         Telemetry.open(broker.runtime, str(broker.spool), other)
@@ -426,6 +431,29 @@ def test_a_mark_file_that_is_no_mark_is_not_believed(
     (broker.spool / "shipped").write_bytes(b"{")
     assert broker.boot().next_seq == 2
     assert "not readable" in caplog.text
+
+
+def test_a_spool_that_another_broker_writes_is_left_alone(broker: Broker) -> None:
+    telemetry = broker.boot()
+    telemetry.observe(report(1))
+    telemetry.write_turn()
+    path = broker.spool / segment_name(1)
+    path.write_bytes(path.read_bytes() + b"a write under way")
+    content = path.read_bytes()
+    with pytest.raises(StorageError, match="is written by another process"):
+        Telemetry.open(system_runtime(), str(broker.spool), MASTER)
+    assert path.read_bytes() == content
+
+
+def test_a_refused_spool_is_free_again(broker: Broker) -> None:
+    broker.boot()
+    broker.disk.die()
+    for _ in range(2):
+        with pytest.raises(ConfigError):
+            Telemetry.open(
+                broker.runtime, str(broker.spool), EmitterIdentity("cluster-1", "broker-b", 0)
+            )
+    assert broker.boot().next_seq == 1
 
 
 def test_files_that_are_no_segments_are_left_alone(broker: Broker) -> None:
