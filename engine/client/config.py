@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
+from ipaddress import ip_address
 
 from engine.client.consuming.allocation import AllocationStrategy, Averagely
 from engine.client.consuming.start_offset import ConsumeFromWhere
@@ -76,6 +77,8 @@ class ClientConfig:
     """Milliseconds that taking leave of the brokers may take when the client stops."""
 
     def __post_init__(self) -> None:
+        if self.client_ip is not None and not _is_ip(self.client_ip):
+            raise ConfigError("client_ip", self.client_ip, "an IPv4 or IPv6 address")
         if not self.namesrv_addresses:
             raise ConfigError("namesrv_addresses", self.namesrv_addresses, "at least one host:port")
         for address in self.namesrv_addresses:
@@ -255,9 +258,6 @@ class ConsumerConfig:
     send_back_retry_ms: int = 5 * SECOND_MS
     """Milliseconds until a message whose send-back failed is given to the listener again."""
 
-    reset_settle_ms: int = 10 * SECOND_MS
-    """Milliseconds between dropping queues for an ordered reset and setting their offsets, so that listeners end."""
-
     stop_wait_ms: int = field(
         default=5 * SECOND_MS, metadata=_rocketmq("awaitTerminationMillisWhenShutdown")
     )
@@ -299,6 +299,14 @@ class ConsumerConfig:
             raise ConfigError(
                 "max_reconsume_times", self.max_reconsume_times, "0 or more, or None for the default"
             )
+
+
+def _is_ip(text: str) -> bool:
+    try:
+        ip_address(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _positive(config: object, *keys: str) -> None:

@@ -96,6 +96,10 @@ class ProcessQueue:
         """Is there a message that no orderly batch has taken?"""
         return bool(self._messages)
 
+    def holds(self, offset: int) -> bool:
+        """Is the message at `offset` held and not taken by an orderly batch?"""
+        return offset in self._messages
+
     def put(self, messages: Sequence[MessageExt]) -> bool:
         """Hold pulled messages; answer whether an orderly consumer has to be started for this queue.
 
@@ -147,6 +151,14 @@ class ProcessQueue:
         if not taken:
             self._consuming = False
         return taken
+
+    def same_topic_count(self, count_max: int) -> int:
+        """How many messages at the front, up to `count_max`, are of one topic; 1 when nothing waits."""
+        front = [self._messages[offset].topic for offset in self._offsets[:count_max]]
+        for number, topic in enumerate(front):
+            if topic != front[0]:
+                return number
+        return max(len(front), 1)
 
     def commit_taken(self) -> int | None:
         """The taken batch is finished; return the offset after it, None when nothing was taken."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from engine.protocol.message import MessageQueue
-from engine.protocol.names import RETRY_TOPIC_PREFIX
+from engine.protocol.names import RETRY_PREFIX
 
 
 class ConsumeFromWhere(Enum):
@@ -41,7 +41,7 @@ class StartRule(Enum):
 
 def start_rule(where: ConsumeFromWhere, topic: str) -> StartRule:
     """The rule for a queue of `topic` without a stored offset."""
-    is_retry_topic = topic.startswith(RETRY_TOPIC_PREFIX)
+    is_retry_topic = topic.startswith(RETRY_PREFIX)
     match where:
         case ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET:
             return StartRule.ZERO

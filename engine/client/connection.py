@@ -1,0 +1,128 @@
+"""One client's connection with its cluster: its identity, the routes it knows, and its heartbeats (before every walk).
+
+Brokers know a client by its heartbeats, and forget it 120 s after the last one. A heartbeat says what the client is:
+`describe` is asked each time, so a changed subscription travels with the next one.
+
+Invariant: the client id never changes while the client lives. Absent on purpose: sending and consuming; they use
+`rpc` and `routes` from here. Source: spec rocketmq.md, section 2 (client id) and section 6 (timers).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+
+from engine.client.config import DEFAULT_INSTANCE, ClientConfig
+from engine.client.owned_tasks import OwnedTasks
+from engine.client.route_cache import RouteCache
+from engine.foundation.errors import RequestRefused, TidemarkError
+from engine.protocol.bodies import HeartbeatData
+from engine.protocol.codes import RequestCode, ResponseCode
+from engine.protocol.command import RemotingCommand
+from engine.remoting import Handler, RpcClient
+from engine.runtime import Runtime
+
+_log = logging.getLogger(__name__)
+
+
+class ClusterConnection:
+    """What a producer, a consumer or an admin shares with nobody else: one RPC client and what it learned."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        config: ClientConfig,
+        *,
+        describe: Callable[[], HeartbeatData] | None = None,
+        handlers: Mapping[int, Handler] | None = None,
+        keeps_default_instance: bool = False,
+    ) -> None:
+        self.runtime = runtime
+        self.config = config
+        self.ip = config.client_ip or runtime.network.local_ip()
+        self.client_id = f"{self.ip}@{self._instance_name(keeps_default_instance)}"
+        self.rpc = RpcClient(runtime, handlers or {})
+        self.routes = RouteCache(runtime, config, self.rpc)
+        self._describe = describe
+        self._tasks = OwnedTasks(f"client {self.client_id}")
+
+    async def start(self) -> None:
+        """Begin heartbeats and route refreshes."""
+        self._tasks.start(self._heartbeats(), "heartbeats")
+        self._tasks.start(self._refresh_routes(), "routes")
+
+    async def stop(self) -> None:
+        """End them and close all connections."""
+        await self._tasks.close()
+        await self.rpc.close()
+
+    async def ask(
+        self, address: str, request: RemotingCommand, *, timeout_ms: int | None = None
+    ) -> RemotingCommand:
+        """A request whose answer must be SUCCESS. Raises RequestRefused otherwise, Unreachable without an answer."""
+        answer = await self.rpc.invoke(
+            address, request, timeout_ms=timeout_ms or self.config.request_timeout_ms
+        )
+        if answer.code != ResponseCode.SUCCESS:
+            raise RequestRefused(answer.code, answer.remark or "no remark")
+        return answer
+
+    async def heartbeat(self) -> None:
+        """Tell all known brokers what this client is; those that do not answer hear the next one."""
+        if self._describe is None:
+            return
+        body = self._describe()
+        if not body.producers and not body.consumers:
+            return
+        addresses = self.routes.broker_addresses(masters_only=not body.consumers)
+        encoded = body.encode()
+        await asyncio.gather(*(self._heartbeat_to(address, encoded) for address in addresses))
+
+    async def take_leave(
+        self, *, producer_group: str | None = None, consumer_group: str | None = None
+    ) -> None:
+        """Unregister a group of this client from all known brokers, within `stop_timeout_ms`."""
+        fields = {"clientID": self.client_id}
+        if producer_group is not None:
+            fields["producerGroup"] = producer_group
+        if consumer_group is not None:
+            fields["consumerGroup"] = consumer_group
+        addresses = self.routes.broker_addresses(masters_only=False)
+        await asyncio.gather(*(self._take_leave_from(address, fields) for address in addresses))
+
+    def _instance_name(self, keeps_default: bool) -> str:
+        """DEFAULT would be the same for all clients of a host: brokers would take them for one."""
+        name = self.config.instance_name
+        if name != DEFAULT_INSTANCE or keeps_default:
+            return name
+        entropy = self.runtime.entropy
+        return f"{entropy.process_id()}#{entropy.below(1 << 53)}"
+
+    async def _heartbeats(self) -> None:
+        await asyncio.sleep(self.config.heartbeat_first_ms / 1000)
+        while True:
+            await self.heartbeat()
+            await asyncio.sleep(self.config.heartbeat_ms / 1000)
+
+    async def _heartbeat_to(self, address: str, body: bytes) -> None:
+        try:
+            await self.ask(address, RemotingCommand.request(RequestCode.HEART_BEAT, {}, body))
+        except TidemarkError as error:
+            _log.warning("heartbeat to %s failed, the next one tries again: %s", address, error)
+
+    async def _take_leave_from(self, address: str, fields: dict[str, str]) -> None:
+        request = RemotingCommand.request(RequestCode.UNREGISTER_CLIENT, dict(fields))
+        try:
+            await self.ask(address, request, timeout_ms=self.config.stop_timeout_ms)
+        except TidemarkError as error:
+            _log.warning("%s was not told that we leave, it will notice: %s", address, error)
+
+    async def _refresh_routes(self) -> None:
+        while True:
+            await asyncio.sleep(self.config.route_poll_ms / 1000)
+            for topic in self.routes.known_topics():
+                try:
+                    await self.routes.refresh(topic)
+                except TidemarkError as error:
+                    _log.warning("route of %s not refreshed: %s", topic, error)

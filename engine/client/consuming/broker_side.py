@@ -1,0 +1,209 @@
+"""A consumer's questions to its brokers, as values in and values out (the wire side of consuming).
+
+Everything the consuming parts ask through their small ports is answered here: offsets, locks, pulls, send-backs, members
+and queues. Each answer other than SUCCESS is a RequestRefused, unless it has a meaning of its own.
+
+Invariant: nothing is remembered here but which instance of a broker a queue's next pull should ask. Absent on purpose:
+retries and decisions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from engine.client.config import ConsumerConfig
+from engine.client.connection import ClusterConnection
+from engine.client.consuming.failed_messages import SendBackRequest
+from engine.client.consuming.offset_store import CommitTrigger
+from engine.client.consuming.pulling import PullQuestion, PullResult, PullStatus
+from engine.client.route_cache import MASTER_ID
+from engine.client.wire_fields import number, wire_fields
+from engine.foundation.errors import ConnectFailed, RequestRefused
+from engine.foundation.units import SECOND_MS
+from engine.protocol.bodies import ConsumerList, LockBatchRequest, LockBatchResponse
+from engine.protocol.codes import RequestCode, ResponseCode
+from engine.protocol.command import RemotingCommand
+from engine.protocol.message import MessageQueue, decode_records, decompress
+from engine.protocol.names import PullSysFlag
+
+COMMIT_TIMEOUT_MS = 5 * SECOND_MS
+SEND_BACK_TIMEOUT_MS = 5 * SECOND_MS
+
+_STATUS_OF_CODE = {
+    int(ResponseCode.SUCCESS): PullStatus.FOUND,
+    int(ResponseCode.PULL_NOT_FOUND): PullStatus.NO_NEW_MESSAGE,
+    int(ResponseCode.PULL_RETRY_IMMEDIATELY): PullStatus.NO_MATCHED_MESSAGE,
+    int(ResponseCode.PULL_OFFSET_MOVED): PullStatus.OFFSET_ILLEGAL,
+}
+
+
+class BrokerSide:
+    """Requests of one member of a group."""
+
+    def __init__(
+        self, connection: ClusterConnection, group: str, config: ConsumerConfig
+    ) -> None:
+        self._connection = connection
+        self._group = group
+        self._config = config
+        self._acknowledged = config.commit_acknowledged
+        self._instance_of: dict[MessageQueue, int] = {}
+
+    # Offsets (BrokerOffsets).
+
+    async def fetch(self, queue: MessageQueue) -> int | None:
+        """See `BrokerOffsets.fetch`."""
+        request = RemotingCommand.request(
+            RequestCode.QUERY_CONSUMER_OFFSET,
+            wire_fields(consumerGroup=self._group, **_place(queue)),
+        )
+        try:
+            answer = await self._connection.ask(await self._address(queue), request)
+        except RequestRefused as error:
+            if error.code == ResponseCode.QUERY_NOT_FOUND:
+                return None
+            raise
+        return number(answer.fields, "offset")
+
+    async def commit(self, queue: MessageQueue, offset: int, trigger: CommitTrigger) -> bool:
+        """See `BrokerOffsets.commit`; the trigger travels as a field that other brokers do not look at."""
+        fields = wire_fields(
+            consumerGroup=self._group, commitOffset=offset, trigger=trigger.value, **_place(queue)
+        )
+        request = RemotingCommand.request(RequestCode.UPDATE_CONSUMER_OFFSET, fields)
+        address = await self._address(queue)
+        if not self._acknowledged:
+            await self._connection.rpc.invoke_oneway(address, request)
+            return False
+        await self._connection.ask(address, request, timeout_ms=COMMIT_TIMEOUT_MS)
+        return True
+
+    # Locks (BrokerLocks).
+
+    async def lock(self, broker_name: str, queues: Sequence[MessageQueue]) -> list[MessageQueue]:
+        """See `BrokerLocks.lock`."""
+        answer = await self._ask_master(broker_name, RequestCode.LOCK_BATCH_MQ, queues)
+        return LockBatchResponse.decode(answer.body).queues
+
+    async def unlock(self, broker_name: str, queues: Sequence[MessageQueue]) -> None:
+        """See `BrokerLocks.unlock`."""
+        await self._ask_master(broker_name, RequestCode.UNLOCK_BATCH_MQ, queues)
+
+    # Pulls (BrokerPulls).
+
+    async def pull(self, question: PullQuestion) -> PullResult:
+        """See `BrokerPulls.pull`."""
+        queue = question.queue
+        address = await self._address(queue, self._instance_of.get(queue, MASTER_ID))
+        answer = await self._connection.rpc.invoke(
+            address, self._pull_request(question), timeout_ms=self._config.pull_timeout_ms
+        )
+        status = _STATUS_OF_CODE.get(answer.code)
+        if status is None:
+            raise RequestRefused(answer.code, answer.remark or "no remark")
+        self._instance_of[queue] = number(answer.fields, "suggestWhichBrokerId")
+        messages = decode_records(answer.body) if status is PullStatus.FOUND else []
+        for message in messages:
+            message.body = decompress(message.body, message.sys_flag)
+        return PullResult(status, number(answer.fields, "nextBeginOffset"), messages)
+
+    def _pull_request(self, question: PullQuestion) -> RemotingCommand:
+        config, data = self._config, question.subscription.data
+        sys_flag = PullSysFlag.SUSPEND
+        if question.commit_offset is not None:
+            sys_flag |= PullSysFlag.COMMIT_OFFSET
+        fields = wire_fields(
+            consumerGroup=self._group,
+            queueOffset=question.queue_offset,
+            maxMsgNums=config.pull_batch_max,
+            sysFlag=sys_flag,
+            commitOffset=question.commit_offset or 0,
+            suspendTimeoutMillis=config.pull_suspend_ms,
+            subVersion=data.sub_version,
+            expressionType=data.expression_type,
+            maxMsgBytes=config.pull_bytes_max,
+            **_place(question.queue),
+        )
+        return RemotingCommand.request(RequestCode.PULL_MESSAGE, fields)
+
+    # Send-backs (BrokerSendBacks).
+
+    async def send_back(self, request: SendBackRequest) -> None:
+        """See `BrokerSendBacks.send_back`."""
+        message = request.message
+        fields = wire_fields(
+            offset=message.physical_offset,
+            group=request.group,
+            delayLevel=request.delay_level,
+            originMsgId=message.message_id,
+            originTopic=message.topic,
+            unitMode=False,
+            maxReconsumeTimes=request.max_reconsume_times,
+            bname=request.broker_name,
+        )
+        command = RemotingCommand.request(RequestCode.CONSUMER_SEND_MSG_BACK, fields)
+        address = self._master(request.broker_name)
+        await self._connection.ask(address, command, timeout_ms=SEND_BACK_TIMEOUT_MS)
+
+    # The group (GroupView).
+
+    async def queues(self, topic: str) -> Sequence[MessageQueue] | None:
+        """See `GroupView.queues`."""
+        return await self._connection.routes.readable_queues(topic)
+
+    async def members(self, topic: str) -> Sequence[str] | None:
+        """See `GroupView.members`; one broker is asked, as every member's heartbeat goes to all of them."""
+        address = await self._connection.routes.any_broker_of(topic)
+        if address is None:
+            return None
+        request = RemotingCommand.request(
+            RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": self._group}
+        )
+        answer = await self._connection.ask(address, request)
+        return ConsumerList.decode(answer.body).client_ids
+
+    # Ends of a queue (StartOffsetAsk).
+
+    async def max_offset(self, queue: MessageQueue) -> int:
+        """One past the last message of the queue."""
+        return await self._ask_offset(RequestCode.GET_MAX_OFFSET, queue, {})
+
+    async def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int:
+        """The first message stored at or after a time."""
+        return await self._ask_offset(
+            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, queue, {"timestamp": str(timestamp_ms)}
+        )
+
+    async def _ask_offset(self, code: int, queue: MessageQueue, more: dict[str, str]) -> int:
+        request = RemotingCommand.request(code, wire_fields(**_place(queue)) | more)
+        answer = await self._connection.ask(self._master(queue.broker_name), request)
+        return number(answer.fields, "offset")
+
+    async def _ask_master(
+        self, broker_name: str, code: int, queues: Sequence[MessageQueue]
+    ) -> RemotingCommand:
+        body = LockBatchRequest(self._group, self._connection.client_id, list(queues)).encode()
+        return await self._connection.ask(
+            self._master(broker_name), RemotingCommand.request(code, {}, body)
+        )
+
+    def _master(self, broker_name: str) -> str:
+        address = self._connection.routes.master_address(broker_name)
+        if address is None:
+            raise ConnectFailed(f"broker {broker_name} has no master that a route tells of")
+        return address
+
+    async def _address(self, queue: MessageQueue, broker_id: int = MASTER_ID) -> str:
+        routes = self._connection.routes
+        address = routes.address_for_reading(queue.broker_name, broker_id)
+        if address is None:
+            await routes.refresh(queue.topic)
+            address = routes.address_for_reading(queue.broker_name, broker_id)
+        if address is None:
+            raise ConnectFailed(f"no route leads to broker {queue.broker_name} of {queue}")
+        return address
+
+
+def _place(queue: MessageQueue) -> dict[str, str | int]:
+    """The fields that name a queue."""
+    return {"topic": queue.topic, "queueId": queue.queue_id, "bname": queue.broker_name}

@@ -1,0 +1,295 @@
+"""The push consumer: assembles the parts and lives their life (the second half of the message's walk).
+
+Messages arrive by long polls that the consumer keeps asking; "push" is what it looks like to the listener. Listeners are
+`async def` or plain functions; plain ones run in the event loop and must not block.
+
+Stop, in this order: no new pulls and batches, listeners get `stop_wait_ms` to finish, offsets are reported (SHUTDOWN), locks
+are let go, brokers are told, connections close, windows are dropped. What a listener had not finished is consumed again by
+the next owner.
+
+Invariant: `start` and `stop` may each be called again without effect; a consumer that was stopped stays stopped. Absent on
+purpose: pull consumers and transactions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+
+from engine.client.config import ClientConfig, ConsumerConfig, MessageModel, ProducerConfig
+from engine.client.connection import ClusterConnection
+from engine.client.consuming.broker_requests import BrokerRequests, ServedConsumer
+from engine.client.consuming.broker_side import BrokerSide
+from engine.client.consuming.concurrent_service import ConcurrentService
+from engine.client.consuming.failed_messages import FailedMessages
+from engine.client.consuming.group_state import GroupState, Subscription
+from engine.client.consuming.listeners import MessageListener
+from engine.client.consuming.local_offset_store import LocalOffsetStore
+from engine.client.consuming.offset_store import BrokerOffsetStore, CommitTrigger, OffsetStore
+from engine.client.consuming.orderly_service import OrderlyService
+from engine.client.consuming.process_queue import ProcessQueue
+from engine.client.consuming.pulling import Puller, PullHooks
+from engine.client.consuming.queue_locks import QueueLocks
+from engine.client.consuming.rebalance import RebalanceHooks, Rebalancer
+from engine.client.consuming.start_offset import StartOffsetAsk
+from engine.client.owned_tasks import OwnedTasks
+from engine.client.sender import Sender
+from engine.foundation.errors import ConfigError, TidemarkError
+from engine.foundation.units import MINUTE_MS
+from engine.protocol.bodies import ConsumerData, HeartbeatData, SubscriptionData
+from engine.protocol.message import MessageExt, MessageQueue
+from engine.protocol.names import check_group, check_topic, retry_topic
+from engine.runtime import Runtime
+
+_log = logging.getLogger(__name__)
+
+INNER_PRODUCER_GROUP = "CLIENT_INNER_PRODUCER"
+CONSUME_TIMESTAMP_AGE_MS = 30 * MINUTE_MS
+"""CONSUME_FROM_TIMESTAMP without a timestamp begins this long before the start."""
+
+
+class PushConsumer:
+    """One member of a consumer group."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        config: ClientConfig,
+        group: str,
+        *,
+        consumer: ConsumerConfig | None = None,
+        on_commit_answered: Callable[[MessageQueue, int], None] | None = None,
+    ) -> None:
+        """`on_commit_answered` hears each reported offset that a broker answered for, pull by pull and, with
+        `commit_acknowledged`, report by report."""
+        check_group(group)
+        consumer = consumer or ConsumerConfig()
+        self._runtime = runtime
+        self._consumer = consumer
+        requests = BrokerRequests()
+        self._connection = ClusterConnection(
+            runtime,
+            config,
+            describe=self._describe,
+            handlers=requests.handlers(),
+            keeps_default_instance=consumer.message_model is MessageModel.BROADCASTING,
+        )
+        self._broker = BrokerSide(self._connection, group, consumer)
+        self._state = GroupState(
+            group, self._connection.client_id, consumer, self._offset_store(group, on_commit_answered)
+        )
+        self._tasks = OwnedTasks(f"consumer {group} {self._connection.client_id}")
+        self._pulls = OwnedTasks(f"pulls of {group} {self._connection.client_id}")
+        self._started_ms = runtime.clock.now_ms()
+        self._started = self._stopped = False
+        sender = Sender(self._connection, INNER_PRODUCER_GROUP, ProducerConfig())
+        self._failed = FailedMessages(self._state, self._broker, sender.send)
+        self._locks = QueueLocks(self._state, runtime.clock, self._broker)
+        self._service = self._consume_service()
+        self._puller = Puller(
+            self._state,
+            runtime.clock,
+            self._broker,
+            PullHooks(self._on_messages, self._on_offset_illegal, on_commit_answered),
+        )
+        self._rebalancer = self._make_rebalancer()
+        requests.serve(
+            ServedConsumer(
+                self._state,
+                self._rebalancer,
+                self._service,
+                self._tasks,
+                runtime.clock,
+                self._started_ms,
+                ";".join(config.namesrv_addresses),
+            )
+        )
+
+    @property
+    def group(self) -> str:
+        """The consumer group."""
+        return self._state.group
+
+    @property
+    def client_id(self) -> str:
+        """The id under which brokers and members know this client."""
+        return self._connection.client_id
+
+    @property
+    def windows(self) -> Mapping[MessageQueue, ProcessQueue]:
+        """The queues this member holds now, with their windows; for looking at, not for changing."""
+        return self._state.windows
+
+    @property
+    def offsets(self) -> OffsetStore:
+        """Where this member keeps its consume offsets."""
+        return self._state.offsets
+
+    def subscribe(self, topic: str, expression: str, listener: MessageListener) -> None:
+        """Read `topic` and give its messages to `listener`; `expression` is `*` or tags joined by `||`.
+
+        May be called while running; the next rebalance takes it up. Raises RequestRefused for an illegal topic or
+        expression.
+        """
+        check_topic(topic)
+        data = SubscriptionData.build(topic, expression, sub_version=self._runtime.clock.now_ms())
+        self._state.subscriptions[topic] = Subscription(data, listener)
+        if self._started:
+            self._rebalancer.wake()
+
+    def unsubscribe(self, topic: str) -> None:
+        """Stop reading `topic`; its queues are given up by the next rebalance."""
+        self._state.subscriptions.pop(topic, None)
+        if self._started:
+            self._rebalancer.wake()
+
+    def pause(self) -> None:
+        """Pull nothing new; what is held is still consumed."""
+        self._state.paused = True
+
+    def resume(self) -> None:
+        """Pull again."""
+        self._state.paused = False
+
+    async def start(self) -> None:
+        """Load offsets, announce this member, take up queues. Raises ConfigError without a subscription."""
+        if self._started or self._stopped:
+            return
+        if not self._state.subscriptions:
+            raise ConfigError("subscriptions", {}, "at least one topic; call subscribe() first")
+        self._started = True
+        if self._state.is_clustering:
+            topic = retry_topic(self.group)
+            data = SubscriptionData.build(topic, "*", sub_version=self._runtime.clock.now_ms())
+            self._state.subscriptions[topic] = Subscription(data, None)
+        await self._state.offsets.load()
+        await self._connection.start()
+        await self._announce()
+        self._service.start()
+        self._tasks.start(self._rebalancer.run(), "rebalance")
+        self._tasks.start(self._persist_regularly(), "persist offsets")
+        if self._consumer.orderly and self._state.is_clustering:
+            self._tasks.start(self._locks.keep(), "order locks")
+        self._rebalancer.wake()
+
+    async def stop(self) -> None:
+        """See the module: listeners first, then offsets, then leave."""
+        if not self._started or self._stopped:
+            return
+        self._stopped = True
+        await self._pulls.close()
+        await self._service.stop(self._consumer.stop_wait_ms)
+        await self._tasks.close()
+        await self._state.offsets.persist_all(list(self._state.windows), CommitTrigger.SHUTDOWN)
+        if self._consumer.orderly and self._state.is_clustering:
+            await self._locks.unlock_all()
+        await self._connection.take_leave(consumer_group=self.group)
+        await self._connection.stop()
+        for window in self._state.windows.values():
+            window.dropped = True
+            window.clear()
+        self._state.windows.clear()
+
+    # Assembly.
+
+    def _offset_store(
+        self, group: str, on_commit_answered: Callable[[MessageQueue, int], None] | None
+    ) -> OffsetStore:
+        if self._consumer.message_model is MessageModel.CLUSTERING:
+            return BrokerOffsetStore(self._broker, on_commit_answered)
+        return LocalOffsetStore(
+            self._runtime.disk,
+            self._consumer.local_offset_directory,
+            client_id=self._connection.client_id,
+            group=group,
+        )
+
+    def _consume_service(self) -> ConcurrentService | OrderlyService:
+        clock = self._runtime.clock
+        if self._consumer.orderly:
+            return OrderlyService(
+                self._state,
+                clock,
+                self._tasks,
+                lock_queue=self._locks.lock,
+                give_up=self._failed.send_copy,
+            )
+        return ConcurrentService(self._state, clock, self._tasks, self._failed.send_back)
+
+    def _make_rebalancer(self) -> Rebalancer:
+        timestamp_ms = self._consumer.consume_timestamp_ms
+        if timestamp_ms is None:
+            timestamp_ms = self._started_ms - CONSUME_TIMESTAMP_AGE_MS
+        return Rebalancer(
+            self._state,
+            self._runtime.clock,
+            self._broker,
+            locks=self._locks,
+            ask=StartOffsetAsk(self._broker.max_offset, self._broker.search_offset),
+            consume_timestamp_ms=timestamp_ms,
+            hooks=RebalanceHooks(self._on_taken_up, self._on_queues_changed, self._batch_ended),
+        )
+
+    # What the parts tell each other.
+
+    def _on_taken_up(self, queue: MessageQueue, window: ProcessQueue, first_offset: int) -> None:
+        _log.info("%s takes up %s from offset %d", self.client_id, queue, first_offset)
+        self._pulls.start(self._puller.run(queue, window, first_offset), f"pull {queue}")
+
+    def _on_messages(
+        self, messages: list[MessageExt], queue: MessageQueue, window: ProcessQueue
+    ) -> None:
+        starts_session = window.put(messages)
+        if isinstance(self._service, ConcurrentService):
+            self._service.submit(messages, window, queue)
+        elif starts_session:
+            self._service.submit(queue, window)
+
+    async def _on_offset_illegal(self, queue: MessageQueue, window: ProcessQueue) -> None:
+        await self._rebalancer.give_up(queue, window)
+        self._rebalancer.wake()
+
+    async def _on_queues_changed(self, topic: str, held: int) -> None:
+        """A new subscription version makes brokers and members see that this member reads other queues now."""
+        _log.info("%s holds %d queues of %s", self.client_id, held, topic)
+        subscription = self._state.subscriptions.get(topic)
+        if subscription is not None:
+            subscription.data.sub_version = self._runtime.clock.now_ms()
+        await self._connection.heartbeat()
+
+    async def _batch_ended(self, queue: MessageQueue, wait_ms: int) -> bool:
+        if isinstance(self._service, OrderlyService):
+            return await self._service.batch_ended(queue, wait_ms)
+        return True
+
+    async def _announce(self) -> None:
+        """Learn the routes and send a first heartbeat, so that the first rebalance finds this member in the list."""
+        for topic in list(self._state.subscriptions):
+            try:
+                await self._connection.routes.refresh(topic)
+            except TidemarkError as error:
+                _log.warning("route of %s not known yet: %s", topic, error)
+        await self._connection.heartbeat()
+
+    async def _persist_regularly(self) -> None:
+        await asyncio.sleep(self._consumer.persist_first_ms / 1000)
+        while True:
+            held = [queue for queue, window in self._state.windows.items() if not window.dropped]
+            await self._state.offsets.persist_all(held, CommitTrigger.TIMER)
+            await asyncio.sleep(self._consumer.persist_ms / 1000)
+
+    def _describe(self) -> HeartbeatData:
+        return HeartbeatData(
+            client_id=self._connection.client_id,
+            producers=[],
+            consumers=[
+                ConsumerData(
+                    group=self.group,
+                    consume_type="CONSUME_PASSIVELY",
+                    message_model=self._consumer.message_model.value,
+                    consume_from_where=self._consumer.consume_from_where.value,
+                    subscriptions=[s.data for s in self._state.subscriptions.values()],
+                )
+            ],
+        )

@@ -1,0 +1,210 @@
+"""Gives each queue's messages to the listener strictly in order (between process queue and listener in the walk).
+
+A queue is consumed in sessions: batch after batch from the front of its window, until the window is empty, a batch fails
+or the queue has to give way to others. In a clustering group the broker's order lock on the queue must be held and fresh.
+A failed batch stays at the front and the queue rests; a message that failed too often goes to the retry topic's dead end.
+
+Invariant: at most one batch of a queue is in a listener, also across a queue's loss and return. Absent on purpose: taking
+and renewing locks, which `queue_locks` does on a timer. Source: spec rocketmq.md, section 6 (B7).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+
+from engine.client.consuming.group_state import GroupState
+from engine.client.consuming.listeners import ConsumeContext, ListenerOutcome, call_listener
+from engine.client.consuming.process_queue import ProcessQueue
+from engine.client.owned_tasks import OwnedTasks
+from engine.foundation.units import SECOND_MS
+from engine.protocol.message import MessageExt, MessageQueue
+from engine.runtime.clock import Clock
+
+_log = logging.getLogger(__name__)
+
+GIVE_WAY_MS = 10
+"""Pause of a queue that gave way to others, or got its lock back."""
+
+LOCK_MISSING_MS = 100
+"""Pause before the lock of a session's queue is asked for."""
+
+LOCK_REFUSED_MS = 3 * SECOND_MS
+"""Pause after the broker refused the lock."""
+
+SUSPEND_MS_MIN, SUSPEND_MS_MAX = 10, 30 * SECOND_MS
+
+LockQueue = Callable[[MessageQueue, ProcessQueue], Awaitable[bool]]
+"""Asks the broker for the order lock of one queue."""
+
+SendToRetryTopic = Callable[[MessageExt], Awaitable[bool]]
+"""Gives up on a message: sends it to the retry topic, where the broker lays it into the dead-letter queue."""
+
+
+class OrderlyService:
+    """Sessions of one consumer's queues, at most `consume_concurrency` at a time."""
+
+    def __init__(
+        self,
+        state: GroupState,
+        clock: Clock,
+        tasks: OwnedTasks,
+        *,
+        lock_queue: LockQueue,
+        give_up: SendToRetryTopic,
+    ) -> None:
+        self._state = state
+        self._clock = clock
+        self._tasks = tasks
+        self._lock_queue = lock_queue
+        self._give_up = give_up
+        # At most a few entries per queue: a session and its delayed continuation.
+        self._sessions: asyncio.Queue[tuple[MessageQueue, ProcessQueue]] = asyncio.Queue()
+        self._order: dict[MessageQueue, asyncio.Lock] = {}
+        self._working_count = 0
+        self._all_idle = asyncio.Event()
+        self._all_idle.set()
+        self._stopping = False
+
+    def start(self) -> None:
+        """Begin to take sessions."""
+        for number in range(self._state.config.consume_concurrency):
+            self._tasks.start(self._work(), f"orderly listener {number}")
+
+    def submit(self, queue: MessageQueue, window: ProcessQueue) -> None:
+        """Start a session, because `window.put` said that none is under way."""
+        self._sessions.put_nowait((queue, window))
+
+    async def stop(self, wait_ms: int) -> bool:
+        """Begin no new batch and wait for those in a listener; False when some did not end in time."""
+        self._stopping = True
+        try:
+            async with asyncio.timeout(wait_ms / 1000):
+                await self._all_idle.wait()
+        except TimeoutError:
+            _log.warning("%d listeners still at work after %d ms", self._working_count, wait_ms)
+            return False
+        return True
+
+    async def batch_ended(self, queue: MessageQueue, wait_ms: int) -> bool:
+        """Wait until no batch of `queue` is in a listener; False when one is after `wait_ms`."""
+        order = self._order.get(queue)
+        if order is None or not order.locked():
+            return True
+        try:
+            async with asyncio.timeout(wait_ms / 1000):
+                async with order:
+                    return True
+        except TimeoutError:
+            return False
+
+    async def consume_directly(self, message: MessageExt, queue: MessageQueue) -> ListenerOutcome:
+        """Give one message to the listener at an operator's wish; no window and no offset is touched."""
+        listener = self._state.listener_for(message.topic)
+        return await call_listener(listener, [message], ConsumeContext(queue))
+
+    async def _work(self) -> None:
+        while not self._stopping:
+            queue, window = await self._sessions.get()
+            if self._stopping or window.dropped:
+                continue
+            self._working_count += 1
+            self._all_idle.clear()
+            try:
+                async with self._order.setdefault(queue, asyncio.Lock()):
+                    await self._session(queue, window)
+            finally:
+                self._working_count -= 1
+                if self._working_count == 0:
+                    self._all_idle.set()
+
+    async def _session(self, queue: MessageQueue, window: ProcessQueue) -> None:
+        began_ms = self._clock.steady_ms()
+        while not self._stopping and not window.dropped:
+            if self._is_lock_missing(window):
+                self._tasks.start(self._lock_and_continue(queue, window), f"lock {queue}")
+                return
+            if self._clock.steady_ms() - began_ms > self._state.config.continuous_consume_ms:
+                self._continue_later(queue, window, GIVE_WAY_MS)
+                return
+            batch_max = self._batch_max(window)
+            batch = window.take(batch_max, self._clock.now_ms())
+            if not batch:
+                return
+            context = ConsumeContext(queue)
+            outcome = await self._listen(batch, context, window)
+            if not await self._finish(batch, context, window, outcome=outcome):
+                return
+
+    def _batch_max(self, window: ProcessQueue) -> int:
+        """A batch goes to one listener, so it ends where the topic changes (a retry queue mixes topics)."""
+        return window.same_topic_count(self._state.config.consume_batch_max)
+
+    async def _listen(
+        self, batch: Sequence[MessageExt], context: ConsumeContext, window: ProcessQueue
+    ) -> ListenerOutcome:
+        try:
+            listener = self._state.listener_for(batch[0].topic)
+            return await call_listener(listener, batch, context)
+        except asyncio.CancelledError:
+            window.roll_back_taken()
+            raise
+
+    async def _finish(
+        self,
+        batch: Sequence[MessageExt],
+        context: ConsumeContext,
+        window: ProcessQueue,
+        *,
+        outcome: ListenerOutcome,
+    ) -> bool:
+        """Commit the batch, or put it back and let the queue rest; True when the session may go on."""
+        if outcome.succeeded or not await self._has_to_come_again(batch):
+            offset = window.commit_taken()
+            # A queue given away stays ours to report while we hold its lock: nobody else reads it before we let go.
+            if offset is not None and (not window.dropped or window.locked):
+                self._state.offsets.update(context.queue, offset, increase_only=False)
+            return True
+        window.consume_again(batch)
+        rest_ms = context.suspend_queue_ms
+        if rest_ms is None:
+            rest_ms = self._state.config.suspend_queue_ms
+        self._continue_later(
+            context.queue, window, min(max(rest_ms, SUSPEND_MS_MIN), SUSPEND_MS_MAX)
+        )
+        return False
+
+    async def _has_to_come_again(self, batch: Sequence[MessageExt]) -> bool:
+        """Count the failure; a message that failed too often is given up, and alone does not hold the queue."""
+        comes_again = False
+        for message in batch:
+            if message.reconsume_times >= self._state.max_reconsume_times:
+                given_up = await self._give_up(message)
+                if given_up:
+                    continue
+            message.reconsume_times += 1
+            comes_again = True
+        return comes_again
+
+    def _is_lock_missing(self, window: ProcessQueue) -> bool:
+        if not self._state.is_clustering:
+            return False
+        return not window.locked or window.is_lock_expired(self._clock.now_ms())
+
+    async def _lock_and_continue(self, queue: MessageQueue, window: ProcessQueue) -> None:
+        await asyncio.sleep(LOCK_MISSING_MS / 1000)
+        if window.dropped:
+            return
+        locked = await self._lock_queue(queue, window)
+        await asyncio.sleep((GIVE_WAY_MS if locked else LOCK_REFUSED_MS) / 1000)
+        self.submit(queue, window)
+
+    def _continue_later(self, queue: MessageQueue, window: ProcessQueue, delay_ms: int) -> None:
+        self._tasks.start(self._submit_after(queue, window, delay_ms), f"continue {queue}")
+
+    async def _submit_after(
+        self, queue: MessageQueue, window: ProcessQueue, delay_ms: int
+    ) -> None:
+        await asyncio.sleep(delay_ms / 1000)
+        self.submit(queue, window)

@@ -1,0 +1,75 @@
+"""What a consumer tells of itself when a broker asks on behalf of the platform (codes 307 and 221).
+
+The answer has RocketMQ's form, so that its own tools read it; each queue's entry carries more keys, which those tools do
+not look at: finished and held offsets, the head and since when it is in a listener. They are what makes a frozen head and
+a duplicate risk visible from outside.
+
+Invariant: reading changes nothing. Absent on purpose: sending; the consumer answers the request.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from engine.client.consuming.group_state import GroupState
+from engine.client.consuming.process_queue import ProcessQueue
+from engine.foundation.units import MIB
+from engine.protocol.message import MessageQueue
+
+
+def queue_info(window: ProcessQueue, client_committed: int | None) -> dict[str, Any]:
+    """One queue's entry: RocketMQ's ProcessQueueInfo, then ours. Times in ms since 1970; null is unknown or none."""
+    waiting, taken = window.waiting_bounds(), window.taken_bounds()
+    head = window.head()
+    return {
+        "commitOffset": client_committed or 0,
+        "cachedMsgMinOffset": waiting[0] if waiting else 0,
+        "cachedMsgMaxOffset": waiting[1] if waiting else 0,
+        "cachedMsgCount": window.count - window.taken_count,
+        "cachedMsgSizeInMiB": window.held_bytes // MIB,
+        "transactionMsgMinOffset": taken[0] if taken else 0,
+        "transactionMsgMaxOffset": taken[1] if taken else 0,
+        "transactionMsgCount": window.taken_count,
+        "locked": window.locked,
+        "tryUnlockTimes": window.try_unlock_count,
+        "lastLockTimestamp": window.last_lock_ms,
+        "droped": window.dropped,
+        "lastPullTimestamp": window.last_pull_ms,
+        "lastConsumeTimestamp": window.last_consume_ms,
+        "heldBytes": window.held_bytes,
+        "finishedCount": window.finished_count,
+        "heldRanges": [list(held) for held in window.held_ranges()],
+        "filteredCount": window.filtered_count,
+        "headMessageId": head[0].message_id if head else None,
+        "headSince": head[1] if head else None,
+        "processedOffset": window.processed_offset,
+        "clientCommitted": client_committed,
+    }
+
+
+def queue_infos(state: GroupState) -> dict[MessageQueue, dict[str, Any]]:
+    """The entries of all queues this member holds."""
+    return {
+        queue: queue_info(window, state.offsets.in_memory(queue))
+        for queue, window in sorted(state.windows.items())
+    }
+
+
+def properties(state: GroupState, started_ms: int, *, namesrv_addresses: str) -> dict[str, str]:
+    """The settings RocketMQ's tools show of a consumer."""
+    config = state.config
+    return {
+        "PROP_NAMESERVER_ADDR": namesrv_addresses,
+        "PROP_CONSUME_TYPE": "CONSUME_PASSIVELY",
+        "PROP_CONSUME_ORDERLY": str(config.orderly).lower(),
+        "PROP_THREADPOOL_CORE_SIZE": str(config.consume_concurrency),
+        "PROP_CONSUMER_START_TIMESTAMP": str(started_ms),
+        "PROP_CLIENT_VERSION": "TIDEMARK",
+        "consumerGroup": state.group,
+        "messageModel": config.message_model.value,
+        "consumeFromWhere": config.consume_from_where.value,
+        "consumeMessageBatchMaxSize": str(config.consume_batch_max),
+        "pullBatchSize": str(config.pull_batch_max),
+        "consumeTimeout": str(config.consume_timeout_ms // 60_000),
+        "allocateMessageQueueStrategy": config.allocation.name,
+    }

@@ -1,0 +1,141 @@
+"""The producer: a sender with a life of its own (the beginning of the walk).
+
+`send` is the way to send; its module says what each way promises. `send_async` is the same for callers that do not wait,
+with retries on the same broker, as RocketMQ's clients do.
+
+Invariant: `start` and `stop` may each be called again without effect; a producer that was stopped stays stopped. Absent on
+purpose: transactions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from engine.client.config import ClientConfig, ProducerConfig
+from engine.client.connection import ClusterConnection
+from engine.client.owned_tasks import OwnedTasks
+from engine.client.queue_selectors import MessageQueueSelector
+from engine.client.send_result import SendResult
+from engine.client.sender import Sender
+from engine.foundation.errors import ClusterError, TidemarkError
+from engine.protocol.bodies import HeartbeatData, ProducerData
+from engine.protocol.message import Message, MessageQueue
+from engine.protocol.names import check_group
+from engine.runtime import Runtime
+
+SendCallback = Callable[[SendResult | TidemarkError], None]
+"""Hears how an asynchronous send ended."""
+
+
+class Producer:
+    """Sends the messages of one producer group."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        config: ClientConfig,
+        group: str,
+        *,
+        producer: ProducerConfig | None = None,
+    ) -> None:
+        check_group(group)
+        self.group = group
+        self._connection = ClusterConnection(runtime, config, describe=self._describe)
+        self._sender = Sender(self._connection, group, producer or ProducerConfig())
+        self._tasks = OwnedTasks(f"producer {group}")
+        self._started = self._stopped = False
+
+    @property
+    def client_id(self) -> str:
+        """The id under which brokers know this client."""
+        return self._connection.client_id
+
+    async def start(self) -> None:
+        """Begin heartbeats; sending connects by itself."""
+        if not self._started and not self._stopped:
+            self._started = True
+            await self._connection.start()
+
+    async def stop(self) -> None:
+        """End sends under way, take leave of the brokers, close all connections."""
+        if not self._started or self._stopped:
+            return
+        self._stopped = True
+        await self._tasks.close()
+        await self._connection.take_leave(producer_group=self.group)
+        await self._connection.stop()
+
+    async def send(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        selector: MessageQueueSelector | None = None,
+        argument: object = None,
+        timeout_ms: int | None = None,
+    ) -> SendResult:
+        """See `Sender.send`."""
+        self._check_running()
+        return await self._sender.send(
+            message, queue=queue, selector=selector, argument=argument, timeout_ms=timeout_ms
+        )
+
+    async def send_batch(
+        self,
+        messages: Sequence[Message],
+        *,
+        queue: MessageQueue | None = None,
+        timeout_ms: int | None = None,
+    ) -> SendResult:
+        """See `Sender.send_batch`."""
+        self._check_running()
+        return await self._sender.send_batch(messages, queue=queue, timeout_ms=timeout_ms)
+
+    async def send_oneway(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        selector: MessageQueueSelector | None = None,
+        argument: object = None,
+    ) -> None:
+        """See `Sender.send_oneway`."""
+        self._check_running()
+        await self._sender.send_oneway(message, queue=queue, selector=selector, argument=argument)
+
+    def send_async(
+        self,
+        message: Message,
+        on_done: SendCallback,
+        *,
+        queue: MessageQueue | None = None,
+        timeout_ms: int | None = None,
+    ) -> None:
+        """Send in the background; `on_done` hears the result or the error, once, unless the producer stops first."""
+        self._check_running()
+        self._tasks.start(self._send_and_tell(message, on_done, queue, timeout_ms), "send")
+
+    async def _send_and_tell(
+        self,
+        message: Message,
+        on_done: SendCallback,
+        queue: MessageQueue | None,
+        timeout_ms: int | None,
+    ) -> None:
+        try:
+            result = await self._sender.send(
+                message, queue=queue, timeout_ms=timeout_ms, same_broker=True
+            )
+        except TidemarkError as error:
+            on_done(error)
+        else:
+            on_done(result)
+
+    def _check_running(self) -> None:
+        if not self._started or self._stopped:
+            raise ClusterError(f"producer {self.group} is not running; call start() first")
+
+    def _describe(self) -> HeartbeatData:
+        return HeartbeatData(
+            client_id=self._connection.client_id, producers=[ProducerData(self.group)], consumers=[]
+        )
