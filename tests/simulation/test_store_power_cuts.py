@@ -1,0 +1,131 @@
+"""One store through many kills and power cuts on the virtual disk: what each flush type promises.
+
+SYNC_FLUSH: every acknowledged message survives. ASYNC_FLUSH: what survives a power cut is a prefix
+of the log that holds at least what was flushed; a kill loses nothing that was put.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from engine.runtime import Runtime
+from engine.store import FlushDiskType, MessageStore, StoreConfig
+from tests.simulation.world import World, run_world
+from tests.store_support import Listener, draft, messages_of, small_config
+
+HOST = "10.0.0.1"
+QUEUES = 2
+LIVES = 6
+
+
+def config(flush_disk_type: FlushDiskType) -> StoreConfig:
+    return small_config("/store", flush_disk_type=flush_disk_type, max_index_count=60)
+
+
+class Story:
+    """What was put and what was promised, over all lives of the store."""
+
+    def __init__(self, world: World, flush_disk_type: FlushDiskType) -> None:
+        self.world = world
+        self.flush_disk_type = flush_disk_type
+        self.put: list[int] = []
+        self.acked = 0
+        self.flushed = 0
+        self.next_number = 0
+        self.ends: dict[int, int] = {}
+        """End offset of each message, by its number."""
+
+    async def live(self, runtime: Runtime) -> None:
+        """Recover, check what must be there, then put until somebody pulls the plug."""
+        listener = Listener()
+        store = await MessageStore.open(runtime, config(self.flush_disk_type), listener)
+        self.check(store, listener)
+        store.start()
+        while True:
+            for _ in range(self.world.random.randint(1, 6)):
+                self.append(store)
+            waiting = store.when_flushed(store.physical_max)
+            if waiting is None:
+                await asyncio.sleep(self.world.random.uniform(0, 0.01))
+            elif await waiting:
+                self.acked = len(self.put)
+            self.flushed = max(self.flushed, self.count_before(store.physical_flushed))
+
+    def append(self, store: MessageStore) -> None:
+        number = self.next_number
+        self.next_number += 1
+        body = str(number).encode().ljust(number * 53 % 700, b".")
+        result = store.put(
+            draft(body, queue_id=number % QUEUES, properties=f"UNIQ_KEY\x01{number}\x02")
+        )
+        self.put.append(number)
+        self.ends[number] = result.end_offset
+
+    def count_before(self, end_offset: int) -> int:
+        return sum(self.ends[number] <= end_offset for number in self.put)
+
+    def check(self, store: MessageStore, listener: Listener) -> None:
+        """Survivors are a prefix of what was put, no shorter than what was promised."""
+        found = sorted(
+            (message.physical_offset, int(message.properties["UNIQ_KEY"]))
+            for queue_id in range(QUEUES)
+            for message in messages_of(store, queue_id=queue_id)
+        )
+        numbers = [number for _, number in found]
+        assert numbers == self.put[: len(numbers)], "not a prefix"
+        assert len(numbers) >= self.acked, f"{self.acked} acknowledged, {len(numbers)} survived"
+        assert len(numbers) >= self.flushed, f"{self.flushed} flushed, {len(numbers)} survived"
+        if self.put:
+            assert listener.recovery.clean is False
+        for number in numbers[-30:]:
+            found_by_key = store.query_by_key(
+                "TopicA", str(number), max_count=32, begin_ms=0, end_ms=1 << 60
+            )
+            assert self.ends[number] in {
+                offset + size_of(store, offset) for offset in found_by_key.physical_offsets
+            }, f"message {number} is not found by its key"
+        self.put = numbers
+        self.acked = min(self.acked, len(numbers))
+        self.flushed = len(numbers)
+
+
+def size_of(store: MessageStore, physical_offset: int) -> int:
+    record = store.record_at(physical_offset)
+    assert record is not None
+    return len(record)
+
+
+@pytest.mark.parametrize("flush_disk_type", list(FlushDiskType), ids=lambda kind: kind.value)
+@pytest.mark.parametrize("seed", range(40))
+def test_promises_hold_over_kills_and_power_cuts(
+    seed: int, flush_disk_type: FlushDiskType
+) -> None:
+    async def scenario(world: World) -> None:
+        story = Story(world, flush_disk_type)
+        node = world.node(HOST)
+        for _ in range(LIVES):
+            life = asyncio.ensure_future(node.boot(story.live))
+            await asyncio.sleep(world.random.uniform(0.001, 0.6))
+            if life.done():
+                life.result()
+            power_cut = world.random.random() < 0.7
+            before = list(story.put)
+            node.crash(power_cut=power_cut)
+            await asyncio.gather(life, return_exceptions=True)
+            if not power_cut and story.put == before:
+                story.acked = story.flushed = len(before)  # A kill loses nothing that was put.
+        listener = Listener()
+
+        async def last_look(runtime: Runtime) -> None:
+            store = await MessageStore.open(runtime, config(flush_disk_type), listener)
+            story.check(store, listener)
+            await store.close()
+
+        await node.boot(last_look)
+        node.end()
+        assert story.next_number > 0
+
+    world = run_world(seed, scenario)
+    assert not world.failures, world.failures

@@ -1,0 +1,156 @@
+"""The verdict: gold rows in, found or not found out; what the stage knows plays no part."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import polars as pl
+import pytest
+
+from demo.plan import Incident, make_plan
+from demo.verdict import READ_TABLES, judge
+from pipelines.catalogue import BY_NAME
+
+PLAN = make_plan(1, 120)
+NOON = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
+
+
+def rows(**tables: list[dict[str, Any]]) -> dict[str, pl.DataFrame]:
+    """Gold with the given rows; every other table is empty, as before its first row."""
+    gold: dict[str, pl.DataFrame] = {}
+    for name in READ_TABLES:
+        columns = BY_NAME[name].column_names
+        given = [dict.fromkeys(columns) | row for row in tables.get(name, [])]
+        gold[name] = (
+            pl.DataFrame(given) if given else pl.DataFrame(schema=dict.fromkeys(columns, pl.Null))
+        )
+    return gold
+
+
+def scene_row(incident: Incident) -> dict[str, Any]:
+    scene = PLAN.scene(incident)
+    assert scene is not None
+    return {"group": scene.group.name, "topic": scene.group.topic, "queue_id": scene.queue_id}
+
+
+def full_gold() -> dict[str, pl.DataFrame]:
+    """Every incident of the plan has left its trace, and the checks held."""
+    killed = scene_row(Incident.CONSUMER_KILL)
+    return rows(
+        stalled_windows=[
+            scene_row(Incident.FROZEN_HEAD)
+            | {"rule": "STALLED", "kind": "FROZEN_HEAD", "evidence": "stood still"}
+        ],
+        duplicate_risk_windows=[
+            killed
+            | {
+                "cause": "CONSUMER_CRASH",
+                "outcome": "CONFIRMED",
+                "at_risk_messages": 5,
+                "redelivered_messages": 3,
+                "evidence": "three came again",
+            },
+            killed
+            | {
+                "cause": "BROKER_CRASH",
+                "outcome": "PASSED",
+                "at_risk_messages": 2,
+                "redelivered_messages": 0,
+                "evidence": "two could have",
+            },
+        ],
+        rebalances=[
+            {
+                "group": "billing",
+                "kind": "JOINED",
+                "client_id": "billing-3",
+                "members_before": 2,
+                "members_after": 3,
+            }
+        ],
+        dead_letters=[
+            {
+                "group": "billing",
+                "origin_topic": "orders",
+                "message_id": "AB12",
+                "reconsume_times": 1,
+            }
+        ],
+        dq_results=[check("offsets grow", success=True)],
+        consumer_lag=[
+            lag("shipping", 0, lag_messages=40, time_lag_ms=9000),
+            lag("shipping", 1, lag_messages=2, time_lag_ms=100),
+        ],
+    )
+
+
+def check(name: str, *, success: bool, severity: str = "CRITICAL") -> dict[str, Any]:
+    return {
+        "run_id": "r1",
+        "expectation": name,
+        "table": "offset_violations",
+        "severity": severity,
+        "success": success,
+        "started_at": NOON,
+    }
+
+
+def lag(group: str, queue_id: int, **figures: int | None) -> dict[str, Any]:
+    place = {"group": group, "broker": "broker-a", "topic": "orders", "queue_id": queue_id}
+    return place | {"observed_at": NOON, "seq": queue_id} | figures
+
+
+def test_a_run_whose_every_incident_left_its_trace_is_a_success() -> None:
+    verdict = judge(PLAN, full_gold())
+    assert [finding.found for finding in verdict.findings] == [True] * len(Incident)
+    assert verdict.success
+
+
+def test_an_empty_gold_finds_nothing_and_is_no_success() -> None:
+    verdict = judge(PLAN, rows())
+    assert [finding.found for finding in verdict.findings] == [False] * len(Incident)
+    assert verdict.failed_checks == ("no check has run",)
+    assert not verdict.success
+
+
+def test_a_frozen_head_on_another_queue_than_the_one_played_does_not_count() -> None:
+    gold = full_gold()
+    gold["stalled_windows"] = gold["stalled_windows"].with_columns(queue_id=pl.lit(99))
+    verdict = judge(PLAN, gold)
+    assert [f.incident for f in verdict.findings if not f.as_expected] == [Incident.FROZEN_HEAD]
+
+
+@pytest.mark.parametrize("left_out", Incident)
+def test_an_incident_that_was_left_out_must_leave_no_trace(left_out: Incident) -> None:
+    verdict = judge(make_plan(1, 120, [left_out]), full_gold())
+    wrong = [finding.incident for finding in verdict.findings if not finding.as_expected]
+    assert wrong == [left_out]
+    assert not verdict.success
+
+
+def test_a_failed_critical_check_is_named_and_fails_the_run() -> None:
+    gold = full_gold()
+    gold["dq_results"] = rows(dq_results=[check("offsets grow", success=False)])["dq_results"]
+    verdict = judge(PLAN, gold)
+    assert verdict.failed_checks == ("offset_violations: offsets grow",)
+    assert not verdict.success
+
+
+def test_lag_is_summed_over_queues_and_time_lag_is_the_largest() -> None:
+    shipping = judge(PLAN, full_gold()).groups[1]
+    assert (shipping.group, shipping.lag_messages, shipping.time_lag_ms) == ("shipping", 42, 9000)
+
+
+def test_a_group_nobody_measured_has_an_unknown_lag_not_zero() -> None:
+    billing = judge(PLAN, full_gold()).groups[0]
+    assert (billing.group, billing.lag_messages, billing.time_lag_ms) == ("billing", None, None)
+
+
+def test_predicted_and_observed_duplicates_are_told_apart() -> None:
+    ledger = judge(PLAN, full_gold()).groups[2]
+    assert (ledger.risk_windows, ledger.predicted_duplicates, ledger.observed_duplicates) == (
+        2,
+        7,
+        3,
+    )
