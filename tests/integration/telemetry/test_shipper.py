@@ -1,28 +1,19 @@
-"""The shipper on a real folder and real Delta tables: what it makes, repeats, refuses and drops."""
+"""The shipper on a real folder and real Delta tables: what it makes, repeats and drops."""
 
 from __future__ import annotations
 
-import json
-import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable
 
-from engine.foundation.errors import ConfigError, LakeError
 from engine.foundation.observing import (
     ClientWindow,
-    Fact,
     FlushDone,
-    LifecycleEvent,
-    OffsetReport,
     OwnedQueue,
     QueueWatermark,
     RebalanceEvent,
@@ -31,78 +22,23 @@ from engine.runtime import SystemClock, system_runtime
 from engine.telemetry import EmitterIdentity, Telemetry
 from engine.telemetry.segments import segment_name
 from engine.telemetry.shipper.lake import BronzeTable
-from engine.telemetry.shipper.shipper import Shipper, sole_shipper
+from engine.telemetry.shipper.shipper import Shipper
 from engine.telemetry.shipper.spool_reader import SpoolReader
 from engine.telemetry.tables import BY_NAME, TABLES, ColumnType
 from tests.integration.telemetry.bronze_rows import assert_exactly_once, read_all, read_bronze
-from tests.unit.telemetry.mortal_disk import MortalDisk
-
-ROOT = Path(__file__).parents[3]
-MASTER = EmitterIdentity("cluster-1", "broker-a", 0)
-
-
-class Setting:
-    """A store with a spool, a lake, and the telemetry that writes into the one."""
-
-    def __init__(self, folder: Path) -> None:
-        self.store = folder / "store"
-        self.spool = self.store / "spool"
-        self.lake = folder / "lake"
-        self.disk = MortalDisk()
-        self.telemetry = self.boot()
-
-    def boot(self, **settings: Any) -> Telemetry:
-        """The broker's next life; the one before, if any, was killed."""
-        self.disk.die()
-        runtime = replace(system_runtime(), disk=self.disk)
-        return Telemetry.open(runtime, str(self.spool), MASTER, **settings)
-
-    def tell(self, *facts: Fact) -> None:
-        for fact in facts:
-            self.telemetry.observe(fact)
-        self.telemetry.write_turn()
-
-    def shipper(self) -> Shipper:
-        return Shipper(system_runtime(), str(self.spool), str(self.lake), {})
-
-    def ship(self) -> int:
-        return self.shipper().ship_all()
-
-    def log(self, table: str, version: int) -> Path:
-        return self.lake / "bronze" / table / "_delta_log" / f"{version:020d}.json"
+from tests.integration.telemetry.shipping import (
+    MASTER,
+    ROOT,
+    Setting,
+    event,
+    report,
+    texts,
+)
 
 
 @pytest.fixture
 def setting(tmp_path: Path) -> Setting:
     return Setting(tmp_path)
-
-
-def event(text: str) -> LifecycleEvent:
-    return LifecycleEvent("ROLE_CHANGE", text)
-
-
-def report(offset: int) -> OffsetReport:
-    return OffsetReport("g", "t", 0, offset, None, "COMMIT_RPC", "TIMER", "c", True, 0, 100)
-
-
-def texts(setting: Setting) -> list[str]:
-    """What the lifecycle table tells, in the order of seq."""
-    return [row["detail"] for row in read_bronze(setting.lake, "lifecycle")]
-
-
-def run_shipper(setting: Setting, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [
-            *(sys.executable, "-m", "engine.telemetry.shipper"),
-            *("--store", str(setting.store), "--lake", str(setting.lake)),
-            *arguments,
-        ],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
 
 
 # What it makes
@@ -341,171 +277,6 @@ def test_whole_shipped_segments_are_dropped_and_the_newest_stays(setting: Settin
     assert len(texts(setting)) == 30
 
 
-# What it refuses
-
-
-def damage_log_away(setting: Setting) -> None:
-    shutil.rmtree(setting.log("lifecycle", 0).parent)
-
-
-def damage_commit(setting: Setting) -> None:
-    setting.log("lifecycle", 2).write_text('{"add":')
-
-
-def damage_empty_commit(setting: Setting) -> None:
-    setting.log("lifecycle", 2).write_text("")
-
-
-def damage_gap(setting: Setting) -> None:
-    setting.log("lifecycle", 1).unlink()
-
-
-def damage_lost_end(setting: Setting) -> None:
-    setting.log("lifecycle", 2).unlink()
-
-
-def damage_table_gone(setting: Setting) -> None:
-    shutil.rmtree(setting.lake / "bronze" / "lifecycle")
-
-
-def damage_file_for_a_folder(setting: Setting) -> None:
-    shutil.rmtree(setting.lake)
-    setting.lake.write_text("not a lake")
-
-
-def damage_foreign_table(setting: Setting) -> None:
-    shutil.rmtree(setting.lake / "bronze" / "lifecycle")
-    write_deltalake(setting.lake / "bronze" / "lifecycle", pa.table({"a": [1]}))
-
-
-@pytest.mark.parametrize(
-    ("damage", "sentence"),
-    [
-        (damage_log_away, "holds files but no Delta log"),
-        (damage_commit, "is damaged, although it was whole once"),
-        (damage_empty_commit, "is damaged, although it was whole once"),
-        (damage_gap, "cannot be used as table lifecycle"),
-        (damage_lost_end, "lost commits"),
-        (damage_table_gone, "but 2 was shipped"),
-        (damage_file_for_a_folder, "cannot be used as table"),
-        (damage_foreign_table, "is not our table lifecycle"),
-    ],
-)
-def test_a_half_written_lake_is_refused_and_the_spool_keeps_everything_for_the_repaired_one(
-    setting: Setting, tmp_path: Path, damage: Callable[[Setting], None], sentence: str
-) -> None:
-    for text in ("one", "two"):
-        setting.tell(event(text))
-        setting.ship()
-    setting.tell(event("three"))
-    shutil.copytree(setting.lake, tmp_path / "copy")
-    damage(setting)
-    with pytest.raises(LakeError, match=sentence) as refused:
-        setting.ship()
-    assert "\n" not in str(refused.value)
-
-    if setting.lake.is_dir():
-        shutil.rmtree(setting.lake)
-    else:
-        setting.lake.unlink()
-    (tmp_path / "copy").rename(setting.lake)
-    assert setting.ship() == 1
-    assert texts(setting) == ["one", "two", "three"]
-
-
-def test_the_command_says_one_sentence_and_ends_with_1(setting: Setting) -> None:
-    setting.tell(event("one"))
-    setting.ship()
-    damage_log_away(setting)
-    done = run_shipper(setting, "--once")
-    assert done.returncode == 1
-    assert done.stdout == ""
-    (sentence,) = done.stderr.splitlines()
-    assert sentence.startswith("tidemark shipper: ")
-    assert "Put its _delta_log back or move the folder away" in sentence
-
-
-def test_a_lake_that_vanishes_while_shipping_stops_the_shipper_without_a_new_half(
-    setting: Setting,
-) -> None:
-    shipper = setting.shipper()
-    setting.tell(event("one"))
-    shipper.ship()
-    setting.lake.rename(setting.lake.with_name("away"))
-    setting.tell(event("two"))
-    with pytest.raises(LakeError, match="the spool keeps everything"):
-        shipper.ship()
-    assert not setting.lake.exists()
-    setting.lake.with_name("away").rename(setting.lake)
-    setting.ship()
-    assert texts(setting) == ["one", "two"]
-
-
-def test_a_deleted_lake_is_made_again_while_the_spool_still_has_everything(
-    setting: Setting,
-) -> None:
-    setting.tell(event("one"))
-    setting.ship()
-    shutil.rmtree(setting.lake)
-    assert setting.ship() == 1
-    assert texts(setting) == ["one"]
-
-
-def test_another_lake_is_refused_once_segments_were_dropped(setting: Setting) -> None:
-    setting.telemetry = setting.boot(segment_bytes=1)
-    for number in range(3):
-        setting.tell(event(f"fact {number}"))
-    setting.ship()
-    setting.ship()
-    shutil.rmtree(setting.lake)
-    with pytest.raises(LakeError, match=r"up to seq 0, spool .* begins at 3"):
-        setting.ship()
-
-
-def test_another_spool_of_the_same_name_is_refused(setting: Setting) -> None:
-    setting.tell(event("one"), event("two"))
-    setting.ship()
-    shutil.rmtree(setting.spool)
-    setting.telemetry = setting.boot()
-    setting.tell(event("other one"))
-    with pytest.raises(LakeError, match=r"up to seq 2, spool .* ends at 1: another spool"):
-        setting.ship()
-    setting.tell(event("other two"), event("other three"))
-    with pytest.raises(LakeError, match=r"row 2 of cluster-1/broker-a/0 .* is not the one"):
-        setting.ship()
-    assert texts(setting) == ["one", "two"]
-
-
-def test_a_second_shipper_on_one_spool_is_refused(setting: Setting) -> None:
-    with sole_shipper(str(setting.spool)):
-        with (
-            pytest.raises(ConfigError, match="one shipper per spool"),
-            sole_shipper(str(setting.spool)),
-        ):
-            pass
-        done = run_shipper(setting)
-        assert done.returncode == 1
-        assert "one shipper per spool" in done.stderr
-    assert run_shipper(setting, "--once").returncode == 0
-
-
-def test_shipping_once_needs_a_store_that_exists(tmp_path: Path) -> None:
-    setting = Setting(tmp_path)
-    shutil.rmtree(setting.store)
-    done = run_shipper(setting, "--once")
-    assert done.returncode == 1
-    assert "the store folder of a broker that has run" in done.stderr
-
-
-def test_a_value_that_must_be_known_but_is_not_stops_the_shipper_and_names_the_row(
-    setting: Setting,
-) -> None:
-    kind: Any = None
-    setting.tell(event("one"), LifecycleEvent(kind, "no kind"))
-    with pytest.raises(LakeError, match=r"lifecycle\.kind must be known, but is not in row 2"):
-        setting.ship()
-
-
 # The process
 
 
@@ -526,70 +297,3 @@ def test_sigterm_ships_what_is_there_and_ends_with_0(setting: Setting) -> None:
     assert process.wait(30) == 0
     process.stdout.close()
     assert texts(setting) == ["told just before the end"]
-
-
-# After a power cut: delta-rs syncs nothing, so what was not synced by us may be torn
-
-
-def tear_entry(entry: Path, data: Path) -> None:
-    del data
-    entry.write_text("")
-
-
-def tear_entry_half(entry: Path, data: Path) -> None:
-    del data
-    entry.write_bytes(entry.read_bytes()[:-40])
-
-
-def tear_data(entry: Path, data: Path) -> None:
-    del entry
-    data.write_bytes(bytes(data.stat().st_size))
-
-
-def tear_data_away(entry: Path, data: Path) -> None:
-    del entry
-    data.unlink()
-
-
-@pytest.mark.parametrize("tear", [tear_entry, tear_entry_half, tear_data, tear_data_away])
-def test_commits_torn_by_a_power_cut_are_set_aside_and_come_again_from_the_spool(
-    setting: Setting, tear: Callable[[Path, Path], None]
-) -> None:
-    setting.tell(event("one"))
-    setting.ship()
-    setting.tell(event("two"))
-    reader = SpoolReader(system_runtime().disk, str(setting.spool))
-    reader.seek(2)
-    run = reader.read(1000)
-    assert run is not None
-    table = BY_NAME["lifecycle"]
-    folder = setting.lake / "bronze" / "lifecycle"
-    synced = (folder / "_tidemark_synced").read_text()
-    BronzeTable(table, str(folder), {}).append(run.speaker, run.rows[TABLES.index(table)])
-    (folder / "_tidemark_synced").write_text(synced)  # The cut came before the sync.
-    actions = [json.loads(line) for line in setting.log("lifecycle", 2).read_text().splitlines()]
-    (data,) = [folder / action["add"]["path"] for action in actions if "add" in action]
-    tear(setting.log("lifecycle", 2), data)
-
-    setting.ship()
-    rows = read_all(setting.lake)
-    assert assert_exactly_once(rows, MASTER.emitter) == 2
-    assert texts(setting) == ["one", "two"]
-
-
-def test_a_checkpoint_torn_by_a_power_cut_is_removed(setting: Setting) -> None:
-    shipper = setting.shipper()
-    for number in range(98):
-        setting.tell(event(f"fact {number}"))
-        shipper.ship()
-    folder = setting.lake / "bronze" / "lifecycle"
-    synced = (folder / "_tidemark_synced").read_text()
-    setting.tell(event("fact 98"))
-    shipper.ship()
-    (checkpoint,) = (folder / "_delta_log").glob("*.checkpoint.parquet")
-    (folder / "_tidemark_synced").write_text(synced)
-    checkpoint.write_bytes(b"PAR1")
-    (folder / "_delta_log" / "_last_checkpoint").write_text("")
-    setting.tell(event("fact 99"))
-    setting.ship()
-    assert texts(setting) == [f"fact {number}" for number in range(100)]

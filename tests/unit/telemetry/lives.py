@@ -1,0 +1,77 @@
+"""Several lives of one broker's telemetry over one folder, and what its spool holds between."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from engine.foundation.observing import LifecycleEvent, OffsetReport
+from engine.runtime import Runtime, system_runtime
+from engine.telemetry import EmitterIdentity, Telemetry
+from engine.telemetry.frames import Turn, decode_frames
+from engine.telemetry.tables import TABLES
+from tests.unit.telemetry.mortal_disk import MortalDisk
+
+MASTER = EmitterIdentity("cluster-1", "broker-a", 0)
+
+
+class SetClock:
+    """A clock that shows what it is told."""
+
+    def __init__(self, now_us: int) -> None:
+        self.us = now_us
+
+    def now_us(self) -> int:
+        return self.us
+
+    def now_ms(self) -> int:
+        return self.us // 1000
+
+    def steady_us(self) -> int:
+        return self.us
+
+    def steady_ms(self) -> int:
+        return self.us // 1000
+
+
+class Broker:
+    """A store folder, a clock, and the telemetry of its present life."""
+
+    def __init__(self, store: Path) -> None:
+        self.spool = store / "spool"
+        self.clock = SetClock(1_000_000)
+        self.disk = MortalDisk()
+        self.runtime: Runtime = replace(system_runtime(), clock=self.clock, disk=self.disk)
+
+    def boot(self, **settings: Any) -> Telemetry:
+        """The next life; the one before, if any, was killed."""
+        self.disk.die()
+        return Telemetry.open(self.runtime, str(self.spool), MASTER, **settings)
+
+    def segments(self) -> list[str]:
+        return sorted(path.name for path in self.spool.glob("*.seg"))
+
+    def turns(self) -> list[Turn]:
+        """Every turn in the spool, heartbeats too, oldest first."""
+        found = []
+        for name in self.segments():
+            placed, _ = decode_frames((self.spool / name).read_bytes())
+            found += [each.frame for each in placed if isinstance(each.frame, Turn)]
+        return found
+
+    def rows(self) -> list[tuple[int, str, tuple[Any, ...]]]:
+        """(seq, table, own values) of every row in the spool."""
+        return [
+            (seq, TABLES[number].name, values)
+            for turn in self.turns()
+            for seq, (number, _, values) in enumerate(turn.rows, turn.first_seq)
+        ]
+
+
+def report(offset: int) -> OffsetReport:
+    return OffsetReport("g", "t", 0, offset, None, "COMMIT_RPC", "TIMER", "c", True, 0, 100)
+
+
+def boot_event(detail: str) -> LifecycleEvent:
+    return LifecycleEvent("BOOT", detail)

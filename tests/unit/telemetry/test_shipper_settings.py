@@ -1,0 +1,38 @@
+"""What the shipper's command makes of its surroundings before it touches anything."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from engine.telemetry.commands import lake_address, storage_options
+
+
+@pytest.mark.parametrize("lake", ["s3://bucket/lake", "file:///data/lake", "az://box/lake"])
+def test_a_uri_stays_as_it_is(lake: str) -> None:
+    assert lake_address(lake) == lake
+
+
+def test_a_folder_is_known_by_its_absolute_path(tmp_path: Path) -> None:
+    relative = os.path.relpath(tmp_path / "lake")
+    assert Path(lake_address(relative)).is_absolute()
+    assert lake_address(str(tmp_path / "lake")) == str(tmp_path / "lake")
+
+
+def test_object_stores_are_told_what_their_own_tools_are_told_and_no_more() -> None:
+    environment = {
+        "AWS_ACCESS_KEY_ID": "key",
+        "AWS_ENDPOINT_URL": "http://127.0.0.1:9000",
+        "AZURE_STORAGE_ACCOUNT_NAME": "box",
+        "GOOGLE_SERVICE_ACCOUNT": "path",
+        "PATH": "/bin",
+        "DATABASE_PASSWORD": "secret",
+    }
+    assert storage_options(environment) == {
+        "AWS_ACCESS_KEY_ID": "key",
+        "AWS_ENDPOINT_URL": "http://127.0.0.1:9000",
+        "AZURE_STORAGE_ACCOUNT_NAME": "box",
+        "GOOGLE_SERVICE_ACCOUNT": "path",
+    }
