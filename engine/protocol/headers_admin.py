@@ -1,235 +1,287 @@
-"""Headers of name servers, brokers among themselves, and administration (spec: wire, section 1).
+"""Custom headers of administration and of name servers, as values.
 
-Invariant: a Python name says kind and unit, the wire name is RocketMQ's. Absent on purpose: what
-fields mean beyond that; the handlers know.
+Place in the walk: beside it: brokers registering, clients asking for routes, RocketMQ's tools and
+our admin client.
+
+Invariant and source as in `headers_client`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from engine.protocol.header_fields import Int32, Int64, RequestHeader, ResponseHeader, wire_name
 
-from engine.protocol.header_codec import Header, wire
-
-
-@dataclass(slots=True, kw_only=True)
-class RegisterBrokerRequestHeader(Header):
-    """REGISTER_BROKER; body_crc32 is over the body as sent."""
-
-    broker_name: str = wire("brokerName", str)
-    broker_addr: str = wire("brokerAddr", str)
-    cluster_name: str = wire("clusterName", str)
-    ha_server_addr: str = wire("haServerAddr", str)
-    broker_id: int = wire("brokerId", int)
-    heartbeat_timeout_ms: int | None = wire("heartbeatTimeoutMillis", int, default=None)
-    enable_acting_master: bool | None = wire("enableActingMaster", bool, default=None)
-    compressed: bool = wire("compressed", bool, default=False)
-    body_crc32: int = wire("bodyCrc32", int, default=0)
+# ---- topics and groups of a broker ---------------------------------------------------------
 
 
-@dataclass(slots=True, kw_only=True)
-class RegisterBrokerResponseHeader(Header):
-    """Addresses of the master, for slaves."""
+class CreateTopicRequestHeader(RequestHeader, kw_only=True):
+    """UPDATE_AND_CREATE_TOPIC (17)."""
 
-    ha_server_addr: str | None = wire("haServerAddr", str, default=None)
-    master_addr: str | None = wire("masterAddr", str, default=None)
-
-
-@dataclass(slots=True, kw_only=True)
-class UnregisterBrokerRequestHeader(Header):
-    """UNREGISTER_BROKER."""
-
-    broker_name: str = wire("brokerName", str)
-    broker_addr: str = wire("brokerAddr", str)
-    cluster_name: str = wire("clusterName", str)
-    broker_id: int = wire("brokerId", int)
+    topic: str
+    default_topic: str
+    read_queue_nums: Int32
+    write_queue_nums: Int32
+    perm: Int32
+    topic_filter_type: str
+    topic_sys_flag: Int32 = 0
+    order: bool = False
+    attributes: str | None = None
+    force: bool | None = None
 
 
-@dataclass(slots=True, kw_only=True)
-class BrokerHeartbeatRequestHeader(Header):
-    """BROKER_HEARTBEAT."""
-
-    cluster_name: str = wire("clusterName", str)
-    broker_addr: str = wire("brokerAddr", str)
-    broker_name: str = wire("brokerName", str)
-    broker_id: int | None = wire("brokerId", int, default=None)
-    epoch: int | None = wire("epoch", int, default=None)
-    max_offset: int | None = wire("maxOffset", int, default=None)
-    confirm_offset: int | None = wire("confirmOffset", int, default=None)
-    heartbeat_timeout_ms: int | None = wire("heartbeatTimeoutMills", int, default=None)
-    election_priority: int | None = wire("electionPriority", int, default=None)
-
-
-@dataclass(slots=True, kw_only=True)
-class QueryDataVersionRequestHeader(Header):
-    """QUERY_DATA_VERSION."""
-
-    broker_name: str = wire("brokerName", str)
-    broker_addr: str = wire("brokerAddr", str)
-    cluster_name: str = wire("clusterName", str)
-    broker_id: int = wire("brokerId", int)
-
-
-@dataclass(slots=True, kw_only=True)
-class QueryDataVersionResponseHeader(Header):
-    """Has the version changed?"""
-
-    changed: bool = wire("changed", bool)
-
-
-@dataclass(slots=True, kw_only=True)
-class GetRouteInfoRequestHeader(Header):
-    """GET_ROUTEINFO_BY_TOPIC."""
-
-    topic: str = wire("topic", str)
-    accept_standard_json_only: bool | None = wire("acceptStandardJsonOnly", bool, default=None)
-
-
-@dataclass(slots=True, kw_only=True)
-class BrokerNameRequestHeader(Header):
-    """Requests about one broker: write permission taken or given back."""
-
-    broker_name: str = wire("brokerName", str)
-
-
-@dataclass(slots=True, kw_only=True)
-class WipeWritePermResponseHeader(Header):
-    """How many topics were concerned (answer to WIPE_WRITE_PERM_OF_BROKER)."""
-
-    wipe_topic_count: int = wire("wipeTopicCount", int)
-
-
-@dataclass(slots=True, kw_only=True)
-class AddWritePermResponseHeader(Header):
-    """How many topics were concerned (answer to ADD_WRITE_PERM_OF_BROKER)."""
-
-    add_topic_count: int = wire("addTopicCount", int)
-
-
-@dataclass(slots=True, kw_only=True)
-class KVConfigRequestHeader(Header):
-    """PUT_KV_CONFIG, GET_KV_CONFIG and DELETE_KV_CONFIG; value for the first only."""
-
-    namespace: str = wire("namespace", str)
-    key: str = wire("key", str)
-    value: str | None = wire("value", str, default=None)
-
-
-@dataclass(slots=True, kw_only=True)
-class KVConfigResponseHeader(Header):
-    """A value of the name server."""
-
-    value: str | None = wire("value", str, default=None)
-
-
-@dataclass(slots=True, kw_only=True)
-class KVNamespaceRequestHeader(Header):
-    """GET_KVLIST_BY_NAMESPACE."""
-
-    namespace: str = wire("namespace", str)
-
-
-@dataclass(slots=True, kw_only=True)
-class ClusterRequestHeader(Header):
-    """GET_TOPICS_BY_CLUSTER."""
-
-    cluster: str = wire("cluster", str)
-
-
-@dataclass(slots=True, kw_only=True)
-class CreateTopicRequestHeader(Header):
-    """UPDATE_AND_CREATE_TOPIC."""
-
-    topic: str = wire("topic", str)
-    default_topic: str = wire("defaultTopic", str)
-    read_queue_nums: int = wire("readQueueNums", int)
-    write_queue_nums: int = wire("writeQueueNums", int)
-    perm: int = wire("perm", int)
-    topic_filter_type: str = wire("topicFilterType", str)
-    topic_sys_flag: int = wire("topicSysFlag", int, default=0)
-    order: bool = wire("order", bool, default=False)
-    attributes: str | None = wire("attributes", str, default=None)
-    force: bool | None = wire("force", bool, default=None)
-
-
-@dataclass(slots=True, kw_only=True)
-class TopicRequestHeader(Header):
-    """Requests about one topic: its configuration, its figures, its groups, its end."""
-
-    topic: str = wire("topic", str)
-    cluster_name: str | None = wire("clusterName", str, default=None)
-    broker_name: str | None = wire("bname", str, default=None)
-
-
-@dataclass(slots=True, kw_only=True)
-class DeleteSubscriptionGroupRequestHeader(Header):
-    """DELETE_SUBSCRIPTIONGROUP."""
-
-    group_name: str = wire("groupName", str)
-    clean_offset: bool = wire("cleanOffset", bool, default=False)
-
-
-@dataclass(slots=True, kw_only=True)
-class SubscriptionGroupRequestHeader(Header):
-    """GET_SUBSCRIPTIONGROUP_CONFIG."""
-
-    group: str = wire("group", str)
-
-
-@dataclass(slots=True, kw_only=True)
-class ConsumeStatsRequestHeader(Header):
-    """GET_CONSUME_STATS; without topic over all topics of the group."""
-
-    consumer_group: str = wire("consumerGroup", str)
-    topic: str | None = wire("topic", str, default=None)
-    topic_list: str | None = wire("topicList", str, default=None)
-    broker_name: str | None = wire("bname", str, default=None)
-
-
-@dataclass(slots=True, kw_only=True)
-class ProducerConnectionRequestHeader(Header):
-    """GET_PRODUCER_CONNECTION_LIST."""
-
-    producer_group: str = wire("producerGroup", str)
-
-
-@dataclass(slots=True, kw_only=True)
-class ResetOffsetRequestHeader(Header):
-    """INVOKE_BROKER_TO_RESET_OFFSET and RESET_CONSUMER_CLIENT_OFFSET; queue_id -1 is every queue,
-    timestamp -1 the end.
+class TopicRequestHeader(RequestHeader, kw_only=True):
+    """Whatever is about one topic: GET_TOPIC_STATS_INFO (202),
+    DELETE_TOPIC_IN_BROKER (215), DELETE_TOPIC_IN_NAMESRV (216), QUERY_TOPIC_CONSUME_BY_WHO (300),
+    GET_TOPIC_CONFIG (351).
     """
 
-    topic: str = wire("topic", str)
-    group: str = wire("group", str)
-    queue_id: int = wire("queueId", int, default=-1)
-    offset: int | None = wire("offset", int, default=None)
-    timestamp_ms: int = wire("timestamp", int)
-    is_force: bool = wire("isForce", bool, default=True)
-    broker_name: str | None = wire("bname", str, default=None)
+    topic: str
+    cluster_name: str | None = None
+    broker_name: str | None = wire_name("bname", None)
 
 
-@dataclass(slots=True, kw_only=True)
-class ConsumerStatusRequestHeader(Header):
-    """GET_CONSUMER_STATUS_FROM_CLIENT."""
+class AllTopicConfigRequestHeader(RequestHeader, kw_only=True):
+    """GET_ALL_TOPIC_CONFIG (21), page by page since 5.4."""
 
-    topic: str = wire("topic", str)
-    group: str = wire("group", str)
-    client_addr: str | None = wire("clientAddr", str, default=None)
-
-
-@dataclass(slots=True, kw_only=True)
-class QueryConsumeQueueRequestHeader(Header):
-    """QUERY_CONSUME_QUEUE."""
-
-    topic: str = wire("topic", str)
-    queue_id: int = wire("queueId", int)
-    index: int = wire("index", int)
-    count: int = wire("count", int)
-    consumer_group: str | None = wire("consumerGroup", str, default=None)
+    topic_seq: Int32 | None = None
+    max_topic_num: Int32 | None = None
+    data_version: str | None = None
 
 
-@dataclass(slots=True, kw_only=True)
-class ConsumeTimeSpanRequestHeader(Header):
-    """QUERY_CONSUME_TIME_SPAN."""
+class AllTopicConfigResponseHeader(ResponseHeader, kw_only=True):
+    """How many topics there are in all."""
 
-    topic: str = wire("topic", str)
-    group: str = wire("group", str)
+    total_topic_num: Int32 | None = None
+
+
+class AllGroupConfigRequestHeader(RequestHeader, kw_only=True):
+    """GET_ALL_SUBSCRIPTIONGROUP_CONFIG (201), page by page since 5.4."""
+
+    group_seq: Int32 | None = None
+    max_group_num: Int32 | None = None
+    data_version: str | None = None
+
+
+class AllGroupConfigResponseHeader(ResponseHeader, kw_only=True):
+    """How many groups there are in all."""
+
+    total_group_num: Int32 | None = None
+
+
+class SubscriptionGroupRequestHeader(RequestHeader, kw_only=True):
+    """GET_SUBSCRIPTIONGROUP_CONFIG (352)."""
+
+    group: str
+
+
+class DeleteSubscriptionGroupRequestHeader(RequestHeader, kw_only=True):
+    """DELETE_SUBSCRIPTIONGROUP (207)."""
+
+    group_name: str
+    clean_offset: bool = False
+
+
+class BrokerConfigResponseHeader(ResponseHeader, kw_only=True):
+    """GET_BROKER_CONFIG (26): the version is a DataVersion as JSON text."""
+
+    version: str
+
+
+# ---- looking at a broker -------------------------------------------------------------------
+
+
+class ConsumeStatsRequestHeader(RequestHeader, kw_only=True):
+    """GET_CONSUME_STATS (208)."""
+
+    consumer_group: str
+    topic: str | None = None
+    """None: every topic of the group."""
+    topic_list: str | None = None
+    broker_name: str | None = wire_name("bname", None)
+
+
+class BrokerConsumeStatsRequestHeader(RequestHeader, kw_only=True):
+    """GET_BROKER_CONSUME_STATS (317)."""
+
+    is_order: bool = False
+
+
+class ProducerConnectionRequestHeader(RequestHeader, kw_only=True):
+    """GET_PRODUCER_CONNECTION_LIST (204)."""
+
+    producer_group: str
+
+
+class ConsumeTimeSpanRequestHeader(RequestHeader, kw_only=True):
+    """QUERY_CONSUME_TIME_SPAN (303)."""
+
+    topic: str
+    group: str
+
+
+class QueryConsumeQueueRequestHeader(RequestHeader, kw_only=True):
+    """QUERY_CONSUME_QUEUE (321)."""
+
+    topic: str
+    queue_id: Int32
+    index: Int64
+    """Queue offset of the first entry."""
+    count: Int32
+    consumer_group: str | None = None
+
+
+class QueryGroupsTopicsRequestHeader(RequestHeader, kw_only=True):
+    """QUERY_TOPICS_BY_CONSUMER (343)."""
+
+    group: str
+
+
+class QuerySubscriptionRequestHeader(RequestHeader, kw_only=True):
+    """QUERY_SUBSCRIPTION_BY_CONSUMER (345)."""
+
+    group: str
+    topic: str
+
+
+class ViewBrokerStatsRequestHeader(RequestHeader, kw_only=True):
+    """VIEW_BROKER_STATS_DATA (315)."""
+
+    stats_name: str
+    stats_key: str
+
+
+class CloneGroupOffsetRequestHeader(RequestHeader, kw_only=True):
+    """CLONE_GROUP_OFFSET (314)."""
+
+    src_group: str
+    dest_group: str
+    topic: str | None = None
+    offline: bool = False
+
+
+class QueryCorrectionOffsetRequestHeader(RequestHeader, kw_only=True):
+    """QUERY_CORRECTION_OFFSET (308)."""
+
+    filter_groups: str | None = None
+    compare_group: str
+    topic: str
+
+
+# ---- name server ---------------------------------------------------------------------------
+
+
+class RegisterBrokerRequestHeader(RequestHeader, kw_only=True):
+    """REGISTER_BROKER (103); topics are in the body."""
+
+    broker_name: str
+    broker_addr: str
+    cluster_name: str
+    ha_server_addr: str
+    broker_id: Int64
+    heartbeat_timeout_ms: Int64 | None = wire_name("heartbeatTimeoutMillis", None)
+    enable_acting_master: bool | None = None
+    compressed: bool = False
+    body_crc32: Int32 = 0
+    """CRC-32 of the body as sent, without its highest bit; 0: not told."""
+
+
+class RegisterBrokerResponseHeader(ResponseHeader, kw_only=True):
+    """What a slave has to know of its master."""
+
+    ha_server_addr: str | None = None
+    master_addr: str | None = None
+
+
+class UnregisterBrokerRequestHeader(RequestHeader, kw_only=True):
+    """UNREGISTER_BROKER (104)."""
+
+    broker_name: str
+    broker_addr: str
+    cluster_name: str
+    broker_id: Int64
+
+
+class GetRouteInfoRequestHeader(RequestHeader, kw_only=True):
+    """GET_ROUTEINFO_BY_TOPIC (105)."""
+
+    topic: str
+    accept_standard_json_only: bool | None = None
+
+
+class QueryDataVersionRequestHeader(RequestHeader, kw_only=True):
+    """QUERY_DATA_VERSION (322); the version is the body."""
+
+    broker_name: str
+    broker_addr: str
+    cluster_name: str
+    broker_id: Int64
+
+
+class QueryDataVersionResponseHeader(ResponseHeader, kw_only=True):
+    """Whether the table that the broker has told of is older than the one asked about."""
+
+    changed: bool
+
+
+class BrokerHeartbeatRequestHeader(RequestHeader, kw_only=True):
+    """BROKER_HEARTBEAT (904)."""
+
+    cluster_name: str
+    broker_addr: str
+    broker_name: str
+    broker_id: Int64 | None = None
+    epoch: Int32 | None = None
+    max_offset: Int64 | None = None
+    confirm_offset: Int64 | None = None
+    heartbeat_timeout_ms: Int64 | None = wire_name("heartbeatTimeoutMills", None)
+    election_priority: Int32 | None = None
+
+
+class BrokerNameRequestHeader(RequestHeader, kw_only=True):
+    """WIPE_WRITE_PERM_OF_BROKER (205), ADD_WRITE_PERM_OF_BROKER (327)."""
+
+    broker_name: str
+
+
+class WipeWritePermResponseHeader(ResponseHeader, kw_only=True):
+    """How many topics lost the permission."""
+
+    wipe_topic_count: Int32
+
+
+class AddWritePermResponseHeader(ResponseHeader, kw_only=True):
+    """How many topics got the permission."""
+
+    add_topic_count: Int32
+
+
+class ClusterRequestHeader(RequestHeader, kw_only=True):
+    """GET_TOPICS_BY_CLUSTER (224)."""
+
+    cluster: str
+
+
+class PutKvConfigRequestHeader(RequestHeader, kw_only=True):
+    """PUT_KV_CONFIG (100)."""
+
+    namespace: str
+    key: str
+    value: str
+
+
+class KvConfigRequestHeader(RequestHeader, kw_only=True):
+    """GET_KV_CONFIG (101), DELETE_KV_CONFIG (102)."""
+
+    namespace: str
+    key: str
+
+
+class KvNamespaceRequestHeader(RequestHeader, kw_only=True):
+    """GET_KVLIST_BY_NAMESPACE (219)."""
+
+    namespace: str
+
+
+class KvConfigResponseHeader(ResponseHeader, kw_only=True):
+    """GET_KV_CONFIG (101)."""
+
+    value: str | None = None

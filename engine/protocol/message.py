@@ -22,9 +22,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from struct import Struct
 from struct import error as StructError
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-import lz4.frame
+import lz4.frame  # type: ignore[import-untyped]
 import zstandard
 
 from engine.foundation.errors import CorruptRecord, LocalProtocolError, RemoteProtocolError
@@ -385,12 +385,21 @@ def encode_batch(messages: Sequence[Message]) -> bytes:
     return b"".join(parts)
 
 
-def decode_batch(body: Buffer) -> list[tuple[int, bytes, str]]:
+class BatchEntry(NamedTuple):
+    """One message of a batch; topic and queue are the batch's."""
+
+    flag: int
+    body: bytes
+    properties_text: str
+    """In the string form, as it is to be stored."""
+
+
+def decode_batch(body: Buffer) -> list[BatchEntry]:
     """The reverse: flag, body and property string of each message.
 
     Raises RemoteProtocolError for bytes that are no batch.
     """
-    messages: list[tuple[int, bytes, str]] = []
+    messages: list[BatchEntry] = []
     position, end = 0, len(body)
     try:
         while position < end:
@@ -405,7 +414,7 @@ def decode_batch(body: Buffer) -> list[tuple[int, bytes, str]]:
             if position + size > end or len(messages) >= BATCH_MESSAGES_MAX:
                 raise RemoteProtocolError(f"batch: cut off, or over {BATCH_MESSAGES_MAX} messages")
             properties = bytes(body[stop + 2 : position + size]).decode()
-            messages.append((flag, bytes(body[start:stop]), properties))
+            messages.append(BatchEntry(flag, bytes(body[start:stop]), properties))
             position += size
     except (StructError, UnicodeDecodeError) as error:
         raise RemoteProtocolError(f"batch: {error}") from error

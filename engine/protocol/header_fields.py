@@ -1,0 +1,79 @@
+"""How custom headers are read and written: declared fields here, text in extFields there.
+
+Place in the walk: between a frame's `fields` and the handler or client that understands them.
+
+Invariant: a header that was read has every required field, in the range of its Java type; one that
+was not names the field. Absent on purpose: which headers there are
+(headers_client, headers_admin). The conversion is
+msgspec's, in one call per header. Source: spec, wire (custom header = string fields).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Self
+
+import msgspec
+
+from engine.foundation.errors import RemoteProtocolError, RequestRefused
+from engine.protocol.codes import ResponseCode
+
+Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
+Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+
+
+def wire_name(name: str, default: Any = msgspec.NODEFAULT) -> Any:
+    """A field whose name on the wire is not its own in camel case."""
+    return msgspec.field(default=default, name=name)
+
+
+class Header(msgspec.Struct, rename="camel", kw_only=True):
+    """What requests' and responses' headers share."""
+
+    def encode(self) -> dict[str, str]:
+        """As extFields: numbers and truth values as text, None left out."""
+        fields: dict[str, str] = {}
+        cls = type(self)
+        for name, wire in zip(cls.__struct_fields__, cls.__struct_encode_fields__, strict=True):
+            value = getattr(self, name)
+            if value is not None:
+                fields[wire] = as_text(value)
+        return fields
+
+
+class RequestHeader(Header):
+    """A request's header."""
+
+    @classmethod
+    def decode(cls, fields: Mapping[str, str]) -> Self:
+        """Read it; unknown fields are passed over.
+
+        Raises RequestRefused with SYSTEM_ERROR, which is what RocketMQ answers, naming the field.
+        """
+        try:
+            return msgspec.convert(fields, cls, strict=False)
+        except msgspec.ValidationError as error:
+            raise RequestRefused(
+                ResponseCode.SYSTEM_ERROR, f"decode {cls.__name__} failed: {error}"
+            ) from error
+
+
+class ResponseHeader(Header):
+    """A response's header."""
+
+    @classmethod
+    def decode(cls, fields: Mapping[str, str]) -> Self:
+        """Read it; unknown fields are passed over. Raises RemoteProtocolError naming the field."""
+        try:
+            return msgspec.convert(fields, cls, strict=False)
+        except msgspec.ValidationError as error:
+            raise RemoteProtocolError(f"decode {cls.__name__} failed: {error}") from error
+
+
+def as_text(value: object) -> str:
+    """A field's value as extFields have it."""
+    if value is True:
+        return "true"
+    if value is False:
+        return "false"
+    return str(value)
