@@ -38,6 +38,7 @@ def our_engine(work: Path, *options: str) -> Iterator[OurEngine]:
     store, log = work / "store", work / "engine.log"
     work.mkdir(parents=True, exist_ok=True)
     command = [
+        *("setpriv", "--pdeathsig", "KILL"),  # a killed test run leaves no engine behind
         *(str(Path(sys.prefix) / "bin" / "tidemark"), "engine", "--store", str(store)),
         *("--namesrv-port", str(name_server_port), "--broker-port", str(broker_port)),
         *("--lake", "none", *options),

@@ -21,6 +21,9 @@ from tests.interop.free_ports import free_broker_port, free_port_block
 START_TIMEOUT_S = 90
 POLL_S = 0.2
 
+# A test run that is killed itself leaves no broker behind.
+DIES_WITH_THE_TESTS = ("setpriv", "--pdeathsig", "KILL")
+
 # The broker unmaps files and reads direct-memory counters by reflection; on 17 and later it asks
 # for these.
 JVM_OPENS = (
@@ -121,6 +124,7 @@ def jvm(java_home: Path, work: Path, party: str, *, heap: str) -> Iterator[subpr
     log = work / "conf" / f"rmq.{party}.logback.xml"
     log.write_text(LOG_CONFIGURATION.format(file=work / f"{party}.log"))
     command = [
+        *DIES_WITH_THE_TESTS,
         *(str(java_home / "bin" / "java"), *JVM_OPENS, f"-Xms{heap}", f"-Xmx{heap}"),
         *("-XX:MaxDirectMemorySize=512m", "-Djava.net.preferIPv4Stack=true"),
         *(f"-Drocketmq.home.dir={work}", f"-Duser.home={work / 'home'}"),
