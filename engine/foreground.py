@@ -79,7 +79,9 @@ class ShipperChild:
 
     def __init__(self, store: Path, lake: str) -> None:
         command = Path(sys.executable).parent / "tidemark"
-        self._arguments = [str(command), "shipper", "--store", str(store), "--lake", lake]
+        # --child: killed, we cannot stop it; it ships the rest and ends, and our next life's begins.
+        options = ["--child", "--store", str(store), "--lake", lake]
+        self._arguments = [str(command), "shipper", *options]
         self._process: asyncio.subprocess.Process | None = None
         self._stopping = False
 

@@ -29,11 +29,14 @@ def shipper(
     lake: Annotated[str, typer.Option(help="Lake: a folder, or a URI such as s3://bucket/lake.")],
     *,
     once: Annotated[bool, typer.Option("--once", help="Ship what is there, then stop.")] = False,
+    child: Annotated[
+        bool, typer.Option("--child", help="Stop, too, when the starting process has ended.")
+    ] = False,
 ) -> None:
     """Ship a broker's spooled facts to the lake, exactly once, until SIGTERM."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     try:
-        _ship(store, lake_address(lake), once=once)
+        _ship(store, lake_address(lake), once=once, child=child)
     except TidemarkError as error:
         typer.echo(f"tidemark shipper: {error}", err=True)
         raise typer.Exit(1) from error
@@ -49,7 +52,7 @@ def storage_options(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environment.items() if name.startswith(_STORE_PREFIXES)}
 
 
-def _ship(store: Path, lake: str, *, once: bool) -> None:
+def _ship(store: Path, lake: str, *, once: bool, child: bool) -> None:
     # Here and not above: delta-rs and pyarrow take a second to load, which `--help` should not.
     from engine.telemetry.shipper.shipper import Shipper, sole_shipper
 
@@ -59,6 +62,11 @@ def _ship(store: Path, lake: str, *, once: bool) -> None:
     runtime = system_runtime()
     runtime.disk.make_directories(str(directory))
     stop = threading.Event()
+    parent = os.getppid()
+
+    def wanted() -> bool:
+        # A parent killed by SIGKILL stops nobody; whoever adopts us has another number.
+        return not child or os.getppid() == parent
 
     def on_signal(_number: int, _frame: FrameType | None) -> None:
         stop.set()
@@ -71,4 +79,4 @@ def _ship(store: Path, lake: str, *, once: bool) -> None:
         if once:
             typer.echo(f"shipped {ship.ship_all()} rows")
         else:
-            ship.run(stop)
+            ship.run(stop, wanted)

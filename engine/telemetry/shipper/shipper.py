@@ -21,7 +21,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
@@ -75,10 +75,12 @@ class Shipper:
         self._idle_run: Run | None = None
         self._last_shipment_ms: int | None = None
 
-    def run(self, stop: threading.Event) -> None:
-        """Ship until `stop` is set, then ship what is there by then. Raises LakeError or
-        StorageError."""
-        while not stop.is_set():
+    def run(self, stop: threading.Event, wanted: Callable[[], bool]) -> None:
+        """Ship until `stop` is set or nobody wants it any more, then ship what is there by then.
+
+        Raises LakeError or StorageError.
+        """
+        while not stop.is_set() and wanted():
             began = time.monotonic()
             if self.ship() < SHIP_AT_ONCE_ROWS:
                 stop.wait(max(0.0, began + SHIP_INTERVAL_S - time.monotonic()))

@@ -297,3 +297,26 @@ def test_sigterm_ships_what_is_there_and_ends_with_0(setting: Setting) -> None:
     assert process.wait(30) == 0
     process.stdout.close()
     assert texts(setting) == ["told just before the end"]
+
+
+def test_a_child_ships_the_rest_and_ends_when_its_broker_was_killed(setting: Setting) -> None:
+    broker = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            "import subprocess, sys; subprocess.run([sys.executable, *sys.argv[1:]])",
+            *("-m", "engine.telemetry.shipper", "--child"),
+            *("--store", str(setting.store), "--lake", str(setting.lake)),
+        ],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert broker.stdout is not None
+    assert broker.stdout.readline().startswith("shipping ")
+    setting.tell(event("told just before the kill"))
+    broker.kill()
+    broker.wait(10)
+    assert broker.stdout.read() == "", "the pipe ends when the child does"
+    broker.stdout.close()
+    assert texts(setting) == ["told just before the kill"]
