@@ -1,0 +1,232 @@
+"""Bodies of brokers and name servers: topics, routes, registration.
+
+Place in the walk: brokers tell name servers their topics, clients ask for the way to them.
+
+    compressed registration, inflated: | length 4, DataVersion as JSON | topic count 4 |
+    length 4, topic as text (repeated) | length 4, filter servers as JSON | mapping count 4, ... |
+
+Invariant: names are RocketMQ's, in snake case; integer keys are written quoted. Absent on purpose:
+static topics' queue mappings, which this engine has none of. Source: spec, wire (bodies).
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass, field
+from struct import Struct
+from typing import Any, Final, Self
+
+import msgspec
+
+from engine.foundation.errors import LocalProtocolError, RemoteProtocolError
+from engine.foundation.limits import FRAME_BYTES_MAX, TOPICS_MAX
+from engine.protocol import fastjson
+from engine.protocol.body_codec import Body, Buffer, Part, convert, table_of
+
+_INT: Final = Struct(">i")
+INFLATED_BYTES_MAX: Final = 4 * FRAME_BYTES_MAX
+"""A registration that inflates beyond this is refused."""
+
+
+class DataVersion(Body):
+    """Version of a table; a greater counter is newer."""
+
+    state_version: int = 0
+    timestamp: int = 0
+    counter: int = 0
+
+
+class TopicConfig(Body):
+    """A topic on one broker."""
+
+    topic_name: str
+    read_queue_nums: int = 16
+    write_queue_nums: int = 16
+    perm: int = 6
+    topic_filter_type: str = "SINGLE_TAG"
+    topic_sys_flag: int = 0
+    order: bool = False
+    attributes: dict[str, str] = msgspec.field(default_factory=dict)
+
+    def encode_text(self) -> str:
+        """`name read write perm filterType {attributes}`, one blank between."""
+        attributes = fastjson.dumps(self.attributes).decode()
+        return (
+            f"{self.topic_name} {self.read_queue_nums} {self.write_queue_nums} "
+            f"{int(self.perm)} {self.topic_filter_type} {attributes}"
+        )
+
+    @classmethod
+    def decode_text(cls, text: str) -> Self:
+        """The reverse; the attributes may be missing. Raises RemoteProtocolError."""
+        words = text.split(" ", 5)
+        try:
+            name, read, write, perm, filter_type = words[:5]
+            config = cls(name, int(read), int(write), int(perm), filter_type)
+        except ValueError as error:
+            raise RemoteProtocolError(f"{text[:80]!r} is no topic: {error}") from error
+        if len(words) > 5 and words[5].strip():
+            config.attributes = convert(fastjson.loads(words[5]), dict[str, str])
+        return config
+
+
+class QueueData(Part):
+    """A topic's queues on one broker name."""
+
+    broker_name: str
+    read_queue_nums: int
+    write_queue_nums: int
+    perm: int
+    topic_sys_flag: int = 0
+
+
+class BrokerData(Part):
+    """A master and its slaves: addresses by broker id."""
+
+    cluster: str
+    broker_name: str
+    broker_addrs: dict[int, str]
+    enable_acting_master: bool = False
+
+
+class TopicRouteData(Body):
+    """GET_ROUTEINFO_BY_TOPIC (105)."""
+
+    queue_datas: list[QueueData]
+    broker_datas: list[BrokerData]
+    filter_server_table: dict[str, list[str]] = msgspec.field(default_factory=dict)
+    order_topic_conf: str | None = None
+
+
+class ClusterInfo(Body):
+    """GET_BROKER_CLUSTER_INFO (106)."""
+
+    broker_addr_table: dict[str, BrokerData] = msgspec.field(default_factory=dict)
+    cluster_addr_table: dict[str, list[str]] = msgspec.field(default_factory=dict)
+
+
+class TopicList(Body):
+    """Names of topics (206, 224, 304, 305)."""
+
+    topic_list: list[str] = msgspec.field(default_factory=list)
+    broker_addr: str | None = None
+
+
+class GroupList(Body):
+    """Names of groups (300)."""
+
+    group_list: list[str] = msgspec.field(default_factory=list)
+
+
+class KVTable(Body):
+    """Names and values: order topics (103), a namespace (219), figures of a broker (28)."""
+
+    table: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class RegisterBrokerBody:
+    """REGISTER_BROKER (103): a broker's topics."""
+
+    data_version: DataVersion
+    topic_config_table: dict[str, TopicConfig]
+    filter_server_list: list[str] = field(default_factory=list)
+
+    def encode(self, *, compressed: bool = False) -> bytes:
+        """As bytes; what is sent must say which form it is."""
+        if compressed:
+            return self._encode_compressed()
+        topics = {name: config.to_json() for name, config in self.topic_config_table.items()}
+        wrapper: dict[str, Any] = {
+            "dataVersion": self.data_version.to_json(),
+            "mappingDataVersion": DataVersion().to_json(),
+            "topicConfigTable": topics,
+            "topicQueueMappingDetailMap": {},
+            "topicQueueMappingInfoMap": {},
+        }
+        return fastjson.dumps(
+            {"filterServerList": self.filter_server_list, "topicConfigSerializeWrapper": wrapper}
+        )
+
+    def _encode_compressed(self) -> bytes:
+        # In the order of RocketMQ's own writer; readers go by name.
+        version = msgspec.json.encode(dict(sorted(self.data_version.to_json().items())))
+        parts = [_INT.pack(len(version)), version, _INT.pack(len(self.topic_config_table))]
+        try:
+            for config in self.topic_config_table.values():
+                text = config.encode_text().encode()
+                parts += (_INT.pack(len(text)), text)
+        except UnicodeEncodeError as error:
+            raise LocalProtocolError(f"a topic's name is no text: {error}") from error
+        filters = fastjson.dumps(self.filter_server_list)
+        parts += (_INT.pack(len(filters)), filters, _INT.pack(0))
+        return zlib.compress(b"".join(parts), 9)
+
+    @classmethod
+    def decode(cls, body: Buffer, *, compressed: bool = False) -> Self:
+        """From bytes in the form told. Raises RemoteProtocolError."""
+        if compressed:
+            return cls._decode_compressed(_Pieces(_inflate(body)))
+        document = fastjson.loads(body)
+        wrapper = table_of(document, "topicConfigSerializeWrapper")
+        topics = table_of(wrapper, "topicConfigTable")
+        return cls(
+            convert(wrapper.get("dataVersion") or {}, DataVersion),
+            convert(topics, dict[str, TopicConfig]),
+            convert(document.get("filterServerList") or [], list[str]),
+        )
+
+    @classmethod
+    def _decode_compressed(cls, pieces: _Pieces) -> Self:
+        version = convert(fastjson.loads(pieces.next()), DataVersion)
+        count = pieces.number()
+        if not 0 <= count <= TOPICS_MAX:
+            raise RemoteProtocolError(f"a registration of {count} topics, at most {TOPICS_MAX}")
+        topics: dict[str, TopicConfig] = {}
+        for _ in range(count):
+            config = TopicConfig.decode_text(pieces.text())
+            topics[config.topic_name] = config
+        return cls(version, topics, convert(fastjson.loads(pieces.next()), list[str]))
+
+
+class _Pieces:
+    """Pieces with their lengths before them, one after the other."""
+
+    __slots__ = ("_at", "_data")
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._at = 0
+
+    def number(self) -> int:
+        if self._at + _INT.size > len(self._data):
+            raise RemoteProtocolError(f"a registration that ends at byte {len(self._data)}")
+        (number,) = _INT.unpack_from(self._data, self._at)
+        self._at += _INT.size
+        return int(number)
+
+    def next(self) -> bytes:
+        length, begin = self.number(), self._at
+        if not 0 <= length <= len(self._data) - begin:
+            raise RemoteProtocolError(f"a piece of {length} bytes at {begin} of {len(self._data)}")
+        self._at = begin + length
+        return self._data[begin : self._at]
+
+    def text(self) -> str:
+        try:
+            return self.next().decode()
+        except UnicodeDecodeError as error:
+            raise RemoteProtocolError(f"a topic that is no text: {error}") from error
+
+
+def _inflate(body: Buffer) -> bytes:
+    inflater = zlib.decompressobj()
+    try:
+        data = inflater.decompress(body, INFLATED_BYTES_MAX)
+    except zlib.error as error:
+        raise RemoteProtocolError(f"a compressed registration that is none: {error}") from error
+    if not inflater.eof:
+        raise RemoteProtocolError(
+            f"a compressed registration cut off, or beyond {INFLATED_BYTES_MAX} bytes inflated"
+        )
+    return data

@@ -1,0 +1,319 @@
+"""Bodies that clients send and get: heartbeats, members, locks, what a consumer holds.
+
+Place in the walk: membership, order locks and the questions a broker asks its clients.
+
+Invariant: names are RocketMQ's, in snake case. Absent on purpose: deciding what follows from them.
+Source: spec, wire (bodies) and features of subscription (section 9, D3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import msgspec
+
+from engine.foundation.errors import RequestRefused
+from engine.protocol import fastjson
+from engine.protocol.body_codec import (
+    Body,
+    Buffer,
+    Part,
+    WireQueue,
+    by_queue,
+    convert,
+    encode_object_keyed,
+    table_of,
+)
+from engine.protocol.codes import ResponseCode
+from engine.protocol.message import MessageQueue, tags_code
+
+SUBSCRIBE_ALL = "*"
+TAG_EXPRESSION = "TAG"
+
+
+class SubscriptionData(Body):
+    """What is wanted of a topic."""
+
+    topic: str
+    sub_string: str
+    """`*`, or tags joined by `||`."""
+    tags_set: list[str] = msgspec.field(default_factory=list)
+    """The tags; none for `*`."""
+    code_set: list[int] = msgspec.field(default_factory=list)
+    """Their hash codes, which the broker tests."""
+    sub_version: int = 0
+    expression_type: str | None = TAG_EXPRESSION
+    class_filter_mode: bool = False
+
+    @classmethod
+    def build(cls, topic: str, expression: str | None, *, sub_version: int = 0) -> Self:
+        """From an expression: trimmed tags, empty ones dropped, none for nothing or `*`.
+
+        Raises RequestRefused with SUBSCRIPTION_PARSE_FAILED when there is no tag in it.
+        """
+        if not expression or expression == SUBSCRIBE_ALL:
+            return cls(topic, SUBSCRIBE_ALL, sub_version=sub_version)
+        tags = list(dict.fromkeys(tag for part in expression.split("||") if (tag := part.strip())))
+        if not tags:
+            raise RequestRefused(
+                ResponseCode.SUBSCRIPTION_PARSE_FAILED,
+                f"the expression {expression!r} holds no tag: `*`, or tags joined by `||`",
+            )
+        codes = list(dict.fromkeys(tags_code(tag) for tag in tags))
+        return cls(topic, expression, tags, codes, sub_version)
+
+
+class ProducerData(Part):
+    """A producer group of a client."""
+
+    group_name: str
+
+
+class ConsumerData(Part):
+    """A consumer group of a client."""
+
+    group_name: str
+    consume_type: str = "CONSUME_PASSIVELY"
+    message_model: str = "CLUSTERING"
+    consume_from_where: str = "CONSUME_FROM_LAST_OFFSET"
+    subscription_data_set: list[SubscriptionData] = msgspec.field(default_factory=list)
+    unit_mode: bool = False
+
+
+class HeartbeatData(Body):
+    """HEART_BEAT (34): what a client is."""
+
+    client_id: str = msgspec.field(name="clientID")
+    producer_data_set: list[ProducerData] = msgspec.field(default_factory=list)
+    consumer_data_set: list[ConsumerData] = msgspec.field(default_factory=list)
+    heartbeat_fingerprint: int = 0
+    """Not 0: version 2, in which unchanged subscriptions may be left out."""
+    without_sub: bool = False
+    """Are they left out?"""
+
+
+class ConsumerList(Body):
+    """GET_CONSUMER_LIST_BY_GROUP (38): ids of a group's members."""
+
+    consumer_id_list: list[str] = msgspec.field(default_factory=list)
+
+
+class _LockWire(Body):
+    consumer_group: str | None = None
+    client_id: str | None = None
+    only_this_broker: bool = False
+    mq_set: list[WireQueue] = msgspec.field(default_factory=list)
+
+
+class _LockedWire(Body):
+    locked: list[WireQueue] = msgspec.field(name="lockOKMQSet", default_factory=list)
+
+
+@dataclass(slots=True, kw_only=True)
+class LockBatchRequest:
+    """LOCK_BATCH_MQ (41), UNLOCK_BATCH_MQ (42)."""
+
+    consumer_group: str
+    client_id: str
+    mq_set: list[MessageQueue]
+    only_this_broker: bool = False
+
+    def encode(self) -> bytes:
+        """As bytes."""
+        queues = [WireQueue.of(queue) for queue in self.mq_set]
+        return _LockWire(
+            self.consumer_group, self.client_id, self.only_this_broker, queues
+        ).encode()
+
+    @classmethod
+    def decode(cls, body: Buffer) -> Self:
+        """From bytes. Raises RemoteProtocolError."""
+        wire = _LockWire.decode(body)
+        return cls(
+            consumer_group=wire.consumer_group or "",
+            client_id=wire.client_id or "",
+            mq_set=[queue.queue() for queue in wire.mq_set],
+            only_this_broker=wire.only_this_broker,
+        )
+
+
+@dataclass(slots=True, kw_only=True)
+class LockBatchResponse:
+    """LOCK_BATCH_MQ (41): the queues that are the asker's now."""
+
+    lock_ok_mq_set: list[MessageQueue]
+
+    def encode(self) -> bytes:
+        """As bytes."""
+        return _LockedWire([WireQueue.of(queue) for queue in self.lock_ok_mq_set]).encode()
+
+    @classmethod
+    def decode(cls, body: Buffer) -> Self:
+        """From bytes. Raises RemoteProtocolError."""
+        return cls(lock_ok_mq_set=[queue.queue() for queue in _LockedWire.decode(body).locked])
+
+
+class ProcessQueueInfo(Part):
+    """What a consumer holds of one queue; the fields with None are told by our own clients only."""
+
+    commit_offset: int = 0
+    cached_msg_min_offset: int = 0
+    cached_msg_max_offset: int = 0
+    cached_msg_count: int = 0
+    cached_msg_size_in_mib: int = msgspec.field(name="cachedMsgSizeInMiB", default=0)
+    transaction_msg_min_offset: int = 0
+    transaction_msg_max_offset: int = 0
+    transaction_msg_count: int = 0
+    locked: bool = False
+    try_unlock_times: int = 0
+    last_lock_timestamp_ms: int = msgspec.field(name="lastLockTimestamp", default=0)
+    dropped: bool = msgspec.field(name="droped", default=False)
+    last_pull_timestamp_ms: int = msgspec.field(name="lastPullTimestamp", default=0)
+    last_consume_timestamp_ms: int = msgspec.field(name="lastConsumeTimestamp", default=0)
+    held_bytes: int | None = None
+    finished_count: int | None = None
+    held_ranges: list[tuple[int, int]] | None = None
+    filtered_count: int | None = None
+    head_message_id: str | None = None
+    head_since_ms: int | None = msgspec.field(name="headSince", default=None)
+    processed_offset: int | None = None
+    client_committed: int | None = None
+
+
+@dataclass(slots=True)
+class ConsumerRunningInfo:
+    """GET_CONSUMER_RUNNING_INFO (307): a consumer's answer."""
+
+    properties: dict[str, str] = field(default_factory=dict)
+    subscription_set: list[SubscriptionData] = field(default_factory=list)
+    mq_table: dict[MessageQueue, ProcessQueueInfo] = field(default_factory=dict)
+    jstack: str | None = None
+
+    @classmethod
+    def decode(cls, body: Buffer) -> Self:
+        """From bytes; figures of consumption speed are passed over. Raises RemoteProtocolError."""
+        document = fastjson.loads(body)
+        properties = table_of(document, "properties")
+        return cls(
+            convert(properties, dict[str, str]),
+            convert(document.get("subscriptionSet") or [], list[SubscriptionData]),
+            by_queue(table_of(document, "mqTable"), ProcessQueueInfo),
+            convert(document.get("jstack"), str | None),  # type: ignore[arg-type]
+        )
+
+
+def encode_running_info(
+    properties: Mapping[str, str],
+    subscriptions: Sequence[SubscriptionData],
+    queue_infos: Mapping[MessageQueue, Mapping[str, Any]],
+) -> bytes:
+    """A consumer's answer to GET_CONSUMER_RUNNING_INFO; entries are under their wire names."""
+    return encode_object_keyed(
+        "mqTable",
+        queue_infos,
+        mqPopTable={},
+        properties=dict(properties),
+        statusTable={},
+        subscriptionSet=[data.to_json() for data in subscriptions],
+        userConsumerInfo={},
+    )
+
+
+class ConsumeMessageDirectlyResult(Body):
+    """CONSUME_MESSAGE_DIRECTLY (309): what the listener said."""
+
+    consume_result: str
+    """CR_SUCCESS, CR_LATER, CR_ROLLBACK, CR_COMMIT, CR_THROW_EXCEPTION, CR_RETURN_NULL."""
+    order: bool = False
+    auto_commit: bool = True
+    spent_time_ms: int = msgspec.field(name="spentTimeMills", default=0)
+    remark: str | None = None
+
+
+def encode_direct_result(consume_result: str, *, orderly: bool, spent_ms: int) -> bytes:
+    """A consumer's answer to CONSUME_MESSAGE_DIRECTLY."""
+    return ConsumeMessageDirectlyResult(consume_result, orderly, True, spent_ms).encode()
+
+
+class OffsetWrapper(Part):
+    """How far a group is on one queue."""
+
+    broker_offset: int = 0
+    """The queue's max offset."""
+    consumer_offset: int = 0
+    pull_offset: int = 0
+    last_timestamp_ms: int = msgspec.field(name="lastTimestamp", default=0)
+    """Store time of the message before the consume offset; 0 when it is gone."""
+
+
+@dataclass(slots=True)
+class ConsumeStats:
+    """GET_CONSUME_STATS (208)."""
+
+    offset_table: dict[MessageQueue, OffsetWrapper] = field(default_factory=dict)
+    consume_tps: float = 0.0
+
+    def encode(self) -> bytes:
+        """As bytes."""
+        return encode_object_keyed("offsetTable", self.offset_table, consumeTps=self.consume_tps)
+
+    @classmethod
+    def decode(cls, body: Buffer) -> Self:
+        """From bytes. Raises RemoteProtocolError."""
+        document = fastjson.loads(body)
+        table = by_queue(table_of(document, "offsetTable"), OffsetWrapper)
+        return cls(table, convert(document.get("consumeTps", 0.0), float))
+
+
+class TopicOffset(Part):
+    """The ends of one queue."""
+
+    min_offset: int = 0
+    max_offset: int = 0
+    last_update_timestamp_ms: int = msgspec.field(name="lastUpdateTimestamp", default=0)
+
+
+@dataclass(slots=True)
+class TopicStatsTable:
+    """GET_TOPIC_STATS_INFO (202)."""
+
+    offset_table: dict[MessageQueue, TopicOffset] = field(default_factory=dict)
+    topic_put_tps: float = 0.0
+
+    def encode(self) -> bytes:
+        """As bytes."""
+        return encode_object_keyed("offsetTable", self.offset_table, topicPutTps=self.topic_put_tps)
+
+    @classmethod
+    def decode(cls, body: Buffer) -> Self:
+        """From bytes. Raises RemoteProtocolError."""
+        document = fastjson.loads(body)
+        table = by_queue(table_of(document, "offsetTable"), TopicOffset)
+        return cls(table, convert(document.get("topicPutTps", 0.0), float))
+
+
+class Connection(Part):
+    """A client on a broker."""
+
+    client_id: str
+    client_addr: str
+    language: str
+    version: int
+
+
+class ProducerConnection(Body):
+    """GET_PRODUCER_CONNECTION_LIST (204)."""
+
+    connection_set: list[Connection] = msgspec.field(default_factory=list)
+
+
+class ConsumerConnection(Body):
+    """GET_CONSUMER_CONNECTION_LIST (203)."""
+
+    connection_set: list[Connection] = msgspec.field(default_factory=list)
+    subscription_table: dict[str, SubscriptionData] = msgspec.field(default_factory=dict)
+    consume_type: str | None = None
+    message_model: str | None = None
+    consume_from_where: str | None = None

@@ -1,0 +1,137 @@
+"""How JSON bodies are read and written: declared structures here, fastjson's text there.
+
+Place in the walk: between a frame's body and the handler or client that understands it.
+
+Invariant: reading takes strict JSON by one typed decoder, and anything else through `fastjson`;
+both give the same value, and only RemoteProtocolError comes out. Absent on purpose: which bodies
+there are (bodies_client, bodies_broker). Source: spec, wire (bodies).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Self, TypeVar
+
+import msgspec
+
+from engine.foundation.errors import LocalProtocolError, RemoteProtocolError
+from engine.protocol import fastjson
+from engine.protocol.message import MessageQueue
+
+Value = TypeVar("Value")
+Buffer = bytes | bytearray | memoryview
+
+
+class Part(msgspec.Struct, rename="camel"):
+    """Something inside a body, or a body."""
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain values, under the names on the wire."""
+        built: dict[str, Any] = msgspec.to_builtins(self, str_keys=True)
+        return built
+
+    @classmethod
+    def from_json(cls, document: object) -> Self:
+        """From plain values; unknown names are passed over. Raises RemoteProtocolError."""
+        return convert(document, cls)
+
+
+class Body(Part):
+    """A body that is JSON as everybody knows it, when it is ours."""
+
+    def encode(self) -> bytes:
+        """As bytes. Raises LocalProtocolError when a text is none."""
+        try:
+            return msgspec.json.encode(self)
+        except UnicodeEncodeError as error:
+            raise LocalProtocolError(f"{type(self).__name__}: {error}") from error
+
+    @classmethod
+    def decode(cls, body: Buffer) -> Self:
+        """From bytes. Raises RemoteProtocolError naming the field that is wrong."""
+        try:
+            return msgspec.json.decode(body, type=cls)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return convert(fastjson.loads(body), cls)  # Not strict: fastjson's, or wrong.
+
+
+def convert(document: object, kind: type[Value]) -> Value:
+    """Plain values as a declared structure. Raises RemoteProtocolError naming the field."""
+    try:
+        return msgspec.convert(document, kind, strict=False, str_keys=True)
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise RemoteProtocolError(f"{getattr(kind, '__name__', kind)}: {error}") from error
+
+
+def table_of(document: object, name: str) -> dict[Any, Any]:
+    """The table `name` of a document; empty when it is missing. Raises RemoteProtocolError."""
+    if not isinstance(document, dict):
+        raise RemoteProtocolError(f"{type(document).__name__}, not an object with {name}")
+    table = document.get(name)
+    if table is None:
+        return {}
+    if not isinstance(table, dict):
+        raise RemoteProtocolError(f"{name} is a {type(table).__name__}, not a table")
+    return table
+
+
+class WireQueue(Part):
+    """A MessageQueue as JSON has it."""
+
+    broker_name: str
+    queue_id: int
+    topic: str
+
+    @classmethod
+    def of(cls, queue: MessageQueue) -> Self:
+        """To JSON."""
+        return cls(queue.broker_name, queue.queue_id, queue.topic)
+
+    def queue(self) -> MessageQueue:
+        """From JSON."""
+        return MessageQueue(self.topic, self.broker_name, self.queue_id)
+
+
+def queue_key(queue: MessageQueue) -> fastjson.ObjectKey:
+    """A queue as the key of a table."""
+    return (
+        ("brokerName", queue.broker_name),
+        ("queueId", queue.queue_id),
+        ("topic", queue.topic),
+    )
+
+
+def by_queue(table: Mapping[Any, object], kind: type[Value]) -> dict[MessageQueue, Value]:
+    """A table with queues as keys, its values as `kind`. Raises RemoteProtocolError."""
+    queues: dict[MessageQueue, Value] = {}
+    for key, value in table.items():
+        if not isinstance(key, tuple):
+            raise RemoteProtocolError(f"the key {key!r} is no queue")
+        queues[WireQueue.from_json(dict(key)).queue()] = convert(value, kind)
+    return queues
+
+
+def encode_object_keyed(
+    name: str, table: Mapping[MessageQueue, object], **others: object
+) -> bytes:
+    """`{"<name>":{{queue}:value, ...}}` and other members, as fastjson writes it."""
+    keyed = {
+        queue_key(queue): value.to_json() if isinstance(value, Part) else value
+        for queue, value in table.items()
+    }
+    return fastjson.dumps({**others, name: keyed})
+
+
+def decode_offset_table(body: Buffer) -> dict[MessageQueue, int]:
+    """Queue offsets by queue (codes 220, 222; offsets.json). Raises RemoteProtocolError."""
+    return by_queue(table_of(fastjson.loads(body), "offsetTable"), int)
+
+
+def decode_local_offsets(data: Buffer) -> dict[MessageQueue, int]:
+    """A broadcast consumer's offsets.json (spec: A2). Raises RemoteProtocolError."""
+    return decode_offset_table(data)
+
+
+def encode_local_offsets(offsets: Mapping[MessageQueue, int]) -> bytes:
+    """A broadcast consumer's offsets.json."""
+    return encode_object_keyed("offsetTable", offsets)
