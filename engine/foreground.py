@@ -79,7 +79,7 @@ class ShipperChild:
 
     def __init__(self, store: Path, lake: str) -> None:
         command = Path(sys.executable).parent / "tidemark"
-        # --child: killed, we cannot stop it; it ships the rest and ends, and our next life's begins.
+        # --child: killed, we cannot stop it; then it ships the rest and ends by itself.
         options = ["--child", "--store", str(store), "--lake", lake]
         self._arguments = [str(command), "shipper", *options]
         self._process: asyncio.subprocess.Process | None = None
