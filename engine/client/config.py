@@ -1,10 +1,10 @@
 """Settings of clients: what both parties share, what a producer adds, what a consumer adds.
 
-Every default is RocketMQ's own unless its docstring says otherwise (spec: rocketmq.md, sections 5, 6, 9). RocketMQ's name
-of a setting stands in the field's metadata.
+Every default is RocketMQ's own unless its docstring says otherwise (spec: rocketmq.md, sections 5,
+6, 9). RocketMQ's name of a setting stands in the field's metadata.
 
-Invariant: a value that exists is valid; relations are checked when it is made. Absent on purpose: reading files or the
-environment. The command line and the demo do that and pass values down.
+Invariant: a value that exists is valid; relations are checked when it is made. Absent on purpose:
+reading files or the environment. The command line and the demo do that and pass values down.
 """
 
 from __future__ import annotations
@@ -51,8 +51,9 @@ class ClientConfig:
     """Name servers as host:port; one is asked at a time, the next one when it does not answer."""
 
     instance_name: str = field(default=DEFAULT_INSTANCE, metadata=_rocketmq("instanceName"))
-    """Part of the client id. DEFAULT becomes a name of its own per client, except for broadcast consumers, whose
-    offset folder must stay the same over restarts."""
+    """Part of the client id. DEFAULT becomes a name of its own per client, except for broadcast
+    consumers, whose offset folder must stay the same over restarts.
+    """
 
     client_ip: str | None = field(default=None, metadata=_rocketmq("clientIP"))
     """Part of the client id; None: the network's own address."""
@@ -65,9 +66,7 @@ class ClientConfig:
     )
     """Milliseconds between heartbeats to all brokers."""
 
-    route_poll_ms: int = field(
-        default=30 * SECOND_MS, metadata=_rocketmq("pollNameServerInterval")
-    )
+    route_poll_ms: int = field(default=30 * SECOND_MS, metadata=_rocketmq("pollNameServerInterval"))
     """Milliseconds between refreshes of all known routes."""
 
     request_timeout_ms: int = field(default=3 * SECOND_MS, metadata=_rocketmq("mqClientApiTimeout"))
@@ -112,7 +111,9 @@ class ProducerConfig:
     retry_another_broker_when_not_stored_ok: bool = field(
         default=False, metadata=_rocketmq("retryAnotherBrokerWhenNotStoreOK")
     )
-    """Try again after an answer other than SEND_OK. The message is stored then, so this sends duplicates."""
+    """Try again after an answer other than SEND_OK. The message is stored then, so this sends
+    duplicates.
+    """
 
     compress_over_bytes: int = field(
         default=4 * KIB, metadata=_rocketmq("compressMsgBodyOverHowmuch")
@@ -166,16 +167,22 @@ class ConsumerConfig:
     """How the members of the group share the queues."""
 
     consume_concurrency: int = field(default=20, metadata=_rocketmq("consumeThreadMax"))
-    """Listener calls that may be under way at once (RocketMQ's threads; here tasks of one event loop)."""
+    """Listener calls that may be under way at once (RocketMQ's threads; here tasks of one event
+    loop).
+    """
 
     consume_batch_max: int = field(default=1, metadata=_rocketmq("consumeMessageBatchMaxSize"))
     """Messages given to one listener call."""
 
     consume_timeout_ms: int = field(default=15 * MINUTE_MS, metadata=_rocketmq("consumeTimeout"))
-    """A message in a listener for longer is sent back and dropped from the window (concurrent only)."""
+    """A message in a listener for longer is sent back and dropped from the window (concurrent
+    only).
+    """
 
     max_reconsume_times: int | None = field(default=None, metadata=_rocketmq("maxReconsumeTimes"))
-    """Failed tries after which a message goes to the dead-letter queue; None: 16, orderly without end."""
+    """Failed tries after which a message goes to the dead-letter queue; None: 16, orderly without
+    end.
+    """
 
     pull_batch_max: int = field(default=32, metadata=_rocketmq("pullBatchSize"))
     """Messages asked for in one pull."""
@@ -202,7 +209,9 @@ class ConsumerConfig:
     """Milliseconds to wait after a failed pull."""
 
     first_pull_delay_ms: int = 500
-    """Milliseconds between being given a queue and the first pull, so that the previous owner's last report arrives."""
+    """Milliseconds between being given a queue and the first pull, so that the previous owner's
+    last report arrives.
+    """
 
     queue_messages_max: int = field(default=1000, metadata=_rocketmq("pullThresholdForQueue"))
     """Pulling of a queue pauses while more messages of it are held."""
@@ -213,7 +222,8 @@ class ConsumerConfig:
     topic_messages_max: int | None = field(
         default=None, metadata=_rocketmq("pullThresholdForTopic")
     )
-    """As `queue_messages_max` for a whole topic, divided by the queues held; None: no such limit."""
+    """As `queue_messages_max` for a whole topic, divided by the queues held; None: no such limit.
+    """
 
     queue_span_max: int = field(default=2000, metadata=_rocketmq("consumeConcurrentlyMaxSpan"))
     """Pulling pauses while the waiting offsets of a queue lie further apart (concurrent only)."""
@@ -248,7 +258,8 @@ class ConsumerConfig:
     suspend_queue_ms: int = field(
         default=1 * SECOND_MS, metadata=_rocketmq("suspendCurrentQueueTimeMillis")
     )
-    """Milliseconds an orderly queue rests after a failed batch, unless the listener says otherwise."""
+    """Milliseconds an orderly queue rests after a failed batch, unless the listener says otherwise.
+    """
 
     continuous_consume_ms: int = field(
         default=60 * SECOND_MS, metadata=_rocketmq("rocketmq.client.maxTimeConsumeContinuously")
@@ -261,7 +272,9 @@ class ConsumerConfig:
     stop_wait_ms: int = field(
         default=5 * SECOND_MS, metadata=_rocketmq("awaitTerminationMillisWhenShutdown")
     )
-    """Milliseconds that listeners at work have to finish when the consumer stops (RocketMQ's default is 0)."""
+    """Milliseconds that listeners at work have to finish when the consumer stops (RocketMQ's
+    default is 0).
+    """
 
     local_offset_directory: str = field(
         default=".rocketmq_offsets", metadata=_rocketmq("rocketmq.client.localOffsetStoreDir")
@@ -297,7 +310,9 @@ class ConsumerConfig:
             raise ConfigError("suspend_queue_ms", self.suspend_queue_ms, "10 to 30000")
         if self.max_reconsume_times is not None and self.max_reconsume_times < 0:
             raise ConfigError(
-                "max_reconsume_times", self.max_reconsume_times, "0 or more, or None for the default"
+                "max_reconsume_times",
+                self.max_reconsume_times,
+                "0 or more, or None for the default",
             )
 
 

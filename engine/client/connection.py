@@ -1,10 +1,13 @@
-"""One client's connection with its cluster: its identity, the routes it knows, and its heartbeats (before every walk).
+"""One client's connection with its cluster: its identity, the routes it knows, and its heartbeats
+(before every walk).
 
-Brokers know a client by its heartbeats, and forget it 120 s after the last one. A heartbeat says what the client is:
-`describe` is asked each time, so a changed subscription travels with the next one.
+Brokers know a client by its heartbeats, and forget it 120 s after the last one. A heartbeat says
+what the client is: `describe` is asked each time, so a changed subscription travels with the next
+one.
 
-Invariant: the client id never changes while the client lives. Absent on purpose: sending and consuming; they use
-`rpc` and `routes` from here. Source: spec rocketmq.md, section 2 (client id) and section 6 (timers).
+Invariant: the client id never changes while the client lives. Absent on purpose: sending and
+consuming; they use `rpc` and `routes` from here. Source: spec rocketmq.md, section 2 (client id)
+and section 6 (timers).
 """
 
 from __future__ import annotations
@@ -27,7 +30,9 @@ _log = logging.getLogger(__name__)
 
 
 class ClusterConnection:
-    """What a producer, a consumer or an admin shares with nobody else: one RPC client and what it learned."""
+    """What a producer, a consumer or an admin shares with nobody else: one RPC client and what it
+    learned.
+    """
 
     def __init__(
         self,
@@ -60,7 +65,9 @@ class ClusterConnection:
     async def ask(
         self, address: str, request: RemotingCommand, *, timeout_ms: int | None = None
     ) -> RemotingCommand:
-        """A request whose answer must be SUCCESS. Raises RequestRefused otherwise, Unreachable without an answer."""
+        """A request whose answer must be SUCCESS. Raises RequestRefused otherwise, Unreachable
+        without an answer.
+        """
         answer = await self.rpc.invoke(
             address, request, timeout_ms=timeout_ms or self.config.request_timeout_ms
         )
@@ -69,13 +76,15 @@ class ClusterConnection:
         return answer
 
     async def heartbeat(self) -> None:
-        """Tell all known brokers what this client is; those that do not answer hear the next one."""
+        """Tell all known brokers what this client is; those that do not answer hear the next
+        one.
+        """
         if self._describe is None:
             return
         body = self._describe()
-        if not body.producers and not body.consumers:
+        if not body.producer_data_set and not body.consumer_data_set:
             return
-        addresses = self.routes.broker_addresses(masters_only=not body.consumers)
+        addresses = self.routes.broker_addresses(masters_only=not body.consumer_data_set)
         encoded = body.encode()
         await asyncio.gather(*(self._heartbeat_to(address, encoded) for address in addresses))
 

@@ -1,9 +1,10 @@
 """Background tasks of one client, each with an owner that sees it end.
 
-A task group would stop every loop of the client when one pull fails in an unforeseen way. Here such a failure is logged,
-the others go on, and `close` ends what is left.
+A task group would stop every loop of the client when one pull fails in an unforeseen way. Here such
+a failure is logged, the others go on, and `close` ends what is left.
 
-Invariant: no task outlives `close`. Absent on purpose: restarts; a loop that must survive errors catches them itself.
+Invariant: no task outlives `close`. Absent on purpose: restarts; a loop that must survive errors
+catches them itself.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """The producer: a sender with a life of its own (the beginning of the walk).
 
-`send` is the way to send; its module says what each way promises. `send_async` is the same for callers that do not wait,
-with retries on the same broker, as RocketMQ's clients do.
+`send` is the way to send; its module says what each way promises. `send_async` is the same for
+callers that do not wait, with retries on the same broker, as RocketMQ's clients do.
 
-Invariant: `start` and `stop` may each be called again without effect; a producer that was stopped stays stopped. Absent on
-purpose: transactions.
+Invariant: `start` and `stop` may each be called again without effect; a producer that was stopped
+stays stopped. Absent on purpose: transactions.
 """
 
 from __future__ import annotations
@@ -111,7 +111,9 @@ class Producer:
         queue: MessageQueue | None = None,
         timeout_ms: int | None = None,
     ) -> None:
-        """Send in the background; `on_done` hears the result or the error, once, unless the producer stops first."""
+        """Send in the background; `on_done` hears the result or the error, once, unless the
+        producer stops first.
+        """
         self._check_running()
         self._tasks.start(self._send_and_tell(message, on_done, queue, timeout_ms), "send")
 
@@ -137,5 +139,7 @@ class Producer:
 
     def _describe(self) -> HeartbeatData:
         return HeartbeatData(
-            client_id=self._connection.client_id, producers=[ProducerData(self.group)], consumers=[]
+            client_id=self._connection.client_id,
+            producer_data_set=[ProducerData(group_name=self.group)],
+            consumer_data_set=[],
         )

@@ -1,10 +1,11 @@
 """Ways to pick the queue of a message by a value of the user's (first step of the walk).
 
-Messages that must stay in order share a queue; a selector maps their common value, such as an order number, to one.
+Messages that must stay in order share a queue; a selector maps their common value, such as an order
+number, to one.
 
-Invariant: the same value and the same list of queues give the same queue (the random one apart). When the list changes,
-values move: order across such a change is the user's to keep. Absent on purpose: retries; a selected queue is the only
-right one.
+Invariant: the same value and the same list of queues give the same queue (the random one apart).
+When the list changes, values move: order across such a change is the user's to keep. Absent on
+purpose: retries; a selected queue is the only right one.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ class MessageQueueSelector(Protocol):
     def __call__(
         self, queues: Sequence[MessageQueue], message: Message, argument: object
     ) -> MessageQueue:
-        """The queue for `message`; `argument` is what the caller of `send` gave. `queues` is sorted, never empty."""
+        """The queue for `message`; `argument` is what the caller of `send` gave. `queues` is
+        sorted, never empty.
+        """
         ...
 
 
@@ -32,7 +35,8 @@ def select_by_hash(
 ) -> MessageQueue:
     """By the hash of the argument's text, as RocketMQ's SelectMessageQueueByHash does for a string.
 
-    The remainder has the dividend's sign there, and the sign is then dropped; Python's own differs for negative hashes.
+    The remainder has the dividend's sign there, and the sign is then dropped; Python's own differs
+    for negative hashes.
     """
     del message
     return queues[abs(java_hash(str(argument))) % len(queues)]

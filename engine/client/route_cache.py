@@ -1,7 +1,8 @@
-"""Where topics live: routes as the name servers tell them, kept and refreshed (before the first step of the walk).
+"""Where topics live: routes as the name servers tell them, kept and refreshed (before the first
+step of the walk).
 
-Invariant: a route that was known stays in use while no name server answers; only an answer changes it. Concurrent wishes
-for one topic share one request. Absent on purpose: choosing a queue.
+Invariant: a route that was known stays in use while no name server answers; only an answer changes
+it. Concurrent wishes for one topic share one request. Absent on purpose: choosing a queue.
 """
 
 from __future__ import annotations
@@ -54,7 +55,9 @@ class RouteCache:
         return list(self._routes)
 
     async def writable_queues(self, topic: str, *, default_queue_count: int) -> list[MessageQueue]:
-        """Queues that take messages; for an unknown topic those the broker would make, if it makes topics by itself."""
+        """Queues that take messages; for an unknown topic those the broker would make, if it makes
+        topics by itself.
+        """
         route = self._routes.get(topic)
         if route is None or not route.writable:
             await self.refresh(topic)
@@ -77,7 +80,9 @@ class RouteCache:
         return None if route is None else route.readable
 
     async def refresh(self, topic: str) -> bool:
-        """Ask a name server for the route; True when there is one. Raises Unreachable when none answers."""
+        """Ask a name server for the route; True when there is one. Raises Unreachable when none
+        answers.
+        """
         data = await self._fetch(topic)
         if data is None:
             self._routes.setdefault(topic, TopicRoute())
@@ -117,7 +122,9 @@ class RouteCache:
         ]
 
     async def ask_namesrv(self, code: int, fields: dict[str, str]) -> RemotingCommand:
-        """Ask one name server, the next one when it does not answer. Raises Unreachable when none does."""
+        """Ask one name server, the next one when it does not answer. Raises Unreachable when none
+        does.
+        """
         addresses = self._config.namesrv_addresses
         failure: Unreachable = ConnectFailed("no name server was asked")
         for _ in addresses:
@@ -134,7 +141,9 @@ class RouteCache:
         raise failure
 
     async def _fetch(self, topic: str) -> TopicRouteData | None:
-        """The route as the name server tells it; None when it knows none. Callers at the same time share one request."""
+        """The route as the name server tells it; None when it knows none. Callers at the same time
+        share one request.
+        """
         task = self._under_way.get(topic)
         if task is None:
             task = asyncio.get_running_loop().create_task(self._fetch_now(topic))
@@ -158,8 +167,8 @@ class RouteCache:
         return TopicRouteData.decode(answer.body)
 
     def _take_addresses(self, data: TopicRouteData) -> None:
-        for broker in data.brokers:
-            self._addresses[broker.broker_name] = dict(broker.addresses)
+        for broker in data.broker_datas:
+            self._addresses[broker.broker_name] = dict(broker.broker_addrs)
         in_use = [*self._routes.values(), *self._new_topics.values()]
         for name in list(self._addresses):
             if not any(name in route.brokers for route in in_use):
@@ -169,12 +178,14 @@ class RouteCache:
 def _route_of(
     topic: str, data: TopicRouteData, *, queue_count_max: int | None = None
 ) -> TopicRoute:
-    """Queues of the route; only brokers with a master take messages. A limit is for the template of new topics."""
-    with_master = {b.broker_name for b in data.brokers if MASTER_ID in b.addresses}
-    route = TopicRoute(brokers=sorted(broker.broker_name for broker in data.brokers))
-    for queues in data.queues:
+    """Queues of the route; only brokers with a master take messages. A limit is for the template of
+    new topics.
+    """
+    with_master = {b.broker_name for b in data.broker_datas if MASTER_ID in b.broker_addrs}
+    route = TopicRoute(brokers=sorted(broker.broker_name for broker in data.broker_datas))
+    for queues in data.queue_datas:
         name = queues.broker_name
-        read_count, write_count = queues.read_queue_count, queues.write_queue_count
+        read_count, write_count = queues.read_queue_nums, queues.write_queue_nums
         if queue_count_max is not None:
             read_count = write_count = min(queue_count_max, read_count)
         if queues.perm & Perm.READ:

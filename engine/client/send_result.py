@@ -1,8 +1,9 @@
-"""What became of a sent message, and which refusals deserve another try (the producer's end of the walk).
+"""What became of a sent message, and which refusals deserve another try (the producer's end of the
+walk).
 
-Invariant: a `SendResult` means the message is stored. Its status says what the broker could not confirm on top, so sending
-again after one makes a duplicate. Absent on purpose: the sending itself; `producer` does it.
-Source: spec rocketmq.md, section 9 (D1).
+Invariant: a `SendResult` means the message is stored. Its status says what the broker could not
+confirm on top, so sending again after one makes a duplicate. Absent on purpose: the sending itself;
+`producer` does it. Source: spec rocketmq.md, section 9 (D1).
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class SendResult:
     """Its place in the queue; of a batch, that of the first message."""
 
 
-_STATUS_OF_CODE = {
+_STATUS_OF_CODE: dict[int, SendStatus] = {
     ResponseCode.SUCCESS: SendStatus.SEND_OK,
     ResponseCode.FLUSH_DISK_TIMEOUT: SendStatus.FLUSH_DISK_TIMEOUT,
     ResponseCode.FLUSH_SLAVE_TIMEOUT: SendStatus.FLUSH_SLAVE_TIMEOUT,
@@ -64,8 +65,10 @@ RETRIED_CODES = frozenset(
 
 
 def status_of(code: int, remark: str | None) -> SendStatus:
-    """The status an answer's code stands for. Raises RequestRefused when the message is not stored."""
-    status = _STATUS_OF_CODE.get(code)  # type: ignore[call-overload]  # plain codes look up as members
+    """The status an answer's code stands for. Raises RequestRefused when the message is not
+    stored.
+    """
+    status = _STATUS_OF_CODE.get(code)
     if status is None:
         raise RequestRefused(code, remark or "no remark")
     return status

@@ -1,13 +1,15 @@
-"""Sends messages of one group: picks a queue, fills the request, tries again elsewhere (first steps of the walk).
+"""Sends messages of one group: picks a queue, fills the request, tries again elsewhere (first
+steps of the walk).
 
 Ways of sending and what each promises:
-  send         waits for the answer. A result means stored; an error means refused, or (RequestTimedOut, ConnectionLost)
-               unknown: the message may be stored, and sending it again may store it twice.
-  one-way      promises nothing; the message may be lost without a word.
-  with a queue or selector: as send, but never tried again elsewhere, because only that queue is right.
+  send      waits for the answer. A result means stored; an error means refused, or unknown
+            (RequestTimedOut, ConnectionLost): sending the message again may store it twice.
+  one-way   promises nothing; the message may be lost without a word.
+  with a queue or selector: as send, but never tried elsewhere: only that queue is right.
 
-Invariant: a message object carries one UNIQ_KEY from its first try on, so its copies can be told for what they are. Absent
-on purpose: life cycle and callbacks, which `producer` adds. Source: spec rocketmq.md, section 9 (D1).
+Invariant: a message object carries one UNIQ_KEY from its first try on, so its copies can be told
+for what they are. Absent on purpose: life cycle and callbacks, which `producer` adds. Source:
+spec rocketmq.md, section 9 (D1).
 """
 
 from __future__ import annotations
@@ -32,6 +34,11 @@ from engine.foundation.limits import BATCH_MESSAGES_MAX
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
 from engine.protocol.message import (
+    PROPERTY_DELAY,
+    PROPERTY_MAX_RECONSUME_TIMES,
+    PROPERTY_RECONSUME_TIME,
+    PROPERTY_UNIQ_KEY,
+    PROPERTY_WAIT,
     Message,
     MessageQueue,
     compress,
@@ -40,13 +47,8 @@ from engine.protocol.message import (
 )
 from engine.protocol.message_ids import UniqueIds
 from engine.protocol.names import AUTO_CREATE_TOPIC, RETRY_PREFIX, check_topic
-from engine.protocol.property_names import PROPERTY_DELAY, PROPERTY_UNIQ_KEY, PROPERTY_WAIT
 
 _log = logging.getLogger(__name__)
-
-PROPERTY_RECONSUME_TIME = "RECONSUME_TIME"
-PROPERTY_MAX_RECONSUME_TIMES = "MAX_RECONSUME_TIMES"
-"""Properties of a copy for the retry topic that travel as fields of the request instead."""
 
 
 @dataclass(slots=True)
@@ -65,9 +67,7 @@ class _Envelope:
 class Sender:
     """Sends for one producer group over a shared connection."""
 
-    def __init__(
-        self, connection: ClusterConnection, group: str, config: ProducerConfig
-    ) -> None:
+    def __init__(self, connection: ClusterConnection, group: str, config: ProducerConfig) -> None:
         self._connection = connection
         self._group = group
         self._config = config
@@ -88,7 +88,8 @@ class Sender:
         timeout_ms: int | None = None,
         same_broker: bool = False,
     ) -> SendResult:
-        """Send and wait for the answer; see the module for what it means. `same_broker` keeps retries on one broker.
+        """Send and wait for the answer; see the module for what it means. `same_broker` keeps
+        retries on one broker.
 
         Raises RequestRefused, Unreachable, LocalProtocolError (the message itself is wrong).
         """
@@ -106,7 +107,9 @@ class Sender:
         queue: MessageQueue | None = None,
         timeout_ms: int | None = None,
     ) -> SendResult:
-        """Send several messages of one topic as one request: all are stored in one queue, or none is."""
+        """Send several messages of one topic as one request: all are stored in one queue, or none
+        is.
+        """
         envelope = self._batch_envelope(messages)
         deadline_ms = self._clock.steady_ms() + (timeout_ms or self._config.send_timeout_ms)
         if queue is not None:
@@ -155,7 +158,9 @@ class Sender:
             assert selector is not None
             queue = selector(await self._queues(message.topic), message, argument)
         if queue.topic != message.topic:
-            raise LocalProtocolError(f"{queue} is not a queue of the message's topic {message.topic}")
+            raise LocalProtocolError(
+                f"{queue} is not a queue of the message's topic {message.topic}"
+            )
         return queue
 
     def _next_queue(self, queues: Sequence[MessageQueue], *, avoid: str | None) -> MessageQueue:
@@ -202,11 +207,15 @@ class Sender:
                     await self._connection.routes.refresh(envelope.topic)
                 if not may_try_again or not deserves_retry(error):
                     raise
-                _log.warning("%s refused by %s, trying again: %s", envelope.message_id, queue, error)
+                _log.warning(
+                    "%s refused by %s, trying again: %s", envelope.message_id, queue, error
+                )
             except Unreachable as error:
                 if not may_try_again or self._clock.steady_ms() >= deadline_ms:
                     raise
-                _log.warning("%s not sent to %s, trying again: %s", envelope.message_id, queue, error)
+                _log.warning(
+                    "%s not sent to %s, trying again: %s", envelope.message_id, queue, error
+                )
                 await self._connection.routes.refresh(envelope.topic)
             else:
                 another = self._config.retry_another_broker_when_not_stored_ok
@@ -214,9 +223,7 @@ class Sender:
                     return result
             failed_broker = queue.broker_name
 
-    async def _try(
-        self, envelope: _Envelope, queue: MessageQueue, deadline_ms: int
-    ) -> SendResult:
+    async def _try(self, envelope: _Envelope, queue: MessageQueue, deadline_ms: int) -> SendResult:
         address = await self._address(queue)
         timeout_ms = deadline_ms - self._clock.steady_ms()
         if timeout_ms <= 0:
@@ -270,7 +277,9 @@ class Sender:
                 raise LocalProtocolError(
                     f"a batch is of one topic, this one of {first.topic} and {message.topic}"
                 )
-            if message.properties.get(PROPERTY_WAIT, "true") != first.properties.get(PROPERTY_WAIT, "true"):
+            if message.properties.get(PROPERTY_WAIT, "true") != first.properties.get(
+                PROPERTY_WAIT, "true"
+            ):
                 raise LocalProtocolError("messages of a batch wait for storing alike (WAIT)")
             for name in (PROPERTY_DELAY, "TIMER_DELAY_MS", "TIMER_DELAY_SEC", "TIMER_DELIVER_MS"):
                 if name in message.properties:

@@ -1,7 +1,8 @@
-"""Header fields as a client writes and reads them: RocketMQ's names, everything as text (the edge of every request).
+"""Header fields as a client writes and reads them: RocketMQ's names, everything as text (the edge
+of every request).
 
-Invariant: an answer's number is a number, or the peer is told to be at fault. Absent on purpose: what a field means.
-Source: spec rocketmq.md, section 1.
+Invariant: an answer's number is a number, or the peer is told to be at fault. Absent on purpose:
+what a field means. Source: spec rocketmq.md, section 1.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ def number(fields: Mapping[str, str], name: str) -> int:
     try:
         return int(text)
     except ValueError as error:
-        raise RemoteProtocolError(f"field {name}={text!r} of an answer is no whole number") from error
+        raise RemoteProtocolError(
+            f"field {name}={text!r} of an answer is no whole number"
+        ) from error
 
 
 def _text(value: str | int | bool) -> str:

@@ -1,4 +1,6 @@
-"""Our client library as producer and consumer of a real Apache RocketMQ: the peer that tells us what is right."""
+"""Our client library as producer and consumer of a real Apache RocketMQ: the peer that tells us
+what is right.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +79,7 @@ def test_messages_sent_in_every_way_are_consumed_once(apache_rocketmq: RealRocke
             await eventually(lambda: len(seen.messages) >= len(expected), "all messages")
             assert sorted(seen.bodies) == sorted(expected)
             first = next(m for m in seen.messages if m.body == b"waited")
-            assert (first.keys, first.tags) == (["k1"], "A")
+            assert (first.keys, first.tags) == ("k1", "A")
             assert first.message_id == waited.message_id
             assert first.offset_message_id == waited.offset_message_id
 
@@ -131,7 +133,9 @@ def test_only_messages_with_a_wanted_tag_arrive(apache_rocketmq: RealRocketMQ) -
                 await producer.send(text(topic, f"{number}", **properties))
         seen = Seen()
         async with consuming(
-            ns, "py_tags_c", {topic: seen}, expression="A || AaAa"
+            *(ns, "py_tags_c", {topic: seen}),
+            expression="A || AaAa",
+            config=consumer_config(pull_suspend_ms=1000),
         ) as consumer:
             queue = MessageQueue(topic, "broker-a", 0)
             await eventually(lambda: consumer.offsets.in_memory(queue) == 7, "all is passed")
@@ -279,9 +283,7 @@ def test_every_broadcast_consumer_gets_every_message(
         one, other = Seen(), Seen()
         folders = [str(tmp_path_factory.mktemp("broadcast")) for _ in range(2)]
         configs = [
-            consumer_config(
-                message_model=MessageModel.BROADCASTING, local_offset_directory=folder
-            )
+            consumer_config(message_model=MessageModel.BROADCASTING, local_offset_directory=folder)
             for folder in folders
         ]
         async with (
@@ -309,11 +311,13 @@ def test_rocketmq_shows_our_consumer_as_it_shows_its_own(apache_rocketmq: RealRo
         ):
             await eventually(lambda: len(consumer.windows) >= 4, "queues")
             connection = await admin.consumer_connections(apache_rocketmq.broker, group)
-            assert [client.client_id for client in connection.clients] == [consumer.client_id]
+            assert [member.client_id for member in connection.connection_set] == [
+                consumer.client_id
+            ]
             info = await admin.consumer_running_info(
                 apache_rocketmq.broker, group, consumer.client_id
             )
             assert info.properties["PROP_CONSUME_ORDERLY"] == "true"
-            assert set(info.queues) == set(consumer.windows)
+            assert set(info.mq_table) == set(consumer.windows)
 
     asyncio.run(story())

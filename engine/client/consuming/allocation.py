@@ -1,10 +1,13 @@
-"""Which queues of a topic are mine? The six strategies by which members of a group share queues (rebalance step of the walk).
+"""Which queues of a topic are mine? The six strategies by which members of a group share queues
+(rebalance step of the walk).
 
-Every member computes the same division from the same two sorted lists, so nobody has to coordinate it.
+Every member computes the same division from the same two sorted lists, so nobody has to coordinate
+it.
 
-Invariant: for equal sorted inputs the answers of all members are disjoint, and together they are all queues the strategy
-shares out (CONFIG alone answers what it was told). Results equal RocketMQ's, queue by queue (spec: rocketmq.md, section 6, B5).
-Absent on purpose: fetching routes and members, and acting on the answer; `rebalance` does both.
+Invariant: for equal sorted inputs the answers of all members are disjoint, and together they are
+all queues the strategy shares out (CONFIG alone answers what it was told). Results equal
+RocketMQ's, queue by queue (spec: rocketmq.md, section 6, B5). Absent on purpose: fetching routes
+and members, and acting on the answer; `rebalance` does both.
 """
 
 from __future__ import annotations
@@ -35,8 +38,8 @@ class AllocationStrategy(Protocol):
     ) -> list[MessageQueue]:
         """The queues of `client_id`; both lists are sorted. Empty when `client_id` is not a member.
 
-        Raises ConfigError when the own id, the queues or the members are empty: that is never a division, and acting
-        on it would drop every queue.
+        Raises ConfigError when the own id, the queues or the members are empty: that is never a
+        division, and acting on it would drop every queue.
         """
         ...
 
@@ -56,10 +59,7 @@ class Averagely:
             return []
         total, members = len(queues), len(client_ids)
         larger_blocks = total % members
-        if total <= members:
-            block = 1
-        else:
-            block = total // members + (1 if own < larger_blocks else 0)
+        block = 1 if total <= members else total // members + int(own < larger_blocks)
         start = own * block if own < larger_blocks else own * block + larger_blocks
         return list(queues[start : start + block])
 
@@ -80,7 +80,9 @@ class AveragelyByCircle:
 
 @dataclass(frozen=True, slots=True)
 class ByConfig:
-    """CONFIG: the list in the settings, whatever the group looks like. Keeping the members' lists disjoint is the user's part."""
+    """CONFIG: the list in the settings, whatever the group looks like. Keeping the members' lists
+    disjoint is the user's part.
+    """
 
     configured: tuple[MessageQueue, ...]
     name: str = field(default="CONFIG", init=False)
@@ -97,7 +99,9 @@ class ByConfig:
 
 @dataclass(frozen=True, slots=True)
 class ByMachineRoom:
-    """MACHINE_ROOM: only queues whose broker is named `room@name` with a room of the settings, in blocks, rest by circle."""
+    """MACHINE_ROOM: only queues whose broker is named `room@name` with a room of the settings, in
+    blocks, rest by circle.
+    """
 
     rooms: frozenset[str]
     name: str = field(default="MACHINE_ROOM", init=False)
@@ -129,7 +133,9 @@ def room_before_dash(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class MachineRoomNearby:
-    """MACHINE_ROOM_NEARBY: a room's queues stay among its own clients; queues of rooms without clients go to everybody."""
+    """MACHINE_ROOM_NEARBY: a room's queues stay among its own clients; queues of rooms without
+    clients go to everybody.
+    """
 
     inner: AllocationStrategy
     room_of_broker: Callable[[str], str] = room_before_dash
@@ -143,7 +149,9 @@ class MachineRoomNearby:
     def allocate(
         self, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
     ) -> list[MessageQueue]:
-        """See `AllocationStrategy.allocate`; ConfigError also for a name that belongs to no room."""
+        """See `AllocationStrategy.allocate`; ConfigError also for a name that belongs to no
+        room.
+        """
         if _own_index(client_id, queues, client_ids) is None:
             return []
         queues_of: dict[str, list[MessageQueue]] = {}
@@ -165,7 +173,9 @@ class MachineRoomNearby:
 
 @dataclass(frozen=True, slots=True)
 class ConsistentHash:
-    """CONSISTENT_HASH: a queue belongs to the next client point on a ring, so a joining member moves few queues."""
+    """CONSISTENT_HASH: a queue belongs to the next client point on a ring, so a joining member
+    moves few queues.
+    """
 
     virtual_nodes_per_client: int = VIRTUAL_NODES_PER_CLIENT
     name: str = field(default="CONSISTENT_HASH", init=False)
@@ -199,7 +209,9 @@ class ConsistentHash:
 def _own_index(
     client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
 ) -> int | None:
-    """Place of `client_id` among the members; None when it is not one (its heartbeat has not arrived yet)."""
+    """Place of `client_id` among the members; None when it is not one (its heartbeat has not
+    arrived yet).
+    """
     if not client_id:
         raise ConfigError("client_id", client_id, "the id of this member, not empty")
     if not queues:
@@ -218,7 +230,10 @@ def _room(name: str, resolve: Callable[[str], str]) -> str:
 
 def _queue_text(queue: MessageQueue) -> str:
     """The text RocketMQ hashes for a queue."""
-    return f"MessageQueue [topic={queue.topic}, brokerName={queue.broker_name}, queueId={queue.queue_id}]"
+    return (
+        f"MessageQueue [topic={queue.topic}, brokerName={queue.broker_name}, "
+        f"queueId={queue.queue_id}]"
+    )
 
 
 def _ring_position(text: str) -> int:

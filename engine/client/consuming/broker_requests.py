@@ -1,7 +1,8 @@
-"""What brokers ask of a consumer: rebalance, show yourself, reset, take this message (the other direction of the wire).
+"""What brokers ask of a consumer: rebalance, show yourself, reset, take this message (the other
+direction of the wire).
 
-Invariant: a request for another group is answered with an error, never carried out. Absent on purpose: deciding; each
-request is handed to the part it is about.
+Invariant: a request for another group is answered with an error, never carried out. Absent on
+purpose: deciding; each request is handed to the part it is about.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 
 from engine.client.consuming.concurrent_service import ConcurrentService
 from engine.client.consuming.group_state import GroupState
+from engine.client.consuming.listeners import ListenerOutcome
 from engine.client.consuming.orderly_service import OrderlyService
 from engine.client.consuming.rebalance import Rebalancer
 from engine.client.consuming.running_info import properties, queue_infos
@@ -115,7 +117,9 @@ class BrokerRequests:
         return None if request.is_oneway else request.respond(ResponseCode.SUCCESS)
 
     async def _reset(self, consumer: ServedConsumer, offsets: dict[MessageQueue, int]) -> None:
-        """Freeze, report, give up, take up anew: listeners still at work belong to a dropped window and change nothing."""
+        """Freeze, report, give up, take up anew: listeners still at work belong to a dropped window
+        and change nothing.
+        """
         state = consumer.state
         for queue, offset in offsets.items():
             window = state.windows.get(queue)
@@ -135,11 +139,20 @@ class BrokerRequests:
         consumer = self._consumer(request.fields.get("consumerGroup"))
         message = decode_record(request.body)
         message.body = decompress(message.body, message.sys_flag)
-        queue = MessageQueue(
-            message.topic, request.fields.get("brokerName", ""), message.queue_id
-        )
+        queue = MessageQueue(message.topic, request.fields.get("brokerName", ""), message.queue_id)
         started_us = consumer.clock.steady_us()
         outcome = await consumer.service.consume_directly(message, queue)
         spent_ms = (consumer.clock.steady_us() - started_us) // 1000
-        body = encode_direct_result(outcome, orderly=consumer.state.config.orderly, spent_ms=spent_ms)
+        body = encode_direct_result(
+            direct_result(outcome), orderly=consumer.state.config.orderly, spent_ms=spent_ms
+        )
         return request.respond(ResponseCode.SUCCESS, body=body)
+
+
+def direct_result(outcome: ListenerOutcome) -> str:
+    """RocketMQ's word for how a listener call ended."""
+    if outcome.error is not None:
+        return "CR_THROW_EXCEPTION"
+    if outcome.answer is None:
+        return "CR_RETURN_NULL"
+    return "CR_SUCCESS" if outcome.succeeded else "CR_LATER"

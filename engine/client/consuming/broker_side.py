@@ -1,10 +1,11 @@
 """A consumer's questions to its brokers, as values in and values out (the wire side of consuming).
 
-Everything the consuming parts ask through their small ports is answered here: offsets, locks, pulls, send-backs, members
-and queues. Each answer other than SUCCESS is a RequestRefused, unless it has a meaning of its own.
+Everything the consuming parts ask through their small ports is answered here: offsets, locks,
+pulls, send-backs, members and queues. Each answer other than SUCCESS is a RequestRefused, unless it
+has a meaning of its own.
 
-Invariant: nothing is remembered here but which instance of a broker a queue's next pull should ask. Absent on purpose:
-retries and decisions.
+Invariant: nothing is remembered here but which instance of a broker a queue's next pull should ask.
+Absent on purpose: retries and decisions.
 """
 
 from __future__ import annotations
@@ -40,9 +41,7 @@ _STATUS_OF_CODE = {
 class BrokerSide:
     """Requests of one member of a group."""
 
-    def __init__(
-        self, connection: ClusterConnection, group: str, config: ConsumerConfig
-    ) -> None:
+    def __init__(self, connection: ClusterConnection, group: str, config: ConsumerConfig) -> None:
         self._connection = connection
         self._group = group
         self._config = config
@@ -66,7 +65,9 @@ class BrokerSide:
         return number(answer.fields, "offset")
 
     async def commit(self, queue: MessageQueue, offset: int, trigger: CommitTrigger) -> bool:
-        """See `BrokerOffsets.commit`; the trigger travels as a field that other brokers do not look at."""
+        """See `BrokerOffsets.commit`; the trigger travels as a field that other brokers do not look
+        at.
+        """
         fields = wire_fields(
             consumerGroup=self._group, commitOffset=offset, trigger=trigger.value, **_place(queue)
         )
@@ -83,7 +84,7 @@ class BrokerSide:
     async def lock(self, broker_name: str, queues: Sequence[MessageQueue]) -> list[MessageQueue]:
         """See `BrokerLocks.lock`."""
         answer = await self._ask_master(broker_name, RequestCode.LOCK_BATCH_MQ, queues)
-        return LockBatchResponse.decode(answer.body).queues
+        return LockBatchResponse.decode(answer.body).lock_ok_mq_set
 
     async def unlock(self, broker_name: str, queues: Sequence[MessageQueue]) -> None:
         """See `BrokerLocks.unlock`."""
@@ -152,7 +153,9 @@ class BrokerSide:
         return await self._connection.routes.readable_queues(topic)
 
     async def members(self, topic: str) -> Sequence[str] | None:
-        """See `GroupView.members`; one broker is asked, as every member's heartbeat goes to all of them."""
+        """See `GroupView.members`; one broker is asked, as every member's heartbeat goes to all of
+        them.
+        """
         address = await self._connection.routes.any_broker_of(topic)
         if address is None:
             return None
@@ -160,7 +163,7 @@ class BrokerSide:
             RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": self._group}
         )
         answer = await self._connection.ask(address, request)
-        return ConsumerList.decode(answer.body).client_ids
+        return ConsumerList.decode(answer.body).consumer_id_list
 
     # Ends of a queue (StartOffsetAsk).
 
@@ -182,7 +185,11 @@ class BrokerSide:
     async def _ask_master(
         self, broker_name: str, code: int, queues: Sequence[MessageQueue]
     ) -> RemotingCommand:
-        body = LockBatchRequest(self._group, self._connection.client_id, list(queues)).encode()
+        body = LockBatchRequest(
+            consumer_group=self._group,
+            client_id=self._connection.client_id,
+            mq_set=list(queues),
+        ).encode()
         return await self._connection.ask(
             self._master(broker_name), RemotingCommand.request(code, {}, body)
         )

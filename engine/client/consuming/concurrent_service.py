@@ -1,11 +1,14 @@
-"""Gives pulled messages to the listener, many at once, in no order (between process queue and listener in the walk).
+"""Gives pulled messages to the listener, many at once, in no order (between process queue and
+listener in the walk).
 
-A finished message leaves its window, which answers the offset that is now safe. A failed one goes back to the broker, to
-come again later through the retry topic; when the broker does not take it, it stays in the window and the listener gets it
-again here. Broadcast consumers have no retry: a failed message is logged and passed over.
+A finished message leaves its window, which answers the offset that is now safe. A failed one goes
+back to the broker, to come again later through the retry topic; when the broker does not take it,
+it stays in the window and the listener gets it again here. Broadcast consumers have no retry: a
+failed message is logged and passed over.
 
-Invariant: a message leaves its window only when its listener succeeded or the broker has taken it back. Absent on purpose:
-threads; a listener that blocks the loop blocks the client. Source: spec rocketmq.md, section 5 (A11).
+Invariant: a message leaves its window only when its listener succeeded or the broker has taken it
+back. Absent on purpose: threads; a listener that blocks the loop blocks the client. Source: spec
+rocketmq.md, section 5 (A11).
 """
 
 from __future__ import annotations
@@ -37,7 +40,8 @@ EXPIRED_DELAY_LEVEL = 3
 """Level of the next try of a message that was too long in its listener (10 s)."""
 
 SendBack = Callable[[MessageExt, int, MessageQueue], Awaitable[bool]]
-"""Gives a message back to the broker with a delay level; False when neither way of doing so worked."""
+"""Gives a message back to the broker with a delay level; False when neither way of doing so worked.
+"""
 
 
 @dataclass(slots=True)
@@ -75,12 +79,16 @@ class ConcurrentService:
     def submit(
         self, messages: Sequence[MessageExt], window: ProcessQueue, queue: MessageQueue
     ) -> None:
-        """Hand over messages just put into `window`; they are cut into batches of one topic each."""
+        """Hand over messages just put into `window`; they are cut into batches of one topic
+        each.
+        """
         for batch in _batches(messages, self._state.config.consume_batch_max):
             self._requests.put_nowait(ConsumeRequest(batch, window, queue))
 
     async def stop(self, wait_ms: int) -> bool:
-        """Take no new request and wait for listeners at work; False when some did not end in time."""
+        """Take no new request and wait for listeners at work; False when some did not end in
+        time.
+        """
         self._stopping = True
         try:
             async with asyncio.timeout(wait_ms / 1000):
@@ -91,7 +99,9 @@ class ConcurrentService:
         return True
 
     async def consume_directly(self, message: MessageExt, queue: MessageQueue) -> ListenerOutcome:
-        """Give one message to the listener at an operator's wish; no window and no offset is touched."""
+        """Give one message to the listener at an operator's wish; no window and no offset is
+        touched.
+        """
         listener = self._state.listener_for(message.topic)
         return await call_listener(listener, [message], ConsumeContext(queue))
 

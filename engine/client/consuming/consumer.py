@@ -1,14 +1,16 @@
-"""The push consumer: assembles the parts and lives their life (the second half of the message's walk).
+"""The push consumer: assembles the parts and lives their life (the second half of the message's
+walk).
 
-Messages arrive by long polls that the consumer keeps asking; "push" is what it looks like to the listener. Listeners are
-`async def` or plain functions; plain ones run in the event loop and must not block.
+Messages arrive by long polls that the consumer keeps asking; "push" is what it looks like to the
+listener. Listeners are `async def` or plain functions; plain ones run in the event loop and must
+not block.
 
-Stop, in this order: no new pulls and batches, listeners get `stop_wait_ms` to finish, offsets are reported (SHUTDOWN), locks
-are let go, brokers are told, connections close, windows are dropped. What a listener had not finished is consumed again by
-the next owner.
+Stop, in this order: no new pulls and batches, listeners get `stop_wait_ms` to finish, offsets are
+reported (SHUTDOWN), locks are let go, brokers are told, connections close, windows are dropped.
+What a listener had not finished is consumed again by the next owner.
 
-Invariant: `start` and `stop` may each be called again without effect; a consumer that was stopped stays stopped. Absent on
-purpose: pull consumers and transactions.
+Invariant: `start` and `stop` may each be called again without effect; a consumer that was stopped
+stays stopped. Absent on purpose: pull consumers and transactions.
 """
 
 from __future__ import annotations
@@ -61,8 +63,9 @@ class PushConsumer:
         consumer: ConsumerConfig | None = None,
         on_commit_answered: Callable[[MessageQueue, int], None] | None = None,
     ) -> None:
-        """`on_commit_answered` hears each reported offset that a broker answered for, pull by pull and, with
-        `commit_acknowledged`, report by report."""
+        """`on_commit_answered` hears each reported offset that a broker answered for, pull by pull
+        and, with `commit_acknowledged`, report by report.
+        """
         check_group(group)
         consumer = consumer or ConsumerConfig()
         self._runtime = runtime
@@ -77,7 +80,10 @@ class PushConsumer:
         )
         self._broker = BrokerSide(self._connection, group, consumer)
         self._state = GroupState(
-            group, self._connection.client_id, consumer, self._offset_store(group, on_commit_answered)
+            group,
+            self._connection.client_id,
+            consumer,
+            self._offset_store(group, on_commit_answered),
         )
         self._tasks = OwnedTasks(f"consumer {group} {self._connection.client_id}")
         self._pulls = OwnedTasks(f"pulls of {group} {self._connection.client_id}")
@@ -118,7 +124,9 @@ class PushConsumer:
 
     @property
     def windows(self) -> Mapping[MessageQueue, ProcessQueue]:
-        """The queues this member holds now, with their windows; for looking at, not for changing."""
+        """The queues this member holds now, with their windows; for looking at, not for
+        changing.
+        """
         return self._state.windows
 
     @property
@@ -127,10 +135,11 @@ class PushConsumer:
         return self._state.offsets
 
     def subscribe(self, topic: str, expression: str, listener: MessageListener) -> None:
-        """Read `topic` and give its messages to `listener`; `expression` is `*` or tags joined by `||`.
+        """Read `topic` and give its messages to `listener`; `expression` is `*` or tags joined by
+        `||`.
 
-        May be called while running; the next rebalance takes it up. Raises RequestRefused for an illegal topic or
-        expression.
+        May be called while running; the next rebalance takes it up. Raises RequestRefused for an
+        illegal topic or expression.
         """
         check_topic(topic)
         data = SubscriptionData.build(topic, expression, sub_version=self._runtime.clock.now_ms())
@@ -153,7 +162,9 @@ class PushConsumer:
         self._state.paused = False
 
     async def start(self) -> None:
-        """Load offsets, announce this member, take up queues. Raises ConfigError without a subscription."""
+        """Load offsets, announce this member, take up queues. Raises ConfigError without a
+        subscription.
+        """
         if self._started or self._stopped:
             return
         if not self._state.subscriptions:
@@ -251,7 +262,9 @@ class PushConsumer:
         self._rebalancer.wake()
 
     async def _on_queues_changed(self, topic: str, held: int) -> None:
-        """A new subscription version makes brokers and members see that this member reads other queues now."""
+        """A new subscription version makes brokers and members see that this member reads other
+        queues now.
+        """
         _log.info("%s holds %d queues of %s", self.client_id, held, topic)
         subscription = self._state.subscriptions.get(topic)
         if subscription is not None:
@@ -264,7 +277,9 @@ class PushConsumer:
         return True
 
     async def _announce(self) -> None:
-        """Learn the routes and send a first heartbeat, so that the first rebalance finds this member in the list."""
+        """Learn the routes and send a first heartbeat, so that the first rebalance finds this
+        member in the list.
+        """
         for topic in list(self._state.subscriptions):
             try:
                 await self._connection.routes.refresh(topic)
@@ -282,14 +297,14 @@ class PushConsumer:
     def _describe(self) -> HeartbeatData:
         return HeartbeatData(
             client_id=self._connection.client_id,
-            producers=[],
-            consumers=[
+            producer_data_set=[],
+            consumer_data_set=[
                 ConsumerData(
-                    group=self.group,
+                    group_name=self.group,
                     consume_type="CONSUME_PASSIVELY",
                     message_model=self._consumer.message_model.value,
                     consume_from_where=self._consumer.consume_from_where.value,
-                    subscriptions=[s.data for s in self._state.subscriptions.values()],
+                    subscription_data_set=[s.data for s in self._state.subscriptions.values()],
                 )
             ],
         )

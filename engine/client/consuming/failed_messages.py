@@ -1,10 +1,11 @@
 """Ways back for a message that its listener did not take (the retry step of the walk).
 
-First the broker is asked to lay it into the group's retry topic by itself, from its own copy. When that cannot be asked,
-the consumer sends a copy there as a producer would. Only when both fail does the caller have to keep the message.
+First the broker is asked to lay it into the group's retry topic by itself, from its own copy. When
+that cannot be asked, the consumer sends a copy there as a producer would. Only when both fail does
+the caller have to keep the message.
 
-Invariant: UNIQ_KEY and the id of the first try stay the same over all retries. Absent on purpose: deciding that a message
-failed, and how often it may. Source: spec rocketmq.md, section 10 (E1).
+Invariant: UNIQ_KEY and the id of the first try stay the same over all retries. Absent on purpose:
+deciding that a message failed, and how often it may. Source: spec rocketmq.md, section 10 (E1).
 """
 
 from __future__ import annotations
@@ -15,21 +16,26 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from engine.client.consuming.group_state import GroupState
-from engine.client.sender import PROPERTY_MAX_RECONSUME_TIMES, PROPERTY_RECONSUME_TIME
 from engine.foundation.errors import TidemarkError
-from engine.protocol.message import Message, MessageExt, MessageQueue
-from engine.protocol.names import retry_topic
-from engine.protocol.property_names import (
+from engine.protocol.message import (
     PROPERTY_DELAY,
+    PROPERTY_MAX_RECONSUME_TIMES,
     PROPERTY_ORIGIN_MESSAGE_ID,
+    PROPERTY_RECONSUME_TIME,
     PROPERTY_RETRY_TOPIC,
     PROPERTY_TRANSACTION_PREPARED,
+    Message,
+    MessageExt,
+    MessageQueue,
 )
+from engine.protocol.names import retry_topic
 
 _log = logging.getLogger(__name__)
 
 FIRST_RETRY_LEVEL = 3
-"""Delay level of the first try sent by the consumer itself (10 s); each further one waits a level more."""
+"""Delay level of the first try sent by the consumer itself (10 s); each further one waits a level
+more.
+"""
 
 
 @dataclass(slots=True)
@@ -47,7 +53,9 @@ class BrokerSendBacks(Protocol):
     """The broker's side."""
 
     async def send_back(self, request: SendBackRequest) -> None:
-        """Have the broker lay its copy into the retry topic. Raises TidemarkError when it did not say yes."""
+        """Have the broker lay its copy into the retry topic. Raises TidemarkError when it did not
+        say yes.
+        """
         ...
 
 
@@ -64,7 +72,9 @@ class FailedMessages:
         self._send_copy = send_copy
 
     async def send_back(self, message: MessageExt, delay_level: int, queue: MessageQueue) -> bool:
-        """Give `message` of `queue` back, to come again after `delay_level`; False when neither way worked."""
+        """Give `message` of `queue` back, to come again after `delay_level`; False when neither way
+        worked.
+        """
         request = SendBackRequest(
             message,
             self._state.group,
@@ -82,7 +92,9 @@ class FailedMessages:
         return True
 
     async def send_copy(self, message: MessageExt) -> bool:
-        """Send a copy to the retry topic; a message at its last try ends in the dead-letter queue there."""
+        """Send a copy to the retry topic; a message at its last try ends in the dead-letter queue
+        there.
+        """
         try:
             await self._send_copy(self._copy_for_retry(message))
         except TidemarkError as error:
@@ -98,4 +110,6 @@ class FailedMessages:
         properties[PROPERTY_RECONSUME_TIME] = str(message.reconsume_times + 1)
         properties[PROPERTY_MAX_RECONSUME_TIMES] = str(self._state.max_reconsume_times)
         properties[PROPERTY_DELAY] = str(FIRST_RETRY_LEVEL + message.reconsume_times)
-        return Message(retry_topic(self._state.group), bytes(message.body), properties, message.flag)
+        return Message(
+            retry_topic(self._state.group), bytes(message.body), properties, message.flag
+        )

@@ -1,7 +1,9 @@
-"""What all parts of one push consumer share: its group, its subscriptions, its windows and its offsets.
+"""What all parts of one push consumer share: its group, its subscriptions, its windows and its
+offsets.
 
-Invariant: `windows` holds exactly the queues this member reads; whoever removes one marks it dropped first. Absent on
-purpose: behaviour. Rebalance decides who is in, pulling fills, the consume service empties.
+Invariant: `windows` holds exactly the queues this member reads; whoever removes one marks it
+dropped first. Absent on purpose: behaviour. Rebalance decides who is in, pulling fills, the consume
+service empties.
 """
 
 from __future__ import annotations
@@ -56,7 +58,8 @@ class GroupState:
         return RECONSUME_WITHOUT_END if self.config.orderly else MAX_RECONSUME_TIMES_DEFAULT
 
     def listener_for(self, topic: str) -> MessageListener:
-        """The listener of `topic`; the first one for a retried message of a topic that only other members read.
+        """The listener of `topic`; the first one for a retried message of a topic that only other
+        members read.
 
         RocketMQ's consumers have a single listener, so there such a message goes to it as well.
         """

@@ -1,10 +1,12 @@
 """What user code is told and what it answers (the listener step of the walk).
 
-A listener is an `async def` or a plain function. A plain function runs in the event loop: it must not block, or the
-client misses heartbeats. Blocking work belongs into a coroutine that hands it to an executor of its own.
+A listener is an `async def` or a plain function. A plain function runs in the event loop: it must
+not block, or the client misses heartbeats. Blocking work belongs into a coroutine that hands it to
+an executor of its own.
 
-Invariant: whatever a listener does, the answer is a status: None and any exception mean "again later" (spec: rocketmq.md,
-section 5, A11). Absent on purpose: threads; windows and offsets, which the two consume services own.
+Invariant: whatever a listener does, the answer is a status: None and any exception mean "again
+later" (spec: rocketmq.md, section 5, A11). Absent on purpose: threads; windows and offsets, which
+the two consume services own.
 """
 
 from __future__ import annotations
@@ -42,13 +44,19 @@ class ConsumeContext:
     """Where the messages were pulled from; for retried ones a queue of the retry topic."""
 
     delay_level_when_next_consume: int = 0
-    """Concurrent: level of the next try; 0 lets the broker decide, -1 sends to the dead-letter queue at once."""
+    """Concurrent: level of the next try; 0 lets the broker decide, -1 sends to the dead-letter
+    queue at once.
+    """
 
     ack_index: int | None = None
-    """Concurrent: index of the last message that succeeded; None: all of them. Counts with CONSUME_SUCCESS only."""
+    """Concurrent: index of the last message that succeeded; None: all of them. Counts with
+    CONSUME_SUCCESS only.
+    """
 
     suspend_queue_ms: int | None = None
-    """Orderly: rest of the queue after a failed batch, 10 to 30 000 ms; None: the consumer's setting."""
+    """Orderly: rest of the queue after a failed batch, 10 to 30 000 ms; None: the consumer's
+    setting.
+    """
 
 
 ConsumeStatus = ConsumeConcurrentlyStatus | ConsumeOrderlyStatus

@@ -1,11 +1,12 @@
 """Offsets of a broadcast consumer, in a file of its own (after the listener in the walk).
 
-File: <folder>/<client id>/<group>/offsets.json in RocketMQ's form, the previous one beside it as offsets.json.bak. A new
-file is written beside the old one, synced, and put in its place by renames, so that a crash leaves one of the two whole.
+File: <folder>/<client id>/<group>/offsets.json in RocketMQ's form, the previous one beside it as
+offsets.json.bak. A new file is written beside the old one, synced, and put in its place by renames,
+so that a crash leaves one of the two whole.
 
-Invariant: after any crash at least one of main file and .bak is complete. Both damaged: the start is refused, because
-beginning anew would consume everything twice without a word. Absent on purpose: sharing; the folder belongs to one client.
-Source: spec rocketmq.md, section 5 (A2).
+Invariant: after any crash at least one of main file and .bak is complete. Both damaged: the start
+is refused, because beginning anew would consume everything twice without a word. Absent on purpose:
+sharing; the folder belongs to one client. Source: spec rocketmq.md, section 5 (A2).
 """
 
 from __future__ import annotations
@@ -32,12 +33,16 @@ class LocalOffsetStore(OffsetTable):
         self._path = f"{self._folder}/offsets.json"
 
     async def load(self) -> None:
-        """Read the file into memory. Raises CorruptRecord when there are files and none of them can be read."""
+        """Read the file into memory. Raises CorruptRecord when there are files and none of them can
+        be read.
+        """
         for queue, offset in self._stored().items():
             self.update(queue, offset, increase_only=False)
 
     async def read(self, queue: MessageQueue, where: ReadOffset) -> int | None:
-        """See `OffsetStore.read`; a file that cannot be read counts as having no offset, as in RocketMQ."""
+        """See `OffsetStore.read`; a file that cannot be read counts as having no offset, as in
+        RocketMQ.
+        """
         if where is not ReadOffset.READ_FROM_STORE:
             offset = self.in_memory(queue)
             if offset is not None or where is ReadOffset.READ_FROM_MEMORY:
@@ -58,9 +63,7 @@ class LocalOffsetStore(OffsetTable):
     async def persist_all(self, queues: Collection[MessageQueue], trigger: CommitTrigger) -> None:
         """Merge the offsets of `queues` into the file; what it says of other queues stays."""
         del trigger  # Nobody but this client reads the file.
-        fresh = {
-            queue: offset for queue in queues if (offset := self.in_memory(queue)) is not None
-        }
+        fresh = {queue: offset for queue in queues if (offset := self.in_memory(queue)) is not None}
         if not fresh:
             return
         try:
@@ -74,7 +77,9 @@ class LocalOffsetStore(OffsetTable):
             _log.error("offsets not written, the next round tries again: %s", error)
 
     def _stored(self) -> dict[MessageQueue, int]:
-        """What the file says; the .bak when it is missing or damaged; nothing when neither exists."""
+        """What the file says; the .bak when it is missing or damaged; nothing when neither
+        exists.
+        """
         damage: ProtocolError | None = None
         for path in (self._path, f"{self._path}.bak"):
             if not self._disk.exists(path):

@@ -1,12 +1,13 @@
-"""Where a consumer keeps how far it is: one consume offset per queue, in memory first (after the listener in the walk).
+"""Where a consumer keeps how far it is: one consume offset per queue, in memory first (after the
+listener in the walk).
 
-Clustering groups share their offsets through the broker (`BrokerOffsetStore`); a broadcast consumer keeps its own in a
-file (`local_offset_store`). Both hold the same table of `ControllableOffset`.
+Clustering groups share their offsets through the broker (`BrokerOffsetStore`); a broadcast consumer
+keeps its own in a file (`local_offset_store`). Both hold the same table of `ControllableOffset`.
 
-Invariant: an offset is the NEXT message to consume; a frozen one changes only by being removed. Unknown is None, and a
-store that cannot be asked raises: taking "no answer" for "no offset" would start the queue at the wrong end.
-Absent on purpose: timers and the decision what to report. The wire is behind `BrokerOffsets`.
-Source: spec rocketmq.md, section 5 (A1, A3).
+Invariant: an offset is the NEXT message to consume; a frozen one changes only by being removed.
+Unknown is None, and a store that cannot be asked raises: taking "no answer" for "no offset" would
+start the queue at the wrong end. Absent on purpose: timers and the decision what to report. The
+wire is behind `BrokerOffsets`. Source: spec rocketmq.md, section 5 (A1, A3).
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ class ReadOffset(Enum):
 
 
 class CommitTrigger(Enum):
-    """Why offsets are written; travels with the report, so that the platform can tell the cases apart."""
+    """Why offsets are written; travels with the report, so that the platform can tell the cases
+    apart.
+    """
 
     TIMER = "TIMER"
     SHUTDOWN = "SHUTDOWN"
@@ -39,7 +42,9 @@ class CommitTrigger(Enum):
 
 
 class ControllableOffset:
-    """One offset that can be frozen: a reset must not be overwritten by listeners that are still at work."""
+    """One offset that can be frozen: a reset must not be overwritten by listeners that are still at
+    work.
+    """
 
     __slots__ = ("_frozen", "value")
 
@@ -119,11 +124,15 @@ class OffsetStore(Protocol):
         ...
 
     async def load(self) -> None:
-        """Read the whole store into memory before consumption begins, if it is one that can be read whole."""
+        """Read the whole store into memory before consumption begins, if it is one that can be read
+        whole.
+        """
         ...
 
     async def read(self, queue: MessageQueue, where: ReadOffset) -> int | None:
-        """The offset; None when there is none. Raises TidemarkError when the store cannot be asked."""
+        """The offset; None when there is none. Raises TidemarkError when the store cannot be
+        asked.
+        """
         ...
 
     async def persist(self, queue: MessageQueue, trigger: CommitTrigger) -> None:
@@ -139,16 +148,22 @@ class BrokerOffsets(Protocol):
     """The broker's side of offsets, as one consumer group sees it."""
 
     async def fetch(self, queue: MessageQueue) -> int | None:
-        """The committed offset; None when the broker has none. Raises TidemarkError when it cannot be asked."""
+        """The committed offset; None when the broker has none. Raises TidemarkError when it cannot
+        be asked.
+        """
         ...
 
     async def commit(self, queue: MessageQueue, offset: int, trigger: CommitTrigger) -> bool:
-        """Report an offset; True when the broker answered that it took it, False when nobody waits for that."""
+        """Report an offset; True when the broker answered that it took it, False when nobody waits
+        for that.
+        """
         ...
 
 
 class BrokerOffsetStore(OffsetTable):
-    """Offsets of a clustering group, kept by the broker that holds the queue; written one by one."""
+    """Offsets of a clustering group, kept by the broker that holds the queue; written one by
+    one.
+    """
 
     def __init__(
         self,
@@ -183,7 +198,9 @@ class BrokerOffsetStore(OffsetTable):
             self._on_commit_answered(queue, offset)
 
     async def persist_all(self, queues: Collection[MessageQueue], trigger: CommitTrigger) -> None:
-        """See `OffsetStore.persist_all`; queues not in `queues` are forgotten, somebody else has them now."""
+        """See `OffsetStore.persist_all`; queues not in `queues` are forgotten, somebody else has
+        them now.
+        """
         for queue in list(self._offsets):
             if queue not in queues:
                 self.remove(queue)

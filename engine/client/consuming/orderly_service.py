@@ -1,11 +1,14 @@
-"""Gives each queue's messages to the listener strictly in order (between process queue and listener in the walk).
+"""Gives each queue's messages to the listener strictly in order (between process queue and listener
+in the walk).
 
-A queue is consumed in sessions: batch after batch from the front of its window, until the window is empty, a batch fails
-or the queue has to give way to others. In a clustering group the broker's order lock on the queue must be held and fresh.
-A failed batch stays at the front and the queue rests; a message that failed too often goes to the retry topic's dead end.
+A queue is consumed in sessions: batch after batch from the front of its window, until the window is
+empty, a batch fails or the queue has to give way to others. In a clustering group the broker's
+order lock on the queue must be held and fresh. A failed batch stays at the front and the queue
+rests; a message that failed too often goes to the retry topic's dead end.
 
-Invariant: at most one batch of a queue is in a listener, also across a queue's loss and return. Absent on purpose: taking
-and renewing locks, which `queue_locks` does on a timer. Source: spec rocketmq.md, section 6 (B7).
+Invariant: at most one batch of a queue is in a listener, also across a queue's loss and return.
+Absent on purpose: taking and renewing locks, which `queue_locks` does on a timer. Source: spec
+rocketmq.md, section 6 (B7).
 """
 
 from __future__ import annotations
@@ -39,7 +42,9 @@ LockQueue = Callable[[MessageQueue, ProcessQueue], Awaitable[bool]]
 """Asks the broker for the order lock of one queue."""
 
 SendToRetryTopic = Callable[[MessageExt], Awaitable[bool]]
-"""Gives up on a message: sends it to the retry topic, where the broker lays it into the dead-letter queue."""
+"""Gives up on a message: sends it to the retry topic, where the broker lays it into the dead-letter
+queue.
+"""
 
 
 class OrderlyService:
@@ -77,7 +82,9 @@ class OrderlyService:
         self._sessions.put_nowait((queue, window))
 
     async def stop(self, wait_ms: int) -> bool:
-        """Begin no new batch and wait for those in a listener; False when some did not end in time."""
+        """Begin no new batch and wait for those in a listener; False when some did not end in
+        time.
+        """
         self._stopping = True
         try:
             async with asyncio.timeout(wait_ms / 1000):
@@ -100,7 +107,9 @@ class OrderlyService:
             return False
 
     async def consume_directly(self, message: MessageExt, queue: MessageQueue) -> ListenerOutcome:
-        """Give one message to the listener at an operator's wish; no window and no offset is touched."""
+        """Give one message to the listener at an operator's wish; no window and no offset is
+        touched.
+        """
         listener = self._state.listener_for(message.topic)
         return await call_listener(listener, [message], ConsumeContext(queue))
 
@@ -138,7 +147,9 @@ class OrderlyService:
                 return
 
     def _batch_max(self, window: ProcessQueue) -> int:
-        """A batch goes to one listener, so it ends where the topic changes (a retry queue mixes topics)."""
+        """A batch goes to one listener, so it ends where the topic changes (a retry queue mixes
+        topics).
+        """
         return window.same_topic_count(self._state.config.consume_batch_max)
 
     async def _listen(
@@ -159,10 +170,13 @@ class OrderlyService:
         *,
         outcome: ListenerOutcome,
     ) -> bool:
-        """Commit the batch, or put it back and let the queue rest; True when the session may go on."""
+        """Commit the batch, or put it back and let the queue rest; True when the session may go
+        on.
+        """
         if outcome.succeeded or not await self._has_to_come_again(batch):
             offset = window.commit_taken()
-            # A queue given away stays ours to report while we hold its lock: nobody else reads it before we let go.
+            # A queue given away stays ours to report while we hold its lock: nobody else reads it
+            # before we let go.
             if offset is not None and (not window.dropped or window.locked):
                 self._state.offsets.update(context.queue, offset, increase_only=False)
             return True
@@ -176,7 +190,9 @@ class OrderlyService:
         return False
 
     async def _has_to_come_again(self, batch: Sequence[MessageExt]) -> bool:
-        """Count the failure; a message that failed too often is given up, and alone does not hold the queue."""
+        """Count the failure; a message that failed too often is given up, and alone does not hold
+        the queue.
+        """
         comes_again = False
         for message in batch:
             if message.reconsume_times >= self._state.max_reconsume_times:
@@ -203,8 +219,6 @@ class OrderlyService:
     def _continue_later(self, queue: MessageQueue, window: ProcessQueue, delay_ms: int) -> None:
         self._tasks.start(self._submit_after(queue, window, delay_ms), f"continue {queue}")
 
-    async def _submit_after(
-        self, queue: MessageQueue, window: ProcessQueue, delay_ms: int
-    ) -> None:
+    async def _submit_after(self, queue: MessageQueue, window: ProcessQueue, delay_ms: int) -> None:
         await asyncio.sleep(delay_ms / 1000)
         self.submit(queue, window)

@@ -1,13 +1,15 @@
-"""Sliding window of the messages a consumer holds of one queue (between pull and offset store in the walk).
+"""Sliding window of the messages a consumer holds of one queue (between pull and offset store in
+the walk).
 
-The window answers one question: which consume offset may be reported without losing a message? It is the lowest offset
-still held, or one past the highest ever held when the window is empty (spec: rocketmq.md, section 5, A7).
+The window answers one question: which consume offset may be reported without losing a message? It
+is the lowest offset still held, or one past the highest ever held when the window is empty (spec:
+rocketmq.md, section 5, A7).
 
-Concurrent consumption removes finished messages in any order; orderly consumption takes a batch from the front, then
-commits it, rolls it back or puts part of it back.
+Concurrent consumption removes finished messages in any order; orderly consumption takes a batch
+from the front, then commits it, rolls it back or puts part of it back.
 
-Invariant: a reported offset is never above a message that is held. Absent on purpose: threads, timers, the network.
-Callers pass `now_ms` and act on what is returned.
+Invariant: a reported offset is never above a message that is held. Absent on purpose: threads,
+timers, the network. Callers pass `now_ms` and act on what is returned.
 """
 
 from __future__ import annotations
@@ -20,13 +22,17 @@ from engine.foundation.units import SECOND_MS
 from engine.protocol.message import MessageExt
 
 PULL_EXPIRY_MS = 120 * SECOND_MS
-"""A queue not pulled for this long is taken up anew by the next rebalance (RocketMQ: pullMaxIdleTime)."""
+"""A queue not pulled for this long is taken up anew by the next rebalance (RocketMQ:
+pullMaxIdleTime).
+"""
 
 HELD_RANGES_MAX = 32
 """Ranges told about a window; what lies beyond is covered by stretching the last one."""
 
 FINISHED_OFFSETS_MAX = 100_000
-"""Finished offsets remembered one by one above an unfinished head; older ones beyond it are only counted."""
+"""Finished offsets remembered one by one above an unfinished head; older ones beyond it are only
+counted.
+"""
 
 
 class ProcessQueue:
@@ -85,7 +91,8 @@ class ProcessQueue:
 
     @property
     def max_span(self) -> int:
-        """Distance between the highest and the lowest waiting offset; what concurrent flow control looks at.
+        """Distance between the highest and the lowest waiting offset; what concurrent flow control
+        looks at.
 
         Finished messages do not count: one stuck message with fast successors keeps the span small.
         """
@@ -101,7 +108,8 @@ class ProcessQueue:
         return offset in self._messages
 
     def put(self, messages: Sequence[MessageExt]) -> bool:
-        """Hold pulled messages; answer whether an orderly consumer has to be started for this queue.
+        """Hold pulled messages; answer whether an orderly consumer has to be started for this
+        queue.
 
         An offset already held is replaced and counted once.
         """
@@ -119,10 +127,11 @@ class ProcessQueue:
         return False
 
     def remove(self, finished: Iterable[int], now_ms: int) -> int | None:
-        """Drop finished offsets; return the consume offset that is now safe, None when nothing was held.
+        """Drop finished offsets; return the consume offset that is now safe, None when nothing was
+        held.
 
-        Reporting the highest finished offset would be simpler and wrong: a slower message below it would be skipped
-        for ever if this process died.
+        Reporting the highest finished offset would be simpler and wrong: a slower message below it
+        would be skipped for ever if this process died.
         """
         self.last_consume_ms = now_ms
         if not self._messages:
@@ -141,7 +150,9 @@ class ProcessQueue:
         return safe
 
     def take(self, batch_max: int, now_ms: int) -> list[MessageExt]:
-        """Take up to `batch_max` messages from the front for an orderly listener; empty ends its turn."""
+        """Take up to `batch_max` messages from the front for an orderly listener; empty ends its
+        turn.
+        """
         taken = [self._messages.pop(offset) for offset in self._offsets[:batch_max]]
         del self._offsets[: len(taken)]
         for message in taken:
@@ -153,7 +164,9 @@ class ProcessQueue:
         return taken
 
     def same_topic_count(self, count_max: int) -> int:
-        """How many messages at the front, up to `count_max`, are of one topic; 1 when nothing waits."""
+        """How many messages at the front, up to `count_max`, are of one topic; 1 when nothing
+        waits.
+        """
         front = [self._messages[offset].topic for offset in self._offsets[:count_max]]
         for number, topic in enumerate(front):
             if topic != front[0]:
@@ -219,7 +232,9 @@ class ProcessQueue:
         return now_ms - self.last_lock_ms > CLIENT_LOCK_EXPIRY_MS
 
     def head(self) -> tuple[MessageExt, int | None] | None:
-        """The lowest held message and since when it is in a listener (None: not yet); None when nothing is held."""
+        """The lowest held message and since when it is in a listener (None: not yet); None when
+        nothing is held.
+        """
         if self._taken:
             offset = min(self._taken)
             return self._taken[offset], self._started_ms.get(offset)
@@ -246,11 +261,15 @@ class ProcessQueue:
 
     @property
     def finished_count(self) -> int:
-        """Finished offsets above the lowest held one: certain to be processed again if this process died now."""
+        """Finished offsets above the lowest held one: certain to be processed again if this process
+        died now.
+        """
         return len(self._finished) + self._finished_forgotten
 
     def held_ranges(self) -> list[tuple[int, int]]:
-        """Held offsets as ranges [from, to), at most HELD_RANGES_MAX; beyond it the last one reaches to the end."""
+        """Held offsets as ranges [from, to), at most HELD_RANGES_MAX; beyond it the last one
+        reaches to the end.
+        """
         offsets = self.held_offsets()
         ranges: list[tuple[int, int]] = []
         for offset in offsets:
@@ -285,7 +304,8 @@ class ProcessQueue:
     def _forget_finished_below(self, safe: int) -> None:
         """Finished offsets below the safe one are covered by it.
 
-        Forgotten ones lie lowest: they are covered once a remembered one is, and counted in full until then.
+        Forgotten ones lie lowest: they are covered once a remembered one is, and counted in full
+        until then.
         """
         covered = bisect_right(self._finished, safe - 1)
         if covered:

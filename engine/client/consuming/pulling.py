@@ -1,11 +1,13 @@
 """Pulls messages of each held queue, one request at a time per queue (long-poll step of the walk).
 
-A pull carries the consume offset with it, may be held by the broker while there is nothing to answer, and tells where the
-next one begins. Before each pull the window is looked at: a consumer that holds too much waits.
+A pull carries the consume offset with it, may be held by the broker while there is nothing to
+answer, and tells where the next one begins. Before each pull the window is looked at: a consumer
+that holds too much waits.
 
-Invariant: the next pull begins where the broker said, so filtered messages are passed over, not asked for again; a queue
-that was dropped puts nothing into its window any more. Absent on purpose: offsets of consumed messages; the window and its
-listener know those. Source: spec rocketmq.md, sections 5 (flow control, OFFSET_ILLEGAL) and 6 (B3).
+Invariant: the next pull begins where the broker said, so filtered messages are passed over, not
+asked for again; a queue that was dropped puts nothing into its window any more. Absent on purpose:
+offsets of consumed messages; the window and its listener know those. Source: spec rocketmq.md,
+sections 5 (flow control, OFFSET_ILLEGAL) and 6 (B3).
 """
 
 from __future__ import annotations
@@ -22,9 +24,8 @@ from engine.client.consuming.process_queue import ProcessQueue
 from engine.foundation.errors import RequestRefused, TidemarkError
 from engine.foundation.units import SECOND_MS
 from engine.protocol.codes import ResponseCode
-from engine.protocol.message import MessageExt, MessageQueue
+from engine.protocol.message import PROPERTY_RETRY_TOPIC, MessageExt, MessageQueue
 from engine.protocol.names import retry_topic
-from engine.protocol.property_names import PROPERTY_RETRY_TOPIC
 from engine.runtime.clock import Clock
 
 _log = logging.getLogger(__name__)
@@ -80,9 +81,13 @@ class PullHooks:
     """Who goes on with what a pull brought."""
 
     on_messages: Callable[[list[MessageExt], MessageQueue, ProcessQueue], None]
-    """Messages that passed the tag test; they have to be put into the window and given to the listener."""
+    """Messages that passed the tag test; they have to be put into the window and given to the
+    listener.
+    """
     on_offset_illegal: Callable[[MessageQueue, ProcessQueue], Awaitable[None]]
-    """The window was dropped and the offset corrected and frozen; the queue has to be given up and taken up anew."""
+    """The window was dropped and the offset corrected and frozen; the queue has to be given up and
+    taken up anew.
+    """
     on_commit_answered: Callable[[MessageQueue, int], None] | None
     """The broker answered a pull that reported an offset."""
 
@@ -151,7 +156,9 @@ class Puller:
         """One pull; the offset of the next one."""
         subscription = self._state.subscriptions.get(queue.topic)
         if subscription is None:
-            await asyncio.sleep(PAUSED_MS / 1000)  # Unsubscribed; the next rebalance drops the queue.
+            await asyncio.sleep(
+                PAUSED_MS / 1000
+            )  # Unsubscribed; the next rebalance drops the queue.
             return offset
         question = PullQuestion(queue, subscription, offset, self._offset_to_report(queue))
         result = await self._broker.pull(question)
@@ -180,14 +187,14 @@ class Puller:
         if not self._state.is_clustering or not self._state.config.piggyback_commit:
             return None
         offset = self._state.offsets.in_memory(queue)
-        return offset if offset else None  # 0 is what the broker assumes anyway.
+        return offset or None  # 0 is what the broker assumes anyway.
 
-    def _wanted(
-        self, messages: list[MessageExt], subscription: Subscription
-    ) -> list[MessageExt]:
-        """The exact tag test (the broker's is by hash), then retried messages get their topic back."""
-        if subscription.data.tags:
-            messages = [m for m in messages if m.tags in subscription.data.tags]
+    def _wanted(self, messages: list[MessageExt], subscription: Subscription) -> list[MessageExt]:
+        """The exact tag test (the broker's is by hash), then retried messages get their topic
+        back.
+        """
+        if subscription.data.tags_set:
+            messages = [m for m in messages if m.tags in subscription.data.tags_set]
         for message in messages:
             if message.topic == self._retry_topic:
                 message.topic = message.properties.get(PROPERTY_RETRY_TOPIC, message.topic)

@@ -1,10 +1,12 @@
-"""Order locks: a clustering member reads a queue in order only while the broker has given it to this member alone.
+"""Order locks: a clustering member reads a queue in order only while the broker has given it to
+this member alone.
 
-The broker leases a lock for 60 s; the member renews each 20 s and stops trusting a lock after 30 s without renewal (spec:
-rocketmq.md, section 6, B7), so two members never read a queue in order at the same time.
+The broker leases a lock for 60 s; the member renews each 20 s and stops trusting a lock after 30 s
+without renewal (spec: rocketmq.md, section 6, B7), so two members never read a queue in order at
+the same time.
 
-Invariant: `window.locked` is True only after the broker granted the lock. Absent on purpose: consuming and rebalancing,
-which ask here.
+Invariant: `window.locked` is True only after the broker granted the lock. Absent on purpose:
+consuming and rebalancing, which ask here.
 """
 
 from __future__ import annotations
@@ -31,11 +33,15 @@ class BrokerLocks(Protocol):
     """The broker's side of the locks."""
 
     async def lock(self, broker_name: str, queues: Sequence[MessageQueue]) -> list[MessageQueue]:
-        """Ask for locks; answers those granted. Raises TidemarkError when the broker cannot be asked."""
+        """Ask for locks; answers those granted. Raises TidemarkError when the broker cannot be
+        asked.
+        """
         ...
 
     async def unlock(self, broker_name: str, queues: Sequence[MessageQueue]) -> None:
-        """Let go of locks. Raises TidemarkError when the broker cannot be told; the lease ends by itself then."""
+        """Let go of locks. Raises TidemarkError when the broker cannot be told; the lease ends by
+        itself then.
+        """
         ...
 
 

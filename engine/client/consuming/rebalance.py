@@ -1,12 +1,14 @@
-"""Which queues does this member read now? Compares what it should hold with what it holds (rebalance step of the walk).
+"""Which queues does this member read now? Compares what it should hold with what it holds
+(rebalance step of the walk).
 
-Each topic by itself: fetch the queues and the members, sort both, divide, give up what is no longer ours (report its
-offset first, so that the next owner begins there), take up what is new at the right offset. Every member does the same
-with the same lists; while their lists differ, a queue may for a moment have two readers or none.
+Each topic by itself: fetch the queues and the members, sort both, divide, give up what is no longer
+ours (report its offset first, so that the next owner begins there), take up what is new at the
+right offset. Every member does the same with the same lists; while their lists differ, a queue may
+for a moment have two readers or none.
 
-Invariant: a queue is dropped before anything else happens to it, and its offset is reported before it is forgotten. One
-topic's failure does not stop the others. Absent on purpose: pulling; `on_taken_up` hears of each new window.
-Source: spec rocketmq.md, section 6 (B4).
+Invariant: a queue is dropped before anything else happens to it, and its offset is reported before
+it is forgotten. One topic's failure does not stop the others. Absent on purpose: pulling;
+`on_taken_up` hears of each new window. Source: spec rocketmq.md, section 6 (B4).
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ BATCH_END_WAIT_MS = 500
 """How long giving up an ordered queue waits for the batch in its listener."""
 
 FORCED_UNLOCK_MS = 20 * SECOND_MS
-"""This long after its last lock, a dropped ordered queue is let go even while its listener works."""
+"""This long after its last lock, a dropped ordered queue is let go even while its listener works.
+"""
 
 
 class GroupView(Protocol):
@@ -56,7 +59,9 @@ class RebalanceHooks:
     on_taken_up: Callable[[MessageQueue, ProcessQueue, int], None]
     """A new window with the offset of its first pull."""
     on_changed: Callable[[str, int], Awaitable[None]]
-    """The queues of a topic changed; how many are held now. The subscription gets a new version and is announced."""
+    """The queues of a topic changed; how many are held now. The subscription gets a new version and
+    is announced.
+    """
     batch_ended: Callable[[MessageQueue, int], Awaitable[bool]]
     """Waits for the batch that an ordered queue has in its listener."""
 
@@ -111,13 +116,17 @@ class Rebalancer:
                 try:
                     balanced = await self._rebalance_topic(topic) and balanced
                 except TidemarkError as error:
-                    _log.warning("rebalance of %s failed, queues stay as they are: %s", topic, error)
+                    _log.warning(
+                        "rebalance of %s failed, queues stay as they are: %s", topic, error
+                    )
                     balanced = False
             await self._drop_unsubscribed()
             return balanced
 
     async def give_up(self, queue: MessageQueue, window: ProcessQueue) -> bool:
-        """Report and forget a queue; False when its ordered listener is still at work (tried again next round)."""
+        """Report and forget a queue; False when its ordered listener is still at work (tried again
+        next round).
+        """
         window.dropped = True
         await self._report(queue)
         if self._state.config.orderly and self._state.is_clustering and window.locked:
@@ -191,7 +200,9 @@ class Rebalancer:
         if ordered and not await self._locks.lock(queue):
             _log.info("order lock of %s is still with another member", queue)
             return False
-        self._state.offsets.remove(queue)  # What memory says may be older than what another member reported.
+        self._state.offsets.remove(
+            queue
+        )  # What memory says may be older than what another member reported.
         stored = await self._state.offsets.read(queue, ReadOffset.READ_FROM_STORE)
         first = await start_offset(
             queue,

@@ -1,8 +1,8 @@
 """What a consumer tells of itself when a broker asks on behalf of the platform (codes 307 and 221).
 
-The answer has RocketMQ's form, so that its own tools read it; each queue's entry carries more keys, which those tools do
-not look at: finished and held offsets, the head and since when it is in a listener. They are what makes a frozen head and
-a duplicate risk visible from outside.
+The answer has RocketMQ's form, so that its own tools read it; each queue's entry carries more keys,
+which those tools do not look at: finished and held offsets, the head and since when it is in a
+listener. They are what makes a frozen head and a duplicate risk visible from outside.
 
 Invariant: reading changes nothing. Absent on purpose: sending; the consumer answers the request.
 """
@@ -18,7 +18,9 @@ from engine.protocol.message import MessageQueue
 
 
 def queue_info(window: ProcessQueue, client_committed: int | None) -> dict[str, Any]:
-    """One queue's entry: RocketMQ's ProcessQueueInfo, then ours. Times in ms since 1970; null is unknown or none."""
+    """One queue's entry: RocketMQ's ProcessQueueInfo, then ours. Times in ms since 1970; null is
+    unknown or none.
+    """
     waiting, taken = window.waiting_bounds(), window.taken_bounds()
     head = window.head()
     return {

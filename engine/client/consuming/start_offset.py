@@ -1,10 +1,12 @@
-"""Where does a consumer begin in a queue it has just been given? (computePullFromWhere; rebalance step of the walk)
+"""Where does a consumer begin in a queue it has just been given? (computePullFromWhere; rebalance
+step of the walk)
 
-A stored offset always wins. Only when the store says that there is none does the group's setting decide, and the retry
-topic, whose messages all belong to the group, follows rules of its own (spec: rocketmq.md, section 5, A8).
+A stored offset always wins. Only when the store says that there is none does the group's setting
+decide, and the retry topic, whose messages all belong to the group, follows rules of its own (spec:
+rocketmq.md, section 5, A8).
 
-Invariant: a store that could not be asked never counts as "no offset": the error passes, the queue waits for the next
-rebalance. Absent on purpose: asking the broker. `ask` does.
+Invariant: a store that could not be asked never counts as "no offset": the error passes, the queue
+waits for the next rebalance. Absent on purpose: asking the broker. `ask` does.
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ from engine.protocol.names import RETRY_PREFIX
 
 
 class ConsumeFromWhere(Enum):
-    """Where a group without a stored offset begins. The last three are deprecated in RocketMQ and mean LAST_OFFSET."""
+    """Where a group without a stored offset begins. The last three are deprecated in RocketMQ and
+    mean LAST_OFFSET.
+    """
 
     CONSUME_FROM_LAST_OFFSET = "CONSUME_FROM_LAST_OFFSET"
     CONSUME_FROM_FIRST_OFFSET = "CONSUME_FROM_FIRST_OFFSET"
@@ -34,7 +38,8 @@ class StartRule(Enum):
     """What to ask the broker for, if anything."""
 
     ZERO = "zero"
-    """The very beginning; when that is gone, the first pull answers with the offset to go on from."""
+    """The very beginning; when that is gone, the first pull answers with the offset to go on from.
+    """
     MAX = "max offset"
     SEARCH = "offset at the consume timestamp"
 
@@ -53,7 +58,9 @@ def start_rule(where: ConsumeFromWhere, topic: str) -> StartRule:
 
 @dataclass(frozen=True, slots=True)
 class StartOffsetAsk:
-    """The two questions to the broker that a start may need. Both raise TidemarkError when it cannot be asked."""
+    """The two questions to the broker that a start may need. Both raise TidemarkError when it
+    cannot be asked.
+    """
 
     max_offset: Callable[[MessageQueue], Awaitable[int]]
     search_offset: Callable[[MessageQueue, int], Awaitable[int]]
@@ -67,7 +74,9 @@ async def start_offset(
     where: ConsumeFromWhere,
     timestamp_ms: int,
 ) -> int:
-    """The offset of the first pull of `queue`; `timestamp_ms` counts for CONSUME_FROM_TIMESTAMP only."""
+    """The offset of the first pull of `queue`; `timestamp_ms` counts for CONSUME_FROM_TIMESTAMP
+    only.
+    """
     if stored is not None:
         return stored
     match start_rule(where, queue.topic):

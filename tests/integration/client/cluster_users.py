@@ -1,4 +1,6 @@
-"""Producers and consumers as the tests use them: quick timers, listeners that remember, waiting with a deadline."""
+"""Producers and consumers as the tests use them: quick timers, listeners that remember, waiting
+with a deadline.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +13,9 @@ from engine.client import (
     ClientConfig,
     ConsumeConcurrentlyStatus,
     ConsumeContext,
+    ConsumeFromWhere,
     ConsumeOrderlyStatus,
     ConsumerConfig,
-    ConsumeFromWhere,
     Producer,
     ProducerConfig,
     PushConsumer,

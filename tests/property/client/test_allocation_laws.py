@@ -1,4 +1,6 @@
-"""Laws of every division of queues: all members together get each queue once, whoever computes it."""
+"""Laws of every division of queues: all members together get each queue once, whoever computes
+it.
+"""
 
 from __future__ import annotations
 

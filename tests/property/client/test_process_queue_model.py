@@ -1,4 +1,6 @@
-"""The window against a plain model: whatever the order of events, no offset above an unfinished message is reported."""
+"""The window against a plain model: whatever the order of events, no offset above an unfinished
+message is reported.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ class ConcurrentWindow(RuleBasedStateMachine):
             self.finished.add(offset)
 
         assert safe is not None
-        assert not [offset for offset in self.held if offset < safe], "an unfinished message is lost"
+        assert not [offset for offset in self.held if offset < safe], (
+            "an unfinished message is lost"
+        )
         assert all(offset >= safe or offset in self.finished for offset in self.finished)
         expected = min(self.held) if self.held else self.next_offset + 1
         assert safe == expected

@@ -1,4 +1,6 @@
-"""The consuming parts without a wire: a group's state, the ports filled by plain values, time that is virtual."""
+"""The consuming parts without a wire: a group's state, the ports filled by plain values, time that
+is virtual.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +71,9 @@ def subscription(topic: str, expression: str) -> SubscriptionData:
     return SubscriptionData.build(topic, expression, sub_version=1)
 
 
-def window_of(state: GroupState, queue: MessageQueue, messages: Sequence[MessageExt]) -> ProcessQueue:
+def window_of(
+    state: GroupState, queue: MessageQueue, messages: Sequence[MessageExt]
+) -> ProcessQueue:
     """A window of `queue` that holds `messages`, taken up by the member."""
     window = ProcessQueue(0)
     window.put(messages)

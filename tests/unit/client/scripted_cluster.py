@@ -1,4 +1,6 @@
-"""A name server and brokers that answer by a script, over the virtual network: for faults a good broker does not show."""
+"""A name server and brokers that answer by a script, over the virtual network: for faults a good
+broker does not show.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ Answer = int | None
 
 @dataclass
 class ScriptedBroker:
-    """Answers sends by the next code of its script (SUCCESS when it is used up) and keeps what it got."""
+    """Answers sends by the next code of its script (SUCCESS when it is used up) and keeps what it
+    got.
+    """
 
     name: str
     host: str
@@ -61,7 +65,9 @@ class ScriptedBroker:
 
 @dataclass
 class ScriptedCluster:
-    """Brokers behind one name server; `topics` says on which brokers a topic has how many queues."""
+    """Brokers behind one name server; `topics` says on which brokers a topic has how many
+    queues.
+    """
 
     world: World
     brokers: dict[str, ScriptedBroker]
@@ -106,7 +112,7 @@ class ScriptedCluster:
 
         await self.world.node(NAMESRV).boot(serve_names)
         for broker in self.brokers.values():
-            handlers = {code: broker.on_send for code in SENDS} | {
+            handlers = dict.fromkeys(SENDS, broker.on_send) | {
                 RequestCode.HEART_BEAT: broker.on_heartbeat,
                 RequestCode.UNREGISTER_CLIENT: broker.on_leave,
             }

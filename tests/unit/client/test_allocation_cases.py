@@ -1,4 +1,6 @@
-"""The six strategies against results of the Java client, queue by queue (tests/cases/allocate_cases.json)."""
+"""The six strategies against results of the Java client, queue by queue
+(tests/cases/allocate_cases.json).
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ def queues_of(topic: str, names: list[str]) -> list[MessageQueue]:
     return [MessageQueue(topic, broker, int(queue_id)) for broker, queue_id in parts]
 
 
-def check(strategy: AllocationStrategy, case: dict[str, Any], expected: dict[str, list[str]]) -> None:
+def check(
+    strategy: AllocationStrategy, case: dict[str, Any], expected: dict[str, list[str]]
+) -> None:
     queues = queues_of(case["topic"], case["mqAll"])
     assert set(expected) == set(case["cidAll"])
     for client_id, names in expected.items():

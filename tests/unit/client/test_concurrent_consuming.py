@@ -166,9 +166,7 @@ def test_a_message_nobody_takes_back_stays_and_comes_again_after_five_seconds() 
 
 def test_a_broadcast_consumer_passes_over_a_failed_message() -> None:
     async def story(world: World, runtime: Runtime) -> None:
-        consumer = Consumer(
-            runtime, lambda _m, _c: LATER, message_model=MessageModel.BROADCASTING
-        )
+        consumer = Consumer(runtime, lambda _m, _c: LATER, message_model=MessageModel.BROADCASTING)
         window = consumer.pull([1])
         await world.until("it is passed over", lambda: window.count == 0, within_s=1)
         assert consumer.sent_back == []

@@ -41,7 +41,9 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
 class Broker:
     """A broker's offsets of one group, in a dict; `fails` makes it unreachable."""
 
-    def __init__(self, offsets: dict[MessageQueue, int] | None = None, *, fails: bool = False) -> None:
+    def __init__(
+        self, offsets: dict[MessageQueue, int] | None = None, *, fails: bool = False
+    ) -> None:
         self.offsets = offsets or {}
         self.fails = fails
         self.reports: list[tuple[MessageQueue, int, CommitTrigger]] = []
@@ -76,7 +78,9 @@ def test_a_frozen_offset_ignores_updates_as_in_rocketmq(trace: dict[str, Any]) -
 )
 def test_reading_an_offset_looks_where_it_is_told_to(case: dict[str, Any]) -> None:
     answer = case.get("broker")
-    broker = Broker({QUEUE: answer} if isinstance(answer, int) else {}, fails=answer == "any other error")
+    broker = Broker(
+        {QUEUE: answer} if isinstance(answer, int) else {}, fails=answer == "any other error"
+    )
     store = BrokerOffsetStore(broker)
     if case.get("memory") is not None:
         store.update(QUEUE, case["memory"], increase_only=False)

@@ -61,7 +61,9 @@ class Consumer:
         self.given_up.append(message.queue_offset)
         return True
 
-    def pull(self, offsets: Sequence[int], queue: object = Q0, *, locked: bool = True) -> ProcessQueue:
+    def pull(
+        self, offsets: Sequence[int], queue: object = Q0, *, locked: bool = True
+    ) -> ProcessQueue:
         assert queue in (Q0, Q1)
         window = window_of(self.state, queue, [message_at(offset) for offset in offsets])  # type: ignore[arg-type]
         window.locked = locked
@@ -175,7 +177,9 @@ def test_an_old_lock_is_renewed_before_the_next_batch() -> None:
     in_virtual_time(story)
 
 
-def test_a_batch_that_ends_while_its_queue_is_handed_over_is_still_reported_under_our_lock() -> None:
+def test_a_batch_that_ends_while_its_queue_is_handed_over_is_still_reported_under_our_lock() -> (
+    None
+):
     async def story(world: World, runtime: Runtime) -> None:
         async def listener(_m: Sequence[MessageExt], _c: ConsumeContext) -> ListenerAnswer:
             await asyncio.sleep(0.3)

@@ -17,8 +17,14 @@ MESSAGE = Message("T", b"x")
     ("argument", "queue_id"),
     [
         ("TagA", 2598919 % 4),
-        ("order-pay", 392735319 % 4),  # Java's hash is negative: the sign of the remainder is dropped.
-        ("polygenelubricants", 0),  # Java's hash is the least int, which has no positive counterpart.
+        (
+            "order-pay",
+            392735319 % 4,
+        ),  # Java's hash is negative: the sign of the remainder is dropped.
+        (
+            "polygenelubricants",
+            0,
+        ),  # Java's hash is the least int, which has no positive counterpart.
         ("", 0),
     ],
 )

@@ -137,9 +137,7 @@ def test_one_topics_failure_does_not_stop_the_others() -> None:
     async def story(world: World, runtime: Runtime) -> None:
         member = Member(runtime)
         other = MessageQueue("U", "broker-a", 0)
-        member.state.subscriptions["U"] = Subscription(
-            subscription("U", "*"), lambda _m, _c: None
-        )
+        member.state.subscriptions["U"] = Subscription(subscription("U", "*"), lambda _m, _c: None)
         member.topics["U"] = [other]
         member.failing_topics = {"T"}
         assert not await member.rebalancer.rebalance()

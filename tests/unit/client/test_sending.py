@@ -1,4 +1,6 @@
-"""The producer against brokers that refuse, stay silent or go away: when it tries again, where, and what it says."""
+"""The producer against brokers that refuse, stay silent or go away: when it tries again, where, and
+what it says.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,10 @@ ONE_BROKER = {"T": {"broker-a": 4}}
 
 async def started(cluster: ScriptedCluster, runtime: Runtime, **settings: object) -> Producer:
     producer = Producer(
-        runtime, cluster.config(), "g", producer=ProducerConfig(**settings)  # type: ignore[arg-type]
+        runtime,
+        cluster.config(),
+        "g",
+        producer=ProducerConfig(**settings),  # type: ignore[arg-type]
     )
     await producer.start()
     return producer
@@ -157,9 +162,7 @@ def test_a_wish_for_a_better_status_elsewhere_sends_again() -> None:
     async def story(cluster: ScriptedCluster, runtime: Runtime) -> None:
         for broker in cluster.brokers.values():
             broker.script = [ResponseCode.FLUSH_DISK_TIMEOUT]
-        producer = await started(
-            cluster, runtime, retry_another_broker_when_not_stored_ok=True
-        )
+        producer = await started(cluster, runtime, retry_another_broker_when_not_stored_ok=True)
         result = await producer.send(Message("T", b"x"))
         assert result.status is SendStatus.SEND_OK
         assert sum(len(broker.received) for broker in cluster.brokers.values()) == 3

@@ -1,0 +1,29 @@
+"""Producers, push consumers and administration of a RocketMQ cluster, ours or Apache's."""
+
+from engine.client.admin import Admin
+from engine.client.config import ClientConfig, ConsumerConfig, MessageModel, ProducerConfig
+from engine.client.consuming.consumer import PushConsumer
+from engine.client.consuming.listeners import (
+    ConsumeConcurrentlyStatus,
+    ConsumeContext,
+    ConsumeOrderlyStatus,
+)
+from engine.client.consuming.start_offset import ConsumeFromWhere
+from engine.client.producer import Producer
+from engine.client.send_result import SendResult, SendStatus
+
+__all__ = [
+    "Admin",
+    "ClientConfig",
+    "ConsumeConcurrentlyStatus",
+    "ConsumeContext",
+    "ConsumeFromWhere",
+    "ConsumeOrderlyStatus",
+    "ConsumerConfig",
+    "MessageModel",
+    "Producer",
+    "ProducerConfig",
+    "PushConsumer",
+    "SendResult",
+    "SendStatus",
+]

@@ -1,0 +1,290 @@
+"""Pulling: what is asked for next, what is passed over, and when the consumer waits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+from engine.client.config import ConsumerConfig
+from engine.client.consuming.group_state import Subscription
+from engine.client.consuming.process_queue import ProcessQueue
+from engine.client.consuming.pulling import (
+    Puller,
+    PullHooks,
+    PullQuestion,
+    PullResult,
+    PullStatus,
+)
+from engine.foundation.errors import RequestRefused, RequestTimedOut, TidemarkError
+from engine.protocol.codes import ResponseCode
+from engine.protocol.message import MessageExt, MessageQueue
+from engine.runtime import Runtime
+from tests.simulation.world import World
+from tests.unit.client.consuming_parts import (
+    Q0,
+    Q1,
+    Broker,
+    group_state,
+    in_virtual_time,
+    subscription,
+)
+from tests.unit.client.messages import message_at
+
+HELD_S = 15
+RETRY_QUEUE = MessageQueue("%RETRY%g", "broker-a", 0)
+
+
+class Pulls:
+    """A puller whose broker answers by a script, then holds every pull for 15 s."""
+
+    def __init__(self, runtime: Runtime, **settings: object) -> None:
+        config = ConsumerConfig(first_pull_delay_ms=0, **settings)  # type: ignore[arg-type]
+        self.runtime = runtime
+        self.state = group_state(Broker(), lambda _m, _c: None, config)
+        self.answers: deque[PullResult | TidemarkError] = deque()
+        self.asked: list[tuple[int, int | None, float]] = []
+        self.arrived: list[MessageExt] = []
+        self.illegal: list[MessageQueue] = []
+        self.answered: list[tuple[MessageQueue, int]] = []
+        self.window = ProcessQueue(runtime.clock.now_ms())
+        self.window.locked = True
+        self.state.windows[Q0] = self.window
+        self.puller = Puller(
+            self.state,
+            runtime.clock,
+            self,
+            PullHooks(
+                self._on_messages,
+                self._on_illegal,
+                lambda queue, offset: self.answered.append((queue, offset)),
+            ),
+        )
+
+    async def pull(self, question: PullQuestion) -> PullResult:
+        seconds = round(asyncio.get_running_loop().time(), 2)
+        self.asked.append((question.queue_offset, question.commit_offset, seconds))
+        if not self.answers:
+            await asyncio.sleep(HELD_S)
+            return PullResult(PullStatus.NO_NEW_MESSAGE, question.queue_offset, [])
+        answer = self.answers.popleft()
+        if isinstance(answer, TidemarkError):
+            raise answer
+        return answer
+
+    def _on_messages(
+        self, messages: list[MessageExt], queue: MessageQueue, window: ProcessQueue
+    ) -> None:
+        self.arrived += messages
+        window.put(messages)
+
+    async def _on_illegal(self, queue: MessageQueue, window: ProcessQueue) -> None:
+        assert window.dropped
+        self.illegal.append(queue)
+
+    def found(self, next_begin: int, *messages: MessageExt) -> None:
+        self.answers.append(PullResult(PullStatus.FOUND, next_begin, list(messages)))
+
+    async def run_for(self, seconds: float, first: int = 0, queue: MessageQueue = Q0) -> None:
+        task = asyncio.get_running_loop().create_task(self.puller.run(queue, self.window, first))
+        await asyncio.sleep(seconds)
+        task.cancel()
+
+
+def tagged(offset: int, tag: str | None) -> MessageExt:
+    return message_at(offset, properties={"TAGS": tag} if tag else {})
+
+
+def story_of(check: Callable[[Pulls], object], **settings: object) -> None:
+    async def story(world: World, runtime: Runtime) -> None:
+        pulls = Pulls(runtime, **settings)
+        result = check(pulls)
+        assert asyncio.iscoroutine(result)
+        await result
+
+    in_virtual_time(story)
+
+
+def test_each_pull_begins_where_the_last_answer_said() -> None:
+    async def check(pulls: Pulls) -> None:
+        pulls.found(12, message_at(10), message_at(11))
+        pulls.answers.append(PullResult(PullStatus.NO_MATCHED_MESSAGE, 40, []))
+        await pulls.run_for(1, first=10)
+        assert [asked[0] for asked in pulls.asked] == [10, 12, 40]
+        assert [m.queue_offset for m in pulls.arrived] == [10, 11]
+
+    story_of(check)
+
+
+def test_only_exact_tags_pass_and_an_untagged_message_never_does() -> None:
+    async def check(pulls: Pulls) -> None:
+        listener = pulls.state.subscriptions["T"].listener
+        pulls.state.subscriptions["T"] = Subscription(subscription("T", "AaAa"), listener)
+        pulls.found(4, *(tagged(n, tag) for n, tag in enumerate(["AaAa", "BBBB", None, "A"])))
+        await pulls.run_for(1)
+        assert [m.queue_offset for m in pulls.arrived] == [0]
+        assert pulls.window.filtered_count == 3
+
+    story_of(check)
+
+
+def test_filtered_messages_are_passed_over_once_nothing_is_held() -> None:
+    async def check(pulls: Pulls) -> None:
+        listener = pulls.state.subscriptions["T"].listener
+        pulls.state.subscriptions["T"] = Subscription(subscription("T", "A"), listener)
+        pulls.found(1, tagged(0, "A"))
+        pulls.found(3, tagged(1, "B"), tagged(2, "B"))
+        pulls.found(5, tagged(3, "B"), tagged(4, "B"))
+        await pulls.run_for(1)
+        assert pulls.state.offsets.in_memory(Q0) is None, "offset 0 is not finished"
+        pulls.window.remove([0], 0)
+        pulls.found(7, tagged(5, "B"), tagged(6, "B"))
+        await pulls.run_for(1, first=5)
+        assert pulls.state.offsets.in_memory(Q0) == 7
+
+    story_of(check)
+
+
+def test_a_retried_message_gets_its_first_topic_back() -> None:
+    async def check(pulls: Pulls) -> None:
+        pulls.state.subscriptions["%RETRY%g"] = Subscription(subscription("%RETRY%g", "*"), None)
+        retried = message_at(0, topic="%RETRY%g", properties={"RETRY_TOPIC": "T"})
+        pulls.found(1, retried)
+        await pulls.run_for(1, queue=RETRY_QUEUE)
+        assert [m.topic for m in pulls.arrived] == ["T"]
+
+    story_of(check)
+
+
+def test_the_consume_offset_travels_with_the_pull_and_its_answer_is_told() -> None:
+    async def check(pulls: Pulls) -> None:
+        pulls.state.offsets.update(Q0, 9, increase_only=True)
+        pulls.found(12, message_at(11))
+        await pulls.run_for(1, first=11)
+        assert [asked[1] for asked in pulls.asked] == [9, 9]
+        assert pulls.answered == [(Q0, 9)]
+
+    story_of(check)
+
+
+def test_without_piggyback_nothing_is_reported_by_pulls() -> None:
+    async def check(pulls: Pulls) -> None:
+        pulls.state.offsets.update(Q0, 9, increase_only=True)
+        pulls.found(12, message_at(11))
+        await pulls.run_for(1, first=11)
+        assert [asked[1] for asked in pulls.asked] == [None, None]
+        assert not pulls.answered
+
+    story_of(check, piggyback_commit=False)
+
+
+def test_pulling_pauses_while_too_much_is_held_and_goes_on_by_itself() -> None:
+    async def check(pulls: Pulls) -> None:
+        pulls.window.put([message_at(offset) for offset in range(4)])
+        task = asyncio.get_running_loop().create_task(pulls.puller.run(Q0, pulls.window, 4))
+        await asyncio.sleep(5)
+        assert not pulls.asked
+        pulls.window.remove([0], 0)
+        await asyncio.sleep(0.06)
+        assert len(pulls.asked) == 1
+        task.cancel()
+
+    story_of(check, queue_messages_max=3)
+
+
+def test_a_wide_span_pauses_concurrent_pulling_only() -> None:
+    async def check(pulls: Pulls) -> None:
+        pulls.window.put([message_at(0), message_at(2001)])
+        await pulls.run_for(1)
+        assert bool(pulls.asked) is pulls.state.config.orderly
+
+    story_of(check)
+    story_of(check, orderly=True)
+
+
+def test_many_bytes_pause_pulling() -> None:
+    async def check(pulls: Pulls) -> None:
+        pulls.window.put([message_at(0, 600), message_at(1, 500)])
+        await pulls.run_for(1)
+        assert not pulls.asked
+
+    story_of(check, queue_bytes_max=1000)
+
+
+def test_a_topics_limit_is_divided_by_the_queues_held() -> None:
+    async def check(pulls: Pulls) -> None:
+        pulls.state.windows[Q1] = ProcessQueue(0)
+        pulls.window.put([message_at(offset) for offset in range(6)])
+        await pulls.run_for(1)
+        assert not pulls.asked
+        del pulls.state.windows[Q1]
+        await pulls.run_for(1)
+        assert pulls.asked
+
+    story_of(check, topic_messages_max=10)
+
+
+def test_an_ordered_queue_is_not_pulled_without_its_lock() -> None:
+    async def check(pulls: Pulls) -> None:
+        pulls.window.locked = False
+        task = asyncio.get_running_loop().create_task(pulls.puller.run(Q0, pulls.window, 0))
+        await asyncio.sleep(10)
+        assert not pulls.asked
+        pulls.window.locked = True
+        await asyncio.sleep(3)
+        assert pulls.asked
+        task.cancel()
+
+    story_of(check, orderly=True)
+
+
+def test_a_paused_consumer_pulls_nothing() -> None:
+    async def check(pulls: Pulls) -> None:
+        pulls.state.paused = True
+        task = asyncio.get_running_loop().create_task(pulls.puller.run(Q0, pulls.window, 0))
+        await asyncio.sleep(5)
+        assert not pulls.asked
+        pulls.state.paused = False
+        await asyncio.sleep(1.1)
+        assert pulls.asked
+        task.cancel()
+
+    story_of(check)
+
+
+def test_after_an_error_pulling_rests_a_second_and_less_when_the_broker_is_only_busy() -> None:
+    async def check(pulls: Pulls) -> None:
+        pulls.answers += [
+            RequestTimedOut("no answer"),
+            RequestRefused(ResponseCode.SUBSCRIPTION_NOT_EXIST, "who are you"),
+            RequestRefused(ResponseCode.FLOW_CONTROL, "busy"),
+        ]
+        await pulls.run_for(5)
+        assert [asked[2] for asked in pulls.asked] == [0, 1, 2, 2.02]
+        assert [asked[0] for asked in pulls.asked] == [0, 0, 0, 0]
+
+    story_of(check)
+
+
+def test_an_illegal_offset_drops_the_queue_and_freezes_the_brokers_correction() -> None:
+    async def check(pulls: Pulls) -> None:
+        pulls.answers.append(PullResult(PullStatus.OFFSET_ILLEGAL, 77, []))
+        await pulls.run_for(1)
+        assert pulls.illegal == [Q0]
+        assert len(pulls.asked) == 1
+        pulls.state.offsets.update(Q0, 500, increase_only=True)
+        assert pulls.state.offsets.in_memory(Q0) == 77
+
+    story_of(check)
+
+
+def test_an_answer_for_a_queue_given_away_meanwhile_is_not_kept() -> None:
+    async def check(pulls: Pulls) -> None:
+        task = asyncio.get_running_loop().create_task(pulls.puller.run(Q0, pulls.window, 0))
+        await asyncio.sleep(1)
+        pulls.window.dropped = True
+        await asyncio.sleep(HELD_S)
+        assert task.done()
+        assert not pulls.arrived
+
+    story_of(check)
