@@ -105,6 +105,13 @@ class ClusterInfo(Body):
     cluster_addr_table: dict[str, list[str]] = msgspec.field(default_factory=dict)
 
 
+class TopicConfigTable(Body):
+    """GET_ALL_TOPIC_CONFIG (21): every topic of a broker."""
+
+    data_version: DataVersion
+    topic_config_table: dict[str, TopicConfig]
+
+
 class TopicList(Body):
     """Names of topics (206, 224, 304, 305)."""
 

@@ -276,7 +276,7 @@ class TopicOffset(Part):
 
 
 @dataclass(slots=True)
-class TopicStatsTable:
+class TopicStats:
     """GET_TOPIC_STATS_INFO (202)."""
 
     offset_table: dict[MessageQueue, TopicOffset] = field(default_factory=dict)

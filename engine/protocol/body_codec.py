@@ -122,6 +122,11 @@ def encode_object_keyed(
     return fastjson.dumps({**others, name: keyed})
 
 
+def encode_document(document: Mapping[str, object]) -> bytes:
+    """A document of plain values that has no structure of its own here."""
+    return fastjson.dumps(document)
+
+
 def decode_offset_table(body: Buffer) -> dict[MessageQueue, int]:
     """Queue offsets by queue (codes 220, 222; offsets.json). Raises RemoteProtocolError."""
     return by_queue(table_of(fastjson.loads(body), "offsetTable"), int)
