@@ -19,7 +19,7 @@ from engine.foundation.limits import DISPATCH_BATCH_MAX
 from engine.protocol.message import index_key_hash
 from engine.store.commit_log import CommitLog
 from engine.store.consume_queue import ConsumeQueue, Unit
-from engine.store.index_file import Index
+from engine.store.index_file import Index, IndexKey
 from engine.store.queue_table import QueueKey, QueueTable
 from engine.store.record import (
     RECORD_BYTES_MIN,
@@ -27,6 +27,7 @@ from engine.store.record import (
     TRANSACTION_ROLLBACK,
     DispatchRequest,
     glance,
+    has_queue_offset,
     property_value,
 )
 
@@ -66,7 +67,8 @@ class Dispatcher:
         """
         requests, position = self._read(limit)
         if requests:
-            self.apply(requests, now_ms=now_ms, fill_gaps=False)
+            # A gap here is a topic deleted while messages of it waited for their flush.
+            self.apply(requests, now_ms=now_ms, fill_gaps=True)
         self.position = position  # Not before: a full disk must find the same records again.
         if requests:
             self.last_store_time_ms = requests[-1].store_timestamp_ms
@@ -104,24 +106,24 @@ class Dispatcher:
         A record whose predecessors in the queue are missing raises QueueGap, unless `fill_gaps`
         says that they are gone for good; then the queue starts again at it.
         """
-        batch: dict[QueueKey, list[Unit]] = {}
+        batch: dict[QueueKey, tuple[ConsumeQueue, list[Unit]]] = {}
         for request in requests:
-            if not request.has_queue_entry:
+            if not has_queue_offset(request.sys_flag):
                 continue
             key = (request.topic, request.queue_id)
-            queue = self._queues.find_or_add(*key)
-            if request.physical_offset < queue.end_physical:
+            entry = batch.get(key)
+            if entry is None:
+                entry = batch[key] = (self._queues.find_or_add(*key), [])
+            queue, units = entry
+            if request.physical_offset < queue.end_physical and _held(queue, request):
                 continue
-            units = batch.get(key)
-            if units is None:
-                units = batch[key] = []
             if request.queue_offset != queue.max_offset + len(units):
                 self._write(key, queue, units)
                 self._realign(queue, request, fill_gaps=fill_gaps)
             units.append((request.physical_offset, request.size_bytes, request.tags_code))
             queue.last_store_time_ms = request.store_timestamp_ms
-        for key, units in batch.items():
-            self._write(key, self._queues.find_or_add(*key), units)
+        for key, (queue, units) in batch.items():
+            self._write(key, queue, units)
         if self._index is not None:
             self._put_keys(self._index, requests, now_ms)
 
@@ -134,9 +136,8 @@ class Dispatcher:
     def _realign(self, queue: ConsumeQueue, request: DispatchRequest, *, fill_gaps: bool) -> None:
         """The queue is not where the record says: its topic was made anew, or units are missing."""
         if request.queue_offset < queue.max_offset:
-            queue.truncate(
-                request.queue_offset
-            )  # Deleted and made again: the newer messages count.
+            # The topic was deleted and made again: the newer messages count.
+            queue.truncate(request.queue_offset)
         elif not fill_gaps:
             raise QueueGap(
                 f"the record at {request.physical_offset} has queue offset {request.queue_offset}, "
@@ -146,25 +147,26 @@ class Dispatcher:
             queue.skip_to(request.queue_offset)
 
     def _put_keys(self, index: Index, requests: Sequence[DispatchRequest], now_ms: int) -> None:
+        """Hot: UNIQ_KEY and KEYS of every message but rolled-back ones."""
         indexed_to = index.end_physical
+        if indexed_to is None:
+            indexed_to = -1
+        keys: list[IndexKey] = []
         for request in requests:
-            if indexed_to is not None and request.physical_offset <= indexed_to:
+            physical_offset = request.physical_offset
+            if physical_offset <= indexed_to:
                 continue
             if request.sys_flag & TRANSACTION_MASK == TRANSACTION_ROLLBACK:
                 continue
             for key in message_keys(request.properties):
-                index.put(
-                    index_key_hash(f"{request.topic}#{key}"),
-                    request.physical_offset,
-                    store_timestamp_ms=request.store_timestamp_ms,
-                    now_ms=now_ms,
-                )
-        index.write_entries()
+                key_hash = index_key_hash(f"{request.topic}#{key}")
+                keys.append((key_hash, physical_offset, request.store_timestamp_ms))
+        index.put(keys, now_ms=now_ms)
 
     def _announce(self, requests: Sequence[DispatchRequest]) -> None:
         for arrival in self.arrivals:
             for request in requests:
-                if request.has_queue_entry:
+                if has_queue_offset(request.sys_flag):
                     arrival(
                         request.topic,
                         request.queue_id,
@@ -172,6 +174,20 @@ class Dispatcher:
                         request.tags_code,
                         request.store_timestamp_ms,
                     )
+
+
+def _held(queue: ConsumeQueue, request: DispatchRequest) -> bool:
+    """Has the queue this record's unit, or a newer message's in its place? Only after a restart.
+
+    A power cut can leave a torn unit; it and what follows it are cut off, to be written again.
+    """
+    unit = queue.unit(request.queue_offset)
+    if unit is None or unit[0] > request.physical_offset:
+        return True  # Of a topic deleted and made again since.
+    if unit == (request.physical_offset, request.size_bytes, request.tags_code):
+        return True
+    queue.truncate(request.queue_offset)
+    return False
 
 
 def message_keys(properties: bytes) -> list[str]:

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import sys
 from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from struct import Struct
@@ -36,8 +37,13 @@ from engine.store.mapped_file import FilePool, FileSequence, OpenFile
 HEADER = Struct(">qqqqii")
 SLOT = Struct(">i")
 ENTRY = Struct(">iqii")
+HEADER_BYTES = HEADER.size
 SLOT_BYTES = SLOT.size
 ENTRY_BYTES = ENTRY.size
+SECONDS_MAX = 0x7FFFFFFF
+
+IndexKey = tuple[int, int, int]
+"""key hash, physical offset, store time in ms"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,24 +103,38 @@ class IndexFile:
         """Is there anything to flush?"""
         return self._header_dirty
 
-    def put(self, key_hash: int, physical_offset: int, store_timestamp_ms: int) -> None:
-        """Add one entry; `write_entries` must follow before anybody asks. Hot."""
+    def put(self, keys: Sequence[IndexKey]) -> int:
+        """Add entries while there is room; how many were taken. Hot.
+
+        `write_entries` must follow before anybody asks.
+        """
+        taken = min(len(keys), self._shape.index_count_max - self.index_count)
+        if taken <= 0:
+            return 0
         if self.index_count == 1:
-            self.begin_timestamp_ms = store_timestamp_ms
-            self.begin_physical = physical_offset
-        seconds = min(max((store_timestamp_ms - self.begin_timestamp_ms) // 1000, 0), 0x7FFFFFFF)
-        slot = key_hash % self._shape.slot_count
-        previous = self._dirty_slots.get(slot)
-        if previous is None:
-            previous = self._slot_on_disk(slot)
-            if previous == 0:
-                self.used_slot_count += 1
-        self._dirty_slots[slot] = self.index_count
-        self._entries.append(ENTRY.pack(key_hash, physical_offset, seconds, previous))
-        self.index_count += 1
-        self.end_timestamp_ms = store_timestamp_ms
-        self.end_physical = physical_offset
+            _, self.begin_physical, self.begin_timestamp_ms = keys[0]
+        begin_ms, number = self.begin_timestamp_ms, self.index_count
+        view, slot_count = self._open().view, self._shape.slot_count
+        dirty, append = self._dirty_slots, self._entries.append
+        pack, unpack_from = ENTRY.pack, SLOT.unpack_from
+        for key_hash, physical_offset, stored_ms in keys[:taken]:
+            slot = key_hash % slot_count
+            previous = dirty.get(slot)
+            if previous is None:
+                (previous,) = unpack_from(view, HEADER_BYTES + slot * SLOT_BYTES)
+                if not 0 < previous < number:
+                    previous = 0
+                    self.used_slot_count += 1
+            dirty[slot] = number
+            seconds = (stored_ms - begin_ms) // SECOND_MS
+            if not 0 <= seconds <= SECONDS_MAX:
+                seconds = 0 if seconds < 0 else SECONDS_MAX
+            append(pack(key_hash, physical_offset, seconds, previous))
+            number += 1
+        self.index_count = number
+        self.end_physical, self.end_timestamp_ms = physical_offset, stored_ms
         self._header_dirty = True
+        return taken
 
     def _slot_on_disk(self, slot: int) -> int:
         position = self._shape.slot_position(slot)
@@ -155,20 +175,29 @@ class IndexFile:
             self._header_dirty = False
 
     def repair(self) -> None:
-        """Build slots and chains anew from the entries below the header's count, after an unclean
-        stop.
+        """Build slots and chains anew from the entries the header counts, after an unclean stop.
+
+        A torn header may count entries that are not there, or name another last message; the
+        entries themselves decide.
         """
         shape = self._shape
         file = self._open().file
         count = min(self.index_count, shape.index_count_max)
         data = bytearray(file.pread((count - 1) * ENTRY_BYTES, shape.entry_position(1)))
-        slots = array("i", bytes(4 * shape.slot_count))
-        for number in range(1, len(data) // ENTRY_BYTES + 1):
-            position = (number - 1) * ENTRY_BYTES
-            key_hash = SLOT.unpack_from(data, position)[0]
+        slots = array("i", bytes(SLOT_BYTES * shape.slot_count))
+        number, newest, seconds = 1, 0, 0
+        for key_hash, physical_offset, entry_seconds, _ in ENTRY.iter_unpack(bytes(data)):
+            if physical_offset < newest or (number > 1 and physical_offset == key_hash == 0):
+                break
             slot = key_hash % shape.slot_count
-            SLOT.pack_into(data, position + 16, slots[slot])
+            SLOT.pack_into(data, number * ENTRY_BYTES - SLOT_BYTES, slots[slot])
             slots[slot] = number
+            newest, seconds = physical_offset, entry_seconds
+            number += 1
+        self.index_count = number
+        if newest != self.end_physical:
+            self.end_physical = newest
+            self.end_timestamp_ms = self.begin_timestamp_ms + seconds * SECOND_MS
         self.used_slot_count = len(slots) - slots.count(0)
         if sys.byteorder == "little":
             slots.byteswap()
@@ -247,10 +276,11 @@ class Index:
         return damaged
 
     def repair_newest(self) -> None:
-        """After an unclean stop: the two newest files may have slots of entries that never
-        arrived.
+        """After an unclean stop: the newest file with entries, and empty ones behind it, may have
+        slots of entries that never arrived. Older ones were flushed whole before it.
         """
-        for file in self.files[-2:]:
+        filled = [number for number, file in enumerate(self.files) if file.index_count > 1]
+        for file in self.files[filled[-1] if filled else 0 :]:
             file.repair()
 
     @property
@@ -259,17 +289,16 @@ class Index:
         indexed = [file for file in self.files if file.index_count > 1]
         return indexed[-1].end_physical if indexed else None
 
-    def put(
-        self, key_hash: int, physical_offset: int, *, store_timestamp_ms: int, now_ms: int
-    ) -> None:
-        """Add an entry, in a new file when the newest is full. Hot."""
-        if not self.files or self.files[-1].full:
-            self._add_file(now_ms)
-        self.files[-1].put(key_hash, physical_offset, store_timestamp_ms)
+    def put(self, keys: Sequence[IndexKey], *, now_ms: int) -> None:
+        """Add entries, in a new file when the newest is full, and make them visible to `find`."""
+        taken = 0
+        while taken < len(keys):
+            if not self.files or self.files[-1].full:
+                self._add_file(now_ms)
+            taken += self.files[-1].put(keys[taken:] if taken else keys)
+            self.files[-1].write_entries()
 
     def _add_file(self, now_ms: int) -> None:
-        if self.files:
-            self.files[-1].write_entries()
         start = int(index_file_name(now_ms))
         if self.files:
             start = max(
@@ -279,11 +308,6 @@ class Index:
         self._files.create(start)
         self.folder_dirty = True
         self.files.append(IndexFile(self._files, start, self._shape))
-
-    def write_entries(self) -> None:
-        """Make what was put visible to `find`."""
-        if self.files:
-            self.files[-1].write_entries()
 
     def find(self, key_hash: int, count_max: int, begin_ms: int, end_ms: int) -> list[int]:
         """Physical offsets under `key_hash` in ascending order, the newest `count_max` of them."""

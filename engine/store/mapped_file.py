@@ -129,35 +129,39 @@ class FileSequence:
         """Find the files there are; return a sentence for each that was put right.
 
         An interrupted creation leaves an empty last file, which is removed, or a short one, which
-        is filled with zeros. Raises ConfigError naming `size_key` when names or lengths show that
-        the store was made with another file size.
+        is filled with zeros. Raises ConfigError naming `size_key`, before anything is touched, when
+        names or lengths show that the store was made with another file size.
         """
-        repairs: list[str] = []
-        for name in self.disk.names(self.directory):
-            if len(name) == 20 and name.isdecimal():
-                self.starts.append(int(name))
-            elif name.endswith(MAKING):
-                self.disk.remove(f"{self.directory}/{name}")
-        for start in list(self.starts):
-            found_bytes = self._length_of(start)
+        names = self.disk.names(self.directory)
+        self.starts = [int(name) for name in names if len(name) == 20 and name.isdecimal()]
+        lengths = {start: self._length_of(start) for start in self.starts}
+        for start, found_bytes in lengths.items():
             if start % self.file_size_bytes or found_bytes > self.file_size_bytes:
+                self.starts.clear()
                 raise ConfigError(
                     size_key,
                     self.file_size_bytes,
                     f"the file size that {self.directory} was made with "
                     f"({start:020d} holds {found_bytes} bytes)",
                 )
-            if found_bytes == 0 and start == self.starts[-1]:
-                self.disk.remove(self.path_of(start))
-                self.starts.remove(start)
-                repairs.append(f"{self.path_of(start)} was empty and has been removed")
-            elif found_bytes < self.file_size_bytes:
-                self._fill(self.open_file(start).file)
-                repairs.append(
-                    f"{self.path_of(start)} had {found_bytes} of {self.file_size_bytes} bytes; "
-                    f"zeros were added"
-                )
-        return repairs
+        for name in names:
+            if name.endswith(MAKING):
+                self.disk.remove(f"{self.directory}/{name}")
+        return [
+            self._put_right(start, found_bytes)
+            for start, found_bytes in lengths.items()
+            if found_bytes < self.file_size_bytes
+        ]
+
+    def _put_right(self, start: int, found_bytes: int) -> str:
+        if found_bytes == 0 and start == self.starts[-1]:
+            self.remove(start)
+            return f"{self.path_of(start)} was empty and has been removed"
+        self._fill(self.open_file(start).file)
+        return (
+            f"{self.path_of(start)} had {found_bytes} of {self.file_size_bytes} bytes; "
+            f"zeros were added"
+        )
 
     def _fill(self, file: File) -> None:
         """Give a file its full length, reserved if there is room for it."""

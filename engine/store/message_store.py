@@ -321,9 +321,10 @@ class MessageStore(StoreQueries):
         try:
             more = self._dispatcher.run(self._dispatch_limit(), now_ms=self._clock.now_ms())
         except DiskFull as error:
-            self._note_disk_full(
-                error
-            )  # The records are in the log; tried again with the next put.
+            self._note_disk_full(error)  # The records are in the log; tried again each second.
+            return
+        except StorageError as error:
+            self._flusher.fail(f"dispatch: {error}")
             return
         self._note_dispatched()
         if more:

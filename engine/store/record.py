@@ -36,8 +36,9 @@ TOPIC_CHARS_V1_MAX = 127
 BLANK_MAGIC = -875286124  # 0xCBD43194
 
 TRANSACTION_MASK = 0xC
-TRANSACTION_PREPARED = 0x4
+TRANSACTION_COMMIT = 0x8
 TRANSACTION_ROLLBACK = 0xC
+_WITH_QUEUE_OFFSET = (0, TRANSACTION_COMMIT)
 BORN_HOST_V6 = 0x10
 STORE_HOST_V6 = 0x20
 
@@ -106,15 +107,13 @@ class DispatchRequest:
     sys_flag: int
     properties: bytes
 
-    @property
-    def has_queue_entry(self) -> bool:
-        """Prepared and rolled-back messages of a transaction are in the log only."""
-        return self.sys_flag & TRANSACTION_MASK not in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK)
-
 
 def has_queue_offset(sys_flag: int) -> bool:
-    """Does a message with these flags take the next offset of its queue?"""
-    return sys_flag & TRANSACTION_MASK not in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK)
+    """Does a message with these flags take the next offset of its queue?
+
+    Prepared and rolled-back messages of a transaction are in the log only.
+    """
+    return sys_flag & TRANSACTION_MASK in _WITH_QUEUE_OFFSET
 
 
 # ---- writing -------------------------------------------------------------------------------
@@ -261,8 +260,9 @@ def glance(
         topic_end = topic_at + 2 + _SHORT.unpack_from(view, topic_at)[0]
         topic = _decode_topic(bytes(view[topic_at + 2 : topic_end]))
     properties = bytes(view[topic_end + 2 : position + size])
-    tags = property_value(properties, b"TAGS\x01")
-    code = _tags_code_of(tags) if tags else 0
+    code = 0
+    if b"TAGS\x01" in properties:
+        code = _tags_code_of(property_value(properties, b"TAGS\x01"))
     if topic == SCHEDULE_TOPIC:
         code = _deliver_time(properties, code, stored_ms, delay_levels_ms)
     return DispatchRequest(

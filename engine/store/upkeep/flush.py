@@ -244,7 +244,7 @@ class Flusher:
         self._report("CONSUME_QUEUE", cause, started_us, flushed=None, stored_ms=stored_ms)
 
     async def _flush_index(self, cause: str) -> None:
-        """Entries and slots first, the headers that count them when those are safe."""
+        """Entries and slots first, the header that counts them when those are safe."""
         index = self._index
         if index is None:
             return
@@ -254,15 +254,13 @@ class Flusher:
         started_us = self._clock.steady_us()
         folders = [index.directory] if index.folder_dirty else []
         index.folder_dirty = False
-        for file in dirty:
+        await self._sync_beside([], folders)
+        for file in dirty:  # Oldest first: a file's header vouches for all files before it.
             file.write_slots()
-        headers = [file.header_bytes() for file in dirty]
-        stored_ms = dirty[-1].end_timestamp_ms if dirty else 0
-        await self._sync_beside([index.open_file(file).pin() for file in dirty], folders)
-        for file, header in zip(dirty, headers, strict=True):
+            header, stored_ms = file.header_bytes(), file.end_timestamp_ms
+            await self._sync_beside([index.open_file(file).pin()], [])
             file.write_header(header)
-        await self._sync_beside([index.open_file(file).pin() for file in dirty], [])
-        if dirty:
+            await self._sync_beside([index.open_file(file).pin()], [])
             self._checkpoint.value.index_timestamp_ms = stored_ms
             self._report("INDEX", cause, started_us, flushed=None, stored_ms=stored_ms)
 

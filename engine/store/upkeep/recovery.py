@@ -26,7 +26,7 @@ from engine.store.consume_queue import ConsumeQueue
 from engine.store.dispatch import Dispatcher, QueueGap
 from engine.store.index_file import Index
 from engine.store.queue_table import QueueKey, QueueTable
-from engine.store.record import DispatchRequest, check_record
+from engine.store.record import DispatchRequest, check_record, has_queue_offset
 from engine.store.upkeep.checkpoint import Checkpoint
 
 
@@ -184,7 +184,7 @@ class Recovery:
 
         The first message of a queue may have any offset only if older ones were deleted by age.
         """
-        if not request.has_queue_entry:
+        if not has_queue_offset(request.sys_flag):
             return
         key = (request.topic, request.queue_id)
         wanted = expected.get(key, 0 if whole_log else request.queue_offset)
