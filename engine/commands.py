@@ -21,9 +21,9 @@ import typer
 
 from engine.broker.broker import Broker
 from engine.broker.config import BrokerConfig, with_rocketmq_settings
+from engine.foreground import Party, ShipperChild, run_until_signal, serve
 from engine.foundation.config import split_settings
 from engine.foundation.errors import ConfigError, TidemarkError
-from engine.foreground import Party, ShipperChild, run_until_signal, serve
 from engine.namesrv import NameServer, NameServerConfig
 from engine.runtime import system_runtime
 from engine.store import FlushDiskType, StoreConfig
@@ -80,9 +80,7 @@ def engine(
         namesrv_address = f"{host}:{await name_server.start()}"
         parties: list[Party] = [name_server]
         try:
-            broker = Broker(
-                system_runtime(), replace(config, namesrv_addresses=(namesrv_address,))
-            )
+            broker = Broker(system_runtime(), replace(config, namesrv_addresses=(namesrv_address,)))
             port = await broker.start()
         except BaseException:
             await name_server.stop()
@@ -140,7 +138,9 @@ def namesrv(
     async def work(stopping: asyncio.Event) -> None:
         check_host(host, allow_remote=allow_remote)
         kv_path = None if store is None else f"{store.absolute()}/kvConfig.json"
-        party = NameServer(system_runtime(), NameServerConfig(host=host, port=port, kv_path=kv_path))
+        party = NameServer(
+            system_runtime(), NameServerConfig(host=host, port=port, kv_path=kv_path)
+        )
         bound = await party.start()
         announce(f"ready namesrv={host}:{bound}")
         await serve([party], stopping)

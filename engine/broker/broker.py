@@ -158,9 +158,7 @@ class Broker:
         if not config.telemetry:
             return None
         identity = EmitterIdentity(config.cluster_name, config.broker_name, config.broker_id)
-        return Telemetry.open(
-            self._runtime, f"{config.store.root}/{SPOOL_DIRECTORY}", identity
-        )
+        return Telemetry.open(self._runtime, f"{config.store.root}/{SPOOL_DIRECTORY}", identity)
 
     def _assemble(
         self, store: MessageStore, observer: Observer, telemetry: Telemetry | None
@@ -181,7 +179,9 @@ class Broker:
             readers=Readers(epoch),
             locks=QueueLocks(),
             holds=HeldPulls(),
-            unique_ids=UniqueIds(runtime.entropy, clock, config.host),
+            unique_ids=UniqueIds(
+                config.host, runtime.entropy.process_id(), runtime.entropy.below(1 << 32)
+            ),
             boot_ms=clock.now_ms(),
         )
         client = RpcClient(runtime)
@@ -318,7 +318,7 @@ class Broker:
 
 
 def _start(loops: asyncio.TaskGroup, work: Coroutine[Any, Any, None]) -> None:
-    loops.create_task(work, name=work.__qualname__)
+    loops.create_task(work, name=getattr(work, "__qualname__", "broker loop"))
 
 
 def _nothing() -> None:

@@ -12,16 +12,18 @@ from __future__ import annotations
 import asyncio
 import logging
 
+from engine.protocol.bodies import ConsumerRunningInfo, ProcessQueueInfo
+
 from engine.broker.parts import BrokerParts
 from engine.broker.state.groups import ClientChannel
 from engine.broker.state.readers import QueueKey
 from engine.foundation.errors import RequestRefused, TidemarkError
 from engine.foundation.observing import ClientWindow
-from engine.foundation.units import SECOND_MS
-from engine.protocol.bodies import ConsumerRunningInfo
+from engine.foundation.units import MIB, SECOND_MS
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
-from engine.protocol.headers import GetConsumerRunningInfoRequestHeader
+from engine.protocol.headers import ConsumerRunningInfoRequestHeader
+from engine.protocol.message import MessageQueue
 
 FROZEN_AFTER_MS = 2 * SECOND_MS
 """A queue looks frozen when it was pulled in the last such span, messages wait, and its offset has
@@ -76,7 +78,7 @@ class ClientWindows:
         parts, before = self._parts, self._standing
         frozen: dict[tuple[str, str], None] = {}
         self._standing = {}
-        for key in parts.readers.keys():
+        for key in parts.readers.all_keys():
             reading = parts.readers.of(key)
             group, topic, queue_id = key
             committed = parts.offsets.committed(group, topic, queue_id)
@@ -105,9 +107,12 @@ class ClientWindows:
             self._under_way.discard((group, channel.client_id))
         for window in windows_of(group, channel.client_id, info):
             self._parts.observer.observe(window)
+        for queue, told in info.mq_table.items():
+            if told.processed_offset is not None:
+                self._parts.processed[group, queue.topic, queue.queue_id] = told.processed_offset
 
     async def _running_info(self, group: str, channel: ClientChannel) -> ConsumerRunningInfo:
-        fields = GetConsumerRunningInfoRequestHeader(
+        fields = ConsumerRunningInfoRequestHeader(
             consumer_group=group, client_id=channel.client_id, jstack_enable=False
         ).encode()
         command = RemotingCommand.request(RequestCode.GET_CONSUMER_RUNNING_INFO, fields)
@@ -117,3 +122,44 @@ class ClientWindows:
         if response.code != ResponseCode.SUCCESS:
             raise RequestRefused(response.code, response.remark or "no remark")
         return ConsumerRunningInfo.decode(response.body)
+
+
+def windows_of(group: str, client_id: str, info: ConsumerRunningInfo) -> list[ClientWindow]:
+    """What a client's answer says of each queue it holds."""
+    return [
+        _window(group, client_id, queue, told) for queue, told in sorted(info.mq_table.items())
+    ]
+
+
+def _window(
+    group: str, client_id: str, queue: MessageQueue, told: ProcessQueueInfo
+) -> ClientWindow:
+    # Messages taken by an orderly listener are held like those that wait.
+    firsts, lasts = [], []
+    if told.cached_msg_count > 0:
+        firsts.append(told.cached_msg_min_offset)
+        lasts.append(told.cached_msg_max_offset)
+    if told.transaction_msg_count > 0:
+        firsts.append(told.transaction_msg_min_offset)
+        lasts.append(told.transaction_msg_max_offset)
+    held_bytes = told.held_bytes
+    return ClientWindow(
+        client_id=client_id,
+        group=group,
+        topic=queue.topic,
+        queue_id=queue.queue_id,
+        first_held=min(firsts) if firsts else None,
+        last_held=max(lasts) if lasts else None,
+        held_count=told.cached_msg_count + told.transaction_msg_count,
+        held_bytes=told.cached_msg_size_in_mib * MIB if held_bytes is None else held_bytes,
+        held_ranges=told.held_ranges,
+        finished_count=told.finished_count,
+        filtered_count=told.filtered_count,
+        head_message_id=told.head_message_id,
+        head_since_ms=told.head_since_ms,
+        client_committed=told.client_committed if told.held_ranges is not None else told.commit_offset,
+        locked=told.locked,
+        dropped=told.dropped,
+        last_pull_time_ms=told.last_pull_timestamp_ms or None,
+        last_consume_time_ms=told.last_consume_timestamp_ms or None,
+    )

@@ -78,12 +78,17 @@ class BrokerConfig:
             raise ConfigError(
                 "brokerIP1", self.host, "an IP address: messages carry it in their ids"
             ) from error
-        for key, name in (("brokerName", self.broker_name), ("brokerClusterName", self.cluster_name)):
+        for key, name in (
+            ("brokerName", self.broker_name),
+            ("brokerClusterName", self.cluster_name),
+        ):
             if not name or "/" in name or any(char.isspace() for char in name):
                 raise ConfigError(key, name, "a word without spaces and slashes")
         if not 1 <= self.default_topic_queue_nums <= QUEUES_PER_TOPIC_MAX:
             raise ConfigError(
-                "defaultTopicQueueNums", self.default_topic_queue_nums, f"1 to {QUEUES_PER_TOPIC_MAX}"
+                "defaultTopicQueueNums",
+                self.default_topic_queue_nums,
+                f"1 to {QUEUES_PER_TOPIC_MAX}",
             )
         for interval in (
             self.register_interval_ms,
@@ -128,7 +133,9 @@ def with_rocketmq_settings(config: BrokerConfig, settings: Mapping[str, str]) ->
 
     Raises ConfigError for a key nobody knows, with the keys there are.
     """
-    known = [key for key in (*keys_of(BrokerConfig), *keys_of(StoreConfig)) if key not in _UNSETTABLE]
+    known = [
+        key for key in (*keys_of(BrokerConfig), *keys_of(StoreConfig)) if key not in _UNSETTABLE
+    ]
     for key, value in settings.items():
         if key not in known:
             raise ConfigError(key, value, _UNSETTABLE.get(key) or f"one of {', '.join(known)}")

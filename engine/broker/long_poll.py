@@ -49,9 +49,7 @@ class HeldPulls:
         self.count += 1
         return True
 
-    def arrived(
-        self, topic: str, queue_id: int, max_offset: int, tags_code: int
-    ) -> list[HeldPull]:
+    def arrived(self, topic: str, queue_id: int, max_offset: int, tags_code: int) -> list[HeldPull]:
         """Take out the pulls that want the message just dispatched; `max_offset` is one past it."""
         held = self._held.get((topic, queue_id))
         if held is None:
@@ -85,10 +83,9 @@ class HeldPulls:
         self.count = 0
         return pulls
 
-    def _take(
-        self, key: tuple[str, int], chosen: Callable[[HeldPull], bool]
-    ) -> list[HeldPull]:
-        taken, left = [], []
+    def _take(self, key: tuple[str, int], chosen: Callable[[HeldPull], bool]) -> list[HeldPull]:
+        taken: list[HeldPull] = []
+        left: list[HeldPull] = []
         for pull in self._held[key]:
             (taken if chosen(pull) else left).append(pull)
         if left:

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from engine.protocol.bodies import ConsumerData
+
 from engine.broker.parts import BrokerParts
 from engine.broker.state.groups import ClientChannel, ConsumerGroup, Departure, Registration
 from engine.broker.state.readers import QueueKey
 from engine.foundation.observing import OwnedQueue, RebalanceEvent
-from engine.protocol.bodies import ConsumerData
 from engine.protocol.codes import RequestCode
 from engine.protocol.command import RemotingCommand
 from engine.protocol.names import retry_topic
@@ -44,7 +45,9 @@ class Membership:
         self._tell_registration(data.group_name, channel.client_id, change)
         group = parts.groups.of(data.group_name)
         assert group is not None, f"{data.group_name} has just got a member"
-        if (change.joined or change.reconnected or change.topics_changed) and not group.broadcasting:
+        if (
+            change.joined or change.reconnected or change.topics_changed
+        ) and not group.broadcasting:
             self.notify(group)
         return change.topics_changed
 
@@ -66,7 +69,9 @@ class Membership:
         self._parts.producers.expire(now_ms, expiry_ms)
         for departure in self._parts.groups.expired(now_ms, expiry_ms):
             self._departed(departure, "EXPIRED", "HEARTBEAT_EXPIRED")
-            departure.channel.peer.close(f"no heartbeat of {departure.client_id} for {expiry_ms} ms")
+            departure.channel.peer.close(
+                f"no heartbeat of {departure.client_id} for {expiry_ms} ms"
+            )
 
     def reader_changed(self, key: QueueKey, client_id: str, previous: str | None) -> None:
         """A queue of a group was pulled by somebody who did not pull it last."""

@@ -9,7 +9,9 @@ Absent on purpose: life cycle (broker), decisions (state and handlers).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from engine.protocol.bodies import DataVersion
 
 from engine.broker.config import BrokerConfig
 from engine.broker.long_poll import HeldPulls
@@ -17,10 +19,9 @@ from engine.broker.state.group_configs import GroupConfigs
 from engine.broker.state.groups import ClientChannel, ConsumerGroups, ProducerGroups
 from engine.broker.state.offsets import ConsumerOffsets
 from engine.broker.state.queue_locks import QueueLocks
-from engine.broker.state.readers import Readers
+from engine.broker.state.readers import QueueKey, Readers
 from engine.broker.state.topics import Topics
 from engine.foundation.observing import Observer
-from engine.protocol.bodies import DataVersion
 from engine.protocol.message_ids import UniqueIds
 from engine.remoting import Peer
 from engine.runtime import Runtime
@@ -47,11 +48,13 @@ class BrokerParts:
     boot_ms: int
     address: str = ""
     """`ip:port` under which the broker is known; set when its port is bound."""
+    processed: dict[QueueKey, int] = field(default_factory=dict)
+    """One past the highest finished offset of each queue of a group, as its reader told last."""
     topics_changed: Callable[[], None] = lambda: None
     """Persist the topics and register at the name servers, soon."""
     group_configs_changed: Callable[[], None] = lambda: None
     """Persist the groups' settings, soon."""
-    watermarks_wanted: Callable[[list[tuple[str, str, int]]], None] = lambda keys: None
+    watermarks_wanted: Callable[[list[QueueKey]], None] = lambda _keys: None
     """Tell the watermarks of these (group, topic, queue) now."""
 
     def now_ms(self) -> int:

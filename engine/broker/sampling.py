@@ -31,11 +31,11 @@ class Watermarks:
     def sample(self, now_ms: int, *, everything: bool) -> None:
         """Tell the marks that changed since they were told last, or all."""
         queues = {key: self.of_queue(*key) for key in self._parts.store.queues()}
-        for key, mark in queues.items():
-            if everything or self._told_queues.get(key) != mark:
+        for queue, mark in queues.items():
+            if everything or self._told_queues.get(queue) != mark:
                 self._parts.observer.observe(mark)
         self._told_queues = queues
-        keys = dict.fromkeys([*self._parts.offsets.keys(), *self._parts.readers.keys()])
+        keys = dict.fromkeys([*self._parts.offsets.keys(), *self._parts.readers.all_keys()])
         for key in keys:
             self._tell_group(key, now_ms, always=everything)
         for key in [key for key in self._told_groups if key not in keys]:
@@ -83,7 +83,7 @@ class Watermarks:
             topic=topic,
             queue_id=queue_id,
             pulled=None if reading is None else reading.pulled_offset,
-            processed=None,
+            processed=parts.processed.get(key),
             committed=committed,
             persisted=parts.offsets.persisted(group, topic, queue_id),
             committed_state=state,

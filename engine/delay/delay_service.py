@@ -20,14 +20,15 @@ from collections.abc import Mapping, Sequence
 from engine.foundation.errors import CorruptRecord, StorageError
 from engine.foundation.observing import FlushDone, Observer, RetryStep
 from engine.foundation.units import KIB, SECOND_MS
-from engine.protocol.message import MessageExt, decode_record, encode_properties
-from engine.protocol.names import RETRY_PREFIX, SCHEDULE_TOPIC
-from engine.protocol.property_names import (
+from engine.protocol.message import (
     PROPERTY_REAL_QUEUE_ID,
     PROPERTY_REAL_TOPIC,
     PROPERTY_RETRY_TOPIC,
-    PROPERTY_UNIQ_KEY,
+    MessageExt,
+    decode_record,
+    encode_properties,
 )
+from engine.protocol.names import RETRY_PREFIX, SCHEDULE_TOPIC
 from engine.runtime import Runtime
 from engine.store import GetStatus, MessageDraft, MessageStore
 from engine.store.table_file import TableFile
@@ -52,9 +53,7 @@ def scheduled(draft: MessageDraft, level: int) -> MessageDraft:
     text = draft.properties.decode() if isinstance(draft.properties, bytes) else draft.properties
     if text and not text.endswith("\x02"):
         text += "\x02"
-    draft.properties = (
-        f"{text}{PROPERTY_REAL_TOPIC}\x01{draft.topic}\x02{PROPERTY_REAL_QUEUE_ID}\x01{draft.queue_id}\x02"
-    )
+    draft.properties = f"{text}{PROPERTY_REAL_TOPIC}\x01{draft.topic}\x02{PROPERTY_REAL_QUEUE_ID}\x01{draft.queue_id}\x02"
     draft.topic, draft.queue_id = SCHEDULE_TOPIC, level - 1
     return draft
 
@@ -111,7 +110,9 @@ class DelayService:
             raise CorruptRecord(f"{self._file.path} holds no offsetTable")
         for level, offset in table.items():
             if not str(level).isdecimal() or not isinstance(offset, int):
-                raise CorruptRecord(f"{self._file.path}: {level!r}: {offset!r} is no level's offset")
+                raise CorruptRecord(
+                    f"{self._file.path}: {level!r}: {offset!r} is no level's offset"
+                )
         self._cursors = {int(level): offset for level, offset in table.items()}
 
     async def run(self) -> None:
@@ -240,7 +241,7 @@ class DelayService:
         if topic.startswith(RETRY_PREFIX):
             self._observer.observe(
                 RetryStep(
-                    message_id=message.properties.get(PROPERTY_UNIQ_KEY),
+                    message_id=message.uniq_key,
                     origin_topic=message.properties.get(PROPERTY_RETRY_TOPIC),
                     origin_queue_id=None,
                     origin_offset=None,

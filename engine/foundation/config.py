@@ -57,7 +57,7 @@ def with_settings(
     """
     changes: dict[str, object] = {}
     for field in fields(config):  # type: ignore[arg-type]
-        key = field.metadata.get(KEY)
+        key = str(field.metadata.get(KEY, ""))
         if key in settings:
             reader = readers.get(key) or _reader(field)
             changes[field.name] = _read(key, settings[key], reader)

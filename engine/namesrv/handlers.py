@@ -17,13 +17,21 @@ from engine.namesrv.routes import Registration, Routes
 from engine.protocol.bodies import DataVersion, KVTable, RegisterBrokerBody, TopicList
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
-from engine.protocol.headers import (
+from engine.protocol.headers_admin import (
+    AddWritePermResponseHeader,
     BrokerNameRequestHeader,
-    KVConfigRequestHeader,
+    ClusterRequestHeader,
+    KvConfigRequestHeader,
+    KvConfigResponseHeader,
+    KvNamespaceRequestHeader,
+    PutKvConfigRequestHeader,
+    QueryDataVersionRequestHeader,
+    QueryDataVersionResponseHeader,
     RegisterBrokerRequestHeader,
     RegisterBrokerResponseHeader,
     TopicRequestHeader,
     UnregisterBrokerRequestHeader,
+    WipeWritePermResponseHeader,
 )
 from engine.protocol.message import body_crc
 from engine.remoting import Handler, Peer
@@ -107,13 +115,13 @@ class NameServerHandlers:
 
     def query_data_version(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """QUERY_DATA_VERSION (322): has the broker's topic table changed since it registered?"""
-        address = RegisterBrokerRequestHeader.decode(request.fields).broker_addr
+        address = QueryDataVersionRequestHeader.decode(request.fields).broker_addr
         known, told = self._routes.data_version(address), DataVersion.decode(request.body)
         if known == told:
             self._routes.touch(address, self._now_ms())
         return request.respond(
             ResponseCode.SUCCESS,
-            fields={"changed": "false" if known == told else "true"},
+            fields=QueryDataVersionResponseHeader(changed=known != told).encode(),
             body=b"" if known is None else known.encode(),
         )
 
@@ -139,7 +147,7 @@ class NameServerHandlers:
 
     def topics_of_cluster(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """GET_TOPICS_BY_CLUSTER (224)."""
-        topics = self._routes.topics_of_cluster(_field(request, "cluster"))
+        topics = self._routes.topics_of_cluster(ClusterRequestHeader.decode(request.fields).cluster)
         return request.respond(ResponseCode.SUCCESS, body=TopicList(topics).encode())
 
     def delete_topic(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
@@ -151,54 +159,52 @@ class NameServerHandlers:
         """WIPE_WRITE_PERM_OF_BROKER (205): producers leave the broker, consumers drain it."""
         broker_name = BrokerNameRequestHeader.decode(request.fields).broker_name
         count = self._routes.set_writable(broker_name, writable=False)
-        return request.respond(ResponseCode.SUCCESS, fields={"wipeTopicCount": str(count)})
+        return request.respond(
+            ResponseCode.SUCCESS,
+            fields=WipeWritePermResponseHeader(wipe_topic_count=count).encode(),
+        )
 
     def add_write_perm(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """ADD_WRITE_PERM_OF_BROKER (327)."""
         broker_name = BrokerNameRequestHeader.decode(request.fields).broker_name
         count = self._routes.set_writable(broker_name, writable=True)
-        return request.respond(ResponseCode.SUCCESS, fields={"addTopicCount": str(count)})
+        return request.respond(
+            ResponseCode.SUCCESS, fields=AddWritePermResponseHeader(add_topic_count=count).encode()
+        )
 
     def put_kv(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """PUT_KV_CONFIG (100)."""
-        header = KVConfigRequestHeader.decode(request.fields)
-        self._key_values.put(header.namespace, header.key, _field(request, "value"))
+        header = PutKvConfigRequestHeader.decode(request.fields)
+        self._key_values.put(header.namespace, header.key, header.value)
         self._key_values_changed()
         return request.respond(ResponseCode.SUCCESS)
 
     def get_kv(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """GET_KV_CONFIG (101)."""
-        header = KVConfigRequestHeader.decode(request.fields)
+        header = KvConfigRequestHeader.decode(request.fields)
         value = self._key_values.get(header.namespace, header.key)
         if value is None:
             raise RequestRefused(
                 ResponseCode.QUERY_NOT_FOUND,
                 f"No config item, Namespace: {header.namespace} Key: {header.key}",
             )
-        return request.respond(ResponseCode.SUCCESS, fields={"value": value})
+        return request.respond(
+            ResponseCode.SUCCESS, fields=KvConfigResponseHeader(value=value).encode()
+        )
 
     def delete_kv(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """DELETE_KV_CONFIG (102)."""
-        header = KVConfigRequestHeader.decode(request.fields)
+        header = KvConfigRequestHeader.decode(request.fields)
         self._key_values.delete(header.namespace, header.key)
         self._key_values_changed()
         return request.respond(ResponseCode.SUCCESS)
 
     def kv_namespace(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """GET_KVLIST_BY_NAMESPACE (219)."""
-        namespace = _field(request, "namespace")
+        namespace = KvNamespaceRequestHeader.decode(request.fields).namespace
         table = self._key_values.namespace(namespace)
         if not table:
             raise RequestRefused(
                 ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace}"
             )
         return request.respond(ResponseCode.SUCCESS, body=KVTable(table).encode())
-
-
-def _field(request: RemotingCommand, name: str) -> str:
-    value = request.fields.get(name)
-    if value is None:
-        raise RequestRefused(
-            ResponseCode.INVALID_PARAMETER, f"request {request.code} lacks the field {name}"
-        )
-    return value

@@ -1,4 +1,4 @@
-"""Key-value settings by namespace, which name servers keep for tools (ORDER_TOPIC_CONFIG and others).
+"""Key-value settings by namespace, which name servers keep for tools (such as ORDER_TOPIC_CONFIG).
 
 Invariant: a namespace is there exactly while it has keys. Absent on purpose: files, meaning.
 """
@@ -26,7 +26,8 @@ class KeyValues:
         table = self._namespaces.setdefault(namespace, {})
         if key not in table and sum(map(len, self._namespaces.values())) >= TOPICS_MAX:
             raise RequestRefused(
-                ResponseCode.SYSTEM_ERROR, f"{namespace}/{key} is one too many: {TOPICS_MAX} are kept"
+                ResponseCode.SYSTEM_ERROR,
+                f"{namespace}/{key} is one too many: {TOPICS_MAX} are kept",
             )
         table[key] = value
 

@@ -118,9 +118,7 @@ class Routes:
 
     def lost(self, connection: object) -> list[str]:
         """A connection ended; the addresses of the brokers that registered on it, now removed."""
-        return self._remove(
-            [live for live in self._live.values() if live.connection is connection]
-        )
+        return self._remove([live for live in self._live.values() if live.connection is connection])
 
     def expire(self, now_ms: int) -> list[str]:
         """Remove brokers that have been silent for longer than they said; their addresses."""
@@ -192,7 +190,7 @@ class Routes:
         for queues in self._topics.values():
             data = queues.get(broker_name)
             if data is not None:
-                data.perm = data.perm | Perm.WRITE if writable else data.perm & ~Perm.WRITE
+                data.perm = data.perm | int(Perm.WRITE) if writable else data.perm & ~int(Perm.WRITE)
                 changed_count += 1
         return changed_count
 

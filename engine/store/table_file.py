@@ -37,14 +37,12 @@ class TableFile:
         self._clock = runtime.clock
         self.path = path
 
-    def load(
-        self, observer: Observer, accept: Callable[[Mapping[str, object]], None]
-    ) -> None:
-        """Hand the table to `accept`, from .bak when the file cannot be read; nothing to hand over
-        is fine.
+    def load(self, observer: Observer, accept: Callable[[Mapping[str, object]], None]) -> None:
+        """Hand the table to `accept`, that of .bak when the file cannot be read; no file is fine.
 
-        `accept` raises CorruptRecord for a table of the wrong form. A damaged file is kept as <name>.damaged and told as DAMAGED_FILE. Raises CorruptRecord when
-        both are damaged: to begin with an empty table would silently forget what was in it.
+        `accept` raises CorruptRecord for a table of the wrong form. A damaged file is kept as
+        <name>.damaged and told as DAMAGED_FILE. Raises CorruptRecord when both are damaged: to
+        begin with an empty table would silently forget what was in it.
         """
         faults = []
         for path in (self.path, f"{self.path}.bak"):
@@ -53,7 +51,7 @@ class TableFile:
             try:
                 document = _parse(self._disk.read(path), path)
                 accept(document)
-            except (CorruptRecord, StorageError) as error:
+            except (CorruptRecord, ProtocolError, StorageError) as error:
                 faults.append(str(error))
                 continue
             if faults:

@@ -8,16 +8,17 @@ Absent on purpose: expiry and lost connections (broker), the tables (state).
 
 from __future__ import annotations
 
-from engine.broker.membership import Membership
-from engine.broker.parts import BrokerParts
-from engine.broker.state.groups import ClientChannel
-from engine.foundation.errors import RequestRefused
 from engine.protocol.bodies import (
     ConsumerList,
     HeartbeatData,
     LockBatchRequest,
     LockBatchResponse,
 )
+
+from engine.broker.membership import Membership
+from engine.broker.parts import BrokerParts
+from engine.broker.state.groups import ClientChannel
+from engine.foundation.errors import RequestRefused
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
 from engine.protocol.headers import GroupRequestHeader, UnregisterClientRequestHeader
@@ -83,9 +84,7 @@ class HeartbeatHandlers:
         name = GroupRequestHeader.decode(request.fields).consumer_group
         group = self._parts.groups.of(name)
         if group is None:
-            raise RequestRefused(
-                ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {name}"
-            )
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {name}")
         body = ConsumerList(consumer_id_list=group.member_ids()).encode()
         return request.respond(ResponseCode.SUCCESS, body=body)
 

@@ -22,13 +22,13 @@ from engine.protocol.headers import (
     QueryConsumerOffsetRequestHeader,
     QueueRequestHeader,
     SearchOffsetRequestHeader,
+    TimestampResponseHeader,
     UpdateConsumerOffsetRequestHeader,
 )
 from engine.remoting import Handler, Peer
 
 TRIGGERS = ("TIMER", "SHUTDOWN", "HAND_OVER")
-TRIGGER_FIELD = "trigger"
-"""Field in which our own clients say why they report now."""
+"""Why our own clients say they report; others say nothing."""
 
 
 def tell_commit(
@@ -106,14 +106,13 @@ class OffsetHandlers:
                 f"queueId={header.queue_id} and commitOffset={header.commit_offset} must not be "
                 "negative",
             )
-        trigger = request.fields.get(TRIGGER_FIELD, "")
         accepted = tell_commit(
             parts,
             peer,
             key,
             header.commit_offset,
             path="COMMIT_RPC",
-            trigger=trigger if trigger in TRIGGERS else "UNKNOWN",
+            trigger=header.trigger if header.trigger in TRIGGERS else "UNKNOWN",
         )
         if not accepted:
             raise RequestRefused(
@@ -155,7 +154,8 @@ class OffsetHandlers:
                 ResponseCode.SYSTEM_ERROR,
                 f"queue {header.queue_id} of {header.topic} holds no message",
             )
-        return request.respond(ResponseCode.SUCCESS, fields={"timestamp": str(store_time_ms)})
+        found = TimestampResponseHeader(timestamp_ms=store_time_ms)
+        return request.respond(ResponseCode.SUCCESS, fields=found.encode())
 
     @staticmethod
     def _offset(request: RemotingCommand, offset: int) -> RemotingCommand:

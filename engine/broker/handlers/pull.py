@@ -14,6 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from struct import Struct
 
+from engine.protocol.bodies import SubscriptionData
+
 from engine.broker.handlers.offset import tell_commit
 from engine.broker.long_poll import HeldPull
 from engine.broker.membership import Membership
@@ -22,7 +24,6 @@ from engine.broker.state.readers import QueueKey
 from engine.foundation.errors import RequestRefused
 from engine.foundation.limits import PULL_MESSAGES_MAX, PULL_SUSPEND_MS_MAX
 from engine.foundation.units import MIB
-from engine.protocol.bodies import SubscriptionData
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
 from engine.protocol.headers import PullMessageRequestHeader, PullMessageResponseHeader
@@ -246,9 +247,7 @@ class PullHandlers:
             parts.observer.observe(again)
         if moved:
             group, topic, queue_id = pull.key
-            parts.observer.pulled(
-                group, topic, queue_id, found.next_begin_offset, pull.reader
-            )
+            parts.observer.pulled(group, topic, queue_id, found.next_begin_offset, pull.reader)
 
     @staticmethod
     def _fields(next_begin_offset: int, min_offset: int, max_offset: int) -> dict[str, str]:
@@ -284,13 +283,7 @@ def _subscription_of(header: PullMessageRequestHeader) -> SubscriptionData:
             ResponseCode.SYSTEM_ERROR,
             f"the broker does not support consumer to filter message by {header.expression_type}",
         )
-    try:
-        return SubscriptionData.build(header.topic, header.subscription or SUBSCRIBE_ALL)
-    except ValueError as error:
-        raise RequestRefused(
-            ResponseCode.SUBSCRIPTION_PARSE_FAILED,
-            f"parse the consumer's subscription failed: {header.subscription!r} ({error})",
-        ) from error
+    return SubscriptionData.build(header.topic, header.subscription or SUBSCRIBE_ALL)
 
 
 def _tag_test(subscription: SubscriptionData) -> Callable[[int], bool] | None:

@@ -13,16 +13,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from engine.protocol.bodies import TopicConfig
+
 from engine.broker.handlers.storing import answer_when_flushed, stored
 from engine.broker.parts import BrokerParts
 from engine.delay.delay_service import scheduled
 from engine.foundation.errors import RemoteProtocolError, RequestRefused
 from engine.foundation.limits import PROPERTIES_BYTES_MAX
-from engine.protocol.bodies import TopicConfig
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
 from engine.protocol.headers import SendMessageRequestHeader, SendMessageResponseHeader
-from engine.protocol.message import BatchEntry, decode_batch, decode_properties
+from engine.protocol.message import (
+    PROPERTY_CLUSTER,
+    PROPERTY_DELAY,
+    PROPERTY_MSG_REGION,
+    PROPERTY_TRACE_ON,
+    PROPERTY_TRANSACTION_PREPARED,
+    PROPERTY_UNIQ_KEY,
+    PROPERTY_WAIT,
+    BatchEntry,
+    decode_batch,
+    decode_properties,
+)
 from engine.protocol.message_ids import offset_message_id
 from engine.protocol.names import (
     DLQ_PREFIX,
@@ -32,15 +44,6 @@ from engine.protocol.names import (
     Perm,
     check_topic,
     dlq_topic,
-)
-from engine.protocol.property_names import (
-    PROPERTY_CLUSTER,
-    PROPERTY_DELAY,
-    PROPERTY_MSG_REGION,
-    PROPERTY_TRACE_ON,
-    PROPERTY_TRANSACTION_PREPARED,
-    PROPERTY_UNIQ_KEY,
-    PROPERTY_WAIT,
 )
 from engine.remoting import Handler, Peer
 from engine.store import MessageDraft, PutResult
@@ -80,24 +83,25 @@ class SendHandlers:
         self._check_length("body", len(request.body), self._parts.config.store.max_message_bytes)
         if header.topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
             raise RequestRefused(
-                ResponseCode.MESSAGE_ILLEGAL, f"batch to {header.topic}: retries are sent one by one"
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"batch to {header.topic}: retries are sent one by one",
             )
         drafts, unique_keys = [], []
-        for entry in _batch_of(request):
-            properties = decode_properties(entry.properties_text)
+        for flag, body, told in _batch_of(request):
+            properties = decode_properties(told)
             if properties.get(PROPERTY_DELAY) or any(name in properties for name in TIMERS):
                 raise RequestRefused(
                     ResponseCode.MESSAGE_ILLEGAL, "a batch cannot hold delayed messages"
                 )
-            text, unique_key = self._stored_properties(entry.properties_text, properties)
-            draft = self._draft(peer, header, queue_id, body=entry.body, properties=text)
-            draft.flag = entry.flag
+            text, unique_key = self._stored_properties(told, properties)
+            draft = self._draft(peer, header, queue_id, body=body, properties=text)
+            draft.flag = flag
             drafts.append(draft)
             unique_keys.append(unique_key)
         if not drafts:
             raise RequestRefused(ResponseCode.MESSAGE_ILLEGAL, "the batch holds no message")
         puts = stored(lambda: self._parts.store.put_batch(drafts))
-        waits = decode_properties(header.properties).get(PROPERTY_WAIT) != "false"
+        waits = decode_properties(header.properties or "").get(PROPERTY_WAIT) != "false"
         return self._answer(peer, request, puts, queue_id, ",".join(unique_keys), waits=waits)
 
     def _send(
@@ -105,10 +109,10 @@ class SendHandlers:
     ) -> RemotingCommand | None:
         config = self._topic_for(header)
         queue_id = self._queue_for(header, config)
-        properties = decode_properties(header.properties)
+        properties = decode_properties(header.properties or "")
         self._check_kind(header, properties)
         self._check_length("body", len(request.body), self._parts.config.store.max_message_bytes)
-        text, unique_key = self._stored_properties(header.properties, properties)
+        text, unique_key = self._stored_properties(header.properties or "", properties)
         draft = self._draft(peer, header, queue_id, body=request.body, properties=text)
         if header.topic.startswith(RETRY_PREFIX):
             self._dead_letter_when_spent(draft, header)
@@ -162,9 +166,7 @@ class SendHandlers:
             )
         return queue_id
 
-    def _check_kind(
-        self, header: SendMessageRequestHeader, properties: dict[str, str]
-    ) -> None:
+    def _check_kind(self, header: SendMessageRequestHeader, properties: dict[str, str]) -> None:
         """Refuse kinds of messages that this broker does not keep."""
         transaction = header.sys_flag & TRANSACTION_BITS
         if transaction or properties.get(PROPERTY_TRANSACTION_PREPARED) == "true":
@@ -194,7 +196,7 @@ class SendHandlers:
         added = self._cluster_property
         unique_key = properties.get(PROPERTY_UNIQ_KEY)
         if not unique_key:
-            unique_key = self._parts.unique_ids.next()
+            unique_key = self._parts.unique_ids.next(self._parts.now_ms())
             added += f"{PROPERTY_UNIQ_KEY}\x01{unique_key}\x02"
         if length + len(added) + 1 > PROPERTIES_BYTES_MAX:
             return text, unique_key
@@ -219,7 +221,7 @@ class SendHandlers:
             store_host=self._parts.address,
             flag=header.flag,
             sys_flag=header.sys_flag,
-            reconsume_times=header.reconsume_times,
+            reconsume_times=header.reconsume_times or 0,
         )
 
     def _delay_level(self, properties: dict[str, str]) -> int:
@@ -241,7 +243,7 @@ class SendHandlers:
         times_max = config.retry_max_times
         if header.max_reconsume_times is not None and header.max_reconsume_times >= 0:
             times_max = header.max_reconsume_times
-        if header.reconsume_times > times_max:
+        if (header.reconsume_times or 0) > times_max:
             draft.topic, draft.queue_id = dlq_topic(group), 0
             _, made = self._parts.topics.ensure(draft.topic, 1)
             if made:
@@ -276,7 +278,7 @@ class SendHandlers:
 
 
 def _batch_of(request: RemotingCommand) -> list[BatchEntry]:
-    """The messages of the batch. Raises RequestRefused."""
+    """Flag, body and property string of each message. Raises RequestRefused."""
     try:
         return decode_batch(request.body)
     except RemoteProtocolError as error:

@@ -18,10 +18,8 @@ from engine.foundation.errors import RequestRefused
 from engine.foundation.observing import RetryStep
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
-from engine.protocol.headers import ConsumerSendMsgBackRequestHeader
-from engine.protocol.message import MessageExt, decode_record, encode_properties
-from engine.protocol.names import RETRY_PREFIX, dlq_topic, retry_topic
-from engine.protocol.property_names import (
+from engine.protocol.headers import ConsumerSendMessageBackRequestHeader
+from engine.protocol.message import (
     PROPERTY_DELAY,
     PROPERTY_DLQ_ORIGIN_MESSAGE_ID,
     PROPERTY_DLQ_ORIGIN_TOPIC,
@@ -29,9 +27,12 @@ from engine.protocol.property_names import (
     PROPERTY_REAL_QUEUE_ID,
     PROPERTY_REAL_TOPIC,
     PROPERTY_RETRY_TOPIC,
-    PROPERTY_UNIQ_KEY,
     PROPERTY_WAIT,
+    MessageExt,
+    decode_record,
+    encode_properties,
 )
+from engine.protocol.names import RETRY_PREFIX, dlq_topic, retry_topic
 from engine.remoting import Handler, Peer
 from engine.store import MessageDraft
 
@@ -62,7 +63,7 @@ class SendBackHandlers:
 
     def send_back(self, peer: Peer, request: RemotingCommand) -> RemotingCommand | None:
         """CONSUMER_SEND_MSG_BACK (36)."""
-        header = ConsumerSendMsgBackRequestHeader.decode(request.fields)
+        header = ConsumerSendMessageBackRequestHeader.decode(request.fields)
         config = self._parts.group_configs.find(header.group)
         if config is None:
             raise RequestRefused(
@@ -77,7 +78,9 @@ class SendBackHandlers:
             times_max = header.max_reconsume_times
         self._tell(message, header.group, "SENT_BACK", None, None)
         if is_spent(header.delay_level, message.reconsume_times, times_max):
-            reason = "asked by the consumer" if header.delay_level < 0 else f"{times_max} retries failed"
+            reason = (
+                "asked by the consumer" if header.delay_level < 0 else f"{times_max} retries failed"
+            )
             draft = self._dead_letter(message, header.group)
             step, delay_ms = "DEAD_LETTERED", None
         else:
@@ -153,7 +156,7 @@ class SendBackHandlers:
         first_try = not message.topic.startswith(RETRY_PREFIX)
         self._parts.observer.observe(
             RetryStep(
-                message_id=message.properties.get(PROPERTY_UNIQ_KEY),
+                message_id=message.uniq_key,
                 origin_topic=_origin_topic(message),
                 origin_queue_id=message.queue_id if first_try else None,
                 origin_offset=message.queue_offset if first_try else None,

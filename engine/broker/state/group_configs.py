@@ -75,9 +75,7 @@ def group_from_document(document: Mapping[str, Any]) -> SubscriptionGroupConfig:
         if value is None:
             continue
         if type(value) is not type(default):
-            raise CorruptRecord(
-                f"group {name}: {wire}={value!r} is no {type(default).__name__}"
-            )
+            raise CorruptRecord(f"group {name}: {wire}={value!r} is no {type(default).__name__}")
         setattr(config, attribute, value)
     return config
 

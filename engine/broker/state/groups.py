@@ -14,9 +14,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
+from engine.protocol.bodies import ConsumerData, SubscriptionData
+
 from engine.foundation.errors import RequestRefused
 from engine.foundation.limits import GROUPS_MAX
-from engine.protocol.bodies import ConsumerData, SubscriptionData
 from engine.protocol.codes import ResponseCode
 from engine.remoting import Peer
 

@@ -54,9 +54,7 @@ class ConsumerOffsets:
         self.changed = False
         """Does memory differ from what was persisted last?"""
 
-    def commit(
-        self, group: str, topic: str, queue_id: int, offset: int, *, now_ms: int
-    ) -> Commit:
+    def commit(self, group: str, topic: str, queue_id: int, offset: int, *, now_ms: int) -> Commit:
         """Store a report, unless a reset of the queue waits for its reader."""
         queues = self._committed.get((topic, group), {})
         previous = queues.get(queue_id)
@@ -146,10 +144,14 @@ class ConsumerOffsets:
         """The topic was deleted."""
         self._forget(lambda owned, _: owned == topic)
 
+    def table(self) -> Table:
+        """A copy of the table as memory has it."""
+        return {key: dict(queues) for key, queues in self._committed.items()}
+
     def snapshot(self) -> Table:
         """A copy of the table, to be written and then handed to `mark_persisted`."""
         self.changed = False
-        return {key: dict(queues) for key, queues in self._committed.items()}
+        return self.table()
 
     def mark_persisted(self, table: Table) -> None:
         """The snapshot is on disk."""
@@ -194,7 +196,9 @@ def from_document(document: Mapping[str, object]) -> Table:
     for key, queues in entries.items():
         topic, separator, group = str(key).partition("@")
         if not separator or not isinstance(queues, Mapping):
-            raise CorruptRecord(f"consumerOffset.json: entry {key!r} is not topic@group with offsets")
+            raise CorruptRecord(
+                f"consumerOffset.json: entry {key!r} is not topic@group with offsets"
+            )
         table[topic, group] = {}
         for queue_id, offset in queues.items():
             if not isinstance(offset, int) or not str(queue_id).isdecimal():

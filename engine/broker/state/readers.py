@@ -68,7 +68,7 @@ class Readers:
         """The reading of one queue; None when the group never pulled it."""
         return self._readings.get(key)
 
-    def keys(self) -> list[QueueKey]:
+    def all_keys(self) -> list[QueueKey]:
         """Every queue of every group that was ever pulled."""
         return list(self._readings)
 

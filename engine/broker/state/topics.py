@@ -12,9 +12,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from engine.protocol.bodies import TopicConfig
+
 from engine.foundation.errors import CorruptRecord, RequestRefused
 from engine.foundation.limits import QUEUES_PER_TOPIC_MAX, TOPICS_MAX
-from engine.protocol.bodies import TopicConfig
 from engine.protocol.codes import ResponseCode
 from engine.protocol.names import (
     AUTO_CREATE_TOPIC,
@@ -23,7 +24,7 @@ from engine.protocol.names import (
     Perm,
 )
 
-READ_WRITE = Perm.READ | Perm.WRITE
+READ_WRITE = int(Perm.READ | Perm.WRITE)
 
 
 class Topics:
@@ -88,7 +89,7 @@ class Topics:
         if model is None or not model.perm & Perm.INHERIT:
             return None
         queue_nums = max(1, min(wanted_queue_nums, model.write_queue_nums))
-        return self.put(_topic(topic, queue_nums, model.perm & ~Perm.INHERIT))
+        return self.put(_topic(topic, queue_nums, model.perm & ~int(Perm.INHERIT)))
 
     def ensure(self, topic: str, queue_nums: int) -> tuple[TopicConfig, bool]:
         """The topic, made with read and write permission when missing; was it made?"""

@@ -1,0 +1,261 @@
+"""Consumer groups as tools see them: settings, connections, progress, resets.
+
+Place in the walk: beside it. What tools are told of a group's progress is what memory holds.
+
+Invariant: lag is the queue's max offset less the group's consume offset (spec: lag definitions); a
+reset is told to the reader by its next pull. Absent on purpose: judging progress (pipelines).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from engine.protocol import fastjson
+from engine.protocol.bodies import (
+    Connection,
+    ConsumerConnection,
+    ConsumeStats,
+    OffsetWrapper,
+    ProducerConnection,
+    encode_object_keyed,
+)
+
+from engine.broker.parts import BrokerParts
+from engine.broker.state.group_configs import group_from_document, group_to_document
+from engine.broker.state.groups import Member
+from engine.broker.state.readers import QueueKey
+from engine.foundation.errors import CorruptRecord, ProtocolError, RequestRefused
+from engine.foundation.observing import OffsetReport
+from engine.protocol.codes import RequestCode, ResponseCode
+from engine.protocol.command import RemotingCommand
+from engine.protocol.headers import (
+    AllGroupConfigResponseHeader,
+    ConsumeStatsRequestHeader,
+    DeleteSubscriptionGroupRequestHeader,
+    ConsumerRunningInfoRequestHeader,
+    GroupRequestHeader,
+    ProducerConnectionRequestHeader,
+    ResetOffsetRequestHeader,
+    SubscriptionGroupRequestHeader,
+)
+from engine.protocol.message import MessageQueue
+from engine.protocol.names import check_group
+from engine.remoting import Handler, Peer
+
+FORWARD_TIMEOUT_MS = 10_000
+
+
+class GroupHandlers:
+    """Requests of tools about groups."""
+
+    def __init__(self, parts: BrokerParts) -> None:
+        self._parts = parts
+
+    def handlers(self) -> dict[int, Handler]:
+        """Request code → handler."""
+        return {
+            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: self.create,
+            RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self.all_configs,
+            RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: self.config,
+            RequestCode.DELETE_SUBSCRIPTIONGROUP: self.delete,
+            RequestCode.GET_CONSUMER_CONNECTION_LIST: self.consumer_connections,
+            RequestCode.GET_PRODUCER_CONNECTION_LIST: self.producer_connections,
+            RequestCode.GET_CONSUME_STATS: self.consume_stats,
+            RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: self.reset_offset,
+            RequestCode.GET_CONSUMER_RUNNING_INFO: self.running_info,
+        }
+
+    def create(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
+        """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP (200)."""
+        try:
+            config = group_from_document(fastjson.loads(request.body))
+        except (CorruptRecord, ProtocolError) as error:
+            raise RequestRefused(ResponseCode.INVALID_PARAMETER, str(error)) from error
+        check_group(config.group_name)
+        self._parts.group_configs.put(config)
+        self._parts.group_configs_changed()
+        return request.respond(ResponseCode.SUCCESS)
+
+    def all_configs(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
+        """GET_ALL_SUBSCRIPTIONGROUP_CONFIG (201)."""
+        configs = self._parts.group_configs
+        table = configs.table_document()
+        body = fastjson.dumps(
+            {
+                "dataVersion": self._parts.data_version(configs.counter).to_json(),
+                "forbiddenTable": {},
+                "subscriptionGroupTable": table,
+            }
+        )
+        fields = AllGroupConfigResponseHeader(total_group_num=len(table)).encode()
+        return request.respond(ResponseCode.SUCCESS, fields=fields, body=body)
+
+    def config(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
+        """GET_SUBSCRIPTIONGROUP_CONFIG (352)."""
+        group = SubscriptionGroupRequestHeader.decode(request.fields).group
+        if not self._parts.group_configs.known(group):
+            raise RequestRefused(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"No group in this broker. group: {group}",
+            )
+        config = self._parts.group_configs.find(group)
+        assert config is not None, f"{group} is known"
+        return request.respond(
+            ResponseCode.SUCCESS, body=fastjson.dumps(group_to_document(config))
+        )
+
+    def delete(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
+        """DELETE_SUBSCRIPTIONGROUP (207), with its offsets when asked to."""
+        header = DeleteSubscriptionGroupRequestHeader.decode(request.fields)
+        if self._parts.group_configs.delete(header.group_name):
+            self._parts.group_configs_changed()
+        if header.clean_offset:
+            self._parts.offsets.forget_group(header.group_name)
+            self._parts.readers.forget_group(header.group_name)
+        return request.respond(ResponseCode.SUCCESS)
+
+    def consumer_connections(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
+        """GET_CONSUMER_CONNECTION_LIST (203)."""
+        name = GroupRequestHeader.decode(request.fields).consumer_group
+        group = self._parts.groups.of(name)
+        if group is None:
+            raise RequestRefused(
+                ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{name}] not online"
+            )
+        body = ConsumerConnection(
+            connection_set=_connections(group.members[one] for one in group.member_ids()),
+            consume_type=group.consume_type,
+            message_model=group.message_model,
+            consume_from_where=group.consume_from_where,
+            subscription_table=dict(sorted(group.subscriptions.items())),
+        ).encode()
+        return request.respond(ResponseCode.SUCCESS, body=body)
+
+    def producer_connections(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
+        """GET_PRODUCER_CONNECTION_LIST (204)."""
+        name = ProducerConnectionRequestHeader.decode(request.fields).producer_group
+        members = self._parts.producers.members(name)
+        if not members:
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"the producer group[{name}] not exist")
+        body = ProducerConnection(connection_set=_connections(members)).encode()
+        return request.respond(ResponseCode.SUCCESS, body=body)
+
+    def consume_stats(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
+        """GET_CONSUME_STATS (208): per queue its end, the consume offset and the pulled mark."""
+        header = ConsumeStatsRequestHeader.decode(request.fields)
+        group = header.consumer_group
+        topics = [header.topic] if header.topic else self._parts.offsets.topics_of(group)
+        table = {}
+        for topic in topics:
+            config = self._parts.topics.find(topic)
+            for queue_id in range(config.read_queue_nums if config is not None else 0):
+                queue = MessageQueue(topic, self._parts.config.broker_name, queue_id)
+                table[queue] = self._progress((group, topic, queue_id))
+        return request.respond(ResponseCode.SUCCESS, body=ConsumeStats(table).encode())
+
+    def _progress(self, key: QueueKey) -> OffsetWrapper:
+        group, topic, queue_id = key
+        store, parts = self._parts.store, self._parts
+        committed = parts.offsets.committed(group, topic, queue_id)
+        reading = parts.readers.of(key)
+        consumed = committed or 0
+        pulled = reading.pulled_offset if reading is not None else None
+        last_ms = store.store_time_at(topic, queue_id, consumed - 1) if consumed > 0 else None
+        return OffsetWrapper(
+            broker_offset=store.max_offset(topic, queue_id),
+            consumer_offset=consumed,
+            pull_offset=max(consumed, pulled or 0),
+            last_timestamp_ms=last_ms or 0,
+        )
+
+    def reset_offset(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
+        """INVOKE_BROKER_TO_RESET_OFFSET (222): each reader is told by its next pull."""
+        header = ResetOffsetRequestHeader.decode(request.fields)
+        config = self._parts.topics.require(header.topic)
+        if header.queue_id >= config.read_queue_nums:
+            raise RequestRefused(
+                ResponseCode.INVALID_PARAMETER,
+                f"queueId={header.queue_id}: topic {header.topic} has {config.read_queue_nums} "
+                "read queues",
+            )
+        if self._parts.group_configs.find(header.group) is None:
+            raise RequestRefused(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {header.group} not exist!"
+            )
+        queue_ids = range(config.read_queue_nums) if header.queue_id < 0 else [header.queue_id]
+        moved: dict[MessageQueue, int] = {}
+        for queue_id in queue_ids:
+            offset = self._reset_target(header, queue_id)
+            previous = self._parts.offsets.committed(header.group, header.topic, queue_id)
+            if not header.is_force and previous is not None and offset > previous:
+                continue  # Without force a reset only goes back.
+            self._reset((header.group, header.topic, queue_id), offset, peer)
+            queue = MessageQueue(header.topic, self._parts.config.broker_name, queue_id)
+            moved[queue] = offset
+        self._parts.watermarks_wanted(
+            [(header.group, header.topic, queue.queue_id) for queue in moved]
+        )
+        body = encode_object_keyed("offsetTable", moved)
+        return request.respond(ResponseCode.SUCCESS, body=body)
+
+    def _reset_target(self, header: ResetOffsetRequestHeader, queue_id: int) -> int:
+        store, topic = self._parts.store, header.topic
+        minimum, maximum = store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
+        if header.offset is not None and header.offset >= 0:
+            if not minimum <= header.offset <= maximum:
+                raise RequestRefused(
+                    ResponseCode.INVALID_PARAMETER,
+                    f"offset={header.offset}: queue {queue_id} of {topic} holds [{minimum}, {maximum})",
+                )
+            return header.offset
+        if header.timestamp_ms < 0:
+            return maximum
+        return store.offset_at_time(topic, queue_id, header.timestamp_ms)
+
+    def _reset(self, key: QueueKey, offset: int, peer: Peer) -> None:
+        group, topic, queue_id = key
+        parts = self._parts
+        previous = parts.offsets.reset(group, topic, queue_id, offset)
+        parts.observer.observe(
+            OffsetReport(
+                group=group,
+                topic=topic,
+                queue_id=queue_id,
+                offset=offset,
+                previous_offset=previous,
+                path="RESET",
+                trigger="UNKNOWN",
+                client_id=None,
+                accepted=True,
+                min_offset=parts.store.min_offset(topic, queue_id),
+                max_offset=parts.store.max_offset(topic, queue_id),
+            )
+        )
+
+    async def running_info(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
+        """GET_CONSUMER_RUNNING_INFO (307): asked of the client, answered with its own words."""
+        header = ConsumerRunningInfoRequestHeader.decode(request.fields)
+        group = self._parts.groups.of(header.consumer_group)
+        member = None if group is None else group.members.get(header.client_id)
+        if member is None:
+            raise RequestRefused(
+                ResponseCode.SYSTEM_ERROR,
+                f"The Consumer <{header.consumer_group}> <{header.client_id}> not online",
+            )
+        question = RemotingCommand.request(
+            RequestCode.GET_CONSUMER_RUNNING_INFO, header.encode(), request.body
+        )
+        answer = await member.channel.peer.invoke(question, timeout_ms=FORWARD_TIMEOUT_MS)
+        return request.respond(answer.code, answer.remark, answer.fields, answer.body)
+
+
+def _connections(members: Iterable[Member]) -> list[Connection]:
+    return [
+        Connection(
+            client_id=member.client_id,
+            client_addr=member.channel.peer.address,
+            language=member.channel.language,
+            version=member.channel.version,
+        )
+        for member in members
+    ]

@@ -1,0 +1,145 @@
+"""Topics as tools see them: create, change, delete, list, count.
+
+Place in the walk: beside it. A change is in force when it is answered; the file and the name servers
+follow within moments.
+
+Invariant: topics of the broker's own can be looked at, and neither changed nor deleted. Absent on
+purpose: static topics, topic attributes' meaning.
+"""
+
+from __future__ import annotations
+
+from engine.protocol import fastjson
+from engine.protocol.bodies import (
+    GroupList,
+    TopicConfig,
+    TopicList,
+    TopicOffset,
+    TopicStats,
+)
+
+from engine.broker.membership import Membership
+from engine.broker.parts import BrokerParts
+from engine.foundation.errors import RequestRefused
+from engine.protocol.codes import RequestCode, ResponseCode
+from engine.protocol.command import RemotingCommand
+from engine.protocol.headers import (
+    AllTopicConfigResponseHeader,
+    CreateTopicRequestHeader,
+    TopicRequestHeader,
+)
+from engine.protocol.message import MessageQueue
+from engine.protocol.names import check_topic, is_system_topic
+from engine.remoting import Handler, Peer
+
+
+class TopicHandlers:
+    """Requests of tools about topics."""
+
+    def __init__(self, parts: BrokerParts, membership: Membership) -> None:
+        self._parts = parts
+        self._membership = membership
+
+    def handlers(self) -> dict[int, Handler]:
+        """Request code → handler."""
+        return {
+            RequestCode.UPDATE_AND_CREATE_TOPIC: self.create,
+            RequestCode.DELETE_TOPIC_IN_BROKER: self.delete,
+            RequestCode.GET_TOPIC_CONFIG: self.config,
+            RequestCode.GET_ALL_TOPIC_CONFIG: self.all_configs,
+            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: self.system_topics,
+            RequestCode.GET_TOPIC_STATS_INFO: self.stats,
+            RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: self.groups_of,
+        }
+
+    def create(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
+        """UPDATE_AND_CREATE_TOPIC (17)."""
+        header = CreateTopicRequestHeader.decode(request.fields)
+        topic = header.topic
+        check_topic(topic)
+        self._refuse_system(topic)
+        before = self._parts.topics.find(topic)
+        self._parts.topics.put(
+            TopicConfig(
+                topic_name=topic,
+                read_queue_nums=header.read_queue_nums,
+                write_queue_nums=header.write_queue_nums,
+                perm=header.perm,
+                topic_sys_flag=header.topic_sys_flag,
+                order=header.order,
+            )
+        )
+        self._parts.topics_changed()
+        if before is not None and before.read_queue_nums != header.read_queue_nums:
+            self._membership.queues_changed(topic, before.read_queue_nums, header.read_queue_nums)
+        return request.respond(ResponseCode.SUCCESS)
+
+    def delete(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
+        """DELETE_TOPIC_IN_BROKER (215): the topic, its queues and everybody's offsets on it."""
+        parts, topic = self._parts, TopicRequestHeader.decode(request.fields).topic
+        check_topic(topic)
+        self._refuse_system(topic)
+        if parts.topics.delete(topic):
+            parts.topics_changed()
+        parts.store.delete_topic(topic)
+        parts.offsets.forget_topic(topic)
+        parts.readers.forget_topic(topic)
+        return request.respond(ResponseCode.SUCCESS)
+
+    def config(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
+        """GET_TOPIC_CONFIG (351)."""
+        topic = TopicRequestHeader.decode(request.fields).topic
+        config = self._parts.topics.find(topic)
+        if config is None:
+            raise RequestRefused(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"No topic in this broker. topic: {topic}",
+            )
+        return request.respond(ResponseCode.SUCCESS, body=config.encode())
+
+    def all_configs(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
+        """GET_ALL_TOPIC_CONFIG (21)."""
+        topics = self._parts.topics
+        document = topics.to_document(self._parts.data_version(topics.counter).to_json())
+        fields = AllTopicConfigResponseHeader(total_topic_num=len(topics.all())).encode()
+        return request.respond(
+            ResponseCode.SUCCESS, fields=fields, body=fastjson.dumps(document)
+        )
+
+    def system_topics(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
+        """GET_SYSTEM_TOPIC_LIST_FROM_BROKER (305)."""
+        names = [config.topic_name for config in self._parts.topics.all()]
+        own = [name for name in names if self._is_own(name)]
+        return request.respond(ResponseCode.SUCCESS, body=TopicList(own).encode())
+
+    def stats(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
+        """GET_TOPIC_STATS_INFO (202): the ends of each queue, and when it last grew."""
+        topic = TopicRequestHeader.decode(request.fields).topic
+        config, store = self._parts.topics.require(topic), self._parts.store
+        table = {}
+        for queue_id in range(config.write_queue_nums):
+            queue = MessageQueue(topic, self._parts.config.broker_name, queue_id)
+            table[queue] = TopicOffset(
+                min_offset=store.min_offset(topic, queue_id),
+                max_offset=store.max_offset(topic, queue_id),
+                last_update_timestamp_ms=store.last_store_time(topic, queue_id) or 0,
+            )
+        return request.respond(ResponseCode.SUCCESS, body=TopicStats(table).encode())
+
+    def groups_of(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
+        """QUERY_TOPIC_CONSUME_BY_WHO (300): groups that subscribe to it or have offsets on it."""
+        topic, parts = TopicRequestHeader.decode(request.fields).topic, self._parts
+        subscribed = [group.name for group in parts.groups.all() if topic in group.subscriptions]
+        names = sorted(dict.fromkeys([*subscribed, *parts.offsets.groups_of(topic)]))
+        return request.respond(ResponseCode.SUCCESS, body=GroupList(names).encode())
+
+    def _is_own(self, topic: str) -> bool:
+        config = self._parts.config
+        return is_system_topic(topic) or topic in (config.cluster_name, config.broker_name)
+
+    def _refuse_system(self, topic: str) -> None:
+        if self._is_own(topic):
+            raise RequestRefused(
+                ResponseCode.INVALID_PARAMETER,
+                f"The topic[{topic}] is conflict with system topic: the broker owns it",
+            )

@@ -1,0 +1,278 @@
+"""A name server and a broker in this process, and a client that speaks raw commands to them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from engine.broker.broker import Broker
+from engine.broker.config import BrokerConfig
+from engine.namesrv import NameServer, NameServerConfig
+from engine.protocol.codes import RequestCode, ResponseCode
+from engine.protocol.command import RemotingCommand
+from engine.protocol.message import MessageExt, decode_records
+from engine.remoting import Peer, RpcClient
+from engine.runtime import system_runtime
+from engine.store import FlushDiskType, StoreConfig
+
+TOPIC, GROUP = "orders", "orders-group"
+LOG_BYTES = 1 << 20
+
+
+def broker_config(folder: Path, **settings: Any) -> BrokerConfig:
+    """A broker on any free port, with a small log and quick timers."""
+    store = StoreConfig(
+        root=str(folder / "store"),
+        mapped_file_size_commit_log_bytes=settings.pop("log_bytes", LOG_BYTES),
+        flush_disk_type=settings.pop("flush", FlushDiskType.ASYNC_FLUSH),
+        max_hash_slot_count=100,
+        max_index_count=1000,
+        delay_levels_ms=settings.pop("delay_levels_ms", (200, 400, 600)),
+    )
+    defaults: dict[str, Any] = {
+        "port": 0,
+        "default_topic_queue_nums": 4,
+        "flush_consumer_offset_first_ms": 200,
+        "flush_consumer_offset_interval_ms": 200,
+        "hold_check_interval_ms": 100,
+    }
+    return BrokerConfig(store=store, **(defaults | settings))
+
+
+@dataclass
+class RawClient:
+    """One client connection's worth of commands; pushes from the broker are kept."""
+
+    address: str
+    client_id: str = "127.0.0.1@raw"
+    pushed: list[RemotingCommand] = field(default_factory=list)
+    running_info: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.rpc = RpcClient(
+            system_runtime(),
+            {
+                RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: self._pushed,
+                RequestCode.GET_CONSUMER_RUNNING_INFO: self._tell_running_info,
+            },
+        )
+
+    def _pushed(self, peer: Peer, request: RemotingCommand) -> None:
+        self.pushed.append(request)
+
+    def _tell_running_info(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
+        entries = ",".join(
+            f"{queue}:{json.dumps(info)}" for queue, info in self.running_info.items()
+        )
+        body = f'{{"mqTable":{{{entries}}},"properties":{{}},"subscriptionSet":[]}}'
+        return request.respond(ResponseCode.SUCCESS, body=body.encode())
+
+    async def ask(
+        self, code: int, body: bytes = b"", *, timeout_ms: int = 20_000, **fields: object
+    ) -> RemotingCommand:
+        """Send a request with these fields and return the response, whatever its code."""
+        texts = {
+            name: str(value).lower() if isinstance(value, bool) else str(value)
+            for name, value in fields.items()
+        }
+        return await self.rpc.invoke(
+            self.address, RemotingCommand.request(code, texts, body), timeout_ms=timeout_ms
+        )
+
+    async def send(
+        self,
+        body: bytes = b"hello",
+        *,
+        topic: str = TOPIC,
+        queue_id: int = 0,
+        code: int = RequestCode.SEND_MESSAGE,
+        **more: object,
+    ) -> RemotingCommand:
+        """SEND_MESSAGE with long names; `more` are properties by name, or header fields in camel
+        case."""
+        header = {
+            "producerGroup": "p",
+            "topic": topic,
+            "defaultTopic": "TBW102",
+            "defaultTopicQueueNums": 4,
+            "queueId": queue_id,
+            "sysFlag": 0,
+            "bornTimestamp": 1_700_000_000_000,
+            "flag": 0,
+        }
+        properties = {name: value for name, value in more.items() if name.isupper()}
+        header |= {name: value for name, value in more.items() if not name.isupper()}
+        header.setdefault(
+            "properties", "".join(f"{name}\x01{value}\x02" for name, value in properties.items())
+        )
+        return await self.ask(code, body, **header)
+
+    async def pull(
+        self,
+        offset: int,
+        *,
+        topic: str = TOPIC,
+        group: str = GROUP,
+        queue_id: int = 0,
+        wait_ms: int = 0,
+        **more: object,
+    ) -> RemotingCommand:
+        """PULL_MESSAGE that carries its own subscription (`*` unless told)."""
+        header: dict[str, object] = {
+            "consumerGroup": group,
+            "topic": topic,
+            "queueId": queue_id,
+            "queueOffset": offset,
+            "maxMsgNums": 32,
+            "sysFlag": 4 | (2 if wait_ms else 0),
+            "commitOffset": 0,
+            "suspendTimeoutMillis": wait_ms,
+            "subscription": "*",
+            "subVersion": 0,
+            "expressionType": "TAG",
+        }
+        return await self.ask(RequestCode.PULL_MESSAGE, **(header | more))
+
+    async def commit(
+        self, offset: int, *, topic: str = TOPIC, group: str = GROUP, queue_id: int = 0, **more: Any
+    ) -> RemotingCommand:
+        """UPDATE_CONSUMER_OFFSET."""
+        return await self.ask(
+            RequestCode.UPDATE_CONSUMER_OFFSET,
+            consumerGroup=group,
+            topic=topic,
+            queueId=queue_id,
+            commitOffset=offset,
+            **more,
+        )
+
+    async def committed(
+        self, *, topic: str = TOPIC, group: str = GROUP, queue_id: int = 0
+    ) -> RemotingCommand:
+        """QUERY_CONSUMER_OFFSET without the benefit of zero."""
+        return await self.ask(
+            RequestCode.QUERY_CONSUMER_OFFSET,
+            consumerGroup=group,
+            topic=topic,
+            queueId=queue_id,
+            setZeroIfNotFound=False,
+        )
+
+    async def heartbeat(
+        self,
+        group: str = GROUP,
+        topics: tuple[str, ...] = (TOPIC,),
+        *,
+        expression: str = "*",
+        version: int = 1,
+        model: str = "CLUSTERING",
+    ) -> RemotingCommand:
+        """HEART_BEAT of a consumer."""
+        subscriptions = [
+            {
+                "classFilterMode": False,
+                "topic": topic,
+                "subString": expression,
+                "tagsSet": [] if expression == "*" else [expression],
+                "codeSet": [] if expression == "*" else [java_code(expression)],
+                "subVersion": version,
+                "expressionType": "TAG",
+            }
+            for topic in topics
+        ]
+        data = {
+            "clientID": self.client_id,
+            "producerDataSet": [],
+            "consumerDataSet": [
+                {
+                    "groupName": group,
+                    "consumeType": "CONSUME_PASSIVELY",
+                    "messageModel": model,
+                    "consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET",
+                    "subscriptionDataSet": subscriptions,
+                    "unitMode": False,
+                }
+            ],
+            "heartbeatFingerprint": 0,
+            "withoutSub": False,
+        }
+        return await self.ask(RequestCode.HEART_BEAT, json.dumps(data).encode())
+
+    async def close(self) -> None:
+        """End the connection."""
+        await self.rpc.close()
+
+
+def java_code(text: str) -> int:
+    """Java's string hash, the plain way."""
+    code = 0
+    for char in text:
+        code = (code * 31 + ord(char)) & 0xFFFFFFFF
+    return code - (1 << 32) if code >> 31 else code
+
+
+def bodies(response: RemotingCommand) -> list[bytes]:
+    """The bodies of a pull's answer."""
+    return [message.body for message in messages(response)]
+
+
+def messages(response: RemotingCommand) -> list[MessageExt]:
+    """The messages of a pull's answer."""
+    return decode_records(response.body)
+
+
+@dataclass
+class Cluster:
+    """A running name server and broker."""
+
+    name_server: NameServer
+    name_server_address: str
+    broker: Broker
+    clients: list[RawClient] = field(default_factory=list)
+
+    def client(self, client_id: str = "127.0.0.1@raw") -> RawClient:
+        """A client of the broker, closed with the cluster."""
+        client = RawClient(self.broker.address, client_id)
+        self.clients.append(client)
+        return client
+
+    def of_name_server(self) -> RawClient:
+        """A client of the name server."""
+        client = RawClient(self.name_server_address)
+        self.clients.append(client)
+        return client
+
+
+@asynccontextmanager
+async def cluster(config: BrokerConfig) -> AsyncIterator[Cluster]:
+    """A name server and a broker with this configuration, stopped cleanly at the end."""
+    name_server = NameServer(system_runtime(), NameServerConfig(port=0))
+    address = f"127.0.0.1:{await name_server.start()}"
+    broker = Broker(system_runtime(), replace(config, namesrv_addresses=(address,)))
+    running = Cluster(name_server, address, broker)
+    try:
+        await broker.start()
+        try:
+            yield running
+        finally:
+            for client in running.clients:
+                await client.close()
+            await broker.stop()
+    finally:
+        await name_server.stop()
+
+
+async def eventually(
+    condition: Callable[[], Awaitable[bool]], what: str, *, within_s: float = 15
+) -> None:
+    """Wait until `condition` holds; fail, saying `what` did not happen."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + within_s
+    while not await condition():
+        assert loop.time() < deadline, f"not within {within_s} s: {what}"
+        await asyncio.sleep(0.02)
