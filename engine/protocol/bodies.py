@@ -30,7 +30,7 @@ from engine.protocol.bodies_client import (
     ProducerData,
     SubscriptionData,
     TopicOffset,
-    TopicStats,
+    TopicStatsTable,
     encode_direct_result,
     encode_running_info,
 )
@@ -70,7 +70,7 @@ __all__ = [
     "TopicList",
     "TopicOffset",
     "TopicRouteData",
-    "TopicStats",
+    "TopicStatsTable",
     "decode_local_offsets",
     "decode_offset_table",
     "encode_direct_result",

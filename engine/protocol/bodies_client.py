@@ -276,7 +276,7 @@ class TopicOffset(Part):
 
 
 @dataclass(slots=True)
-class TopicStats:
+class TopicStatsTable:
     """GET_TOPIC_STATS_INFO (202)."""
 
     offset_table: dict[MessageQueue, TopicOffset] = field(default_factory=dict)
