@@ -47,7 +47,7 @@ def cycles(lake: CheckedLake, _now: datetime) -> Subject:
         ("emitter",),
         health.height,
         lake.version("emitter_health"),
-        f"{counted:,} facts of {rows.height} emitters in {health.height} cycles",
+        f"{counted:,} facts in {health.height} cycles; emitters: {rows.height}",
     )
 
 
@@ -72,7 +72,7 @@ def facts(lake: CheckedLake, _now: datetime) -> Subject:
         ("emitter",),
         total,
         lake.version("shipments"),
-        f"{total:,} facts of {rows.height} emitters up to their shipped horizons",
+        f"{total:,} facts up to the shipped horizon; emitters: {rows.height}",
     )
 
 

@@ -1,0 +1,1 @@
+"""The browser's window on the lake: an overview, a page per group, the checks."""

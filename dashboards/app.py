@@ -1,0 +1,121 @@
+"""The application: pages on a FastAPI server, behind the guard.
+
+Place in the walk: last; a browser reads it. `build` only puts parts together.
+
+Invariant: everything a page needs is served from here: no address outside this origin is ever
+asked for. Absent on purpose: Dash's page registry and its global callbacks, which know one
+application per process; authentication, see `guard`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from dash import Dash
+from fastapi import FastAPI
+from fastapi.responses import JSONResponse
+from starlette.middleware.gzip import GZipMiddleware
+
+from dashboards.data import LakeData
+from dashboards.desk import Clock, Desk
+from dashboards.guard import (
+    LOOPBACK_NAMES,
+    Application,
+    Guard,
+    Receive,
+    Scope,
+    Send,
+    security_headers,
+)
+from dashboards.pages import shell
+from dashboards.view import group_of
+from engine.foundation.errors import LakeError
+from pipelines.lake import Lake
+
+ASSETS: Final = Path(__file__).parent / "assets"
+INDEX: Final = """<!DOCTYPE html>
+<html lang="en">
+    <head>
+        {%metas%}
+        <title>{%title%}</title>
+        {%favicon%}
+        {%css%}
+    </head>
+    <body>
+        {%app_entry%}
+        <footer>
+            {%config%}
+            {%scripts%}
+            {%renderer%}
+        </footer>
+    </body>
+</html>
+"""
+
+
+def wall_clock() -> datetime:
+    """Now, UTC."""
+    return datetime.now(UTC)
+
+
+def build(
+    lake: Lake, *, clock: Clock = wall_clock, hosts: Collection[str] = LOOPBACK_NAMES
+) -> Application:
+    """The ASGI application that shows `lake` to requests for one of `hosts`."""
+    # Without the generated API pages: they load scripts from elsewhere.
+    server = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+    desk = Desk(LakeData(lake), clock)
+    _add_health(server, desk)
+    dash = Dash(
+        "tidemark",
+        server=server,
+        backend="fastapi",
+        assets_folder=str(ASSETS),
+        index_string=INDEX,
+        title="Tidemark",
+        update_title="",
+        serve_locally=True,
+        suppress_callback_exceptions=True,
+        use_pages=False,
+        add_log_handler=False,
+        meta_tags=[{"name": "viewport", "content": "width=device-width, initial-scale=1"}],
+    )
+    # Otherwise every browser opens a WebSocket that no page uses, and retries for ever.
+    dash.backend.websocket_capability = False
+    dash.layout = shell.layout
+    shell.register(dash, desk)
+    server.add_middleware(GZipMiddleware, minimum_size=1024)
+    return Guard(
+        PageAddresses(server), allowed_hosts=hosts, headers=security_headers(dash.csp_hashes())
+    )
+
+
+def _add_health(server: FastAPI, desk: Desk) -> None:
+    @server.get("/healthz")
+    def healthz() -> JSONResponse:
+        """Does this process serve, and how far does its data reach?"""
+        try:
+            data_end = desk.data.pulse().data_end
+        except LakeError as error:
+            return JSONResponse({"status": "unreadable lake", "detail": str(error)}, 503)
+        return JSONResponse(
+            {"status": "ok", "data_end": data_end.isoformat() if data_end else None}
+        )
+
+
+class PageAddresses:
+    """ASGI wrapper: the address of a page is answered with the application, which routes in the
+    browser; every other address stays what it is."""
+
+    def __init__(self, application: Application) -> None:
+        self._application = application
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        path = scope.get("path", "")
+        if path == "/checks" or group_of(path) is not None:
+            scope = {**scope, "path": "/", "raw_path": b"/"}
+        await self._application(scope, receive, send)

@@ -1,0 +1,73 @@
+"""Answers kept while they stay true: bounded by bytes, computed once however many ask at once.
+
+Invariant: a key names everything its answer depends on (table, version, question), so nothing
+here ever expires; what was not asked for the longest time goes first when room is needed.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from concurrent.futures import Future
+from typing import Final
+
+import polars as pl
+
+CACHE_BYTES_MAX: Final = 256 * 1024 * 1024
+
+
+class FrameCache:
+    """Frames by key. Safe for use by several threads."""
+
+    def __init__(self, bytes_max: int = CACHE_BYTES_MAX) -> None:
+        self._bytes_max = bytes_max
+        self._bytes = 0
+        self._lock = threading.Lock()
+        self._frames: OrderedDict[Hashable, pl.DataFrame] = OrderedDict()
+        self._under_way: dict[Hashable, Future[pl.DataFrame]] = {}
+
+    @property
+    def size_bytes(self) -> int:
+        """What the kept frames take."""
+        return self._bytes
+
+    def get(self, key: Hashable, compute: Callable[[], pl.DataFrame]) -> pl.DataFrame:
+        """The frame of `key`: kept, awaited from whoever computes it now, or computed.
+
+        An error of `compute` reaches everyone who waited for it; nothing of it is kept.
+        """
+        with self._lock:
+            if key in self._frames:
+                self._frames.move_to_end(key)
+                return self._frames[key]
+            waiting = self._under_way.get(key)
+            if waiting is None:
+                mine = self._under_way[key] = Future()
+        if waiting is not None:
+            return waiting.result()
+        try:
+            frame = compute()
+        except BaseException as error:
+            self._finish(key)
+            mine.set_exception(error)
+            raise
+        self._keep(key, frame)
+        self._finish(key)
+        mine.set_result(frame)
+        return frame
+
+    def _finish(self, key: Hashable) -> None:
+        with self._lock:
+            del self._under_way[key]
+
+    def _keep(self, key: Hashable, frame: pl.DataFrame) -> None:
+        size = int(frame.estimated_size())
+        if size > self._bytes_max:
+            return
+        with self._lock:
+            self._frames[key] = frame
+            self._bytes += size
+            while self._bytes > self._bytes_max:
+                _, oldest = self._frames.popitem(last=False)
+                self._bytes -= int(oldest.estimated_size())

@@ -1,0 +1,85 @@
+"""The command `tidemark dash`: one line when it serves, one sentence when it cannot."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+import sys
+from typing import Annotated, Final
+
+import typer
+
+from engine.foundation.errors import ConfigError
+from pipelines.lake import Lake
+
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
+
+BACKLOG: Final = 128
+
+
+@app.command("dash")
+def dash(
+    lake: Annotated[str, typer.Option(help="Lake: a folder, or a URI such as s3://bucket/lake.")],
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port to listen on; 0 picks a free one.")] = 8050,
+    allow_host: Annotated[
+        list[str] | None, typer.Option(help="Host name that browsers may use; repeat for more.")
+    ] = None,
+    *,
+    open_to_network: Annotated[
+        bool,
+        typer.Option("--open-to-network", help="Permit an address others can reach: no log-in."),
+    ] = False,
+) -> None:
+    """Serve the dashboard until SIGTERM or Ctrl-C."""
+    place = Lake.at(lake)
+    if not is_loopback(host) and not open_to_network:
+        raise ConfigError(
+            "host",
+            host,
+            "a loopback address: the pages ask for no password; with --open-to-network and "
+            "--allow-host NAME it is yours to guard",
+        )
+    listener = listen(host, port)
+    # Here and not above: Dash takes a second to load, which `--help` should not.
+    from dashboards.app import build
+    from dashboards.guard import LOOPBACK_NAMES
+    from dashboards.serving import serve
+
+    hosts = {*LOOPBACK_NAMES, host, *(allow_host or ())}
+    number = listener.getsockname()[1]
+    shown = f"[{host}]" if ":" in host else host
+    application = build(place, hosts=hosts)
+    serve(application, listener, ready=lambda: announce(f"dash http://{shown}:{number}/"))
+
+
+def announce(line: str) -> None:
+    """The line a parent process waits for."""
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+def is_loopback(host: str) -> bool:
+    """Can only this machine reach the address?"""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket. Raises ConfigError when the address is taken or not ours."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+        listener.listen(BACKLOG)
+    except (OSError, OverflowError) as error:
+        listener.close()
+        reason = getattr(error, "strerror", None) or str(error)
+        allowed = f"an address and port free on this machine ({reason}); --port 0 picks one"
+        raise ConfigError("host:port", f"{host}:{port}", allowed) from error
+    return listener

@@ -1,0 +1,1 @@
+"""Figures as pure functions: rows in, figure out; no Dash, no lake, no clock."""

@@ -1,0 +1,327 @@
+"""A group's chart: what happened, time lag and messages behind, on one time axis.
+
+What it is: three panels that share their time. The top one is a lane each for stalls, windows of
+duplicate risk and changes of members; the bands of the first two run on, faint, through the
+panels below. When to use it: to see whether lag followed an event, or an event followed lag.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Final
+
+import plotly.graph_objects as go
+import polars as pl
+from plotly.subplots import make_subplots
+
+from dashboards.theme import DASHES, Palette, frame, state_sign, time_axis
+from dashboards.view import Span
+from dashboards.words import clock, plain
+
+QUEUES_MAX: Final = 8
+"""Lines in a panel; the worst queues have one, the others are in the table."""
+POINTS_MAX: Final = 1_800
+"""Points of one line; more are thinned to the extremes of each stretch."""
+OVERLAYS_MAX: Final = 40
+"""Bands and lines in view; more would hide the data, then only the lanes show them."""
+LANES: Final = ("members", "duplicate risk", "stalled")
+HEIGHT: Final = 520
+
+Row = dict[str, Any]
+
+
+def lag_timeline(
+    lag: pl.DataFrame,
+    *,
+    stalls: pl.DataFrame,
+    risks: pl.DataFrame,
+    rebalances: pl.DataFrame,
+    span: Span,
+    colours: Palette,
+) -> go.Figure:
+    """Rows of one group: consumer_lag in the range, and the intervals and events that meet it."""
+    figure = make_subplots(
+        rows=3, cols=1, shared_xaxes=True, vertical_spacing=0.045, row_heights=[0.2, 0.46, 0.34]
+    )
+    queues = _worst_queues(lag)
+    for index, key in enumerate(queues):
+        _add_queue(figure, lag, key=key, index=index, colours=colours)
+    _add_intervals(figure, stalls, lane=2, span=span, colours=colours)
+    _add_intervals(figure, risks, lane=1, span=span, colours=colours)
+    _add_rebalances(figure, rebalances, colours)
+    if stalls.height + risks.height + rebalances.height <= OVERLAYS_MAX:
+        _add_bands(figure, stalls, span=span, colour=colours.stall)
+        _add_bands(figure, risks, span=span, colour=colours.risk)
+        _add_lines(figure, rebalances, colours)
+    _add_silence(figure, lag, span, colours)
+    _lay_out(figure, span, colours)
+    return figure
+
+
+QueueKey = tuple[str, str, int]
+
+
+def _worst_queues(lag: pl.DataFrame) -> list[QueueKey]:
+    """Queues with a known lag, those with the largest time lag first."""
+    known = lag.filter(pl.col("lag_messages").is_not_null())
+    worst = (
+        known.group_by("broker", "topic", "queue_id")
+        .agg(pl.col("time_lag_ms").max())
+        .sort(["time_lag_ms", "topic", "queue_id"], descending=[True, False, False])
+        .head(QUEUES_MAX)
+        .sort("broker", "topic", "queue_id")
+    )
+    return [(row["broker"], row["topic"], row["queue_id"]) for row in worst.iter_rows(named=True)]
+
+
+def _add_queue(
+    figure: go.Figure, lag: pl.DataFrame, *, key: QueueKey, index: int, colours: Palette
+) -> None:
+    broker, topic, queue_id = key
+    rows = lag.filter(
+        (pl.col("broker") == broker) & (pl.col("topic") == topic) & (pl.col("queue_id") == queue_id)
+    ).sort("observed_at", "seq")
+    name = f"{plain(topic)} {queue_id}"
+    line = {
+        "color": colours.series[index % len(colours.series)],
+        "dash": DASHES[index % len(DASHES)],
+        "width": 1.8,
+        "shape": "hv",
+    }
+    for row, column, unit, scale in (
+        (2, "time_lag_ms", "s behind", 1000),
+        (3, "lag_messages", "messages behind", 1),
+    ):
+        points = thinned(rows.select("observed_at", column), column)
+        figure.add_scatter(
+            x=points["observed_at"].to_list(),
+            y=[None if value is None else value / scale for value in points[column].to_list()],
+            mode="lines",
+            name=name,
+            legendgroup=name,
+            showlegend=row == 2,
+            line=line,
+            connectgaps=False,
+            hovertemplate=f"{name}: %{{y:,.1f}} {unit}<extra></extra>"
+            if scale > 1
+            else f"{name}: %{{y:,}} {unit}<extra></extra>",
+            row=row,
+            col=1,
+        )
+
+
+def thinned(rows: pl.DataFrame, column: str) -> pl.DataFrame:
+    """At most POINTS_MAX rows: of each stretch the least and the greatest value, so that a spike
+    survives any zoom."""
+    if rows.height <= POINTS_MAX:
+        return rows
+    stretch = -(-rows.height // (POINTS_MAX // 2))
+    numbered = rows.with_row_index("position")
+    extremes = numbered.group_by(pl.col("position") // stretch).agg(
+        pl.col("position").sort_by(column).first().alias("least"),
+        pl.col("position").sort_by(column).last().alias("greatest"),
+    )
+    kept = pl.concat([extremes["least"], extremes["greatest"]]).unique().sort()
+    return rows[kept.to_list()]
+
+
+def _add_intervals(
+    figure: go.Figure, windows: pl.DataFrame, *, lane: int, span: Span, colours: Palette
+) -> None:
+    """Patterned bars with their word inside; windows of one lane that overlap are joined."""
+    colour = colours.stall if lane == 2 else colours.risk
+    pattern = "/" if lane == 2 else "x"
+    for begin, end, words in _joined(windows, span, stall=lane == 2):
+        figure.add_scatter(
+            x=[begin, end, end, begin, begin],
+            y=[lane - 0.36, lane - 0.36, lane + 0.36, lane + 0.36, lane - 0.36],
+            fill="toself",
+            mode="lines",
+            line={"width": 1.2, "color": colour},
+            fillpattern={
+                "shape": pattern,
+                "fgcolor": colour,
+                "bgcolor": "rgba(0,0,0,0)",
+                "size": 6,
+                "solidity": 0.25,
+            },
+            hoveron="fills",
+            showlegend=False,
+            hoverinfo="text",
+            text="<br>".join(words),
+            row=1,
+            col=1,
+        )
+        figure.add_annotation(
+            x=end if end - begin < span.length / 5 else begin,
+            y=lane,
+            xanchor="left",
+            text=words[0] if len(words) == 1 else f"{words[0]} + {len(words) - 1} more",
+            showarrow=False,
+            xshift=4,
+            bgcolor=colours.surface,
+            borderpad=1,
+            font={"color": colour, "size": 11},
+            row=1,
+            col=1,
+        )
+
+
+def _joined(
+    windows: pl.DataFrame, span: Span, *, stall: bool
+) -> list[tuple[datetime, datetime, list[str]]]:
+    found: list[tuple[datetime, datetime, list[str]]] = []
+    for row in windows.sort("opened_at").iter_rows(named=True):
+        begin, end = _cut(row, span)
+        words = _words(row, stall=stall)
+        if found and begin <= found[-1][1]:
+            last = found[-1]
+            found[-1] = (last[0], max(last[1], end), [*last[2], words])
+        else:
+            found.append((begin, end, [words]))
+    return found
+
+
+def _words(row: Row, *, stall: bool) -> str:
+    queue = f"{plain(row['topic'])} {row['queue_id']}"
+    if stall:
+        kind = row["kind"].replace("_", " ").lower()
+        shown = "" if row["kind"] == "UNDETERMINED" else f", {kind}"
+        return f"{queue} {state_sign(row['rule']).word}{shown}"
+    cause = row["cause"].replace("_", " ").lower()
+    return f"{queue} {cause}, {row['at_risk_messages']:,} at risk, {row['outcome'].lower()}"
+
+
+def _cut(row: Row, span: Span) -> tuple[datetime, datetime]:
+    last = span.data_end or span.end
+    closed = row["closed_at"] or max(row["opened_at"], min(span.end, last))
+    return max(row["opened_at"], span.start), min(closed, span.end)
+
+
+def _add_bands(figure: go.Figure, windows: pl.DataFrame, *, span: Span, colour: str) -> None:
+    for row in windows.iter_rows(named=True):
+        begin, end = _cut(row, span)
+        for panel in (2, 3):
+            figure.add_vrect(
+                x0=begin,
+                x1=end,
+                fillcolor=colour,
+                opacity=0.09,
+                line={"width": 0},
+                layer="below",
+                row=panel,
+                col=1,
+            )
+
+
+def _add_rebalances(figure: go.Figure, rebalances: pl.DataFrame, colours: Palette) -> None:
+    if rebalances.is_empty():
+        return
+    rows = rebalances.rows(named=True)
+    figure.add_scatter(
+        x=[row["observed_at"] for row in rows],
+        y=[0] * len(rows),
+        mode="markers",
+        marker={
+            "symbol": [
+                "triangle-up" if row["kind"] == "JOINED" else "triangle-down" for row in rows
+            ],
+            "size": 11,
+            "color": colours.event,
+            "line": {"width": 1, "color": colours.surface},
+        },
+        hoverinfo="text",
+        text=[_member_words(row) for row in rows],
+        showlegend=False,
+        row=1,
+        col=1,
+    )
+
+
+def _member_words(row: Row) -> str:
+    who = plain(row["client_id"] or "a client")
+    before, after = row["members_before"], row["members_after"]
+    return (
+        f"{row['observed_at']:%H:%M:%S} {who} {row['kind'].replace('_', ' ').lower()}"
+        f"<br>{before} → {after} members"
+    )
+
+
+def _add_lines(figure: go.Figure, rebalances: pl.DataFrame, colours: Palette) -> None:
+    for row in rebalances.iter_rows(named=True):
+        for panel in (2, 3):
+            figure.add_vline(
+                x=row["observed_at"],
+                line={"color": colours.event, "width": 1, "dash": "dash"},
+                opacity=0.7,
+                row=panel,
+                col=1,
+            )
+
+
+def _add_silence(figure: go.Figure, lag: pl.DataFrame, span: Span, colours: Palette) -> None:
+    since = span.silent_from
+    if since is None:
+        return
+    tops = {2: (lag["time_lag_ms"].max() or 1000) / 1000, 3: lag["lag_messages"].max() or 1}
+    for panel, top in tops.items():
+        figure.add_scatter(
+            x=[since, span.end, span.end, since],
+            y=[0, 0, top, top],
+            fill="toself",
+            mode="lines",
+            line={"width": 0},
+            fillpattern={"shape": "/", "fgcolor": colours.hatch, "size": 7, "solidity": 0.2},
+            hoverinfo="skip",
+            showlegend=False,
+            row=panel,
+            col=1,
+        )
+    figure.add_annotation(
+        x=span.end,
+        xanchor="right",
+        y=1,
+        yref="y2 domain",
+        yanchor="top",
+        text=f"no data since {clock(since)}",
+        showarrow=False,
+        bgcolor=colours.surface,
+        font={"color": colours.stall},
+    )
+
+
+def _lay_out(figure: go.Figure, span: Span, colours: Palette) -> None:
+    figure.update_layout(
+        **{
+            **frame(colours, height=HEIGHT),
+            "margin": {"l": 8, "r": 12, "t": 30, "b": 8},
+            "hovermode": "x unified",
+            "showlegend": True,
+            "legend": {
+                "orientation": "h",
+                "x": 0,
+                "y": 1.0,
+                "yanchor": "bottom",
+                "font": {"size": 11, "color": colours.muted},
+            },
+        }
+    )
+    figure.update_xaxes(**{**time_axis(colours), "range": [span.start, span.end]})
+    figure.update_yaxes(
+        gridcolor=colours.grid,
+        zeroline=False,
+        rangemode="tozero",
+        automargin=True,
+        tickfont={"color": colours.muted},
+        title={"font": {"color": colours.muted, "size": 11}, "standoff": 6},
+    )
+    figure.update_yaxes(
+        row=1,
+        tickvals=[0, 1, 2],
+        ticktext=list(LANES),
+        range=[-0.55, 2.55],
+        showgrid=False,
+        fixedrange=True,
+    )
+    figure.update_yaxes(row=2, title={"text": "time lag, s"})
+    figure.update_yaxes(row=3, title={"text": "messages behind"})

@@ -1,0 +1,199 @@
+"""The overview's heatmap: groups × time, colour is time lag on a log scale, worst group on top.
+
+What it is: each cell is the largest known time lag of a group in one stretch of time. When to
+use it: to see who is behind and since when, all groups at once. Signs say what happened there: a
+square for a stall that began, a bar for a change of members, a cross for a dead letter.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+import plotly.graph_objects as go
+import polars as pl
+
+from dashboards.theme import Palette, frame, time_axis
+from dashboards.view import Span
+from dashboards.words import clock, duration, plain
+
+COLUMNS_MAX: Final = 300
+STEPS_S: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400)
+TICKS_S: Final = (0, 10, 60, 600, 3600, 86_400)
+ROW_PX: Final = (26, 66)
+"""Height of a group's row: at least, at most."""
+ROWS_PX: Final = 200
+"""What few groups share."""
+
+
+def bucket(span: Span) -> timedelta:
+    """Width of a cell: the least step that keeps the range within COLUMNS_MAX columns."""
+    need = span.length.total_seconds() / COLUMNS_MAX
+    return timedelta(seconds=next((step for step in STEPS_S if step >= need), STEPS_S[-1]))
+
+
+def depth(time_lag_ms: float | None) -> float | None:
+    """Position on the colour scale: log10 of seconds + 1, rounded for a small payload."""
+    return None if time_lag_ms is None else round(math.log10(max(0.0, time_lag_ms) / 1000 + 1), 2)
+
+
+def lag_heatmap(
+    cells: pl.DataFrame,
+    *,
+    groups: Sequence[str],
+    marks: Mapping[str, pl.DataFrame],
+    span: Span,
+    colours: Palette,
+) -> go.Figure:
+    """`cells` (group, bucket, time_lag_ms, lag_messages); `groups` worst first; `marks` by kind
+    (stall, rebalance, dead), each with columns group and at."""
+    step = bucket(span)
+    moments = _buckets(span, step)
+    place = {moment: index for index, moment in enumerate(moments)}
+    row_of = {group: index for index, group in enumerate(groups)}
+    z: list[list[float | None]] = [[None] * len(moments) for _ in groups]
+    text = [["" for _ in moments] for _ in groups]
+    for cell in cells.iter_rows(named=True):
+        row, column = row_of.get(cell["group"]), place.get(cell["bucket"])
+        if row is None or column is None:
+            continue
+        z[row][column] = depth(cell["time_lag_ms"])
+        lag = cell["lag_messages"]
+        behind = "messages unknown" if lag is None else f"{lag:,} messages behind"
+        text[row][column] = f"{duration(cell['time_lag_ms'])}, at most {behind} in a queue"
+    figure = go.Figure()
+    half = step / 2
+    figure.add_heatmap(
+        x=[moment + half for moment in moments],
+        y=list(range(len(groups))),
+        z=z,
+        text=text,
+        customdata=[[group] * len(moments) for group in groups],
+        zmin=0,
+        zmax=max(depth(600_000) or 0, _deepest(z)),
+        colorscale="Cividis",
+        xgap=0,
+        ygap=3,
+        hoverongaps=False,
+        hovertemplate="%{x|%H:%M:%S} UTC<br>%{text}<extra></extra>",
+        colorbar=_colour_bar(colours),
+    )
+    for kind, rows in marks.items():
+        _add_marks(figure, rows, kind=kind, row_of=row_of, colours=colours)
+    _add_silence(figure, span, len(groups), colours)
+    _lay_out(figure, groups, span, colours)
+    return figure
+
+
+def height(groups: int) -> int:
+    """Pixels of the figure: few groups get tall rows, many get low ones."""
+    least, most = ROW_PX
+    row = min(most, max(least, ROWS_PX // max(1, groups)))
+    return 84 + row * max(1, groups)
+
+
+def _buckets(span: Span, step: timedelta) -> list[datetime]:
+    size = step.total_seconds()
+    first = datetime.fromtimestamp(span.start.timestamp() // size * size, span.start.tzinfo)
+    number = math.ceil((span.end - first) / step)
+    return [first + step * index for index in range(number)]
+
+
+def _deepest(z: list[list[float | None]]) -> float:
+    return max((value for row in z for value in row if value is not None), default=0.0)
+
+
+def _colour_bar(colours: Palette) -> dict[str, object]:
+    return {
+        "title": {"text": "time lag", "side": "top", "font": {"color": colours.muted, "size": 11}},
+        "tickvals": [depth(seconds * 1000) for seconds in TICKS_S],
+        "ticktext": ["0", "10 s", "1 min", "10 min", "1 h", "1 d"],
+        "tickfont": {"color": colours.muted, "size": 11},
+        "thickness": 10,
+        "outlinewidth": 0,
+        "len": 1.0,
+        "x": 1.01,
+    }
+
+
+def _add_marks(
+    figure: go.Figure,
+    rows: pl.DataFrame,
+    *,
+    kind: str,
+    row_of: Mapping[str, int],
+    colours: Palette,
+) -> None:
+    name, symbol, colour = {
+        "stall": ("stall begins", "square", colours.stall),
+        "rebalance": ("members change", "diamond-tall", "#ffffff"),
+        "dead": ("dead letter", "x", colours.dead),
+    }[kind]
+    shown = [row for row in rows.iter_rows(named=True) if row["group"] in row_of]
+    if not shown:
+        return
+    figure.add_scatter(
+        x=[row["at"] for row in shown],
+        y=[row_of[row["group"]] for row in shown],
+        mode="markers",
+        name=name,
+        marker={
+            "symbol": symbol,
+            "size": 10,
+            "color": colour,
+            "line": {"width": 1.2, "color": "#1b2430" if kind == "rebalance" else "#ffffff"},
+        },
+        hovertemplate=f"{name}<br>%{{x|%H:%M:%S}} UTC<extra></extra>",
+        showlegend=True,
+    )
+
+
+def _add_silence(figure: go.Figure, span: Span, rows: int, colours: Palette) -> None:
+    since = span.silent_from
+    if since is None:
+        return
+    figure.add_scatter(
+        x=[since, span.end, span.end, since],
+        y=[-0.5, -0.5, rows - 0.5, rows - 0.5],
+        fill="toself",
+        mode="lines",
+        line={"width": 0},
+        fillpattern={"shape": "/", "fgcolor": colours.hatch, "size": 6, "solidity": 0.2},
+        hoverinfo="skip",
+        name=f"no data since {clock(since)}",
+        showlegend=True,
+    )
+
+
+def _lay_out(figure: go.Figure, groups: Sequence[str], span: Span, colours: Palette) -> None:
+    figure.update_layout(
+        **{
+            **frame(colours, height=height(len(groups))),
+            "margin": {"l": 8, "r": 8, "t": 34, "b": 8},
+            "showlegend": True,
+            "legend": {
+                "orientation": "h",
+                "x": 0,
+                "y": 1,
+                "yanchor": "bottom",
+                "font": {"color": colours.muted, "size": 11},
+                "itemclick": False,
+                "itemdoubleclick": False,
+            },
+        }
+    )
+    figure.update_xaxes(
+        **{**time_axis(colours), "range": [span.start, span.end], "showgrid": False}
+    )
+    figure.update_yaxes(
+        tickvals=list(range(len(groups))),
+        ticktext=[plain(group) for group in groups],
+        range=[len(groups) - 0.5, -0.5],
+        showgrid=False,
+        zeroline=False,
+        automargin=True,
+        fixedrange=True,
+        ticklabelstandoff=6,
+    )

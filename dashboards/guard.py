@@ -1,0 +1,129 @@
+"""What stands before every request: the host allow-list, the origin check, the headers.
+
+Why: the pages are open to whoever reaches the port, therefore the port is loopback. A web page of
+somebody else can still make a browser on this machine send requests here, by its own name
+re-bound to 127.0.0.1 or by a form; the first is refused by the Host header, the second by Origin.
+
+Invariant: pure ASGI, no body is read. Absent on purpose: log-in (a network bind is refused unless
+asked for by name).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Iterable, MutableMapping
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+LOOPBACK_NAMES: Final = ("127.0.0.1", "localhost", "::1")
+BODY_BYTES_MAX: Final = 1024 * 1024
+"""A callback's inputs are a few hundred bytes."""
+SAFE_METHODS: Final = ("GET", "HEAD", "OPTIONS")
+
+
+def security_headers(script_hashes: Iterable[str]) -> list[tuple[bytes, bytes]]:
+    """Headers of every answer; inline scripts run only when their hash is named here."""
+    policy = "; ".join(
+        (
+            "default-src 'self'",
+            f"script-src 'self' {' '.join(script_hashes)}".rstrip(),
+            "style-src 'self' 'unsafe-inline'",  # plotly and AG Grid write style elements.
+            "img-src 'self' data: blob:",
+            "font-src 'self' data:",
+            "connect-src 'self'",
+            "object-src 'none'",
+            "base-uri 'none'",
+            "form-action 'none'",
+            "frame-ancestors 'none'",
+        )
+    )
+    return [
+        (b"content-security-policy", policy.encode()),
+        (b"x-content-type-options", b"nosniff"),
+        (b"x-frame-options", b"DENY"),
+        (b"referrer-policy", b"no-referrer"),
+        (b"cross-origin-opener-policy", b"same-origin"),
+        (b"cross-origin-resource-policy", b"same-origin"),
+        (b"permissions-policy", b"camera=(), microphone=(), geolocation=()"),
+    ]
+
+
+def refusal(
+    method: str, headers: dict[str, str], allowed_hosts: Collection[str]
+) -> tuple[int, str] | None:
+    """Why a request is refused, or None: (status, sentence)."""
+    host = headers.get("host", "")
+    if _name(host) not in allowed_hosts:
+        return 421, f"host {host!r} is not served here; start with --allow-host to serve it"
+    if method in SAFE_METHODS:
+        return None
+    origin = headers.get("origin")
+    if origin is not None and urlsplit(origin).netloc != host:
+        return 403, f"origin {origin!r} may not call {host!r}"
+    if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+        return 403, "requests come from our own pages only"
+    if not headers.get("content-type", "").startswith("application/json"):
+        return 415, "callbacks are JSON"
+    length = headers.get("content-length", "0")
+    if not length.isdigit() or int(length) > BODY_BYTES_MAX:
+        return 413, f"at most {BODY_BYTES_MAX} bytes"
+    return None
+
+
+def _name(host: str) -> str:
+    """Host name without its port; brackets of an IPv6 address are dropped."""
+    try:
+        return urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return ""
+
+
+class Guard:
+    """ASGI wrapper that refuses or passes on, and adds the headers to whatever is answered."""
+
+    def __init__(
+        self,
+        application: Application,
+        *,
+        allowed_hosts: Collection[str],
+        headers: list[tuple[bytes, bytes]],
+    ) -> None:
+        self._application = application
+        self._allowed_hosts = frozenset(allowed_hosts)
+        self._headers = headers
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008})
+            return
+        if scope["type"] != "http":
+            await self._application(scope, receive, send)
+            return
+        given = {
+            name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]
+        }
+        refused = refusal(scope["method"], given, self._allowed_hosts)
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message.get("headers", ()), *self._headers]
+            await send(message)
+
+        if refused is None:
+            await self._application(scope, receive, send_with_headers)
+            return
+        status, sentence = refused
+        await send_with_headers(
+            {
+                "type": "http.response.start",
+                "status": status,
+                "headers": [(b"content-type", b"text/plain; charset=utf-8")],
+            }
+        )
+        await send_with_headers({"type": "http.response.body", "body": sentence.encode()})

@@ -1,0 +1,146 @@
+"""Pieces that pages share: pills, tiles, tables, notices. Functions from values to components."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from dash import dcc, html
+
+from dashboards.answers import Quality
+from dashboards.theme import state_sign
+from dashboards.view import Span, View, around
+from dashboards.words import clock
+
+TREND_SIGNS = {"GROWING": "↗ growing", "STEADY": "→ steady", "SHRINKING": "↘ shrinking"}
+
+
+def state_pill(state: str | None) -> html.Span:
+    """A state as sign and word."""
+    sign = state_sign(state)
+    return html.Span(
+        [html.Span(sign.sign, className="pill-sign", **{"aria-hidden": "true"}), sign.word],
+        className=f"pill pill-{sign.css}",
+    )
+
+
+def tile(label: str, value: Any, note: Any, *, href: str, tone: str = "calm") -> dcc.Link:
+    """One number of the strip, a link to what it counts."""
+    return dcc.Link(
+        [
+            html.Div(label, className="tile-label"),
+            html.Div(value, className="tile-value"),
+            html.Div(note, className="tile-note"),
+        ],
+        href=href,
+        className=f"tile tile-{tone}",
+    )
+
+
+def quality_badge(found: Quality, *, href: str) -> dcc.Link:
+    """The checks that govern a number, beside that number."""
+    signs = {"healthy": "✓", "warning": "▲", "degraded": "✖", "unknown": "?"}
+    return dcc.Link(
+        [
+            html.Span(signs[found.level], className="pill-sign", **{"aria-hidden": "true"}),
+            f"checks {found.level}",
+        ],
+        href=href,
+        title=found.sentence,
+        className=f"pill pill-quality-{found.level}",
+    )
+
+
+def table(headings: Sequence[str], rows: Sequence[Sequence[Any]], *, label: str) -> html.Div:
+    """A plain table with a name for screen readers; wide ones scroll in themselves."""
+    head = html.Thead(html.Tr([html.Th(heading, scope="col") for heading in headings]))
+    body = html.Tbody([html.Tr([html.Td(cell) for cell in row]) for row in rows])
+    return html.Div(
+        html.Table([head, body], **{"aria-label": label}), className="table-scroll", tabIndex="0"
+    )
+
+
+def card(title: Any, children: Any, *, element: str, note: Any = None) -> html.Section:
+    """A framed part of a page with its heading."""
+    heading = [html.H2(title, id=f"{element}-title")]
+    if note is not None:
+        heading.append(html.Span(note, className="card-note"))
+    return html.Section(
+        [html.Header(heading, className="card-head"), children],
+        className="card",
+        id=element,
+        **{"aria-labelledby": f"{element}-title"},
+    )
+
+
+def quiet(sentence: str) -> html.P:
+    """What stands where a list would be empty."""
+    return html.P(sentence, className="quiet")
+
+
+def first_run(lake: str) -> html.Div:
+    """No gold yet: the three steps, with this lake's address in them."""
+    steps = (
+        ("Play a whole cluster with incidents, lake and pipeline included:", "make demo"),
+        ("Or run your own engine, which ships its facts here:", f"tidemark engine --lake {lake}"),
+        ("and compute gold from them, live:", f"tidemark pipeline run --lake {lake}"),
+    )
+    listed = [html.Li([html.Span(text), html.Code(command)]) for text, command in steps]
+    return notice(
+        "Nothing has been computed here yet",
+        [
+            html.P(
+                [
+                    "No gold tables at ",
+                    html.Code(lake),
+                    ". This page fills by itself as soon as there are some.",
+                ]
+            ),
+            html.Ol(listed, className="steps"),
+        ],
+        kind="first-run",
+    )
+
+
+def empty_range(span: Span, view: View, *, what: str) -> html.Div:
+    """Tables are there, the range holds nothing: say so, and offer the way to data."""
+    said = f"{clock(span.start, day=True)} and {clock(span.end, day=True)} UTC"
+    children: list[Any] = [html.P(f"{what} between {said}.")]
+    if span.data_end is not None:
+        children.append(
+            html.P(
+                [
+                    f"The newest data is of {clock(span.data_end, day=True)} UTC. ",
+                    dcc.Link("Go there", href=around(span.data_end), className="jump"),
+                    " or ",
+                    dcc.Link(f"follow the last {view.range_name}", href="?", className="jump"),
+                ]
+            )
+        )
+    return notice("Nothing in this range", children, kind="empty")
+
+
+def failure(sentence: str, moment: datetime) -> html.Div:
+    """Something cannot be read: what, since when, and that we go on trying."""
+    return notice(
+        "The lake cannot be read",
+        [
+            html.P(sentence),
+            html.P(
+                f"Seen at {clock(moment)} UTC; tried again with each refresh.", className="quiet"
+            ),
+        ],
+        kind="error",
+    )
+
+
+def notice(title: str, children: Any, *, kind: str) -> html.Div:
+    """A block that stands for a page, or above it."""
+    role = "alert" if kind == "error" else "status"
+    return html.Div(
+        [html.H2(title), *children],
+        className=f"notice notice-{kind}",
+        role=role,
+        **{"data-state": kind},
+    )

@@ -1,0 +1,45 @@
+"""Serving an application on a socket that listens already, until told to stop."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from typing import Any, Final
+
+import uvicorn
+
+STOP_WITHIN_S: Final = 3
+"""Open connections get that long at the end."""
+
+
+class AnnouncingServer(uvicorn.Server):
+    """Says when it serves: what is announced is true from then on."""
+
+    def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._ready = ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start, then announce."""
+        await super().startup(sockets=sockets)
+        if not self.should_exit:
+            self._ready()
+
+
+def server_of(application: Any, ready: Callable[[], None]) -> AnnouncingServer:
+    """A server of one process, quiet, without WebSockets (the pages use none)."""
+    config = uvicorn.Config(
+        application,
+        log_level="warning",
+        access_log=False,
+        lifespan="off",
+        ws="none",
+        server_header=False,
+        timeout_graceful_shutdown=STOP_WITHIN_S,
+    )
+    return AnnouncingServer(config, ready)
+
+
+def serve(application: Any, listener: socket.socket, *, ready: Callable[[], None]) -> None:
+    """Serve until SIGTERM or SIGINT."""
+    server_of(application, ready).run(sockets=[listener])

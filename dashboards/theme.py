@@ -1,0 +1,130 @@
+"""Colours, state words and the figures' frame, for a light and a dark page.
+
+Categories are Okabe and Ito's colours, lag is Cividis: both are told apart by readers who see
+colour differently. A state is a word and a sign first, a colour last.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+DASHES: Final = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot", "solid", "dot")
+"""Beside the colour: the eighth line is still told from the first."""
+FONT: Final = "system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', sans-serif"
+
+
+@dataclass(frozen=True, slots=True)
+class Palette:
+    """What differs between the two themes."""
+
+    name: str
+    ink: str
+    muted: str
+    grid: str
+    surface: str
+    stall: str
+    risk: str
+    event: str
+    dead: str
+    hatch: str
+    series: tuple[str, ...]
+    """Okabe and Ito's order, lighter on a dark ground."""
+
+
+LIGHT: Final = Palette(
+    name="light",
+    ink="#1b2430",
+    muted="#5a6675",
+    grid="#e3e8ee",
+    surface="#ffffff",
+    stall="#C44601",
+    risk="#9A6A00",
+    event="#0072B2",
+    dead="#A3386F",
+    hatch="#8a96a3",
+    series=(
+        *("#0072B2", "#E69F00", "#009E73", "#CC79A7"),
+        *("#56B4E9", "#D55E00", "#8C6D31", "#7A7A7A"),
+    ),
+)
+DARK: Final = Palette(
+    name="dark",
+    ink="#e6ebf2",
+    muted="#9aa7b8",
+    grid="#2a3442",
+    surface="#151c26",
+    stall="#FF8A4C",
+    risk="#F2B83B",
+    event="#6CC0F5",
+    dead="#EE9CC8",
+    hatch="#6b7889",
+    series=(
+        *("#5AB4F0", "#F0B429", "#3FCF9F", "#E79BC6"),
+        *("#B3E3FF", "#FF8A4C", "#CDB27A", "#B4BFCC"),
+    ),
+)
+
+
+def palette(name: str | None) -> Palette:
+    """The palette of a theme's name; anything unknown is light."""
+    return DARK if name == "dark" else LIGHT
+
+
+@dataclass(frozen=True, slots=True)
+class StateSign:
+    """How a group's or queue's state is shown."""
+
+    word: str
+    sign: str
+    css: str
+    rank: int
+    """0 is worst."""
+
+
+STATES: Final = {
+    "DATA_LOST": StateSign("data lost", "✖", "lost", 0),
+    "STALLED": StateSign("stalled", "■", "stalled", 1),
+    "STOPPED": StateSign("stopped", "●", "stopped", 2),
+    "REWOUND": StateSign("rewound", "◀", "rewound", 3),
+    "SLOW": StateSign("slow", "▲", "slow", 4),
+    "NO_OFFSET": StateSign("no offset", "○", "unknown", 5),
+    "UNKNOWN": StateSign("unknown", "?", "unknown", 6),
+    "BROADCAST": StateSign("broadcast", "◇", "unknown", 7),
+    "OK": StateSign("OK", "✓", "ok", 8),
+}
+
+
+def state_sign(state: str | None) -> StateSign:
+    """The sign of a state; one we have never heard of is unknown."""
+    return STATES.get(state or "UNKNOWN", STATES["UNKNOWN"])
+
+
+def frame(colours: Palette, *, height: int) -> dict[str, Any]:
+    """Layout settings every figure shares."""
+    return {
+        "height": height,
+        "font": {"family": FONT, "size": 12, "color": colours.ink},
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "hoverlabel": {
+            "bgcolor": colours.surface,
+            "bordercolor": colours.muted,
+            "font": {"color": colours.ink, "family": FONT, "size": 12},
+            "align": "left",
+        },
+        "uirevision": "keep",
+        "showlegend": False,
+    }
+
+
+def time_axis(colours: Palette) -> dict[str, Any]:
+    """A UTC time axis."""
+    return {
+        "type": "date",
+        "gridcolor": colours.grid,
+        "linecolor": colours.grid,
+        "zeroline": False,
+        "tickfont": {"color": colours.muted},
+        "hoverformat": "%H:%M:%S",
+    }

@@ -1,0 +1,143 @@
+"""What a reader looks at, as the URL says it: the time range, the refresh, and how they resolve.
+
+Invariant: the URL is the whole state of the question (theme, a habit of the reader, is not in
+it). Anything may stand in a URL: what does not parse counts as not given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final
+from urllib.parse import parse_qs, quote, unquote, urlencode
+
+RANGES: Final = {
+    "5m": timedelta(minutes=5),
+    "15m": timedelta(minutes=15),
+    "1h": timedelta(hours=1),
+    "6h": timedelta(hours=6),
+    "24h": timedelta(hours=24),
+    "7d": timedelta(days=7),
+}
+REFRESH_S: Final = {"off": None, "2": 2, "5": 5, "15": 15, "60": 60}
+DEFAULT_RANGE: Final = "15m"
+DEFAULT_REFRESH: Final = "2"
+SPAN_MAX: Final = timedelta(days=31)
+LATE_AFTER: Final = timedelta(seconds=60)
+"""Twice the 30 s in which every queue is reported, changed or not."""
+STALE_AFTER: Final = timedelta(seconds=150)
+GROUP_PREFIX: Final = "/group/"
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The question of a URL."""
+
+    range_name: str = DEFAULT_RANGE
+    refresh: str = DEFAULT_REFRESH
+    start: datetime | None = None
+    end: datetime | None = None
+
+    @property
+    def closed(self) -> bool:
+        """A range that was named by its ends."""
+        return self.start is not None and self.end is not None
+
+    def search(self, **changes: str) -> str:
+        """The URL's query with some values changed; defaults are left out."""
+        asked = {"range": self.range_name, "live": self.refresh, **changes}
+        if self.closed and "range" not in changes:
+            assert self.start is not None
+            assert self.end is not None
+            del asked["range"]
+            asked |= {"from": _text(self.start), "to": _text(self.end)}
+        standard = {"range": DEFAULT_RANGE, "live": DEFAULT_REFRESH}
+        kept = {name: value for name, value in asked.items() if standard.get(name) != value}
+        return f"?{urlencode(kept)}" if kept else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A view's range at one moment."""
+
+    start: datetime
+    end: datetime
+    data_end: datetime | None
+    """Newest moment the lake speaks of, at any time."""
+    now: datetime
+
+    @property
+    def silent_from(self) -> datetime | None:
+        """From when on the range holds nothing because nothing came; None while data is fresh."""
+        if self.data_end is None or self.now - self.data_end < LATE_AFTER:
+            return None
+        return self.data_end if self.start <= self.data_end < self.end else None
+
+    @property
+    def length(self) -> timedelta:
+        """From start to end."""
+        return self.end - self.start
+
+
+def parse(search: str | None) -> View:
+    """The view of a URL's query."""
+    given = {name: values[-1] for name, values in parse_qs((search or "").lstrip("?")).items()}
+    start, end = _moment(given.get("from")), _moment(given.get("to"))
+    sound = start is not None and end is not None and timedelta(0) < end - start <= SPAN_MAX
+    return View(
+        range_name=_one_of(given, "range", RANGES) or DEFAULT_RANGE,
+        refresh=_one_of(given, "live", REFRESH_S) or DEFAULT_REFRESH,
+        start=start if sound else None,
+        end=end if sound else None,
+    )
+
+
+def resolve(view: View, *, now: datetime, data_end: datetime | None) -> Span:
+    """The range at this moment.
+
+    A relative range ends now, so that silence is seen as silence. Only when data ended before the
+    range would begin, it ends with the data instead: an old lake opens on its last minutes.
+    """
+    if view.start is not None and view.end is not None:
+        return Span(view.start, view.end, data_end, now)
+    length = RANGES[view.range_name]
+    end = now
+    if data_end is not None and now - data_end > length:
+        end = data_end + length / 25
+    return Span(end - length, end, data_end, now)
+
+
+def group_path(group: str) -> str:
+    """The page of a group; any name is a safe path."""
+    return GROUP_PREFIX + quote(group, safe="")
+
+
+def group_of(pathname: str) -> str | None:
+    """The group of a path, None when it is another page."""
+    if not pathname.startswith(GROUP_PREFIX) or len(pathname) == len(GROUP_PREFIX):
+        return None
+    return unquote(pathname[len(GROUP_PREFIX) :])
+
+
+def around(moment: datetime, *, minutes: int = 5) -> str:
+    """The query of a closed range around a moment."""
+    half = timedelta(minutes=minutes)
+    return f"?{urlencode({'from': _text(moment - half), 'to': _text(moment + half)})}"
+
+
+def _one_of(given: Mapping[str, str], name: str, allowed: Mapping[str, object]) -> str | None:
+    value = given.get(name)
+    return value if value in allowed else None
+
+
+def _moment(text: str | None) -> datetime | None:
+    try:
+        moment = datetime.fromisoformat(text or "")
+    except ValueError:
+        return None
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+
+
+def _text(moment: datetime) -> str:
+    return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")

@@ -1,0 +1,111 @@
+"""A dashboard on a free port, in a thread, on a lake and a clock of the test's choice; and a
+browser that notes everything that is not as it should be.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+from urllib.parse import urlsplit
+
+from playwright.sync_api import Browser, Page
+
+from dashboards.app import build
+from dashboards.commands import listen
+from dashboards.serving import server_of
+from pipelines.lake import Lake
+
+READY_WITHIN_S = 20
+PAGE_WITHIN_MS = 20_000
+SIZE = {"width": 1440, "height": 900}
+BROWSER_ARGUMENTS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--force-color-profile=srgb",
+]
+
+
+@contextmanager
+def serving(lake: Lake, now: datetime) -> Iterator[str]:
+    """The address of a dashboard over `lake` whose clock stands at `now`."""
+    listener: socket.socket = listen("127.0.0.1", 0)
+    port = listener.getsockname()[1]
+    ready = threading.Event()
+    server = server_of(build(lake, clock=lambda: now), ready.set)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+    thread.start()
+    try:
+        assert ready.wait(READY_WITHIN_S), "the dashboard did not start"
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.should_exit = True
+        thread.join(READY_WITHIN_S)
+        listener.close()
+
+
+@dataclass
+class Visit:
+    """A page, and what went wrong on it."""
+
+    page: Page
+    origin: str
+    faults: list[str] = field(default_factory=list)
+
+    def open(self, path: str, state: str | None = None) -> None:
+        """Open a path and wait until it shows data, or the named state instead."""
+        self.page.goto(self.origin + path, wait_until="load")
+        wanted = f'[data-state="{state}"]' if state else ".card"
+        self.page.locator(wanted).first.wait_for(state="visible", timeout=PAGE_WITHIN_MS)
+        if state is None and not path.startswith("/checks"):
+            self.page.locator(".graph .main-svg").first.wait_for(timeout=PAGE_WITHIN_MS)
+        self.page.wait_for_load_state("networkidle")
+
+    @property
+    def text(self) -> str:
+        """Everything a reader sees."""
+        return self.page.locator("body").inner_text()
+
+
+@contextmanager
+def visiting(browser: Browser, origin: str, *, theme: str = "light") -> Iterator[Visit]:
+    """A fresh browser profile on one dashboard; its faults are the caller's to assert on."""
+    scheme: Any = theme
+    context = browser.new_context(viewport=SIZE, color_scheme=scheme, reduced_motion="reduce")
+    visit = Visit(context.new_page(), origin)
+    page = visit.page
+    page.on("console", lambda said: _note(visit, said.type, said.text))
+    page.on("pageerror", lambda error: visit.faults.append(f"script error: {error}"))
+    page.on("dialog", lambda dialog: (visit.faults.append("a dialog"), dialog.dismiss()))
+    page.on("requestfailed", lambda request: visit.faults.append(f"failed: {request.url}"))
+    page.on("request", lambda request: _at_home(visit, request.url))
+    page.on(
+        "response",
+        lambda answer: (
+            answer.status >= 400 and visit.faults.append(f"{answer.status} {answer.url}")
+        ),
+    )
+    try:
+        yield visit
+    finally:
+        context.close()
+
+
+def _note(visit: Visit, kind: str, text: str) -> None:
+    if kind in ("error", "warning"):
+        visit.faults.append(f"console {kind}: {text}")
+
+
+def _at_home(visit: Visit, url: str) -> None:
+    parts = urlsplit(url)
+    if parts.scheme not in ("data", "blob") and f"{parts.scheme}://{parts.netloc}" != visit.origin:
+        visit.faults.append(f"a request left the origin: {url}")

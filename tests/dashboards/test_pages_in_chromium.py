@@ -1,0 +1,247 @@
+"""Every page, in both themes, in every state, in a real browser: nothing fails, nothing leaves
+the origin, and the reader sees what the lake says.
+
+With TIDEMARK_SCREENSHOTS naming a folder, the pages are kept there as pictures; the README shows
+two of them.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+from dashboards.view import around, group_path
+from pipelines.catalogue import CONSUMER_LAG
+from pipelines.lake import Lake
+from tests.dashboards.conftest import FRESH, HOSTILE
+from tests.dashboards.served import Visit, serving, visiting
+from tests.gold_lake import END, START, write_gold_lake
+from tests.lake_story import append_rows
+
+THEMES = ("light", "dark")
+EMPTY = around(START - timedelta(days=2))
+PAGES = {"overview": "/", "group": "/group/shipping", "checks": "/checks"}
+
+
+def keep_picture(visit: Visit, name: str, theme: str, state: str) -> None:
+    folder = os.environ.get("TIDEMARK_SCREENSHOTS")
+    if not folder:
+        return
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    plain = state == "data" and theme == "light"
+    visit.page.screenshot(path=Path(folder) / f"{name if plain else f'{name}-{state}-{theme}'}.png")
+
+
+@pytest.mark.parametrize("theme", THEMES)
+@pytest.mark.parametrize("page", PAGES)
+class TestEveryPage:
+    def test_shows_data(
+        self, browser: Browser, origins: dict[str, str], page: str, theme: str
+    ) -> None:
+        with visiting(browser, origins["data"], theme=theme) as visit:
+            visit.open(PAGES[page])
+            keep_picture(visit, page, theme, "data")
+
+            expected = {
+                "overview": ("6 min 34 s", "orders queue 2 stalled (frozen head)", "3,188"),
+                "group": ("offset unchanged", "639 messages are finished behind a head", "still"),
+                "checks": ("offsets_known", "committed unknown: NO_OFFSET"),
+            }[page]
+            for sentence in expected:
+                assert sentence in visit.text
+            assert visit.page.locator("html").get_attribute("data-theme") == theme
+            chip = visit.page.locator("#freshness-chip")
+            assert chip.get_attribute("data-observed-at") == END.isoformat()
+            assert chip.get_attribute("data-freshness") == "fresh"
+            assert visit.faults == []
+
+    def test_says_how_to_begin_when_nothing_was_ever_computed(
+        self, browser: Browser, origins: dict[str, str], page: str, theme: str, nothing: Lake
+    ) -> None:
+        with visiting(browser, origins["first-run"], theme=theme) as visit:
+            visit.open(PAGES[page], state="first-run")
+            keep_picture(visit, page, theme, "first-run")
+
+            assert "make demo" in visit.text
+            assert f"tidemark pipeline run --lake {nothing.root}" in visit.text
+            assert visit.faults == []
+
+    def test_says_since_when_nothing_came(
+        self, browser: Browser, origins: dict[str, str], page: str, theme: str
+    ) -> None:
+        with visiting(browser, origins["stale"], theme=theme) as visit:
+            visit.open(PAGES[page])
+            keep_picture(visit, page, theme, "stale")
+
+            chip = visit.page.locator("#freshness-chip")
+            assert chip.get_attribute("data-freshness") == "stale"
+            assert "data to 12:15:00 (6 min ago)" in visit.text
+            if page != "checks":
+                graph = visit.page.locator(".graph")
+                expect(graph).to_contain_text("no data since 12:15:00")
+                # The edge is hatched, not only coloured.
+                assert graph.locator("pattern").count() > 0
+            assert visit.faults == []
+
+    def test_shows_hostile_names_as_text(
+        self, browser: Browser, origins: dict[str, str], page: str, theme: str
+    ) -> None:
+        path = group_path(HOSTILE.billing) if page == "group" else PAGES[page]
+        with visiting(browser, origins["hostile"], theme=theme) as visit:
+            visit.open(path)
+            keep_picture(visit, page, theme, "hostile")
+
+            expected = {"overview": HOSTILE.shipping, "group": HOSTILE.reason}.get(
+                page, "javascript:"
+            )
+            assert expected in visit.text
+            assert (
+                visit.page.locator(
+                    "img[src='x'], a[href^='javascript'], script[src*='evil']"
+                ).count()
+                == 0
+            )
+            assert visit.faults == []
+
+
+@pytest.mark.parametrize("theme", THEMES)
+@pytest.mark.parametrize("page", ["overview", "group"])
+def test_an_empty_range_offers_the_way_to_data(
+    browser: Browser, origins: dict[str, str], page: str, theme: str
+) -> None:
+    with visiting(browser, origins["data"], theme=theme) as visit:
+        visit.open(PAGES[page] + EMPTY, state="empty")
+        keep_picture(visit, page, theme, "empty")
+        assert "The newest data is of 2026-03-01 12:15:00 UTC" in visit.text
+
+        visit.page.get_by_role("link", name="Go there").click()
+
+        expect(visit.page.locator(".graph .main-svg").first).to_be_visible()
+        assert "12:10:00 to 12:20:00" in visit.text
+        assert visit.faults == []
+
+
+@pytest.mark.parametrize("page", ["overview", "group"])
+def test_a_torn_table_is_named_and_the_frame_lives_on(
+    browser: Browser, origins: dict[str, str], page: str
+) -> None:
+    with visiting(browser, origins["torn"]) as visit:
+        visit.open(PAGES[page], state="error")
+        keep_picture(visit, page, "light", "error")
+
+        assert "consumer_lag" in visit.text
+        assert "missing or damaged" in visit.text
+        assert visit.page.locator("#freshness-chip").get_attribute("data-freshness") == "error"
+        assert visit.faults == []
+
+
+def test_every_number_of_the_strip_leads_to_what_it_counts(
+    browser: Browser, origins: dict[str, str]
+) -> None:
+    with visiting(browser, origins["data"]) as visit:
+        visit.open("/")
+        tiles = visit.page.locator(".tile")
+        assert [tiles.nth(at).get_attribute("href") for at in range(tiles.count())] == [
+            "#overview-groups-card",
+            "/group/shipping",
+            "#overview-groups-card",
+            "/group/shipping#group-stalls-card",
+            "/group/shipping#group-duplicates-card",
+            "/group/billing#group-dead-card",
+            "/checks",
+        ]
+
+        tiles.nth(1).click()
+        expect(visit.page.locator("h1")).to_have_text("shipping")
+        visit.page.go_back()
+        expect(visit.page.locator(".strip")).to_be_visible()
+        assert visit.faults == []
+
+
+def test_a_cell_of_the_heatmap_opens_its_group_at_that_moment(
+    browser: Browser, origins: dict[str, str]
+) -> None:
+    with visiting(browser, origins["data"]) as visit:
+        visit.open("/")
+        box = visit.page.locator("#overview-heatmap .nsewdrag").first.bounding_box()
+        assert box is not None
+        visit.page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 6)
+        visit.page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 6)
+
+        expect(visit.page.locator("h1")).to_have_text("shipping")
+        expect(visit.page).to_have_url(
+            re.compile(r"/group/shipping\?from=2026-03-01T12%3A0\d.*&to=")
+        )
+        expect(visit.page.locator("#group-timeline .main-svg").first).to_be_visible()
+        assert visit.faults == []
+
+
+def test_range_and_refresh_are_the_address(browser: Browser, origins: dict[str, str]) -> None:
+    with visiting(browser, origins["data"]) as visit:
+        visit.open("/group/ledger?range=5m")
+        assert "No message of this group was at risk" not in visit.text
+        assert "consumer crash" not in visit.text
+
+        visit.page.get_by_role("link", name="1h", exact=True).click()
+        expect(visit.page.locator("#group-duplicates")).to_contain_text("consumer crash")
+        visit.page.get_by_role("link", name="off", exact=True).click()
+
+        expect(visit.page).to_have_url(re.compile(r"/group/ledger\?range=1h&live=off$"))
+        expect(visit.page.locator(".choice.here")).to_have_text(["1h", "off"])
+        assert visit.faults == []
+
+
+def test_offsets_are_exact_and_unknown_says_why(browser: Browser, origins: dict[str, str]) -> None:
+    with visiting(browser, origins["data"]) as visit:
+        visit.open("/group/ledger")
+        grid = visit.page.locator("#group-queues")
+
+        committed = grid.locator('.ag-cell[col-id="committed"]').all_inner_texts()
+        assert committed[0] == "unknown"
+        assert all(int(offset) > 2**53 for offset in committed[1:])
+        assert len({int(offset) for offset in committed[1:]}) == 4
+        expect(grid.locator('.ag-cell[col-id="provenance"]').first).to_have_text(
+            "unknown: no offset was ever committed"
+        )
+        assert visit.faults == []
+
+
+def test_the_theme_is_kept_and_reaches_the_figures(
+    browser: Browser, origins: dict[str, str]
+) -> None:
+    with visiting(browser, origins["data"], theme="light") as visit:
+        visit.open("/group/shipping")
+        tick = visit.page.locator("#group-timeline .ytick text").first
+        before = tick.evaluate("node => getComputedStyle(node).fill")
+
+        visit.page.get_by_role("button", name="Switch light and dark theme").click()
+
+        expect(visit.page.locator("html")).to_have_attribute("data-theme", "dark")
+        expect(tick).not_to_have_css("fill", before)
+        visit.page.reload()
+        expect(visit.page.locator("html")).to_have_attribute("data-theme", "dark")
+        grid = visit.page.locator("#group-queues .ag-root-wrapper")
+        expect(grid).to_have_css("background-color", "rgb(21, 28, 38)")
+        assert visit.faults == []
+
+
+def test_the_page_follows_the_lake_by_itself(browser: Browser, tmp_path: Path) -> None:
+    lake = write_gold_lake(tmp_path / "lake")
+    with serving(lake, FRESH) as origin, visiting(browser, origin) as visit:
+        visit.open("/")
+        rows = lake.table(lake.gold("consumer_lag")).to_pyarrow_table().to_pylist()
+        newest = max(rows, key=lambda row: row["observed_at"])
+        later = {"group": "newcomer", "observed_at": END + timedelta(seconds=3), "seq": 10**9}
+        append_rows(
+            lake.gold("consumer_lag"), CONSUMER_LAG.columns, [{**newest, **later}], "observed_date"
+        )
+
+        expect(visit.page.locator("#overview-heatmap")).to_contain_text("newcomer", timeout=15_000)
+        chip = visit.page.locator("#freshness-chip")
+        expect(chip).to_have_attribute("data-observed-at", (END + timedelta(seconds=3)).isoformat())
+        assert visit.faults == []
