@@ -15,7 +15,7 @@ from engine.protocol.bodies import (
     TopicConfig,
     TopicList,
     TopicOffset,
-    TopicStats,
+    TopicStatsTable,
 )
 
 from engine.broker.membership import Membership
@@ -124,7 +124,7 @@ class TopicHandlers:
                 max_offset=store.max_offset(topic, queue_id),
                 last_update_timestamp_ms=store.last_store_time(topic, queue_id) or 0,
             )
-        return request.respond(ResponseCode.SUCCESS, body=TopicStats(table).encode())
+        return request.respond(ResponseCode.SUCCESS, body=TopicStatsTable(table).encode())
 
     def groups_of(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """QUERY_TOPIC_CONSUME_BY_WHO (300): groups that subscribe to it or have offsets on it."""
