@@ -1,0 +1,55 @@
+"""`make bench`: what this machine measures, as tables. Nothing asserts; ratios tell most.
+
+    python -m bench [--only PART ...] [--rounds N] [--seconds S] [--no-rival]
+
+Parts: throughput (ours beside Apache RocketMQ), telemetry (its cost), freshness (commit to gold to
+page), replay (rows a second), spool and store (micro-benchmarks of the hot paths).
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from rich.console import Console
+
+from bench.freshness import measure_freshness
+from bench.java_load import compile_load
+from bench.throughput import measure_telemetry_cost, measure_throughput
+
+PARTS = ("throughput", "telemetry", "freshness", "replay", "spool", "store")
+MODULES = {"replay": "bench.replay", "spool": "bench.spool", "store": "bench.store_paths"}
+
+
+def main() -> None:
+    """Run the parts asked for and print their tables."""
+    parser = argparse.ArgumentParser(prog="python -m bench")
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--rounds", type=int, default=3, help="alternating runs per side")
+    parser.add_argument("--seconds", type=float, default=4.0, help="length of each load")
+    parser.add_argument("--no-rival", action="store_true", help="leave Apache RocketMQ out")
+    options = parser.parse_args()
+    console = Console(width=140)
+    with tempfile.TemporaryDirectory(prefix="tidemark-bench-") as folder:
+        home = Path(folder)
+        for part in options.only:
+            console.rule(part)
+            if part in MODULES:
+                subprocess.run([sys.executable, "-m", MODULES[part]], check=True)
+            elif part == "freshness":
+                console.print(measure_freshness(home / "freshness", seconds=60.0))
+            else:
+                load = compile_load(home)
+                pace = {"rounds": options.rounds, "seconds": options.seconds}
+                if part == "throughput":
+                    for table in measure_throughput(load, rival=not options.no_rival, **pace):
+                        console.print(table)
+                else:
+                    console.print(measure_telemetry_cost(load, **pace))
+
+
+if __name__ == "__main__":
+    main()
