@@ -31,7 +31,7 @@ from pipelines.catalogue import (
     STALLED_WINDOWS,
     GoldTable,
 )
-from pipelines.gold import append_gold, earlier_rows, open_windows
+from pipelines.gold import append_gold, earlier_rows, open_windows, to_spark
 from pipelines.lake import Lake
 from pipelines.marks import Plan
 from pipelines.marts.consumer_lag import consumer_lag
@@ -125,23 +125,18 @@ def run_cycle(
     rows = read_bronze(source, plan.cuts, look_back_us=evaluation.look_back_us)
     shared = share(stage(spark, rows, target, plan), evaluation)
     due = [mart for mart in MARTS if _is_due(mart, rows)]
-    shared.shown.persist()
-    try:
-        with ThreadPoolExecutor(WRITERS) as writers:
-            counts = writers.map(
-                lambda mart: append_gold(mart.make(shared), target, mart.table, plan), due
-            )
-            return dict(zip((mart.table.name for mart in due), counts, strict=True))
-    finally:
-        shared.shown.unpersist()
+    with ThreadPoolExecutor(WRITERS) as writers:
+        counts = writers.map(
+            lambda mart: append_gold(mart.make(shared), target, mart.table, plan), due
+        )
+        return dict(zip((mart.table.name for mart in due), counts, strict=True))
 
 
 def stage(spark: SparkSession, rows: BronzeRows, target: Lake, plan: Plan) -> Frames:
     """Hand the rows to Spark, one frame per table, staged; and what earlier cycles have left open."""
 
     def frame(table: pa.Table) -> DataFrame:
-        # One chunk: Spark 4.2 takes a table whose first chunk is empty for an empty table.
-        return spark.createDataFrame(table.combine_chunks())
+        return to_spark(spark, table)
 
     bronze = {name: frame(table) for name, table in rows.tables.items()}
     oldest_us = min((cut.time_from_us for cut in plan.cuts), default=0)
@@ -186,7 +181,9 @@ def share(frames: Frames, evaluation: Evaluation) -> Shared:
         frames.open_stalls,
         evaluation=evaluation,
     )
-    shown = verdicts(judged_queues(observed, evaluation), frames.open_stalls)
+    judged = verdicts(judged_queues(observed, evaluation), frames.open_stalls)
+    # Computed once here: three marts start from it, and their plans begin with it.
+    shown = judged.localCheckpoint()
     return Shared(frames, boots, violations, shown, evaluation)
 
 

@@ -51,21 +51,28 @@ def _create(spark: SparkSession, lake: Lake, table: GoldTable) -> None:
 
 
 def append_gold(rows: DataFrame, lake: Lake, table: GoldTable, plan: Plan) -> int:
-    """Append a mart's rows of a cycle exactly once; return how many. No rows, no write."""
-    kept = rows.coalesce(1).persist()
-    try:
-        count = kept.count()
-        if count:
-            (
-                kept.write.format("delta")
-                .mode("append")
-                .option("txnAppId", f"{table.name}/{plan.run_id}")
-                .option("txnVersion", plan.cycle)
-                .save(spark_address(lake.gold(table.name)))
-            )
-    finally:
-        kept.unpersist()
-    return count
+    """Append a mart's rows of a cycle exactly once; return how many. No rows, no write.
+
+    The rows pass through the driver, which a cycle's bound allows: computing them once and looking at their number costs
+    a fifth of what an append of nothing costs.
+    """
+    computed = rows.toArrow()
+    if computed.num_rows:
+        (
+            to_spark(rows.sparkSession, computed)
+            .coalesce(1)
+            .write.format("delta")
+            .mode("append")
+            .option("txnAppId", f"{table.name}/{plan.run_id}")
+            .option("txnVersion", plan.cycle)
+            .save(spark_address(lake.gold(table.name)))
+        )
+    return int(computed.num_rows)
+
+
+def to_spark(spark: SparkSession, rows: pa.Table) -> DataFrame:
+    """Arrow rows as a frame. One chunk: Spark 4.2 takes a table whose first chunk is empty for an empty table."""
+    return spark.createDataFrame(rows.combine_chunks())
 
 
 def open_windows(lake: Lake, table: GoldTable, cuts: Sequence[Cut], *, on_ticks: bool) -> pa.Table:

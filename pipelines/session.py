@@ -53,6 +53,8 @@ SETTINGS: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.adaptive.enabled": "false",
+    # A cycle has some hundred generated classes: with the default of 100 each was compiled in every cycle.
+    "spark.sql.codegen.cache.maxEntries": "2000",
     "spark.databricks.delta.snapshotPartitions": "1",
 }
 
