@@ -94,8 +94,8 @@ class LocalOffsetStore(OffsetTable):
                 damage = error
         if damage is not None and self._disk.exists(f"{self._path}.bak"):
             raise CorruptRecord(
-                f"{self._path} and its .bak are both damaged ({damage}); repair one of them, or remove both"
-                " to begin without offsets"
+                f"{self._path} and its .bak are both damaged ({damage}); repair one of them, "
+                "or remove both to begin without offsets"
             ) from damage
         return {}
 

@@ -1,0 +1,320 @@
+"""What a client library does on any cluster, ours or Apache's: one story a behaviour.
+
+Each story takes a cluster and an empty folder, makes a topic of its own and fails by an assert.
+The tests of our engine and those of a real RocketMQ tell the same stories, so that the two mean
+the same by them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Protocol
+
+from engine.client import (
+    Admin,
+    ConsumeContext,
+    ConsumeOrderlyStatus,
+    MessageModel,
+    SendResult,
+    SendStatus,
+)
+from engine.client.queue_selectors import select_by_hash
+from engine.foundation.errors import TidemarkError
+from engine.protocol.message import MessageExt, MessageQueue
+from engine.runtime import system_runtime
+from tests.integration.client.cluster_users import (
+    LATER,
+    SUCCESS,
+    Seen,
+    client_config,
+    consumer_config,
+    consuming,
+    eventually,
+    in_order,
+    producing,
+    text,
+)
+
+
+class Cluster(Protocol):
+    """A running cluster with one broker, `broker-a`."""
+
+    @property
+    def name_server(self) -> str:
+        """host:port"""
+        ...
+
+    @property
+    def broker(self) -> str:
+        """host:port"""
+        ...
+
+
+Story = Callable[[Cluster, Path], Awaitable[None]]
+
+
+async def make_topic(cluster: Cluster, topic: str, queues: int = 4) -> None:
+    """Create a topic and wait until the name server tells its route."""
+    async with Admin(system_runtime(), client_config(cluster.name_server)) as admin:
+        await admin.create_topic(cluster.broker, topic, read_queues=queues, write_queues=queues)
+
+        async def is_known() -> bool:
+            return await admin.topic_route(topic) is not None
+
+        await eventually(is_known, f"a route of {topic}")
+
+
+async def messages_sent_in_every_way_are_consumed_once(cluster: Cluster, folder: Path) -> None:
+    topic, ns = "PyWays", cluster.name_server
+    await make_topic(cluster, topic)
+    seen = Seen()
+    async with producing(ns, "py_ways") as producer, consuming(ns, "py_ways_c", {topic: seen}):
+        waited = await producer.send(text(topic, "waited", KEYS="k1", TAGS="A"))
+        assert waited.status is SendStatus.SEND_OK
+        big = "long and compressible " * 1000
+        await producer.send(text(topic, big))
+        await producer.send_oneway(text(topic, "one-way"))
+        answers: list[SendResult | TidemarkError] = []
+        producer.send_async(text(topic, "called back"), answers.append)
+        batch = await producer.send_batch([text(topic, f"batch {n}") for n in range(3)])
+        picked = [
+            await producer.send(
+                text(topic, f"picked {n}"), selector=select_by_hash, argument="order-7"
+            )
+            for n in range(3)
+        ]
+
+        assert len({result.queue for result in picked}) == 1
+        assert len(batch.message_id.split(",")) == 3
+        await eventually(lambda: answers, "the callback")
+        assert isinstance(answers[0], SendResult)
+        expected = ["waited", big, "one-way", "called back"]
+        expected += [f"{kind} {n}" for kind in ("batch", "picked") for n in range(3)]
+        await eventually(lambda: len(seen.messages) >= len(expected), "all messages")
+        assert sorted(seen.bodies) == sorted(expected)
+        first = next(m for m in seen.messages if m.body == b"waited")
+        assert (first.keys, first.tags) == ("k1", "A")
+        assert first.message_id == waited.message_id
+        assert first.offset_message_id == waited.offset_message_id
+
+
+async def an_orderly_consumer_sees_each_queue_in_order(cluster: Cluster, folder: Path) -> None:
+    topic, ns = "PyOrder", cluster.name_server
+    await make_topic(cluster, topic)
+    failures: Counter[str] = Counter()
+
+    def fail_once(message: MessageExt, context: ConsumeContext) -> ConsumeOrderlyStatus:
+        body = bytes(message.body).decode()
+        if body == "a-3" and not failures[body]:
+            failures[body] += 1
+            context.suspend_queue_ms = 50
+            return ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
+        return ConsumeOrderlyStatus.SUCCESS
+
+    seen = Seen(fail_once)
+    async with producing(ns, "py_order") as producer:
+        for number in range(10):
+            for key in "abc":
+                await producer.send(
+                    text(topic, f"{key}-{number}"), selector=select_by_hash, argument=key
+                )
+    config = consumer_config(orderly=True)
+    async with consuming(ns, "py_order_c", {topic: seen}, config=config) as consumer:
+        await eventually(lambda: len(seen.messages) >= 31, "all messages, one of them twice")
+        held = [window for queue, window in consumer.windows.items() if queue.topic == topic]
+        assert len(held) == 4
+        assert all(window.locked for window in held)
+    for key in "abc":
+        numbers = [int(body[2:]) for body in seen.bodies if body[0] == key]
+        expected = list(range(10))
+        if key == "a":
+            expected.insert(4, 3)
+        assert numbers == expected
+
+
+async def only_messages_with_a_wanted_tag_arrive(cluster: Cluster, folder: Path) -> None:
+    topic, ns = "PyTags", cluster.name_server
+    await make_topic(cluster, topic, queues=1)
+    async with producing(ns, "py_tags") as producer:
+        for number, tag in enumerate(["A", "B", "C", "A", "AaAa", "BBBB", ""]):
+            properties = {"TAGS": tag} if tag else {}
+            await producer.send(text(topic, f"{number}", **properties))
+    seen = Seen()
+    async with consuming(
+        *(ns, "py_tags_c", {topic: seen}),
+        expression="A || AaAa",
+        config=consumer_config(pull_suspend_ms=1000),
+    ) as consumer:
+        queue = MessageQueue(topic, "broker-a", 0)
+        await eventually(lambda: consumer.offsets.in_memory(queue) == 7, "all is passed")
+        # BBBB has the hash of AaAa: the broker lets it through, the client does not.
+        assert sorted(seen.bodies) == ["0", "3", "4"]
+        assert consumer.windows[queue].filtered_count == 1
+
+
+async def a_failed_message_comes_again_through_the_retry_topic(
+    cluster: Cluster, folder: Path
+) -> None:
+    topic, ns = "PyRetry", cluster.name_server
+    await make_topic(cluster, topic)
+
+    def first_time_later(message: MessageExt, context: ConsumeContext) -> object:
+        context.delay_level_when_next_consume = 1
+        return LATER if message.reconsume_times == 0 else SUCCESS
+
+    seen = Seen(first_time_later)  # type: ignore[arg-type]
+    async with (
+        consuming(ns, "py_retry_c", {topic: seen}),
+        producing(ns, "py_retry") as producer,
+    ):
+        sent = await producer.send(text(topic, "stubborn"))
+        await eventually(lambda: len(seen.messages) == 2, "the second try", within_s=60)
+    first, second = seen.messages
+    assert second.reconsume_times == 1
+    assert second.topic == topic, "the listener sees the topic it subscribed to"
+    assert first.message_id == second.message_id == sent.message_id
+    assert second.properties["ORIGIN_MESSAGE_ID"] in (
+        sent.offset_message_id,
+        sent.message_id,
+    )
+
+
+async def a_message_that_fails_too_often_ends_in_the_dead_letter_queue(
+    cluster: Cluster, folder: Path
+) -> None:
+    topic, ns = "PyDead", cluster.name_server
+    await make_topic(cluster, topic)
+    seen = Seen(lambda _message, _context: LATER)
+    async with producing(ns, "py_dead") as producer:
+        sent = await producer.send(text(topic, "poison"))
+    config = consumer_config(max_reconsume_times=0)
+    async with (
+        consuming(ns, "py_dead_c", {topic: seen}, config=config),
+        Admin(system_runtime(), client_config(ns)) as admin,
+    ):
+        dead = MessageQueue("%DLQ%py_dead_c", "broker-a", 0)
+
+        async def is_dead() -> bool:
+            return await admin.topic_route(dead.topic) is not None
+
+        await eventually(is_dead, "a dead-letter topic")
+
+        async def holds_one() -> bool:
+            return await admin.max_offset(dead) == 1
+
+        await eventually(holds_one, "one dead message")
+    assert [m.message_id for m in seen.messages] == [sent.message_id]
+
+
+async def a_restarted_consumer_goes_on_where_it_stopped_and_lag_is_zero(
+    cluster: Cluster, folder: Path
+) -> None:
+    topic, group, ns = "PyRestart", "py_restart_c", cluster.name_server
+    await make_topic(cluster, topic)
+    before, after = Seen(), Seen()
+    async with producing(ns, "py_restart") as producer:
+        async with consuming(ns, group, {topic: before}):
+            for number in range(20):
+                await producer.send(text(topic, f"{number}"))
+            await eventually(lambda: len(before.messages) == 20, "the first 20 messages")
+        for number in range(20, 30):
+            await producer.send(text(topic, f"{number}"))
+        async with consuming(ns, group, {topic: after}):
+            await eventually(lambda: len(after.messages) >= 10, "the next 10 messages")
+    assert sorted(map(int, before.bodies)) == list(range(20))
+    assert sorted(map(int, after.bodies)) == list(range(20, 30))
+
+    async with Admin(system_runtime(), client_config(ns)) as admin:
+        stats = await admin.consume_stats(group, topic)
+    assert len(stats) == 4
+    assert all(queue.topic == topic for queue in stats)
+    assert [entry.lag for entry in stats.values()] == [0, 0, 0, 0]
+    assert sum(entry.consumer_offset for entry in stats.values()) == 30
+
+
+async def two_members_share_the_queues_and_one_takes_over_when_the_other_leaves(
+    cluster: Cluster, folder: Path
+) -> None:
+    topic, group, ns = "PyShare", "py_share_c", cluster.name_server
+    await make_topic(cluster, topic)
+    one, other = Seen(), Seen()
+
+    async with (
+        producing(ns, "py_share") as producer,
+        consuming(ns, group, {topic: one}) as first,
+    ):
+
+        def held(consumer: object) -> int:
+            return sum(1 for queue in consumer.windows if queue.topic == topic)
+
+        await eventually(lambda: held(first) == 4, "the only member holds all queues")
+        async with consuming(ns, group, {topic: other}) as second:
+            await eventually(lambda: (held(first), held(second)) == (2, 2), "two queues each")
+            assert not set(first.windows) & set(second.windows)
+            for number in range(20):
+                await producer.send(text(topic, f"shared {number}"))
+            await eventually(
+                lambda: len(one.messages) + len(other.messages) >= 20, "all shared messages"
+            )
+            assert one.messages
+            assert other.messages
+        await eventually(lambda: held(first) == 4, "the remaining member takes over")
+        for number in range(4):
+            await producer.send(text(topic, f"alone {number}"))
+        await eventually(
+            lambda: sum(body.startswith("alone") for body in one.bodies) == 4, "the rest"
+        )
+    assert len({*one.bodies, *other.bodies}) == 24
+
+
+async def every_broadcast_consumer_gets_every_message(cluster: Cluster, folder: Path) -> None:
+    topic, ns = "PyBroadcast", cluster.name_server
+    await make_topic(cluster, topic)
+    one, other = Seen(), Seen()
+    folders = [str(folder / name) for name in ("one", "other")]
+    configs = [
+        consumer_config(message_model=MessageModel.BROADCASTING, local_offset_directory=folder)
+        for folder in folders
+    ]
+    async with (
+        producing(ns, "py_broadcast") as producer,
+        consuming(ns, "py_broadcast_c", {topic: one}, config=configs[0]),
+        consuming(ns, "py_broadcast_c", {topic: other}, config=configs[1]),
+    ):
+        for number in range(8):
+            await producer.send(text(topic, f"{number}"))
+        await eventually(lambda: len(one.messages) == 8, "all messages at the first")
+        await eventually(lambda: len(other.messages) == 8, "all messages at the second")
+
+
+async def a_broker_shows_our_consumer_to_whoever_asks(cluster: Cluster, folder: Path) -> None:
+    topic, group, ns = "PyShown", "py_shown_c", cluster.name_server
+    await make_topic(cluster, topic)
+    seen = Seen(in_order)
+    config = consumer_config(orderly=True)
+    async with (
+        consuming(ns, group, {topic: seen}, config=config) as consumer,
+        Admin(system_runtime(), client_config(ns)) as admin,
+    ):
+        await eventually(lambda: len(consumer.windows) >= 4, "queues")
+        connection = await admin.consumer_connections(cluster.broker, group)
+        assert [member.client_id for member in connection.connection_set] == [consumer.client_id]
+        info = await admin.consumer_running_info(cluster.broker, group, consumer.client_id)
+        assert info.properties["PROP_CONSUME_ORDERLY"] == "true"
+        assert set(info.mq_table) == set(consumer.windows)
+
+
+STORIES: tuple[Story, ...] = (
+    messages_sent_in_every_way_are_consumed_once,
+    an_orderly_consumer_sees_each_queue_in_order,
+    only_messages_with_a_wanted_tag_arrive,
+    a_failed_message_comes_again_through_the_retry_topic,
+    a_message_that_fails_too_often_ends_in_the_dead_letter_queue,
+    a_restarted_consumer_goes_on_where_it_stopped_and_lag_is_zero,
+    two_members_share_the_queues_and_one_takes_over_when_the_other_leaves,
+    every_broadcast_consumer_gets_every_message,
+    a_broker_shows_our_consumer_to_whoever_asks,
+)
+"""Every story."""
