@@ -1,0 +1,16 @@
+"""The stories that hold on Apache RocketMQ hold on our engine, over TCP."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from tests.integration.client.stories import STORIES, Story
+from tests.interop.our_engine import OurEngine
+
+
+@pytest.mark.parametrize("story", STORIES, ids=lambda story: story.__name__)
+def test_on_our_engine(story: Story, engine: OurEngine, tmp_path: Path) -> None:
+    asyncio.run(story(engine, tmp_path))
