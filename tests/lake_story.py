@@ -147,7 +147,7 @@ def _bronze_row(fact: Fact) -> dict[str, Any]:
 
 
 def _shipments(story: Story) -> Iterator[dict[str, Any]]:
-    """One shipment each five seconds, and the health row of the cycle that read it."""
+    """One shipment each five seconds, and the health row that judges it."""
     shipped, number = 0, 0
     for until in range(5, LENGTH_S + 5, 5):
         seqs = [fact.seq for fact in story.facts[shipped:] if fact.at_s <= until]

@@ -22,8 +22,8 @@ SILENT_MAX_S: Final = 60
 """A living emitter moves its horizon each second; its shipper may need a while."""
 
 
-def cycles(lake: CheckedLake, _now: datetime) -> Subject:
-    """One row per emitter: facts that gold's cycles missed or met twice, by their own count."""
+def judged_facts(lake: CheckedLake, _now: datetime) -> Subject:
+    """One row per emitter: facts that gold missed or met twice, by its own count per shipment."""
     health = lake.gold("emitter_health").sort("emitter", "seq_to")
     follows = pl.col("seq_from") - pl.col("seq_to").shift(1).over("emitter") - 1
     rows = (
@@ -47,7 +47,7 @@ def cycles(lake: CheckedLake, _now: datetime) -> Subject:
         ("emitter",),
         health.height,
         lake.version("emitter_health"),
-        f"{counted:,} facts in {health.height} cycles; emitters: {rows.height}",
+        f"{counted:,} facts in {health.height} shipments; emitters: {rows.height}",
     )
 
 
@@ -111,8 +111,8 @@ def _check(name: str, severity: Severity, subject: SubjectOf, column: str) -> Ch
 TELEMETRY: Final = (
     _check("facts_gapless", Severity.CRITICAL, facts, "missing"),
     _check("facts_unique", Severity.CRITICAL, facts, "repeated"),
-    _check("cycles_gapless", Severity.CRITICAL, cycles, "missing"),
-    _check("cycles_unique", Severity.CRITICAL, cycles, "repeated"),
+    _check("judged_facts_gapless", Severity.CRITICAL, judged_facts, "missing"),
+    _check("judged_facts_unique", Severity.CRITICAL, judged_facts, "repeated"),
     _check("gold_keeps_up", Severity.WARNING, freshness, "seconds_too_late"),
     _check("emitters_speak", Severity.INFO, freshness, "seconds_too_silent"),
 )

@@ -154,10 +154,10 @@ def test_a_lost_fact_is_missed_and_a_repeated_one_is_seen(lake: Lake) -> None:
     assert "repeated=1" in broken["facts_unique"]
 
 
-def test_a_cycle_that_skipped_facts_is_found_between_its_neighbours(lake: Lake) -> None:
+def test_a_shipment_that_gold_skipped_is_found_between_its_neighbours(lake: Lake) -> None:
     DeltaTable(lake.gold("emitter_health")).delete("observed_at = '2026-03-01 12:05:00+00:00'")
 
-    assert list(failing(run(lake))) == ["cycles_gapless"]
+    assert list(failing(run(lake))) == ["judged_facts_gapless"]
 
 
 def test_gold_that_does_not_follow_the_horizon_is_late_and_a_silent_emitter_is_noted(
