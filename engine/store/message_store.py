@@ -34,7 +34,6 @@ from engine.store.queue_table import QueueTable
 from engine.store.record import (
     DraftRecord,
     MessageDraft,
-    has_queue_offset,
 )
 from engine.store.upkeep.checkpoint import CheckpointFile
 from engine.store.upkeep.flush import Flusher
@@ -239,38 +238,50 @@ class MessageStore(StoreQueries):
         stored; works again once there is room), StorageError, LocalProtocolError for a draft that
         no record can hold.
         """
+        return self._put([DraftRecord(draft)])[0]
+
+    def put_batch(self, drafts: Sequence[MessageDraft]) -> list[PutResult]:
+        """Append messages for one queue as one write: all of them or none, offsets in a row.
+
+        A batch lies in one commit-log file, as RocketMQ's does; one longer than a file is put
+        message by message. Raises what `put` raises.
+        """
+        assert len({(draft.topic, draft.queue_id) for draft in drafts}) <= 1, "one queue a batch"
+        if not drafts:
+            return []
+        records = [DraftRecord(draft) for draft in drafts]
+        if sum(record.size_bytes for record in records) > self._log.record_bytes_max:
+            return [self._put([record])[0] for record in records]
+        return self._put(records)
+
+    def _put(self, records: Sequence[DraftRecord]) -> list[PutResult]:
+        """Hot: one place, one write, then the offsets are taken."""
         if not self.writable:
             raise WritesStopped(self._why_not_writable())
-        record = DraftRecord(draft)
-        queues = self._queues
-        takes_offset = has_queue_offset(draft.sys_flag)
-        next_offset = queues.next_offset(draft.topic, draft.queue_id)
-        queue_offset = next_offset if takes_offset else 0
+        topic, queue_id = records[0].draft.topic, records[0].draft.queue_id
+        queue_offset = self._queues.next_offset(topic, queue_id)
         stored_ms = max(self._clock.now_ms(), self._flusher.last_store_time_ms)
-        log = self._log
+        results: list[PutResult] = []
+        encoded: list[bytes] = []
         try:
-            physical_offset = log.place_for(record.size_bytes)
-            log.append(record.encode(queue_offset, physical_offset, stored_ms))
+            end = self._log.place_for(sum([record.size_bytes for record in records]))
+            for record in records:
+                placed_at = queue_offset if record.takes_queue_offset else 0
+                encoded.append(record.encode(placed_at, end, stored_ms))
+                size_bytes = record.size_bytes
+                results.append(PutResult(placed_at, end, size_bytes, stored_ms, end + size_bytes))
+                end += size_bytes
+                queue_offset += record.takes_queue_offset
+            self._log.append(encoded[0] if len(encoded) == 1 else b"".join(encoded))
         except DiskFull as error:
             self._note_disk_full(error)
             raise
         self._disk_full = False
-        if takes_offset:
-            queues.advance(draft.topic, draft.queue_id)
+        self._queues.advance(topic, queue_id, queue_offset)
         self._flusher.last_store_time_ms = stored_ms
         if not self._sync_flush:
             self._plan_dispatch()
-        return PutResult(
-            queue_offset, physical_offset, record.size_bytes, stored_ms, log.end_offset
-        )
-
-    def put_batch(self, drafts: Sequence[MessageDraft]) -> list[PutResult]:
-        """Append messages one after the other; within a queue their offsets follow each other.
-
-        All or none in spirit, not on disk: when the disk fills up in the middle the first ones are
-        stored and DiskFull is raised; the sender repeats the batch, as after any unknown outcome.
-        """
-        return [self.put(draft) for draft in drafts]
+        return results
 
     def _why_not_writable(self) -> str:
         if self._flusher.failure is not None:

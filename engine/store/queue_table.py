@@ -73,9 +73,9 @@ class QueueTable:
             offset = self._next_offsets[topic, queue_id] = 0
         return offset
 
-    def advance(self, topic: str, queue_id: int) -> None:
-        """The next offset was given to a record that is in the log."""
-        self._next_offsets[topic, queue_id] += 1
+    def advance(self, topic: str, queue_id: int, next_offset: int) -> None:
+        """The offsets before `next_offset` were given to records that are in the log."""
+        self._next_offsets[topic, queue_id] = next_offset
 
     def load(self) -> list[str]:
         """Find all queues on disk; return a sentence for each thing put right."""

@@ -142,14 +142,15 @@ class DraftRecord:
 
     __slots__ = (
         "_born_host",
-        "_draft",
         "_head",
         "_magic",
         "_properties",
         "_store_host",
         "_sys_flag",
         "_topic",
+        "draft",
         "size_bytes",
+        "takes_queue_offset",
     )
 
     def __init__(self, draft: MessageDraft) -> None:
@@ -164,13 +165,14 @@ class DraftRecord:
                 f"{len(self._properties)} bytes of properties do not fit a record "
                 f"(at most {PROPERTIES_BYTES_MAX})"
             )
-        self._draft = draft
+        self.draft = draft
         self._magic, self._topic = _topic_part(draft.topic)
         self._born_host = encode_host(draft.born_host)
         self._store_host = encode_host(draft.store_host)
         hosts = (BORN_HOST_V6 if len(self._born_host) > 8 else 0) | (
             STORE_HOST_V6 if len(self._store_host) > 8 else 0
         )
+        self.takes_queue_offset = has_queue_offset(draft.sys_flag)
         self._sys_flag = draft.sys_flag & ~(BORN_HOST_V6 | STORE_HOST_V6) | hosts
         self._head = _HEADS[hosts]
         self.size_bytes = (
@@ -179,7 +181,7 @@ class DraftRecord:
 
     def encode(self, queue_offset: int, physical_offset: int, store_timestamp_ms: int) -> bytes:
         """The record's bytes at its place. Hot."""
-        draft = self._draft
+        draft = self.draft
         body = draft.body
         head = self._head.pack(
             self.size_bytes,
