@@ -42,6 +42,12 @@ async def scenario(world: World) -> None:
         lambda: sum(cluster.committed().values()) >= len(cluster.stored()),
         within_s=SETTLE_S,
     )
+    await world.until(
+        "one owner per queue",
+        lambda: sorted(key for _, keys in cluster.owners() for key in keys) == queues,
+        within_s=SETTLE_S,
+    )
+    await asyncio.sleep(10)
     check_one_owner_per_queue(cluster.owners(), queues)
     stored = cluster.stored()
     check_nothing_acknowledged_is_lost(cluster.history, stored)
