@@ -225,9 +225,9 @@ def _encode_json_header(command: RemotingCommand) -> bytes:
 
 
 def _encode_binary_header(command: RemotingCommand) -> bytes:
-    remark = (command.remark or "").encode()
     fields = bytearray()
     try:
+        remark = (command.remark or "").encode()
         for key, value in command.fields.items():
             name, text = key.encode(), value.encode()
             fields += _INT16.pack(len(name)) + name + _INT32.pack(len(text)) + text
@@ -235,7 +235,7 @@ def _encode_binary_header(command: RemotingCommand) -> bytes:
         head = _BINARY_HEAD.pack(
             command.code, language, command.version, command.opaque, command.flag
         )
-    except StructError as error:
+    except (StructError, UnicodeEncodeError) as error:
         raise LocalProtocolError(
             f"code {command.code} and fields as a binary header: {error}; use JSON"
         ) from error

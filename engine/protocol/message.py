@@ -202,7 +202,7 @@ def java_hash(text: str) -> int:
     units: Sequence[int] = text.encode("ascii") if text.isascii() else _utf16_units(text)
     if 0 < len(units) <= len(_POWERS_OF_31):
         # One sum of products: half the time of a multiply and an add per unit.
-        value = sum(map(mul, units, _POWERS_OF_31[-len(units) :])) & 0xFFFFFFFF
+        value: int = sum(map(mul, units, _POWERS_OF_31[-len(units) :])) & 0xFFFFFFFF
     else:
         value = 0
         for unit in units:
@@ -441,18 +441,28 @@ def compress(body: bytes, *, level: int) -> tuple[bytes, int]:
 
 
 def decompress(body: bytes, sys_flag: int) -> bytes:
-    """The body as the producer made it, never longer than a frame. Raises CorruptRecord when it cannot be undone."""
+    """The body as the producer made it.
+
+    Raises CorruptRecord when it cannot be inflated, is cut off, or inflates beyond FRAME_BYTES_MAX.
+    """
     if not sys_flag & SysFlag.COMPRESSED:
         return body
     kind = sys_flag & COMPRESSION_BITS
+    engine: Any
     try:
-        if kind == SysFlag.LZ4:
-            engine: Any = lz4.frame.LZ4FrameDecompressor()
-            plain = engine.decompress(body, FRAME_BYTES_MAX)
-        elif kind == SysFlag.ZSTD:
-            plain = zstandard.ZstdDecompressor().decompressobj().decompress(body)
+        if kind == SysFlag.ZSTD:
+            with zstandard.ZstdDecompressor().stream_reader(body) as reader:
+                plain = reader.read(FRAME_BYTES_MAX + 1)
+                whole = len(plain) <= FRAME_BYTES_MAX
         else:
-            plain = zlib.decompressobj().decompress(body, FRAME_BYTES_MAX)
-    except (zlib.error, RuntimeError, zstandard.ZstdError) as error:
+            is_lz4 = kind == SysFlag.LZ4
+            engine = lz4.frame.LZ4FrameDecompressor() if is_lz4 else zlib.decompressobj()
+            plain = engine.decompress(body, FRAME_BYTES_MAX + 1)
+            whole = engine.eof and len(plain) <= FRAME_BYTES_MAX
+    except (zlib.error, RuntimeError, EOFError, zstandard.ZstdError) as error:
         raise CorruptRecord(f"compressed body: {error}") from error
+    if not whole:
+        raise CorruptRecord(
+            f"a compressed body of {len(body)} bytes is cut off, or inflates beyond {FRAME_BYTES_MAX}"
+        )
     return bytes(plain)

@@ -53,12 +53,14 @@ class RpcServer:
         on_lost: Callable[[Peer], None] = _nobody,
         on_protocol_error: Callable[[Peer, ProtocolError], None] = _unreported,
         idle_ms_max: int = IDLE_MS_MAX,
+        idle_check_ms: int = IDLE_CHECK_MS,
     ) -> None:
         self._runtime = runtime
         self._dispatcher = Dispatcher(handlers)
         self._on_lost = on_lost
         self._on_protocol_error = on_protocol_error
         self._idle_ms_max = idle_ms_max
+        self._idle_check_ms = idle_check_ms
         self.turn: Final = Turn(before_answers)
         self._buffer = memoryview(bytearray(READ_BUFFER_BYTES))
         self._connections: dict[Connection, None] = {}
@@ -144,7 +146,7 @@ class RpcServer:
 
     async def _sweep(self) -> None:
         while True:
-            await asyncio.sleep(IDLE_CHECK_MS / 1000)
+            await asyncio.sleep(self._idle_check_ms / 1000)
             oldest_ms = self._runtime.clock.steady_ms() - self._idle_ms_max
             for connection in list(self._connections):
                 if connection.last_heard_ms < oldest_ms:

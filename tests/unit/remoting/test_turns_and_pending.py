@@ -1,0 +1,104 @@
+"""The turn's order, and the book of requests under way; no sockets."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from engine.foundation.errors import ConnectionLost, LocalProtocolError
+from engine.foundation.limits import PENDING_REQUESTS_MAX
+from engine.protocol.command import Body, RemotingCommand
+from engine.remoting.pending import PendingRequests
+from engine.remoting.turn import Turn
+
+
+class Outlet:
+    """Remembers what it was to write; a broken one refuses."""
+
+    def __init__(self, told: list[str], name: str, *, broken: bool = False) -> None:
+        self.told, self.name, self.broken = told, name, broken
+
+    def write_frames(self, parts: list[Body]) -> None:
+        if self.broken:
+            raise OSError("gone")
+        self.told.append(f"{self.name}:{b''.join(map(bytes, parts)).decode()}")
+
+
+def test_facts_are_written_once_and_before_any_answer_of_the_turn() -> None:
+    async def story() -> None:
+        told: list[str] = []
+        turn = Turn(lambda: told.append("facts"))
+        first, second = Outlet(told, "first"), Outlet(told, "second")
+        turn.add(first, b"a", b"b")
+        turn.add(second, b"c", b"")
+        turn.add(first, b"d", b"")
+        assert told == []
+        await asyncio.sleep(0)
+        assert told == ["facts", "first:abd", "second:c"]
+        turn.add(second, b"e", b"")
+        await asyncio.sleep(0)
+        assert told[3:] == ["facts", "second:e"]
+
+    asyncio.run(story())
+
+
+def test_one_broken_connection_does_not_keep_the_others_answers() -> None:
+    async def story() -> None:
+        told: list[str] = []
+        turn = Turn(lambda: None)
+        turn.add(Outlet(told, "broken", broken=True), b"x", b"")
+        turn.add(Outlet(told, "whole"), b"y", b"")
+        await asyncio.sleep(0)
+        assert told == ["whole:y"]
+
+    asyncio.run(story())
+
+
+def test_a_turn_may_end_without_anybody_to_answer() -> None:
+    async def story() -> None:
+        told: list[str] = []
+        Turn(lambda: told.append("facts")).open()
+        await asyncio.sleep(0)
+        assert told == ["facts"]
+
+    asyncio.run(story())
+
+
+def test_responses_find_their_requests_in_any_order() -> None:
+    async def story() -> None:
+        pending = PendingRequests()
+        requests = [RemotingCommand(1) for _ in range(3)]
+        futures = [pending.expect(request) for request in requests]
+        for request in reversed(requests):
+            pending.resolve(request.respond(request.opaque))
+        assert [future.result().code for future in futures] == [r.opaque for r in requests]
+        pending.resolve(requests[0].respond(0))  # A second answer is dropped.
+
+    asyncio.run(story())
+
+
+def test_a_lost_connection_ends_every_wait() -> None:
+    async def story() -> None:
+        pending = PendingRequests()
+        futures = [pending.expect(RemotingCommand(1)) for _ in range(3)]
+        futures[1].cancel()
+        pending.fail_all(ConnectionLost("gone"))
+        for future in (futures[0], futures[2]):
+            with pytest.raises(ConnectionLost):
+                future.result()
+
+    asyncio.run(story())
+
+
+def test_requests_under_way_are_bounded() -> None:
+    async def story() -> None:
+        pending = PendingRequests()
+        for _ in range(PENDING_REQUESTS_MAX):
+            pending.expect(RemotingCommand(1))
+        with pytest.raises(LocalProtocolError, match=str(PENDING_REQUESTS_MAX)):
+            pending.expect(RemotingCommand(1))
+        pending.forget(1)
+        pending.expect(RemotingCommand(1))
+
+    asyncio.run(story())
