@@ -1,0 +1,245 @@
+"""What a broker does with requests and bytes that are wrong: RocketMQ's code, a remark that says
+what was wrong, and nobody else harmed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from engine.protocol.codes import RequestCode, ResponseCode
+from engine.protocol.command import RemotingCommand
+from tests.integration.broker.cluster import (
+    GROUP,
+    TOPIC,
+    RawClient,
+    bodies,
+    broker_config,
+    cluster,
+    eventually,
+)
+from tests.integration.broker.spooled import spooled
+
+MIB = 1 << 20
+Ask = Callable[[RawClient], Awaitable[RemotingCommand]]
+
+REFUSALS: list[tuple[str, Ask, ResponseCode, str]] = [
+    (
+        "an illegal topic",
+        lambda client: client.send(topic="../etc"),
+        ResponseCode.SYSTEM_ERROR,
+        "'../etc'",
+    ),
+    (
+        "a topic that is too long",
+        lambda client: client.send(topic="t" * 128),
+        ResponseCode.SYSTEM_ERROR,
+        "128 characters",
+    ),
+    (
+        "a topic of the broker's own",
+        lambda client: client.send(topic="SCHEDULE_TOPIC_XXXX"),
+        ResponseCode.NO_PERMISSION,
+        "topic[SCHEDULE_TOPIC_XXXX] is forbidden",
+    ),
+    (
+        "a body that is too long",
+        lambda client: client.send(bytes(4 * MIB + 1)),
+        ResponseCode.MESSAGE_ILLEGAL,
+        "its body has 4194305 bytes, the limit is 4194304",
+    ),
+    (
+        "properties that are too long",
+        lambda client: client.send(KEYS="k" * 32_767),
+        ResponseCode.MESSAGE_ILLEGAL,
+        "its properties has 32773 bytes, the limit is 32767",
+    ),
+    (
+        "a queue id out of range",
+        lambda client: client.send(queue_id=4),
+        ResponseCode.INVALID_PARAMETER,
+        "queueId[4] is illegal",
+    ),
+    (
+        "a transaction",
+        lambda client: client.send(sysFlag=4),
+        ResponseCode.NO_PERMISSION,
+        "transaction message is forbidden",
+    ),
+    (
+        "an arbitrary delay",
+        lambda client: client.send(TIMER_DELAY_SEC=5),
+        ResponseCode.MESSAGE_ILLEGAL,
+        "TIMER_DELAY_SEC",
+    ),
+    (
+        "a batch that is none",
+        lambda client: client.ask(
+            RequestCode.SEND_BATCH_MESSAGE,
+            b"nonsense",
+            **dict(zip("abcdefgh", ("p", TOPIC, "TBW102", 4, 0, 0, 7, 0), strict=True)),
+        ),
+        ResponseCode.MESSAGE_ILLEGAL,
+        "batch",
+    ),
+    (
+        "a header without a field",
+        lambda client: client.ask(RequestCode.SEND_MESSAGE, b"x", topic=TOPIC),
+        ResponseCode.SYSTEM_ERROR,
+        "producerGroup",
+    ),
+    (
+        "a pull of an unknown topic",
+        lambda client: client.pull(0, topic="unknown"),
+        ResponseCode.TOPIC_NOT_EXIST,
+        "topic[unknown] not exist",
+    ),
+    (
+        "a pull of a queue out of range",
+        lambda client: client.pull(0, queue_id=4),
+        ResponseCode.INVALID_PARAMETER,
+        "queueId[4] is illegal",
+    ),
+    (
+        "a pull for an illegal group",
+        lambda client: client.pull(0, group="a/b"),
+        ResponseCode.SYSTEM_ERROR,
+        "'a/b'",
+    ),
+    (
+        "a pull without a subscription",
+        lambda client: client.pull(0, sysFlag=0),
+        ResponseCode.SUBSCRIPTION_NOT_EXIST,
+        f"group {GROUP} does not subscribe to {TOPIC}",
+    ),
+    (
+        "a pull with an expression without tags",
+        lambda client: client.pull(0, subscription="||"),
+        ResponseCode.SUBSCRIPTION_PARSE_FAILED,
+        "||",
+    ),
+    (
+        "a filter language nobody speaks here",
+        lambda client: client.pull(0, expressionType="SQL92", subscription="a > 1"),
+        ResponseCode.SYSTEM_ERROR,
+        "SQL92",
+    ),
+    (
+        "a negative offset",
+        lambda client: client.commit(-1),
+        ResponseCode.INVALID_PARAMETER,
+        "commitOffset=-1",
+    ),
+    (
+        "an offset on an unknown topic",
+        lambda client: client.commit(1, topic="unknown"),
+        ResponseCode.TOPIC_NOT_EXIST,
+        "topic[unknown] not exist",
+    ),
+    (
+        "a send-back of a place where no message begins",
+        lambda client: client.ask(
+            RequestCode.CONSUMER_SEND_MSG_BACK, offset=7, group=GROUP, delayLevel=0
+        ),
+        ResponseCode.SYSTEM_ERROR,
+        "no message begins there",
+    ),
+    (
+        "a topic with no queues",
+        lambda client: client.ask(
+            RequestCode.UPDATE_AND_CREATE_TOPIC,
+            topic="new", defaultTopic="TBW102", readQueueNums=0, writeQueueNums=4, perm=6,
+            topicFilterType="SINGLE_TAG", order=False,
+        ),  # fmt: skip
+        ResponseCode.INVALID_PARAMETER,
+        "readQueueNums=0 is not in 1 to",
+    ),
+    (
+        "a code nobody knows",
+        lambda client: client.ask(31_000),
+        ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+        "31000 not supported",
+    ),
+    (
+        "a heartbeat that is no JSON",
+        lambda client: client.ask(RequestCode.HEART_BEAT, b"{{{"),
+        ResponseCode.SYSTEM_ERROR,
+        "",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("ask", "code", "complaint"),
+    [refusal[1:] for refusal in REFUSALS],
+    ids=[refusal[0] for refusal in REFUSALS],
+)
+def test_it_is_refused_by_its_code_and_told_what_was_wrong(
+    tmp_path: Path, ask: Ask, code: ResponseCode, complaint: str
+) -> None:
+    async def story() -> None:
+        async with cluster(broker_config(tmp_path)) as running:
+            client = running.client()
+            assert (await client.send(b"fine")).code == ResponseCode.SUCCESS
+            answer = await ask(client)
+            assert answer.code == code, answer.remark
+            assert complaint in (answer.remark or "")
+            assert bodies(await client.pull(0)) == [b"fine"], "everything else goes on"
+
+    asyncio.run(story())
+
+
+def test_an_unknown_topic_is_refused_when_topics_are_not_made_on_demand(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with cluster(broker_config(tmp_path, auto_create_topic_enable=False)) as running:
+            client = running.client()
+            answer = await client.send(topic="unknown")
+            assert answer.code == ResponseCode.TOPIC_NOT_EXIST
+            assert "topic[unknown] not exist" in (answer.remark or "")
+
+    asyncio.run(story())
+
+
+def test_an_unknown_group_is_refused_when_groups_are_not_made_on_demand(tmp_path: Path) -> None:
+    async def story() -> None:
+        config = broker_config(tmp_path, auto_create_subscription_group=False)
+        async with cluster(config) as running:
+            client = running.client()
+            await client.send()
+            answer = await client.pull(0, group="unknown")
+            assert answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [b"\xff\xff\xff\xff\x00\x00\x00\x00", b"GET / HTTP/1.1\r\n\r\n", b"\x00\x00\x00\x08\x00\x00\x00\x04{{{{"],
+    ids=["a negative length", "another protocol", "a header that is no JSON"],
+)
+def test_malformed_bytes_end_their_connection_and_no_other(
+    tmp_path: Path, garbage: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story() -> None:
+        async with cluster(broker_config(tmp_path)) as running:
+            client = running.client()
+            await client.send(b"fine")
+            host, port = running.broker.address.split(":")
+            reader, writer = await asyncio.open_connection(host, int(port))
+            writer.write(garbage)
+            assert await asyncio.wait_for(reader.read(), 10) == b"", "closed without an answer"
+            writer.close()
+            await writer.wait_closed()
+            assert bodies(await client.pull(0)) == [b"fine"]
+
+            async def told() -> bool:
+                lifecycle = spooled(tmp_path / "store", "lifecycle")
+                return any(row["kind"] == "MALFORMED_CONNECTION" for row in lifecycle)
+
+            await eventually(told, "the malformed connection is told")
+
+    asyncio.run(story())
+    warnings = [record for record in caplog.records if record.levelname == "WARNING"]
+    assert len(warnings) == 1, [record.getMessage() for record in warnings]

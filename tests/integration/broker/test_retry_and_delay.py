@@ -1,0 +1,173 @@
+"""Messages that wait: delay levels, retries after a failure, dead letters."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+from engine.protocol.codes import RequestCode, ResponseCode
+from engine.protocol.command import RemotingCommand
+from engine.protocol.message import MessageExt
+from tests.integration.broker.cluster import (
+    GROUP,
+    TOPIC,
+    RawClient,
+    broker_config,
+    cluster,
+    messages,
+)
+from tests.integration.broker.spooled import picked, spooled
+
+RETRY, DLQ = f"%RETRY%{GROUP}", f"%DLQ%{GROUP}"
+
+
+async def next_of(client: RawClient, topic: str, offset: int) -> MessageExt:
+    """The message at `offset` of the topic's only queue, waited for."""
+    while True:
+        pulled = await client.pull(offset, topic=topic, wait_ms=15_000)
+        if pulled.code == ResponseCode.SUCCESS:
+            return messages(pulled)[0]
+
+
+async def send_back(
+    client: RawClient, message: MessageExt, *, level: int = 0, times_max: int = 16
+) -> RemotingCommand:
+    return await client.ask(
+        RequestCode.CONSUMER_SEND_MSG_BACK,
+        offset=message.physical_offset,
+        group=GROUP,
+        delayLevel=level,
+        originMsgId=message.message_id,
+        originTopic=message.topic,
+        maxReconsumeTimes=times_max,
+    )
+
+
+def test_a_delayed_message_appears_at_its_topic_when_its_time_has_come(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with cluster(broker_config(tmp_path, delay_levels_ms=(100, 700))) as running:
+            client = running.client()
+            sent = await client.send(b"later", queue_id=3, DELAY=2, TAGS="TagA")
+            assert sent.code == ResponseCode.SUCCESS
+            assert (await client.pull(0, queue_id=3)).code == ResponseCode.PULL_NOT_FOUND
+            pulled = await client.pull(0, queue_id=3, wait_ms=15_000, subscription="TagA")
+            (message,) = messages(pulled)
+            assert message.body == b"later"
+            assert message.properties["REAL_TOPIC"] == TOPIC
+            waited_ms = int(time.time() * 1000) - message.born_timestamp_ms
+            assert waited_ms >= 700
+
+    asyncio.run(story())
+
+
+def test_a_failed_message_comes_back_in_the_retry_topic_with_its_identity(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with cluster(broker_config(tmp_path)) as running:
+            client = running.client()
+            await client.heartbeat()
+            await client.send(b"hard", UNIQ_KEY="U1", TAGS="TagA")
+            first = await next_of(client, TOPIC, 0)
+            assert (await send_back(client, first)).code == ResponseCode.SUCCESS
+            second = await next_of(client, RETRY, 0)
+            assert (second.body, second.reconsume_times) == (b"hard", 1)
+            assert second.properties["UNIQ_KEY"] == "U1"
+            assert second.properties["RETRY_TOPIC"] == TOPIC
+            assert second.properties["ORIGIN_MESSAGE_ID"] == first.offset_message_id
+            assert (await send_back(client, second)).code == ResponseCode.SUCCESS
+            third = await next_of(client, RETRY, 1)
+            assert third.reconsume_times == 2
+            assert third.properties["ORIGIN_MESSAGE_ID"] == first.offset_message_id
+
+    asyncio.run(story())
+
+
+def test_a_message_that_failed_too_often_ends_in_the_dead_letters_and_every_step_is_told(
+    tmp_path: Path,
+) -> None:
+    async def story() -> None:
+        async with cluster(broker_config(tmp_path)) as running:
+            client = running.client()
+            await client.heartbeat()
+            await client.send(b"poison", UNIQ_KEY="U1")
+            first = await next_of(client, TOPIC, 0)
+            await send_back(client, first, times_max=1)
+            second = await next_of(client, RETRY, 0)
+            await send_back(client, second, times_max=1)
+            dead = await next_of(client, DLQ, 0)
+            assert (dead.body, dead.reconsume_times) == (b"poison", 2)
+            assert dead.properties["DLQ_ORIGIN_TOPIC"] == TOPIC
+        flow = spooled(tmp_path / "store", "retry_dlq_flow")
+        columns = ("step", "reconsume_times", "delay_ms", "message_id", "origin_topic", "origin_offset")
+        assert [picked(row, *columns) for row in flow] == [
+            ("SENT_BACK", 1, None, "U1", TOPIC, 0),
+            ("SCHEDULED", 1, 600, "U1", TOPIC, 0),
+            ("DELIVERED", 1, None, "U1", TOPIC, None),
+            ("SENT_BACK", 2, None, "U1", TOPIC, None),
+            ("DEAD_LETTERED", 2, None, "U1", TOPIC, None),
+        ]
+        assert flow[-1]["reason"] == "1 retries failed"
+
+    asyncio.run(story())
+
+
+def test_a_negative_level_buries_a_message_at_once(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with cluster(broker_config(tmp_path)) as running:
+            client = running.client()
+            await client.heartbeat()
+            await client.send(b"poison")
+            await send_back(client, await next_of(client, TOPIC, 0), level=-1)
+            assert (await next_of(client, DLQ, 0)).body == b"poison"
+
+    asyncio.run(story())
+
+
+def test_an_asked_level_is_taken_and_one_too_high_is_the_highest(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with cluster(broker_config(tmp_path, delay_levels_ms=(100, 200, 300))) as running:
+            client = running.client()
+            await client.heartbeat()
+            await client.send(b"hard")
+            message = await next_of(client, TOPIC, 0)
+            await send_back(client, message, level=1)
+            await send_back(client, message, level=99)
+            await next_of(client, RETRY, 0)
+            await next_of(client, RETRY, 1)
+        flow = spooled(tmp_path / "store", "retry_dlq_flow")
+        assert [row["delay_ms"] for row in flow if row["step"] == "SCHEDULED"] == [100, 300]
+
+    asyncio.run(story())
+
+
+def test_a_client_that_resends_a_failed_message_itself_goes_by_the_same_limit(
+    tmp_path: Path,
+) -> None:
+    async def story() -> None:
+        async with cluster(broker_config(tmp_path)) as running:
+            client = running.client()
+            await client.heartbeat()
+            await client.send(b"again", topic=RETRY, reconsumeTimes=2, maxReconsumeTimes=3)
+            await client.send(b"dead", topic=RETRY, reconsumeTimes=4, maxReconsumeTimes=3)
+            assert (await next_of(client, RETRY, 0)).body == b"again"
+            assert (await next_of(client, DLQ, 0)).body == b"dead"
+
+    asyncio.run(story())
+
+
+def test_waiting_messages_survive_a_restart_and_are_delivered_once_after_a_clean_stop(
+    tmp_path: Path,
+) -> None:
+    async def story() -> None:
+        config = broker_config(tmp_path, delay_levels_ms=(100, 1500))
+        async with cluster(config) as running:
+            client = running.client()
+            await client.send(b"early", DELAY=1)
+            assert (await next_of(client, TOPIC, 0)).body == b"early"
+            await client.send(b"late", DELAY=2)
+        async with cluster(config) as running:
+            client = running.client()
+            late = await next_of(client, TOPIC, 1)
+            assert late.body == b"late", "the early one is not delivered again"
+
+    asyncio.run(story())
