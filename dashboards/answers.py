@@ -15,7 +15,7 @@ import polars as pl
 
 from dashboards.theme import state_sign
 from dashboards.view import LATE_AFTER, STALE_AFTER, Span
-from dashboards.words import UNKNOWN, clock, count, duration, plural, unknown
+from dashboards.words import UNKNOWN, clock, count, duration, plural, unknown, visible
 
 Row = dict[str, Any]
 CHANGES_MAX: Final = 60
@@ -263,7 +263,7 @@ def queue_rows(lag: pl.DataFrame, stalls: pl.DataFrame) -> list[Row]:
         rows.append(
             {
                 "state": f"{sign.sign} {sign.word}",
-                "topic": row["topic"],
+                "topic": visible(row["topic"]),
                 "queue": f"{row['broker']} / {row['queue_id']}",
                 "committed": _exact(row["committed"]),
                 "max_offset": str(row["max_offset"]),
@@ -273,7 +273,7 @@ def queue_rows(lag: pl.DataFrame, stalls: pl.DataFrame) -> list[Row]:
                 "time_lag": row["time_lag_ms"],
                 "time_lag_text": _time_lag(row),
                 "provenance": _provenance(row),
-                "owner": row["last_puller"] or "nobody has pulled",
+                "owner": visible(row["last_puller"] or "nobody has pulled"),
                 "last_commit": clock(row["last_commit_time"])
                 if row["last_commit_time"]
                 else "never",

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import signal
 import socket
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 import uvicorn
@@ -24,6 +27,21 @@ class AnnouncingServer(uvicorn.Server):
         await super().startup(sockets=sockets)
         if not self.should_exit:
             self._ready()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Stop on SIGTERM or SIGINT and return; uvicorn's own way raises the signal once more at
+        the end, so that a clean stop would look like a kill."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        numbers = (signal.SIGTERM, signal.SIGINT)
+        before = [signal.signal(number, self.handle_exit) for number in numbers]
+        try:
+            yield
+        finally:
+            for number, handler in zip(numbers, before, strict=True):
+                signal.signal(number, handler)
 
 
 def server_of(application: Any, ready: Callable[[], None]) -> AnnouncingServer:

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 DASHES: Final = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot", "solid", "dot")
 """Beside the colour: the eighth line is still told from the first."""
+CLEAR: Final = "rgba(0,0,0,0)"
 FONT: Final = "system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', sans-serif"
 
 
@@ -105,8 +106,8 @@ def frame(colours: Palette, *, height: int) -> dict[str, Any]:
     return {
         "height": height,
         "font": {"family": FONT, "size": 12, "color": colours.ink},
-        "paper_bgcolor": "rgba(0,0,0,0)",
-        "plot_bgcolor": "rgba(0,0,0,0)",
+        "paper_bgcolor": CLEAR,
+        "plot_bgcolor": CLEAR,
         "hoverlabel": {
             "bgcolor": colours.surface,
             "bordercolor": colours.muted,

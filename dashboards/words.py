@@ -1,7 +1,7 @@
 """Numbers, moments and hostile names as text for a page.
 
 Invariant: what comes from a message, a client or a group name is text and stays text. Dash
-escapes it in elements; plotly, which renders a few HTML tags inside its own labels, gets `plain`.
+escapes it in elements; plotly, which renders a few HTML tags inside its labels, gets `plain`.
 Unknown is written as a word with its reason, never as 0 or a dash alone.
 """
 
@@ -15,7 +15,6 @@ UNKNOWN: Final = "unknown"
 LABEL_MAX: Final = 120
 """Characters of a name inside a figure; the tables show it whole."""
 
-_TAGS: Final = re.compile(r"<[^>]*>?")
 _CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f\u200b-\u200f\u202a-\u202e\u2066-\u2069]")
 
 REASONS: Final = {
@@ -26,10 +25,19 @@ REASONS: Final = {
 
 
 def plain(text: object) -> str:
-    """Text for a plotly label: no tags, no entities, no control or direction characters."""
-    stripped = _CONTROLS.sub("", _TAGS.sub("", str(text))).replace("&", "＆")
-    shown = stripped.strip() or "(no printable name)"
-    return shown if len(shown) <= LABEL_MAX else shown[: LABEL_MAX - 1] + "…"
+    """Text for a plotly label: nothing in it is a tag, an entity or a direction character.
+
+    Removing tags instead would make two hostile names the same, or one of them empty.
+    """
+    shown = visible(text)
+    cut = shown if len(shown) <= LABEL_MAX else shown[: LABEL_MAX - 1] + "…"
+    return cut.replace("&", "&amp;").replace("<", "‹").replace(">", "›")
+
+
+def visible(text: object) -> str:
+    """A name with its control and direction characters shown as such: they could turn the text
+    around them."""
+    return _CONTROLS.sub("\N{REPLACEMENT CHARACTER}", str(text)).strip() or "(blank)"
 
 
 def duration(milliseconds: float | None, *, reason: str | None = None) -> str:

@@ -14,7 +14,7 @@ import plotly.graph_objects as go
 import polars as pl
 from plotly.subplots import make_subplots
 
-from dashboards.theme import DASHES, Palette, frame, state_sign, time_axis
+from dashboards.theme import CLEAR, DASHES, Palette, frame, state_sign, time_axis
 from dashboards.view import Span
 from dashboards.words import clock, plain
 
@@ -141,7 +141,7 @@ def _add_intervals(
             fillpattern={
                 "shape": pattern,
                 "fgcolor": colour,
-                "bgcolor": "rgba(0,0,0,0)",
+                "bgcolor": CLEAR,
                 "size": 6,
                 "solidity": 0.25,
             },
@@ -271,7 +271,14 @@ def _add_silence(figure: go.Figure, lag: pl.DataFrame, span: Span, colours: Pale
             fill="toself",
             mode="lines",
             line={"width": 0},
-            fillpattern={"shape": "/", "fgcolor": colours.hatch, "size": 7, "solidity": 0.2},
+            fillcolor=CLEAR,
+            fillpattern={
+                "shape": "/",
+                "fgcolor": colours.hatch,
+                "bgcolor": CLEAR,
+                "size": 7,
+                "solidity": 0.15,
+            },
             hoverinfo="skip",
             showlegend=False,
             row=panel,

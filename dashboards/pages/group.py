@@ -25,7 +25,7 @@ from dashboards.pages.parts import (
 )
 from dashboards.theme import palette
 from dashboards.view import Span, group_of
-from dashboards.words import clock, count, duration, plural
+from dashboards.words import clock, count, duration, plural, visible
 from engine.foundation.errors import LakeError
 
 HIDDEN, SHOWN = "group-body hidden", "group-body"
@@ -116,7 +116,7 @@ def layout(name: str) -> html.Div:
     return html.Div(
         [
             html.Div(
-                [dcc.Link("Overview", href="/", className="crumb"), html.H1(name)],
+                [dcc.Link("Overview", href="/", className="crumb"), html.H1(visible(name))],
                 className="page-head",
             ),
             html.Div(id="group-notice"),

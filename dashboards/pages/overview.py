@@ -24,7 +24,7 @@ from dashboards.pages.parts import (
 )
 from dashboards.theme import palette, state_sign
 from dashboards.view import around, group_path
-from dashboards.words import clock, count, duration, plural
+from dashboards.words import clock, count, duration, plural, visible
 from engine.foundation.errors import LakeError
 
 GROUPS_MAX: Final = 50
@@ -193,7 +193,7 @@ def _strip(
         tile(
             "worst time lag",
             duration(worst.time_lag_ms) if worst else "unknown",
-            worst.group if worst else "no group",
+            visible(worst.group) if worst else "no group",
             href=group_path(worst.group) + search if worst else "/",
             tone="bad" if worst and state_sign(worst.state).rank < 5 else "calm",
         ),
@@ -222,7 +222,7 @@ def _strip(
         tile(
             "dead letters",
             count(dead.height),
-            dead["group"][-1] if dead.height else "none",
+            visible(dead["group"][-1]) if dead.height else "none",
             href=_of_first(dead, search, "#group-dead-card"),
             tone="warn" if dead.height else "calm",
         ),
@@ -248,7 +248,9 @@ def _groups(lines: list[GroupLine], look: Look, *, risks: pl.DataFrame, dead: pl
         [
             state_pill(line.state),
             dcc.Link(
-                line.group, href=group_path(line.group) + look.view.search(), className="name"
+                visible(line.group),
+                href=group_path(line.group) + look.view.search(),
+                className="name",
             ),
             html.Span(duration(line.time_lag_ms), className="number"),
             html.Span(count(line.lag_messages), className="number"),
@@ -295,7 +297,7 @@ def _entry(change: Change) -> list[Any]:
             [
                 html.Div(
                     [
-                        dcc.Link(change.group, href=href, className="name"),
+                        dcc.Link(visible(change.group or "lake"), href=href, className="name"),
                         html.Time(clock(change.at), dateTime=change.at.isoformat()),
                     ],
                     className="feed-head",

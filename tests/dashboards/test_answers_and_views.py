@@ -1,0 +1,166 @@
+"""What pages say and what a URL means: pure functions, held against figures one can count."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import polars as pl
+import pytest
+
+from dashboards import answers, view, words
+from dashboards.data import LakeData
+from dashboards.view import Span
+from pipelines.lake import Lake
+from tests.gold_lake import END, START
+
+NOW = END + timedelta(seconds=8)
+SPAN = Span(END - timedelta(minutes=15), END, END, NOW)
+
+
+class TestView:
+    @pytest.mark.parametrize(
+        "search",
+        [
+            "",
+            "?range=1h",
+            "?range=6h&live=off",
+            "?from=2026-03-01T12:00:00Z&to=2026-03-01T12:05:00Z",
+        ],
+    )
+    def test_a_view_survives_its_own_address(self, search: str) -> None:
+        seen = view.parse(search)
+        assert view.parse(seen.search()) == seen
+
+    @pytest.mark.parametrize(
+        "search",
+        [
+            "?range=1e9&live=<script>",
+            "?from=2026-03-01&to=never",
+            "?from=2026-03-02T00:00:00Z&to=2026-03-01T00:00:00Z",
+            "?from=1000-01-01T00:00:00Z&to=3000-01-01T00:00:00Z",
+            "?%ff=%ff&range=",
+        ],
+    )
+    def test_what_does_not_parse_counts_as_not_given(self, search: str) -> None:
+        assert view.parse(search) == view.View()
+
+    def test_a_relative_range_ends_now_so_that_silence_shows(self) -> None:
+        now = END + timedelta(minutes=6)
+        span = view.resolve(view.View(), now=now, data_end=END)
+        assert (span.end, span.silent_from) == (now, END)
+
+    def test_an_old_lake_opens_on_its_last_minutes(self) -> None:
+        span = view.resolve(view.View(), now=END + timedelta(days=30), data_end=END)
+        assert span.start < END < span.end
+        assert span.length == timedelta(minutes=15)
+        assert span.silent_from == END
+
+    def test_fresh_data_has_no_silent_edge(self) -> None:
+        assert view.resolve(view.View(), now=NOW, data_end=END).silent_from is None
+
+    @pytest.mark.parametrize("name", ["orders", "a/b", "../x", "%2F", "ü €", "<b>", "x?y#z"])
+    def test_any_group_name_is_a_path_and_back(self, name: str) -> None:
+        assert view.group_of(view.group_path(name)) == name
+
+
+class TestWords:
+    @pytest.mark.parametrize(
+        ("milliseconds", "text"),
+        [
+            (0, "0 ms"),
+            (999, "999 ms"),
+            (1500, "1.5 s"),
+            (59_400, "59 s"),
+            (60_000, "1 min"),
+            (394_000, "6 min 34 s"),
+            (3_600_000, "1 h"),
+            (200_000_000, "2 d 7 h"),
+        ],
+    )
+    def test_a_span_of_time_reads_like_speech(self, milliseconds: int, text: str) -> None:
+        assert words.duration(milliseconds) == text
+
+    def test_unknown_is_a_word_with_its_reason(self) -> None:
+        assert words.duration(None) == "unknown"
+        assert words.count(None, reason="NO_OFFSET") == "unknown: no offset was ever committed"
+
+    def test_two_hostile_names_stay_two_names(self) -> None:
+        assert words.plain("<a>x</a>") != words.plain("<b>x</b>")
+        assert "<" not in words.plain("<a>&lt;script>")
+        assert words.visible("a\u202eb") == "a\ufffdb"
+
+
+class TestAnswers:
+    def test_the_worst_group_is_first(self, story: Lake) -> None:
+        lines = answers.group_lines(LakeData(story).rows("group_state", START, END))
+        assert [(line.group, line.state, line.lag_messages) for line in lines] == [
+            ("shipping", "STALLED", 3164),
+            ("billing", "OK", 16),
+            ("ledger", "OK", 8),
+        ]
+
+    def test_the_newest_revision_of_a_window_is_the_one_shown(self, story: Lake) -> None:
+        data = LakeData(story)
+        risks = answers.of_group(data.present("duplicate_risk_windows"), "ledger")
+        assert sorted(risks["outcome"].to_list()) == ["CONFIRMED"] * 2 + ["PASSED"] * 4
+        assert answers.open_at_end(risks, SPAN).is_empty()
+        stalls = data.present("stalled_windows")
+        assert answers.open_at_end(stalls, SPAN)["kind"].to_list() == ["FROZEN_HEAD"]
+
+    def test_queues_that_fell_together_are_one_entry_of_the_feed(self, story: Lake) -> None:
+        data = LakeData(story)
+        found = answers.changes(
+            stalls=data.present("stalled_windows"),
+            risks=data.present("duplicate_risk_windows"),
+            rebalances=data.rows("rebalances", START, END),
+            dead_letters=data.rows("dead_letters", START, END),
+            span=Span(START, END, END, NOW),
+        )
+        assert [change.at for change in found] == sorted((c.at for c in found), reverse=True)
+        said = [change.text for change in found if change.group == "ledger"]
+        assert (
+            "payments queues 0, 1, 2, 3: 100 messages at risk of a second delivery, broker crash"
+            in said
+        )
+        assert (
+            "payments queues 2, 3: risk of consumer crash confirmed, 43 messages delivered again"
+            in said
+        )
+
+    def test_offsets_beyond_a_browsers_numbers_keep_every_digit(self, story: Lake) -> None:
+        data = LakeData(story)
+        lag = answers.of_group(data.newest_lag(START, END), "ledger")
+        rows = answers.queue_rows(lag, data.present("stalled_windows").clear())
+        assert {row["max_offset"] for row in rows} == {str(offset) for offset in lag["max_offset"]}
+        unknown = rows[0]
+        assert (unknown["lag"], unknown["lag_text"]) == (None, "unknown")
+        assert unknown["provenance"] == "unknown: no offset was ever committed"
+
+    def test_quality_speaks_of_the_newest_run_and_of_the_tables_that_govern(
+        self, story: Lake
+    ) -> None:
+        results = LakeData(story).everything("dq_results")
+        assert answers.quality(results).level == "warning"
+        assert answers.quality(results, ["emitter_health"]).level == "healthy"
+        older = results.with_columns(
+            pl.lit("older").alias("run_id"),
+            pl.col("started_at") - timedelta(hours=1),
+            pl.lit(False).alias("success"),
+            pl.lit("CRITICAL").alias("severity"),
+        )
+        assert answers.quality(pl.concat([results, older])).failing == 1
+        assert answers.quality(results.clear()).level == "unknown"
+
+    def test_a_check_with_nothing_to_check_is_no_reassurance(self, story: Lake) -> None:
+        results = LakeData(story).everything("dq_results")
+        empty = results.with_columns(
+            pl.lit(0, pl.Int64).alias("checked_rows"), pl.lit(False).alias("success")
+        )
+        assert answers.quality(empty).level == "unknown"
+
+    @pytest.mark.parametrize(
+        ("age_s", "level"), [(8, "fresh"), (60, "late"), (149, "late"), (150, "stale")]
+    )
+    def test_freshness_by_age(self, age_s: int, level: str) -> None:
+        assert answers.freshness(END, END + timedelta(seconds=age_s))[0] == level
+        assert answers.freshness(None, END) == ("unknown", "no data yet")

@@ -1,0 +1,211 @@
+"""The door to the lake keeps what is true and no more; the door to the pages lets in whom it
+should.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import threading
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx
+import polars as pl
+import pytest
+from deltalake import DeltaTable
+from typer.testing import CliRunner
+
+from dashboards import commands
+from dashboards.app import build
+from dashboards.cache import FrameCache
+from dashboards.data import LakeData
+from dashboards.desk import Desk
+from dashboards.guard import BODY_BYTES_MAX, refusal
+from dashboards.pages import group, overview
+from engine.foundation.errors import ConfigError, LakeError
+from pipelines.catalogue import CONSUMER_LAG
+from pipelines.lake import Lake
+from tests.dashboards.conftest import FRESH
+from tests.gold_lake import END, START, write_gold_lake
+from tests.lake_story import append_rows
+
+
+class TestCache:
+    def test_many_askers_of_one_answer_cost_one_computation(self) -> None:
+        cache, asked, begin = FrameCache(), [], threading.Event()
+
+        def compute() -> pl.DataFrame:
+            asked.append(1)
+            begin.wait(5)
+            return pl.DataFrame({"x": [1]})
+
+        answers: list[pl.DataFrame] = []
+        askers = [
+            threading.Thread(target=lambda: answers.append(cache.get("key", compute)))
+            for _ in range(8)
+        ]
+        for asker in askers:
+            asker.start()
+        begin.set()
+        for asker in askers:
+            asker.join(10)
+
+        assert (len(asked), len(answers)) == (1, 8)
+
+    def test_it_stays_within_its_bytes_and_forgets_what_was_not_asked_for(self) -> None:
+        frame = pl.DataFrame({"x": list(range(1000))})
+        cache = FrameCache(bytes_max=int(frame.estimated_size()) * 3)
+        asked: list[int] = []
+
+        def ask(key: int) -> None:
+            cache.get(key, lambda: asked.append(key) or frame.clone())
+
+        for key in (1, 2, 3, 1, 4, 1, 2):
+            ask(key)
+
+        assert cache.size_bytes <= frame.estimated_size() * 3
+        assert asked == [1, 2, 3, 4, 2]
+
+    def test_an_error_is_told_and_not_kept(self) -> None:
+        cache = FrameCache()
+
+        def fail() -> pl.DataFrame:
+            raise LakeError("torn")
+
+        with pytest.raises(LakeError):
+            cache.get("key", fail)
+        assert cache.get("key", lambda: pl.DataFrame({"x": [1]})).height == 1
+
+
+class TestLakeData:
+    def test_a_pulse_is_equal_until_the_lake_changes(self, tmp_path: Path) -> None:
+        lake = write_gold_lake(tmp_path / "lake")
+        data = LakeData(lake)
+        before = data.pulse()
+        assert before == data.pulse()
+        assert before.data_end == END
+
+        row = data.newest_lag(START, END).row(0, named=True)
+        later = {**row, "observed_at": END + timedelta(seconds=1)}
+        append_rows(lake.gold("consumer_lag"), CONSUMER_LAG.columns, [later], "observed_date")
+
+        assert data.pulse() != before
+        assert data.pulse().data_end == END + timedelta(seconds=1)
+
+    def test_a_lake_that_is_made_anew_is_read_anew(self, tmp_path: Path) -> None:
+        lake = write_gold_lake(tmp_path / "lake")
+        data = LakeData(lake)
+        assert data.rows("dead_letters", START, END).height == 1
+
+        (tmp_path / "lake").rename(tmp_path / "old")
+        assert data.pulse().first_run
+        again = write_gold_lake(tmp_path / "lake")
+        DeltaTable(again.gold("dead_letters")).delete()
+
+        assert data.rows("dead_letters", START, END).height == 0
+
+    def test_a_torn_table_is_one_sentence(self, torn_story: Lake) -> None:
+        with pytest.raises(LakeError, match=r"consumer_lag cannot be read .* replay the table"):
+            LakeData(torn_story).newest_lag(START, END)
+
+
+class TestCallbacks:
+    def test_the_overview_answers_without_a_browser(self, story: Lake) -> None:
+        desk = Desk(LakeData(story), lambda: FRESH)
+        notice, body, strip, figure, size, sentence, *_ = overview.content(desk, "", "dark")
+        assert (notice, body) == (None, overview.SHOWN)
+        assert len(strip) == 7
+        assert size == {"height": figure.layout.height}
+        assert sentence == (
+            "Time lag of 3 groups over time; 1 not OK; shipping is furthest behind with 6 min 34 s."
+        )
+
+    def test_any_value_may_be_posted(self, story: Lake) -> None:
+        desk = Desk(LakeData(story), lambda: FRESH)
+        for search in (None, "?range=%00", "?from=x&to=y", "?" + "a" * 10_000):
+            assert group.content(desk, None, search, "<script>")[1] == group.HIDDEN
+            assert group.content(desk, "shipping", search, "<script>")[1] == group.SHOWN
+
+
+HOSTS = ("127.0.0.1", "localhost", "::1")
+JSON = {"content-type": "application/json", "content-length": "10"}
+
+
+class TestGuard:
+    @pytest.mark.parametrize(
+        ("method", "headers", "status"),
+        [
+            ("GET", {"host": "127.0.0.1:8050"}, None),
+            ("GET", {"host": "[::1]:8050"}, None),
+            ("GET", {"host": "evil.example:8050"}, 421),
+            ("GET", {"host": "127.0.0.1.evil.example"}, 421),
+            ("GET", {}, 421),
+            ("POST", {"host": "localhost", **JSON}, None),
+            ("POST", {"host": "localhost", "origin": "http://localhost", **JSON}, None),
+            ("POST", {"host": "localhost", "origin": "http://evil.example", **JSON}, 403),
+            ("POST", {"host": "localhost", "origin": "null", **JSON}, 403),
+            ("POST", {"host": "localhost:1", "origin": "http://localhost:2", **JSON}, 403),
+            ("POST", {"host": "localhost", "sec-fetch-site": "cross-site", **JSON}, 403),
+            ("POST", {"host": "localhost", "content-type": "text/plain"}, 415),
+            ("POST", {"host": "localhost", **JSON, "content-length": str(BODY_BYTES_MAX + 1)}, 413),
+            ("POST", {"host": "localhost", **JSON, "content-length": "-1"}, 413),
+        ],
+    )
+    def test_who_may_ask(self, method: str, headers: dict[str, str], status: int | None) -> None:
+        refused = refusal(method, headers, HOSTS)
+        assert (refused[0] if refused else None) == status
+
+    def test_every_answer_carries_the_policy_and_health_tells_the_horizon(
+        self, story: Lake
+    ) -> None:
+        application: Any = build(story, clock=lambda: FRESH)
+
+        async def ask() -> list[httpx.Response]:
+            transport = httpx.ASGITransport(app=application)
+            async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as web:
+                paths = ("/healthz", "/", "/group/x%2Fy", "/docs", "/openapi.json", "/nowhere")
+                return [await web.get(path) for path in paths]
+
+        health, index, page, *missing = asyncio.run(ask())
+        assert health.json() == {"status": "ok", "data_end": END.isoformat()}
+        assert 'id="react-entry-point"' in index.text
+        assert 'id="react-entry-point"' in page.text
+        assert [answer.status_code for answer in missing] == [404, 404, 404]
+        for answer in (health, index, page, *missing):
+            policy = answer.headers["content-security-policy"]
+            scripts = next(part for part in policy.split("; ") if part.startswith("script-src"))
+            assert "unsafe" not in scripts
+            assert "frame-ancestors 'none'" in policy
+            assert answer.headers["x-content-type-options"] == "nosniff"
+
+
+class TestCommand:
+    def test_an_address_that_others_reach_needs_a_word(self, story: Lake) -> None:
+        done = CliRunner().invoke(commands.app, ["--lake", story.root, "--host", "0.0.0.0"])
+        assert isinstance(done.exception, ConfigError)
+        assert "--open-to-network" in str(done.exception)
+
+    def test_a_port_in_use_is_one_sentence(self, story: Lake) -> None:
+        with commands.listen("127.0.0.1", 0) as taken:
+            port = taken.getsockname()[1]
+            with pytest.raises(ConfigError, match="Address already in use"):
+                commands.listen("127.0.0.1", port)
+
+    def test_it_says_when_it_serves_and_stops_on_a_signal(self, story: Lake) -> None:
+        program = [str(Path(sys.prefix) / "bin" / "tidemark"), "dash", "--lake", story.root]
+        process = subprocess.Popen(
+            [*program, "--port", "0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        assert process.stdout is not None
+        try:
+            line = process.stdout.readline().strip()
+            assert line.startswith("dash http://127.0.0.1:")
+            health = httpx.get(f"{line.removeprefix('dash ')}healthz", timeout=20)
+            assert health.json()["status"] == "ok"
+        finally:
+            process.terminate()
+            _, errors = process.communicate(timeout=20)
+        assert (process.returncode, errors) == (0, "")

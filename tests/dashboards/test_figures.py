@@ -1,0 +1,204 @@
+"""Figures are functions: rows in, figure out; nothing else is needed to see that they tell the
+truth.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import plotly.graph_objects as go
+import polars as pl
+import pytest
+
+from dashboards.data import LakeData
+from dashboards.figures.group import POINTS_MAX, QUEUES_MAX, lag_timeline, thinned
+from dashboards.figures.overview import COLUMNS_MAX, bucket, depth, height, lag_heatmap
+from dashboards.theme import DARK, LIGHT
+from dashboards.view import Span
+from pipelines.lake import Lake
+from tests.gold_lake import END, START
+
+SPAN = Span(START, END, END, END)
+NO_MARKS: dict[str, pl.DataFrame] = {}
+
+
+def span_of(seconds: float, *, silent_s: float = 0) -> Span:
+    end = START + timedelta(seconds=seconds)
+    return Span(START, end, end - timedelta(seconds=silent_s), end)
+
+
+def cells(*rows: tuple[str, int, int | None]) -> pl.DataFrame:
+    """(group, second, time lag ms)."""
+    return pl.DataFrame(
+        [
+            {
+                "group": group,
+                "bucket": START + timedelta(seconds=second),
+                "time_lag_ms": lag_ms,
+                "lag_messages": 12,
+            }
+            for group, second, lag_ms in rows
+        ],
+        schema_overrides={"time_lag_ms": pl.Int64},
+    )
+
+
+def heatmap(frame: pl.DataFrame, groups: list[str], span: Span) -> go.Figure:
+    return lag_heatmap(frame, groups=groups, marks=NO_MARKS, span=span, colours=LIGHT)
+
+
+class TestHeatmap:
+    def test_colour_is_the_logarithm_of_seconds_and_an_unknown_lag_is_a_gap(self) -> None:
+        assert [depth(ms) for ms in (0, 9_000, 99_000, None)] == [0.0, 1.0, 2.0, None]
+
+        figure = heatmap(
+            cells(("a", 0, 9_000), ("a", 1, None), ("b", 2, 0)), ["a", "b"], span_of(3)
+        )
+
+        assert [list(row) for row in figure.data[0].z] == [[1.0, None, None], [None, None, 0.0]]
+
+    def test_the_first_group_is_on_top(self) -> None:
+        figure = heatmap(cells(("a", 0, 1), ("b", 0, 1)), ["b", "a"], span_of(3))
+
+        assert list(figure.layout.yaxis.ticktext) == ["b", "a"]
+        assert figure.layout.yaxis.range[0] > figure.layout.yaxis.range[1]
+
+    @pytest.mark.parametrize("hours", [0.1, 1, 24, 24 * 7, 24 * 31])
+    def test_no_range_has_more_columns_than_fit(self, hours: float) -> None:
+        span = span_of(hours * 3600)
+        figure = heatmap(cells(("a", 0, 1)), ["a"], span)
+
+        assert len(figure.data[0].x) <= COLUMNS_MAX + 1
+        assert bucket(span) * COLUMNS_MAX >= min(span.length, timedelta(days=31))
+
+    def test_silence_is_a_hatched_edge_with_words(self) -> None:
+        fresh = heatmap(cells(("a", 0, 1)), ["a"], span_of(300, silent_s=20))
+        silent = heatmap(cells(("a", 0, 1)), ["a"], span_of(300, silent_s=120))
+
+        assert len(fresh.data) == 1
+        edge = silent.data[1]
+        assert edge.name == "no data since 12:03:00"
+        assert edge.fillpattern.shape == "/"
+        assert edge.x[0] == START + timedelta(seconds=180)
+
+    def test_few_groups_get_tall_rows_and_many_get_low_ones(self) -> None:
+        assert height(1) < height(3) < height(50)
+        assert (height(50) - height(49)) < (height(2) - height(1))
+
+    def test_a_name_that_wants_to_be_markup_is_a_label(self) -> None:
+        name = "<b>x</b>&lt;img src=x>\u202e"
+        figure = heatmap(cells((name, 0, 1)), [name], span_of(3))
+
+        assert list(figure.layout.yaxis.ticktext) == ["‹b›x‹/b›&amp;lt;img src=x›\ufffd"]
+
+
+def story_rows(story: Lake, group: str) -> dict[str, Any]:
+    data = LakeData(story)
+    windows = {
+        name: data.present(table).filter(pl.col("group") == group)
+        for name, table in (("stalls", "stalled_windows"), ("risks", "duplicate_risk_windows"))
+    }
+    return {
+        "lag": data.group_rows("consumer_lag", group, START, END),
+        "rebalances": data.group_rows("rebalances", group, START, END),
+        **windows,
+    }
+
+
+def timeline(rows: dict[str, Any]) -> go.Figure:
+    return lag_timeline(**rows, span=SPAN, colours=DARK)
+
+
+def texts(figure: go.Figure) -> list[str]:
+    return [annotation.text for annotation in figure.layout.annotations]
+
+
+class TestTimeline:
+    def test_time_lag_and_messages_share_one_time_axis(self, story: Lake) -> None:
+        figure = timeline(story_rows(story, "shipping"))
+
+        seconds = next(t for t in figure.data if t.name == "orders 2" and t.yaxis == "y2")
+        messages = next(t for t in figure.data if t.name == "orders 2" and t.yaxis == "y3")
+        assert list(seconds.x) == list(messages.x)
+        assert (seconds.y[-1], messages.y[-1]) == (394.0, 3152)
+        assert figure.layout.xaxis.matches == figure.layout.xaxis2.matches == "x3"
+
+    def test_bands_carry_pattern_and_text_beside_their_colour(self, story: Lake) -> None:
+        figure = timeline(story_rows(story, "shipping"))
+
+        patterns = {t.fillpattern.shape for t in figure.data if t.fill == "toself"}
+        assert patterns == {"/", "x"}
+        assert "orders 2 stalled, frozen head" in texts(figure)
+        assert "orders 2 hand over, 640 at risk, possible" in texts(figure)
+
+    def test_a_window_still_open_is_drawn_to_the_end_of_data_and_not_beyond(
+        self, story: Lake
+    ) -> None:
+        rows = story_rows(story, "shipping")
+        late = Span(START, END + timedelta(minutes=5), END, END + timedelta(minutes=5))
+        figure = lag_timeline(**rows, span=late, colours=LIGHT)
+
+        bars = [t for t in figure.data if t.fill == "toself" and t.yaxis in (None, "y")]
+        assert max(moment for bar in bars for moment in bar.x) == END
+        assert "no data since 12:15:00" in texts(figure)
+
+    def test_each_change_of_members_is_a_mark_and_a_dashed_line_in_both_panels(
+        self, story: Lake
+    ) -> None:
+        rows = story_rows(story, "billing")
+        figure = timeline(rows)
+
+        marks = [t for t in figure.data if t.mode == "markers"]
+        assert len(marks[0].x) == rows["rebalances"].height == 3
+        dashed = [shape for shape in figure.layout.shapes if shape.line.dash == "dash"]
+        assert len(dashed) == 2 * 3
+
+    def test_a_queue_without_a_known_lag_draws_no_line(self, story: Lake) -> None:
+        figure = timeline(story_rows(story, "ledger"))
+
+        assert {t.name for t in figure.data if t.mode == "lines" and t.name} == {
+            f"payments {number}" for number in range(4)
+        }
+
+    def test_only_the_worst_queues_have_lines(self) -> None:
+        lag = pl.DataFrame(
+            [
+                {
+                    "broker": "b",
+                    "topic": "t",
+                    "queue_id": number,
+                    "observed_at": START,
+                    "seq": number,
+                    "time_lag_ms": number * 1000,
+                    "lag_messages": number,
+                }
+                for number in range(20)
+            ]
+        )
+        nothing: dict[str, pl.DataFrame] = {
+            name: pl.DataFrame(schema={"opened_at": pl.Datetime("us", "UTC")})
+            for name in ("stalls", "risks", "rebalances")
+        }
+
+        figure = timeline({"lag": lag, **nothing})
+
+        names = {t.name for t in figure.data}
+        assert names == {f"t {number}" for number in range(20 - QUEUES_MAX, 20)}
+
+    def test_thinning_keeps_every_spike(self) -> None:
+        moments = [START + timedelta(seconds=second) for second in range(86_400)]
+        values = [5_000 if second % 7_200 == 4_321 else second % 3 for second in range(86_400)]
+        rows = pl.DataFrame({"observed_at": moments, "time_lag_ms": values})
+
+        kept = thinned(rows, "time_lag_ms")
+
+        assert kept.height <= POINTS_MAX
+        assert kept.filter(pl.col("time_lag_ms") == 5_000).height == 12
+        assert kept["observed_at"].is_sorted()
+
+
+def test_a_figure_is_the_same_bytes_for_the_same_rows(story: Lake) -> None:
+    rows = story_rows(story, "ledger")
+    assert timeline(rows).to_json() == timeline(rows).to_json()
+    assert isinstance(SPAN.end, datetime)
