@@ -1,10 +1,12 @@
-"""The rows of bronze that one cycle works on, read by delta-rs and handed to Spark as one frame per table.
+"""The rows of bronze that one cycle works on, read by delta-rs and handed to Spark as one frame per
+table.
 
-Place in the walk: after the plan, before the marts. Reading a few thousand new rows this way costs milliseconds; nine
-streaming sources cost seconds (docs/adr/0002).
+Place in the walk: after the plan, before the marts. Reading a few thousand new rows this way costs
+milliseconds; nine streaming sources cost seconds (docs/adr/0002).
 
-Invariant: what is read depends on the plan alone, so a cycle that is run again reads the same rows. Absent on purpose:
-meaning. Rows get one column more: `is_new`, whether they belong to the cut or to the look-back before it.
+Invariant: what is read depends on the plan alone, so a cycle that is run again reads the same rows.
+Absent on purpose: meaning. Rows get one column more: `is_new`, whether they belong to the cut or to
+the look-back before it.
 """
 
 from __future__ import annotations
@@ -44,7 +46,9 @@ class BronzeRows:
     row_numbers: pa.Table
     """emitter and seq of every new row of every table but shipments."""
     activity: pa.Table
-    """emitter and second_us of every second in which the emitter reported anything, look-back included."""
+    """emitter and second_us of every second in which the emitter reported anything, look-back
+    included.
+    """
 
     def new_rows(self, table: str) -> int:
         """How many rows of `table` belong to the cut."""

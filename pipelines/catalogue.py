@@ -177,8 +177,8 @@ DUPLICATE_RISK_WINDOWS: Final = GoldTable(
         _must(
             "basis",
             _S,
-            "what told: DEPARTURE, RESTART, OFFSET_FALL, EXPOSURE (at risk while commits stand still), SEND_BACK, or "
-            "REDELIVERY (seen without a prediction)",
+            "what told: DEPARTURE, RESTART, OFFSET_FALL, EXPOSURE (at risk while commits stand "
+            "still), SEND_BACK, or REDELIVERY (seen without a prediction)",
         ),
         _must("outcome", _S, "POSSIBLE, CONFIRMED or PASSED"),
         Column("client_id", _S, "client whose work may be repeated"),

@@ -1,6 +1,7 @@
 """Commands of the pipelines: `tidemark pipeline run`, `tidemark pipeline replay`, `tidemark lab`.
 
-Absent on purpose: work. SIGTERM and SIGINT let the cycle under way end, then the process exits with 0.
+Absent on purpose: work. SIGTERM and SIGINT let the cycle under way end, then the process exits with
+0.
 """
 
 from __future__ import annotations
@@ -29,6 +30,10 @@ class StopSignal:
     def __init__(self, for_s: float | None) -> None:
         self._ends_s = None if for_s is None else time.monotonic() + for_s
         self._asked = False
+        self.listen()
+
+    def listen(self) -> None:
+        """Take the two signals."""
         signal.signal(signal.SIGTERM, self._ask)
         signal.signal(signal.SIGINT, self._ask)
 
@@ -47,7 +52,10 @@ def run(
     window_ms: Annotated[int, typer.Option(help="Length of the evaluation window.")] = 30_000,
     slide_ms: Annotated[int, typer.Option(help="Distance of evaluation ticks.")] = 5_000,
     cycle_ms: Annotated[int, typer.Option(help="Shortest time between cycle starts.")] = 2_000,
-    for_s: Annotated[float | None, typer.Option("--for", help="Stop after so many seconds.")] = None,
+    rows_per_cycle: Annotated[int, typer.Option(help="Bronze rows a cycle takes.")] = 200_000,
+    for_s: Annotated[
+        float | None, typer.Option("--for", help="Stop after so many seconds.")
+    ] = None,
     master: Annotated[str, typer.Option(help="Spark master.")] = "local[2]",
 ) -> None:
     """Compute gold from what the shipper brings, until stopped."""
@@ -58,10 +66,11 @@ def run(
 
     stop = StopSignal(for_s)
     evaluation = Evaluation(window_ms=window_ms, slide_ms=slide_ms)
-    pace = Pace(cycle_ms=cycle_ms)
+    pace = Pace(cycle_ms=cycle_ms, rows_per_cycle=rows_per_cycle)
     home = Lake.at(lake)
     require_java()
     spark = open_session(master)
+    stop.listen()  # Again: Spark has put its own handler of SIGINT in place.
 
     def tell(progress: Progress) -> None:
         typer.echo(str(progress))
@@ -69,7 +78,57 @@ def run(
 
     patience_ms = pace.first_shipment_wait_ms
     if await_first_shipment(home, patience_ms=patience_ms, wanted=stop.absent):
-        run_stream(
-            spark, home, evaluation=evaluation, pace=pace, wanted=stop.absent, tell=tell
-        )
+        run_stream(spark, home, evaluation=evaluation, pace=pace, wanted=stop.absent, tell=tell)
     spark.stop()
+
+
+@pipeline.command("replay")
+def replay(
+    lake: LakeOption,
+    begin: Annotated[str, typer.Option("--from", help="Begin, ISO 8601; UTC unless it says else.")],
+    end: Annotated[str, typer.Option("--to", help="End, ISO 8601.")],
+    into: Annotated[str, typer.Option(help="Path or URI of the lake to compute into.")],
+    compare: Annotated[bool, typer.Option(help="Compare with the gold that is there.")] = False,
+    window_ms: Annotated[int, typer.Option(help="Length of the evaluation window.")] = 30_000,
+    slide_ms: Annotated[int, typer.Option(help="Distance of evaluation ticks.")] = 5_000,
+    rows_per_cycle: Annotated[int, typer.Option(help="Bronze rows a cycle takes.")] = 200_000,
+    master: Annotated[str, typer.Option(help="Spark master.")] = "local[2]",
+) -> None:
+    """Compute gold again for a past range, into a lake of its own."""
+    from pipelines import replay as again
+    from pipelines.lake import Lake
+    from pipelines.session import open_session
+    from pipelines.settings import Evaluation, Pace
+
+    source, target = Lake.at(lake), Lake.at(into)
+    from_us, to_us = _micros("--from", begin), _micros("--to", end)
+    if from_us >= to_us:
+        raise ConfigError("--to", end, f"a moment after --from {begin}")
+    spark = open_session(master)
+    span = again.replay_range(
+        spark,
+        source,
+        target,
+        from_us=from_us,
+        to_us=to_us,
+        evaluation=Evaluation(window_ms=window_ms, slide_ms=slide_ms),
+        pace=Pace(rows_per_cycle=rows_per_cycle),
+        tell=typer.echo,
+    )
+    differences = again.compare(source, target, span) if compare else []
+    spark.stop()
+    for one in differences:
+        typer.echo(f"{one.table}: {one.rows} rows, {one.missing} missing, {one.surplus} surplus")
+        for sample in one.samples:
+            typer.echo(f"  {sample}")
+    if any(one.missing or one.surplus for one in differences):
+        raise typer.Exit(1)
+
+
+def _micros(option: str, text: str) -> int:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise ConfigError(option, text, "an ISO 8601 moment like 2026-03-01T12:00:00Z") from None
+    aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return int(aware.timestamp()) * 1_000_000 + aware.microsecond

@@ -2,8 +2,9 @@
 
 Place in the walk: called by the stream and by replay, with a plan that is already recorded.
 
-Invariant: the rows written are a function of bronze, of the plan and of the evaluation's figures; running a cycle twice
-writes once. Absent on purpose: choosing what to read, waiting, and progress lines.
+Invariant: the rows written are a function of bronze, of the plan and of the evaluation's figures;
+running a cycle twice writes once. Absent on purpose: choosing what to read, waiting, and progress
+lines.
 """
 
 from __future__ import annotations
@@ -55,6 +56,12 @@ WRITERS: Final = 3
 """Marts computed at the same time: their planning overlaps with the writing of others."""
 
 
+TICK_TABLES: Final = (STALLED_WINDOWS.name, GROUP_STATE.name)
+"""Their rows belong to the cut in which their tick lies, those of the others to the one with their
+seq.
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Frames:
     """What marts are made from, staged; every frame holds the cut and its look-back."""
@@ -97,9 +104,23 @@ class Mart:
     """Empty: time alone may bring rows."""
 
 
+def _duplicate_risk(on: Shared) -> DataFrame:
+    frames = on.frames
+    events = risk_events(
+        watermarks=frames.group_watermarks,
+        events=frames.rebalance_events,
+        samples=frames.client_windows,
+        redeliveries=frames.redeliveries,
+        violations=on.violations,
+        lifecycle=frames.lifecycle,
+        open_risks=frames.open_risks,
+    )
+    return duplicate_risk_windows(events, on.shown, frames.retry_steps, frames.open_risks)
+
+
 MARTS: Final = (
     Mart(STALLED_WINDOWS, lambda on: stalled_windows(on.shown, on.evaluation), ()),
-    Mart(DUPLICATE_RISK_WINDOWS, lambda on: _duplicate_risk(on), ()),
+    Mart(DUPLICATE_RISK_WINDOWS, _duplicate_risk, ()),
     Mart(GROUP_STATE, lambda on: group_state(on.shown, on.evaluation), ()),
     Mart(CONSUMER_LAG, lambda on: consumer_lag(on.frames.group_watermarks), ("group_watermarks",)),
     Mart(OFFSET_VIOLATIONS, lambda on: on.violations, ("consume_offsets",)),
@@ -133,7 +154,7 @@ def run_cycle(
 
 
 def stage(spark: SparkSession, rows: BronzeRows, target: Lake, plan: Plan) -> Frames:
-    """Hand the rows to Spark, one frame per table, staged; and what earlier cycles have left open."""
+    """Hand the rows to Spark, a staged frame per table; and what earlier cycles left open."""
 
     def frame(table: pa.Table) -> DataFrame:
         return to_spark(spark, table)
@@ -185,20 +206,6 @@ def share(frames: Frames, evaluation: Evaluation) -> Shared:
     # Computed once here: three marts start from it, and their plans begin with it.
     shown = judged.localCheckpoint()
     return Shared(frames, boots, violations, shown, evaluation)
-
-
-def _duplicate_risk(on: Shared) -> DataFrame:
-    frames = on.frames
-    events = risk_events(
-        frames.group_watermarks,
-        frames.rebalance_events,
-        frames.client_windows,
-        frames.redeliveries,
-        on.violations,
-        frames.lifecycle,
-        frames.open_risks,
-    )
-    return duplicate_risk_windows(events, on.shown, frames.retry_steps, frames.open_risks)
 
 
 def _open_risks(target: Lake, plan: Plan) -> pa.Table:

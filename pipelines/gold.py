@@ -2,9 +2,10 @@
 
 Place in the walk: the end of a cycle, and the start of the next. Spark writes, delta-rs reads.
 
-Invariant: a mart's rows of a cycle are one append with the transaction (mart/run id, cycle), given as options of that
-write: Delta skips it when it is there already. What is carried is what earlier cycles wrote, never this one: so a cycle
-that is run again starts from the same place. Absent on purpose: MERGE. Windows are appended as revisions.
+Invariant: a mart's rows of a cycle are one append with the transaction (mart/run id, cycle), given
+as options of that write: Delta skips it when it is there already. What is carried is what earlier
+cycles wrote, never this one: so a cycle that is run again starts from the same place. Absent on
+purpose: MERGE. Windows are appended as revisions.
 """
 
 from __future__ import annotations
@@ -53,8 +54,8 @@ def _create(spark: SparkSession, lake: Lake, table: GoldTable) -> None:
 def append_gold(rows: DataFrame, lake: Lake, table: GoldTable, plan: Plan) -> int:
     """Append a mart's rows of a cycle exactly once; return how many. No rows, no write.
 
-    The rows pass through the driver, which a cycle's bound allows: computing them once and looking at their number costs
-    a fifth of what an append of nothing costs.
+    The rows pass through the driver, which a cycle's bound allows: computing them once and looking
+    at their number costs a fifth of what an append of nothing costs.
     """
     computed = rows.toArrow()
     if computed.num_rows:
@@ -71,15 +72,17 @@ def append_gold(rows: DataFrame, lake: Lake, table: GoldTable, plan: Plan) -> in
 
 
 def to_spark(spark: SparkSession, rows: pa.Table) -> DataFrame:
-    """Arrow rows as a frame. One chunk: Spark 4.2 takes a table whose first chunk is empty for an empty table."""
+    """Arrow rows as a frame. One chunk: Spark 4.2 takes a table whose first chunk is empty for an
+    empty table.
+    """
     return spark.createDataFrame(rows.combine_chunks())
 
 
 def open_windows(lake: Lake, table: GoldTable, cuts: Sequence[Cut], *, on_ticks: bool) -> pa.Table:
     """The newest revision of every interval that was open where the cuts begin.
 
-    Rows of this very cycle, written before it was interrupted, lie beyond the marks and are left out: by tick for marts
-    that judge ticks, by seq for those that follow rows.
+    Rows of this very cycle, written before it was interrupted, lie beyond the marks and are left
+    out: by tick for marts that judge ticks, by seq for those that follow rows.
     """
     schema = arrow_schema(table.columns)
     if not lake.exists(lake.gold(table.name)):
@@ -87,7 +90,9 @@ def open_windows(lake: Lake, table: GoldTable, cuts: Sequence[Cut], *, on_ticks:
     rows = earlier_rows(lake, table, cuts, on_ticks=on_ticks)
     newest = rows.group_by("window_id").aggregate([("revision", "max")])
     newest = newest.rename_columns({"revision_max": "revision"})
-    last = rows.join(newest.select(["window_id", "revision"]), ["window_id", "revision"], join_type="inner")
+    last = rows.join(
+        newest.select(["window_id", "revision"]), ["window_id", "revision"], join_type="inner"
+    )
     return last.filter(pc.equal(last["state"], "OPEN")).select(schema.names).cast(schema)
 
 

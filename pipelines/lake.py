@@ -1,10 +1,12 @@
 """The lake as this room sees it: where its tables lie, and how they are read without Spark.
 
-Place in the walk: the shipper fills <lake>/bronze, the marts fill <lake>/gold, the stream keeps its marks in
-<lake>/state. Every reader of this room that is not a mart (the cycle's input, the marks, `tm`) goes through here.
+Place in the walk: the shipper fills <lake>/bronze, the marts fill <lake>/gold, the stream keeps its
+marks in <lake>/state. Every reader of this room that is not a mart (the cycle's input, the marks,
+`tm`) goes through here.
 
-Invariant: a table that is absent is either an error with one sentence, or, where nothing was ever reported, an empty
-table of the declared schema; never a half-read one. Absent on purpose: Spark, and writing of gold.
+Invariant: a table that is absent is either an error with one sentence, or, where nothing was ever
+reported, an empty table of the declared schema; never a half-read one. Absent on purpose: Spark,
+and writing of gold.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ from pipelines.catalogue import BRONZE_FOLDER, GOLD_FOLDER, STATE_FOLDER
 
 SCHEMES: Final = ("file", "s3")
 STORAGE_VARIABLES: Final = ("AWS_",)
-"""Environment variables with these beginnings are handed to the object store client, as its own tools read them."""
+"""Environment variables with these beginnings are handed to the object store client, as its own
+tools read them.
+"""
 
 _RANGE: Final = pa.struct([("from_offset", pa.int64()), ("to_offset", pa.int64())])
 _OWNED: Final = pa.struct(

@@ -1,11 +1,13 @@
-"""How far the pipelines have come: the plan of every cycle, written before the cycle's first gold row.
+"""How far the pipelines have come: the plan of every cycle, written before the cycle's first gold
+row.
 
-Place in the walk: `plan_cuts` reads the shipped horizons and decides what the next cycle takes; `Marks` records that
-decision in <lake>/state/cycles and hands it back after a restart.
+Place in the walk: `plan_cuts` reads the shipped horizons and decides what the next cycle takes;
+`Marks` records that decision in <lake>/state/cycles and hands it back after a restart.
 
-Invariant: plan n + 1 is written only after every row of cycle n is in gold, so a restart re-runs the last plan: it takes
-the very same cut, and Delta skips what was written already. Run id and marks live in one table; a gold without marks, or
-marks without their gold, is refused. Absent on purpose: Spark.
+Invariant: plan n + 1 is written only after every row of cycle n is in gold, so a restart re-runs
+the last plan: it takes the very same cut, and Delta skips what was written already. Run id and
+marks live in one table; a gold without marks, or marks without their gold, is refused. Absent on
+purpose: Spark.
 """
 
 from __future__ import annotations
@@ -45,7 +47,9 @@ _SCHEMA: Final = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """What one cycle takes of one emitter: rows in (seq_from, seq_to], ticks in (time_from_us, time_to_us]."""
+    """What one cycle takes of one emitter: rows in (seq_from, seq_to], ticks in (time_from_us,
+    time_to_us].
+    """
 
     emitter: str
     seq_from: int
@@ -66,7 +70,9 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One cycle: its number and, per emitter, what it takes. Every emitter ever seen has a cut in it."""
+    """One cycle: its number and, per emitter, what it takes. Every emitter ever seen has a cut in
+    it.
+    """
 
     run_id: str
     cycle: int
@@ -83,8 +89,8 @@ def plan_cuts(
 ) -> tuple[Cut, ...]:
     """The next cuts, from where each emitter stands and the shipments beyond that (any order).
 
-    An emitter takes whole shipments until `rows_max` is passed, so a backlog is worked off in steps whose ends are the
-    shipper's own; which ends they are changes no gold row.
+    An emitter takes whole shipments until `rows_max` is passed, so a backlog is worked off in steps
+    whose ends are the shipper's own; which ends they are changes no gold row.
     """
     by_emitter: dict[str, list[Mapping[str, Any]]] = {}
     for row in shipments:
@@ -113,7 +119,9 @@ def _next_cut(
 
 
 def shipped(lake: Lake, marks: Sequence[Cut]) -> list[dict[str, Any]]:
-    """Shipments that lie beyond the marks, with their times in µs. LakeError when there is no such table."""
+    """Shipments that lie beyond the marks, with their times in µs. LakeError when there is no such
+    table.
+    """
     emitter = pads.field("emitter")
     names = [cut.emitter + SHIPPER_SUFFIX for cut in marks]
     wanted = ~emitter.isin(pa.array(names, pa.string()))
@@ -125,7 +133,10 @@ def shipped(lake: Lake, marks: Sequence[Cut]) -> list[dict[str, Any]]:
         lake.bronze("shipments"), wanted, ["emitter", "seq", "seq_from", "seq_to", "event_time_to"]
     )
     times = pc.cast(found["event_time_to"], pa.int64())
-    return found.append_column("event_time_to_us", times).drop_columns("event_time_to").to_pylist()
+    rows: list[dict[str, Any]] = (
+        found.append_column("event_time_to_us", times).drop_columns("event_time_to").to_pylist()
+    )
+    return rows
 
 
 class Marks:
@@ -142,8 +153,8 @@ class Marks:
     def open(lake: Lake, settings: str) -> Marks:
         """The marks of the lake, begun when there is nothing yet.
 
-        Raises LakeError when gold stands without marks, when marks stand without their gold, or when the run was begun
-        with other settings: each would mix or skip rows silently.
+        Raises LakeError when gold stands without marks, when marks stand without their gold, or
+        when the run was begun with other settings: each would mix or skip rows silently.
         """
         address = lake.state(CYCLES)
         present = [table.name for table in SPARK_TABLES if lake.exists(lake.gold(table.name))]
@@ -196,7 +207,9 @@ class Marks:
         return () if self.last is None else tuple(cut.rest() for cut in self.last.cuts)
 
     def begin_at(self, cuts: Sequence[Cut]) -> None:
-        """Start a new run at given positions instead of the emitters' first rows, as cycle 1 without rows."""
+        """Start a new run at given positions instead of the emitters' first rows, as cycle 1
+        without rows.
+        """
         assert self.last is None, "positions are chosen before the first cycle"
         self.record(tuple(cuts))
 

@@ -1,10 +1,12 @@
 """The Spark session of the pipelines: one place for Java, jars and settings.
 
-Place in the walk: made once per process, before the first cycle. Settings are those measured for small appends on two
-cores (docs/adr/0002): the snapshot of a Delta table in one partition, one shuffle partition, a serial collector.
+Place in the walk: made once per process, before the first cycle. Settings are those measured for
+small appends on two cores (docs/adr/0002): the snapshot of a Delta table in one partition, one
+shuffle partition, a serial collector.
 
-Invariant: nothing is downloaded at start; the two Delta jars lie where set-up put them. Delta's transaction options are
-never set here: as session configuration they would stay, and swallow the next write.
+Invariant: nothing is downloaded at start; the two Delta jars lie where set-up put them. Delta's
+transaction options are never set here: as session configuration they would stay, and swallow the
+next write.
 """
 
 from __future__ import annotations
@@ -53,7 +55,8 @@ SETTINGS: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.adaptive.enabled": "false",
-    # A cycle has some hundred generated classes: with the default of 100 each was compiled in every cycle.
+    # A cycle has some hundred generated classes: with the default of 100 each was compiled in every
+    # cycle.
     "spark.sql.codegen.cache.maxEntries": "2000",
     "spark.databricks.delta.snapshotPartitions": "1",
 }
@@ -85,7 +88,7 @@ _SPARK: Final[dict[ColumnType, DataType]] = {
 
 
 def open_session(master: str = "local[2]") -> SparkSession:
-    """The session, started on first use. Raises ConfigError without Java, LakeError without jars."""
+    """The session, started on first use. ConfigError without Java, LakeError without jars."""
     require_java()
     builder = SparkSession.builder.master(master).appName("tidemark")
     builder = builder.config("spark.jars", ",".join(str(jar) for jar in require_jars()))

@@ -1,7 +1,8 @@
 """What a user may choose about the pipelines, and the figures the verdicts rest on.
 
-Invariant: the part that decides verdicts (`Evaluation`) is stored with the marks of a run; a run is never continued
-with another one, because its windows would then mix two meanings. Absent on purpose: paths and sessions.
+Invariant: the part that decides verdicts (`Evaluation`) is stored with the marks of a run; a run is
+never continued with another one, because its windows would then mix two meanings. Absent on
+purpose: paths and sessions.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ REPORT_PERIOD_US: Final = 30 * SECOND_US
 """Every key is reported at least this often (engine.telemetry.tables, group_watermarks)."""
 
 SILENCE_US: Final = 35 * SECOND_US
-"""A key or emitter whose last row is older than this tells nothing about now: the period, and its lateness."""
+"""A key or emitter whose last row is older than this tells nothing about now: the period, and its
+lateness.
+"""
 
 TREND_US: Final = 60 * SECOND_US
 """Trends look back this far."""
@@ -34,7 +37,9 @@ class Evaluation:
     slide_ms: int = 5_000
     """Distance of evaluation ticks; they lie on multiples of it in data time."""
     allowed_lag: int = 10
-    """Messages behind that are never a problem; five seconds of the queue's produce rate when that is more."""
+    """Messages behind that are never a problem; five seconds of the queue's produce rate when that
+    is more.
+    """
     allowed_time_ms: int = 30_000
     """Time behind that is never a problem as long as the lag is within allowed_lag."""
 
@@ -42,7 +47,9 @@ class Evaluation:
         if self.slide_ms < 1_000 or self.slide_ms % 1_000:
             raise ConfigError("slide_ms", self.slide_ms, "whole seconds, at least 1000")
         if self.window_ms < 2 * self.slide_ms or self.window_ms % self.slide_ms:
-            raise ConfigError("window_ms", self.window_ms, "a multiple of slide_ms, at least twice it")
+            raise ConfigError(
+                "window_ms", self.window_ms, "a multiple of slide_ms, at least twice it"
+            )
         if self.allowed_lag < 0 or self.allowed_time_ms < 0:
             raise ConfigError("allowed_lag", self.allowed_lag, "allowances of 0 or more")
 
@@ -63,7 +70,9 @@ class Evaluation:
 
     @property
     def look_back_us(self) -> int:
-        """How far before its mark a cycle must read, so that no verdict depends on where it was cut."""
+        """How far before its mark a cycle must read, so that no verdict depends on where it was
+        cut.
+        """
         return max(self.window_us + 2 * self.slide_us + 2 * SILENCE_US, TREND_US) + SILENCE_US
 
     def as_text(self) -> str:

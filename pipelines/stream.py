@@ -1,10 +1,11 @@
 """The live run: one driver, cycle after cycle, from the shipped horizons to gold.
 
-Place in the walk: `tidemark pipeline run`, `tidemark demo` and the freshness bench call it; replay walks the same steps.
+Place in the walk: `tidemark pipeline run`, `tidemark demo` and the freshness bench call it; replay
+walks the same steps.
 
-Invariant: the plan of a cycle is recorded before its first row, and the next plan only after its last; so whatever kills
-this process, the restart repeats one cycle and Delta skips the appends that were done. Absent on purpose: Structured
-Streaming (docs/adr/0002 has the figures).
+Invariant: the plan of a cycle is recorded before its first row, and the next plan only after its
+last; so whatever kills this process, the restart repeats one cycle and Delta skips the appends that
+were done. Absent on purpose: Structured Streaming (docs/adr/0002 has the figures).
 """
 
 from __future__ import annotations
@@ -55,7 +56,9 @@ def run_stream(
     wanted: Callable[[], bool],
     tell: Callable[[Progress], None],
 ) -> None:
-    """Compute gold while `wanted()`; a cycle under way is finished first. `tell` hears of every cycle."""
+    """Compute gold while `wanted()`; a cycle under way is finished first. `tell` hears of every
+    cycle.
+    """
     marks = Marks.open(lake, evaluation.as_text())
     create_gold(spark, lake)
     if marks.last is not None:
@@ -93,7 +96,9 @@ def carry_out(spark: SparkSession, lake: Lake, plan: Plan, evaluation: Evaluatio
 
 
 def await_first_shipment(lake: Lake, *, patience_ms: int, wanted: Callable[[], bool]) -> bool:
-    """Wait until a shipper has written to the lake; False when no longer wanted. LakeError after `patience_ms`."""
+    """Wait until a shipper has written to the lake; False when no longer wanted. LakeError after
+    `patience_ms`.
+    """
     deadline_s = time.monotonic() + patience_ms / 1000
     address = lake.bronze("shipments")
     while wanted():

@@ -1,10 +1,11 @@
 """Lag of every queue, in messages and in time: one row per report of a group's state on a queue.
 
-Place in the walk: staged group_watermarks → gold consumer_lag. A projection, plus a look back of a minute for the trend.
+Place in the walk: staged group_watermarks → gold consumer_lag. A projection, plus a look back of a
+minute for the trend.
 
-Invariant: a lag that is not known is null and `unknown_reason` says why; nothing is clamped, so a committed offset beyond
-the end of the log shows as a negative lag. Absent on purpose: interpolation. The engine tells the store time of the very
-message at the committed offset.
+Invariant: a lag that is not known is null and `unknown_reason` says why; nothing is clamped, so a
+committed offset beyond the end of the log shows as a negative lag. Absent on purpose:
+interpolation. The engine tells the store time of the very message at the committed offset.
 """
 
 from __future__ import annotations
@@ -22,17 +23,19 @@ TREND_SPAN_US_MIN: Final = 10 * SECOND_US
 """A trend needs an older row at least this far back."""
 STEADY_PER_MINUTE: Final = 10
 STEADY_SHARE: Final = 20
-"""STEADY: the lag changes by at most STEADY_PER_MINUTE, or by one part in STEADY_SHARE of it, a minute."""
+"""STEADY: the lag changes by at most STEADY_PER_MINUTE, or by one part in STEADY_SHARE of it, a
+minute.
+"""
 _MINUTE_US: Final = 60 * SECOND_US
 
 
 def consumer_lag(watermarks: DataFrame) -> DataFrame:
-    """One row per (group, topic, broker, queue, grid second) at which something changed, at least each 30 s."""
+    """One row per (group, topic, broker, queue, grid second) at which something changed, at least
+    each 30 s.
+    """
     # Strictly older rows only: rows of one instant may lie on both sides of a cut.
     last_minute = Window.partitionBy(*QUEUE_KEY).orderBy("event_us").rangeBetween(-TREND_US, -1)
-    known = F.when(
-        F.col("lag_messages").isNotNull(), F.struct("event_us", "seq", "lag_messages")
-    )
+    known = F.when(F.col("lag_messages").isNotNull(), F.struct("event_us", "seq", "lag_messages"))
     with_oldest = watermarks.withColumn("oldest", F.min(known).over(last_minute))
     with_trend = with_oldest.where("is_new").withColumn("change", _change_per_minute())
     rows = with_trend.withColumn("trend", trend_of(F.col("change"), F.col("lag_messages")))

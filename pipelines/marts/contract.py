@@ -1,7 +1,8 @@
 """The schema contract at the end of every mart.
 
-Invariant: what leaves a mart has exactly the declared columns, in order, in the declared types; a mart that lacks one
-fails when its plan is made, not when somebody reads. Absent on purpose: repairs of values.
+Invariant: what leaves a mart has exactly the declared columns, in order, in the declared types; a
+mart that lacks one fails when its plan is made, not when somebody reads. Absent on purpose: repairs
+of values.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ QUEUE_PLACE: Final = ("cluster", "broker", "group", "topic", "queue_id")
 
 
 def as_declared(rows: DataFrame, table: GoldTable) -> DataFrame:
-    """The declared columns of `table`; `observed_us` becomes observed_at, observed_date (and valid_from)."""
+    """The declared columns of `table`; `observed_us` becomes observed_at, observed_date (and
+    valid_from).
+    """
     moment = F.timestamp_micros("observed_us")
     made = {
         "observed_at": moment,
@@ -29,7 +32,9 @@ def as_declared(rows: DataFrame, table: GoldTable) -> DataFrame:
     }
     return rows.select(
         *(
-            made.get(column.name, F.col(column.name)).cast(spark_type(column.type)).alias(column.name)
+            made.get(column.name, F.col(column.name))
+            .cast(spark_type(column.type))
+            .alias(column.name)
             for column in table.columns
         )
     )

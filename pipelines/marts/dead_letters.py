@@ -1,7 +1,8 @@
 """Messages that ended in a dead-letter queue, with the moment their trouble began.
 
-Place in the walk: staged retry_dlq_flow → gold dead_letters. The cycle brings the earlier SENT_BACK rows of exactly the
-messages that were dead-lettered in it, at most RETRY_SPAN_US old: sixteen tries at the default levels take 4 h 46 min.
+Place in the walk: staged retry_dlq_flow → gold dead_letters. The cycle brings the earlier SENT_BACK
+rows of exactly the messages that were dead-lettered in it, at most RETRY_SPAN_US old: sixteen tries
+at the default levels take 4 h 46 min.
 """
 
 from __future__ import annotations
@@ -33,9 +34,7 @@ def dead_letters(steps: DataFrame) -> DataFrame:
         letters.withColumns(
             {
                 "observed_us": F.col("event_us"),
-                "first_failed_at": F.when(
-                    has_identity, F.timestamp_micros("first_failed_us")
-                ),
+                "first_failed_at": F.when(has_identity, F.timestamp_micros("first_failed_us")),
             }
         ),
         DEAD_LETTERS,

@@ -1,11 +1,14 @@
-"""Intervals in which messages of a queue were at risk of being consumed twice, by cause, with what came of it.
+"""Intervals in which messages of a queue were at risk of being consumed twice, by cause, with what
+came of it.
 
-Place in the walk: risk events, exposed queues and redelivered retries → gold duplicate_risk_windows.
+Place in the walk: risk events, exposed queues and redelivered retries → gold
+duplicate_risk_windows.
 
-Three sources, told apart by `basis`: what an event put at risk (DEPARTURE, RESTART, OFFSET_FALL, and REDELIVERY that nobody
-expected), what is at risk as long as a head is frozen (EXPOSURE, judged on ticks), and messages that failed and were
-delivered once more (SEND_BACK). Invariant: predicted and observed stand side by side in one row; an observed re-delivery
-comes from the broker's own redeliveries, never from a prediction.
+Three sources, told apart by `basis`: what an event put at risk (DEPARTURE, RESTART, OFFSET_FALL,
+and REDELIVERY that nobody expected), what is at risk as long as a head is frozen (EXPOSURE, judged
+on ticks), and messages that failed and were delivered once more (SEND_BACK). Invariant: predicted
+and observed stand side by side in one row; an observed re-delivery comes from the broker's own
+redeliveries, never from a prediction.
 """
 
 from __future__ import annotations
@@ -26,7 +29,9 @@ _OUT = (*_PLACE, *WINDOW_FIELDS, "observed_us", "seq", "state", "told_by", "mess
 def duplicate_risk_windows(
     events: DataFrame, shown: DataFrame, steps: DataFrame, open_risks: DataFrame
 ) -> DataFrame:
-    """One row per revision of an interval in which messages of a queue were at risk of double consumption."""
+    """One row per revision of an interval in which messages of a queue were at risk of double
+    consumption.
+    """
     revisions = (
         _from_events(events)
         .unionByName(_exposures(shown, open_risks))
@@ -62,18 +67,22 @@ def duplicate_risk_windows(
 
 def _from_events(events: DataFrame) -> DataFrame:
     told = events.withColumn("one", F.explode(revisions_of(F.col("carried"), F.col("events"))))
-    return told.select(
-        *_PLACE, "one.*", F.lit(None).cast("string").alias("message_id")
-    ).select(*_OUT, _id_part())
+    return told.select(*_PLACE, "one.*", F.lit(None).cast("string").alias("message_id")).select(
+        *_OUT, _id_part()
+    )
 
 
 def _id_part() -> Column:
-    """Windows of retries open at the same instant on the same queue: their offset tells them apart."""
+    """Windows of retries open at the same instant on the same queue: their offset tells them
+    apart.
+    """
     return F.when(F.col("basis") == "SEND_BACK", F.col("from_offset")).alias("from_offset_opened")
 
 
 def _sent_back(steps: DataFrame) -> DataFrame:
-    """A failed message that was delivered again: opened and closed at once, a duplicate for certain."""
+    """A failed message that was delivered again: opened and closed at once, a duplicate for
+    certain.
+    """
     again = steps.where(F.col("is_new") & (F.col("step") == "DELIVERED")).where(
         F.col("origin_topic").isNotNull()
         & F.col("origin_queue_id").isNotNull()
@@ -109,14 +118,20 @@ def _sent_back(steps: DataFrame) -> DataFrame:
 
 
 def _exposures(shown: DataFrame, open_risks: DataFrame) -> DataFrame:
-    """While commits stand still and messages are pulled beyond them: a crash now would repeat [committed, pulled).
+    """While commits stand still and messages are pulled beyond them: a crash now would repeat
+    [committed, pulled).
 
-    Opened at the first such tick, revised when the range has changed on the ten-second grid, closed when it is over.
+    Opened at the first such tick, revised when the range has changed on the ten-second grid, closed
+    when it is over.
     """
     carried = open_risks.where(F.col("basis") == "EXPOSURE").select(
         *QUEUE_KEY,
         F.struct(
-            F.unix_micros("opened_at").alias("opened_us"), "revision", "from_offset", "to_offset", "client_id"
+            F.unix_micros("opened_at").alias("opened_us"),
+            "revision",
+            "from_offset",
+            "to_offset",
+            "client_id",
         ).alias("exposed"),
     )
     of_queue = Window.partitionBy(*QUEUE_KEY).orderBy("tick_us")
@@ -146,11 +161,14 @@ def _exposures(shown: DataFrame, open_risks: DataFrame) -> DataFrame:
     carried_range = F.when(
         (F.col("island") == 0) & F.col("exposed").isNotNull(),
         F.struct(
-            F.col("exposed.from_offset").alias("committed"), F.col("exposed.to_offset").alias("pulled")
+            F.col("exposed.from_offset").alias("committed"),
+            F.col("exposed.to_offset").alias("pulled"),
         ),
     )
     before = F.coalesce(
-        F.last("range", ignorenulls=True).over(of_island.rowsBetween(Window.unboundedPreceding, -1)),
+        F.last("range", ignorenulls=True).over(
+            of_island.rowsBetween(Window.unboundedPreceding, -1)
+        ),
         carried_range,
     )
     revised = points.withColumn("range_before", before).where(
@@ -163,7 +181,10 @@ def _exposures(shown: DataFrame, open_risks: DataFrame) -> DataFrame:
         F.when(is_carried, F.col("exposed.opened_us"))
         .otherwise(F.first("tick_us").over(of_island))
         .alias("opened_us"),
-        (F.when(is_carried, F.col("exposed.revision")).otherwise(0) + F.row_number().over(of_island))
+        (
+            F.when(is_carried, F.col("exposed.revision")).otherwise(0)
+            + F.row_number().over(of_island)
+        )
         .cast("int")
         .alias("revision"),
         F.lit("EXPOSURE").alias("basis"),
@@ -201,7 +222,9 @@ def _evidence() -> Column:
             basis == "DEPARTURE",
             F.concat(
                 client,
-                F.when(cause == "CONSUMER_CRASH", " was lost with ").otherwise(" gave the queue up with "),
+                F.when(cause == "CONSUMER_CRASH", " was lost with ").otherwise(
+                    " gave the queue up with "
+                ),
                 count,
                 F.lit(" messages pulled and not committed, "),
                 span,
@@ -239,7 +262,11 @@ def _evidence() -> Column:
         )
         .when(
             basis == "SEND_BACK",
-            F.concat(F.lit("message "), F.coalesce("message_id", F.lit("?")), F.lit(" failed and was delivered again")),
+            F.concat(
+                F.lit("message "),
+                F.coalesce("message_id", F.lit("?")),
+                F.lit(" failed and was delivered again"),
+            ),
         )
         .otherwise(F.concat(F.lit("pulls went back below what "), client, F.lit(" had pulled")))
     )
@@ -256,8 +283,7 @@ def _evidence() -> Column:
             F.coalesce(F.col("next_client_id"), F.lit("an unknown client")),
         ),
     )
-    end = (
-        F.when(F.col("told_by") == "TAKEN_OVER", "; a later event took over")
-        .when((F.col("state") == "CLOSED") & (F.col("redelivered") == 0), "; nothing came again")
+    end = F.when(F.col("told_by") == "TAKEN_OVER", "; a later event took over").when(
+        (F.col("state") == "CLOSED") & (F.col("redelivered") == 0), "; nothing came again"
     )
     return F.concat_ws("", opened, seen, end)

@@ -1,9 +1,11 @@
 """Is telemetry gapless and unique? What each shipment promised against what bronze holds.
 
-Place in the walk: staged shipments and the (emitter, seq) of every bronze table → gold emitter_health.
+Place in the walk: staged shipments and the (emitter, seq) of every bronze table → gold
+emitter_health.
 
-Invariant: a shipment that is complete has rows_expected = rows_found = rows_distinct. Absent on purpose: a row per
-pipeline cycle. Shipments are facts, so the same rows come out however cycles were cut.
+Invariant: a shipment that is complete has rows_expected = rows_found = rows_distinct. Absent on
+purpose: a row per pipeline cycle. Shipments are facts, so the same rows come out however cycles
+were cut.
 """
 
 from __future__ import annotations
@@ -16,7 +18,9 @@ from pipelines.marts.contract import as_declared
 
 
 def emitter_health(shipments: DataFrame, row_numbers: DataFrame) -> DataFrame:
-    """One row per shipment that carried rows. `row_numbers`: emitter and seq of every bronze row, all tables."""
+    """One row per shipment that carried rows. `row_numbers`: emitter and seq of every bronze row,
+    all tables.
+    """
     carried = shipments.where("is_new").where(F.col("seq_to") >= F.col("seq_from"))
     marks = carried.select(
         "emitter", F.col("seq_from").alias("seq"), F.struct("seq_from", "seq_to").alias("shipment")

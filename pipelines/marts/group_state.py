@@ -1,9 +1,11 @@
-"""State of a group on a broker: its worst queue, in words, with sums that say how many queues they cover.
+"""State of a group on a broker: its worst queue, in words, with sums that say how many queues they
+cover.
 
-Place in the walk: verdicts → gold group_state: a row each ten seconds of data time, and at every tick at which the state
-of a queue of the group changed.
+Place in the walk: verdicts → gold group_state: a row each ten seconds of data time, and at every
+tick at which the state of a queue of the group changed.
 
-Invariant: an unknown lag is left out of the sum and counted in queues - queues_known; it is never taken as 0.
+Invariant: an unknown lag is left out of the sum and counted in queues - queues_known; it is never
+taken as 0.
 """
 
 from __future__ import annotations
@@ -36,14 +38,20 @@ _GROUP: Final = ("cluster", "broker", "emitter", "group", "tick_us")
 
 
 def group_state(shown: DataFrame, evaluation: Evaluation) -> DataFrame:
-    """One row per group, broker and tick of the ten-second grid, or at which a queue's state changed."""
-    queues = shown.where("is_evaluated").withColumns(
-        {
-            "state": _queue_state(),
-            "is_known": F.col("lag").isNotNull(),
-            "turned": F.col("is_bad") != F.col("was_bad"),
-        }
-    ).withColumn("severity", _severity(F.col("state")))
+    """One row per group, broker and tick of the ten-second grid, or at which a queue's state
+    changed.
+    """
+    queues = (
+        shown.where("is_evaluated")
+        .withColumns(
+            {
+                "state": _queue_state(),
+                "is_known": F.col("lag").isNotNull(),
+                "turned": F.col("is_bad") != F.col("was_bad"),
+            }
+        )
+        .withColumn("severity", _severity(F.col("state")))
+    )
     worst = F.max_by(
         F.struct("state", "topic", "queue_id", "lag", "time_lag_us"),
         F.struct("severity", "lag", "time_lag_us", "topic", "queue_id"),
@@ -91,7 +99,9 @@ def _queue_state() -> Column:
 
 def _severity(state: Column) -> Column:
     ranks = enumerate(SEVERITY)
-    return reduce(lambda made, rank: made.when(state == rank[1], rank[0]), ranks, F.when(F.lit(False), 0))
+    return reduce(
+        lambda made, rank: made.when(state == rank[1], rank[0]), ranks, F.when(F.lit(False), 0)
+    )
 
 
 def _reason() -> Column:
@@ -103,9 +113,7 @@ def _reason() -> Column:
         F.col("queues").cast("string"),
         F.lit(" queues"),
     )
-    place = F.concat(
-        F.col("worst.topic"), F.lit(" queue "), F.col("worst.queue_id").cast("string")
-    )
+    place = F.concat(F.col("worst.topic"), F.lit(" queue "), F.col("worst.queue_id").cast("string"))
     worst = F.concat(
         F.lower("worst.state"),
         F.lit(": "),
@@ -122,7 +130,12 @@ def _reason() -> Column:
     )
     return (
         F.when(F.col("queues_not_ok") > 0, worst)
-        .when(F.col("worst.state") == "BROADCAST", "broadcasting: each client keeps its own offsets")
-        .when(F.col("worst.state") == "UNKNOWN", F.concat(F.lit("no offset on "), place, F.lit("; "), behind))
+        .when(
+            F.col("worst.state") == "BROADCAST", "broadcasting: each client keeps its own offsets"
+        )
+        .when(
+            F.col("worst.state") == "UNKNOWN",
+            F.concat(F.lit("no offset on "), place, F.lit("; "), behind),
+        )
         .otherwise(behind)
     )

@@ -1,11 +1,13 @@
-"""Accepted offset reports that broke a law of offsets, each with the fact that accounts for it, if one does.
+"""Accepted offset reports that broke a law of offsets, each with the fact that accounts for it, if
+one does.
 
-Place in the walk: staged consume_offsets, redeliveries and rebalance_events → gold offset_violations, which the
-expectations assert on and the stall rules take their falls from.
+Place in the walk: staged consume_offsets, redeliveries and rebalance_events → gold
+offset_violations, which the expectations assert on and the stall rules take their falls from.
 
-Laws: MONOTONIC (an offset never falls), AT_MOST_MAX (never beyond the queue's end), AT_LEAST_MIN (never before its first
-kept message). Invariant: a cause is only ever a fact reported before the violation. Absent on purpose: forgiveness. An
-explained violation is a row like any other, with `explained` true.
+Laws: MONOTONIC (an offset never falls), AT_MOST_MAX (never beyond the queue's end), AT_LEAST_MIN
+(never before its first kept message). Invariant: a cause is only ever a fact reported before the
+violation. Absent on purpose: forgiveness. An explained violation is a row like any other, with
+`explained` true.
 """
 
 from __future__ import annotations
@@ -20,14 +22,18 @@ from pipelines.marts.contract import QUEUE_KEY, as_declared
 from pipelines.settings import SECOND_US
 
 CAUSE_SPAN_US: Final = 60 * SECOND_US
-"""A restart, replay or hand-over accounts for violations this long after it."""
+"""A restart or replay accounts for violations this long after it."""
+MOVE_SPAN_US: Final = 20 * SECOND_US
+"""A queue that changed hands does for this long: both readers have reported by then."""
+MOVES: Final = ("ASSIGNED", "REVOKED", "LEFT", "EXPIRED")
 
 
 def offset_violations(reports: DataFrame, redeliveries: DataFrame, events: DataFrame) -> DataFrame:
     """One row per accepted offset report and law it broke."""
     broken = _broken(reports)
     with_replay = _with_last(broken, redeliveries, QUEUE_KEY, "replay_us")
-    with_move = _with_last(with_replay, events, ("emitter", "group"), "move_us")
+    moves = events.where(F.col("kind").isin(*MOVES))
+    with_move = _with_last(with_replay, moves, ("emitter", "group"), "move_us")
     rows = with_move.withColumn("cause", _cause())
     return as_declared(
         rows.withColumns(
@@ -61,7 +67,9 @@ def _broken(reports: DataFrame) -> DataFrame:
 def _with_last(rows: DataFrame, facts: DataFrame, key: tuple[str, ...], name: str) -> DataFrame:
     """Add when the last of `facts` with the same key was reported before each row."""
     before = (
-        Window.partitionBy(*key).orderBy("seq").rowsBetween(Window.unboundedPreceding, Window.currentRow)
+        Window.partitionBy(*key)
+        .orderBy("seq")
+        .rowsBetween(Window.unboundedPreceding, Window.currentRow)
     )
     known = facts.select(*key, "seq", F.col("event_us").alias("fact_us"))
     return (
@@ -74,13 +82,13 @@ def _with_last(rows: DataFrame, facts: DataFrame, key: tuple[str, ...], name: st
 
 
 def _cause() -> Column:
-    def lately(moment: str) -> Column:
-        return F.coalesce(F.col("event_us") - F.col(moment) <= CAUSE_SPAN_US, F.lit(False))
+    def lately(moment: str, span_us: int = CAUSE_SPAN_US) -> Column:
+        return F.coalesce(F.col("event_us") - F.col(moment) <= span_us, F.lit(False))
 
     return (
         F.when(F.col("path") == "RESET", "RESET")
         .when((F.col("path") == "RESTORE") | lately("broker_epoch"), "BROKER_RESTART")
         .when(lately("replay_us"), "REPLAY")
-        .when((F.col("trigger") == "HAND_OVER") | lately("move_us"), "HAND_OVER")
+        .when((F.col("trigger") == "HAND_OVER") | lately("move_us", MOVE_SPAN_US), "HAND_OVER")
         .otherwise("UNEXPLAINED")
     )

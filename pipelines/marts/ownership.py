@@ -1,9 +1,12 @@
-"""Who read which queue, from when until when, as revisions: opened by ASSIGNED, closed by what took the queue away.
+"""Who read which queue, from when until when, as revisions: opened by ASSIGNED, closed by what took
+the queue away.
 
-Place in the walk: staged rebalance_events and boots of the broker, and the intervals open at the mark → gold ownership.
+Place in the walk: staged rebalance_events and boots of the broker, and the intervals open at the
+mark → gold ownership.
 
-Invariant: one interval per queue and client at a time; an assignment told twice opens one. Two clients may own a queue at
-the same time: that is a finding (double ownership), not a conflict to be repaired here.
+Invariant: one interval per queue and client at a time; an assignment told twice opens one. Two
+clients may own a queue at the same time: that is a finding (double ownership), not a conflict to be
+repaired here.
 """
 
 from __future__ import annotations
@@ -32,7 +35,9 @@ def ownership(events: DataFrame, boots: DataFrame, open_intervals: DataFrame) ->
     )
     of_holding = Window.partitionBy(*_HOLDING).orderBy("seq", "place")
     starts = F.col("step").isin("ASSIGNED", "CARRIED")
-    with_before = steps.withColumn("was_held", F.coalesce(F.lag(starts).over(of_holding), F.lit(False)))
+    with_before = steps.withColumn(
+        "was_held", F.coalesce(F.lag(starts).over(of_holding), F.lit(False))
+    )
     counted = with_before.where(starts != F.col("was_held"))
     number = F.sum(F.when(starts, 1).otherwise(0)).over(of_holding)
     up_to_now = of_holding.rowsBetween(Window.unboundedPreceding, Window.currentRow)
@@ -86,7 +91,9 @@ def _told(events: DataFrame) -> DataFrame:
 
 
 def _departures(events: DataFrame, holdings: DataFrame) -> DataFrame:
-    """A client that left ends everything it held, with the offsets of the queues that the broker named."""
+    """A client that left ends everything it held, with the offsets of the queues that the broker
+    named.
+    """
     gone = events.where(F.col("kind").isin("LEFT", "EXPIRED"))
     queue = F.col("queue")
     named = gone.select(
@@ -115,15 +122,19 @@ def _departures(events: DataFrame, holdings: DataFrame) -> DataFrame:
 
 def _stops(boots: DataFrame, holdings: DataFrame) -> DataFrame:
     """A broker that boots has ended every interval of its life before."""
-    return boots.select("emitter", "seq", "event_us").join(holdings, on="emitter", how="inner").withColumns(
-        {
-            "place": F.lit(0),
-            "step": F.lit("BROKER_STOP"),
-            "inferred": F.lit(False),
-            "opened_at_us": F.lit(None).cast("long"),
-            "committed": F.lit(None).cast("long"),
-            "pulled": F.lit(None).cast("long"),
-        }
+    return (
+        boots.select("emitter", "seq", "event_us")
+        .join(holdings, on="emitter", how="inner")
+        .withColumns(
+            {
+                "place": F.lit(0),
+                "step": F.lit("BROKER_STOP"),
+                "inferred": F.lit(False),
+                "opened_at_us": F.lit(None).cast("long"),
+                "committed": F.lit(None).cast("long"),
+                "pulled": F.lit(None).cast("long"),
+            }
+        )
     )
 
 

@@ -1,12 +1,15 @@
 """The grammar of a queue's state: which rule holds at a tick, and of which kind the trouble is.
 
-Place in the walk: observed queues → judged queues, from which stalled windows and group states follow.
+Place in the walk: observed queues → judged queues, from which stalled windows and group states
+follow.
 
-In order, first match: BROADCAST (nothing to judge) | NO_OFFSET | DATA_LOST | OK (lag and time lag within what is allowed) |
-STOPPED | REWOUND | STALLED | SLOW | OK. Windows are of time, not of commits, so the verdict does not depend on how often a
-consumer commits. A queue whose window is not complete is judged by the rules that need none.
+In order, first match: BROADCAST (nothing to judge) | NO_OFFSET | DATA_LOST | OK (lag and time lag
+within what is allowed) | STOPPED | REWOUND | STALLED | SLOW | OK. Windows are of time, not of
+commits, so the verdict does not depend on how often a consumer commits. A queue whose window is not
+complete is judged by the rules that need none.
 
-Invariant: a paused consumer is silent. It told to be asked for nothing; its lag is shown, no rule fires.
+Invariant: a paused consumer is silent. It told to be asked for nothing; its lag is shown, no rule
+fires.
 """
 
 from __future__ import annotations
@@ -17,13 +20,19 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pipelines.settings import SECOND_US, Evaluation
 
 PRODUCE_ALLOWANCE_US = 5 * SECOND_US
-"""A lag of what is produced in this time is normal: clients report their offsets each five seconds."""
+"""A lag of what is produced in this time is normal: clients report their offsets each five
+seconds.
+"""
 HELD_PULL_US = 30 * SECOND_US
-"""A pull that finds nothing is held by the broker for as long as this before the client asks again."""
+"""A pull that finds nothing is held by the broker for as long as this before the client asks
+again.
+"""
 
 
 def judged_queues(observed: DataFrame, evaluation: Evaluation) -> DataFrame:
-    """The observed rows with `lag`, `time_lag_us`, `rule` (OK, BROADCAST or what is wrong) and `kind`."""
+    """The observed rows with `lag`, `time_lag_us`, `rule` (OK, BROADCAST or what is wrong) and
+    `kind`.
+    """
     with_figures = observed.withColumns(
         {
             "lag": F.col("now.lag_messages"),
@@ -49,7 +58,11 @@ def _time_lag_us() -> Column:
 
 
 def _rule(evaluation: Evaluation) -> Column:
-    committed, least, most = F.col("now.committed"), F.col("now.min_offset"), F.col("now.max_offset")
+    committed, least, most = (
+        F.col("now.committed"),
+        F.col("now.min_offset"),
+        F.col("now.max_offset"),
+    )
     has_none = (F.col("now.committed_state") == "NONE") | committed.isNull()
     had_none = (F.col("before.committed_state") == "NONE") & F.col("is_complete")
     return (
@@ -69,7 +82,8 @@ def _rule(evaluation: Evaluation) -> Column:
 
 def _allowed_lag(evaluation: Evaluation) -> Column:
     produced = F.expr(
-        f"((now.max_offset - before.max_offset) * {PRODUCE_ALLOWANCE_US}) div {evaluation.window_us}"
+        f"((now.max_offset - before.max_offset) * {PRODUCE_ALLOWANCE_US})"
+        f" div {evaluation.window_us}"
     )
     return F.greatest(F.lit(evaluation.allowed_lag), F.coalesce(produced, F.lit(0)))
 
@@ -81,7 +95,9 @@ def _is_within_allowance(evaluation: Evaluation) -> Column:
 
 
 def _is_stopped(evaluation: Evaluation) -> Column:
-    """No report for a window, as of the row itself: reports that changed nothing are told with a delay."""
+    """No report for a window, as of the row itself: reports that changed nothing are told with a
+    delay.
+    """
     last_report = F.coalesce("now.last_commit_us", "now.broker_epoch")
     silent_us = F.col("now.event_us") - last_report
     return F.col("is_complete") & (silent_us >= evaluation.window_us) & (F.col("lag_least") > 0)
@@ -101,7 +117,9 @@ def _is_slow(evaluation: Evaluation) -> Column:
 
 
 def _is_pulled(evaluation: Evaluation) -> Column:
-    """Somebody asks for this queue: lately, or with a request that the broker holds since all is pulled."""
+    """Somebody asks for this queue: lately, or with a request that the broker holds since all is
+    pulled.
+    """
     age = F.col("tick_us") - F.col("now.last_pull_us")
     lately = age <= max(evaluation.window_us, PRODUCE_ALLOWANCE_US)
     waiting = (F.col("now.pulled") >= F.col("now.max_offset")) & (

@@ -2,8 +2,8 @@
 
 Place in the walk: staged rows and ticks → observed queues, which queue_rules judges.
 
-Invariant: a tick sees the last row at or before it, and nothing later; a queue whose last row is older than the reporting
-period is not evaluated. Absent on purpose: verdicts.
+Invariant: a tick sees the last row at or before it, and nothing later; a queue whose last row is
+older than the reporting period is not evaluated. Absent on purpose: verdicts.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from pipelines.marts.contract import QUEUE_KEY, QUEUE_PLACE
 from pipelines.settings import SECOND_US, SILENCE_US, Evaluation
 
 REWIND_MEMORY_US = 3600 * SECOND_US
-"""A fall of the committed offset is remembered this long, or until it is regained or reset by an operator."""
+"""A fall of the committed offset is remembered this long, or until it is regained or reset by an
+operator.
+"""
 
 _PLACE = ("emitter", *QUEUE_PLACE)
 _STATE = (
@@ -60,12 +62,18 @@ def observed_queues(
     *,
     evaluation: Evaluation,
 ) -> DataFrame:
-    """One row per queue and tick with `now`, `before` (a window ago), `sample` and `high` (offset to regain).
+    """One row per queue and tick with `now`, `before` (a window ago), `sample` and `high` (offset
+    to regain).
 
-    falls: QUEUE_KEY, event_us, seq, previous_offset, path. known: places of queues that must be looked at in any case.
+    falls: QUEUE_KEY, event_us, seq, previous_offset, path. known: places of queues that must be
+    looked at in any case.
     """
-    counted = watermarks.withColumn("reports_so_far", F.sum("reports").over(_up_to_now("event_us", "seq")))
-    states = counted.select(*_PLACE, F.col("event_us").alias("us"), "seq", F.struct(*_STATE).alias("state"))
+    counted = watermarks.withColumn(
+        "reports_so_far", F.sum("reports").over(_up_to_now("event_us", "seq"))
+    )
+    states = counted.select(
+        *_PLACE, F.col("event_us").alias("us"), "seq", F.struct(*_STATE).alias("state")
+    )
     places = states.select(*_PLACE).unionByName(known.select(*_PLACE)).distinct()
     held = samples.where(~F.col("dropped")).select(
         *QUEUE_KEY, F.col("event_us").alias("us"), "seq", F.struct(*_SAMPLE).alias("sample")
@@ -161,7 +169,9 @@ def _fresh_only(seen: DataFrame) -> DataFrame:
 
 
 def _with_window(seen: DataFrame, evaluation: Evaluation) -> DataFrame:
-    """Add what the window before each tick tells; it is complete when every tick of it was evaluated."""
+    """Add what the window before each tick tells; it is complete when every tick of it was
+    evaluated.
+    """
     steps = evaluation.ticks_per_window
     in_order = Window.partitionBy(*QUEUE_KEY).orderBy("tick_us")
     window = in_order.rowsBetween(-steps, Window.currentRow)

@@ -1,6 +1,7 @@
 """Changes of a group's membership and subscription, as the broker reported them.
 
-Place in the walk: staged rebalance_events → gold rebalances. Ownership of queues has a mart of its own.
+Place in the walk: staged rebalance_events → gold rebalances. Ownership of queues has a mart of its
+own.
 """
 
 from __future__ import annotations

@@ -1,10 +1,12 @@
-"""What opens, confirms and ends a risk of consuming a queue's messages twice, as one ordered list of events per queue.
+"""What opens, confirms and ends a risk of consuming a queue's messages twice, as one ordered list
+of events per queue.
 
 Place in the walk: staged facts → risk events, which duplicate_risk folds into windows.
 
-Events: OPENING (a client departed, the broker died, an offset fell), REDELIVERY (a pull brought messages again),
-PROGRESS (the group's marks on the queue, which end a window). Invariant: an event carries only what was known when it was
-reported. Absent on purpose: PROGRESS of queues on which nothing is at risk; almost all queues, almost always.
+Events: OPENING (a client departed, the broker died, an offset fell), REDELIVERY (a pull brought
+messages again), PROGRESS (the group's marks on the queue, which end a window). Invariant: an event
+carries only what was known when it was reported. Absent on purpose: PROGRESS of queues on which
+nothing is at risk; almost all queues, almost always.
 """
 
 from __future__ import annotations
@@ -40,6 +42,7 @@ _FIELDS: Final[dict[str, str]] = {
 
 
 def risk_events(
+    *,
     watermarks: DataFrame,
     events: DataFrame,
     samples: DataFrame,
@@ -48,7 +51,9 @@ def risk_events(
     lifecycle: DataFrame,
     open_risks: DataFrame,
 ) -> DataFrame:
-    """One row per queue that has events, or a window open at the mark: place, `carried` and `events` in order."""
+    """One row per queue that has events, or a window open at the mark: place, `carried` and
+    `events` in order.
+    """
     openings = (
         _departures(events, samples)
         .unionByName(_restarts(watermarks, lifecycle))
@@ -139,18 +144,25 @@ def _with_sample(rows: DataFrame, samples: DataFrame) -> DataFrame:
         F.struct("event_us", "finished_count", "held_count").alias("told"),
     )
     both = rows.withColumn("is_row", F.lit(True)).unionByName(held, allowMissingColumns=True)
-    last = both.withColumn("sample", F.last("told", ignorenulls=True).over(of_holding)).where("is_row")
+    last = both.withColumn("sample", F.last("told", ignorenulls=True).over(of_holding)).where(
+        "is_row"
+    )
     age_us = F.col("event_us") - F.col("sample.event_us")
     return last.withColumn("sample", F.when(age_us <= SILENCE_US, F.col("sample"))).drop("told")
 
 
 def _restarts(watermarks: DataFrame, lifecycle: DataFrame) -> DataFrame:
-    """The broker died, or lost its offsets file: what its memory knew beyond its disk may come again."""
+    """The broker died, or lost its offsets file: what its memory knew beyond its disk may come
+    again.
+    """
     died = (F.col("kind") == "BOOT") & (F.col("clean") == F.lit(False))
     lost = (F.col("kind") == "DAMAGED_FILE") & F.contains(F.col("detail"), F.lit(OFFSETS_FILE))
     shocks = lifecycle.where("is_new").where(died | lost)
     marked = shocks.select(
-        "emitter", "seq", "event_us", F.when(died, "BROKER_CRASH").otherwise("OFFSET_STORE_LOST").alias("cause")
+        "emitter",
+        "seq",
+        "event_us",
+        F.when(died, "BROKER_CRASH").otherwise("OFFSET_STORE_LOST").alias("cause"),
     )
     before = watermarks.join(
         F.broadcast(marked.select("emitter", F.col("seq").alias("shock_seq"))),
@@ -159,7 +171,9 @@ def _restarts(watermarks: DataFrame, lifecycle: DataFrame) -> DataFrame:
     ).where(F.col("seq") < F.col("shock_seq"))
     last = before.groupBy(*_PLACE, "shock_seq").agg(
         F.max_by(
-            F.struct("persisted", "committed", "pulled", "min_offset", "last_puller", "is_broadcast"),
+            F.struct(
+                "persisted", "committed", "pulled", "min_offset", "last_puller", "is_broadcast"
+            ),
             "seq",
         ).alias("last")
     )
@@ -180,7 +194,9 @@ def _restarts(watermarks: DataFrame, lifecycle: DataFrame) -> DataFrame:
 
 
 def _falls(violations: DataFrame) -> DataFrame:
-    """An accepted report lowered the committed offset, by an operator's reset or for no known reason."""
+    """An accepted report lowered the committed offset, by an operator's reset or for no known
+    reason.
+    """
     falls = violations.where(F.col("law") == "MONOTONIC").where(
         F.col("cause").isin("RESET", "UNEXPLAINED")
     )
@@ -218,19 +234,14 @@ def _progress(watermarks: DataFrame) -> DataFrame:
 def _as_events(rows: DataFrame, **given: Column) -> DataFrame:
     """The fields of an event, from `given`, from the row, or unknown."""
 
+    own = _OF_PROGRESS if "basis" not in given else _OF_ROW
+
     def field(name: str, kind: str) -> Column:
-        if name in given:
-            made = given[name]
-        elif name in _OF_PROGRESS and "type" in given and "basis" not in given:
-            made = F.col(name)
-        elif name in _OF_ROW and name in rows.columns:
-            made = F.col(name)
-        else:
-            made = F.lit(None)
-        return made.cast(kind).alias(name)
+        found = F.col(name) if name in own and name in rows.columns else F.lit(None)
+        return given.get(name, found).cast(kind).alias(name)
 
     return rows.select(*_PLACE, *(field(name, kind) for name, kind in _FIELDS.items()))
 
 
 _OF_ROW: Final = ("seq", "event_us", "client_id", "from_offset", "to_offset")
-_OF_PROGRESS: Final = ("committed", "pulled")
+_OF_PROGRESS: Final = ("seq", "event_us", "committed", "pulled")

@@ -1,13 +1,16 @@
-"""A queue's risk of double consumption as a state machine: one step per event, told as Spark expressions.
+"""A queue's risk of double consumption as a state machine: one step per event, told as Spark
+expressions.
 
-Place in the walk: risk events → revisions of windows. At most one window is open per queue: a later opening takes over from
-an earlier one, a redelivery belongs to the window that is open, and opens one when none is.
+Place in the walk: risk events → revisions of windows. At most one window is open per queue: a later
+opening takes over from an earlier one, a redelivery belongs to the window that is open, and opens
+one when none is.
 
     (none) --OPENING--> open --REDELIVERY--> open, CONFIRMED --PROGRESS past the range--> closed
     (none) --REDELIVERY--> open, CONFIRMED          open --OPENING--> closed, and a new one is open
 
-Invariant: the fold of a list of events equals the fold of its two halves, the open window carried from one to the other:
-so revisions do not depend on where a cycle was cut. Absent on purpose: sentences, and columns of the table.
+Invariant: the fold of a list of events equals the fold of its two halves, the open window carried
+from one to the other: so revisions do not depend on where a cycle was cut. Absent on purpose:
+sentences, and columns of the table.
 """
 
 from __future__ import annotations
@@ -26,7 +29,9 @@ REVISION_FIELDS: Final = {
     "state": "string",
     "told_by": "string",
 }
-"""told_by: OPENED, AGAIN (redelivered), PASSED (the group went past the range) or TAKEN_OVER (by a later opening)."""
+"""told_by: OPENED, AGAIN (redelivered), PASSED (the group went past the range) or TAKEN_OVER (by a
+later opening).
+"""
 
 
 def _type_of(fields: dict[str, str]) -> str:
@@ -38,7 +43,9 @@ _REVISION: Final = _type_of(REVISION_FIELDS)
 
 
 def revisions_of(carried: Column, events: Column) -> Column:
-    """The array of revisions that `events`, in order, bring to a queue whose open window is `carried` or null."""
+    """The array of revisions that `events`, in order, bring to a queue whose open window is
+    `carried` or null.
+    """
     start = F.struct(
         carried.cast(_WINDOW).alias("open"), F.array().cast(f"array<{_REVISION}>").alias("told")
     )
@@ -67,7 +74,9 @@ def _step(state: Column, event: Column) -> Column:
     more = F.filter(F.array(ending, news), lambda one: one.isNotNull())
     return F.struct(
         next_open.alias("open"),
-        F.when(F.size(more) > 0, F.concat(state["told"], more)).otherwise(state["told"]).alias("told"),
+        F.when(F.size(more) > 0, F.concat(state["told"], more))
+        .otherwise(state["told"])
+        .alias("told"),
     )
 
 
@@ -97,7 +106,7 @@ def _opened(event: Column) -> Column:
 
 
 def _confirmed(window: Column, event: Column) -> Column:
-    """The window with one more redelivery; a window without a prediction grows with what it sees."""
+    """The window with one more redelivery; one without a prediction grows with what it sees."""
     grows = window["basis"] == "REDELIVERY"
     kept = {name: window[name] for name in WINDOW_FIELDS}
     return _window(
@@ -108,9 +117,9 @@ def _confirmed(window: Column, event: Column) -> Column:
             "from_offset": F.when(
                 grows, F.least(window["from_offset"], event["from_offset"])
             ).otherwise(window["from_offset"]),
-            "to_offset": F.when(grows, F.greatest(window["to_offset"], event["to_offset"])).otherwise(
-                window["to_offset"]
-            ),
+            "to_offset": F.when(
+                grows, F.greatest(window["to_offset"], event["to_offset"])
+            ).otherwise(window["to_offset"]),
             "redelivered_from": F.least(window["redelivered_from"], event["from_offset"]),
             "redelivered_to": F.greatest(window["redelivered_to"], event["to_offset"]),
             "redelivered": window["redelivered"] + event["messages"],
@@ -134,9 +143,7 @@ def _is_past(window: Column, event: Column) -> Column:
 
 
 def _window(**fields: Column) -> Column:
-    return F.struct(
-        *(fields[name].cast(kind).alias(name) for name, kind in WINDOW_FIELDS.items())
-    )
+    return F.struct(*(fields[name].cast(kind).alias(name) for name, kind in WINDOW_FIELDS.items()))
 
 
 def _told(window: Column, event: Column, state: str, told_by: str) -> Column:

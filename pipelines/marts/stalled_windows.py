@@ -1,9 +1,11 @@
-"""Intervals in which a queue's consumption was not OK, as revisions: opened, changed in rule or kind, closed.
+"""Intervals in which a queue's consumption was not OK, as revisions: opened, changed in rule or
+kind, closed.
 
 Place in the walk: verdicts → gold stalled_windows.
 
-Invariant: the revisions of one window_id are numbered without gaps from 1; the last one of a CLOSED window keeps the rule
-and kind that were shown before. Absent on purpose: updates of figures alone. Lag over time is consumer_lag's.
+Invariant: the revisions of one window_id are numbered without gaps from 1; the last one of a CLOSED
+window keeps the rule and kind that were shown before. Absent on purpose: updates of figures alone.
+Lag over time is consumer_lag's.
 """
 
 from __future__ import annotations
@@ -42,7 +44,9 @@ def stalled_windows(shown: DataFrame, evaluation: Evaluation) -> DataFrame:
 
 
 def _named(shown: DataFrame) -> DataFrame:
-    """Rule, kind and head as shown: those of the tick while bad, those shown last when it turned clean."""
+    """Rule, kind and head as shown: those of the tick while bad, those shown last when it turned
+    clean.
+    """
     of_queue = Window.partitionBy(*QUEUE_KEY).orderBy("tick_us")
     before = of_queue.rowsBetween(Window.unboundedPreceding, -1)
     up_to_now = of_queue.rowsBetween(Window.unboundedPreceding, Window.currentRow)
@@ -67,7 +71,9 @@ def _named(shown: DataFrame) -> DataFrame:
         .withColumn(
             "head_before", F.coalesce(F.last("head", ignorenulls=True).over(before), carried_head)
         )
-        .withColumn("head", F.coalesce(F.last("head", ignorenulls=True).over(up_to_now), carried_head))
+        .withColumn(
+            "head", F.coalesce(F.last("head", ignorenulls=True).over(up_to_now), carried_head)
+        )
         .withColumn("verdict", F.coalesce("verdict", "verdict_before"))
     )
 
@@ -154,13 +160,13 @@ def _what(seconds: int) -> Column:
     return (
         F.when(
             rule == "STALLED",
-            F.concat(F.lit("commit offset stood at "), committed, F.lit(f" for {seconds} s"), moved),
+            F.concat(
+                F.lit("commit offset stood at "), committed, F.lit(f" for {seconds} s"), moved
+            ),
         )
         .when(
             rule == "STOPPED",
-            F.concat(
-                F.lit(f"no offset report for {seconds} s, the last said "), committed, moved
-            ),
+            F.concat(F.lit(f"no offset report for {seconds} s, the last said "), committed, moved),
         )
         .when(
             rule == "SLOW",

@@ -2,8 +2,9 @@
 
 Place in the walk: cuts and activity → ticks, on which queue_states lays the rows.
 
-Invariant: ticks are multiples of the slide in data time, so they do not depend on where a cycle was cut; a tick inside an
-emitter's silence is not `is_alive`, and nothing is concluded on it. Absent on purpose: the wall clock.
+Invariant: ticks are multiples of the slide in data time, so they do not depend on where a cycle was
+cut; a tick inside an emitter's silence is not `is_alive`, and nothing is concluded on it. Absent on
+purpose: the wall clock.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from pipelines.settings import SILENCE_US, Evaluation
 def evaluation_ticks(
     cuts: DataFrame, activity: DataFrame, boots: DataFrame, evaluation: Evaluation
 ) -> DataFrame:
-    """One row per emitter and tick: `is_new`, `is_alive`, and `alive_since_us` (0: longer than the look-back).
+    """One row per emitter and tick: `is_new`, `is_alive`, and `alive_since_us` (0: longer than the
+    look-back).
 
     cuts: emitter, time_from_us, time_to_us. activity: emitter, second_us. boots: emitter, event_us.
     """
@@ -77,11 +79,14 @@ def _multiples(evaluation: Evaluation) -> Column:
 def _session_marks(
     cuts: DataFrame, activity: DataFrame, boots: DataFrame, evaluation: Evaluation
 ) -> DataFrame:
-    """Seconds in which an emitter was active; `begun_us` where a life or a life after silence begins."""
+    """Seconds in which an emitter was active; `begun_us` where a life or a life after silence
+    begins.
+    """
     in_order = Window.partitionBy("emitter").orderBy("second_us")
     frame_begin = F.col("time_from_us") - evaluation.look_back_us
     after_silence = F.col("second_us") - F.lag("second_us").over(in_order) > SILENCE_US
-    # Without a predecessor in the frame it is a beginning when the frame reaches back far enough to say so.
+    # Without a predecessor in the frame it is a beginning when the frame reaches back far enough to
+    # say so.
     alone = F.lag("second_us").over(in_order).isNull() & (
         F.col("second_us") - frame_begin > SILENCE_US
     )
@@ -91,7 +96,9 @@ def _session_marks(
         F.lit(0).alias("rank"),
         F.lit(False).alias("is_new"),
         F.col("second_us").alias("active_us"),
-        F.when(F.coalesce(after_silence, F.lit(False)) | alone, F.col("second_us")).alias("begun_us"),
+        F.when(F.coalesce(after_silence, F.lit(False)) | alone, F.col("second_us")).alias(
+            "begun_us"
+        ),
     )
     starts = boots.select(
         "emitter",

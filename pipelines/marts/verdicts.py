@@ -1,11 +1,12 @@
-"""Hysteresis: from the rule that holds at each tick to the state that is shown, with memory across cycles.
+"""Hysteresis: from the rule that holds at each tick to the state that is shown, with memory across
+cycles.
 
-Place in the walk: judged queues and the windows open at the mark → verdicts, one row per queue and new tick that counts.
-stalled_windows makes revisions of them, group_state sums them up.
+Place in the walk: judged queues and the windows open at the mark → verdicts, one row per queue and
+new tick that counts. stalled_windows makes revisions of them, group_state sums them up.
 
-Invariant: a state is entered when the rule fired on two evaluations in a row and left on the first clean one; the first
-evaluation after a silence keeps what was shown before it. Everything before the cut comes from the open windows, so a
-verdict does not depend on where a cycle was cut.
+Invariant: a state is entered when the rule fired on two evaluations in a row and left on the first
+clean one; the first evaluation after a silence keeps what was shown before it. Everything before
+the cut comes from the open windows, so a verdict does not depend on where a cycle was cut.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ HEALTHY = ("OK", "BROADCAST")
 
 
 def verdicts(judged: DataFrame, open_stalls: DataFrame) -> DataFrame:
-    """Judged rows of new ticks with `is_bad` (shown as not OK) and `was_bad`; gone queues are clean."""
+    """Judged rows of new ticks with `is_bad` (shown as not OK) and `was_bad`; gone queues are
+    clean.
+    """
     in_order = Window.partitionBy(*QUEUE_KEY).orderBy("tick_us")
     with_previous = judged.withColumn(
         "fires", F.when(F.col("is_evaluated"), ~F.col("rule").isin(*HEALTHY))

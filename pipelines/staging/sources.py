@@ -1,9 +1,11 @@
-"""Bronze tables cleaned one to one: times as whole microseconds, and the plain consequences of a row.
+"""Bronze tables cleaned one to one: times as whole microseconds, and the plain consequences of a
+row.
 
 Place in the walk: between bronze and the marts. No joins, no windows, no row dropped or added.
 
-Invariant: every staged frame has `event_us` (whole number, so that no sum depends on rounding) and `is_new`: does the row
-belong to this cycle's cut, or to the look-back before it? Absent on purpose: meaning that needs a second row.
+Invariant: every staged frame has `event_us` (whole number, so that no sum depends on rounding) and
+`is_new`: does the row belong to this cycle's cut, or to the look-back before it? Absent on purpose:
+meaning that needs a second row.
 """
 
 from __future__ import annotations
@@ -15,13 +17,11 @@ COMMON = ("cluster", "broker", "broker_epoch", "emitter", "seq", "event_us", "is
 
 
 def stage_group_watermarks(raw: DataFrame) -> DataFrame:
-    """State of a group on a queue: with its lag, its time lag and the reason when one is unknown."""
+    """State of a group on a queue, with its lag and time lag; null where one is unknown."""
     state = F.col("committed_state")
     is_broadcast = F.coalesce(F.col("message_model") == "BROADCASTING", F.lit(False))
     waited_us = F.greatest(_us("event_time") - _us("store_time_at_committed"), F.lit(0))
-    lag = F.when(
-        ~is_broadcast & (state != "NONE"), F.col("max_offset") - F.col("committed")
-    )
+    lag = F.when(~is_broadcast & (state != "NONE"), F.col("max_offset") - F.col("committed"))
     time_lag_us = (
         F.when(is_broadcast, None).when(state == "EXACT", waited_us).when(state == "AT_END", 0)
     )
@@ -121,7 +121,9 @@ def stage_retry_dlq_flow(raw: DataFrame) -> DataFrame:
 
 
 def stage_redeliveries(raw: DataFrame) -> DataFrame:
-    """A pull below the group's pulled mark; messages are the delivered ones when told, else the span."""
+    """A pull below the group's pulled mark; messages are the delivered ones when told, else the
+    span.
+    """
     span = F.col("to_offset") - F.col("from_offset")
     return raw.select(
         *_common(),

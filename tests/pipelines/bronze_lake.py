@@ -1,7 +1,8 @@
 """A seeded writer of bronze lakes: the rows an emitter would report for a story told in calls.
 
-Only the wording of stories is ours; tables, columns and shipments are exactly the shipper's: (emitter, seq) gapless over
-all tables, one shipments row per `ship`, whose emitter is the emitter's name and "/shipper".
+Only the wording of stories is ours; tables, columns and shipments are exactly the shipper's:
+(emitter, seq) gapless over all tables, one shipments row per `ship`, whose emitter is the emitter's
+name and "/shipper".
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 from deltalake import write_deltalake
 
-from engine.telemetry.tables import BY_NAME, TABLES
+from engine.telemetry.tables import BY_NAME
 from pipelines.lake import Lake, arrow_schema
 
 START_US = int(datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC).timestamp()) * 1_000_000
@@ -41,9 +42,7 @@ class BronzeWriter:
     def report(self, table: str, **values: Any) -> int:
         """One row of `table` now; returns its seq."""
         self.seq += 1
-        self._waiting.setdefault(table, []).append(
-            self._row(table, self.emitter, self.seq, values)
-        )
+        self._waiting.setdefault(table, []).append(self._row(table, self.emitter, self.seq, values))
         return self.seq
 
     def ship(self) -> None:
@@ -79,9 +78,7 @@ class BronzeWriter:
 
     def _append(self, table: str, rows: list[dict[str, Any]]) -> None:
         schema = arrow_schema(BY_NAME[table].columns)
-        columns = [
-            _column([row[field.name] for row in rows], field.type) for field in schema
-        ]
+        columns = [_column([row[field.name] for row in rows], field.type) for field in schema]
         write_deltalake(
             self.lake.bronze(table),
             pa.Table.from_arrays(columns, schema=schema),
@@ -94,8 +91,3 @@ def _column(values: list[Any], kind: pa.DataType) -> pa.Array:
     if pa.types.is_timestamp(kind):
         return pa.array(values, pa.int64()).cast(kind)
     return pa.array(values, kind)
-
-
-def all_tables() -> tuple[str, ...]:
-    """Names of the bronze tables."""
-    return tuple(table.name for table in TABLES)

@@ -1,0 +1,316 @@
+"""A small cluster told second by second: queues that fill, clients that pull, finish and commit.
+
+It keeps the books a broker and its clients would keep (max, pulled, committed, persisted offsets)
+and reports what they would report. Incidents are methods; everything else goes on by itself.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.pipelines.bronze_lake import SECOND, START_US, BronzeWriter
+
+COMMIT_PERIOD_S = 5
+PERSIST_PERIOD_S = 5
+REPORT_PERIOD_S = 30
+
+
+@dataclass
+class Queue:
+    """One queue as one group sees it."""
+
+    group: str
+    topic: str
+    queue_id: int
+    rate: int
+    owner: str | None = None
+    max_offset: int = 0
+    pulled: int | None = None
+    committed: int | None = None
+    persisted: int | None = None
+    finished: int = 0
+    frozen_at: int | None = None
+    """A listener holds this offset and never returns."""
+    is_pulled: bool = True
+    is_forgotten: bool = False
+    """Not even the client asks for it any more."""
+    last_puller: str | None = None
+    last_pull_us: int | None = None
+    last_commit_us: int | None = None
+    reports: int = 0
+    told: tuple[object, ...] = ()
+    message_model: str = "CLUSTERING"
+
+    @property
+    def safe(self) -> int:
+        """The offset a client may commit: nothing unfinished below it."""
+        return self.finished if self.frozen_at is None else min(self.finished, self.frozen_at)
+
+
+class ClusterStory:
+    """Tells the story; `second` is now, in seconds after the start."""
+
+    def __init__(self, lake: Path, *, seed: int = 1, broker: str = "broker-a") -> None:
+        self.writer = BronzeWriter(lake, broker=broker)
+        self.random = random.Random(seed)
+        self.second = 0
+        self.members: dict[str, list[str]] = {}
+        self.generation = 0
+        self.queues: list[Queue] = []
+        self.writer.at(0)
+        self.writer.report("lifecycle", kind="BOOT", clean=True)
+
+    def group(self, name: str, clients: list[str], *, queues: int = 2, rate: int = 10) -> None:
+        """A group on a topic of its own, its queues dealt out to its clients in turn."""
+        for client in clients:
+            self._join(name, client)
+        for queue_id in range(queues):
+            queue = Queue(name, f"topic-{name}", queue_id, rate)
+            self.queues.append(queue)
+            self.assign(queue, clients[queue_id % len(clients)])
+
+    def queue(self, group: str, queue_id: int) -> Queue:
+        """One of the queues."""
+        return next(q for q in self.queues if (q.group, q.queue_id) == (group, queue_id))
+
+    def run(self, seconds: int, *, ship_every: int = 2) -> None:
+        """Let time pass."""
+        for _ in range(seconds):
+            self.second += 1
+            self.writer.at(self.second)
+            for queue in self.queues:
+                self._live(queue)
+            for queue in self.queues:
+                self._tell(queue, always=self.second % REPORT_PERIOD_S == 0)
+            self._sample()
+            if self.second % ship_every == 0:
+                self.writer.ship()
+
+    def assign(self, queue: Queue, client: str) -> None:
+        """`client` pulls the queue for the first time; who read it before is told as revoked."""
+        if queue.owner is not None:
+            self._rebalance(queue.group, queue.owner, "REVOKED", [queue], inferred=True)
+        queue.owner = client
+        self._rebalance(queue.group, client, "ASSIGNED", [queue], inferred=True)
+        begin = queue.committed or 0
+        mark = queue.pulled or 0
+        if begin < mark:
+            self._redeliver(queue, begin, mark, client)
+        queue.finished = begin
+
+    def lose(self, group: str, client: str, *, kind: str = "LEFT", reason: str) -> list[Queue]:
+        """`client` goes away; returns the queues it read."""
+        owned = [q for q in self.queues if q.group == group and q.owner == client]
+        before = list(self.members[group])
+        self.members[group].remove(client)
+        self.generation += 1
+        self.writer.report(
+            "rebalance_events",
+            group=group,
+            client_id=client,
+            kind=kind,
+            inferred=False,
+            generation=self.generation,
+            before=before,
+            after=list(self.members[group]),
+            queues=[_owned(q) for q in owned],
+            reason=reason,
+        )
+        for queue in owned:
+            queue.owner = None
+            queue.frozen_at = None
+            self._tell(queue, always=True)
+        return owned
+
+    def join(self, group: str, client: str) -> None:
+        """One more member."""
+        self._join(group, client)
+
+    def freeze(self, queue: Queue) -> int:
+        """The listener of the next message never returns; that message's offset."""
+        queue.frozen_at = queue.finished + 3
+        return queue.frozen_at
+
+    def crash_broker(self, *, down_s: int) -> None:
+        """SIGKILL: memory is lost, the offsets file is as old as its last persist."""
+        self.writer.ship()
+        self.second += down_s
+        self.writer.at(self.second)
+        self.writer.epoch_us = self.writer.now_us
+        self.writer.report("lifecycle", kind="BOOT", clean=False)
+        for queue in self.queues:
+            queue.committed = queue.persisted
+            queue.told = ()
+
+    def commit(self, queue: Queue, offset: int, *, path: str, client: str | None) -> None:
+        """An offset report that is accepted."""
+        previous = queue.committed
+        queue.committed = offset
+        queue.last_commit_us = self.writer.now_us
+        queue.reports += 1
+        if previous == offset:
+            return
+        self.writer.report(
+            "consume_offsets",
+            group=queue.group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            offset=offset,
+            previous_offset=previous,
+            path=path,
+            trigger="TIMER",
+            client_id=client,
+            accepted=True,
+            min_offset=0,
+            max_offset=queue.max_offset,
+        )
+
+    def fail(self, queue: Queue, *, message_id: str, times: int) -> None:
+        """A message fails `times` times, two seconds apart, and goes to the dead letters."""
+        place = {
+            "message_id": message_id,
+            "origin_topic": queue.topic,
+            "origin_queue_id": queue.queue_id,
+            "origin_offset": queue.finished,
+            "group": queue.group,
+        }
+        for tried in range(1, times + 1):
+            for step in ("SENT_BACK", "SCHEDULED", "DELIVERED"):
+                self.writer.report("retry_dlq_flow", **place, reconsume_times=tried, step=step)
+            self.run(2)
+        self.writer.report(
+            "retry_dlq_flow", **place, reconsume_times=times, step="DEAD_LETTERED", reason="tries"
+        )
+
+    def _join(self, group: str, client: str) -> None:
+        before = list(self.members.setdefault(group, []))
+        self.members[group].append(client)
+        self.generation += 1
+        self.writer.report(
+            "rebalance_events",
+            group=group,
+            client_id=client,
+            kind="JOINED",
+            inferred=False,
+            generation=self.generation,
+            before=before,
+            after=list(self.members[group]),
+        )
+
+    def _rebalance(
+        self, group: str, client: str, kind: str, queues: list[Queue], *, inferred: bool
+    ) -> None:
+        self.writer.report(
+            "rebalance_events",
+            group=group,
+            client_id=client,
+            kind=kind,
+            inferred=inferred,
+            generation=self.generation,
+            queues=[_owned(q) for q in queues],
+        )
+
+    def _redeliver(self, queue: Queue, begin: int, mark: int, client: str) -> None:
+        for start in range(begin, mark, 32):
+            end = min(start + 32, mark)
+            self.writer.report(
+                "redeliveries",
+                group=queue.group,
+                topic=queue.topic,
+                queue_id=queue.queue_id,
+                from_offset=start,
+                to_offset=end,
+                client_id=client,
+                previous_client_id=queue.last_puller,
+                broker_epoch_before=self.writer.epoch_us,
+                delivered_count=end - start,
+            )
+
+    def _live(self, queue: Queue) -> None:
+        produced = queue.rate + (self.random.randrange(3) if queue.rate else 0)
+        queue.max_offset += produced
+        if queue.owner is None:
+            return
+        if queue.is_pulled:
+            queue.pulled = max(queue.pulled or 0, queue.max_offset)
+            queue.last_puller, queue.last_pull_us = queue.owner, self.writer.now_us
+            queue.finished = max(queue.finished, queue.pulled - queue.rate)
+        is_time = self.second % COMMIT_PERIOD_S == queue.queue_id % COMMIT_PERIOD_S
+        if is_time and queue.pulled:
+            self.commit(queue, max(queue.safe, 0), path="COMMIT_RPC", client=queue.owner)
+        if self.second % PERSIST_PERIOD_S == 0:
+            queue.persisted = queue.committed
+
+    def _tell(self, queue: Queue, *, always: bool) -> None:
+        state = (queue.pulled, queue.committed, queue.persisted, queue.max_offset)
+        if state == queue.told and not always:
+            return
+        queue.told = state
+        committed, end = queue.committed, queue.max_offset
+        word = "NONE" if committed is None else "AT_END" if committed >= end else "EXACT"
+        waiting_s = 0 if word != "EXACT" else (end - (committed or 0)) // max(queue.rate, 1)
+        reports, queue.reports = queue.reports, 0
+        self.writer.report(
+            "group_watermarks",
+            group=queue.group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            pulled=queue.pulled,
+            committed=committed,
+            persisted=queue.persisted,
+            committed_state=word,
+            store_time_at_committed=(
+                self.writer.now_us - waiting_s * SECOND if word == "EXACT" else None
+            ),
+            min_offset=0,
+            max_offset=end,
+            last_store_time=self.writer.now_us if end else None,
+            last_puller=queue.last_puller,
+            last_pull_time=queue.last_pull_us,
+            last_commit_time=queue.last_commit_us,
+            reports=reports,
+            message_model=queue.message_model,
+            members=len(self.members[queue.group]),
+        )
+
+    def _sample(self) -> None:
+        """Every five seconds the broker asks each client what it holds."""
+        if self.second % 5:
+            return
+        for queue in self.queues:
+            if queue.owner is None:
+                continue
+            held = 1 if queue.frozen_at is not None else 0
+            self.writer.report(
+                "client_windows",
+                client_id=queue.owner,
+                group=queue.group,
+                topic=queue.topic,
+                queue_id=queue.queue_id,
+                first_held=queue.frozen_at,
+                held_count=held,
+                held_bytes=held * 100,
+                finished_count=max(0, queue.finished - queue.safe - held),
+                head_message_id=f"MSG-{queue.frozen_at}" if held else None,
+                head_since=self.writer.now_us - 4 * SECOND if held else None,
+                client_committed=queue.safe,
+                locked=False,
+                dropped=False,
+                last_pull_time=queue.last_pull_us if queue.is_forgotten else self.writer.now_us,
+            )
+
+
+def _owned(queue: Queue) -> dict[str, object]:
+    return {
+        "topic": queue.topic,
+        "queue_id": queue.queue_id,
+        "committed": queue.committed,
+        "pulled": queue.pulled,
+    }
+
+
+def moment(second: int) -> int:
+    """µs of a second of the story."""
+    return START_US + second * SECOND

@@ -1,0 +1,147 @@
+"""Stories with incidents, and what gold must say of them; and stories that must stay silent."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.pipelines.cluster_story import moment
+from tests.pipelines.gold_lake import gold, present
+
+pytestmark = pytest.mark.timeout(600)
+
+
+def micros(value: object) -> int:
+    """µs of a timestamp read back."""
+    return int(value.timestamp() * 1_000_000)  # type: ignore[attr-defined]
+
+
+def test_a_frozen_head_is_named_with_its_message_and_closes_when_it_moves(told: Path) -> None:
+    [window] = [
+        row
+        for row in present(told, "stalled_windows", group="frozen")
+        if row["kind"] == "FROZEN_HEAD"
+    ]
+    assert (window["queue_id"], window["rule"], window["state"]) == (0, "STALLED", "CLOSED")
+    assert window["head_message_id"].startswith("MSG-")
+    assert moment(40) <= micros(window["opened_at"]) <= moment(56)
+    told_first = gold(told, "stalled_windows", group="frozen", window_id=window["window_id"])[0]
+    assert "commit offset stood at" in told_first["evidence"]
+
+
+def test_the_risk_of_a_frozen_head_is_what_is_pulled_beyond_its_commit(told: Path) -> None:
+    revisions = [
+        row
+        for row in gold(told, "duplicate_risk_windows", group="frozen", basis="EXPOSURE")
+        if row["state"] == "OPEN"
+    ]
+    lag = {
+        row["observed_at"]: row for row in gold(told, "consumer_lag", group="frozen", queue_id=0)
+    }
+    assert len(revisions) >= 3
+    for row in revisions:
+        assert row["cause"] == "CONSUMER_CRASH"
+        assert row["at_risk_messages"] == lag[row["observed_at"]]["inflight_messages"]
+
+
+def test_a_queue_that_nobody_pulls_is_dead_while_its_neighbour_lives(told: Path) -> None:
+    [window] = present(told, "stalled_windows", group="dead-queue")
+    assert (window["queue_id"], window["kind"]) == (1, "DEAD_QUEUE")
+    assert window["state"] == "OPEN"
+
+
+def test_a_group_without_members_is_a_dead_consumer(told: Path) -> None:
+    windows = present(told, "stalled_windows", group="gone")
+    assert {row["queue_id"] for row in windows} == {0, 1}
+    assert {row["kind"] for row in windows} == {"DEAD_CONSUMER"}
+    assert {row["rule"] for row in windows} == {"STOPPED"}
+
+
+def test_a_killed_consumer_s_prediction_is_confirmed_by_exact_ranges(told: Path) -> None:
+    [window] = present(told, "duplicate_risk_windows", group="killed", basis="DEPARTURE")
+    assert (window["cause"], window["outcome"]) == ("CONSUMER_CRASH", "CONFIRMED")
+    assert (window["client_id"], window["next_client_id"]) == ("killed-1", "killed-2")
+    predicted = (window["from_offset"], window["to_offset"])
+    assert (window["redelivered_from"], window["redelivered_to"]) == predicted
+    assert window["redelivered_messages"] == window["at_risk_messages"] > 0
+    assert window["certain_messages"] is not None
+    assert window["certain_messages"] + window["uncertain_messages"] <= window["at_risk_messages"]
+
+
+def test_a_rebalance_s_duplicates_are_a_hand_over(told: Path) -> None:
+    [window] = present(told, "duplicate_risk_windows", group="handed", basis="DEPARTURE")
+    assert (window["cause"], window["outcome"]) == ("HAND_OVER", "CONFIRMED")
+    [joined] = [
+        row for row in gold(told, "rebalances", group="handed") if row["client_id"] == "handed-3"
+    ]
+    assert (joined["members_before"], joined["members_after"]) == (2, 3)
+
+
+def test_a_ghost_s_old_offset_is_an_unexplained_violation_and_a_rewind(told: Path) -> None:
+    [violation] = gold(told, "offset_violations", group="ghost")
+    assert (violation["law"], violation["cause"]) == ("MONOTONIC", "UNEXPLAINED")
+    assert violation["delta"] == violation["previous_offset"] - 100
+    [window] = present(told, "duplicate_risk_windows", group="ghost", cause="REWIND")
+    assert (window["from_offset"], window["to_offset"]) == (100, violation["previous_offset"])
+
+
+def test_an_operator_s_reset_is_explained_and_stalls_nothing(told: Path) -> None:
+    [violation] = gold(told, "offset_violations", group="reset")
+    assert (violation["cause"], violation["explained"]) == ("RESET", True)
+    assert present(told, "stalled_windows", group="reset") == []
+    [window] = present(told, "duplicate_risk_windows", group="reset", basis="OFFSET_FALL")
+    assert window["cause"] == "RESET"
+
+
+def test_a_poison_message_is_followed_to_the_dead_letters(told: Path) -> None:
+    [letter] = gold(told, "dead_letters")
+    assert (letter["message_id"], letter["reconsume_times"]) == ("POISON", 2)
+    again = present(told, "duplicate_risk_windows", group="failing", cause="SEND_BACK")
+    assert [row["message_id"] for row in again] == ["POISON", "POISON"]
+    assert letter["first_failed_at"] == again[0]["opened_at"]
+
+
+def test_a_broker_s_crash_puts_at_risk_what_its_disk_did_not_know(told: Path) -> None:
+    windows = present(told, "duplicate_risk_windows", group="calm", cause="BROKER_CRASH")
+    assert {row["queue_id"] for row in windows} == {0, 1}
+    for row in windows:
+        assert row["basis"] == "RESTART"
+        assert row["outcome"] == "PASSED"  # The clients lived on and pulled where they stood.
+        assert row["at_risk_messages"] > 0
+
+
+def test_ownership_ends_with_what_ended_it(told: Path) -> None:
+    killed = present(told, "ownership", group="killed", client_id="killed-1")
+    assert [row["ended_by"] for row in killed] == ["LEFT"]
+    handed = present(told, "ownership", group="handed", queue_id=1)
+    assert [(row["client_id"], row["ended_by"]) for row in handed] == [
+        ("handed-2", "REVOKED"),
+        ("handed-3", "BROKER_STOP"),
+    ]
+
+
+@pytest.mark.parametrize("group", ["calm", "paused", "idle", "radio", "killed", "handed"])
+def test_what_is_no_stall_stays_silent(told: Path, group: str) -> None:
+    assert present(told, "stalled_windows", group=group) == []
+
+
+def test_a_calm_group_has_no_violation_and_is_ok_at_every_tick(told: Path) -> None:
+    assert gold(told, "offset_violations", group="calm") == []
+    states = gold(told, "group_state", group="calm")
+    assert len(states) >= 8
+    assert {row["state"] for row in states} == {"OK"}
+
+
+def test_unknown_lag_is_null_with_its_reason(told: Path) -> None:
+    rows = gold(told, "consumer_lag", group="radio")
+    assert {row["unknown_reason"] for row in rows} == {"BROADCAST"}
+    assert {row["lag_messages"] for row in rows} == {None}
+    assert {row["provenance"] for row in rows} == {"UNKNOWN"}
+
+
+def test_telemetry_is_gapless_and_unique(told: Path) -> None:
+    rows = gold(told, "emitter_health")
+    assert rows
+    for row in rows:
+        assert row["rows_expected"] == row["rows_found"] == row["rows_distinct"]
