@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -111,6 +111,14 @@ async def turn() -> None:
     """Let the event loop run what was planned for its next turn."""
     await asyncio.sleep(0)
     await asyncio.sleep(0)
+
+
+async def until(condition: Callable[[], bool], within_s: float = 20) -> None:
+    """Wait for what another task brings about."""
+    deadline_s = asyncio.get_running_loop().time() + within_s
+    while not condition():
+        assert asyncio.get_running_loop().time() < deadline_s, f"not within {within_s} s"
+        await asyncio.sleep(0.005)
 
 
 def draft(body: bytes = b"body", **changes: Any) -> MessageDraft:

@@ -85,7 +85,9 @@ class FilePool:
         self._files: OrderedDict[OpenFile, None] = OrderedDict()
         self._open_files_max = open_files_max
 
-    def __len__(self) -> int:
+    @property
+    def open_count(self) -> int:
+        """How many files are open."""
         return len(self._files)
 
     def used(self, entry: OpenFile) -> None:

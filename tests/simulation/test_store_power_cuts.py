@@ -31,14 +31,14 @@ class Story:
         self.world = world
         self.flush_disk_type = flush_disk_type
         self.slow = world.random.random() < 0.5
-        """A slow life spans more than the checkpoint's margin, so recovery begins inside the log."""
+        """Slow lives outlast the checkpoint's margin: recovery begins inside the log."""
         self.put: list[int] = []
         self.acked = 0
         self.flushed = 0
         self.recovered = False
         """Has this life come through its recovery, so that `put` is what is there?"""
         self.killed_with = 0
-        """How many were put when the process was killed; a kill loses none, a later power cut may."""
+        """How many were put when the process was killed; only a power cut may lose of them."""
         self.next_number = 0
         self.ends: dict[int, int] = {}
         """End offset of each message, by its number."""
@@ -106,9 +106,7 @@ def size_of(store: MessageStore, physical_offset: int) -> int:
 
 @pytest.mark.parametrize("flush_disk_type", list(FlushDiskType), ids=lambda kind: kind.value)
 @pytest.mark.parametrize("seed", range(40))
-def test_promises_hold_over_kills_and_power_cuts(
-    seed: int, flush_disk_type: FlushDiskType
-) -> None:
+def test_promises_hold_over_kills_and_power_cuts(seed: int, flush_disk_type: FlushDiskType) -> None:
     async def scenario(world: World) -> None:
         story = Story(world, flush_disk_type)
         node = world.node(HOST)

@@ -12,27 +12,26 @@ import pytest
 from engine.foundation.errors import ConfigError, StorageError
 from tests.store_support import bodies_of, draft, file_bytes, open_store, small_config, turn
 
+APPENDING = "tests.integration.store.appending_process"
 ROOT = Path(__file__).parents[3]
+
+
+def start_another(root: Path) -> subprocess.CompletedProcess[str]:
+    """A process that would append to the store in `root` for ever, if it could open it."""
+    return subprocess.run(
+        [sys.executable, "-m", APPENDING, str(root), "ASYNC_FLUSH", "0"],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=60,
+        check=False,
+    )
 
 
 def test_a_second_process_is_refused_with_one_clear_sentence(tmp_path: Path) -> None:
     async def story() -> None:
         store = await open_store(small_config(tmp_path))
-        other = subprocess.run(
-            [
-                sys.executable,
-                "-m",
-                "tests.integration.store.appending_process",
-                str(tmp_path),
-                "ASYNC_FLUSH",
-                "0",
-            ],
-            capture_output=True,
-            text=True,
-            cwd=ROOT,
-            timeout=60,
-            check=False,
-        )
+        other = await asyncio.to_thread(start_another, tmp_path)
         assert other.returncode != 0
         last_line = other.stderr.strip().splitlines()[-1]
         assert "is in use by another process" in last_line

@@ -14,7 +14,9 @@ from pathlib import Path
 import pytest
 
 from engine.foundation.observing import LifecycleEvent
-from engine.store import PutResult
+from engine.runtime import Runtime
+from engine.store import MessageStore, PutResult
+from tests.failing_disk import FailingDisk
 from tests.store_support import (
     Listener,
     abandon,
@@ -23,13 +25,21 @@ from tests.store_support import (
     file_bytes,
     messages_of,
     open_store,
+    runtime_on,
     small_config,
     turn,
 )
 
-BODY_BYTES = 100
+BODY_BYTES = 40
 LOG_BYTES = 4096
 Bend = Callable[[Path], None]
+
+
+def unsynced() -> Runtime:
+    """Real files without syncs: what is cut here is cut by hand, and there are hundreds of lives."""
+    disk = FailingDisk()
+    disk.skip_syncs = True
+    return runtime_on(disk)
 
 
 def body(number: int) -> bytes:
@@ -37,10 +47,10 @@ def body(number: int) -> bytes:
 
 
 def crashed_store(root: Path, count: int) -> list[PutResult]:
-    """A store whose process was killed after `count` messages, dealt to two queues in turn."""
+    """A store that was killed after `count` messages, dealt to two queues in turn."""
 
     async def story() -> list[PutResult]:
-        store = await open_store(small_config(root))
+        store = await open_store(small_config(root), runtime=unsynced())
         results = [store.put(draft(body(n), queue_id=n % 2)) for n in range(count)]
         await turn()
         await abandon(store)
@@ -57,7 +67,7 @@ def survivors(root: Path) -> tuple[list[bytes], LifecycleEvent, list[LifecycleEv
 
     async def story() -> tuple[list[bytes], LifecycleEvent, list[LifecycleEvent]]:
         listener = Listener()
-        store = await open_store(small_config(root), listener)
+        store = await open_store(small_config(root), listener, unsynced())
         found = sorted(
             [*messages_of(store), *messages_of(store, queue_id=1)],
             key=lambda message: message.physical_offset,
@@ -65,7 +75,7 @@ def survivors(root: Path) -> tuple[list[bytes], LifecycleEvent, list[LifecycleEv
         await abandon(store)
         after_first = file_bytes(root, leave_out=("abort", "checkpoint"))
         again = Listener()
-        store = await open_store(small_config(root), again)
+        store = await open_store(small_config(root), again, unsynced())
         assert again.recovery.truncated_from is None, again.recovery
         assert file_bytes(root, leave_out=("abort", "checkpoint")) == after_first
         await check_it_goes_on(store)
@@ -76,10 +86,7 @@ def survivors(root: Path) -> tuple[list[bytes], LifecycleEvent, list[LifecycleEv
             listener.lifecycle("DAMAGED_FILE"),
         )
 
-    async def check_it_goes_on(store: object) -> None:
-        from engine.store import MessageStore
-
-        assert isinstance(store, MessageStore)
+    async def check_it_goes_on(store: MessageStore) -> None:
         before = store.max_offset("TopicA", 0)
         assert store.put(draft(b"afterwards")).queue_offset == before
         await turn()
@@ -91,6 +98,7 @@ def survivors(root: Path) -> tuple[list[bytes], LifecycleEvent, list[LifecycleEv
 def test_the_last_record_cut_at_every_byte(tmp_path: Path) -> None:
     results = crashed_store(tmp_path / "whole", 7)
     last = results[-1]
+    assert last.end_offset - last.physical_offset == 88 + BODY_BYTES + 1 + 6 + 2 + 10
     log = tmp_path / "whole" / "commitlog" / f"{0:020d}"
     for cut_at in range(last.physical_offset, last.end_offset):
         root = tmp_path / f"cut-{cut_at}"
@@ -174,18 +182,18 @@ def test_a_zeroed_page_ends_the_log_before_the_first_record_it_hits(
 
 
 def test_stale_bytes_behind_a_cut_never_come_back(tmp_path: Path) -> None:
-    """A new record of the same length replaces the bad one; the old good one behind it stays gone."""
+    """A new record as long as the bad one replaces it; the good old one behind it stays gone."""
     results = crashed_store(tmp_path, 12)
     flip(tmp_path / "commitlog" / f"{0:020d}", results[9].physical_offset + 88, 0)
 
     async def story() -> list[bytes]:
-        store = await open_store(small_config(tmp_path))
+        store = await open_store(small_config(tmp_path), runtime=unsynced())
         replaced = store.put(draft(body(99), queue_id=1))
         assert replaced.physical_offset == results[9].physical_offset
         assert replaced.size_bytes == results[9].size_bytes
         await turn()
         await abandon(store)
-        store = await open_store(small_config(tmp_path))
+        store = await open_store(small_config(tmp_path), runtime=unsynced())
         assert store.physical_max == replaced.end_offset
         bodies = bodies_of(store, queue_id=1)
         await store.close()

@@ -124,7 +124,7 @@ def test_opening_and_closing_changes_no_byte(
 
 
 def test_the_same_messages_give_the_same_files(tmp_path: Path) -> None:
-    """Every byte but the index files' names: RocketMQ named them by the moment of their creation."""
+    """Every byte but the index files' names: those tell the moment of their creation."""
     clock = HandClock(FIRST_MS)
 
     async def story() -> None:

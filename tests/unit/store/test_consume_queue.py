@@ -1,0 +1,133 @@
+"""Units of one queue over several small files: order, ends, gaps, cuts, and following the log."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from engine.runtime import SystemDisk
+from engine.store.consume_queue import UNIT, ConsumeQueue, Unit
+from engine.store.mapped_file import FilePool
+
+UNITS_PER_FILE = 4
+FILE_BYTES = UNITS_PER_FILE * 20
+
+
+def new_queue(root: Path) -> ConsumeQueue:
+    return ConsumeQueue(SystemDisk(), str(root / "TopicA" / "0"), FILE_BYTES, FilePool())
+
+
+def units(first: int, count: int) -> list[Unit]:
+    """Messages of 10 bytes, one behind the other in the log."""
+    return [(number * 10, 10, number + 1000) for number in range(first, first + count)]
+
+
+def test_units_are_20_bytes_big_endian_in_files_named_by_their_first_byte(tmp_path: Path) -> None:
+    queue = new_queue(tmp_path)
+    queue.append(units(0, 5))
+    first, second = sorted((tmp_path / "TopicA" / "0").iterdir())
+    assert [first.name, second.name] == [f"{0:020d}", f"{FILE_BYTES:020d}"]
+    assert first.read_bytes().hex() == "".join(
+        f"{physical:016x}{10:08x}{tags:016x}" for physical, _, tags in units(0, 4)
+    )
+    assert second.read_bytes() == UNIT.pack(*units(4, 1)[0]).ljust(FILE_BYTES, b"\0")
+
+
+def test_one_read_never_goes_beyond_the_end_of_a_file(tmp_path: Path) -> None:
+    queue = new_queue(tmp_path)
+    queue.append(units(0, 10))
+    assert queue.units(1, 100) == units(1, 3)
+    assert queue.units(4, 2) == units(4, 2)
+    assert queue.units(8, 100) == units(8, 2)
+    assert queue.units(10, 1) == []
+    assert queue.next_file_offset(5) == 8
+
+
+def test_a_loaded_queue_ends_where_it_ended(tmp_path: Path) -> None:
+    queue = new_queue(tmp_path)
+    queue.append(units(0, 10))
+    queue.close()
+    again = new_queue(tmp_path)
+    assert again.load("mappedFileSizeConsumeQueue") == []
+    assert (again.min_offset, again.max_offset, again.end_physical) == (0, 10, 100)
+
+
+def test_a_queue_that_begins_late_is_filled_up_to_its_first_message(tmp_path: Path) -> None:
+    queue = new_queue(tmp_path)
+    queue.skip_to(6)
+    queue.append(units(6, 3))
+    assert (queue.min_offset, queue.max_offset) == (6, 9)
+    file = tmp_path / "TopicA" / "0" / f"{FILE_BYTES:020d}"
+    assert file.read_bytes()[:40] == UNIT.pack(0, 0x7FFFFFFF, 0) * 2
+    queue.close()
+    again = new_queue(tmp_path)
+    again.load("mappedFileSizeConsumeQueue")
+    again.follow_log(60)
+    assert (again.min_offset, again.max_offset, again.end_physical) == (6, 9, 90)
+
+
+def test_a_skip_inside_a_file_keeps_the_file_and_drops_what_is_before(tmp_path: Path) -> None:
+    queue = new_queue(tmp_path)
+    queue.append(units(0, 1))
+    queue.skip_to(3)
+    queue.append(units(3, 1))
+    assert (queue.min_offset, queue.max_offset) == (3, 4)
+    assert queue.unit(3) == units(3, 1)[0]
+    assert queue.unit(0) is None
+
+
+def test_following_the_log_moves_the_minimum_and_deletes_whole_files_only(tmp_path: Path) -> None:
+    queue = new_queue(tmp_path)
+    queue.append(units(0, 10))
+    assert queue.follow_log(50) == 1
+    assert queue.min_offset == 5
+    assert queue.unit(4) is None
+    assert queue.unit(5) == units(5, 1)[0]
+    assert queue.follow_log(1000) == 1, "the newest file stays"
+    assert (queue.min_offset, queue.max_offset) == (10, 10)
+    queue.append(units(10, 1))
+    assert queue.unit(10) == units(10, 1)[0]
+
+
+def test_a_cut_at_the_log_s_end_leaves_zeros_behind(tmp_path: Path) -> None:
+    queue = new_queue(tmp_path)
+    queue.append(units(0, 10))
+    assert queue.truncate_to_log(55) == 5
+    assert (queue.max_offset, queue.end_physical) == (5, 50)
+    assert sorted(p.name for p in (tmp_path / "TopicA" / "0").iterdir()) == [
+        f"{0:020d}",
+        f"{FILE_BYTES:020d}",
+    ]
+    second = tmp_path / "TopicA" / "0" / f"{FILE_BYTES:020d}"
+    assert second.read_bytes() == UNIT.pack(*units(4, 1)[0]).ljust(FILE_BYTES, b"\0")
+    assert queue.truncate_to_log(55) == 0
+    assert queue.truncate_to_log(0) == 5
+    assert (queue.max_offset, queue.end_physical) == (0, 0)
+
+
+def test_the_first_message_reaching_an_offset_is_found_by_halving(tmp_path: Path) -> None:
+    queue = new_queue(tmp_path)
+    queue.append(units(0, 10))
+    assert [queue.first_reaching(offset) for offset in (0, 9, 10, 95, 100, 500)] == [
+        0,
+        0,
+        1,
+        9,
+        10,
+        10,
+    ]
+
+
+def test_a_bad_unit_ends_a_loaded_queue_and_what_is_behind_is_wiped(tmp_path: Path) -> None:
+    queue = new_queue(tmp_path)
+    queue.append(units(0, 10))
+    queue.close()
+    second = tmp_path / "TopicA" / "0" / f"{FILE_BYTES:020d}"
+    content = bytearray(second.read_bytes())
+    content[20:40] = bytes(20)
+    second.write_bytes(content)
+    again = new_queue(tmp_path)
+    again.load("mappedFileSizeConsumeQueue")
+    again.wipe_behind_end()
+    assert again.max_offset == 5
+    assert second.read_bytes() == UNIT.pack(*units(4, 1)[0]).ljust(FILE_BYTES, b"\0")
+    assert len(list(second.parent.iterdir())) == 2, "the file behind the bad unit is gone"

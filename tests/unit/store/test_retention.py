@@ -1,0 +1,143 @@
+"""Which files go, and when writing stops: the decision, then its effect on real files."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+import pytest
+
+from engine.foundation.units import DAY_MS, HOUR_MS
+from engine.protocol.message import decode_records
+from engine.store import GetStatus, StoreConfig
+from engine.store.upkeep.retention import AgedFile, decide
+from tests.failing_disk import FailingDisk
+from tests.store_support import (
+    BIG,
+    Listener,
+    draft,
+    messages_of,
+    open_store,
+    runtime_on,
+    small_config,
+    turn,
+)
+
+FOUR_O_CLOCK_MS = 20_000 * DAY_MS + 4 * HOUR_MS
+NOON_MS = 20_000 * DAY_MS + 12 * HOUR_MS
+CONFIG = StoreConfig("/store")
+
+
+def files(*ages_hours: int, now_ms: int) -> list[AgedFile]:
+    """Files 1000 bytes apart, oldest first, of these ages."""
+    return [
+        AgedFile(number * 1000, now_ms - hours * HOUR_MS) for number, hours in enumerate(ages_hours)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("ages", "now_ms", "used_ratio", "deleted", "stop_writes"),
+    [
+        pytest.param((90, 80, 70, 0), FOUR_O_CLOCK_MS, 0.5, (0, 1000), False, id="aged, at 4"),
+        pytest.param((90, 80, 70, 0), NOON_MS, 0.5, (), False, id="aged, not the hour"),
+        pytest.param((90, 80, 70, 0), NOON_MS, 0.76, (0, 1000), False, id="aged, disk filling"),
+        pytest.param((72, 71, 0), FOUR_O_CLOCK_MS, 0.5, (0,), False, id="72 hours exactly"),
+        pytest.param((90, 80), FOUR_O_CLOCK_MS, 0.5, (0,), False, id="the newest stays"),
+        pytest.param((90,), FOUR_O_CLOCK_MS, 0.99, (), True, id="a single file stays"),
+        pytest.param((), FOUR_O_CLOCK_MS, 0.5, (), False, id="no file"),
+        pytest.param((5, 4, 3), NOON_MS, 0.86, (0, 1000), False, id="forced: youth is no shield"),
+        pytest.param((5, 4, 3), NOON_MS, 0.91, (0, 1000), True, id="forced, writing stops"),
+        pytest.param((90, 10, 80, 0), FOUR_O_CLOCK_MS, 0.5, (0,), False, id="no hole is made"),
+        pytest.param((5, 4, 3), NOON_MS, 0.85, (), False, id="85 % exactly is not over it"),
+    ],
+)
+def test_files_go_by_age_hour_and_room(
+    ages: tuple[int, ...],
+    now_ms: int,
+    used_ratio: float,
+    deleted: tuple[int, ...],
+    stop_writes: bool,
+) -> None:
+    verdict = decide(CONFIG, files(*ages, now_ms=now_ms), used_ratio=used_ratio, now_ms=now_ms)
+    assert verdict.delete == deleted
+    assert verdict.stop_writes is stop_writes
+
+
+def test_at_most_ten_files_go_in_one_round() -> None:
+    aged = files(*([100] * 30), now_ms=FOUR_O_CLOCK_MS)
+    verdict = decide(CONFIG, aged, used_ratio=0.5, now_ms=FOUR_O_CLOCK_MS)
+    assert verdict.delete == tuple(number * 1000 for number in range(10))
+
+
+def test_queues_and_index_follow_the_log_and_held_answers_stay_readable(tmp_path: Path) -> None:
+    async def story() -> None:
+        disk, listener = FailingDisk(), Listener()
+        config = small_config(
+            tmp_path, disk_max_used_ratio=0.75, disk_clean_forcibly_ratio=0.85, disk_warning_ratio=1
+        )
+        store = await open_store(config, listener, runtime_on(disk))
+        for number in range(60):
+            store.put(
+                draft(b"%d" % number + b"." * 300, properties=f"UNIQ_KEY\x01key-{number}\x02")
+            )
+            await turn()
+        await store._flusher.flush_derived("TIMER")
+        held = store.get("TopicA", 0, 0, max_count=8, max_bytes=BIG)
+        assert held.status is GetStatus.FOUND
+        disk.ratio = 0.86
+        assert store._retention.run(NOON_MS) > 0
+        minimum = store.min_offset("TopicA", 0)
+        assert store.physical_min > 0
+        assert 0 < minimum < 60
+        assert [message.body[:3] for message in decode_records(held.body())] == [
+            b"%d.." % number for number in range(8)
+        ], "an answer under way is not harmed"
+        too_small = store.get("TopicA", 0, minimum - 1, max_count=8, max_bytes=BIG)
+        assert too_small.status is GetStatus.OFFSET_TOO_SMALL
+        assert too_small.next_begin_offset == minimum
+        assert [message.queue_offset for message in messages_of(store)] == list(range(minimum, 60))
+        lost = store.query_by_key("TopicA", "key-0", max_count=9, begin_ms=0, end_ms=1 << 50)
+        kept = store.query_by_key("TopicA", "key-59", max_count=9, begin_ms=0, end_ms=1 << 50)
+        assert lost.physical_offsets == []
+        assert len(kept.physical_offsets) == 1
+        assert store.put(draft(b"after")).queue_offset == 60
+        assert "over 85%" in str(listener.lifecycle("RETENTION")[0].detail)
+        await turn()
+        await store.close()
+        listener = Listener()
+        store = await open_store(config, listener)
+        assert store.min_offset("TopicA", 0) == minimum
+        assert store.max_offset("TopicA", 0) == 61
+        assert not listener.lifecycle("DAMAGED_FILE")
+        await store.close()
+
+    asyncio.run(story())
+
+
+def test_a_queue_whose_messages_are_all_gone_keeps_its_place(tmp_path: Path) -> None:
+    """Also when the consume queue itself is lost: its next message still has the next offset."""
+
+    async def story() -> None:
+        store = await open_store(small_config(tmp_path))
+        for _ in range(5):
+            store.put(draft(b"early", topic="Quiet"))
+        for number in range(60):
+            store.put(draft(b"%d" % number + b"." * 300))
+            await turn()
+        for path in (tmp_path / "commitlog").iterdir():
+            os.utime(path, (1, 1))
+        store._retention.run(FOUR_O_CLOCK_MS)
+        assert (store.min_offset("Quiet", 0), store.max_offset("Quiet", 0)) == (5, 5)
+        assert store.last_store_time("Quiet", 0) is None
+        empty = store.get("Quiet", 0, 5, max_count=1, max_bytes=BIG)
+        assert empty.status is GetStatus.OFFSET_OVERFLOW_ONE
+        await store.close()
+        store = await open_store(small_config(tmp_path))
+        assert (store.min_offset("Quiet", 0), store.max_offset("Quiet", 0)) == (5, 5)
+        assert store.put(draft(b"late", topic="Quiet")).queue_offset == 5
+        await turn()
+        assert [message.body for message in messages_of(store, "Quiet")] == [b"late"]
+        await store.close()
+
+    asyncio.run(story())
