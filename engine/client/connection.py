@@ -48,7 +48,8 @@ class ClusterConnection:
         self.ip = config.client_ip or runtime.network.local_ip()
         self.client_id = f"{self.ip}@{self._instance_name(keeps_default_instance)}"
         self.rpc = RpcClient(runtime, handlers or {})
-        self.routes = RouteCache(runtime, config, self.rpc)
+        self._new_broker = asyncio.Event()
+        self.routes = RouteCache(runtime, config, self.rpc, on_new_broker=self._new_broker.set)
         self._describe = describe
         self._tasks = OwnedTasks(f"client {self.client_id}")
 
@@ -109,10 +110,17 @@ class ClusterConnection:
         return f"{entropy.process_id()}#{entropy.below(1 << 53)}"
 
     async def _heartbeats(self) -> None:
-        await asyncio.sleep(self.config.heartbeat_first_ms / 1000)
+        """On a timer, and at once when a route told of a broker that does not know us yet."""
+        wait_ms = self.config.heartbeat_first_ms
         while True:
+            try:
+                async with asyncio.timeout(wait_ms / 1000):
+                    await self._new_broker.wait()
+            except TimeoutError:
+                pass  # The regular one.
+            self._new_broker.clear()
             await self.heartbeat()
-            await asyncio.sleep(self.config.heartbeat_ms / 1000)
+            wait_ms = self.config.heartbeat_ms
 
     async def _heartbeat_to(self, address: str, body: bytes) -> None:
         try:

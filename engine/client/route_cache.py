@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from engine.client.config import ClientConfig
@@ -40,7 +41,16 @@ class TopicRoute:
 class RouteCache:
     """Routes and broker addresses one client knows."""
 
-    def __init__(self, runtime: Runtime, config: ClientConfig, rpc: RpcClient) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        config: ClientConfig,
+        rpc: RpcClient,
+        *,
+        on_new_broker: Callable[[], None],
+    ) -> None:
+        """`on_new_broker` is called when a route tells of an address that was not known."""
+        self._on_new_broker = on_new_broker
         self._config = config
         self._rpc = rpc
         self._entropy = runtime.entropy
@@ -77,7 +87,7 @@ class RouteCache:
         if route is None or not route.readable:
             await self.refresh(topic)
             route = self._routes.get(topic)
-        return None if route is None else route.readable
+        return route.readable if route is not None and route.brokers else None
 
     async def refresh(self, topic: str) -> bool:
         """Ask a name server for the route; True when there is one. Raises Unreachable when none
@@ -167,12 +177,15 @@ class RouteCache:
         return TopicRouteData.decode(answer.body)
 
     def _take_addresses(self, data: TopicRouteData) -> None:
+        known = self.broker_addresses(masters_only=False)
         for broker in data.broker_datas:
             self._addresses[broker.broker_name] = dict(broker.broker_addrs)
         in_use = [*self._routes.values(), *self._new_topics.values()]
         for name in list(self._addresses):
             if not any(name in route.brokers for route in in_use):
                 del self._addresses[name]  # No route leads there any more.
+        if any(address not in known for address in self.broker_addresses(masters_only=False)):
+            self._on_new_broker()
 
 
 def _route_of(
