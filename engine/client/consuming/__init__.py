@@ -1,0 +1,1 @@
+"""The consuming half of the client: from a held pull to a reported offset."""
