@@ -6,6 +6,7 @@ Absent on purpose: work. SIGTERM and SIGINT let the cycle under way end, then th
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import time
@@ -123,6 +124,22 @@ def replay(
             typer.echo(f"  {sample}")
     if any(one.missing or one.surplus for one in differences):
         raise typer.Exit(1)
+
+
+@app.command("lab")
+def lab(
+    lake: LakeOption = "var/lake",
+    port: Annotated[int, typer.Option(help="Port on this machine.")] = 8888,
+    browser: Annotated[bool, typer.Option(help="Open a browser.")] = True,
+) -> None:
+    """Open the notebooks in JupyterLab, on a lake."""
+    from pipelines.lab import ROOT, lab_command, lab_environment, write_kernel
+    from pipelines.lake import Lake
+
+    folder = ROOT / "var" / "jupyter"
+    write_kernel(folder, Lake.at(lake))
+    command = lab_command(port=port, browser=browser)
+    os.execve(command[0], command, lab_environment(folder))
 
 
 def _micros(option: str, text: str) -> int:
