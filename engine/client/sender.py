@@ -64,6 +64,11 @@ class _Envelope:
     message_id: str
 
 
+def _at(queues: Sequence[MessageQueue], turn: int) -> str:
+    """Broker of the queue at a turn of the circle."""
+    return queues[turn % len(queues)].broker_name
+
+
 class Sender:
     """Sends for one producer group over a shared connection."""
 
@@ -76,7 +81,10 @@ class Sender:
         self._ids = UniqueIds(
             connection.ip, runtime.entropy.process_id(), runtime.entropy.below(1 << 32)
         )
-        self._turn = runtime.entropy.below(1 << 16)
+        self._entropy = runtime.entropy
+        self._turns: dict[str, int] = {}
+        """Where each topic's circle stands; one for all topics would starve queues of topics that are
+        sent to in turns."""
 
     async def send(
         self,
@@ -165,13 +173,14 @@ class Sender:
 
     def _next_queue(self, queues: Sequence[MessageQueue], *, avoid: str | None) -> MessageQueue:
         """The next one round the circle, on another broker than `avoid` if there is one."""
-        for _ in range(len(queues)):
-            self._turn += 1
-            queue = queues[self._turn % len(queues)]
-            if queue.broker_name != avoid:
-                return queue
-        self._turn += 1
-        return queues[self._turn % len(queues)]
+        topic = queues[0].topic
+        turn = self._turns.get(topic)
+        if turn is None:
+            turn = self._entropy.below(len(queues))
+        others = (step for step in range(1, len(queues) + 1) if _at(queues, turn + step) != avoid)
+        turn += next(others, 1)
+        self._turns[topic] = turn
+        return queues[turn % len(queues)]
 
     async def _address(self, queue: MessageQueue) -> str:
         address = self._connection.routes.master_address(queue.broker_name)

@@ -53,6 +53,20 @@ def test_messages_go_round_all_queues_of_all_brokers() -> None:
     with_cluster(story, topics=TWO_BROKERS)
 
 
+def test_topics_that_are_sent_to_in_turns_each_go_round_all_their_queues() -> None:
+    async def story(cluster: ScriptedCluster, runtime: Runtime) -> None:
+        producer = await started(cluster, runtime)
+        sent = [
+            (await producer.send(Message(topic, b"x"))).queue for _ in range(8) for topic in "TU"
+        ]
+        assert {(queue.topic, queue.queue_id) for queue in sent} == {
+            (topic, queue_id) for topic in "TU" for queue_id in range(4)
+        }
+        await producer.stop()
+
+    with_cluster(story, topics={"T": {"broker-a": 4}, "U": {"broker-a": 4}})
+
+
 @pytest.mark.parametrize(
     "code",
     [
