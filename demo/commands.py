@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from demo.plan import Incident, make_plan
-from demo.report import print_verdict
+from demo.report import print_verdict, wide_console
 from demo.stage import Settings, Stage
 
 app = typer.Typer()
@@ -38,7 +37,7 @@ def demo(
     Exit code 0: every incident that was played was found in gold, none that was left out, and every
     check holds.
     """
-    console = Console(soft_wrap=True)
+    console = wide_console()
     plan = make_plan(seed, for_s or DURATION_S_DEFAULT, skip or ())
     linger = for_s is None and not headless
     stage = Stage(plan, Settings(home, port, linger), console)

@@ -12,10 +12,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from rich.console import Console
-
 from demo.plan import Incident, make_plan
-from demo.report import print_verdict
+from demo.report import print_verdict, wide_console
 from demo.stage import Settings, Stage
 
 SEEDS = (1, 2, 3)
@@ -32,7 +30,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m demo.matrix")
     parser.add_argument("--for", dest="duration_s", type=int, default=120)
     duration_s = parser.parse_args().duration_s
-    console = Console(soft_wrap=True)
+    console = wide_console()
     failed: list[str] = []
     for title, seed, skip in runs():
         console.rule(title)

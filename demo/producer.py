@@ -24,6 +24,7 @@ from engine.runtime import system_runtime
 MESSAGES_PER_S = 20
 """Per topic."""
 ORDER_TRIES_MAX = 20
+MASTER_ID = 0
 
 
 async def produce(namesrv: str) -> None:
@@ -46,13 +47,13 @@ async def produce(namesrv: str) -> None:
 
 async def make_topics(namesrv: str) -> None:
     """Create the topics of the demo with their queues."""
-    admin = Admin(system_runtime(), client_config(namesrv, "admin"))
-    await admin.start()
-    try:
+    async with Admin(system_runtime(), client_config(namesrv, "admin")) as admin:
+        cluster = await admin.cluster_info()
+        broker_address = cluster.broker_addr_table[BROKER_NAME].broker_addrs[MASTER_ID]
         for topic in (ORDERS, PAYMENTS):
-            await admin.create_topic(topic, queue_count=QUEUES_PER_TOPIC)
-    finally:
-        await admin.stop()
+            await admin.create_topic(
+                broker_address, topic, read_queues=QUEUES_PER_TOPIC, write_queues=QUEUES_PER_TOPIC
+            )
 
 
 async def send_steadily(producer: Producer, topic: str) -> None:

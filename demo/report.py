@@ -7,6 +7,15 @@ from rich.table import Table
 
 from demo.verdict import Verdict
 
+PLAIN_WIDTH = 150
+"""Columns when nobody looks at a terminal: logs scroll sideways, a cut-off figure says nothing."""
+
+
+def wide_console() -> Console:
+    """A console as wide as the terminal, or wide enough for the tables."""
+    console = Console()
+    return console if console.is_terminal else Console(width=PLAIN_WIDTH)
+
 
 def print_verdict(verdict: Verdict, console: Console) -> None:
     """Print the groups, the incidents and the checks."""

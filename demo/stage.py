@@ -87,7 +87,8 @@ class Stage:
         finally:
             self._say("stopping everything")
             stop_all(cast.clients)  # First, so that their last facts still reach the lake.
-            stop_all(cast.platform)
+            stop_all([cast.broker])
+            stop_all([cast.shipper, cast.pipeline, cast.dash, cast.name_server])
 
     def _raise_curtain(self) -> None:
         cast = self._cast
