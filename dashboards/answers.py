@@ -188,7 +188,7 @@ def _interval_changes(windows: pl.DataFrame, kind: str) -> list[Change]:
     begun: dict[tuple[Any, ...], list[Row]] = {}
     ended: dict[tuple[Any, ...], list[Row]] = {}
     for row in windows.iter_rows(named=True):
-        what = (row["group"], row["topic"], row["rule"] if kind == "stall" else row["cause"])
+        what = (row["group"], row["topic"], row["rule"] if kind == "stall" else cause_words(row))
         begun.setdefault((row["opened_at"], *what), []).append(row)
         if row["closed_at"] is not None:
             result = "" if kind == "stall" else row["outcome"]
@@ -206,8 +206,7 @@ def _over(rows: Sequence[Row], kind: str) -> str:
         return f"{_queues(rows)} no longer {state_sign(first['rule']).word}, after {lasted}"
     again = sum(row["redelivered_messages"] for row in rows)
     delivered = f", {plural(again, 'message')} delivered again" if again else ""
-    cause = cause_words(first["cause"])
-    return f"{_queues(rows)}: risk of {cause} {first['outcome'].lower()}{delivered}"
+    return f"{_queues(rows)}: risk ({cause_words(first)}) {first['outcome'].lower()}{delivered}"
 
 
 def _queues(rows: Sequence[Row]) -> str:
@@ -226,13 +225,14 @@ def stall_text(rows: Sequence[Row]) -> str:
 def risk_text(rows: Sequence[Row]) -> str:
     """Windows of duplicate risk that began together, in words."""
     at_risk = sum(row["at_risk_messages"] for row in rows)
-    cause = cause_words(rows[0]["cause"])
+    cause = cause_words(rows[0])
     return f"{_queues(rows)}: {plural(at_risk, 'message')} at risk of a second delivery, {cause}"
 
 
-def cause_words(cause: str) -> str:
-    """CONSUMER_CRASH as `consumer crash`."""
-    return cause.replace("_", " ").lower()
+def cause_words(row: Row) -> str:
+    """CONSUMER_CRASH as `consumer crash`; one that only could happen says so."""
+    cause = str(row["cause"]).replace("_", " ").lower()
+    return f"if a {cause} came now" if row["basis"] == "EXPOSURE" else cause
 
 
 def rebalance_text(row: Row) -> str:

@@ -228,7 +228,7 @@ def _duplicates(story: Story) -> None:
             evidence="offsets restored from the file, 25 below what was committed in memory",
             last={"outcome": "PASSED", "evidence": "the group pulled nothing of the range again"},
         )
-    fact = story.fact(FROZEN + 20, "lifecycle", kind="ROLE_CHANGE", detail="none")
+    fact = story.fact(FROZEN + 20, "client_windows", **_held(cast.shipping, 2, 1))
     story.window(
         "duplicate_risk_windows",
         "held",
@@ -237,7 +237,7 @@ def _duplicates(story: Story) -> None:
         group=cast.shipping,
         topic="orders",
         queue_id=2,
-        cause="HAND_OVER",
+        cause="CONSUMER_CRASH",
         basis="EXPOSURE",
         outcome="POSSIBLE",
         client_id="shipping-2@10.0.0.12",
@@ -247,8 +247,8 @@ def _duplicates(story: Story) -> None:
         certain_messages=639,
         uncertain_messages=1,
         redelivered_messages=0,
-        evidence="639 messages are finished behind a head that is not; whoever takes the queue "
-        "over processes them again",
+        evidence="commits stand still: a crash of shipping-2@10.0.0.12 now would repeat 639 "
+        "finished messages behind the head",
     )
 
 

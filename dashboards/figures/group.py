@@ -189,6 +189,8 @@ def _words(row: Row, *, stall: bool) -> str:
         shown = "" if row["kind"] == "UNDETERMINED" else f", {kind}"
         return f"{queue} {state_sign(row['rule']).word}{shown}"
     cause = row["cause"].replace("_", " ").lower()
+    if row["basis"] == "EXPOSURE":
+        cause = f"exposed to a {cause}"
     return f"{queue} {cause}, {row['at_risk_messages']:,} at risk, {row['outcome'].lower()}"
 
 

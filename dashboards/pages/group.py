@@ -269,7 +269,7 @@ def _risk_table(risks: pl.DataFrame) -> Any:
     rows = [
         [
             html.Span(clock(row["opened_at"]), className="exact"),
-            answers.cause_words(row["cause"]),
+            answers.cause_words(row),
             f"{row['topic']} {row['queue_id']}",
             html.Span(f"[{row['from_offset']}, {row['to_offset']})", className="exact"),
             html.Span(_predicted(row), className="number"),

@@ -17,8 +17,6 @@ from expectations.reading import CheckedLake
 
 QUEUE: Final = ("cluster", "broker", "group", "topic", "queue_id")
 SUITE: Final = "offsets"
-EXPLAINING_PATHS: Final = ("RESET", "RESTORE")
-"""A report on these paths says itself why the offset fell."""
 
 
 def gold_offsets(lake: CheckedLake, _now: datetime) -> Subject:
@@ -49,7 +47,15 @@ def gold_offsets(lake: CheckedLake, _now: datetime) -> Subject:
 
 def bronze_offsets(lake: CheckedLake, _now: datetime) -> Subject:
     """One row per queue: falls that neither the report, a restart nor gold accounts for."""
-    columns = [*QUEUE, "broker_epoch", "offset", "path", "accepted", "max_offset"]
+    columns = [
+        *QUEUE,
+        "broker_epoch",
+        "offset",
+        "previous_offset",
+        "path",
+        "accepted",
+        "max_offset",
+    ]
     reports = lake.bronze("consume_offsets", columns).filter("accepted").sort("emitter", "seq")
     falls = _falls(reports)
     known = lake.gold("offset_violations", ["emitter", "seq", "law", "explained"])
@@ -59,7 +65,7 @@ def bronze_offsets(lake: CheckedLake, _now: datetime) -> Subject:
     )
     judged = _judged_to(lake)
     missing = falls.join(judged, on="emitter", how="inner").filter(
-        pl.col("seq") <= pl.col("judged_to")
+        (pl.col("seq") <= pl.col("judged_to")) & ~pl.col("starts_anew")
     )
     missing = missing.join(known, on=["emitter", "seq"], how="anti")
     rows = (
@@ -97,9 +103,16 @@ def _falls(reports: pl.DataFrame) -> pl.DataFrame:
         pl.col("offset").shift(1).over(over).alias("previous"),
         pl.col("broker_epoch").shift(1).over(over).alias("epoch_before"),
     )
-    restarted = pl.col("broker_epoch") != pl.col("epoch_before")
+    # A restart answers from the offsets file, a deleted offset from nothing: in neither case is
+    # the report lower than what the broker held, so gold has no violation of it either.
+    starts_anew = (
+        (pl.col("broker_epoch") != pl.col("epoch_before"))
+        | (pl.col("path") == "RESTORE")
+        | pl.col("previous_offset").is_null()
+    )
     return before.filter(pl.col("offset") < pl.col("previous")).with_columns(
-        (restarted | pl.col("path").is_in(list(EXPLAINING_PATHS))).alias("explains_itself")
+        starts_anew.alias("starts_anew"),
+        (starts_anew | (pl.col("path") == "RESET")).alias("explains_itself"),
     )
 
 

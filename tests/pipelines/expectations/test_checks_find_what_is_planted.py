@@ -47,6 +47,14 @@ def newest(lake: Lake, address: str, **wanted: Any) -> dict[str, Any]:
     return rows.filter(**wanted).row(-1, named=True)
 
 
+def newest_health(lake: Lake) -> dict[str, Any]:
+    """Judgement of the next shipment of one row, as gold would write it."""
+    table = lake.table(lake.gold("emitter_health")).to_pyarrow_table()
+    last = pl.DataFrame(pl.from_arrow(table)).sort("seq_to").row(-1, named=True)
+    counts = dict.fromkeys(("rows_expected", "rows_found", "rows_distinct"), 1)
+    return {**last, "seq_from": last["seq_to"] + 1, **counts}
+
+
 def add_gold(lake: Lake, table: str, row: dict[str, Any]) -> None:
     append_rows(lake.gold(table), GOLD_TABLES[table].columns, [row], "observed_date")
 
@@ -107,9 +115,18 @@ def test_a_refused_report_breaks_nothing(lake: Lake) -> None:
     assert failing(run(lake)) == {}
 
 
+def test_a_restart_explains_a_fall_that_gold_need_not_have(lake: Lake) -> None:
+    DeltaTable(lake.gold("offset_violations")).delete()
+
+    assert failing(run(lake)) == {}
+
+
 def test_a_fall_that_gold_overlooked_is_a_fault_of_gold(lake: Lake) -> None:
-    violations = lake.gold("offset_violations")
-    DeltaTable(violations).delete("queue_id = 2")
+    report = newest(lake, lake.bronze("consume_offsets"), group="ledger", queue_id=2)
+    reset = {"offset": report["offset"] - 40, "path": "RESET", "seq": horizon(lake) + 1}
+    add_fact(lake, "consume_offsets", {**report, **reset})
+    health = newest_health(lake)
+    add_gold(lake, "emitter_health", {**health, "seq_to": horizon(lake)})
 
     broken = failing(run(lake))
 
