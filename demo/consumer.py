@@ -95,6 +95,7 @@ def _note(ledger: Path, message: MessageExt, context: ConsumeContext) -> None:
     entry = {
         "message_id": message.message_id,
         "topic": message.topic,
+        "pulled_from": context.queue.topic,
         "queue_id": context.queue.queue_id,
         "queue_offset": message.queue_offset,
     }

@@ -1,0 +1,111 @@
+"""The demo from outside, as a user runs it: real processes, real kills, one seed, headless.
+
+One run serves all tests of this file. Its consumers keep ledgers of what they worked on; gold must
+account for every piece of work that was done twice.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+import pytest
+from deltalake import DeltaTable
+
+from demo.plan import LEDGER, ORDERS, PAYMENTS, Incident, make_plan
+
+SEED, DURATION_S = 1, 120
+RUN_TIMEOUT_S = 900
+
+pytestmark = pytest.mark.timeout(RUN_TIMEOUT_S + 60)
+
+
+@dataclass(frozen=True)
+class DemoRun:
+    """How the run ended, and where it left its things."""
+
+    exit_code: int
+    output: str
+    home: Path
+
+    def gold(self, table: str) -> pl.DataFrame:
+        return pl.DataFrame(
+            pl.from_arrow(DeltaTable(str(self.home / "lake" / "gold" / table)).to_pyarrow_table())
+        )
+
+    def work_done(self, member: str) -> list[tuple[str, int, int]]:
+        """(topic, queue id, queue offset) of every message a member has worked on, in order."""
+        ledger = self.home / "ledgers" / f"{member}.jsonl"
+        entries = [json.loads(line) for line in ledger.read_text().splitlines()]
+        return [(e["pulled_from"], e["queue_id"], e["queue_offset"]) for e in entries]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DemoRun]:
+    home = tmp_path_factory.mktemp("demo") / "home"
+    command = [str(Path(sys.prefix) / "bin" / "tidemark"), "demo", "--headless", "--port", "0"]
+    command += ["--for", str(DURATION_S), "--seed", str(SEED), "--home", str(home)]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=RUN_TIMEOUT_S, check=False
+    )
+    yield DemoRun(done.returncode, done.stdout + done.stderr, home)
+
+
+def test_every_incident_that_is_played_is_found_and_every_check_holds(run: DemoRun) -> None:
+    assert run.exit_code == 0, run.output
+    for incident in Incident:
+        line = next(line for line in run.output.splitlines() if f" {incident.value} " in line)
+        assert line.count(" yes ") == 2, f"played and found: {line}"
+    assert "failed checks: none" in run.output
+
+
+def test_the_table_names_every_group_with_its_figures(run: DemoRun) -> None:
+    for group in ("billing", "shipping", "ledger"):
+        assert any(f" {group} " in line for line in run.output.splitlines()), run.output
+
+
+def test_it_leaves_no_process_behind(run: DemoRun) -> None:
+    mark = str(run.home).encode()
+    left = [
+        path.parent.name for path in Path("/proc").glob("[0-9]*/cmdline") if mark in _content(path)
+    ]
+    assert not left, f"processes still running: {left}"
+
+
+def test_the_queues_of_a_topic_share_its_messages(run: DemoRun) -> None:
+    newest = run.gold("consumer_lag").group_by("topic", "queue_id").agg(pl.col("max_offset").max())
+    for topic in (ORDERS, PAYMENTS):
+        sizes = newest.filter(pl.col("topic") == topic)["max_offset"].to_list()
+        assert len(sizes) == 4
+        assert min(sizes) > max(sizes) / 2, f"{topic}: {sizes}"
+
+
+def test_work_done_twice_lies_inside_a_window_that_gold_flagged(run: DemoRun) -> None:
+    """Every message that members of ledger worked on twice is accounted for, message by message."""
+    times = Counter(place for member in LEDGER.members for place in run.work_done(member))
+    twice = sorted(place for place, count in times.items() if count > 1)
+    scene = make_plan(SEED, DURATION_S).scene(Incident.CONSUMER_KILL)
+    assert scene is not None
+    assert any(place[1] == scene.queue_id for place in twice), "the kill must cost a message twice"
+    windows = run.gold("duplicate_risk_windows").filter(pl.col("group") == LEDGER.name)
+    for topic, queue_id, offset in twice:
+        covering = windows.filter(
+            (pl.col("topic") == topic)
+            & (pl.col("queue_id") == queue_id)
+            & (pl.col("from_offset") <= offset)
+            & (pl.col("to_offset") > offset)
+        )
+        assert covering.height, f"{topic}/{queue_id} offset {offset} came twice, unflagged"
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:  # The process ended meanwhile.
+        return b""
