@@ -91,7 +91,9 @@ class Broker:
         """
         assert self._running is None, "the broker is running already"
         config = self._config
-        self._runtime.disk.make_directories(config.store.root)
+        disk, root = self._runtime.disk, config.store.root
+        disk.make_directories(root)
+        stopped_cleanly = not disk.exists(f"{root}/abort")
         telemetry = self._open_telemetry()
         observer: Observer = SilentObserver() if telemetry is None else telemetry
         try:
@@ -103,6 +105,7 @@ class Broker:
         try:
             running = self._assemble(store, observer, telemetry)
             self._load(running)
+            observer.observe(LifecycleEvent("BOOT", f"store {root}", clean=stopped_cleanly))
             port = await running.server.start(config.host, config.port)
         except BaseException:
             await store.close()
@@ -247,7 +250,6 @@ class Broker:
                     client_id=mark.client_id,
                     broker_epoch=mark.broker_epoch,
                 )
-        parts.observer.observe(LifecycleEvent("BOOT", f"store {config.store.root}"))
 
     async def _run_loops(self, running: _Running) -> None:
         config = self._config

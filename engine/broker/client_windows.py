@@ -126,9 +126,7 @@ class ClientWindows:
 
 def windows_of(group: str, client_id: str, info: ConsumerRunningInfo) -> list[ClientWindow]:
     """What a client's answer says of each queue it holds."""
-    return [
-        _window(group, client_id, queue, told) for queue, told in sorted(info.mq_table.items())
-    ]
+    return [_window(group, client_id, queue, told) for queue, told in sorted(info.mq_table.items())]
 
 
 def _window(
@@ -157,7 +155,9 @@ def _window(
         filtered_count=told.filtered_count,
         head_message_id=told.head_message_id,
         head_since_ms=told.head_since_ms,
-        client_committed=told.client_committed if told.held_ranges is not None else told.commit_offset,
+        client_committed=told.client_committed
+        if told.held_ranges is not None
+        else told.commit_offset,
         locked=told.locked,
         dropped=told.dropped,
         last_pull_time_ms=told.last_pull_timestamp_ms or None,

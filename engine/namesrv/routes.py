@@ -95,7 +95,8 @@ class Routes:
         self._live[told.address] = LiveBroker(told, connection, data_version, now_ms)
         if told.broker_id == MASTER_ID:
             # An unchanged table leaves the routes alone: a permission wiped here stays wiped.
-            if known is None or known.data_version != data_version:
+            was_master = known is not None and known.registration.broker_id == MASTER_ID
+            if known is None or not was_master or known.data_version != data_version:
                 for config in topics.values():
                     self._put_queues(told.broker_name, config)
             return None
@@ -190,7 +191,9 @@ class Routes:
         for queues in self._topics.values():
             data = queues.get(broker_name)
             if data is not None:
-                data.perm = data.perm | int(Perm.WRITE) if writable else data.perm & ~int(Perm.WRITE)
+                data.perm = (
+                    data.perm | int(Perm.WRITE) if writable else data.perm & ~int(Perm.WRITE)
+                )
                 changed_count += 1
         return changed_count
 

@@ -100,9 +100,7 @@ class GroupHandlers:
             )
         config = self._parts.group_configs.find(group)
         assert config is not None, f"{group} is known"
-        return request.respond(
-            ResponseCode.SUCCESS, body=fastjson.dumps(group_to_document(config))
-        )
+        return request.respond(ResponseCode.SUCCESS, body=fastjson.dumps(group_to_document(config)))
 
     def delete(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """DELETE_SUBSCRIPTIONGROUP (207), with its offsets when asked to."""

@@ -102,9 +102,7 @@ class TopicHandlers:
         topics = self._parts.topics
         document = topics.to_document(self._parts.data_version(topics.counter).to_json())
         fields = AllTopicConfigResponseHeader(total_topic_num=len(topics.all())).encode()
-        return request.respond(
-            ResponseCode.SUCCESS, fields=fields, body=fastjson.dumps(document)
-        )
+        return request.respond(ResponseCode.SUCCESS, fields=fields, body=fastjson.dumps(document))
 
     def system_topics(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """GET_SYSTEM_TOPIC_LIST_FROM_BROKER (305)."""

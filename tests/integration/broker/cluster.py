@@ -17,7 +17,7 @@ from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
 from engine.protocol.message import MessageExt, decode_records
 from engine.remoting import Peer, RpcClient
-from engine.runtime import system_runtime
+from engine.runtime import Runtime, system_runtime
 from engine.store import FlushDiskType, StoreConfig
 
 TOPIC, GROUP = "orders", "orders-group"
@@ -33,6 +33,7 @@ def broker_config(folder: Path, **settings: Any) -> BrokerConfig:
         max_hash_slot_count=100,
         max_index_count=1000,
         delay_levels_ms=settings.pop("delay_levels_ms", (200, 400, 600)),
+        sync_flush_timeout_ms=settings.pop("sync_flush_timeout_ms", 5000),
     )
     defaults: dict[str, Any] = {
         "port": 0,
@@ -249,11 +250,12 @@ class Cluster:
 
 
 @asynccontextmanager
-async def cluster(config: BrokerConfig) -> AsyncIterator[Cluster]:
-    """A name server and a broker with this configuration, stopped cleanly at the end."""
+async def cluster(config: BrokerConfig, runtime: Runtime | None = None) -> AsyncIterator[Cluster]:
+    """A name server and a broker with this configuration, stopped cleanly at the end; `runtime`
+    is the broker's."""
     name_server = NameServer(system_runtime(), NameServerConfig(port=0))
     address = f"127.0.0.1:{await name_server.start()}"
-    broker = Broker(system_runtime(), replace(config, namesrv_addresses=(address,)))
+    broker = Broker(runtime or system_runtime(), replace(config, namesrv_addresses=(address,)))
     running = Cluster(name_server, address, broker)
     try:
         await broker.start()

@@ -150,8 +150,13 @@ REFUSALS: list[tuple[str, Ask, ResponseCode, str]] = [
         "a topic with no queues",
         lambda client: client.ask(
             RequestCode.UPDATE_AND_CREATE_TOPIC,
-            topic="new", defaultTopic="TBW102", readQueueNums=0, writeQueueNums=4, perm=6,
-            topicFilterType="SINGLE_TAG", order=False,
+            topic="new",
+            defaultTopic="TBW102",
+            readQueueNums=0,
+            writeQueueNums=4,
+            perm=6,
+            topicFilterType="SINGLE_TAG",
+            order=False,
         ),  # fmt: skip
         ResponseCode.INVALID_PARAMETER,
         "readQueueNums=0 is not in 1 to",
@@ -216,7 +221,11 @@ def test_an_unknown_group_is_refused_when_groups_are_not_made_on_demand(tmp_path
 
 @pytest.mark.parametrize(
     "garbage",
-    [b"\xff\xff\xff\xff\x00\x00\x00\x00", b"GET / HTTP/1.1\r\n\r\n", b"\x00\x00\x00\x08\x00\x00\x00\x04{{{{"],
+    [
+        b"\xff\xff\xff\xff\x00\x00\x00\x00",
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"\x00\x00\x00\x08\x00\x00\x00\x04{{{{",
+    ],
     ids=["a negative length", "another protocol", "a header that is no JSON"],
 )
 def test_malformed_bytes_end_their_connection_and_no_other(

@@ -222,7 +222,9 @@ def test_order_locks_are_granted_to_one_client_and_told_in_the_watermarks(tmp_pa
             await first.pull(0)
             queue = {"topic": TOPIC, "brokerName": "broker-a", "queueId": 0}
 
-            async def lock(client: RawClient, code: int = RequestCode.LOCK_BATCH_MQ) -> list[object]:
+            async def lock(
+                client: RawClient, code: int = RequestCode.LOCK_BATCH_MQ
+            ) -> list[object]:
                 body = {"consumerGroup": GROUP, "clientId": client.client_id, "mqSet": [queue]}
                 answer = await client.ask(code, json.dumps(body).encode())
                 return json.loads(answer.body)["lockOKMQSet"] if answer.body else []
@@ -316,7 +318,9 @@ def test_the_progress_of_a_group_is_told_to_tools(tmp_path: Path) -> None:
                 RequestCode.GET_CONSUME_STATS, consumerGroup=GROUP, topic=TOPIC
             )
             text = bytes(stats.body).decode()
-            assert '{"brokerName":"broker-a","queueId":0,"topic":"orders"}:{"brokerOffset":5' in text
+            assert (
+                '{"brokerName":"broker-a","queueId":0,"topic":"orders"}:{"brokerOffset":5' in text
+            )
             assert '"consumerOffset":2' in text
             assert '"pullOffset":5' in text
             online = await client.ask(RequestCode.GET_CONSUMER_CONNECTION_LIST, consumerGroup=GROUP)

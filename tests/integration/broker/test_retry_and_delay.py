@@ -98,7 +98,14 @@ def test_a_message_that_failed_too_often_ends_in_the_dead_letters_and_every_step
             assert (dead.body, dead.reconsume_times) == (b"poison", 2)
             assert dead.properties["DLQ_ORIGIN_TOPIC"] == TOPIC
         flow = spooled(tmp_path / "store", "retry_dlq_flow")
-        columns = ("step", "reconsume_times", "delay_ms", "message_id", "origin_topic", "origin_offset")
+        columns = (
+            "step",
+            "reconsume_times",
+            "delay_ms",
+            "message_id",
+            "origin_topic",
+            "origin_offset",
+        )
         assert [picked(row, *columns) for row in flow] == [
             ("SENT_BACK", 1, None, "U1", TOPIC, 0),
             ("SCHEDULED", 1, 600, "U1", TOPIC, 0),

@@ -42,7 +42,9 @@ def test_the_short_names_of_version_two_and_binary_headers_mean_the_same(tmp_pat
     async def story() -> None:
         async with cluster(broker_config(tmp_path)) as running:
             client = running.client()
-            fields = dict(zip("abcdefghij", ("p", TOPIC, "TBW102", 4, 1, 0, 7, 0, "", 0), strict=True))
+            fields = dict(
+                zip("abcdefghij", ("p", TOPIC, "TBW102", 4, 1, 0, 7, 0, "", 0), strict=True)
+            )
             request = RemotingCommand.request(
                 RequestCode.SEND_MESSAGE_V2, {k: str(v) for k, v in fields.items()}, b"short"
             )
@@ -61,7 +63,9 @@ def test_a_batch_is_stored_as_messages_with_consecutive_offsets(tmp_path: Path) 
             client = running.client()
             await client.send(b"before")
             batch = encode_batch([Message(TOPIC, f"b{n}".encode()) for n in range(3)])
-            fields = dict(zip("abcdefghim", ("p", TOPIC, "TBW102", 4, 0, 0, 7, 0, "", "true"), strict=True))
+            fields = dict(
+                zip("abcdefghim", ("p", TOPIC, "TBW102", 4, 0, 0, 7, 0, "", "true"), strict=True)
+            )
             sent = await client.ask(RequestCode.SEND_BATCH_MESSAGE, batch, **fields)
             assert sent.code == ResponseCode.SUCCESS, sent.remark
             assert sent.fields["queueOffset"] == "1"
@@ -141,7 +145,10 @@ def test_a_pull_beyond_the_end_is_told_where_the_queue_ends(tmp_path: Path) -> N
             await client.send(b"one")
             pulled = await client.pull(50)
             assert pulled.code == ResponseCode.PULL_OFFSET_MOVED
-            assert (pulled.remark, pulled.fields["nextBeginOffset"]) == ("OFFSET_OVERFLOW_BADLY", "1")
+            assert (pulled.remark, pulled.fields["nextBeginOffset"]) == (
+                "OFFSET_OVERFLOW_BADLY",
+                "1",
+            )
 
     asyncio.run(story())
 
@@ -200,7 +207,10 @@ def test_a_topic_made_by_its_first_message_has_the_queues_the_producer_wished(
             client, names = running.client(), running.of_name_server()
             await client.send(topic="few", defaultTopicQueueNums=2)
             await client.send(topic="many", defaultTopicQueueNums=64)
-            few, many = running.broker.parts.topics.find("few"), running.broker.parts.topics.find("many")
+            few, many = (
+                running.broker.parts.topics.find("few"),
+                running.broker.parts.topics.find("many"),
+            )
             assert few is not None
             assert many is not None
             assert (few.write_queue_nums, many.write_queue_nums) == (2, 4)

@@ -1,0 +1,119 @@
+"""A broker on a disk that is full, slow or broken: writes are refused or told to be not yet safe,
+reads go on."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from engine.protocol.codes import ResponseCode
+from engine.runtime import system_runtime
+from engine.store import FlushDiskType
+from tests.failing_disk import FailingDisk
+from tests.integration.broker.cluster import (
+    GROUP,
+    TOPIC,
+    bodies,
+    broker_config,
+    cluster,
+    eventually,
+)
+from tests.integration.broker.spooled import spooled
+
+LOG_BYTES = 64 * 1024
+
+
+def test_a_full_disk_stops_writes_keeps_reads_and_recovers_by_itself(tmp_path: Path) -> None:
+    async def story() -> None:
+        disk = FailingDisk()
+        config = broker_config(tmp_path, log_bytes=LOG_BYTES, telemetry=False)
+        async with cluster(config, replace(system_runtime(), disk=disk)) as running:
+            client = running.client()
+            assert (await client.send(b"first")).code == ResponseCode.SUCCESS
+            disk.free_bytes = 0
+            sent = ResponseCode.SUCCESS
+            for _ in range(40):
+                answer = await client.send(bytes(4096))
+                sent = ResponseCode(answer.code)
+                if sent != ResponseCode.SUCCESS:
+                    break
+            assert sent == ResponseCode.SERVICE_NOT_AVAILABLE
+            assert "no space left" in (answer.remark or "")
+            assert bodies(await client.pull(0))[0] == b"first", "reads go on"
+            disk.free_bytes = None
+            assert (await client.send(b"room again")).code == ResponseCode.SUCCESS
+
+    asyncio.run(story())
+
+
+def test_a_full_disk_is_told_as_a_lifecycle_event(tmp_path: Path) -> None:
+    async def story() -> None:
+        disk = FailingDisk()
+        config = broker_config(tmp_path, log_bytes=LOG_BYTES)
+        async with cluster(config, replace(system_runtime(), disk=disk)) as running:
+            client = running.client()
+            await client.send(b"first")
+            disk.free_bytes = 0
+            while (await client.send(bytes(4096))).code == ResponseCode.SUCCESS:
+                pass
+            disk.free_bytes = None
+        kinds = [row["kind"] for row in spooled(tmp_path / "store", "lifecycle")]
+        assert "DISK_FULL" in kinds
+
+    asyncio.run(story())
+
+
+def test_a_sync_that_does_not_end_in_time_is_answered_as_stored_but_not_safe(
+    tmp_path: Path,
+) -> None:
+    async def story() -> None:
+        disk = FailingDisk()
+        config = broker_config(
+            tmp_path, flush=FlushDiskType.SYNC_FLUSH, sync_flush_timeout_ms=2000, telemetry=False
+        )
+        async with cluster(config, replace(system_runtime(), disk=disk)) as running:
+            client = running.client()
+            assert (await client.send(b"safe")).code == ResponseCode.SUCCESS
+            disk.hold_syncs = asyncio.Event()
+            slow = await client.send(b"not yet safe")
+            assert slow.code == ResponseCode.FLUSH_DISK_TIMEOUT
+            assert slow.fields["queueOffset"] == "1", "it is stored, and where is told"
+            impatient = await client.send(b"does not wait", WAIT="false")
+            assert impatient.code == ResponseCode.SUCCESS
+            assert bodies(await client.pull(0)) == [b"safe"], "what is not safe is not delivered"
+            disk.hold_syncs.set()
+            pulled = await client.pull(1, wait_ms=10_000)
+            assert bodies(pulled)[0] == b"not yet safe"
+
+    asyncio.run(story())
+
+
+def test_offsets_that_could_not_be_persisted_are_persisted_when_the_disk_lets_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story() -> None:
+        disk = FailingDisk()
+        async with cluster(
+            broker_config(tmp_path, telemetry=False), replace(system_runtime(), disk=disk)
+        ) as running:
+            client, offsets = running.client(), running.broker.parts.offsets
+            await client.send()
+            disk.fail_syncs = True
+            await client.commit(1)
+
+            async def failed() -> bool:
+                return "consume offsets are not persisted yet" in caplog.text
+
+            await eventually(failed, "a try to persist the offsets fails")
+            assert offsets.persisted(GROUP, TOPIC, 0) is None
+            disk.fail_syncs = False
+
+            async def persisted() -> bool:
+                return offsets.persisted(GROUP, TOPIC, 0) == 1
+
+            await eventually(persisted, "the offset is persisted after all")
+
+    asyncio.run(story())

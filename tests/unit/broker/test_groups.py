@@ -1,0 +1,120 @@
+"""Membership and the group's one subscription."""
+
+from __future__ import annotations
+
+import pytest
+
+from engine.broker.state.groups import ClientChannel, ConsumerGroups, ProducerGroups
+from engine.foundation.errors import RequestRefused
+from engine.foundation import limits
+from engine.protocol.bodies import ConsumerData, SubscriptionData
+
+
+class End:
+    """One end of a connection; only its identity counts here."""
+
+
+def channel(client_id: str, end: End | None = None) -> ClientChannel:
+    return ClientChannel(client_id, end or End(), "JAVA", 513)  # type: ignore[arg-type]
+
+
+def consumer(*topics: str, version: int = 1, expression: str = "*") -> ConsumerData:
+    return ConsumerData(
+        group_name="g",
+        subscription_data_set=[
+            SubscriptionData.build(topic, expression, sub_version=version) for topic in topics
+        ],
+    )
+
+
+def subscribed(groups: ConsumerGroups) -> list[str]:
+    group = groups.of("g")
+    return [] if group is None else group.spelled_subscription()
+
+
+def test_a_first_heartbeat_joins_and_the_next_does_not() -> None:
+    groups, one = ConsumerGroups(), channel("c1")
+    first = groups.register(consumer("A"), one, now_ms=0)
+    second = groups.register(consumer("A"), one, now_ms=1)
+    assert (first.joined, first.members_before, first.members_after) == (True, [], ["c1"])
+    assert (second.joined, second.topics_changed, second.generation) == (False, False, 1)
+
+
+def test_a_client_on_a_new_connection_is_the_same_member() -> None:
+    groups, old, new = ConsumerGroups(), End(), End()
+    groups.register(consumer("A"), channel("c1", old), now_ms=0)
+    again = groups.register(consumer("A"), channel("c1", new), now_ms=1)
+    assert (again.joined, again.reconnected) == (False, True)
+    assert groups.lost(old) == [], "the end of the old connection is not its end"  # type: ignore[arg-type]
+    assert [gone.client_id for gone in groups.lost(new)] == ["c1"]  # type: ignore[arg-type]
+
+
+def test_an_emptied_group_is_gone_and_its_generation_goes_on() -> None:
+    groups = ConsumerGroups()
+    groups.register(consumer("A"), channel("c1"), now_ms=0)
+    gone = groups.unregister("g", "c1")
+    assert gone is not None
+    assert (gone.members_before, gone.members_after, gone.generation) == (["c1"], [], 2)
+    assert groups.of("g") is None
+    assert groups.unregister("g", "c1") is None
+    groups.register(consumer("A"), channel("c1"), now_ms=0)
+    assert groups.generation("g") == 3
+
+
+def test_silent_members_expire_one_millisecond_after_their_time() -> None:
+    groups = ConsumerGroups()
+    groups.register(consumer("A"), channel("c1"), now_ms=0)
+    groups.register(consumer("A"), channel("c2"), now_ms=500)
+    assert groups.expired(1000, expiry_ms=1000) == []
+    assert [gone.client_id for gone in groups.expired(1001, expiry_ms=1000)] == ["c1"]
+
+
+def test_a_heartbeat_removes_every_topic_it_does_not_contain() -> None:
+    groups = ConsumerGroups()
+    groups.register(consumer("A", "B"), channel("c1"), now_ms=0)
+    change = groups.register(consumer("B", "C"), channel("c2"), now_ms=0)
+    assert change.topics_changed
+    assert change.subscription_before == ["A:*", "B:*"]
+    assert subscribed(groups) == ["B:*", "C:*"]
+
+
+def test_an_expression_is_replaced_by_a_newer_version_only() -> None:
+    groups = ConsumerGroups()
+    groups.register(consumer("A", version=5, expression="TagA"), channel("c1"), now_ms=0)
+    older = groups.register(consumer("A", version=4, expression="TagB"), channel("c2"), now_ms=0)
+    assert subscribed(groups) == ["A:TagA"]
+    newer = groups.register(consumer("A", version=6, expression="TagB"), channel("c2"), now_ms=0)
+    assert subscribed(groups) == ["A:TagB"]
+    assert not older.topics_changed
+    assert not newer.topics_changed
+    assert newer.subscription_before != newer.subscription_after
+
+
+def test_a_heartbeat_without_subscriptions_leaves_them_as_they_are() -> None:
+    groups = ConsumerGroups()
+    groups.register(consumer("A"), channel("c1"), now_ms=0)
+    change = groups.register(consumer(), channel("c1"), keep_subscription=True, now_ms=1)
+    assert not change.topics_changed
+    assert subscribed(groups) == ["A:*"]
+
+
+def test_too_many_groups_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("engine.broker.state.groups.GROUPS_MAX", 1)
+    groups = ConsumerGroups()
+    groups.register(consumer("A"), channel("c1"), now_ms=0)
+    with pytest.raises(RequestRefused, match="one too many"):
+        groups.register(ConsumerData(group_name="other"), channel("c1"), now_ms=0)
+    assert limits.GROUPS_MAX > 1
+
+
+def test_producers_are_listed_until_they_leave_are_lost_or_fall_silent() -> None:
+    producers, lost = ProducerGroups(), End()
+    producers.register("p", channel("c1"), now_ms=0)
+    producers.register("p", channel("c2", lost), now_ms=900)
+    producers.register("p", channel("c3"), now_ms=900)
+    assert [member.client_id for member in producers.members("p")] == ["c1", "c2", "c3"]
+    producers.expire(1001, expiry_ms=1000)
+    producers.lost(lost)  # type: ignore[arg-type]
+    assert [member.client_id for member in producers.members("p")] == ["c3"]
+    producers.unregister("p", "c3")
+    assert producers.names() == []
