@@ -139,7 +139,8 @@ def lab(
     folder = ROOT / "var" / "jupyter"
     write_kernel(folder, Lake.at(lake))
     command = lab_command(port=port, browser=browser)
-    os.execve(command[0], command, lab_environment(folder))
+    # In place of this process: signals and the exit code are JupyterLab's own.
+    os.execve(command[0], command, lab_environment(folder))  # noqa: S606
 
 
 def _micros(option: str, text: str) -> int:

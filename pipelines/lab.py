@@ -50,6 +50,8 @@ def lab_command(*, port: int, browser: bool) -> list[str]:
         f"--ServerApp.port={port}",
         f"--ServerApp.open_browser={browser}",
         f"--MultiKernelManager.default_kernel_name={KERNEL}",
+        # In a container everybody is root; Jupyter refuses that unless told.
+        *(["--allow-root"] if os.geteuid() == 0 else []),
     ]
 
 
