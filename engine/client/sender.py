@@ -16,13 +16,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from engine.client.config import ProducerConfig
 from engine.client.connection import ClusterConnection
+from engine.client.envelope import Envelope, Envelopes
 from engine.client.queue_selectors import MessageQueueSelector
 from engine.client.send_result import SendResult, deserves_retry, status_of
-from engine.client.wire_fields import number, wire_fields
+from engine.client.wire_fields import number
 from engine.foundation.errors import (
     ConfigError,
     LocalProtocolError,
@@ -30,43 +30,11 @@ from engine.foundation.errors import (
     RequestTimedOut,
     Unreachable,
 )
-from engine.foundation.limits import BATCH_MESSAGES_MAX
-from engine.protocol.codes import RequestCode, ResponseCode
-from engine.protocol.command import RemotingCommand
-from engine.protocol.message import (
-    PROPERTY_DELAY,
-    PROPERTY_MAX_RECONSUME_TIMES,
-    PROPERTY_RECONSUME_TIME,
-    PROPERTY_UNIQ_KEY,
-    PROPERTY_WAIT,
-    Message,
-    MessageQueue,
-    compress,
-    encode_batch,
-    encode_properties,
-)
+from engine.protocol.codes import ResponseCode
+from engine.protocol.message import Message, MessageQueue
 from engine.protocol.message_ids import UniqueIds
-from engine.protocol.names import AUTO_CREATE_TOPIC, RETRY_PREFIX, check_topic
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(slots=True)
-class _Envelope:
-    """What goes over the wire for one message or batch, the same for every try."""
-
-    topic: str
-    body: bytes
-    properties: dict[str, str]
-    flag: int
-    sys_flag: int
-    is_batch: bool
-    message_id: str
-
-
-def _at(queues: Sequence[MessageQueue], turn: int) -> str:
-    """Broker of the queue at a turn of the circle."""
-    return queues[turn % len(queues)].broker_name
 
 
 class Sender:
@@ -74,17 +42,16 @@ class Sender:
 
     def __init__(self, connection: ClusterConnection, group: str, config: ProducerConfig) -> None:
         self._connection = connection
-        self._group = group
         self._config = config
         runtime = connection.runtime
         self._clock = runtime.clock
-        self._ids = UniqueIds(
-            connection.ip, runtime.entropy.process_id(), runtime.entropy.below(1 << 32)
-        )
+        ids = UniqueIds(connection.ip, runtime.entropy.process_id(), runtime.entropy.below(1 << 32))
+        self._envelopes = Envelopes(group, config, lambda: ids.next(self._clock.now_ms()))
         self._entropy = runtime.entropy
         self._turns: dict[str, int] = {}
-        """Where each topic's circle stands; one for all topics would starve queues of topics that are
-        sent to in turns."""
+        """Where each topic's circle stands; one for all topics would starve queues of topics that
+        are sent to in turns.
+        """
 
     async def send(
         self,
@@ -101,7 +68,7 @@ class Sender:
 
         Raises RequestRefused, Unreachable, LocalProtocolError (the message itself is wrong).
         """
-        envelope = self._envelope(message)
+        envelope = self._envelopes.of_message(message)
         deadline_ms = self._clock.steady_ms() + (timeout_ms or self._config.send_timeout_ms)
         if queue is not None or selector is not None:
             chosen = await self._given_queue(message, queue, selector, argument)
@@ -118,7 +85,7 @@ class Sender:
         """Send several messages of one topic as one request: all are stored in one queue, or none
         is.
         """
-        envelope = self._batch_envelope(messages)
+        envelope = self._envelopes.of_batch(messages)
         deadline_ms = self._clock.steady_ms() + (timeout_ms or self._config.send_timeout_ms)
         if queue is not None:
             return await self._try(envelope, queue, deadline_ms)
@@ -133,13 +100,15 @@ class Sender:
         argument: object = None,
     ) -> None:
         """Send and forget."""
-        envelope = self._envelope(message)
+        envelope = self._envelopes.of_message(message)
         if queue is not None or selector is not None:
             chosen = await self._given_queue(message, queue, selector, argument)
         else:
             chosen = self._next_queue(await self._queues(message.topic), avoid=None)
         address = await self._address(chosen)
-        await self._connection.rpc.invoke_oneway(address, self._request(envelope, chosen))
+        await self._connection.rpc.invoke_oneway(
+            address, envelope.request(chosen, self._clock.now_ms())
+        )
 
     # Choosing a queue.
 
@@ -196,7 +165,7 @@ class Sender:
     # Trying.
 
     async def _try_around(
-        self, envelope: _Envelope, deadline_ms: int, *, same_broker: bool
+        self, envelope: Envelope, deadline_ms: int, *, same_broker: bool
     ) -> SendResult:
         """Try up to 1 + retry_times queues within the deadline; the last error passes."""
         failed_broker: str | None = None
@@ -232,13 +201,13 @@ class Sender:
                     return result
             failed_broker = queue.broker_name
 
-    async def _try(self, envelope: _Envelope, queue: MessageQueue, deadline_ms: int) -> SendResult:
+    async def _try(self, envelope: Envelope, queue: MessageQueue, deadline_ms: int) -> SendResult:
         address = await self._address(queue)
         timeout_ms = deadline_ms - self._clock.steady_ms()
         if timeout_ms <= 0:
             raise RequestTimedOut(f"{envelope.message_id} was not sent to {queue} in time")
         answer = await self._connection.rpc.invoke(
-            address, self._request(envelope, queue), timeout_ms=timeout_ms
+            address, envelope.request(queue, self._clock.now_ms()), timeout_ms=timeout_ms
         )
         status = status_of(answer.code, answer.remark)
         stored_in = MessageQueue(
@@ -252,101 +221,7 @@ class Sender:
             number(answer.fields, "queueOffset"),
         )
 
-    # Filling the request.
 
-    def _envelope(self, message: Message) -> _Envelope:
-        check_topic(message.topic)
-        self._check_body(message)
-        message_id = self._give_id(message)
-        body, sys_flag = message.body, 0
-        if len(body) > self._config.compress_over_bytes:
-            body, sys_flag = compress(body, level=self._config.compress_level)
-        return _Envelope(
-            message.topic,
-            body,
-            {PROPERTY_WAIT: "true", **message.properties},
-            message.flag,
-            sys_flag,
-            is_batch=False,
-            message_id=message_id,
-        )
-
-    def _batch_envelope(self, messages: Sequence[Message]) -> _Envelope:
-        if not 0 < len(messages) <= BATCH_MESSAGES_MAX:
-            raise LocalProtocolError(
-                f"a batch has 1 to {BATCH_MESSAGES_MAX} messages, this one {len(messages)}"
-            )
-        first = messages[0]
-        check_topic(first.topic)
-        if first.topic.startswith(RETRY_PREFIX):
-            raise LocalProtocolError(f"messages of {first.topic} cannot be sent as a batch")
-        for message in messages:
-            self._check_body(message)
-            if message.topic != first.topic:
-                raise LocalProtocolError(
-                    f"a batch is of one topic, this one of {first.topic} and {message.topic}"
-                )
-            if message.properties.get(PROPERTY_WAIT, "true") != first.properties.get(
-                PROPERTY_WAIT, "true"
-            ):
-                raise LocalProtocolError("messages of a batch wait for storing alike (WAIT)")
-            for name in (PROPERTY_DELAY, "TIMER_DELAY_MS", "TIMER_DELAY_SEC", "TIMER_DELIVER_MS"):
-                if name in message.properties:
-                    raise LocalProtocolError(f"a batch is delivered at once, this one has {name}")
-            message.properties.setdefault(PROPERTY_WAIT, "true")
-        ids = [self._give_id(message) for message in messages]
-        body = bytes(encode_batch(messages))
-        if len(body) > self._config.body_bytes_max:
-            raise RequestRefused(
-                ResponseCode.MESSAGE_ILLEGAL,
-                f"the batch has {len(body)} bytes, at most {self._config.body_bytes_max} are sent;"
-                " split it",
-            )
-        properties = {PROPERTY_WAIT: first.properties[PROPERTY_WAIT]}
-        return _Envelope(
-            first.topic, body, properties, 0, 0, is_batch=True, message_id=",".join(ids)
-        )
-
-    def _check_body(self, message: Message) -> None:
-        if not message.body:
-            raise RequestRefused(ResponseCode.MESSAGE_ILLEGAL, "the message body is empty")
-        if len(message.body) > self._config.body_bytes_max:
-            raise RequestRefused(
-                ResponseCode.MESSAGE_ILLEGAL,
-                f"the message body has {len(message.body)} bytes,"
-                f" at most {self._config.body_bytes_max} are sent",
-            )
-
-    def _give_id(self, message: Message) -> str:
-        """The message's UNIQ_KEY, made at its first send and kept ever after."""
-        held = message.properties.get(PROPERTY_UNIQ_KEY)
-        if held is None:
-            held = self._ids.next(self._clock.now_ms())
-            message.properties[PROPERTY_UNIQ_KEY] = held
-        return held
-
-    def _request(self, envelope: _Envelope, queue: MessageQueue) -> RemotingCommand:
-        properties = dict(envelope.properties)
-        reconsume_times, max_reconsume_times = 0, None
-        if envelope.topic.startswith(RETRY_PREFIX):
-            reconsume_times = int(properties.pop(PROPERTY_RECONSUME_TIME, "0"))
-            limit = properties.pop(PROPERTY_MAX_RECONSUME_TIMES, None)
-            max_reconsume_times = None if limit is None else int(limit)
-        fields = wire_fields(  # The letters of SEND_MESSAGE_V2.
-            a=self._group,
-            b=envelope.topic,
-            c=AUTO_CREATE_TOPIC,
-            d=self._config.default_topic_queue_count,
-            e=queue.queue_id,
-            f=envelope.sys_flag,
-            g=self._clock.now_ms(),
-            h=envelope.flag,
-            i=encode_properties(properties),
-            j=reconsume_times,
-            k=False,
-            l=max_reconsume_times,
-            m=envelope.is_batch,
-            n=queue.broker_name,
-        )
-        code = RequestCode.SEND_BATCH_MESSAGE if envelope.is_batch else RequestCode.SEND_MESSAGE_V2
-        return RemotingCommand.request(code, fields, envelope.body)
+def _at(queues: Sequence[MessageQueue], turn: int) -> str:
+    """Broker of the queue at a turn of the circle."""
+    return queues[turn % len(queues)].broker_name
