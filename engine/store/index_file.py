@@ -1,22 +1,20 @@
 """Index files: from a message key to the physical offsets of the messages that carry it.
 
-Place in the walk: `dispatch` puts UNIQ_KEY and KEYS of each message, `message_store.query_by_key`
-asks.
+Place in the walk: `dispatch` puts UNIQ_KEY and KEYS of each message, `queries.query_by_key` asks.
 
-    header, 40 bytes:  begin time 8 | end time 8 | begin physical 8 | end physical 8 | used slots 4
-    | index count 4 slots:             one int32 each: the newest entry of the slot, 0 for none
-    entries:           key hash 4 | physical offset 8 | seconds since begin time 4 | previous entry
-    of the slot 4
+    | header: begin time 8 | end time 8 | begin physical 8 | end physical 8 | slots used 4 | count 4 |
+    | one slot 4: the newest entry of the slot, 0 for none                              | repeated |
+    | one entry: key hash 4 | physical offset 8 | seconds since begin 4 | previous of slot 4 | rep. |
 
 Entry 0 is never used, so index count starts at 1; the file is full when the count reaches its
 maximum. The file's name is the UTC time of its creation, yyyyMMddHHmmssSSS.
 
-Entries are written at once, slots and header only at a flush, header last: whatever a crash leaves,
-the entries below the header's count are good, and `repair` builds the slots from them. (RocketMQ
-deletes such a file and forgets its keys.)
+Entries, slots and header are written at a flush, header last: whatever a crash leaves, the entries
+below the header's count are good, and `repair` builds the slots from them; recovery puts the keys
+of later messages again. (RocketMQ deletes such a file and forgets its keys.)
 
-Invariant: after `write` + sync + `write_header` + sync, every entry below the header's count is on
-stable storage.
+Invariant: `write_slots`, sync, `write_header`, sync: so every entry that a header on disk counts is
+on disk itself.
 Absent on purpose: the keys themselves. Two keys may share a hash; who asks must compare the
 message's own keys.
 """
@@ -42,6 +40,7 @@ SLOT_BYTES = SLOT.size
 ENTRY_BYTES = ENTRY.size
 SECONDS_MAX = 0x7FFFFFFF
 PAGE_SLOTS = 1024
+ENTRIES_IN_MEMORY_MAX = 4096
 
 IndexKey = tuple[int, int, int]
 """key hash, physical offset, store time in ms"""
@@ -107,7 +106,8 @@ class IndexFile:
     def put(self, keys: Sequence[IndexKey]) -> int:
         """Add entries while there is room; how many were taken. Hot.
 
-        `write_entries` must follow before anybody asks.
+        They stay in memory until the next flush: a write per turn of the event loop would cost as
+        much as all the rest here.
         """
         taken = min(len(keys), self._shape.index_count_max - self.index_count)
         if taken <= 0:
@@ -135,6 +135,8 @@ class IndexFile:
         self.index_count = number
         self.end_physical, self.end_timestamp_ms = physical_offset, stored_ms
         self._header_dirty = True
+        if len(self._entries) >= ENTRIES_IN_MEMORY_MAX:
+            self.write_entries()
         return taken
 
     def _slot_on_disk(self, slot: int) -> int:
@@ -143,7 +145,7 @@ class IndexFile:
         return value if 0 < value < self.index_count else 0
 
     def write_entries(self) -> None:
-        """Write the entries put since the last call: one write."""
+        """Write the entries that are in memory only: one write."""
         if self._entries:
             first = self.index_count - len(self._entries)
             data = b"".join(self._entries)
@@ -151,11 +153,12 @@ class IndexFile:
             self._entries.clear()
 
     def write_slots(self) -> None:
-        """Write the changed slots, a page of them at a time; a sync and `write_header` come next.
+        """Write entries, and changed slots by the page; a sync and `write_header` come next.
 
         At full load thousands of slots change between two flushes: writing each by itself takes
         ten times as long.
         """
+        self.write_entries()
         entry = self._open()
         pages: dict[int, list[int]] = {}
         for slot in self._dirty_slots:
@@ -221,6 +224,7 @@ class IndexFile:
 
     def cut(self, physical_end: int) -> bool:
         """Forget the entries of messages at or behind `physical_end`; False when none is left."""
+        self.write_entries()
         view = self._open().view
         low, high = 1, self.index_count
         while low < high:
@@ -250,12 +254,9 @@ class IndexFile:
         """
         slot = key_hash % self._shape.slot_count
         number = self._dirty_slots.get(slot) or self._slot_on_disk(slot)
-        view = self._open().view
         found: list[int] = []
         while 0 < number < self.index_count and len(found) < count_max:
-            entry_hash, physical_offset, seconds, previous = ENTRY.unpack_from(
-                view, self._shape.entry_position(number)
-            )
+            entry_hash, physical_offset, seconds, previous = self._entry(number)
             stored_ms = self.begin_timestamp_ms + seconds * SECOND_MS
             if stored_ms + SECOND_MS <= begin_ms:
                 break  # The chain only gets older from here.
@@ -265,6 +266,12 @@ class IndexFile:
                 break  # A chain only leads back; anything else is damage.
             number = previous
         return found
+
+    def _entry(self, number: int) -> tuple[int, ...]:
+        in_memory_from = self.index_count - len(self._entries)
+        if number >= in_memory_from:
+            return ENTRY.unpack(self._entries[number - in_memory_from])
+        return ENTRY.unpack_from(self._open().view, self._shape.entry_position(number))
 
 
 class Index:
@@ -303,13 +310,12 @@ class Index:
         return indexed[-1].end_physical if indexed else None
 
     def put(self, keys: Sequence[IndexKey], *, now_ms: int) -> None:
-        """Add entries, in a new file when the newest is full, and make them visible to `find`."""
+        """Add entries, in a new file when the newest is full."""
         taken = 0
         while taken < len(keys):
             if not self.files or self.files[-1].full:
                 self._add_file(now_ms)
             taken += self.files[-1].put(keys[taken:] if taken else keys)
-            self.files[-1].write_entries()
 
     def _add_file(self, now_ms: int) -> None:
         start = int(index_file_name(now_ms))

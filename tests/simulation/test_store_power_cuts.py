@@ -105,7 +105,7 @@ def size_of(store: MessageStore, physical_offset: int) -> int:
 
 
 @pytest.mark.parametrize("flush_disk_type", list(FlushDiskType), ids=lambda kind: kind.value)
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(25))
 def test_promises_hold_over_kills_and_power_cuts(seed: int, flush_disk_type: FlushDiskType) -> None:
     async def scenario(world: World) -> None:
         story = Story(world, flush_disk_type)

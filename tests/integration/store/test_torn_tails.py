@@ -36,7 +36,7 @@ Bend = Callable[[Path], None]
 
 
 def unsynced() -> Runtime:
-    """Real files without syncs: what is cut here is cut by hand, and there are hundreds of lives."""
+    """Real files without syncs: here files are cut by hand, over hundreds of lives."""
     disk = FailingDisk()
     disk.skip_syncs = True
     return runtime_on(disk)
