@@ -2,8 +2,8 @@
 
 Place in the walk: around it; the rooms know nothing of command lines.
 
-Invariant: standard output holds the ready line and nothing else; whatever else is to be said goes to
-standard error. A TidemarkError is one sentence and exit code 1.
+Invariant: standard output holds the ready line and nothing else; whatever else is to be said goes
+to standard error. A TidemarkError is one sentence and exit code 1.
 """
 
 from __future__ import annotations

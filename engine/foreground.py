@@ -1,7 +1,7 @@
 """Running a party in the foreground: until a signal, or until something of it ends by an error.
 
-Place in the walk: around brokers and name servers when they are processes of their own. Nothing here
-is simulated; it is the only place of these rooms that knows signals and child processes.
+Place in the walk: around brokers and name servers when they are processes of their own. Nothing
+here is simulated; it is the only place of these rooms that knows signals and child processes.
 
 Invariant: SIGTERM and SIGINT end the process cleanly with exit code 0; a loop that failed ends it
 with its error after a clean stop was tried. Absent on purpose: options (commands).

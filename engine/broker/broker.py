@@ -295,13 +295,14 @@ class Broker:
             everything = now_ms // all_ms != (now_ms - every_ms) // all_ms
             running.watermarks.sample(now_ms, everything=everything)
 
-    def _arrived(
-        self, topic: str, queue_id: int, max_offset: int, tags_code: int, store_timestamp_ms: int
-    ) -> None:
-        """Dispatch made a message visible: wake who waits for it, once the batch is through."""
+    def _arrived(self, topic: str, queue_id: int, max_offset: int, *rest: int) -> None:
+        """Dispatch made a message visible: wake who waits for it, once the batch is through.
+
+        `rest` is its tags_code and its store time.
+        """
         if self._running is None:
             return
-        woken = self._running.parts.holds.arrived(topic, queue_id, max_offset, tags_code)
+        woken = self._running.parts.holds.arrived(topic, queue_id, max_offset, rest[0])
         if woken:
             if not self._woken:
                 asyncio.get_running_loop().call_soon(self._answer_woken)

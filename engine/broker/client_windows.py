@@ -12,14 +12,13 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from engine.protocol.bodies import ConsumerRunningInfo, ProcessQueueInfo
-
 from engine.broker.parts import BrokerParts
 from engine.broker.state.groups import ClientChannel
 from engine.broker.state.readers import QueueKey
 from engine.foundation.errors import RequestRefused, TidemarkError
 from engine.foundation.observing import ClientWindow
 from engine.foundation.units import MIB, SECOND_MS
+from engine.protocol.bodies import ConsumerRunningInfo, ProcessQueueInfo
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
 from engine.protocol.headers import ConsumerRunningInfoRequestHeader

@@ -12,12 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from engine.protocol.bodies import ConsumerData
-
 from engine.broker.parts import BrokerParts
 from engine.broker.state.groups import ClientChannel, ConsumerGroup, Departure, Registration
 from engine.broker.state.readers import QueueKey
 from engine.foundation.observing import OwnedQueue, RebalanceEvent
+from engine.protocol.bodies import ConsumerData
 from engine.protocol.codes import RequestCode
 from engine.protocol.command import RemotingCommand
 from engine.protocol.names import retry_topic

@@ -11,8 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from engine.protocol.bodies import DataVersion
-
 from engine.broker.config import BrokerConfig
 from engine.broker.long_poll import HeldPulls
 from engine.broker.state.group_configs import GroupConfigs
@@ -22,6 +20,7 @@ from engine.broker.state.queue_locks import QueueLocks
 from engine.broker.state.readers import QueueKey, Readers
 from engine.broker.state.topics import Topics
 from engine.foundation.observing import Observer
+from engine.protocol.bodies import DataVersion
 from engine.protocol.message_ids import UniqueIds
 from engine.remoting import Peer
 from engine.runtime import Runtime

@@ -13,11 +13,10 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from engine.protocol.bodies import RegisterBrokerBody
-
 from engine.broker.parts import BrokerParts
 from engine.foundation.errors import TidemarkError
 from engine.foundation.units import SECOND_MS
+from engine.protocol.bodies import RegisterBrokerBody
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
 from engine.protocol.headers_admin import RegisterBrokerRequestHeader, UnregisterBrokerRequestHeader

@@ -1,4 +1,5 @@
-"""The delay levels: messages wait in SCHEDULE_TOPIC_XXXX until their time, then move to their topic.
+"""The delay levels: messages wait in SCHEDULE_TOPIC_XXXX until their time, then move to their
+topic.
 
 Place in the walk: a send or send-back with a delay level is stored in the queue of its level
 (queue_id = level - 1); here each level's queue is read in order and every due message is put again
@@ -41,7 +42,8 @@ AFTER_FAILURE_MS = 10_000
 READ_COUNT = 32
 READ_BYTES = 256 * KIB
 DELIVERIES_PER_TICK_MAX = 512
-"""A level with more due messages goes on in the next tick, so that a backlog never holds the loop."""
+"""A level with more due messages goes on in the next tick, so that a backlog never holds the loop.
+"""
 
 _log = logging.getLogger(__name__)
 
@@ -53,7 +55,8 @@ def scheduled(draft: MessageDraft, level: int) -> MessageDraft:
     text = draft.properties.decode() if isinstance(draft.properties, bytes) else draft.properties
     if text and not text.endswith("\x02"):
         text += "\x02"
-    draft.properties = f"{text}{PROPERTY_REAL_TOPIC}\x01{draft.topic}\x02{PROPERTY_REAL_QUEUE_ID}\x01{draft.queue_id}\x02"
+    place = {PROPERTY_REAL_TOPIC: draft.topic, PROPERTY_REAL_QUEUE_ID: str(draft.queue_id)}
+    draft.properties = text + encode_properties(place)
     draft.topic, draft.queue_id = SCHEDULE_TOPIC, level - 1
     return draft
 
@@ -153,7 +156,7 @@ class DelayService:
         cursors = {str(level): offset for level, offset in sorted(self._cursors.items())}
         flushed = self._store.when_flushed(self._put_end)
         if flushed is not None and not await flushed:
-            self._changed = True  # Not durable in time: the cursors on disk stay behind, for now.
+            self._changed = True  # Not durable in time: the cursors on disk stay behind.
             return
         try:
             written = await self._file.write({"offsetTable": cursors})

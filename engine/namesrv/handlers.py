@@ -1,7 +1,7 @@
 """What a name server answers.
 
-Place in the walk: brokers register here, clients look routes up here. Each handler reads its header,
-asks the tables and answers.
+Place in the walk: brokers register here, clients look routes up here. Each handler reads its
+header, asks the tables and answers.
 
 Absent on purpose: the tables' rules (routes), expiry and lost connections (namesrv).
 """

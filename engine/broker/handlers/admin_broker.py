@@ -6,13 +6,12 @@ than told as zero. Absent on purpose: changing settings while running.
 
 from __future__ import annotations
 
-from engine.protocol import fastjson
-from engine.protocol.bodies import KVTable
-
 from engine.broker.parts import BrokerParts
 from engine.broker.state.offsets import to_document
 from engine.delay import DelayService
 from engine.foundation.units import MIB
+from engine.protocol import fastjson
+from engine.protocol.bodies import KVTable
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
 from engine.protocol.names import SCHEDULE_TOPIC

@@ -10,6 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from engine.broker.parts import BrokerParts
+from engine.broker.state.group_configs import group_from_document, group_to_document
+from engine.broker.state.groups import Member
+from engine.broker.state.readers import QueueKey
+from engine.foundation.errors import CorruptRecord, ProtocolError, RequestRefused
+from engine.foundation.observing import OffsetReport
 from engine.protocol import fastjson
 from engine.protocol.bodies import (
     Connection,
@@ -19,20 +25,13 @@ from engine.protocol.bodies import (
     ProducerConnection,
     encode_object_keyed,
 )
-
-from engine.broker.parts import BrokerParts
-from engine.broker.state.group_configs import group_from_document, group_to_document
-from engine.broker.state.groups import Member
-from engine.broker.state.readers import QueueKey
-from engine.foundation.errors import CorruptRecord, ProtocolError, RequestRefused
-from engine.foundation.observing import OffsetReport
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
 from engine.protocol.headers import (
     AllGroupConfigResponseHeader,
+    ConsumerRunningInfoRequestHeader,
     ConsumeStatsRequestHeader,
     DeleteSubscriptionGroupRequestHeader,
-    ConsumerRunningInfoRequestHeader,
     GroupRequestHeader,
     ProducerConnectionRequestHeader,
     ResetOffsetRequestHeader,
@@ -203,7 +202,8 @@ class GroupHandlers:
             if not minimum <= header.offset <= maximum:
                 raise RequestRefused(
                     ResponseCode.INVALID_PARAMETER,
-                    f"offset={header.offset}: queue {queue_id} of {topic} holds [{minimum}, {maximum})",
+                    f"offset={header.offset}: queue {queue_id} of {topic} holds "
+                    f"[{minimum}, {maximum})",
                 )
             return header.offset
         if header.timestamp_ms < 0:

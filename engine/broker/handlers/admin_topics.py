@@ -1,7 +1,7 @@
 """Topics as tools see them: create, change, delete, list, count.
 
-Place in the walk: beside it. A change is in force when it is answered; the file and the name servers
-follow within moments.
+Place in the walk: beside it. A change is in force when it is answered; the file and the name
+servers follow within moments.
 
 Invariant: topics of the broker's own can be looked at, and neither changed nor deleted. Absent on
 purpose: static topics, topic attributes' meaning.
@@ -9,6 +9,9 @@ purpose: static topics, topic attributes' meaning.
 
 from __future__ import annotations
 
+from engine.broker.membership import Membership
+from engine.broker.parts import BrokerParts
+from engine.foundation.errors import RequestRefused
 from engine.protocol import fastjson
 from engine.protocol.bodies import (
     GroupList,
@@ -17,10 +20,6 @@ from engine.protocol.bodies import (
     TopicOffset,
     TopicStatsTable,
 )
-
-from engine.broker.membership import Membership
-from engine.broker.parts import BrokerParts
-from engine.foundation.errors import RequestRefused
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
 from engine.protocol.headers import (

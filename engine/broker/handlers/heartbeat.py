@@ -1,24 +1,23 @@
 """Clients: heartbeats, farewells, member lists, order locks.
 
-Place in the walk: a client's heartbeat makes its connection known under its client id and its groups
-known to the broker; everything that follows from a change is `membership`'s.
+Place in the walk: a client's heartbeat makes its connection known under its client id and its
+groups known to the broker; everything that follows from a change is `membership`'s.
 
 Absent on purpose: expiry and lost connections (broker), the tables (state).
 """
 
 from __future__ import annotations
 
+from engine.broker.membership import Membership
+from engine.broker.parts import BrokerParts
+from engine.broker.state.groups import ClientChannel
+from engine.foundation.errors import RequestRefused
 from engine.protocol.bodies import (
     ConsumerList,
     HeartbeatData,
     LockBatchRequest,
     LockBatchResponse,
 )
-
-from engine.broker.membership import Membership
-from engine.broker.parts import BrokerParts
-from engine.broker.state.groups import ClientChannel
-from engine.foundation.errors import RequestRefused
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
 from engine.protocol.headers import GroupRequestHeader, UnregisterClientRequestHeader

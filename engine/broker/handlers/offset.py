@@ -1,7 +1,7 @@
 """Consume offsets and queue offsets: asking, reporting, searching.
 
-Place in the walk: clients report here what they have consumed (UPDATE_CONSUMER_OFFSET), and ask here
-where to begin (QUERY_CONSUMER_OFFSET). Reports that change something become facts at once; the
+Place in the walk: clients report here what they have consumed (UPDATE_CONSUMER_OFFSET), and ask
+here where to begin (QUERY_CONSUMER_OFFSET). Reports that change something become facts at once; the
 others are counted.
 
 Invariant: what is answered is what memory holds; the file follows within seconds, and the facts say

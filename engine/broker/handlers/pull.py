@@ -1,7 +1,7 @@
 """Pulls: PULL_MESSAGE and LITE_PULL_MESSAGE, with long polling.
 
-Place in the walk: the store finds records, and a pull that found none is parked until dispatch tells
-of a message. What the reader had pulled before decides whether this is a redelivery.
+Place in the walk: the store finds records, and a pull that found none is parked until dispatch
+tells of a message. What the reader had pulled before decides whether this is a redelivery.
 
 Invariant: a pull is answered exactly once: now, when a wanted message arrives, at its deadline, or
 not at all because its connection ended; a woken pull is never parked again.
@@ -14,8 +14,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from struct import Struct
 
-from engine.protocol.bodies import SubscriptionData
-
 from engine.broker.handlers.offset import tell_commit
 from engine.broker.long_poll import HeldPull
 from engine.broker.membership import Membership
@@ -24,6 +22,7 @@ from engine.broker.state.readers import QueueKey
 from engine.foundation.errors import RequestRefused
 from engine.foundation.limits import PULL_MESSAGES_MAX, PULL_SUSPEND_MS_MAX
 from engine.foundation.units import MIB
+from engine.protocol.bodies import SubscriptionData
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
 from engine.protocol.headers import PullMessageRequestHeader, PullMessageResponseHeader

@@ -13,13 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from engine.protocol.bodies import TopicConfig
-
 from engine.broker.handlers.storing import answer_when_flushed, stored
 from engine.broker.parts import BrokerParts
 from engine.delay.delay_service import scheduled
 from engine.foundation.errors import RemoteProtocolError, RequestRefused
 from engine.foundation.limits import PROPERTIES_BYTES_MAX
+from engine.protocol.bodies import TopicConfig
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
 from engine.protocol.headers import SendMessageRequestHeader, SendMessageResponseHeader
@@ -102,7 +101,14 @@ class SendHandlers:
             raise RequestRefused(ResponseCode.MESSAGE_ILLEGAL, "the batch holds no message")
         puts = stored(lambda: self._parts.store.put_batch(drafts))
         waits = decode_properties(header.properties or "").get(PROPERTY_WAIT) != "false"
-        return self._answer(peer, request, puts, queue_id, ",".join(unique_keys), waits=waits)
+        return self._answer(
+            peer,
+            request,
+            puts,
+            queue_id=queue_id,
+            unique_key=",".join(unique_keys),
+            waits=waits,
+        )
 
     def _send(
         self, peer: Peer, request: RemotingCommand, header: SendMessageRequestHeader
@@ -122,7 +128,9 @@ class SendHandlers:
             self._check_length("properties", len(str(draft.properties)), PROPERTIES_BYTES_MAX)
         put = stored(lambda: self._parts.store.put(draft))
         waits = properties.get(PROPERTY_WAIT) != "false"
-        return self._answer(peer, request, [put], queue_id, unique_key, waits=waits)
+        return self._answer(
+            peer, request, [put], queue_id=queue_id, unique_key=unique_key, waits=waits
+        )
 
     def _topic_for(self, header: SendMessageRequestHeader) -> TopicConfig:
         """The topic, made on demand when that is allowed."""
@@ -254,9 +262,9 @@ class SendHandlers:
         peer: Peer,
         request: RemotingCommand,
         puts: Sequence[PutResult],
+        *,
         queue_id: int,
         unique_key: str,
-        *,
         waits: bool,
     ) -> RemotingCommand | None:
         fields = SendMessageResponseHeader(

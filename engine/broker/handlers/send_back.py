@@ -1,8 +1,8 @@
 """Send-backs: CONSUMER_SEND_MSG_BACK, a consumer failed on a message and wants it later again.
 
 Place in the walk: the message is read from the log by its physical offset, and put again: into its
-delay level on the way to %RETRY%group, or into %DLQ%group when it has been tried often enough (spec:
-retry, DLQ, delay, E1 and E2).
+delay level on the way to %RETRY%group, or into %DLQ%group when it has been tried often enough
+(spec: retry, DLQ, delay, E1 and E2).
 
 Invariant: UNIQ_KEY, RETRY_TOPIC (the first topic) and ORIGIN_MESSAGE_ID stay through all tries, and
 each step is told, so that sent back = scheduled + dead can be checked.
@@ -76,7 +76,7 @@ class SendBackHandlers:
         times_max = config.retry_max_times
         if header.max_reconsume_times is not None and header.max_reconsume_times >= 0:
             times_max = header.max_reconsume_times
-        self._tell(message, header.group, "SENT_BACK", None, None)
+        self._tell(message, header.group, "SENT_BACK")
         if is_spent(header.delay_level, message.reconsume_times, times_max):
             reason = (
                 "asked by the consumer" if header.delay_level < 0 else f"{times_max} retries failed"
@@ -91,7 +91,7 @@ class SendBackHandlers:
             )
             step, delay_ms = "SCHEDULED", levels_ms[level - 1]
         put = stored(lambda: self._parts.store.put(draft))
-        self._tell(message, header.group, step, delay_ms, reason)
+        self._tell(message, header.group, step, delay_ms=delay_ms, reason=reason)
         response = request.respond(ResponseCode.SUCCESS)
         flushed = self._parts.store.when_flushed(put.end_offset)
         if flushed is None:
@@ -151,7 +151,13 @@ class SendBackHandlers:
         )
 
     def _tell(
-        self, message: MessageExt, group: str, step: str, delay_ms: int | None, reason: str | None
+        self,
+        message: MessageExt,
+        group: str,
+        step: str,
+        *,
+        delay_ms: int | None = None,
+        reason: str | None = None,
     ) -> None:
         first_try = not message.topic.startswith(RETRY_PREFIX)
         self._parts.observer.observe(

@@ -124,7 +124,7 @@ class GroupConfigs:
         return [self._configs[name] for name in sorted(self._configs)]
 
     def table_document(self) -> dict[str, Any]:
-        """name → settings, as subscriptionGroup.json and GET_ALL_SUBSCRIPTIONGROUP_CONFIG have it."""
+        """name → settings, as subscriptionGroup.json has it, and the answer to code 201."""
         return {config.group_name: group_to_document(config) for config in self.all()}
 
     def load(self, document: Mapping[str, Any]) -> None:

@@ -3,8 +3,8 @@
 Place in the walk: heartbeats enter here; rebalancing clients read the member list, pulls find their
 subscription, and departures are told to the members that stay (spec: B1, B2).
 
-Invariant: the subscription is the group's, not the member's: a heartbeat removes every topic that it
-does not contain and adds its own, and a topic's expression is replaced only by a newer version.
+Invariant: the subscription is the group's, not the member's: a heartbeat removes every topic that
+it does not contain and adds its own, and a topic's expression is replaced only by a newer version.
 RocketMQ does so, and two members that subscribe differently therefore fight; that is evidence, not
 something to repair here. Absent on purpose: offsets, queues, notifications.
 """
@@ -14,10 +14,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from engine.protocol.bodies import ConsumerData, SubscriptionData
-
 from engine.foundation.errors import RequestRefused
 from engine.foundation.limits import GROUPS_MAX
+from engine.protocol.bodies import ConsumerData, SubscriptionData
 from engine.protocol.codes import ResponseCode
 from engine.remoting import Peer
 
@@ -105,7 +104,8 @@ class Departure:
 class ConsumerGroups:
     """All groups of one broker that have members."""
 
-    def __init__(self) -> None:
+    def __init__(self, count_max: int = GROUPS_MAX) -> None:
+        self._count_max = count_max
         self._groups: dict[str, ConsumerGroup] = {}
         self._generations: dict[str, int] = {}
 
@@ -137,10 +137,10 @@ class ConsumerGroups:
         name = data.group_name
         group = self._groups.get(name)
         if group is None:
-            if name not in self._generations and len(self._generations) >= GROUPS_MAX:
+            if name not in self._generations and len(self._generations) >= self._count_max:
                 raise RequestRefused(
                     ResponseCode.SYSTEM_ERROR,
-                    f"group {name} is one too many: this broker knows {GROUPS_MAX} groups",
+                    f"group {name} is one too many: this broker knows {self._count_max} groups",
                 )
             group = self._groups[name] = ConsumerGroup(
                 name, data.consume_type, data.message_model, data.consume_from_where

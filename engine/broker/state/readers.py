@@ -5,8 +5,9 @@ answered (how far did it get?). What is learnt becomes rebalance events, redeliv
 `pulled` column of the watermarks.
 
 Invariant: a pulled mark is one past the highest offset ever answered to the group; it moves up
-only; at boot it is cut to the end of a log that lost its tail. Ownership is inferred: a queue belongs to
-whoever pulled it last. Absent on purpose: offsets that clients report, and sending anything.
+only; at boot it is cut to the end of a log that lost its tail. Ownership is inferred: a queue
+belongs to whoever pulled it last. Absent on purpose: offsets that clients report, and sending
+anything.
 """
 
 from __future__ import annotations

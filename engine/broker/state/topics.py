@@ -3,8 +3,8 @@
 Place in the walk: a send finds its topic here, or makes it after the template TBW102; the name
 servers are told of every change.
 
-Invariant: a topic's read and write queue counts are at least 1 and at most QUEUES_PER_TOPIC_MAX; the
-data version's counter grows with every change. Absent on purpose: messages, offsets, files.
+Invariant: a topic's read and write queue counts are at least 1 and at most QUEUES_PER_TOPIC_MAX;
+the data version's counter grows with every change. Absent on purpose: messages, offsets, files.
 """
 
 from __future__ import annotations
@@ -12,10 +12,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from engine.protocol.bodies import TopicConfig
-
 from engine.foundation.errors import CorruptRecord, RequestRefused
 from engine.foundation.limits import QUEUES_PER_TOPIC_MAX, TOPICS_MAX
+from engine.protocol.bodies import TopicConfig
 from engine.protocol.codes import ResponseCode
 from engine.protocol.names import (
     AUTO_CREATE_TOPIC,
@@ -30,7 +29,8 @@ READ_WRITE = int(Perm.READ | Perm.WRITE)
 class Topics:
     """The table of one broker."""
 
-    def __init__(self) -> None:
+    def __init__(self, count_max: int = TOPICS_MAX) -> None:
+        self._count_max = count_max
         self._topics: dict[str, TopicConfig] = {}
         self.counter = 0
         """Counter of the data version."""
@@ -112,10 +112,10 @@ class Topics:
                     ResponseCode.INVALID_PARAMETER,
                     f"topic {name}: {key}={queue_nums} is not in 1 to {QUEUES_PER_TOPIC_MAX}",
                 )
-        if name not in self._topics and len(self._topics) >= TOPICS_MAX:
+        if name not in self._topics and len(self._topics) >= self._count_max:
             raise RequestRefused(
                 ResponseCode.SYSTEM_ERROR,
-                f"topic {name} is one too many: this broker holds {TOPICS_MAX} topics",
+                f"topic {name} is one too many: this broker holds {self._count_max} topics",
             )
         self._topics[name] = config
         self.counter += 1

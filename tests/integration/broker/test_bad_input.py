@@ -157,7 +157,7 @@ REFUSALS: list[tuple[str, Ask, ResponseCode, str]] = [
             perm=6,
             topicFilterType="SINGLE_TAG",
             order=False,
-        ),  # fmt: skip
+        ),
         ResponseCode.INVALID_PARAMETER,
         "readQueueNums=0 is not in 1 to",
     ),

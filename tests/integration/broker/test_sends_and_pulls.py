@@ -12,7 +12,14 @@ from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand, SerializeType
 from engine.protocol.message import Message, encode_batch
 from engine.store import FlushDiskType
-from tests.integration.broker.cluster import TOPIC, bodies, broker_config, cluster, messages
+from tests.integration.broker.cluster import (
+    TOPIC,
+    bodies,
+    broker_config,
+    cluster,
+    eventually,
+    messages,
+)
 
 
 def test_a_sent_message_is_pulled_as_it_was_sent(tmp_path: Path) -> None:
@@ -113,9 +120,11 @@ def test_a_stopping_broker_answers_those_who_wait(tmp_path: Path) -> None:
             client = running.client()
             await client.send(b"old")
             waiting = asyncio.create_task(client.pull(1, wait_ms=60_000))
-            await asyncio.sleep(0)
-            while running.broker.parts.holds.count == 0:
-                await asyncio.sleep(0.01)
+
+            async def held() -> bool:
+                return running.broker.parts.holds.count == 1
+
+            await eventually(held, "the pull is held")
             await running.broker.stop()
             assert (await waiting).code == ResponseCode.PULL_NOT_FOUND
 

@@ -6,7 +6,6 @@ import pytest
 
 from engine.broker.state.groups import ClientChannel, ConsumerGroups, ProducerGroups
 from engine.foundation.errors import RequestRefused
-from engine.foundation import limits
 from engine.protocol.bodies import ConsumerData, SubscriptionData
 
 
@@ -98,13 +97,11 @@ def test_a_heartbeat_without_subscriptions_leaves_them_as_they_are() -> None:
     assert subscribed(groups) == ["A:*"]
 
 
-def test_too_many_groups_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("engine.broker.state.groups.GROUPS_MAX", 1)
-    groups = ConsumerGroups()
+def test_too_many_groups_are_refused() -> None:
+    groups = ConsumerGroups(count_max=1)
     groups.register(consumer("A"), channel("c1"), now_ms=0)
     with pytest.raises(RequestRefused, match="one too many"):
         groups.register(ConsumerData(group_name="other"), channel("c1"), now_ms=0)
-    assert limits.GROUPS_MAX > 1
 
 
 def test_producers_are_listed_until_they_leave_are_lost_or_fall_silent() -> None:

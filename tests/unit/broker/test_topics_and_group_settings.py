@@ -64,9 +64,8 @@ def test_queue_counts_out_of_range_are_refused(queue_nums: int) -> None:
         Topics().put(TopicConfig("orders", 4, queue_nums, 6))
 
 
-def test_topics_stop_at_their_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("engine.broker.state.topics.TOPICS_MAX", 1)
-    topics = Topics()
+def test_topics_stop_at_their_limit() -> None:
+    topics = Topics(count_max=1)
     topics.ensure("first", 1)
     with pytest.raises(RequestRefused, match="one too many"):
         topics.ensure("second", 1)

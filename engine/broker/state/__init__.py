@@ -1,0 +1,1 @@
+"""What a broker knows: pure tables, moved by handlers, read by watermarks."""
