@@ -21,7 +21,9 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+import pandas as pd
 import polars as pl
+import pyarrow as pa
 
 from engine.foundation.errors import ConfigError, LakeError
 from pipelines.catalogue import BY_NAME, GoldTable
@@ -29,6 +31,7 @@ from pipelines.lake import Lake
 
 LAKE_VARIABLE: Final = "TIDEMARK_LAKE"
 SHOWN_ROWS: Final = 20
+_WHOLE: Final = {pa.int64(): pd.Int64Dtype(), pa.int32(): pd.Int32Dtype()}
 UNITS_S: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
@@ -46,8 +49,10 @@ class Result:
 
     @property
     def df(self) -> Any:
-        """The rows as pandas."""
-        return self.rows.to_pandas()
+        """The rows as pandas. Whole numbers stay whole beside unknowns: as floats, offsets above
+        2**53 would lose their last digits.
+        """
+        return self.rows.to_arrow().to_pandas(types_mapper=_WHOLE.get)
 
     def plot(self) -> Any:
         """The dashboard's figure of it: the group's timeline, or all groups over time."""

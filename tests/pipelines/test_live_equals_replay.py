@@ -116,7 +116,7 @@ def test_gold_without_marks_is_refused(told: Path, tmp_path: Path) -> None:
     lake = tmp_path / "lake"
     shutil.copytree(told, lake)
     shutil.rmtree(lake / "state")
-    with pytest.raises(LakeError, match="marks .* are gone"):
+    with pytest.raises(LakeError, match=r"marks .* are gone"):
         Marks.open(Lake.at(str(lake)), SHORT.as_text())
 
 
