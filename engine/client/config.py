@@ -209,8 +209,8 @@ class ConsumerConfig:
     """Milliseconds to wait after a failed pull."""
 
     first_pull_delay_ms: int = 500
-    """Milliseconds between being given a queue and the first pull, so that the previous owner's
-    last report arrives.
+    """Milliseconds between being given a queue and its first pull (fixed in RocketMQ): a rebalance
+    that is not at its end yet may take the queue away again.
     """
 
     queue_messages_max: int = field(default=1000, metadata=_rocketmq("pullThresholdForQueue"))

@@ -35,6 +35,10 @@ class OwnedTasks:
         task.add_done_callback(self._ended)
         return task
 
+    def __len__(self) -> int:
+        """How many run now."""
+        return len(self._tasks)
+
     async def close(self) -> None:
         """Cancel what runs and wait until it has ended."""
         self._closed = True

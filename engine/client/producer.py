@@ -18,6 +18,7 @@ from engine.client.queue_selectors import MessageQueueSelector
 from engine.client.send_result import SendResult
 from engine.client.sender import Sender
 from engine.foundation.errors import ClusterError, TidemarkError
+from engine.foundation.limits import PENDING_REQUESTS_MAX
 from engine.protocol.bodies import HeartbeatData, ProducerData
 from engine.protocol.message import Message, MessageQueue
 from engine.protocol.names import check_group
@@ -115,6 +116,11 @@ class Producer:
         producer stops first.
         """
         self._check_running()
+        if len(self._tasks) >= PENDING_REQUESTS_MAX:
+            raise ClusterError(
+                f"{len(self._tasks)} sends are under way, at most {PENDING_REQUESTS_MAX} may be; "
+                "wait for callbacks before sending more"
+            )
         self._tasks.start(self._send_and_tell(message, on_done, queue, timeout_ms), "send")
 
     async def _send_and_tell(

@@ -120,7 +120,7 @@ class BrokerSide:
             sysFlag=sys_flag,
             commitOffset=question.commit_offset or 0,
             suspendTimeoutMillis=config.pull_suspend_ms,
-            subVersion=data.sub_version,
+            subVersion=question.subscription.pull_version,
             expressionType=data.expression_type,
             maxMsgBytes=config.pull_bytes_max,
             **_place(question.queue),

@@ -145,13 +145,13 @@ class PushConsumer:
         data = SubscriptionData.build(topic, expression, sub_version=self._runtime.clock.now_ms())
         self._state.subscriptions[topic] = Subscription(data, listener)
         if self._started:
-            self._rebalancer.wake()
+            self._tasks.start(self._announce_change(), "announce subscriptions")
 
     def unsubscribe(self, topic: str) -> None:
         """Stop reading `topic`; its queues are given up by the next rebalance."""
         self._state.subscriptions.pop(topic, None)
         if self._started:
-            self._rebalancer.wake()
+            self._tasks.start(self._announce_change(), "announce subscriptions")
 
     def pause(self) -> None:
         """Pull nothing new; what is held is still consumed."""
@@ -192,9 +192,7 @@ class PushConsumer:
         await self._pulls.close()
         await self._service.stop(self._consumer.stop_wait_ms)
         await self._tasks.close()
-        await self._state.offsets.persist_all(list(self._state.windows), CommitTrigger.SHUTDOWN)
-        if self._consumer.orderly and self._state.is_clustering:
-            await self._locks.unlock_all()
+        await self._report_last()
         await self._connection.take_leave(consumer_group=self.group)
         await self._connection.stop()
         for window in self._state.windows.values():
@@ -286,6 +284,22 @@ class PushConsumer:
             except TidemarkError as error:
                 _log.warning("route of %s not known yet: %s", topic, error)
         await self._connection.heartbeat()
+
+    async def _announce_change(self) -> None:
+        """Brokers hear of a changed subscription before pulls and members act on it."""
+        await self._connection.heartbeat()
+        self._rebalancer.wake()
+
+    async def _report_last(self) -> None:
+        """The offsets once more, then the locks; brokers that do not answer are not waited for."""
+        try:
+            async with asyncio.timeout(self._connection.config.stop_timeout_ms / 1000):
+                held = list(self._state.windows)
+                await self._state.offsets.persist_all(held, CommitTrigger.SHUTDOWN)
+                if self._consumer.orderly and self._state.is_clustering:
+                    await self._locks.unlock_all()
+        except TimeoutError:
+            _log.warning("%s stops without having reported every offset", self.client_id)
 
     async def _persist_regularly(self) -> None:
         await asyncio.sleep(self._consumer.persist_first_ms / 1000)

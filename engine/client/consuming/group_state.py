@@ -29,8 +29,16 @@ class Subscription:
     """A topic of the consumer: what is wanted of it, and who takes it."""
 
     data: SubscriptionData
+    """What heartbeats tell; its version also rises when this member reads other queues."""
     listener: MessageListener | None
     """None for the retry topic: its messages go to the listener of the topic they came from."""
+    pull_version: int = field(init=False)
+    """The version pulls carry: that of the expression. A broker that has not heard of a later one
+    yet would refuse them (SUBSCRIPTION_NOT_LATEST), though it filters by the same expression.
+    """
+
+    def __post_init__(self) -> None:
+        self.pull_version = self.data.sub_version
 
 
 @dataclass(slots=True)

@@ -311,6 +311,38 @@ def test_a_topic_subscribed_while_running_is_read_and_one_unsubscribed_no_more()
     on_virtual_cluster(story)
 
 
+def test_a_new_expression_counts_for_the_next_messages_without_a_restart() -> None:
+    async def story(cluster: VirtualCluster) -> None:
+        seen = Seen()
+        consumer = await cluster.consume(ONE, seen, config(), expression="A")
+        await asyncio.sleep(25)
+        for tag in "AB":
+            await cluster.producer.send(text(TOPIC, f"first {tag}", TAGS=tag))
+        await asyncio.sleep(20)
+        consumer.subscribe(TOPIC, "B", seen)
+        await asyncio.sleep(20)
+        for tag in "AB":
+            await cluster.producer.send(text(TOPIC, f"second {tag}", TAGS=tag))
+        await asyncio.sleep(20)
+        assert seen.bodies == ["first A", "second B"]
+
+    on_virtual_cluster(story)
+
+
+def test_stop_ends_soon_though_the_broker_is_gone() -> None:
+    async def story(cluster: VirtualCluster) -> None:
+        consumer = await cluster.consume(ONE, Seen(), config(commit_acknowledged=True))
+        await asyncio.sleep(25)
+        await send(cluster, *range(8))
+        await asyncio.sleep(5)
+        cluster.world.network.partition(ONE, "10.0.0.2")
+        began_s = cluster.world.loop.time()
+        await cluster.leave(ONE, consumer)
+        assert cluster.world.loop.time() - began_s < 10
+
+    on_virtual_cluster(story)
+
+
 def test_pause_holds_new_messages_back_and_resume_lets_them_come() -> None:
     async def story(cluster: VirtualCluster) -> None:
         seen = Seen()

@@ -262,6 +262,7 @@ def test_what_is_no_batch_is_refused_before_it_is_sent(messages: list[Message], 
         (Message("T", b"x" * ((4 << 20) + 1)), "at most 4194304"),
         (Message("no good", b"x"), "topic"),
         (Message("", b"x"), "topic"),
+        (Message("T", b"x", {"k": "v" * 32_767}), "at most 32767"),
     ],
 )
 def test_an_illegal_message_is_refused_before_it_is_sent(message: Message, rule: str) -> None:
