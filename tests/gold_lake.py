@@ -3,7 +3,7 @@
 Three groups read two topics of one broker. `billing` is well: a third member joins, and one poison
 message ends as a dead letter. `shipping` is slow for a while, later a listener never returns and
 queue 2 stands still until the end. `ledger` loses a member to a crash before its commit, the heir
-processes 35 messages again, and a broker restart sets its offsets back to the persisted ones.
+pulls 14 messages again, and a broker restart sets its offsets back to the persisted ones.
 
 Dashboards, expectations and the notebook share it. Offsets follow closed formulas, so every figure
 in gold can be checked by hand; nothing here calls the marts.
@@ -15,8 +15,18 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.lake import Lake
-from tests.lake_lag import CRASH, FROZEN, JOIN, POISON, SLOW_FROM, SLOW_TO, TAKEN_OVER, tell_lag
-from tests.lake_story import BACK, END, START, Cast, Story, at, write_story
+from tests.lake_lag import (
+    CRASH,
+    FROZEN,
+    JOIN,
+    POISON,
+    SLOW_FROM,
+    SLOW_TO,
+    TAKEN_OVER,
+    Queue,
+    tell_lag,
+)
+from tests.lake_story import BACK, END, RESTART, START, Cast, Story, at, write_story
 
 __all__ = ["END", "START", "Cast", "write_gold_lake"]
 
@@ -24,10 +34,10 @@ __all__ = ["END", "START", "Cast", "write_gold_lake"]
 def write_gold_lake(root: Path, *, cast: Cast | None = None, seed: int = 7) -> Lake:
     """Tell the story and write it below `root`; the same seed gives the same rows."""
     story = Story(cast or Cast())
-    tell_lag(story, seed)
+    queues = tell_lag(story, seed)
     _members(story)
     _stalls(story)
-    _duplicates(story)
+    _duplicates(story, queues)
     _poison(story)
     _restored_offsets(story)
     _checks(story)
@@ -164,92 +174,104 @@ def _held(group: str, queue_id: int, count: int) -> dict[str, Any]:
     }
 
 
-def _duplicates(story: Story) -> None:
+def _duplicates(story: Story, queues: list[Queue]) -> None:
     cast = story.cast
-    start = 2**53 + 5_000
-    for queue_id, certain in ((2, 19), (3, 16)):
-        pull = {"from_offset": start, "to_offset": start + certain + 4}
-        fact = story.fact(
-            TAKEN_OVER,
-            "redeliveries",
-            group=cast.ledger,
-            topic="payments",
-            queue_id=queue_id,
-            **pull,
-            client_id="ledger-1@10.0.0.21",
-            previous_client_id="ledger-2@10.0.0.22",
-            broker_epoch_before=0,
-            delivered_count=certain + 4,
-        )
-        story.window(
-            "duplicate_risk_windows",
-            f"crash-{queue_id}",
-            (CRASH + 2.0, TAKEN_OVER + 1.0),
-            fact=fact,
-            group=cast.ledger,
-            topic="payments",
-            queue_id=queue_id,
-            cause="CONSUMER_CRASH",
-            basis="DEPARTURE",
-            outcome="POSSIBLE",
-            client_id="ledger-2@10.0.0.22",
-            **pull,
-            at_risk_messages=certain + 4,
-            certain_messages=certain,
-            uncertain_messages=4,
-            redelivered_messages=0,
-            evidence=f"ledger-2 expired with {certain + 4} messages pulled beyond its last commit",
-            last={
-                "outcome": "CONFIRMED",
-                "next_client_id": "ledger-1@10.0.0.21",
-                "redelivered_from": start,
-                "redelivered_to": start + certain + 4,
-                "redelivered_messages": certain + 4,
-                "evidence": f"ledger-1 pulled {certain + 4} messages again from {start}",
-            },
-        )
-    for queue_id in range(4):
+    of_ledger = [queue for queue in queues if queue.group == cast.ledger]
+    for queue in of_ledger[2:]:
+        _crash_risk(story, queue)
+    for queue in of_ledger:
         fact = story.fact(BACK, "lifecycle", kind="BOOT", clean=False, detail="after SIGKILL")
+        restored, known = queue.committed(BACK), queue.committed(RESTART - 1)
         story.window(
             "duplicate_risk_windows",
-            f"broker-{queue_id}",
+            f"broker-{queue.queue_id}",
             (float(BACK), BACK + 6.0),
             fact=fact,
-            group=cast.ledger,
-            topic="payments",
-            queue_id=queue_id,
+            **_place(queue),
             cause="BROKER_CRASH",
             basis="RESTART",
             outcome="POSSIBLE",
-            from_offset=start + 1_300,
-            to_offset=start + 1_325,
-            at_risk_messages=25,
+            from_offset=restored,
+            to_offset=known,
+            at_risk_messages=known - restored,
             redelivered_messages=0,
-            evidence="offsets restored from the file, 25 below what was committed in memory",
+            evidence=f"the broker died when its disk knew {restored} and the group was at {known}",
             last={"outcome": "PASSED", "evidence": "the group pulled nothing of the range again"},
         )
-    fact = story.fact(FROZEN + 20, "client_windows", **_held(cast.shipping, 2, 1))
+    frozen = next(queue for queue in queues if queue.role == "frozen")
+    seen = FROZEN + 20.0
+    fact = story.fact(seen, "client_windows", **_held(cast.shipping, 2, 1))
+    head, pulled = frozen.committed(seen), frozen.pulled(seen)
     story.window(
         "duplicate_risk_windows",
         "held",
-        (FROZEN + 20.0, None),
+        (seen, None),
         fact=fact,
-        group=cast.shipping,
-        topic="orders",
-        queue_id=2,
+        **_place(frozen),
         cause="CONSUMER_CRASH",
         basis="EXPOSURE",
         outcome="POSSIBLE",
-        client_id="shipping-2@10.0.0.12",
-        from_offset=124_000,
-        to_offset=124_640,
-        at_risk_messages=640,
-        certain_messages=639,
+        client_id=frozen.owner,
+        from_offset=head,
+        to_offset=pulled,
+        at_risk_messages=pulled - head,
+        certain_messages=pulled - head - 1,
         uncertain_messages=1,
         redelivered_messages=0,
-        evidence="commits stand still: a crash of shipping-2@10.0.0.12 now would repeat 639 "
-        "finished messages behind the head",
+        evidence=f"commits stand still: a crash of {frozen.owner} now would repeat "
+        f"{pulled - head - 1} finished messages behind the head",
     )
+
+
+def _crash_risk(story: Story, queue: Queue) -> None:
+    """What the lost member had pulled and not committed; its heir pulls all of it again."""
+    left = CRASH + 2
+    begin, end = queue.committed(left), queue.pulled(left)
+    risk, certain = end - begin, end - begin - 4
+    heir = queue.holder(TAKEN_OVER)
+    fact = story.fact(
+        TAKEN_OVER,
+        "redeliveries",
+        group=queue.group,
+        topic=queue.topic,
+        queue_id=queue.queue_id,
+        from_offset=begin,
+        to_offset=end,
+        client_id=heir,
+        previous_client_id=queue.owner,
+        broker_epoch_before=0,
+        delivered_count=risk,
+    )
+    story.window(
+        "duplicate_risk_windows",
+        f"crash-{queue.queue_id}",
+        (float(left), TAKEN_OVER + 1.0),
+        fact=fact,
+        **_place(queue),
+        cause="CONSUMER_CRASH",
+        basis="DEPARTURE",
+        outcome="POSSIBLE",
+        client_id=queue.owner,
+        from_offset=begin,
+        to_offset=end,
+        at_risk_messages=risk,
+        certain_messages=certain,
+        uncertain_messages=4,
+        redelivered_messages=0,
+        evidence=f"{queue.owner} was lost with {risk} messages pulled and not committed",
+        last={
+            "outcome": "CONFIRMED",
+            "next_client_id": heir,
+            "redelivered_from": begin,
+            "redelivered_to": end,
+            "redelivered_messages": risk,
+            "evidence": f"{heir} pulled {risk} messages again from {begin}",
+        },
+    )
+
+
+def _place(queue: Queue) -> dict[str, Any]:
+    return {"group": queue.group, "topic": queue.topic, "queue_id": queue.queue_id}
 
 
 def _poison(story: Story) -> None:

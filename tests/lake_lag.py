@@ -23,12 +23,13 @@ FROZEN = 510
 PULL_WINDOW = 1000
 
 
-def tell_lag(story: Story, seed: int) -> None:
-    """Watermarks, commits, lag and group states of every queue."""
+def tell_lag(story: Story, seed: int) -> list[Queue]:
+    """Watermarks, commits, lag and group states of every queue; returns the queues."""
     queues = list(_queues(story.cast, random.Random(seed)))
     for queue in queues:
         _lag(story, queue)
     _group_states(story, queues)
+    return queues
 
 
 @dataclass(frozen=True)

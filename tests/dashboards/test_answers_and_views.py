@@ -123,7 +123,7 @@ class TestAnswers:
             in said
         )
         assert (
-            "payments queues 2, 3: risk (consumer crash) confirmed, 43 messages delivered again"
+            "payments queues 2, 3: risk (consumer crash) confirmed, 14 messages delivered again"
             in said
         )
 

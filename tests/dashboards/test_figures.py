@@ -130,7 +130,7 @@ class TestTimeline:
         patterns = {t.fillpattern.shape for t in figure.data if t.fill == "toself"}
         assert patterns == {"/", "x"}
         assert "orders 2 stalled, frozen head" in texts(figure)
-        assert "orders 2 exposed to a consumer crash, 640 at risk, possible" in texts(figure)
+        assert "orders 2 exposed to a consumer crash, 192 at risk, possible" in texts(figure)
 
     def test_a_window_still_open_is_drawn_to_the_end_of_data_and_not_beyond(
         self, story: Lake
