@@ -10,7 +10,6 @@ import json
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,20 +46,21 @@ class DemoRun:
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DemoRun]:
+def run(tmp_path_factory: pytest.TempPathFactory) -> DemoRun:
     home = tmp_path_factory.mktemp("demo") / "home"
     command = [str(Path(sys.prefix) / "bin" / "tidemark"), "demo", "--headless", "--port", "0"]
     command += ["--for", str(DURATION_S), "--seed", str(SEED), "--home", str(home)]
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=RUN_TIMEOUT_S, check=False
     )
-    yield DemoRun(done.returncode, done.stdout + done.stderr, home)
+    return DemoRun(done.returncode, done.stdout + done.stderr, home)
 
 
 def test_every_incident_that_is_played_is_found_and_every_check_holds(run: DemoRun) -> None:
     assert run.exit_code == 0, run.output
     for incident in Incident:
-        line = next(line for line in run.output.splitlines() if f" {incident.value} " in line)
+        row = f"│ {incident.value} "
+        line = next(line for line in run.output.splitlines() if line.startswith(row))
         assert line.count(" yes ") == 2, f"played and found: {line}"
     assert "failed checks: none" in run.output
 
