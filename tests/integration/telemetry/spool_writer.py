@@ -21,6 +21,7 @@ from engine.runtime import system_runtime
 from engine.telemetry import EmitterIdentity, Telemetry
 
 IDENTITY = EmitterIdentity("cluster-1", "broker-a", 0)
+TURN_FACTS_MAX = 24
 LIFE_SPAN = 10_000_000
 """Facts of life L are numbered from L * LIFE_SPAN."""
 
@@ -45,7 +46,7 @@ def fact_of(number: int) -> Fact:
 
 
 async def write_until_stopped(store: str, life: int, segment_bytes: int) -> None:
-    """Write turns of 1 to 12 facts, about 3 000 facts a second, until SIGTERM."""
+    """Write turns of 1 to TURN_FACTS_MAX facts, thousands of facts a second, until SIGTERM."""
     telemetry = Telemetry.open(
         system_runtime(), f"{store}/spool", IDENTITY, segment_bytes=segment_bytes
     )
@@ -55,7 +56,7 @@ async def write_until_stopped(store: str, life: int, segment_bytes: int) -> None
     choice = random.Random(life)
     number = life * LIFE_SPAN
     while not stop.is_set():
-        for _ in range(choice.randint(1, 12)):
+        for _ in range(choice.randint(1, TURN_FACTS_MAX)):
             telemetry.observe(fact_of(number))
             number += 1
         telemetry.observe(FlushDone("COMMIT_LOG", "FLUSH", "GROUP", number, number, None, 100))

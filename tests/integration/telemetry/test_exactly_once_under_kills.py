@@ -22,7 +22,7 @@ from engine.foundation.observing import LifecycleEvent
 from engine.telemetry.events import row_of
 from engine.telemetry.tables import TABLES
 from tests.integration.telemetry.bronze_rows import Row, assert_exactly_once, read_all
-from tests.integration.telemetry.spool_writer import IDENTITY, LIFE_SPAN, fact_of
+from tests.integration.telemetry.spool_writer import IDENTITY, LIFE_SPAN, TURN_FACTS_MAX, fact_of
 
 ROOT = Path(__file__).parents[3]
 KILLS = 20
@@ -170,7 +170,7 @@ def compare(rows: dict[str, list[Row]], record: Record) -> None:
         first = life * LIFE_SPAN
         numbers = [number for number in found if first <= number < first + LIFE_SPAN]
         assert numbers == list(range(first, first + len(numbers))), f"life {life} without a hole"
-        assert newest <= numbers[-1] <= newest + 12, f"life {life}"
+        assert newest <= numbers[-1] <= newest + TURN_FACTS_MAX, f"life {life}"
     lives = {number // LIFE_SPAN for number in found}
     assert lives == set(record.newest_safe), "nothing that nobody told"
     for number in found:
