@@ -9,9 +9,9 @@ the next file.
 
 Invariant: min_offset <= flushed_offset <= end_offset; bytes below end_offset never change; `append`
 either returns with the record readable and safe from SIGKILL, or raises with nothing visible.
-Absent on purpose: what a record means, when to flush. Measured: one `pwrite` per record costs 1.8
-us; writing once per turn would save 1.2 us of it and make every put's failure a matter of later, so
-the plain form stays.
+Absent on purpose: what a record means, when to flush, and gathering a turn's records into one
+write: `bench.store_paths` measures 1.2 us a record against 0.2 us, which is not worth having every
+put's failure come later, when its answer is already made.
 """
 
 from __future__ import annotations

@@ -26,7 +26,9 @@ from engine.store.mapped_file import FilePool, FileSequence, OpenFile
 
 UNIT = Struct(">qiq")
 UNIT_BYTES = UNIT.size
-FILLER = UNIT.pack(0, 0x7FFFFFFF, 0)
+FILLER_SIZE = 0x7FFFFFFF
+FILLER = UNIT.pack(0, FILLER_SIZE, 0)
+LOAD_CHUNK_BYTES = 3200 * UNIT_BYTES
 
 Unit = tuple[int, int, int]
 """physical_offset, size in bytes, tags_code"""
@@ -132,7 +134,7 @@ class ConsumeQueue:
             middle = (low + high) // 2
             unit = self.unit(middle)
             assert unit is not None, f"{self.directory} lost unit {middle}"
-            if unit[0] + unit[1] > physical_offset and unit[1] != 0x7FFFFFFF:
+            if unit[0] + unit[1] > physical_offset and unit[1] != FILLER_SIZE:
                 high = middle
             else:
                 low = middle + 1
@@ -140,10 +142,11 @@ class ConsumeQueue:
 
     # ---- load, cut, flush -------------------------------------------------------------------
 
-    def load(self, size_key: str) -> list[str]:
+    def load(self, size_key: str, *, clean: bool) -> list[str]:
         """Find the files and the end of the queue; return a sentence for each thing put right.
 
-        The end is the first unit, from the third newest file on, that no message can have.
+        The end is the first unit that no message can have: looked for from the third newest file
+        on, after a clean stop in the newest one that holds any.
         """
         repairs = self._files.load(size_key)
         starts = self._files.starts
@@ -152,24 +155,36 @@ class ConsumeQueue:
                 dropped = self._files.remove_from(later)
                 repairs.append(f"{self.directory}: {dropped} files behind a missing one removed")
                 break
-        if not starts:
-            return repairs
-        self.min_offset = starts[0] // UNIT_BYTES
-        self._find_end(starts[-3:])
+        if starts:
+            self.min_offset = starts[0] // UNIT_BYTES
+            self._find_end(starts[-1:] if clean else starts[-3:])
+            if clean and self.end_physical == 0:
+                self._find_end(starts[-3:])
         return repairs
 
     def _find_end(self, starts: list[int]) -> None:
         self.end_physical = 0
         self.max_offset = starts[0] // UNIT_BYTES
         for start in starts:
-            data = self._files.open_file(start).file.pread(self._files.file_size_bytes, 0)
-            for physical_offset, size_bytes, _ in UNIT.iter_unpack(data):
-                filler = physical_offset == 0 and size_bytes == 0x7FFFFFFF
-                if not filler:
-                    if size_bytes <= 0 or physical_offset < self.end_physical:
-                        return
-                    self.end_physical = physical_offset + size_bytes
-                self.max_offset += 1
+            for inside in range(0, self._files.file_size_bytes, LOAD_CHUNK_BYTES):
+                room = self._files.file_size_bytes - inside
+                data = self._files.open_file(start).file.pread(min(LOAD_CHUNK_BYTES, room), inside)
+                if not self._count(data):
+                    return
+
+    def _count(self, data: bytes) -> bool:
+        """Move the end over the units in `data`; False when one of them is none. Hot."""
+        end, count = self.end_physical, 0
+        for physical_offset, size_bytes, _ in UNIT.iter_unpack(data):
+            if size_bytes <= 0 or physical_offset < end:
+                if physical_offset != 0 or size_bytes != FILLER_SIZE:
+                    break
+            elif size_bytes != FILLER_SIZE:
+                end = physical_offset + size_bytes
+            count += 1
+        self.end_physical = end
+        self.max_offset += count
+        return count == len(data) // UNIT_BYTES
 
     def follow_log(self, physical_min: int) -> int:
         """Move `min_offset` up to the first message the log still holds; drop files before it.
@@ -208,7 +223,7 @@ class ConsumeQueue:
         self.folder_dirty = True
         self._dirty = [start for start in self._dirty if self._files.has(start)]
         newest = self.unit(queue_offset - 1)
-        filler = newest is not None and newest[1] == 0x7FFFFFFF
+        filler = newest is not None and newest[1] == FILLER_SIZE
         self.end_physical = newest[0] + newest[1] if newest and not filler else 0
         self.last_store_time_ms = None
         return dropped

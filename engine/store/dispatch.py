@@ -16,10 +16,11 @@ from collections.abc import Callable, Sequence
 
 from engine.foundation.errors import StorageError
 from engine.foundation.limits import DISPATCH_BATCH_MAX
-from engine.protocol.message import index_key_hash
+from engine.protocol.hashes import index_key_hash
 from engine.store.commit_log import CommitLog
 from engine.store.consume_queue import ConsumeQueue, Unit
-from engine.store.index_file import Index, IndexKey
+from engine.store.index import Index
+from engine.store.index_file import IndexKey
 from engine.store.queue_table import QueueKey, QueueTable
 from engine.store.record import (
     RECORD_BYTES_MIN,

@@ -1,13 +1,15 @@
-"""Index files: from a message key to the physical offsets of the messages that carry it.
+"""One index file: from a message key to the physical offsets of the messages that carry it.
 
-Place in the walk: `dispatch` puts UNIQ_KEY and KEYS of each message, `queries.query_by_key` asks.
+Place in the walk: `index` holds the files of a store, in order.
 
-    | header: begin time 8 | end time 8 | begin physical 8 | end physical 8 | slots used 4 | count 4 |
-    | one slot 4: the newest entry of the slot, 0 for none                              | repeated |
-    | one entry: key hash 4 | physical offset 8 | seconds since begin 4 | previous of slot 4 | rep. |
+    | header: begin time 8 | end time 8 | begin physical 8 | end physical 8 | slots used 4 |
+    |         index count 4                                                                |
+    | slots, 4 each: the newest entry of the slot, 0 for none                              |
+    | entries, 20 each: key hash 4 | physical offset 8 | seconds since begin time 4 |      |
+    |         previous entry of the slot 4                                                 |
 
 Entry 0 is never used, so index count starts at 1; the file is full when the count reaches its
-maximum. The file's name is the UTC time of its creation, yyyyMMddHHmmssSSS.
+maximum.
 
 Entries, slots and header are written at a flush, header last: whatever a crash leaves, the entries
 below the header's count are good, and `repair` builds the slots from them; recovery puts the keys
@@ -25,12 +27,10 @@ import sys
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from struct import Struct
 
 from engine.foundation.units import SECOND_MS
-from engine.runtime.disk import Disk
-from engine.store.mapped_file import FilePool, FileSequence, OpenFile
+from engine.store.mapped_file import FileSequence, OpenFile
 
 HEADER = Struct(">qqqqii")
 SLOT = Struct(">i")
@@ -65,12 +65,6 @@ class IndexShape:
     def entry_position(self, entry: int) -> int:
         """Where the entry stands in the file."""
         return HEADER.size + self.slot_count * SLOT_BYTES + entry * ENTRY_BYTES
-
-
-def index_file_name(now_ms: int) -> str:
-    """Name of an index file made at `now_ms`."""
-    moment = datetime.fromtimestamp(now_ms // SECOND_MS, UTC)
-    return f"{moment:%Y%m%d%H%M%S}{now_ms % SECOND_MS:03d}"
 
 
 class IndexFile:
@@ -272,133 +266,3 @@ class IndexFile:
         if number >= in_memory_from:
             return ENTRY.unpack(self._entries[number - in_memory_from])
         return ENTRY.unpack_from(self._open().view, self._shape.entry_position(number))
-
-
-class Index:
-    """All index files of a store, oldest first."""
-
-    def __init__(self, disk: Disk, directory: str, shape: IndexShape, pool: FilePool) -> None:
-        self._disk = disk
-        self._files = _NamedByTime(disk, directory, shape.file_bytes, pool)
-        self._shape = shape
-        self.files: list[IndexFile] = []
-        self.folder_dirty = False
-
-    @property
-    def directory(self) -> str:
-        """The folder of the files."""
-        return self._files.directory
-
-    def load(self) -> list[str]:
-        """Open what is there; return a sentence for each file that had to be given up."""
-        damaged = self._files.load_named()
-        self.files = [IndexFile(self._files, start, self._shape) for start in self._files.starts]
-        return damaged
-
-    def repair_newest(self) -> None:
-        """After an unclean stop: the newest file with entries, and empty ones behind it, may have
-        slots of entries that never arrived. Older ones were flushed whole before it.
-        """
-        filled = [number for number, file in enumerate(self.files) if file.index_count > 1]
-        for file in self.files[filled[-1] if filled else 0 :]:
-            file.repair()
-
-    @property
-    def end_physical(self) -> int | None:
-        """Physical offset of the newest message indexed; None when there is none."""
-        indexed = [file for file in self.files if file.index_count > 1]
-        return indexed[-1].end_physical if indexed else None
-
-    def put(self, keys: Sequence[IndexKey], *, now_ms: int) -> None:
-        """Add entries, in a new file when the newest is full."""
-        taken = 0
-        while taken < len(keys):
-            if not self.files or self.files[-1].full:
-                self._add_file(now_ms)
-            taken += self.files[-1].put(keys[taken:] if taken else keys)
-
-    def _add_file(self, now_ms: int) -> None:
-        start = int(index_file_name(now_ms))
-        if self.files:
-            start = max(
-                start, self.files[-1].start + 1
-            )  # Two in one millisecond, or a clock set back.
-        self._disk.make_directories(self.directory)
-        self._files.create(start)
-        self.folder_dirty = True
-        self.files.append(IndexFile(self._files, start, self._shape))
-
-    def find(self, key_hash: int, count_max: int, begin_ms: int, end_ms: int) -> list[int]:
-        """Physical offsets under `key_hash` in ascending order, the newest `count_max` of them."""
-        found: dict[int, None] = {}
-        for file in reversed(self.files):
-            if len(found) >= count_max:
-                break
-            if file.overlaps(begin_ms, end_ms):
-                for physical_offset in file.find(key_hash, count_max, begin_ms, end_ms):
-                    found[physical_offset] = None
-        return sorted(list(found)[:count_max])
-
-    def dirty_files(self) -> list[IndexFile]:
-        """Files with something to flush."""
-        return [file for file in self.files if file.dirty]
-
-    def open_file(self, file: IndexFile) -> OpenFile:
-        """The open file behind an index file."""
-        return self._files.open_file(file.start)
-
-    def follow_log(self, physical_min: int) -> int:
-        """Delete files whose newest message is gone from the log; the newest file always stays."""
-        removed = 0
-        while len(self.files) > 1 and self.files[0].end_physical < physical_min:
-            self._files.remove(self.files.pop(0).start)
-            self.folder_dirty = True
-            removed += 1
-        return removed
-
-    def truncate_to_log(self, physical_end: int) -> None:
-        """Forget the entries of messages at or behind `physical_end`."""
-        for file in list(self.files):
-            behind = file.index_count > 1 and file.end_physical >= physical_end
-            if behind and not file.cut(physical_end):
-                self.files.remove(file)
-                self._files.remove(file.start)
-                self.folder_dirty = True
-
-    def close(self) -> None:
-        """Close the files."""
-        self._files.close()
-
-
-class _NamedByTime(FileSequence):
-    """A file sequence whose names are times of 17 digits, not offsets."""
-
-    def __init__(self, disk: Disk, directory: str, file_size_bytes: int, pool: FilePool) -> None:
-        super().__init__(disk, directory, file_size_bytes, pool, reserve=False)
-
-    def path_of(self, start: int) -> str:
-        return f"{self.directory}/{start:017d}"
-
-    def create(self, start: int) -> OpenFile:
-        path = self.path_of(start)
-        file = self.disk.open(path, create=True)
-        file.truncate(self.file_size_bytes)
-        return self.adopt(start, file)
-
-    def load_named(self) -> list[str]:
-        """Find the files; remove those of another length, and say so."""
-        damaged: list[str] = []
-        for name in self.disk.names(self.directory):
-            if len(name) != 17 or not name.isdecimal():
-                continue
-            start = int(name)
-            found_bytes = self._length_of(start)
-            if found_bytes == self.file_size_bytes:
-                self.starts.append(start)
-            else:
-                self.disk.remove(self.path_of(start))
-                damaged.append(
-                    f"index file {name} had {found_bytes} bytes instead of {self.file_size_bytes}; "
-                    f"it was removed, its keys cannot be asked for any more"
-                )
-        return damaged

@@ -4,9 +4,11 @@ Place in the walk: `handlers/send` puts, waits for `when_flushed`, answers; `han
 long polls hear of arrivals. `MessageStore.open` recovers whatever the last process left.
 
 What an answer may promise:
-  ASYNC_FLUSH  `put` returned: the message survives SIGKILL of this process (its bytes are in the
-  page cache). SYNC_FLUSH   the future of `when_flushed` gave True: it survives a power cut (bytes
-  and folder entry were synced).
+
+    ASYNC_FLUSH  `put` returned: the message survives SIGKILL of this process; its bytes are in the
+                 page cache.
+    SYNC_FLUSH   the future of `when_flushed` gave True: it survives a power cut; its bytes, and
+                 its file's name, were synced.
 
 Invariant: a queue offset names one message for ever; survivors of any crash are a prefix of the
 log; one process at a time has the folder. A failed sync ends writing, a full disk suspends it,
@@ -27,7 +29,8 @@ from engine.runtime import File, Runtime
 from engine.store.commit_log import CommitLog
 from engine.store.config import FlushDiskType, StoreConfig
 from engine.store.dispatch import Arrival, Dispatcher
-from engine.store.index_file import Index, IndexShape
+from engine.store.index import Index
+from engine.store.index_file import IndexShape
 from engine.store.mapped_file import FilePool
 from engine.store.queries import StoreQueries
 from engine.store.queue_table import QueueTable

@@ -12,10 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from engine.foundation.errors import CorruptRecord
-from engine.protocol.message import index_key_hash
+from engine.protocol.hashes import index_key_hash
 from engine.store.commit_log import CommitLog
 from engine.store.config import StoreConfig
-from engine.store.index_file import Index
+from engine.store.index import Index
 from engine.store.queue_table import QueueKey, QueueTable
 from engine.store.reading import GetLimits, GetResult, GetStatus, read_queue
 from engine.store.record import check_record, store_timestamp_of

@@ -77,13 +77,13 @@ class QueueTable:
         """The offsets before `next_offset` were given to records that are in the log."""
         self._next_offsets[topic, queue_id] = next_offset
 
-    def load(self) -> list[str]:
+    def load(self, *, clean: bool) -> list[str]:
         """Find all queues on disk; return a sentence for each thing put right."""
         repairs: list[str] = []
         for topic in self._disk.names(self.directory):
             for name in self._disk.names(f"{self.directory}/{topic}"):
                 if name.isdecimal():
-                    repairs += self.find_or_add(topic, int(name)).load(SIZE_KEY)
+                    repairs += self.find_or_add(topic, int(name)).load(SIZE_KEY, clean=clean)
         self.folder_dirty = False
         return repairs
 

@@ -28,7 +28,7 @@ from engine.foundation.limits import (
     RETRY_TOPIC_CHARS_MAX,
     STORE_MEMO_ENTRIES_MAX,
 )
-from engine.protocol.message import tags_code
+from engine.protocol.hashes import tags_code
 
 MAGIC_V1 = -626843481  # 0xDAA320A7
 MAGIC_V2 = -626843477  # 0xDAA320AB: the topic's length takes two bytes

@@ -23,7 +23,7 @@ from engine.foundation.observing import FlushDone, LifecycleEvent, Observer
 from engine.runtime import Runtime
 from engine.store.commit_log import CommitLog
 from engine.store.config import FlushDiskType, StoreConfig
-from engine.store.index_file import Index
+from engine.store.index import Index
 from engine.store.mapped_file import MAKING, OpenFile
 from engine.store.queue_table import QueueTable
 from engine.store.upkeep.checkpoint import CheckpointFile

@@ -24,7 +24,7 @@ from engine.foundation.limits import DISPATCH_BATCH_MAX
 from engine.store.commit_log import CommitLog, written_end
 from engine.store.consume_queue import ConsumeQueue
 from engine.store.dispatch import Dispatcher, QueueGap
-from engine.store.index_file import Index
+from engine.store.index import Index
 from engine.store.queue_table import QueueKey, QueueTable
 from engine.store.record import DispatchRequest, check_record, has_queue_offset
 from engine.store.upkeep.checkpoint import Checkpoint
@@ -72,7 +72,7 @@ class Recovery:
         """Find the end of the log, bring the derived files to it. Raises DiskFull, StorageError."""
         found = Recovered(clean)
         found.damaged += self._log.load()
-        found.damaged += self._queues.load()
+        found.damaged += self._queues.load(clean=clean)
         if self._index is not None:
             found.damaged += self._index.load()
             if not clean:

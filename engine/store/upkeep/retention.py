@@ -23,7 +23,7 @@ from engine.foundation.units import DAY_MS, HOUR_MS
 from engine.runtime import Runtime
 from engine.store.commit_log import CommitLog
 from engine.store.config import StoreConfig
-from engine.store.index_file import Index
+from engine.store.index import Index
 from engine.store.queue_table import QueueTable
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from engine.runtime import SystemDisk
 from engine.store.consume_queue import UNIT, ConsumeQueue, Unit
 from engine.store.mapped_file import FilePool
@@ -42,13 +44,15 @@ def test_one_read_never_goes_beyond_the_end_of_a_file(tmp_path: Path) -> None:
     assert queue.next_file_offset(5) == 8
 
 
-def test_a_loaded_queue_ends_where_it_ended(tmp_path: Path) -> None:
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("count", [1, 4, 7, 8, 10, 20])
+def test_a_loaded_queue_ends_where_it_ended(tmp_path: Path, count: int, clean: bool) -> None:
     queue = new_queue(tmp_path)
-    queue.append(units(0, 10))
+    queue.append(units(0, count))
     queue.close()
     again = new_queue(tmp_path)
-    assert again.load("mappedFileSizeConsumeQueue") == []
-    assert (again.min_offset, again.max_offset, again.end_physical) == (0, 10, 100)
+    assert again.load("mappedFileSizeConsumeQueue", clean=clean) == []
+    assert (again.min_offset, again.max_offset, again.end_physical) == (0, count, count * 10)
 
 
 def test_a_queue_that_begins_late_is_filled_up_to_its_first_message(tmp_path: Path) -> None:
@@ -60,7 +64,7 @@ def test_a_queue_that_begins_late_is_filled_up_to_its_first_message(tmp_path: Pa
     assert file.read_bytes()[:40] == UNIT.pack(0, 0x7FFFFFFF, 0) * 2
     queue.close()
     again = new_queue(tmp_path)
-    again.load("mappedFileSizeConsumeQueue")
+    again.load("mappedFileSizeConsumeQueue", clean=False)
     again.follow_log(60)
     assert (again.min_offset, again.max_offset, again.end_physical) == (6, 9, 90)
 
@@ -126,7 +130,7 @@ def test_a_bad_unit_ends_a_loaded_queue_and_what_is_behind_is_wiped(tmp_path: Pa
     content[20:40] = bytes(20)
     second.write_bytes(content)
     again = new_queue(tmp_path)
-    again.load("mappedFileSizeConsumeQueue")
+    again.load("mappedFileSizeConsumeQueue", clean=False)
     again.wipe_behind_end()
     assert again.max_offset == 5
     assert second.read_bytes() == UNIT.pack(*units(4, 1)[0]).ljust(FILE_BYTES, b"\0")

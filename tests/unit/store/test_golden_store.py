@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from engine.protocol.message import decode_batch, decode_record
+from engine.protocol.message_batch import decode_batch
+from engine.protocol.message_record import decode_record
 from engine.store import MessageStore
 from tests.store_support import (
     BIG,

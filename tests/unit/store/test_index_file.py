@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from engine.runtime import SystemDisk
-from engine.store.index_file import ENTRY, HEADER, Index, IndexShape, index_file_name
+from engine.store.index import Index, index_file_name
+from engine.store.index_file import ENTRY, HEADER, IndexShape
 from engine.store.mapped_file import FilePool
 
 SHAPE = IndexShape(slot_count=5, index_count_max=8)

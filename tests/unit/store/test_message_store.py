@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from engine.foundation.errors import LocalProtocolError, StorageError
-from engine.protocol.message import decode_record, tags_code
+from engine.protocol.hashes import tags_code
+from engine.protocol.message_record import decode_record
 from engine.store import GetStatus, MessageStore
 from tests.store_support import (
     BIG,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from engine.foundation.units import DAY_MS, HOUR_MS
-from engine.protocol.message import decode_records
+from engine.protocol.message_record import decode_records
 from engine.store import GetStatus, StoreConfig
 from engine.store.upkeep.retention import AgedFile, decide
 from tests.failing_disk import FailingDisk
