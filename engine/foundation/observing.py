@@ -202,7 +202,7 @@ class Observer(Protocol):
         ...
 
     def pulled(
-        self, group: str, topic: str, queue_id: int, pulled_offset: int, client_id: str
+        self, group: str, topic: str, queue_id: int, pulled_offset: int, client_id: str | None
     ) -> None:
         """A pull answer moved the group's pulled mark of a queue up to `pulled_offset` (next not
         pulled).
@@ -219,6 +219,6 @@ class SilentObserver:
         """See `Observer.observe`."""
 
     def pulled(
-        self, group: str, topic: str, queue_id: int, pulled_offset: int, client_id: str
+        self, group: str, topic: str, queue_id: int, pulled_offset: int, client_id: str | None
     ) -> None:
         """See `Observer.pulled`."""

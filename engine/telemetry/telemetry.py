@@ -171,7 +171,7 @@ class Telemetry:
                 self.write_turn()
 
     def pulled(
-        self, group: str, topic: str, queue_id: int, pulled_offset: int, client_id: str
+        self, group: str, topic: str, queue_id: int, pulled_offset: int, client_id: str | None
     ) -> None:
         """See `Observer.pulled`. Only the last of a turn is written per queue."""
         self._moved[(group, topic, queue_id)] = (pulled_offset, client_id)

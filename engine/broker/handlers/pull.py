@@ -47,7 +47,7 @@ class Pull:
     request: RemotingCommand
     header: PullMessageRequestHeader
     key: QueueKey
-    reader: str
+    reader: str | None
     """Client id, or the address of a client that has sent no heartbeat."""
     shared: bool
     """Do the group's members share the queues (CLUSTERING)?"""
@@ -122,7 +122,7 @@ class PullHandlers:
             request=request,
             header=header,
             key=(group, topic, header.queue_id),
-            reader=client_id_of(peer) or peer.address,
+            reader=client_id_of(peer),
             shared=members is None or not members.broadcasting,
             wanted=_tag_test(subscription),
         )
@@ -151,7 +151,7 @@ class PullHandlers:
         is_new, previous = self._parts.readers.arrived(
             pull.key, pull.reader, now_ms=self._parts.now_ms()
         )
-        if is_new:
+        if is_new and pull.reader is not None:
             self._membership.reader_changed(pull.key, pull.reader, previous)
 
     def _commit(self, pull: Pull) -> None:

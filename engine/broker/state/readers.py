@@ -73,20 +73,28 @@ class Readers:
         """Every queue of every group that was ever pulled."""
         return list(self._readings)
 
-    def arrived(self, key: QueueKey, client_id: str, *, now_ms: int) -> tuple[bool, str | None]:
-        """Note a pull; return whether the reader is new, and who read before and has not left."""
+    def arrived(
+        self, key: QueueKey, client_id: str | None, *, now_ms: int
+    ) -> tuple[bool, str | None]:
+        """Note a pull; return whether the reader is new, and who read before and has not left.
+
+        A client that has sent no heartbeat on its connection yet has no name (None), so it is no
+        new reader: after a broker's restart it most often is the one that read before.
+        """
         reading = self._readings.get(key)
         if reading is None:
             reading = self._readings[key] = Reading()
         previous = reading.reader
-        reading.reader = reading.last_puller = client_id
         reading.last_pull_ms = now_ms
+        if client_id is None:
+            return False, previous
+        reading.reader = reading.last_puller = client_id
         return previous != client_id, previous
 
     def answered(
         self,
         key: QueueKey,
-        client_id: str,
+        client_id: str | None,
         *,
         from_offset: int,
         next_offset: int,

@@ -35,6 +35,16 @@ def test_the_first_pull_brings_a_reader_and_the_next_of_the_same_does_not() -> N
     assert (reading.last_puller, reading.last_pull_ms) == ("c1", 20)
 
 
+def test_a_client_without_a_name_yet_takes_nothing_over_and_gives_nothing_up() -> None:
+    readers = Readers(broker_epoch=1)
+    readers.arrived(KEY, "c1", now_ms=10)
+    assert readers.arrived(KEY, None, now_ms=20) == (False, "c1")
+    assert readers.arrived(KEY, "c1", now_ms=30) == (False, "c1")
+    reading = readers.of(KEY)
+    assert reading is not None
+    assert (reading.last_puller, reading.last_pull_ms) == ("c1", 30)
+
+
 def test_another_clients_pull_takes_the_queue_over() -> None:
     readers = Readers(broker_epoch=1)
     readers.arrived(KEY, "c1", now_ms=10)
