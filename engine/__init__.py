@@ -1,5 +1,6 @@
 """A complete RocketMQ-class message engine: name server, broker and client in readable Python.
 
-The rooms, lowest first: foundation, protocol, runtime, remoting, store, delay and telemetry, broker, namesrv and
-client. Upper rooms import lower ones only. The walk of a message through them is drawn in ARCHITECTURE.md.
+The rooms, lowest first: foundation, protocol, runtime, remoting, store, delay and telemetry,
+broker, namesrv and client. Upper rooms import lower ones only. The walk of a message through them
+is drawn in ARCHITECTURE.md.
 """

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from engine.foundation.observing import Fact, FlushDone, LifecycleEvent
-from engine.protocol.message import MessageExt, decode_records
+from engine.protocol.message import MessageExt
+from engine.protocol.message_record import decode_records
 from engine.runtime import Disk, Runtime, SystemDisk, SystemEntropy, SystemNetwork
 from engine.store import FlushDiskType, MessageDraft, MessageStore, StoreConfig
 

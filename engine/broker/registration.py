@@ -19,8 +19,8 @@ from engine.foundation.units import SECOND_MS
 from engine.protocol.bodies import RegisterBrokerBody
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
+from engine.protocol.hashes import body_crc
 from engine.protocol.headers_admin import RegisterBrokerRequestHeader, UnregisterBrokerRequestHeader
-from engine.protocol.message import body_crc
 from engine.remoting import RpcClient
 
 REGISTER_TIMEOUT_MS = 6 * SECOND_MS

@@ -29,14 +29,10 @@ from engine.protocol.bodies import (
 )
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
-from engine.protocol.message import (
-    MessageExt,
-    MessageQueue,
-    decode_record,
-    decode_records,
-    decompress,
-)
+from engine.protocol.compression import decompress
+from engine.protocol.message import MessageExt, MessageQueue
 from engine.protocol.message_ids import parse_offset_message_id
+from engine.protocol.message_record import decode_record, decode_records
 from engine.protocol.names import AUTO_CREATE_TOPIC, Perm
 from engine.runtime import Runtime
 

@@ -16,19 +16,18 @@ from engine.foundation.errors import LocalProtocolError, RequestRefused
 from engine.foundation.limits import BATCH_MESSAGES_MAX, PROPERTIES_BYTES_MAX
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
-from engine.protocol.message import (
+from engine.protocol.compression import compress
+from engine.protocol.message import Message, MessageQueue
+from engine.protocol.message_batch import encode_batch
+from engine.protocol.names import AUTO_CREATE_TOPIC, RETRY_PREFIX, check_topic
+from engine.protocol.properties import (
     PROPERTY_DELAY,
     PROPERTY_MAX_RECONSUME_TIMES,
     PROPERTY_RECONSUME_TIME,
     PROPERTY_UNIQ_KEY,
     PROPERTY_WAIT,
-    Message,
-    MessageQueue,
-    compress,
-    encode_batch,
     encode_properties,
 )
-from engine.protocol.names import AUTO_CREATE_TOPIC, RETRY_PREFIX, check_topic
 
 NOT_IN_A_BATCH = (PROPERTY_DELAY, "TIMER_DELAY_MS", "TIMER_DELAY_SEC", "TIMER_DELIVER_MS")
 """Properties of delayed messages; a batch is delivered at once."""

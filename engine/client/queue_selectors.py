@@ -14,7 +14,8 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from engine.foundation.errors import ConfigError
-from engine.protocol.message import Message, MessageQueue, java_hash
+from engine.protocol.hashes import java_hash
+from engine.protocol.message import Message, MessageQueue
 from engine.runtime.entropy import Entropy
 
 

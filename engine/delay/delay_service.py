@@ -21,15 +21,15 @@ from collections.abc import Mapping, Sequence
 from engine.foundation.errors import CorruptRecord, StorageError
 from engine.foundation.observing import FlushDone, Observer, RetryStep
 from engine.foundation.units import KIB, SECOND_MS
-from engine.protocol.message import (
+from engine.protocol.message import MessageExt
+from engine.protocol.message_record import decode_record
+from engine.protocol.names import RETRY_PREFIX, SCHEDULE_TOPIC
+from engine.protocol.properties import (
     PROPERTY_REAL_QUEUE_ID,
     PROPERTY_REAL_TOPIC,
     PROPERTY_RETRY_TOPIC,
-    MessageExt,
-    decode_record,
     encode_properties,
 )
-from engine.protocol.names import RETRY_PREFIX, SCHEDULE_TOPIC
 from engine.runtime import Runtime
 from engine.store import GetStatus, MessageDraft, MessageStore
 from engine.store.table_file import TableFile

@@ -54,7 +54,8 @@ COMMIT_LOG_FILE_BYTES_MAX: Final = 2 * GIB - 1
 """Positions inside a file are signed 32-bit numbers in RocketMQ's formats."""
 
 STORE_OPEN_FILES_MAX: Final = 256
-"""Files of one store open at a time; the longest unused one is closed and opened again when needed."""
+"""Files of one store open at a time; the longest unused one is closed and opened again when needed.
+"""
 
 DISPATCH_BATCH_MAX: Final = 4096
 """Records dispatched in one go; the event loop gets its turn, then the rest follows."""

@@ -17,6 +17,7 @@ from engine.namesrv.routes import Registration, Routes
 from engine.protocol.bodies import DataVersion, KVTable, RegisterBrokerBody, TopicList
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
+from engine.protocol.hashes import body_crc
 from engine.protocol.headers_admin import (
     AddWritePermResponseHeader,
     BrokerNameRequestHeader,
@@ -33,7 +34,6 @@ from engine.protocol.headers_admin import (
     UnregisterBrokerRequestHeader,
     WipeWritePermResponseHeader,
 )
-from engine.protocol.message import body_crc
 from engine.remoting import Handler, Peer
 
 

@@ -27,7 +27,8 @@ from engine.protocol.body_codec import (
     table_of,
 )
 from engine.protocol.codes import ResponseCode
-from engine.protocol.message import MessageQueue, tags_code
+from engine.protocol.hashes import tags_code
+from engine.protocol.message import MessageQueue
 
 SUBSCRIBE_ALL = "*"
 TAG_EXPRESSION = "TAG"

@@ -111,9 +111,7 @@ def by_queue(table: Mapping[Any, object], kind: type[Value]) -> dict[MessageQueu
     return queues
 
 
-def encode_object_keyed(
-    name: str, table: Mapping[MessageQueue, object], **others: object
-) -> bytes:
+def encode_object_keyed(name: str, table: Mapping[MessageQueue, object], **others: object) -> bytes:
     """`{"<name>":{{queue}:value, ...}}` and other members, as fastjson writes it."""
     keyed = {
         queue_key(queue): value.to_json() if isinstance(value, Part) else value

@@ -6,9 +6,9 @@
     header, type ROCKETMQ:  int16 code | int8 language | int16 version | int32 opaque | int32 flag
                             | int32 length, remark | int32 length, repeated (int16 length, key, int32 length, value)
 
-Place in the walk: between the socket and every handler. Invariant: whatever bytes arrive, either a command comes out
-or RemoteProtocolError is raised, and nothing is allocated for a length that was not checked.
-Absent on purpose: what a command means.
+Place in the walk: between the socket and every handler. Invariant: whatever bytes arrive, either a
+command comes out or RemoteProtocolError is raised, and nothing is allocated for a length that was
+not checked. Absent on purpose: what a command means.
 """
 
 from __future__ import annotations

@@ -248,6 +248,7 @@ class TimestampResponseHeader(ResponseHeader, kw_only=True):
 
 class HeartbeatRequestHeader(RequestHeader, kw_only=True):
     """HEART_BEAT (34): what it says is in the body."""
+
     broker_name: str | None = wire_name("bname", None)
 
 

@@ -1,4 +1,5 @@
-"""Message ids: the broker's (where a record lies), the client's (which message it is) (spec: wire, section 2).
+"""Message ids: the broker's (where a record lies), the client's (which message it is) (spec: wire,
+section 2).
 
     offsetMsgId  hex of  ip 4|16 | int32 port | int64 physical offset
     UNIQ_KEY     hex of  ip 4|16 | int16 pid | int32 token | int32 ms since month start | int16 counter

@@ -20,7 +20,8 @@ from engine.client.send_result import SendStatus
 from engine.foundation.errors import TidemarkError
 from engine.namesrv.config import NameServerConfig
 from engine.namesrv.namesrv import NameServer
-from engine.protocol.message import Message, MessageExt, decode_records
+from engine.protocol.message import Message, MessageExt
+from engine.protocol.message_record import decode_records
 from engine.runtime import Runtime
 from engine.store.config import FlushDiskType, StoreConfig
 from tests.simulation.history import History

@@ -22,18 +22,7 @@ from engine.protocol.bodies import TopicConfig
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
 from engine.protocol.headers import SendMessageRequestHeader, SendMessageResponseHeader
-from engine.protocol.message import (
-    PROPERTY_CLUSTER,
-    PROPERTY_DELAY,
-    PROPERTY_MSG_REGION,
-    PROPERTY_TRACE_ON,
-    PROPERTY_TRANSACTION_PREPARED,
-    PROPERTY_UNIQ_KEY,
-    PROPERTY_WAIT,
-    BatchEntry,
-    decode_batch,
-    decode_properties,
-)
+from engine.protocol.message_batch import BatchEntry, decode_batch
 from engine.protocol.message_ids import offset_message_id
 from engine.protocol.names import (
     DLQ_PREFIX,
@@ -43,6 +32,16 @@ from engine.protocol.names import (
     Perm,
     check_topic,
     dlq_topic,
+)
+from engine.protocol.properties import (
+    PROPERTY_CLUSTER,
+    PROPERTY_DELAY,
+    PROPERTY_MSG_REGION,
+    PROPERTY_TRACE_ON,
+    PROPERTY_TRANSACTION_PREPARED,
+    PROPERTY_UNIQ_KEY,
+    PROPERTY_WAIT,
+    decode_properties,
 )
 from engine.remoting import Handler, Peer
 from engine.store import MessageDraft, PutResult

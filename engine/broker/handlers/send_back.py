@@ -19,7 +19,10 @@ from engine.foundation.observing import RetryStep
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
 from engine.protocol.headers import ConsumerSendMessageBackRequestHeader
-from engine.protocol.message import (
+from engine.protocol.message import MessageExt
+from engine.protocol.message_record import decode_record
+from engine.protocol.names import RETRY_PREFIX, dlq_topic, retry_topic
+from engine.protocol.properties import (
     PROPERTY_DELAY,
     PROPERTY_DLQ_ORIGIN_MESSAGE_ID,
     PROPERTY_DLQ_ORIGIN_TOPIC,
@@ -28,11 +31,8 @@ from engine.protocol.message import (
     PROPERTY_REAL_TOPIC,
     PROPERTY_RETRY_TOPIC,
     PROPERTY_WAIT,
-    MessageExt,
-    decode_record,
     encode_properties,
 )
-from engine.protocol.names import RETRY_PREFIX, dlq_topic, retry_topic
 from engine.remoting import Handler, Peer
 from engine.store import MessageDraft
 

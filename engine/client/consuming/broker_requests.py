@@ -27,7 +27,9 @@ from engine.protocol.bodies import (
 )
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
-from engine.protocol.message import MessageQueue, decode_record, decompress
+from engine.protocol.compression import decompress
+from engine.protocol.message import MessageQueue
+from engine.protocol.message_record import decode_record
 from engine.remoting import Handler, Peer
 from engine.runtime.clock import Clock
 

@@ -24,7 +24,9 @@ from engine.foundation.units import SECOND_MS
 from engine.protocol.bodies import ConsumerList, LockBatchRequest, LockBatchResponse
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
-from engine.protocol.message import MessageQueue, decode_records, decompress
+from engine.protocol.compression import decompress
+from engine.protocol.message import MessageQueue
+from engine.protocol.message_record import decode_records
 from engine.protocol.names import PullSysFlag
 
 COMMIT_TIMEOUT_MS = 5 * SECOND_MS

@@ -17,18 +17,16 @@ from typing import Protocol
 
 from engine.client.consuming.group_state import GroupState
 from engine.foundation.errors import TidemarkError
-from engine.protocol.message import (
+from engine.protocol.message import Message, MessageExt, MessageQueue
+from engine.protocol.names import retry_topic
+from engine.protocol.properties import (
     PROPERTY_DELAY,
     PROPERTY_MAX_RECONSUME_TIMES,
     PROPERTY_ORIGIN_MESSAGE_ID,
     PROPERTY_RECONSUME_TIME,
     PROPERTY_RETRY_TOPIC,
     PROPERTY_TRANSACTION_PREPARED,
-    Message,
-    MessageExt,
-    MessageQueue,
 )
-from engine.protocol.names import retry_topic
 
 _log = logging.getLogger(__name__)
 

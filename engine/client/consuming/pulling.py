@@ -24,8 +24,9 @@ from engine.client.consuming.process_queue import ProcessQueue
 from engine.foundation.errors import RequestRefused, TidemarkError
 from engine.foundation.units import SECOND_MS
 from engine.protocol.codes import ResponseCode
-from engine.protocol.message import PROPERTY_RETRY_TOPIC, MessageExt, MessageQueue
+from engine.protocol.message import MessageExt, MessageQueue
 from engine.protocol.names import retry_topic
+from engine.protocol.properties import PROPERTY_RETRY_TOPIC
 from engine.runtime.clock import Clock
 
 _log = logging.getLogger(__name__)

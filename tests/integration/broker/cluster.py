@@ -15,7 +15,8 @@ from engine.broker.config import BrokerConfig
 from engine.namesrv import NameServer, NameServerConfig
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
-from engine.protocol.message import MessageExt, decode_records
+from engine.protocol.message import MessageExt
+from engine.protocol.message_record import decode_records
 from engine.remoting import Peer, RpcClient
 from engine.runtime import Runtime, system_runtime
 from engine.store import FlushDiskType, StoreConfig

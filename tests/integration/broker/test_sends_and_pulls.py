@@ -10,7 +10,8 @@ import pytest
 
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand, SerializeType
-from engine.protocol.message import Message, encode_batch
+from engine.protocol.message import Message
+from engine.protocol.message_batch import encode_batch
 from engine.store import FlushDiskType
 from tests.integration.broker.cluster import (
     TOPIC,

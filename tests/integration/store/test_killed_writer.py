@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.protocol.message import decode_record
+from engine.protocol.message_record import decode_record
 from engine.store import MessageStore
 from tests.integration.store.appending_process import QUEUES
 from tests.store_support import Listener, messages_of, open_store, small_config

@@ -12,21 +12,13 @@ from engine.protocol import bodies
 from engine.protocol.command import LANGUAGES, RemotingCommand, SerializeType
 from engine.protocol.fastjson import dumps, loads, object_key
 from engine.protocol.frames import FrameDecoder, encode_frame
+from engine.protocol.hashes import body_crc, java_hash
 from engine.protocol.headers import PullMessageRequestHeader, SendMessageRequestHeader
-from engine.protocol.message import (
-    Message,
-    MessageExt,
-    MessageQueue,
-    body_crc,
-    decode_batch,
-    decode_properties,
-    decode_record,
-    encode_batch,
-    encode_properties,
-    encode_record,
-    java_hash,
-)
+from engine.protocol.message import Message, MessageExt, MessageQueue
+from engine.protocol.message_batch import decode_batch, encode_batch
 from engine.protocol.message_ids import offset_message_id, parse_offset_message_id
+from engine.protocol.message_record import decode_record, encode_record
+from engine.protocol.properties import decode_properties, encode_properties
 
 INT16 = st.integers(-(2**15), 2**15 - 1)
 INT32 = st.integers(-(2**31), 2**31 - 1)

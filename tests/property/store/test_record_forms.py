@@ -7,13 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.foundation.errors import CorruptRecord
-from engine.protocol.message import (
-    MessageExt,
-    decode_properties,
-    decode_record,
-    encode_record,
-    tags_code,
-)
+from engine.protocol.hashes import tags_code
+from engine.protocol.message import MessageExt
+from engine.protocol.message_record import decode_record, encode_record
+from engine.protocol.properties import decode_properties
 from engine.store import MessageDraft
 from engine.store.config import DELAY_LEVELS_MS_DEFAULT
 from engine.store.record import DraftRecord, check_record, glance, store_timestamp_of

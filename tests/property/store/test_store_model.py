@@ -15,7 +15,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from engine.protocol.message import decode_record, decode_records
+from engine.protocol.message_record import decode_record, decode_records
 from engine.store import GetStatus, MessageStore
 from tests.store_support import (
     BIG,

@@ -23,7 +23,8 @@ from engine.foundation.errors import (
     TidemarkError,
 )
 from engine.protocol.codes import RequestCode, ResponseCode
-from engine.protocol.message import Message, MessageQueue, decode_properties
+from engine.protocol.message import Message, MessageQueue
+from engine.protocol.properties import decode_properties
 from engine.runtime import Runtime
 from tests.unit.client.scripted_cluster import ScriptedCluster, with_cluster
 

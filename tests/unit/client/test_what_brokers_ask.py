@@ -26,7 +26,8 @@ from engine.foundation.errors import RequestRefused
 from engine.protocol.bodies import ConsumerRunningInfo, decode_offset_table, encode_object_keyed
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
-from engine.protocol.message import MessageExt, MessageQueue, encode_record
+from engine.protocol.message import MessageExt, MessageQueue
+from engine.protocol.message_record import encode_record
 from engine.runtime import Runtime
 from tests.simulation.world import World
 from tests.unit.client.consuming_parts import (

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from engine.delay.delay_service import DelayService, scheduled
 from engine.foundation.observing import FlushDone, RetryStep
-from engine.protocol.message import MessageExt, decode_records
+from engine.protocol.message import MessageExt
+from engine.protocol.message_record import decode_records
 from engine.runtime import Runtime, SystemDisk, SystemEntropy, SystemNetwork
 from engine.store import MessageDraft, MessageStore, StoreConfig
 from engine.store.table_file import TableFile

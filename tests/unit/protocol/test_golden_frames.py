@@ -11,7 +11,7 @@ import pytest
 from engine.protocol.codes import RequestCode
 from engine.protocol.command import RemotingCommand, SerializeType
 from engine.protocol.frames import FrameDecoder, encode_frame, encode_parts
-from engine.protocol.message import decode_records
+from engine.protocol.message_record import decode_records
 
 CASES = Path(__file__).parents[2] / "cases"
 FRAMES: list[dict[str, Any]] = json.loads((CASES / "remoting_frames.json").read_text("utf-8"))[

@@ -14,23 +14,14 @@ import zstandard
 
 from engine.foundation.errors import CorruptRecord, RemoteProtocolError, RequestRefused
 from engine.foundation.limits import FRAME_BYTES_MAX
-from engine.protocol.message import (
-    Message,
-    body_crc,
-    decode_batch,
-    decode_properties,
-    decode_record,
-    decode_records,
-    decompress,
-    encode_batch,
-    encode_properties,
-    encode_record,
-    index_key_hash,
-    java_hash,
-    tags_code,
-)
+from engine.protocol.compression import decompress
+from engine.protocol.hashes import body_crc, index_key_hash, java_hash, tags_code
+from engine.protocol.message import Message
+from engine.protocol.message_batch import decode_batch, encode_batch
 from engine.protocol.message_ids import offset_message_id, parse_offset_message_id
+from engine.protocol.message_record import decode_record, decode_records, encode_record
 from engine.protocol.names import PullSysFlag, check_group, check_topic, dlq_topic, retry_topic
+from engine.protocol.properties import decode_properties, encode_properties
 
 CASES = Path(__file__).parents[2] / "cases"
 CODEC: dict[str, Any] = json.loads((CASES / "message_codec.json").read_text("utf-8"))
@@ -93,9 +84,7 @@ def test_a_batch_reads_as_it_was_meant_and_is_written_the_same(case: dict[str, A
     assert [(e.flag, e.body.hex(), e.properties_text) for e in entries] == [
         (m["flag"], m["bodyHex"], m["propertiesString"]) for m in case["messages"]
     ]
-    messages = [
-        Message("T", e.body, decode_properties(e.properties_text), e.flag) for e in entries
-    ]
+    messages = [Message("T", e.body, decode_properties(e.properties_text), e.flag) for e in entries]
     assert bytes(encode_batch(messages)) == encoded
     whole = {sum(sizes_of(encoded)[:count]) for count in range(len(entries) + 1)}
     for length in sorted(set(range(len(encoded))) - whole):

@@ -1,0 +1,51 @@
+"""Compressed bodies: made by zlib, read in whichever of the three kinds their sysFlag names.
+
+Place in the walk: the producer compresses a large body, the consumer inflates it; store and broker
+pass it on as it is. Invariant: no body inflates beyond FRAME_BYTES_MAX, whatever it claims. Absent
+on purpose: when to compress, which is a producer's setting.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any
+
+import lz4.frame  # type: ignore[import-untyped]
+import zstandard
+
+from engine.foundation.errors import CorruptRecord
+from engine.foundation.limits import FRAME_BYTES_MAX
+from engine.protocol.names import COMPRESSION_BITS, SysFlag
+
+
+def compress(body: bytes, *, level: int) -> tuple[bytes, int]:
+    """The body by zlib, and the sysFlag bits that say so."""
+    return zlib.compress(body, level), int(SysFlag.COMPRESSED | SysFlag.ZLIB)
+
+
+def decompress(body: bytes, sys_flag: int) -> bytes:
+    """The body as the producer made it.
+
+    Raises CorruptRecord when it cannot be inflated, is cut off, or inflates beyond FRAME_BYTES_MAX.
+    """
+    if not sys_flag & SysFlag.COMPRESSED:
+        return body
+    kind = sys_flag & COMPRESSION_BITS
+    engine: Any
+    try:
+        if kind == SysFlag.ZSTD:
+            with zstandard.ZstdDecompressor().stream_reader(body) as reader:
+                plain = reader.read(FRAME_BYTES_MAX + 1)
+                whole = len(plain) <= FRAME_BYTES_MAX
+        else:
+            is_lz4 = kind == SysFlag.LZ4
+            engine = lz4.frame.LZ4FrameDecompressor() if is_lz4 else zlib.decompressobj()
+            plain = engine.decompress(body, FRAME_BYTES_MAX + 1)
+            whole = engine.eof and len(plain) <= FRAME_BYTES_MAX
+    except (zlib.error, RuntimeError, EOFError, zstandard.ZstdError) as error:
+        raise CorruptRecord(f"compressed body: {error}") from error
+    if not whole:
+        raise CorruptRecord(
+            f"a compressed body of {len(body)} bytes is cut off, or inflates beyond {FRAME_BYTES_MAX}"
+        )
+    return bytes(plain)

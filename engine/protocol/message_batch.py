@@ -1,0 +1,78 @@
+"""Body of a batch send: messages of one queue, one after the other.
+
+    int32 size | int32 magic, unused | int32 CRC, unused | int32 flag | int32 length, body
+    | int16 length, properties
+
+Place in the walk: the producer makes it, `handlers/send` takes it apart and stores each message.
+Invariant: lengths are checked before anything is cut out. Absent on purpose: topic and queue, which
+the header names once for all. Source: spec, wire (batch).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from struct import Struct
+from struct import error as struct_error
+from typing import NamedTuple
+
+from engine.foundation.errors import RemoteProtocolError
+from engine.foundation.limits import BATCH_MESSAGES_MAX
+from engine.protocol.hashes import Buffer
+from engine.protocol.message import Message
+from engine.protocol.properties import encode_properties
+
+# int32 size | magic, unused | crc, unused | flag | body length
+_BATCH_HEAD = Struct(">iiiii")
+
+_INT16 = Struct(">h")
+
+
+def encode_batch(messages: Sequence[Message]) -> bytes:
+    """Body of SEND_BATCH_MESSAGE: the messages one after the other."""
+    parts: list[bytes] = []
+    for message in messages:
+        properties = encode_properties(message.properties).encode()
+        size = _BATCH_HEAD.size + len(message.body) + 2 + len(properties)
+        parts += (
+            _BATCH_HEAD.pack(size, 0, 0, message.flag, len(message.body)),
+            message.body,
+            _INT16.pack(len(properties)),
+            properties,
+        )
+    return b"".join(parts)
+
+
+class BatchEntry(NamedTuple):
+    """One message of a batch; topic and queue are the batch's."""
+
+    flag: int
+    body: bytes
+    properties_text: str
+    """In the string form, as it is to be stored."""
+
+
+def decode_batch(body: Buffer) -> list[BatchEntry]:
+    """The reverse: flag, body and property string of each message.
+
+    Raises RemoteProtocolError for bytes that are no batch.
+    """
+    messages: list[BatchEntry] = []
+    position, end = 0, len(body)
+    try:
+        while position < end:
+            size, _, _, flag, body_length = _BATCH_HEAD.unpack_from(body, position)
+            start = position + _BATCH_HEAD.size
+            stop = start + body_length
+            (properties_length,) = _INT16.unpack_from(body, stop)
+            if min(body_length, properties_length) < 0 or size != (
+                _BATCH_HEAD.size + body_length + 2 + properties_length
+            ):
+                raise RemoteProtocolError(f"batch: lengths at byte {position} do not fit together")
+            if position + size > end or len(messages) >= BATCH_MESSAGES_MAX:
+                raise RemoteProtocolError(f"batch: cut off, or over {BATCH_MESSAGES_MAX} messages")
+            properties = bytes(body[stop + 2 : position + size]).decode()
+            messages.append(BatchEntry(flag, bytes(body[start:stop]), properties))
+            position += size
+    except (struct_error, UnicodeDecodeError) as error:
+        raise RemoteProtocolError(f"batch: {error}") from error
+    return messages

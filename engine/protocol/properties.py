@@ -1,0 +1,70 @@
+"""Properties of a message: their names, and their one string form.
+
+    name \x01 value \x02, repeated
+
+Place in the walk: a producer sets them, the record keeps the string as it came, a consumer reads
+them. Invariant: what `encode_properties` accepts comes back from `decode_properties`, but for
+values that are empty. Absent on purpose: what a property means to the broker. Source: spec, wire
+(properties).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from engine.foundation.errors import LocalProtocolError
+
+NAME_VALUE_SEPARATOR: Final = "\x01"
+PROPERTY_SEPARATOR: Final = "\x02"
+
+PROPERTY_KEYS: Final = "KEYS"
+PROPERTY_TAGS: Final = "TAGS"
+PROPERTY_WAIT: Final = "WAIT"
+PROPERTY_DELAY: Final = "DELAY"
+PROPERTY_RETRY_TOPIC: Final = "RETRY_TOPIC"
+PROPERTY_REAL_TOPIC: Final = "REAL_TOPIC"
+PROPERTY_REAL_QUEUE_ID: Final = "REAL_QID"
+PROPERTY_TRANSACTION_PREPARED: Final = "TRAN_MSG"
+PROPERTY_PRODUCER_GROUP: Final = "PGROUP"
+PROPERTY_MIN_OFFSET: Final = "MIN_OFFSET"
+PROPERTY_MAX_OFFSET: Final = "MAX_OFFSET"
+PROPERTY_ORIGIN_MESSAGE_ID: Final = "ORIGIN_MESSAGE_ID"
+PROPERTY_RECONSUME_TIME: Final = "RECONSUME_TIME"
+PROPERTY_MAX_RECONSUME_TIMES: Final = "MAX_RECONSUME_TIMES"
+PROPERTY_UNIQ_KEY: Final = "UNIQ_KEY"
+PROPERTY_CONSUME_START_TIME: Final = "CONSUME_START_TIME"
+PROPERTY_CLUSTER: Final = "CLUSTER"
+PROPERTY_MSG_REGION: Final = "MSG_REGION"
+PROPERTY_TRACE_ON: Final = "TRACE_ON"
+PROPERTY_INNER_NUM: Final = "INNER_NUM"
+PROPERTY_DLQ_ORIGIN_TOPIC: Final = "DLQ_ORIGIN_TOPIC"
+PROPERTY_DLQ_ORIGIN_MESSAGE_ID: Final = "DLQ_ORIGIN_MESSAGE_ID"
+PROPERTY_SHARDING_KEY: Final = "__SHARDINGKEY"
+PROPERTY_INSTANCE_ID: Final = "INSTANCE_ID"
+PROPERTY_TRANSACTION_ID: Final = "__transactionId__"
+
+
+def encode_properties(properties: Mapping[str, str]) -> str:
+    """Properties as one string. Raises LocalProtocolError when a separator stands inside a name or
+    value.
+    """
+    parts: list[str] = []
+    for name, value in properties.items():
+        if NAME_VALUE_SEPARATOR in name + value or PROPERTY_SEPARATOR in name + value:
+            raise LocalProtocolError(f"property {name!r}: characters 1 and 2 separate properties")
+        parts += (name, NAME_VALUE_SEPARATOR, value, PROPERTY_SEPARATOR)
+    return "".join(parts)
+
+
+def decode_properties(text: str) -> dict[str, str]:
+    """The reverse; pairs shorter than three characters or without name or value are dropped, as
+    RocketMQ does.
+    """
+    properties: dict[str, str] = {}
+    for pair in text.split(PROPERTY_SEPARATOR):
+        if len(pair) >= 3:
+            name, separator, value = pair.partition(NAME_VALUE_SEPARATOR)
+            if separator and name and value:
+                properties[name] = value
+    return properties
