@@ -285,7 +285,11 @@ REDELIVERIES: Final = Table(
         _TOPIC,
         _QUEUE,
         _must("from_offset", _L, "first offset delivered again"),
-        _must("to_offset", _L, "first offset not delivered before: the group's pulled mark"),
+        _must(
+            "to_offset",
+            _L,
+            "one past the last offset this answer delivered again; at most the group's pulled mark",
+        ),
         Column("client_id", _S, "who pulls now"),
         Column("previous_client_id", _S, "who had pulled them"),
         _must("broker_epoch_before", _L, "life of the broker in which they were pulled first"),

@@ -1,0 +1,196 @@
+"""A name server over TCP: brokers register in both forms, clients find them, settings are kept."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from engine.namesrv import NameServer, NameServerConfig
+from engine.protocol.bodies import DataVersion, RegisterBrokerBody, TopicConfig
+from engine.protocol.codes import RequestCode, ResponseCode
+from engine.protocol.command import RemotingCommand
+from engine.protocol.hashes import body_crc
+from engine.runtime import system_runtime
+from tests.integration.broker.cluster import TOPIC, RawClient, broker_config, cluster, eventually
+
+BODY = RegisterBrokerBody(
+    DataVersion(0, 1, 1),
+    {"orders": TopicConfig("orders", 4, 4, 6), "payments": TopicConfig("payments", 1, 1, 6)},
+)
+
+
+@asynccontextmanager
+async def name_server(**settings: object) -> AsyncIterator[RawClient]:
+    """A name server on a free port, and a client of it."""
+    party = NameServer(system_runtime(), NameServerConfig(port=0, **settings))  # type: ignore[arg-type]
+    client = RawClient(f"127.0.0.1:{await party.start()}")
+    try:
+        yield client
+    finally:
+        await client.close()
+        await party.stop()
+
+
+async def register(
+    client: RawClient, *, compressed: bool = False, **more: object
+) -> RemotingCommand:
+    body = BODY.encode(compressed=compressed)
+    header: dict[str, object] = {
+        "brokerName": "broker-a",
+        "brokerAddr": "10.0.0.1:10911",
+        "clusterName": "c1",
+        "haServerAddr": "10.0.0.1:10912",
+        "brokerId": 0,
+        "compressed": compressed,
+        "bodyCrc32": body_crc(body),
+    }
+    return await client.ask(RequestCode.REGISTER_BROKER, body, **(header | more))
+
+
+def test_a_broker_is_found_by_its_topics_whichever_form_it_registered_in() -> None:
+    async def story(compressed: bool) -> None:
+        async with name_server() as client:
+            unknown = await client.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="orders")
+            assert unknown.code == ResponseCode.TOPIC_NOT_EXIST
+            assert "No topic route info in name server for the topic: orders" in str(unknown.remark)
+            assert (await register(client, compressed=compressed)).code == ResponseCode.SUCCESS
+            route = await client.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="orders")
+            assert json.loads(route.body)["brokerDatas"][0]["brokerAddrs"] == {
+                "0": "10.0.0.1:10911"
+            }
+            assert json.loads(route.body)["queueDatas"][0]["readQueueNums"] == 4
+            topics = await client.ask(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+            assert json.loads(topics.body)["topicList"] == ["orders", "payments"]
+            clusters = await client.ask(RequestCode.GET_BROKER_CLUSTER_INFO)
+            assert json.loads(clusters.body)["clusterAddrTable"] == {"c1": ["broker-a"]}
+
+    for compressed in (False, True):
+        asyncio.run(story(compressed))
+
+
+def test_a_registration_damaged_on_the_way_is_refused() -> None:
+    async def story() -> None:
+        async with name_server() as client:
+            wrong_sum = await register(client, bodyCrc32=1)
+            assert wrong_sum.code == ResponseCode.SYSTEM_ERROR
+            assert "crc32 not match" in str(wrong_sum.remark)
+            no_table = await register(client, compressed=True, bodyCrc32=0, brokerId="zero")
+            assert no_table.code == ResponseCode.SYSTEM_ERROR
+            topics = await client.ask(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+            assert json.loads(topics.body)["topicList"] == []
+
+    asyncio.run(story())
+
+
+def test_a_silent_broker_leaves_the_routes() -> None:
+    async def story() -> None:
+        async with name_server(scan_interval_ms=20) as client:
+            await register(client, heartbeatTimeoutMillis=100)
+
+            async def gone() -> bool:
+                route = await client.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="orders")
+                return route.code == ResponseCode.TOPIC_NOT_EXIST
+
+            await eventually(gone, "the silent broker leaves the routes")
+
+    asyncio.run(story())
+
+
+def test_a_broker_whose_connection_ends_leaves_the_routes() -> None:
+    async def story() -> None:
+        async with name_server() as client:
+            broker = RawClient(client.address)
+            await register(broker)
+            await broker.close()
+
+            async def gone() -> bool:
+                route = await client.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="orders")
+                return route.code == ResponseCode.TOPIC_NOT_EXIST
+
+            await eventually(gone, "the lost broker leaves the routes")
+
+    asyncio.run(story())
+
+
+def test_a_stopped_broker_says_farewell(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with cluster(broker_config(tmp_path)) as running:
+            await running.client().send()
+            names = running.of_name_server()
+
+            async def found() -> bool:
+                route = await names.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic=TOPIC)
+                return route.code == ResponseCode.SUCCESS
+
+            await eventually(found, "the new topic is in the routes")
+            await running.broker.stop()
+            assert not await found()
+
+    asyncio.run(story())
+
+
+def test_write_permission_can_be_taken_from_a_broker_and_given_back() -> None:
+    async def story() -> None:
+        async with name_server() as client:
+            await register(client)
+
+            async def perm() -> int:
+                route = await client.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="orders")
+                return int(json.loads(route.body)["queueDatas"][0]["perm"])
+
+            wiped = await client.ask(RequestCode.WIPE_WRITE_PERM_OF_BROKER, brokerName="broker-a")
+            assert (wiped.fields, await perm()) == ({"wipeTopicCount": "2"}, 4)
+            given = await client.ask(RequestCode.ADD_WRITE_PERM_OF_BROKER, brokerName="broker-a")
+            assert (given.fields, await perm()) == ({"addTopicCount": "2"}, 6)
+
+    asyncio.run(story())
+
+
+def test_settings_are_kept_over_a_restart_and_order_settings_go_to_brokers(tmp_path: Path) -> None:
+    kept = {"kv_path": str(tmp_path / "kvConfig.json")}
+
+    async def before() -> None:
+        async with name_server(**kept) as client:
+            await client.ask(
+                RequestCode.PUT_KV_CONFIG,
+                namespace="ORDER_TOPIC_CONFIG",
+                key="orders",
+                value="broker-a:4",
+            )
+            registered = await register(client)
+            assert json.loads(registered.body)["table"] == {"orders": "broker-a:4"}
+            route = await client.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="orders")
+            assert json.loads(route.body)["orderTopicConf"] == "broker-a:4"
+
+            async def saved() -> bool:
+                return (tmp_path / "kvConfig.json").exists()
+
+            await eventually(saved, "the settings are saved")
+
+    async def after() -> None:
+        async with name_server(**kept) as client:
+            asked = {"namespace": "ORDER_TOPIC_CONFIG", "key": "orders"}
+            value = await client.ask(RequestCode.GET_KV_CONFIG, **asked)
+            assert value.fields == {"value": "broker-a:4"}
+            table = await client.ask(
+                RequestCode.GET_KVLIST_BY_NAMESPACE, namespace="ORDER_TOPIC_CONFIG"
+            )
+            assert json.loads(table.body)["table"] == {"orders": "broker-a:4"}
+            await client.ask(RequestCode.DELETE_KV_CONFIG, **asked)
+            missing = await client.ask(RequestCode.GET_KV_CONFIG, **asked)
+            assert missing.code == ResponseCode.QUERY_NOT_FOUND
+
+    asyncio.run(before())
+    asyncio.run(after())
+
+
+def test_an_unknown_code_is_not_supported_here_either() -> None:
+    async def story() -> None:
+        async with name_server() as client:
+            answer = await client.ask(RequestCode.SEND_MESSAGE)
+            assert answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+
+    asyncio.run(story())

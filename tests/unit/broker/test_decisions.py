@@ -1,0 +1,134 @@
+"""Small decisions of a broker, each a function of its arguments."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from engine.broker.client_windows import windows_of
+from engine.broker.config import BrokerConfig, with_rocketmq_settings
+from engine.broker.handlers.send_back import is_spent, level_for
+from engine.broker.sampling import committed_state
+from engine.foundation.config import read_spans_ms, split_settings
+from engine.foundation.errors import ConfigError
+from engine.protocol.bodies import ConsumerRunningInfo, ProcessQueueInfo
+from engine.protocol.message import MessageQueue
+from engine.store import FlushDiskType, StoreConfig
+
+
+@pytest.mark.parametrize(
+    ("committed", "minimum", "maximum", "state"),
+    [
+        (None, 0, 10, "NONE"),
+        (5, 0, 10, "EXACT"),
+        (0, 0, 10, "EXACT"),
+        (10, 0, 10, "AT_END"),
+        (12, 0, 10, "AT_END"),
+        (3, 4, 10, "PURGED"),
+        (0, 0, 0, "AT_END"),
+    ],
+)
+def test_what_the_message_at_the_consume_offset_is(
+    committed: int | None, minimum: int, maximum: int, state: str
+) -> None:
+    assert committed_state(committed, minimum, maximum) == state
+
+
+@pytest.mark.parametrize(
+    ("asked", "failed_before", "level"),
+    [(0, 0, 3), (0, 1, 4), (0, 15, 18), (0, 40, 18), (5, 0, 5), (99, 0, 18)],
+)
+def test_retry_k_waits_at_level_two_plus_k_unless_the_consumer_asks(
+    asked: int, failed_before: int, level: int
+) -> None:
+    assert level_for(asked, failed_before, levels_count=18) == level
+
+
+@pytest.mark.parametrize(
+    ("asked", "failed_before", "times_max", "spent"),
+    [(0, 15, 16, False), (0, 16, 16, True), (-1, 0, 16, True), (0, 0, 0, True)],
+)
+def test_a_message_is_spent_after_its_retries_or_at_once_when_asked(
+    asked: int, failed_before: int, times_max: int, spent: bool
+) -> None:
+    assert is_spent(asked, failed_before, times_max) is spent
+
+
+def test_a_java_clients_window_leaves_unknown_what_it_does_not_tell() -> None:
+    told = ProcessQueueInfo(
+        commit_offset=7,
+        cached_msg_min_offset=9,
+        cached_msg_max_offset=12,
+        cached_msg_count=3,
+        transaction_msg_min_offset=7,
+        transaction_msg_max_offset=8,
+        transaction_msg_count=2,
+        cached_msg_size_in_mib=1,
+    )
+    queue = MessageQueue("orders", "broker-a", 2)
+    (window,) = windows_of("g", "c1", ConsumerRunningInfo(mq_table={queue: told}))
+    assert (window.topic, window.queue_id, window.client_id) == ("orders", 2, "c1")
+    assert (window.first_held, window.last_held, window.held_count) == (7, 12, 5)
+    assert (window.held_bytes, window.client_committed) == (1 << 20, 7)
+    assert window.finished_count is None
+    assert window.held_ranges is None
+    assert window.last_pull_time_ms is None
+
+
+def test_an_empty_window_holds_nothing_rather_than_offset_zero() -> None:
+    queue = MessageQueue("orders", "broker-a", 0)
+    (window,) = windows_of("g", "c1", ConsumerRunningInfo(mq_table={queue: ProcessQueueInfo()}))
+    assert (window.first_held, window.last_held, window.held_count) == (None, None, 0)
+
+
+def config(tmp_path: Path) -> BrokerConfig:
+    return BrokerConfig(store=StoreConfig(root=str(tmp_path)))
+
+
+def test_settings_reach_the_broker_and_its_store_by_rocketmqs_names(tmp_path: Path) -> None:
+    words = [
+        "brokerName=broker-z",
+        "autoCreateTopicEnable=false",
+        "flushConsumerOffsetInterval=1000",
+        "flushDiskType=SYNC_FLUSH",
+        "messageDelayLevel=1s 2s 5s",
+        "fileReservedTime=48",
+        "deleteWhen=04;05",
+        "diskMaxUsedSpaceRatio=0.5",
+    ]
+    changed = with_rocketmq_settings(config(tmp_path), split_settings(words))
+    assert changed.broker_name == "broker-z"
+    assert changed.auto_create_topic_enable is False
+    assert changed.flush_consumer_offset_interval_ms == 1000
+    assert changed.store.flush_disk_type is FlushDiskType.SYNC_FLUSH
+    assert changed.store.delay_levels_ms == (1000, 2000, 5000)
+    assert changed.store.file_reserved_time_ms == 48 * 3_600_000
+    assert changed.store.delete_when_hours == (4, 5)
+    assert changed.store.disk_max_used_ratio == 0.5
+
+
+@pytest.mark.parametrize(
+    ("setting", "complaint"),
+    [
+        ("autoCreateTopicEnable=perhaps", "autoCreateTopicEnable='perhaps'"),
+        ("flushDiskType=NEVER", "flushDiskType='NEVER'"),
+        ("storePathRootDir=/elsewhere", "given by --store"),
+        ("brokerIP1=my-host", "an IP address"),
+        ("brokerName=a b", "without spaces"),
+        ("defaultTopicQueueNums=0", "1 to 4096"),
+        ("registerNameServerPeriod=100000", "at most 60000"),
+        ("listenPort=70000", "0 to 65535"),
+    ],
+)
+def test_a_setting_that_cannot_work_is_refused_by_name(
+    tmp_path: Path, setting: str, complaint: str
+) -> None:
+    with pytest.raises(ConfigError, match=complaint):
+        with_rocketmq_settings(config(tmp_path), split_settings([setting]))
+
+
+def test_spans_of_time_are_read_with_their_units() -> None:
+    assert read_spans_ms("200ms 1s 5m 2h 1d") == (200, 1000, 300_000, 7_200_000, 86_400_000)
+    with pytest.raises(ValueError, match="'5'"):
+        read_spans_ms("1s 5")
