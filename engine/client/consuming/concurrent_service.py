@@ -136,6 +136,7 @@ class ConcurrentService:
         self._finish(request, [m for m in messages if m.queue_offset not in kept])
         if kept:
             again = [m for m in messages if m.queue_offset in kept]
+            window.mark_ended(m.queue_offset for m in again)
             self._tasks.start(
                 self._consume_later(ConsumeRequest(again, window, request.queue)), "consume again"
             )

@@ -205,6 +205,11 @@ class ProcessQueue:
             if offset in self._messages:
                 self._started_ms[offset] = now_ms
 
+    def mark_ended(self, offsets: Iterable[int]) -> None:
+        """These messages left their listener unfinished and wait for another try."""
+        for offset in offsets:
+            self._started_ms.pop(offset, None)
+
     def clear(self) -> None:
         """Let go of everything; for a queue that is dropped for good."""
         for store in (self._messages, self._taken, self._started_ms):

@@ -1,5 +1,7 @@
 """A consumer's life with a broker, minute by minute on virtual time: what it reports when, what it
 holds on to, what happens when parties stop, die and come back.
+
+Feature rows: A5, A8, A9, A10, A11, B4, B6, B7, E1, E2.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
 """The six strategies against results of the Java client, queue by queue
 (tests/cases/allocate_cases.json).
+
+Feature rows: B5.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Concurrent listeners: what counts as consumed, what goes back, what has to stay."""
+"""Concurrent listeners: what counts as consumed, what goes back, what has to stay.
+
+Feature rows: A7, A11.
+"""
 
 from __future__ import annotations
 

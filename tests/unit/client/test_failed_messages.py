@@ -1,4 +1,7 @@
-"""The two ways back for a failed message, and what the copy of the second way carries."""
+"""The two ways back for a failed message, and what the copy of the second way carries.
+
+Feature rows: A11, E1.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Offsets in memory and at the broker, and where a queue begins (tests/cases/offset_store.json)."""
+"""Offsets in memory and at the broker, and where a queue begins (tests/cases/offset_store.json).
+
+Feature rows: A1, A3, A6, A8.
+"""
 
 from __future__ import annotations
 

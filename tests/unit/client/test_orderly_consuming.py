@@ -1,4 +1,7 @@
-"""Orderly listeners: one batch of a queue at a time, under a lock, in order also after failures."""
+"""Orderly listeners: one batch of a queue at a time, under a lock, in order also after failures.
+
+Feature rows: B7.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The window against traces of RocketMQ's ProcessQueue, and what ours tells besides."""
+"""The window against traces of RocketMQ's ProcessQueue, and what ours tells besides.
+
+Feature rows: A7.
+"""
 
 from __future__ import annotations
 
@@ -106,6 +109,11 @@ def test_the_head_tells_since_when_it_is_in_a_listener() -> None:
     head = window.head()
     assert head is not None
     assert head[1] == 2_000
+
+    window.mark_ended([7])
+    head = window.head()
+    assert head is not None
+    assert head[1] is None, "it waits for another try"
 
 
 def test_more_holes_than_ranges_are_covered_by_the_last_range() -> None:

@@ -1,4 +1,7 @@
-"""Pulling: what is asked for next, what is passed over, and when the consumer waits."""
+"""Pulling: what is asked for next, what is passed over, and when the consumer waits.
+
+Feature rows: A5, B3, D3.
+"""
 
 from __future__ import annotations
 

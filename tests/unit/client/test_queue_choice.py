@@ -1,4 +1,7 @@
-"""Selectors: the same value goes to the same queue, as RocketMQ's own selectors send it."""
+"""Selectors: the same value goes to the same queue, as RocketMQ's own selectors send it.
+
+Feature rows: D1.
+"""
 
 from __future__ import annotations
 

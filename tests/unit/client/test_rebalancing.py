@@ -1,4 +1,7 @@
-"""Rebalance: what is ours is taken up at the right offset, what is not is reported and let go."""
+"""Rebalance: what is ours is taken up at the right offset, what is not is reported and let go.
+
+Feature rows: B4, B6, B7.
+"""
 
 from __future__ import annotations
 

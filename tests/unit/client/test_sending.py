@@ -1,5 +1,7 @@
 """The producer against brokers that refuse, stay silent or go away: when it tries again, where, and
 what it says.
+
+Feature rows: D1.
 """
 
 from __future__ import annotations
