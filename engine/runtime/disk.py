@@ -21,7 +21,6 @@ from typing import Protocol, TypeVar
 
 from engine.foundation.errors import DiskFull, StorageError
 
-
 Answer = TypeVar("Answer")
 
 
