@@ -91,12 +91,9 @@ class ShipperChild:
         while not self._stopping:
             loop = asyncio.get_running_loop()
             started_s = loop.time()
-            self._process = await asyncio.create_subprocess_exec(
-                *self._arguments,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=sys.stderr,  # Our own standard output holds the ready line and nothing else.
-                start_new_session=True,  # Ctrl-C is for us; we stop it when the broker has stopped.
-            )
+            self._process = await self._start()
+            if self._stopping:  # Asked to stop while it was being started.
+                self._process.terminate()
             code = await self._process.wait()
             if self._stopping:
                 return
@@ -110,10 +107,24 @@ class ShipperChild:
         """Let it ship the rest of the spool, then end; it is killed when it takes too long."""
         self._stopping = True
         process = self._process
-        if process is None or process.returncode is not None:
-            return
-        with contextlib.suppress(ProcessLookupError):
-            process.terminate()
+        if process is not None and process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                process.terminate()
+            await self._wait_for(process)
+        if process is None or process.returncode != 0:
+            # It was not there, or died before it could drain: ship the rest in one more run.
+            await self._wait_for(await self._start("--once"))
+
+    async def _start(self, *options: str) -> asyncio.subprocess.Process:
+        return await asyncio.create_subprocess_exec(
+            *self._arguments,
+            *options,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=sys.stderr,  # Our own standard output holds the ready line and nothing else.
+            start_new_session=True,  # Ctrl-C is for us; we stop it when the broker has stopped.
+        )
+
+    async def _wait_for(self, process: asyncio.subprocess.Process) -> None:
         try:
             async with asyncio.timeout(SHIPPER_STOP_MS / SECOND_MS):
                 await process.wait()
