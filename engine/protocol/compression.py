@@ -46,6 +46,7 @@ def decompress(body: bytes, sys_flag: int) -> bytes:
         raise CorruptRecord(f"compressed body: {error}") from error
     if not whole:
         raise CorruptRecord(
-            f"a compressed body of {len(body)} bytes is cut off, or inflates beyond {FRAME_BYTES_MAX}"
+            f"a compressed body of {len(body)} bytes is cut off, "
+            f"or inflates beyond {FRAME_BYTES_MAX}"
         )
     return bytes(plain)

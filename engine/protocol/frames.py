@@ -2,9 +2,11 @@
 
     int32 length of all that follows | int32 serialize type << 24 | header length | header | body
 
-    header, type JSON:      {"code":..,"flag":..,"language":"JAVA","opaque":..,"version":..,"extFields":{..},..}
-    header, type ROCKETMQ:  int16 code | int8 language | int16 version | int32 opaque | int32 flag
-                            | int32 length, remark | int32 length, repeated (int16 length, key, int32 length, value)
+    header, JSON:      {"code":.., "flag":.., "language":"JAVA", "opaque":.., "version":..,
+                        "remark":.., "extFields":{..}, ..}
+    header, ROCKETMQ:  int16 code | int8 language | int16 version | int32 opaque | int32 flag
+                       | int32 length, remark
+                       | int32 length, repeated (int16 length, key, int32 length, value)
 
 Place in the walk: between the socket and every handler. Invariant: whatever bytes arrive, either a
 command comes out or RemoteProtocolError is raised, and nothing is allocated for a length that was
@@ -14,7 +16,7 @@ not checked. Absent on purpose: what a command means.
 from __future__ import annotations
 
 from struct import Struct
-from struct import error as StructError
+from struct import error as struct_error
 from typing import Any
 
 import msgspec
@@ -24,9 +26,7 @@ from engine.foundation.limits import FRAME_BYTES_MAX, HEADER_FIELDS_MAX
 from engine.protocol.command import LANGUAGES, RemotingCommand, SerializeType
 
 _LENGTHS = Struct(">iI")  # int32 frame length | uint32 type << 24 + header length
-_BINARY_HEAD = Struct(
-    ">hbhii"
-)  # int16 code | int8 language | int16 version | int32 opaque | int32 flag
+_BINARY_HEAD = Struct(">hbhii")  # code | language | version | opaque | flag
 _INT16 = Struct(">h")
 _INT32 = Struct(">i")
 _HEADER_LENGTH_MAX = 0xFFFFFF
@@ -160,7 +160,7 @@ def _decode_binary_header(header: bytes) -> RemotingCommand:
                 fields[key] = value
             if len(fields) > HEADER_FIELDS_MAX:
                 raise RemoteProtocolError(f"header fields: at most {HEADER_FIELDS_MAX}")
-    except (StructError, UnicodeDecodeError) as error:
+    except (struct_error, UnicodeDecodeError) as error:
         raise RemoteProtocolError(f"binary header: {error}") from error
     return RemotingCommand(
         code,
@@ -235,7 +235,7 @@ def _encode_binary_header(command: RemotingCommand) -> bytes:
         head = _BINARY_HEAD.pack(
             command.code, language, command.version, command.opaque, command.flag
         )
-    except (StructError, UnicodeEncodeError) as error:
+    except (struct_error, UnicodeEncodeError) as error:
         raise LocalProtocolError(
             f"code {command.code} and fields as a binary header: {error}; use JSON"
         ) from error

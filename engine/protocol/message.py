@@ -78,8 +78,7 @@ class Message:
 
 @dataclass(slots=True)
 class MessageExt:
-    """A message with everything the store knows of it. Times in ms since 1970, hosts as `ip:port`.
-    """
+    """A message with all that the store knows of it. Times in ms since 1970, hosts as `ip:port`."""
 
     topic: str
     body: bytes

@@ -15,23 +15,28 @@ from struct import Struct
 from struct import error as struct_error
 from typing import NamedTuple
 
-from engine.foundation.errors import RemoteProtocolError
-from engine.foundation.limits import BATCH_MESSAGES_MAX
+from engine.foundation.errors import LocalProtocolError, RemoteProtocolError
+from engine.foundation.limits import BATCH_MESSAGES_MAX, PROPERTIES_BYTES_MAX
 from engine.protocol.hashes import Buffer
 from engine.protocol.message import Message
 from engine.protocol.properties import encode_properties
 
-# int32 size | magic, unused | crc, unused | flag | body length
-_BATCH_HEAD = Struct(">iiiii")
-
+_BATCH_HEAD = Struct(">iiiii")  # size | magic, unused | CRC, unused | flag | body length
 _INT16 = Struct(">h")
 
 
 def encode_batch(messages: Sequence[Message]) -> bytes:
-    """Body of SEND_BATCH_MESSAGE: the messages one after the other."""
+    """The messages one after the other.
+
+    Raises LocalProtocolError when one's properties are longer than their length field can say.
+    """
     parts: list[bytes] = []
     for message in messages:
         properties = encode_properties(message.properties).encode()
+        if len(properties) > PROPERTIES_BYTES_MAX:
+            raise LocalProtocolError(
+                f"batch: properties of {len(properties)} bytes, at most {PROPERTIES_BYTES_MAX}"
+            )
         size = _BATCH_HEAD.size + len(message.body) + 2 + len(properties)
         parts += (
             _BATCH_HEAD.pack(size, 0, 0, message.flag, len(message.body)),

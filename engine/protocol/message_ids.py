@@ -1,8 +1,11 @@
-"""Message ids: the broker's (where a record lies), the client's (which message it is) (spec: wire,
-section 2).
+"""Message ids: the broker's says where a record lies, the client's which message it is.
 
     offsetMsgId  hex of  ip 4|16 | int32 port | int64 physical offset
-    UNIQ_KEY     hex of  ip 4|16 | int16 pid | int32 token | int32 ms since month start | int16 counter
+    UNIQ_KEY     hex of  ip 4|16 | int16 pid | int32 token | int32 ms since the month began
+                         | int16 counter
+
+Place in the walk: a producer stamps each message with a UNIQ_KEY, a broker's answer names the copy
+it stored. Source: spec, wire, section 2. Absent on purpose: the clock, which callers read.
 
 Invariant: the UNIQ_KEY stays through all retries; the offsetMsgId changes with each stored copy.
 """

@@ -2,13 +2,15 @@
 
 An IPv6 host takes 20 bytes where an IPv4 one takes 8, see sysFlag bits 4 and 5:
 
-      0  int32 total size           36  int32 sysFlag             72  int32 reconsume times
-      4  int32 magic                40  int64 born timestamp, ms  76  int64 prepared transaction offset
-      8  int32 body CRC             48  8     born host           84  int32 length, body
-     12  int32 queue id             56  int64 store timestamp, ms     int8 (V2: int16) length, topic
-     16  int32 flag                 64  8     store host              int16 length, properties
-     20  int64 queue offset
-     28  int64 physical offset
+      0  int32 total size            48  8     born host
+      4  int32 magic                 56  int64 store timestamp, ms
+      8  int32 body CRC              64  8     store host
+     12  int32 queue id              72  int32 reconsume times
+     16  int32 flag                  76  int64 prepared transaction offset
+     20  int64 queue offset          84  int32 length, body
+     28  int64 physical offset           int8 (V2: int16) length, topic
+     36  int32 sysFlag                   int16 length, properties
+     40  int64 born timestamp, ms
 
 Place in the walk: a pull answer carries records as the store wrote them; the consumer decodes them
 here. Invariant: `decode_record(encode_record(x)) == x`, byte for byte RocketMQ's own (spec: wire,
@@ -34,9 +36,7 @@ MAGIC_V1: Final = -626843481
 MAGIC_V2: Final = -626843477
 TOPIC_CHARS_V1_MAX: Final = 127
 
-# int32 size | magic | crc | queue id | flag | int64 queue offset | physical offset | int32 sysFlag
-# | int64 born
-_HEAD = Struct(">iiiiiqqiq")
+_HEAD = Struct(">iiiiiqqiq")  # The first nine fields above, up to the born timestamp.
 _HOST_V4 = Struct(">4si")
 _HOST_V6 = Struct(">16si")
 _TIME = Struct(">q")
@@ -47,8 +47,7 @@ HEAD_BYTES: Final = _HEAD.size
 
 
 def encode_record(message: MessageExt, *, properties: str | bytes | None = None) -> bytearray:
-    """The stored form. `properties` in RocketMQ's string form is taken as it is, instead of
-    `message.properties`.
+    """The stored form; `properties`, already one string, stand in for the message's own.
 
     Raises LocalProtocolError for a topic or properties longer than their length fields.
     """

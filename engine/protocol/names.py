@@ -132,5 +132,6 @@ def _check(kind: str, name: str, longest: int) -> None:
     if not _LEGAL.fullmatch(name):
         raise RequestRefused(
             ResponseCode.SYSTEM_ERROR,
-            f"the specified {kind} {name!r} contains illegal characters, allowed are ^[%|a-zA-Z0-9_-]+$",
+            f"the specified {kind} {name!r} contains illegal characters, "
+            "allowed are ^[%|a-zA-Z0-9_-]+$",
         )

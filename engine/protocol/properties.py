@@ -46,9 +46,7 @@ PROPERTY_TRANSACTION_ID: Final = "__transactionId__"
 
 
 def encode_properties(properties: Mapping[str, str]) -> str:
-    """Properties as one string. Raises LocalProtocolError when a separator stands inside a name or
-    value.
-    """
+    """Properties as one string. Raises LocalProtocolError for a separator in a name or value."""
     parts: list[str] = []
     for name, value in properties.items():
         if NAME_VALUE_SEPARATOR in name + value or PROPERTY_SEPARATOR in name + value:
@@ -58,9 +56,7 @@ def encode_properties(properties: Mapping[str, str]) -> str:
 
 
 def decode_properties(text: str) -> dict[str, str]:
-    """The reverse; pairs shorter than three characters or without name or value are dropped, as
-    RocketMQ does.
-    """
+    """The reverse; what is no pair of a name and a value is dropped, as RocketMQ does."""
     properties: dict[str, str] = {}
     for pair in text.split(PROPERTY_SEPARATOR):
         if len(pair) >= 3:
