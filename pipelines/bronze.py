@@ -24,6 +24,7 @@ import pyarrow.dataset as pads
 from engine.telemetry.tables import BY_NAME, TABLES
 from pipelines.lake import Lake, arrow_schema
 from pipelines.marks import SHIPPER_SUFFIX, Cut
+from pipelines.settings import RETRY_SPAN_US
 
 LOOK_BACK_TABLES: Final = (
     "group_watermarks",
@@ -50,10 +51,10 @@ class BronzeRows:
     included.
     """
 
-    def new_rows(self, table: str) -> int:
-        """How many rows of `table` belong to the cut."""
-        flags = self.tables[table]["is_new"]
-        return int(pc.sum(flags).as_py() or 0)
+    def has_new(self, table: str, condition: pc.Expression | None = None) -> bool:
+        """Does a row of `table` in the cut satisfy `condition`, or is there one at all?"""
+        wanted = pc.field("is_new") if condition is None else pc.field("is_new") & condition
+        return bool(self.tables[table].filter(wanted).num_rows)
 
 
 def read_bronze(lake: Lake, cuts: Sequence[Cut], *, look_back_us: int) -> BronzeRows:
@@ -67,6 +68,8 @@ def read_bronze(lake: Lake, cuts: Sequence[Cut], *, look_back_us: int) -> Bronze
             continue
         back_us = look_back_us if table.name in LOOK_BACK_TABLES else 0
         rows = _rows(lake, table.name, cuts, back_us)
+        if table.name == "retry_dlq_flow":
+            rows = pa.concat_tables([_first_failures(lake, rows, cuts), rows])
         tables[table.name] = rows
         numbers.append(rows.filter(rows["is_new"]).select(["emitter", "seq"]))
         seconds.append(_seconds(rows))
@@ -83,6 +86,25 @@ def _rows(lake: Lake, name: str, cuts: Sequence[Cut], back_us: int) -> pa.Table:
     if not cuts or not lake.exists(address):
         return _flagged(schema.empty_table(), cuts)
     found = lake.rows(address, _any(_reach(cut, back_us) for cut in cuts), schema.names)
+    return _flagged(found.cast(schema), cuts)
+
+
+def _first_failures(lake: Lake, steps: pa.Table, cuts: Sequence[Cut]) -> pa.Table:
+    """Earlier SENT_BACK rows, hours old perhaps, of the messages dead-lettered in the cut."""
+    letters = steps.filter(pc.field("step") == "DEAD_LETTERED")
+    if not letters.num_rows:
+        return steps.slice(0, 0)
+    oldest_us = pc.min(pc.cast(letters["event_time"], pa.int64())).as_py() - RETRY_SPAN_US
+    begin = pa.scalar(oldest_us, pa.int64()).cast(_UTC_US)
+    before = _any(
+        (pads.field("emitter") == cut.emitter) & (pads.field("seq") <= cut.seq_from) for cut in cuts
+    )
+    same = pads.field("message_id").isin(letters["message_id"].combine_chunks())
+    wanted = before & same & (pads.field("step") == "SENT_BACK")
+    schema = arrow_schema(BY_NAME["retry_dlq_flow"].columns)
+    found = lake.rows(
+        lake.bronze("retry_dlq_flow"), wanted & (pads.field("event_time") >= begin), schema.names
+    )
     return _flagged(found.cast(schema), cuts)
 
 

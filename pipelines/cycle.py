@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import reduce
 from typing import Final
 
 import pyarrow as pa
@@ -33,11 +34,16 @@ from pipelines.catalogue import (
     GoldTable,
 )
 from pipelines.gold import append_gold, earlier_rows, open_windows, to_spark
-from pipelines.lake import Lake
+from pipelines.lake import Lake, arrow_schema
 from pipelines.marks import Plan
 from pipelines.marts.consumer_lag import consumer_lag
 from pipelines.marts.dead_letters import dead_letters
-from pipelines.marts.duplicate_risk import duplicate_risk_windows
+from pipelines.marts.duplicate_risk import (
+    duplicate_risk_windows,
+    exposures,
+    from_events,
+    sent_back,
+)
 from pipelines.marts.emitter_health import emitter_health
 from pipelines.marts.group_state import group_state
 from pipelines.marts.offset_violations import offset_violations
@@ -73,70 +79,26 @@ class Frames:
     retry_steps: DataFrame
     redeliveries: DataFrame
     lifecycle: DataFrame
+    boots: DataFrame
     shipments: DataFrame
     row_numbers: DataFrame
     activity: DataFrame
     cuts: DataFrame
-    open_stalls: DataFrame
-    open_owners: DataFrame
-    open_risks: DataFrame
-    past_violations: DataFrame
 
 
 @dataclass(frozen=True, slots=True)
-class Shared:
-    """Frames that several marts are made from."""
+class Carried:
+    """What earlier cycles have left open where the cut begins."""
 
-    frames: Frames
-    boots: DataFrame
-    violations: DataFrame
-    shown: DataFrame
-    evaluation: Evaluation
-
-
-@dataclass(frozen=True, slots=True)
-class Mart:
-    """A gold table, how it is made, and the bronze tables without whose new rows it has none."""
-
-    table: GoldTable
-    make: Callable[[Shared], DataFrame]
-    fed_by: tuple[str, ...]
-    """Empty: time alone may bring rows."""
+    stalls: pa.Table
+    owners: pa.Table
+    exposures: pa.Table
+    risks: pa.Table
+    violations: pa.Table
 
 
-def _duplicate_risk(on: Shared) -> DataFrame:
-    frames = on.frames
-    events = risk_events(
-        watermarks=frames.group_watermarks,
-        events=frames.rebalance_events,
-        samples=frames.client_windows,
-        redeliveries=frames.redeliveries,
-        violations=on.violations,
-        lifecycle=frames.lifecycle,
-        open_risks=frames.open_risks,
-    )
-    return duplicate_risk_windows(events, on.shown, frames.retry_steps, frames.open_risks)
-
-
-MARTS: Final = (
-    Mart(STALLED_WINDOWS, lambda on: stalled_windows(on.shown, on.evaluation), ()),
-    Mart(DUPLICATE_RISK_WINDOWS, _duplicate_risk, ()),
-    Mart(GROUP_STATE, lambda on: group_state(on.shown, on.evaluation), ()),
-    Mart(CONSUMER_LAG, lambda on: consumer_lag(on.frames.group_watermarks), ("group_watermarks",)),
-    Mart(OFFSET_VIOLATIONS, lambda on: on.violations, ("consume_offsets",)),
-    Mart(
-        OWNERSHIP,
-        lambda on: ownership(on.frames.rebalance_events, on.boots, on.frames.open_owners),
-        ("rebalance_events", "lifecycle"),
-    ),
-    Mart(REBALANCES, lambda on: rebalances(on.frames.rebalance_events), ("rebalance_events",)),
-    Mart(DEAD_LETTERS, lambda on: dead_letters(on.frames.retry_steps), ("retry_dlq_flow",)),
-    Mart(
-        EMITTER_HEALTH,
-        lambda on: emitter_health(on.frames.shipments, on.frames.row_numbers),
-        ("shipments",),
-    ),
-)
+Makers = dict[GoldTable, Callable[[], DataFrame]]
+"""The marts that may have rows in this cycle, and how each is made."""
 
 
 def run_cycle(
@@ -144,30 +106,21 @@ def run_cycle(
 ) -> dict[str, int]:
     """Carry out `plan`: rows written per gold table."""
     rows = read_bronze(source, plan.cuts, look_back_us=evaluation.look_back_us)
-    shared = share(stage(spark, rows, target, plan), evaluation)
-    due = [mart for mart in MARTS if _is_due(mart, rows)]
+    frames = stage(spark, rows, plan)
+    carried = read_carried(target, plan)
+    makers = _row_makers(frames, carried, rows)
+    makers.update(_judging_makers(frames, carried, rows, evaluation))
     with ThreadPoolExecutor(WRITERS) as writers:
         counts = writers.map(
-            lambda mart: append_gold(mart.make(shared), target, mart.table, plan), due
+            lambda table: append_gold(makers[table](), target, table, plan), makers
         )
-        return dict(zip((mart.table.name for mart in due), counts, strict=True))
+        return dict(zip((table.name for table in makers), counts, strict=True))
 
 
-def stage(spark: SparkSession, rows: BronzeRows, target: Lake, plan: Plan) -> Frames:
-    """Hand the rows to Spark, a staged frame per table; and what earlier cycles left open."""
-
-    def frame(table: pa.Table) -> DataFrame:
-        return to_spark(spark, table)
-
-    bronze = {name: frame(table) for name, table in rows.tables.items()}
-    oldest_us = min((cut.time_from_us for cut in plan.cuts), default=0)
-    violations = earlier_rows(
-        target,
-        OFFSET_VIOLATIONS,
-        plan.cuts,
-        on_ticks=False,
-        not_before_us=max(0, oldest_us - 2 * REWIND_MEMORY_US),
-    )
+def stage(spark: SparkSession, rows: BronzeRows, plan: Plan) -> Frames:
+    """Hand the rows to Spark, a staged frame per table."""
+    bronze = {name: to_spark(spark, table) for name, table in rows.tables.items()}
+    lifecycle = sources.stage_lifecycle(bronze["lifecycle"])
     return Frames(
         group_watermarks=sources.stage_group_watermarks(bronze["group_watermarks"]),
         consume_offsets=sources.stage_consume_offsets(bronze["consume_offsets"]),
@@ -175,46 +128,133 @@ def stage(spark: SparkSession, rows: BronzeRows, target: Lake, plan: Plan) -> Fr
         client_windows=sources.stage_client_windows(bronze["client_windows"]),
         retry_steps=sources.stage_retry_dlq_flow(bronze["retry_dlq_flow"]),
         redeliveries=sources.stage_redeliveries(bronze["redeliveries"]),
-        lifecycle=sources.stage_lifecycle(bronze["lifecycle"]),
+        lifecycle=lifecycle,
+        boots=lifecycle.where(F.col("kind") == "BOOT"),
         shipments=sources.stage_shipments(bronze["shipments"]),
-        row_numbers=frame(rows.row_numbers),
-        activity=frame(rows.activity),
-        cuts=frame(_cuts_table(plan)),
-        open_stalls=frame(open_windows(target, STALLED_WINDOWS, plan.cuts, on_ticks=True)),
-        open_owners=frame(open_windows(target, OWNERSHIP, plan.cuts, on_ticks=False)),
-        open_risks=frame(_open_risks(target, plan)),
-        past_violations=frame(violations),
+        row_numbers=to_spark(spark, rows.row_numbers),
+        activity=to_spark(spark, rows.activity),
+        cuts=to_spark(spark, _cuts_table(plan)),
     )
 
 
-def share(frames: Frames, evaluation: Evaluation) -> Shared:
-    """The frames, and what several marts need of them."""
-    violations = offset_violations(
-        frames.consume_offsets, frames.redeliveries, frames.rebalance_events
+def read_carried(target: Lake, plan: Plan) -> Carried:
+    """Open intervals and remembered falls, as gold tells them at the mark."""
+    cuts = plan.cuts
+    oldest_us = min((cut.time_from_us for cut in cuts), default=0)
+    on_ticks = open_windows(target, DUPLICATE_RISK_WINDOWS, cuts, on_ticks=True)
+    on_rows = open_windows(target, DUPLICATE_RISK_WINDOWS, cuts, on_ticks=False)
+    is_exposure = pc.field("basis") == "EXPOSURE"
+    return Carried(
+        stalls=open_windows(target, STALLED_WINDOWS, cuts, on_ticks=True),
+        owners=open_windows(target, OWNERSHIP, cuts, on_ticks=False),
+        exposures=on_ticks.filter(is_exposure),
+        risks=on_rows.filter(~is_exposure),
+        violations=earlier_rows(
+            target,
+            OFFSET_VIOLATIONS,
+            cuts,
+            on_ticks=False,
+            not_before_us=max(0, oldest_us - 2 * REWIND_MEMORY_US),
+        ),
     )
-    boots = frames.lifecycle.where(F.col("kind") == "BOOT")
-    ticks = evaluation_ticks(frames.cuts, frames.activity, boots, evaluation)
+
+
+def _row_makers(frames: Frames, carried: Carried, rows: BronzeRows) -> Makers:
+    """Marts that follow rows: without new ones they have none."""
+    spark = frames.cuts.sparkSession
+    makers: Makers = {}
+    if rows.has_new("group_watermarks"):
+        makers[CONSUMER_LAG] = lambda: consumer_lag(frames.group_watermarks)
+    if rows.has_new("rebalance_events"):
+        makers[REBALANCES] = lambda: rebalances(frames.rebalance_events)
+    if rows.has_new("rebalance_events") or rows.has_new("lifecycle"):
+        owners = to_spark(spark, carried.owners)
+        makers[OWNERSHIP] = lambda: ownership(frames.rebalance_events, frames.boots, owners)
+    if rows.has_new("retry_dlq_flow", _IS_DEAD):
+        makers[DEAD_LETTERS] = lambda: dead_letters(frames.retry_steps)
+    if rows.has_new("shipments"):
+        makers[EMITTER_HEALTH] = lambda: emitter_health(frames.shipments, frames.row_numbers)
+    return makers
+
+
+def _judging_makers(
+    frames: Frames, carried: Carried, rows: BronzeRows, evaluation: Evaluation
+) -> Makers:
+    """Marts that judge queues, and those that take what was judged further."""
+    spark = frames.cuts.sparkSession
+    makers: Makers = {}
+    broken = arrow_schema(OFFSET_VIOLATIONS.columns).empty_table()
+    if rows.has_new("consume_offsets", _BREAKS_A_LAW):
+        broken = offset_violations(
+            frames.consume_offsets, frames.redeliveries, frames.rebalance_events
+        ).toArrow()
+    violations = to_spark(spark, broken)
+    if broken.num_rows:
+        makers[OFFSET_VIOLATIONS] = lambda: violations
+    falls = falls_of(violations.unionByName(to_spark(spark, carried.violations)))
+    shown = judge(frames, falls, to_spark(spark, carried.stalls), evaluation)
+    makers[GROUP_STATE] = lambda: group_state(shown, evaluation)
+    is_troubled = not shown.where(F.col("is_bad") | F.col("was_bad")).isEmpty()
+    if is_troubled:
+        makers[STALLED_WINDOWS] = lambda: stalled_windows(shown, evaluation)
+    parts = []
+    if is_troubled or carried.exposures.num_rows:
+        parts.append(exposures(shown, to_spark(spark, carried.exposures)))
+    if rows.has_new("retry_dlq_flow", _IS_DELIVERED):
+        parts.append(sent_back(frames.retry_steps))
+    if broken.num_rows or carried.risks.num_rows or _puts_at_risk(rows):
+        parts.append(from_events(_events(frames, violations, to_spark(spark, carried.risks))))
+    if parts:
+        revisions = reduce(DataFrame.unionByName, parts)
+        makers[DUPLICATE_RISK_WINDOWS] = lambda: duplicate_risk_windows(revisions)
+    return makers
+
+
+def judge(
+    frames: Frames, falls: DataFrame, open_stalls: DataFrame, evaluation: Evaluation
+) -> DataFrame:
+    """Every queue at every new tick, judged; settled, since several marts start from it."""
+    ticks = evaluation_ticks(frames.cuts, frames.activity, frames.boots, evaluation)
     observed = observed_queues(
-        frames.group_watermarks,
-        frames.client_windows,
-        falls_of(frames.past_violations.unionByName(violations)),
-        ticks,
-        frames.open_stalls,
+        watermarks=frames.group_watermarks,
+        samples=frames.client_windows,
+        falls=falls,
+        ticks=ticks,
+        known=open_stalls,
         evaluation=evaluation,
     )
-    judged = verdicts(judged_queues(observed, evaluation), frames.open_stalls)
-    # Computed once here: three marts start from it, and their plans begin with it.
-    shown = judged.localCheckpoint()
-    return Shared(frames, boots, violations, shown, evaluation)
+    return verdicts(judged_queues(observed, evaluation), open_stalls).localCheckpoint()
 
 
-def _open_risks(target: Lake, plan: Plan) -> pa.Table:
-    """Open windows at the mark: exposures are judged on ticks, all others follow rows."""
-    table = DUPLICATE_RISK_WINDOWS
-    on_ticks = open_windows(target, table, plan.cuts, on_ticks=True)
-    on_rows = open_windows(target, table, plan.cuts, on_ticks=False)
-    is_exposure = pc.field("basis") == "EXPOSURE"
-    return pa.concat_tables([on_ticks.filter(is_exposure), on_rows.filter(~is_exposure)])
+def _events(frames: Frames, violations: DataFrame, open_risks: DataFrame) -> DataFrame:
+    return risk_events(
+        watermarks=frames.group_watermarks,
+        events=frames.rebalance_events,
+        samples=frames.client_windows,
+        redeliveries=frames.redeliveries,
+        violations=violations,
+        lifecycle=frames.lifecycle,
+        open_risks=open_risks,
+    )
+
+
+def _puts_at_risk(rows: BronzeRows) -> bool:
+    return (
+        rows.has_new("redeliveries")
+        or rows.has_new("rebalance_events", _IS_DEPARTURE)
+        or rows.has_new("lifecycle", _IS_SHOCK)
+    )
+
+
+_BREAKS_A_LAW: Final = pc.field("accepted") & (
+    (pc.field("offset") < pc.field("previous_offset"))
+    | (pc.field("offset") > pc.field("max_offset"))
+    | (pc.field("offset") < pc.field("min_offset"))
+)
+_IS_DEAD: Final = pc.field("step") == "DEAD_LETTERED"
+_IS_DELIVERED: Final = pc.field("step") == "DELIVERED"
+_IS_DEPARTURE: Final = pc.field("kind").isin(["LEFT", "EXPIRED", "REVOKED"])
+_IS_SHOCK: Final = pc.field("kind").isin(["BOOT", "DAMAGED_FILE"])
 
 
 def _cuts_table(plan: Plan) -> pa.Table:
@@ -225,7 +265,3 @@ def _cuts_table(plan: Plan) -> pa.Table:
             "time_to_us": pa.array([cut.time_to_us for cut in plan.cuts], pa.int64()),
         }
     )
-
-
-def _is_due(mart: Mart, rows: BronzeRows) -> bool:
-    return not mart.fed_by or any(rows.new_rows(name) for name in mart.fed_by)

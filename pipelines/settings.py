@@ -27,6 +27,10 @@ lateness.
 TREND_US: Final = 60 * SECOND_US
 """Trends look back this far."""
 
+RETRY_SPAN_US: Final = 6 * 3600 * SECOND_US
+"""A message's troubles are traced back this far: sixteen tries at the default levels take
+4 h 46 min."""
+
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:

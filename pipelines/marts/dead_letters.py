@@ -7,16 +7,12 @@ at the default levels take 4 h 46 min.
 
 from __future__ import annotations
 
-from typing import Final
-
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from pipelines.catalogue import DEAD_LETTERS
 from pipelines.marts.contract import as_declared
-from pipelines.settings import SECOND_US
-
-RETRY_SPAN_US: Final = 6 * 3600 * SECOND_US
+from pipelines.settings import RETRY_SPAN_US
 
 
 def dead_letters(steps: DataFrame) -> DataFrame:

@@ -26,17 +26,10 @@ _PLACE = ("emitter", *QUEUE_PLACE)
 _OUT = (*_PLACE, *WINDOW_FIELDS, "observed_us", "seq", "state", "told_by", "message_id")
 
 
-def duplicate_risk_windows(
-    events: DataFrame, shown: DataFrame, steps: DataFrame, open_risks: DataFrame
-) -> DataFrame:
+def duplicate_risk_windows(revisions: DataFrame) -> DataFrame:
     """One row per revision of an interval in which messages of a queue were at risk of double
-    consumption.
+    consumption. `revisions`: the union of `from_events`, `exposures` and `sent_back`.
     """
-    revisions = (
-        _from_events(events)
-        .unionByName(_exposures(shown, open_risks))
-        .unionByName(_sent_back(steps))
-    )
     is_closed = F.col("state") == "CLOSED"
     outcome = (
         F.when(F.col("redelivered") > 0, "CONFIRMED")
@@ -65,7 +58,8 @@ def duplicate_risk_windows(
     return as_declared(rows.withColumn("evidence", _evidence()), DUPLICATE_RISK_WINDOWS)
 
 
-def _from_events(events: DataFrame) -> DataFrame:
+def from_events(events: DataFrame) -> DataFrame:
+    """Revisions of what an event put at risk, folded per queue."""
     told = events.withColumn("one", F.explode(revisions_of(F.col("carried"), F.col("events"))))
     return told.select(*_PLACE, "one.*", F.lit(None).cast("string").alias("message_id")).select(
         *_OUT, _id_part()
@@ -79,7 +73,7 @@ def _id_part() -> Column:
     return F.when(F.col("basis") == "SEND_BACK", F.col("from_offset")).alias("from_offset_opened")
 
 
-def _sent_back(steps: DataFrame) -> DataFrame:
+def sent_back(steps: DataFrame) -> DataFrame:
     """A failed message that was delivered again: opened and closed at once, a duplicate for
     certain.
     """
@@ -117,14 +111,14 @@ def _sent_back(steps: DataFrame) -> DataFrame:
     ).select(*_OUT, _id_part())
 
 
-def _exposures(shown: DataFrame, open_risks: DataFrame) -> DataFrame:
+def exposures(shown: DataFrame, open_exposures: DataFrame) -> DataFrame:
     """While commits stand still and messages are pulled beyond them: a crash now would repeat
     [committed, pulled).
 
     Opened at the first such tick, revised when the range has changed on the ten-second grid, closed
     when it is over.
     """
-    carried = open_risks.where(F.col("basis") == "EXPOSURE").select(
+    carried = open_exposures.select(
         *QUEUE_KEY,
         F.struct(
             F.unix_micros("opened_at").alias("opened_us"),

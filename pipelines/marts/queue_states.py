@@ -54,12 +54,12 @@ _SAMPLE = (
 
 
 def observed_queues(
+    *,
     watermarks: DataFrame,
     samples: DataFrame,
     falls: DataFrame,
     ticks: DataFrame,
     known: DataFrame,
-    *,
     evaluation: Evaluation,
 ) -> DataFrame:
     """One row per queue and tick with `now`, `before` (a window ago), `sample` and `high` (offset

@@ -60,15 +60,15 @@ def risk_events(
         .unionByName(_falls(violations))
     )
     sparks = openings.unionByName(_again(redeliveries))
-    carried = open_risks.where(F.col("basis") != "EXPOSURE")
-    touched = sparks.select(*QUEUE_KEY).unionByName(carried.select(*QUEUE_KEY)).distinct()
+
+    touched = sparks.select(*QUEUE_KEY).unionByName(open_risks.select(*QUEUE_KEY)).distinct()
     progress = _progress(watermarks).join(F.broadcast(touched), on=list(QUEUE_KEY), how="left_semi")
     listed = (
         sparks.unionByName(progress)
         .groupBy(*_PLACE)
         .agg(F.array_sort(F.collect_list(F.struct(*_FIELDS))).alias("events"))
     )
-    memory = carried.select(*QUEUE_KEY, F.struct(*_carried_window()).alias("carried"))
+    memory = open_risks.select(*QUEUE_KEY, F.struct(*_carried_window()).alias("carried"))
     return listed.join(F.broadcast(memory), on=list(QUEUE_KEY), how="left")
 
 

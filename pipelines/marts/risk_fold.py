@@ -134,10 +134,13 @@ def _next(window: Column) -> Column:
 
 
 def _is_past(window: Column, event: Column) -> Column:
-    """Commits went past the range; or pulls did, without bringing anything again."""
+    """Commits went past the range; or, after a departure, pulls did without bringing it again.
+
+    After a restart readers pull on where they were; the range stays at risk until a commit.
+    """
     end = F.greatest(window["to_offset"], window["redelivered_to"])
     by_commit = event["committed"] >= end
-    expects_pull = window["basis"].isin("DEPARTURE", "RESTART") & (window["redelivered"] == 0)
+    expects_pull = (window["basis"] == "DEPARTURE") & (window["redelivered"] == 0)
     by_pull = expects_pull & (event["pulled"] > window["to_offset"])
     return F.coalesce(by_commit, F.lit(False)) | F.coalesce(by_pull, F.lit(False))
 
