@@ -92,7 +92,11 @@ class ClusterConnection:
     async def take_leave(
         self, *, producer_group: str | None = None, consumer_group: str | None = None
     ) -> None:
-        """Unregister a group of this client from all known brokers, within `stop_timeout_ms`."""
+        """Unregister a group of this client from all known brokers, within `stop_timeout_ms`.
+
+        Heartbeats end first: one that overtook the farewell would register the group again.
+        """
+        await self._tasks.close()
         fields = {"clientID": self.client_id}
         if producer_group is not None:
             fields["producerGroup"] = producer_group

@@ -81,7 +81,8 @@ def test_offsets_are_reported_by_timer_at_hand_over_and_at_shutdown() -> None:
         assert sorted((r.queue_id, r.offset) for r in handed_over) == [(2, 4), (3, 4)]
 
         await send(cluster, *range(16, 24))
-        everything = lambda: len(seen.messages) + len(other.messages) == 24  # noqa: E731
+        # A new member may read an offset before its last owner reported it: at least once.
+        everything = lambda: len({*seen.bodies, *other.bodies}) == 24  # noqa: E731
         await cluster.world.until("the rest", everything, within_s=30)
         await cluster.leave(ONE, one)
         shut_down = [r for r in cluster.facts.reports if r.trigger == "SHUTDOWN"]
