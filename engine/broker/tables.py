@@ -106,7 +106,7 @@ class Tables:
             version = self._parts.data_version(offsets.counter).to_json()
             try:
                 written = await self._offsets_file.write(to_document(table, version=version))
-            except StorageError:
+            except BaseException:  # Cancelled as well: whether it is on disk is unknown.
                 offsets.changed = True
                 raise
             offsets.mark_persisted(table)

@@ -155,12 +155,12 @@ class DelayService:
         self._changed = False
         cursors = {str(level): offset for level, offset in sorted(self._cursors.items())}
         flushed = self._store.when_flushed(self._put_end)
-        if flushed is not None and not await flushed:
-            self._changed = True  # Not durable in time: the cursors on disk stay behind.
-            return
         try:
+            if flushed is not None and not await asyncio.shield(flushed):
+                self._changed = True  # Not durable in time: the cursors on disk stay behind.
+                return
             written = await self._file.write({"offsetTable": cursors})
-        except StorageError:
+        except BaseException:  # Cancelled as well: whether it is on disk is unknown.
             self._changed = True
             raise
         self._observer.observe(

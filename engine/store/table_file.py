@@ -10,6 +10,7 @@ synced before that. Absent on purpose: what the tables mean.
 
 from __future__ import annotations
 
+import asyncio
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -35,6 +36,7 @@ class TableFile:
     def __init__(self, runtime: Runtime, path: str) -> None:
         self._disk = runtime.disk
         self._clock = runtime.clock
+        self._under_way: asyncio.Task[None] | None = None
         self.path = path
 
     def load(self, observer: Observer, accept: Callable[[Mapping[str, object]], None]) -> None:
@@ -68,11 +70,22 @@ class TableFile:
         observer.observe(LifecycleEvent("DAMAGED_FILE", f"{detail}; kept it as {kept}"))
 
     async def write(self, document: Mapping[str, object]) -> Written:
-        """Make `document` the file, beside the loop. Raises DiskFull or StorageError."""
+        """Make `document` the file, beside the loop. Raises DiskFull or StorageError.
+
+        A cancelled write goes on beside the loop, for nobody can stop it; the next one waits for
+        its end, because two at a time would take each other's files away.
+        """
         data = dumps(document)
+        while self._under_way is not None and not self._under_way.done():
+            await asyncio.wait([self._under_way])
         begun_us = self._clock.steady_us()
-        await self._disk.off_loop(lambda: self._replace(data))
+        self._under_way = asyncio.create_task(self._replace_beside(data))
+        self._under_way.add_done_callback(_take_note)
+        await asyncio.shield(self._under_way)
         return Written(len(data), zlib.crc32(data), self._clock.steady_us() - begun_us)
+
+    async def _replace_beside(self, data: bytes) -> None:
+        await self._disk.off_loop(lambda: self._replace(data))
 
     def _replace(self, data: bytes) -> None:
         disk, fresh = self._disk, f"{self.path}.tmp"
@@ -84,6 +97,12 @@ class TableFile:
             disk.rename(self.path, f"{self.path}.bak")
         disk.rename(fresh, self.path)
         disk.sync_directory(folder)
+
+
+def _take_note(done: asyncio.Task[None]) -> None:
+    """Whoever began the write may have been cancelled before it failed: its error ends here."""
+    if not done.cancelled():
+        done.exception()
 
 
 def _parse(data: bytes, path: str) -> Mapping[str, object]:

@@ -83,6 +83,8 @@ class TopicHandlers:
         parts.store.delete_topic(topic)
         parts.offsets.forget_topic(topic)
         parts.readers.forget_topic(topic)
+        for key in [key for key in parts.processed if key[1] == topic]:
+            del parts.processed[key]
         return request.respond(ResponseCode.SUCCESS)
 
     def config(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
