@@ -1,5 +1,4 @@
-"""One connection, either end: bytes in, commands to the dispatcher, frames out, responses to who
-waits.
+"""One connection, either end: from bytes to commands and responses, from frames to bytes.
 
 Place in the walk: between the network door and the dispatcher, on both sides. Bytes are read into
 one buffer that all connections of a party share, because they are decoded before the next read.
@@ -12,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from engine.foundation.errors import (
@@ -22,7 +21,7 @@ from engine.foundation.errors import (
     RequestTimedOut,
 )
 from engine.foundation.limits import CONNECTION_OUTPUT_BYTES_MAX
-from engine.foundation.units import KIB
+from engine.foundation.units import KIB, SECOND_MS
 from engine.protocol.command import Body, RemotingCommand
 from engine.protocol.frames import FrameDecoder, encode_parts
 from engine.remoting.pending import PendingRequests
@@ -30,9 +29,10 @@ from engine.remoting.turn import Turn
 
 READ_BUFFER_BYTES: Final = 256 * KIB
 JOINED_PARTS_BYTES_MAX: Final = 64 * KIB
-"""Frames up to this size are joined into one write; larger bodies are written as they are,
-uncopied.
-"""
+"""Larger parts of frames are written as they are, uncopied; the others are joined first."""
+
+CLOSE_PATIENCE_MS: Final = 2 * SECOND_MS
+"""What is queued when a party stops may take this long to leave; then the connection is cut."""
 
 _log = logging.getLogger(__name__)
 
@@ -103,6 +103,8 @@ class Connection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._address = self._local_address = "?"
         self._closed = False
+        self._queued_bytes = 0
+        self._gone = asyncio.Event()
 
     # What asyncio calls.
 
@@ -126,7 +128,7 @@ class Connection(asyncio.BufferedProtocol):
             commands = self._decoder.feed(self._buffer[:nbytes])
         except RemoteProtocolError as error:
             self._on_protocol_error(self, error)
-            self.close(str(error))
+            self.close(f"it sent no frame of ours: {error}", level=logging.WARNING)
             return
         for command in commands:
             if self._closed:
@@ -144,6 +146,7 @@ class Connection(asyncio.BufferedProtocol):
         """Tell everybody who waits."""
         self._closed = True
         self._pending.fail_all(ConnectionLost(f"connection to {self._address} ended: {exc}"))
+        self._gone.set()
         self._on_lost(self)
 
     # What parties and handlers call.
@@ -192,11 +195,11 @@ class Connection(asyncio.BufferedProtocol):
         finally:
             self._pending.forget(command.opaque)
 
-    def close(self, reason: str) -> None:
-        """See `Peer.close`."""
+    def close(self, reason: str, *, level: int = logging.INFO) -> None:
+        """See `Peer.close`; what is queued still leaves. One log line, of `level`."""
         if not self._closed:
             self._closed = True
-            _log.info("connection %s is closed: %s", self._address, reason)
+            _log.log(level, "connection %s is closed: %s", self._address, reason)
             if self._transport is not None:
                 self._transport.close()
 
@@ -206,18 +209,18 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._transport.abort()
 
+    async def gone(self) -> None:
+        """Wait until the connection is lost, by whoever's doing."""
+        await self._gone.wait()
+
     def write_frames(self, parts: list[Body]) -> None:
         """See `Outlet.write_frames`. A reader that lets too much pile up is cut off."""
+        self._queued_bytes = 0
         transport = self._transport
         if self._closed or transport is None:
             return
         if transport.get_write_buffer_size() > CONNECTION_OUTPUT_BYTES_MAX:
-            _log.warning(
-                "connection %s reads too slowly: over %d bytes wait for it; it is cut off",
-                self._address,
-                CONNECTION_OUTPUT_BYTES_MAX,
-            )
-            self.abort()
+            self._cut_off()
             return
         small: list[Body] = []
         for part in parts:
@@ -234,7 +237,33 @@ class Connection(asyncio.BufferedProtocol):
     def _queue(self, command: RemotingCommand) -> None:
         if not self._closed:
             head, body = encode_parts(command)
-            self._turn.add(self, head, body)
+            self._queued_bytes += len(head) + len(body)
+            if self._queued_bytes > CONNECTION_OUTPUT_BYTES_MAX:  # In one turn: it asked for this.
+                self._cut_off()
+            else:
+                self._turn.add(self, head, body)
+
+    def _cut_off(self) -> None:
+        _log.warning(
+            "connection %s is cut off: over %d bytes wait for it to read",
+            self._address,
+            CONNECTION_OUTPUT_BYTES_MAX,
+        )
+        self.abort()
+
+
+async def close_all(connections: Sequence[Connection], reason: str) -> None:
+    """Close them and wait until all are gone; cut off those that take too long to read the rest."""
+    for connection in connections:
+        connection.close(reason)
+    try:
+        async with asyncio.timeout(CLOSE_PATIENCE_MS / 1000):
+            for connection in connections:
+                await connection.gone()
+    except TimeoutError:
+        for connection in connections:
+            connection.abort()
+        await asyncio.sleep(0)  # The loop tells of their end in its next pass.
 
 
 def _text(address: object) -> str:

@@ -14,7 +14,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any
 
-from engine.foundation.errors import RequestRefused, TidemarkError
+from engine.foundation.errors import LocalProtocolError, RequestRefused, TidemarkError
 from engine.protocol.codes import ResponseCode
 from engine.protocol.command import RemotingCommand
 from engine.remoting.connection import Peer
@@ -47,7 +47,7 @@ class Dispatcher:
             peer.answer(request, answer_to(request, error))
             return
         if isinstance(result, RemotingCommand):
-            peer.answer(request, result)
+            _answer(peer, request, result)
         elif result is not None:
             self.own(self._finish(peer, request, result))
 
@@ -72,7 +72,16 @@ class Dispatcher:
         except Exception as error:  # noqa: BLE001 - as in `dispatch`.
             response = answer_to(request, error)
         if response is not None:
-            peer.answer(request, response)
+            _answer(peer, request, response)
+
+
+def _answer(peer: Peer, request: RemotingCommand, response: RemotingCommand) -> None:
+    """Answer with `response`, or with the reason for which no frame can carry it."""
+    try:
+        peer.answer(request, response)
+    except LocalProtocolError as error:
+        _log.error("the answer to request code %d cannot be sent: %s", request.code, error)
+        peer.answer(request, request.respond(ResponseCode.SYSTEM_ERROR, str(error)))
 
 
 def answer_to(request: RemotingCommand, error: Exception) -> RemotingCommand:

@@ -1,5 +1,7 @@
-"""The calling side: one connection per address, requests with time-outs, requests of the peer
-answered.
+"""The calling side: one connection per address, requests with time-outs, pushes answered.
+
+Place in the walk: the first step out of producers, consumers and administration, and the broker's
+way to its name servers.
 
 Invariant: at most one connection per address at a time; callers that need it while it is being
 made share the attempt. Absent on purpose: retries, which only the caller can judge.
@@ -14,7 +16,7 @@ from typing import Final
 from engine.foundation.errors import ConnectFailed, ProtocolError
 from engine.foundation.units import SECOND_MS
 from engine.protocol.command import RemotingCommand
-from engine.remoting.connection import READ_BUFFER_BYTES, Connection
+from engine.remoting.connection import READ_BUFFER_BYTES, Connection, close_all
 from engine.remoting.dispatcher import Dispatcher, Handler
 from engine.remoting.turn import Turn
 from engine.runtime import Runtime
@@ -51,12 +53,11 @@ class RpcClient:
         self._connections: dict[str, Connection] = {}
         self._connecting: dict[str, asyncio.Task[Connection]] = {}
         self._closed = False
-        self._all_gone = asyncio.Event()
 
     async def invoke(
         self, address: str, command: RemotingCommand, *, timeout_ms: int
     ) -> RemotingCommand:
-        """Ask the server at host:port.
+        """Ask the server at host:port; `timeout_ms` begins when there is a connection.
 
         Raises ConnectFailed, RequestTimedOut (outcome unknown) or ConnectionLost (outcome unknown).
         """
@@ -74,7 +75,9 @@ class RpcClient:
             connection.close("asked to")
 
     async def close(self) -> None:
-        """End everything; calls under way fail with ConnectionLost."""
+        """End everything; calls under way fail with ConnectionLost, or with ConnectFailed when they
+        wait for a connection still.
+        """
         self._closed = True
         attempts = list(self._connecting.values())
         for attempt in attempts:
@@ -82,10 +85,7 @@ class RpcClient:
         await asyncio.gather(*attempts, return_exceptions=True)
         await self._dispatcher.stop()
         self._turn.end()
-        for connection in list(self._connections.values()):
-            connection.close("the client stops")
-        if self._connections:
-            await self._all_gone.wait()
+        await close_all(list(self._connections.values()), "the client stops")
 
     async def _connection(self, address: str) -> Connection:
         connection = self._connections.get(address)
@@ -98,7 +98,14 @@ class RpcClient:
             attempt = asyncio.create_task(self._connect(address), name=address)
             self._connecting[address] = attempt
             attempt.add_done_callback(self._attempt_ended)
-        return await asyncio.shield(attempt)
+        try:
+            return await asyncio.shield(attempt)
+        except asyncio.CancelledError:
+            caller = asyncio.current_task()
+            if attempt.cancelled() and caller is not None and not caller.cancelling():
+                # It is `close` that ended the attempt; nobody asked its caller to stop.
+                raise ConnectFailed(f"no connection to {address}: this client is closed") from None
+            raise
 
     async def _connect(self, address: str) -> Connection:
         host, _, port = address.rpartition(":")
@@ -133,8 +140,6 @@ class RpcClient:
     def _lost(self, address: str, connection: Connection) -> None:
         if self._connections.get(address) is connection:
             del self._connections[address]
-        if self._closed and not self._connections:
-            self._all_gone.set()
         self._on_lost(address)
 
 

@@ -15,7 +15,7 @@ from engine.foundation.errors import ProtocolError
 from engine.foundation.limits import CONNECTIONS_MAX
 from engine.foundation.units import SECOND_MS
 from engine.protocol.command import RemotingCommand
-from engine.remoting.connection import READ_BUFFER_BYTES, Connection, Peer
+from engine.remoting.connection import READ_BUFFER_BYTES, Connection, Peer, close_all
 from engine.remoting.dispatcher import Dispatcher, Handler
 from engine.remoting.turn import Turn
 from engine.runtime import Runtime
@@ -24,9 +24,6 @@ from engine.runtime.network import Listener
 IDLE_MS_MAX: Final = 120 * SECOND_MS
 """A connection that says nothing for this long is closed (RocketMQ: 120 s)."""
 IDLE_CHECK_MS: Final = 10 * SECOND_MS
-STOP_PATIENCE_MS: Final = 2 * SECOND_MS
-
-_log = logging.getLogger(__name__)
 
 
 def _nothing() -> None:
@@ -54,6 +51,7 @@ class RpcServer:
         on_protocol_error: Callable[[Peer, ProtocolError], None] = _unreported,
         idle_ms_max: int = IDLE_MS_MAX,
         idle_check_ms: int = IDLE_CHECK_MS,
+        connections_max: int = CONNECTIONS_MAX,
     ) -> None:
         self._runtime = runtime
         self._dispatcher = Dispatcher(handlers)
@@ -61,13 +59,13 @@ class RpcServer:
         self._on_protocol_error = on_protocol_error
         self._idle_ms_max = idle_ms_max
         self._idle_check_ms = idle_check_ms
+        self._connections_max = connections_max
         self.turn: Final = Turn(before_answers)
         self._buffer = memoryview(bytearray(READ_BUFFER_BYTES))
         self._connections: dict[Connection, None] = {}
         self._listeners: list[Listener] = []
         self._sweeper: asyncio.Task[None] | None = None
         self._stopping = False
-        self._all_gone = asyncio.Event()
 
     async def start(self, host: str, port: int) -> int:
         """Listen on host:port too; return the port in use. Raises ConfigError when it is taken."""
@@ -84,7 +82,10 @@ class RpcServer:
             await listener.close()
 
     async def stop(self) -> None:
-        """Send what is queued, close every connection, end every handler."""
+        """Send what is queued, close every connection, end every handler.
+
+        What the party observes of that is reported before this returns, and nothing afterwards.
+        """
         self._stopping = True
         await self.stop_listening()
         if self._sweeper is not None:
@@ -92,17 +93,8 @@ class RpcServer:
             await asyncio.gather(self._sweeper, return_exceptions=True)
         await self._dispatcher.stop()
         self.turn.end()
-        for connection in list(self._connections):
-            connection.close("the server stops")
-        if not self._connections:
-            self._all_gone.set()
-        try:
-            async with asyncio.timeout(STOP_PATIENCE_MS / 1000):
-                await self._all_gone.wait()
-        except TimeoutError:
-            for connection in list(self._connections):
-                connection.abort()
-            await asyncio.sleep(0)
+        await close_all(list(self._connections), "the server stops")
+        self.turn.end()
 
     def peers(self) -> list[Peer]:
         """Everybody connected, in the order in which they came."""
@@ -122,32 +114,27 @@ class RpcServer:
             on_made=self._made,
             on_command=self._dispatcher.dispatch,
             on_lost=self._lost,
-            on_protocol_error=self._malformed,
+            on_protocol_error=self._on_protocol_error,
         )
 
     def _made(self, connection: Connection) -> None:
         self._connections[connection] = None
-        if self._stopping or len(self._connections) > CONNECTIONS_MAX:
-            _log.warning(
-                "connection %s is refused: %d are open", connection.address, CONNECTIONS_MAX
-            )
-            connection.close("too many connections")
+        if self._stopping:
+            connection.close("the server stops")
+        elif len(self._connections) > self._connections_max:
+            connection.close(f"{self._connections_max} are open already", level=logging.WARNING)
 
     def _lost(self, connection: Connection) -> None:
         self._connections.pop(connection, None)
-        if self._stopping and not self._connections:
-            self._all_gone.set()
         self._on_lost(connection)
         self.turn.open()  # What the party observed of the end is reported now.
-
-    def _malformed(self, connection: Connection, error: ProtocolError) -> None:
-        _log.warning("connection %s sent no frame of ours: %s", connection.address, error)
-        self._on_protocol_error(connection, error)
 
     async def _sweep(self) -> None:
         while True:
             await asyncio.sleep(self._idle_check_ms / 1000)
             oldest_ms = self._runtime.clock.steady_ms() - self._idle_ms_max
             for connection in list(self._connections):
-                if connection.last_heard_ms < oldest_ms:
+                if connection.closed:
+                    connection.abort()  # It had an interval to take what was left for it.
+                elif connection.last_heard_ms < oldest_ms:
                     connection.close(f"nothing heard for {self._idle_ms_max} ms")

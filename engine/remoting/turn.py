@@ -32,12 +32,12 @@ class Outlet(Protocol):
 class Turn:
     """Collects frames; one turn is open at a time, and the next one opens with the first frame."""
 
-    __slots__ = ("_before_answers", "_frames", "_open")
+    __slots__ = ("_before_answers", "_end_handle", "_frames")
 
     def __init__(self, before_answers: Callable[[], None]) -> None:
         self._before_answers = before_answers
         self._frames: dict[Outlet, list[Body]] = {}
-        self._open = False
+        self._end_handle: asyncio.Handle | None = None
 
     def add(self, outlet: Outlet, head: bytes, body: Body) -> None:
         """Queue one frame for the end of this turn."""
@@ -51,13 +51,14 @@ class Turn:
 
     def open(self) -> None:
         """Make sure that the turn ends, even when nobody is to be answered."""
-        if not self._open:
-            self._open = True
-            asyncio.get_running_loop().call_soon(self.end)
+        if self._end_handle is None:
+            self._end_handle = asyncio.get_running_loop().call_soon(self.end)
 
     def end(self) -> None:
-        """Report, then answer."""
-        self._open = False
+        """Report, then answer. A party that stops calls it, to end the open turn at once."""
+        if self._end_handle is not None:
+            self._end_handle.cancel()
+            self._end_handle = None
         frames, self._frames = self._frames, {}
         self._before_answers()
         for outlet, parts in frames.items():
