@@ -50,9 +50,11 @@ def lag_timeline(
     _add_intervals(figure, risks, lane=1, span=span, colours=colours)
     _add_rebalances(figure, rebalances, colours)
     if stalls.height + risks.height + rebalances.height <= OVERLAYS_MAX:
-        _add_bands(figure, stalls, span=span, colour=colours.stall)
-        _add_bands(figure, risks, span=span, colour=colours.risk)
-        _add_lines(figure, rebalances, colours)
+        figure.layout.shapes = [
+            *_bands(stalls, span, colours.stall),
+            *_bands(risks, span, colours.risk),
+            *_lines(rebalances, colours),
+        ]
     _add_silence(figure, lag, span, colours)
     _lay_out(figure, span, colours)
     return figure
@@ -94,8 +96,9 @@ def _add_queue(
     ):
         points = thinned(rows.select("observed_at", column), column)
         figure.add_scatter(
-            x=points["observed_at"].to_list(),
-            y=[None if value is None else value / scale for value in points[column].to_list()],
+            # Arrays and not lists: plotly copies and checks lists item by item.
+            x=points["observed_at"].dt.replace_time_zone(None).to_numpy(),
+            y=(points[column] / scale).to_numpy(),
             mode="lines",
             name=name,
             legendgroup=name,
@@ -200,20 +203,44 @@ def _cut(row: Row, span: Span) -> tuple[datetime, datetime]:
     return max(row["opened_at"], span.start), min(closed, span.end)
 
 
-def _add_bands(figure: go.Figure, windows: pl.DataFrame, *, span: Span, colour: str) -> None:
-    for row in windows.iter_rows(named=True):
-        begin, end = _cut(row, span)
-        for panel in (2, 3):
-            figure.add_vrect(
-                x0=begin,
-                x1=end,
-                fillcolor=colour,
-                opacity=0.09,
-                line={"width": 0},
-                layer="below",
-                row=panel,
-                col=1,
-            )
+def _bands(windows: pl.DataFrame, span: Span, colour: str) -> list[Row]:
+    """Faint rectangles through both lower panels."""
+    return [
+        {
+            **_across(panel),
+            "type": "rect",
+            "x0": begin,
+            "x1": end,
+            "fillcolor": colour,
+            "opacity": 0.09,
+            "line": {"width": 0},
+            "layer": "below",
+        }
+        for row in windows.iter_rows(named=True)
+        for begin, end in (_cut(row, span),)
+        for panel in (2, 3)
+    ]
+
+
+def _lines(rebalances: pl.DataFrame, colours: Palette) -> list[Row]:
+    """Dashed lines through both lower panels."""
+    return [
+        {
+            **_across(panel),
+            "type": "line",
+            "x0": moment,
+            "x1": moment,
+            "line": {"color": colours.event, "width": 1, "dash": "dash"},
+            "opacity": 0.7,
+        }
+        for moment in rebalances["observed_at"].to_list()
+        for panel in (2, 3)
+    ]
+
+
+def _across(panel: int) -> Row:
+    """From the bottom to the top of a panel."""
+    return {"xref": f"x{panel}", "yref": f"y{panel} domain", "y0": 0, "y1": 1}
 
 
 def _add_rebalances(figure: go.Figure, rebalances: pl.DataFrame, colours: Palette) -> None:
@@ -247,18 +274,6 @@ def _member_words(row: Row) -> str:
         f"{row['observed_at']:%H:%M:%S} {who} {row['kind'].replace('_', ' ').lower()}"
         f"<br>{before} → {after} members"
     )
-
-
-def _add_lines(figure: go.Figure, rebalances: pl.DataFrame, colours: Palette) -> None:
-    for row in rebalances.iter_rows(named=True):
-        for panel in (2, 3):
-            figure.add_vline(
-                x=row["observed_at"],
-                line={"color": colours.event, "width": 1, "dash": "dash"},
-                opacity=0.7,
-                row=panel,
-                col=1,
-            )
 
 
 def _add_silence(figure: go.Figure, lag: pl.DataFrame, span: Span, colours: Palette) -> None:

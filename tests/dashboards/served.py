@@ -10,10 +10,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
+from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlsplit
 
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, BrowserContext, Page
 
 from dashboards.app import build
 from dashboards.commands import listen
@@ -76,28 +77,48 @@ class Visit:
         return self.page.locator("body").inner_text()
 
 
+class Windows:
+    """One browser profile a theme, so that scripts of an origin are fetched once."""
+
+    def __init__(self, browser: Browser) -> None:
+        self._browser = browser
+        self._profiles: dict[str, BrowserContext] = {}
+
+    def profile(self, theme: str, *, fresh: bool = False) -> BrowserContext:
+        """The profile of a theme, or one that has kept nothing yet."""
+        if fresh or theme not in self._profiles:
+            scheme: Any = theme
+            made = self._browser.new_context(
+                viewport=SIZE, color_scheme=scheme, reduced_motion="reduce"
+            )
+            if fresh:
+                return made
+            self._profiles[theme] = made
+        return self._profiles[theme]
+
+
 @contextmanager
-def visiting(browser: Browser, origin: str, *, theme: str = "light") -> Iterator[Visit]:
-    """A fresh browser profile on one dashboard; its faults are the caller's to assert on."""
-    scheme: Any = theme
-    context = browser.new_context(viewport=SIZE, color_scheme=scheme, reduced_motion="reduce")
-    visit = Visit(context.new_page(), origin)
-    page = visit.page
+def visiting(
+    windows: Windows, origin: str, *, theme: str = "light", fresh: bool = False
+) -> Iterator[Visit]:
+    """A new page on one dashboard; its faults are the caller's to assert on."""
+    page = windows.profile(theme, fresh=fresh).new_page()
+    visit = Visit(page, origin)
     page.on("console", lambda said: _note(visit, said.type, said.text))
     page.on("pageerror", lambda error: visit.faults.append(f"script error: {error}"))
     page.on("dialog", lambda dialog: (visit.faults.append("a dialog"), dialog.dismiss()))
     page.on("requestfailed", lambda request: visit.faults.append(f"failed: {request.url}"))
     page.on("request", lambda request: _at_home(visit, request.url))
-    page.on(
-        "response",
-        lambda answer: (
-            answer.status >= 400 and visit.faults.append(f"{answer.status} {answer.url}")
-        ),
-    )
+    page.on("response", lambda answer: _answered(visit, answer.status, answer.url))
     try:
         yield visit
     finally:
-        context.close()
+        page.close()
+
+
+def _answered(visit: Visit, status: int, url: str) -> None:
+    if status >= HTTPStatus.BAD_REQUEST:
+        visit.faults.append(f"{status} {url}")
 
 
 def _note(visit: Visit, kind: str, text: str) -> None:

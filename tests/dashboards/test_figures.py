@@ -20,6 +20,7 @@ from pipelines.lake import Lake
 from tests.gold_lake import END, START
 
 SPAN = Span(START, END, END, END)
+MOMENT = pl.Datetime("us", "UTC")
 NO_MARKS: dict[str, pl.DataFrame] = {}
 
 
@@ -177,7 +178,7 @@ class TestTimeline:
             ]
         )
         nothing: dict[str, pl.DataFrame] = {
-            name: pl.DataFrame(schema={"opened_at": pl.Datetime("us", "UTC")})
+            name: pl.DataFrame(schema=dict.fromkeys(("opened_at", "observed_at"), MOMENT))
             for name in ("stalls", "risks", "rebalances")
         }
 

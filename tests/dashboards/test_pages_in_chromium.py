@@ -1,8 +1,8 @@
 """Every page, in both themes, in every state, in a real browser: nothing fails, nothing leaves
 the origin, and the reader sees what the lake says.
 
-With TIDEMARK_SCREENSHOTS naming a folder, the pages are kept there as pictures; the README shows
-two of them.
+TIDEMARK_SCREENSHOTS names the folder in which to keep the two pictures of the README,
+TIDEMARK_ALL_SCREENSHOTS one for all of them; without either, nothing is written.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import expect
 
 from dashboards.view import around, group_path
 from pipelines.catalogue import CONSUMER_LAG
 from pipelines.lake import Lake
 from tests.dashboards.conftest import FRESH, HOSTILE
-from tests.dashboards.served import Visit, serving, visiting
+from tests.dashboards.served import Visit, Windows, serving, visiting
 from tests.gold_lake import END, START, write_gold_lake
 from tests.lake_story import append_rows
 
@@ -28,22 +28,24 @@ EMPTY = around(START - timedelta(days=2))
 PAGES = {"overview": "/", "group": "/group/shipping", "checks": "/checks"}
 
 
+README_PICTURES = ("overview", "group")
+
+
 def keep_picture(visit: Visit, name: str, theme: str, state: str) -> None:
-    folder = os.environ.get("TIDEMARK_SCREENSHOTS")
-    if not folder:
-        return
-    Path(folder).mkdir(parents=True, exist_ok=True)
-    plain = state == "data" and theme == "light"
-    visit.page.screenshot(path=Path(folder) / f"{name if plain else f'{name}-{state}-{theme}'}.png")
+    for_readme = state == "data" and theme == "light" and name in README_PICTURES
+    if for_readme and (folder := os.environ.get("TIDEMARK_SCREENSHOTS")):
+        visit.page.screenshot(path=Path(folder) / f"{name}.png")
+    if folder := os.environ.get("TIDEMARK_ALL_SCREENSHOTS"):
+        visit.page.screenshot(path=Path(folder) / f"{name}-{state}-{theme}.png")
 
 
 @pytest.mark.parametrize("theme", THEMES)
 @pytest.mark.parametrize("page", PAGES)
 class TestEveryPage:
     def test_shows_data(
-        self, browser: Browser, origins: dict[str, str], page: str, theme: str
+        self, windows: Windows, origins: dict[str, str], page: str, theme: str
     ) -> None:
-        with visiting(browser, origins["data"], theme=theme) as visit:
+        with visiting(windows, origins["data"], theme=theme) as visit:
             visit.open(PAGES[page])
             keep_picture(visit, page, theme, "data")
 
@@ -61,9 +63,9 @@ class TestEveryPage:
             assert visit.faults == []
 
     def test_says_how_to_begin_when_nothing_was_ever_computed(
-        self, browser: Browser, origins: dict[str, str], page: str, theme: str, nothing: Lake
+        self, windows: Windows, origins: dict[str, str], page: str, theme: str, nothing: Lake
     ) -> None:
-        with visiting(browser, origins["first-run"], theme=theme) as visit:
+        with visiting(windows, origins["first-run"], theme=theme) as visit:
             visit.open(PAGES[page], state="first-run")
             keep_picture(visit, page, theme, "first-run")
 
@@ -72,9 +74,9 @@ class TestEveryPage:
             assert visit.faults == []
 
     def test_says_since_when_nothing_came(
-        self, browser: Browser, origins: dict[str, str], page: str, theme: str
+        self, windows: Windows, origins: dict[str, str], page: str, theme: str
     ) -> None:
-        with visiting(browser, origins["stale"], theme=theme) as visit:
+        with visiting(windows, origins["stale"], theme=theme) as visit:
             visit.open(PAGES[page])
             keep_picture(visit, page, theme, "stale")
 
@@ -89,10 +91,10 @@ class TestEveryPage:
             assert visit.faults == []
 
     def test_shows_hostile_names_as_text(
-        self, browser: Browser, origins: dict[str, str], page: str, theme: str
+        self, windows: Windows, origins: dict[str, str], page: str, theme: str
     ) -> None:
         path = group_path(HOSTILE.billing) if page == "group" else PAGES[page]
-        with visiting(browser, origins["hostile"], theme=theme) as visit:
+        with visiting(windows, origins["hostile"], theme=theme) as visit:
             visit.open(path)
             keep_picture(visit, page, theme, "hostile")
 
@@ -112,9 +114,9 @@ class TestEveryPage:
 @pytest.mark.parametrize("theme", THEMES)
 @pytest.mark.parametrize("page", ["overview", "group"])
 def test_an_empty_range_offers_the_way_to_data(
-    browser: Browser, origins: dict[str, str], page: str, theme: str
+    windows: Windows, origins: dict[str, str], page: str, theme: str
 ) -> None:
-    with visiting(browser, origins["data"], theme=theme) as visit:
+    with visiting(windows, origins["data"], theme=theme) as visit:
         visit.open(PAGES[page] + EMPTY, state="empty")
         keep_picture(visit, page, theme, "empty")
         assert "The newest data is of 2026-03-01 12:15:00 UTC" in visit.text
@@ -128,9 +130,9 @@ def test_an_empty_range_offers_the_way_to_data(
 
 @pytest.mark.parametrize("page", ["overview", "group"])
 def test_a_torn_table_is_named_and_the_frame_lives_on(
-    browser: Browser, origins: dict[str, str], page: str
+    windows: Windows, origins: dict[str, str], page: str
 ) -> None:
-    with visiting(browser, origins["torn"]) as visit:
+    with visiting(windows, origins["torn"]) as visit:
         visit.open(PAGES[page], state="error")
         keep_picture(visit, page, "light", "error")
 
@@ -141,9 +143,9 @@ def test_a_torn_table_is_named_and_the_frame_lives_on(
 
 
 def test_every_number_of_the_strip_leads_to_what_it_counts(
-    browser: Browser, origins: dict[str, str]
+    windows: Windows, origins: dict[str, str]
 ) -> None:
-    with visiting(browser, origins["data"]) as visit:
+    with visiting(windows, origins["data"]) as visit:
         visit.open("/")
         tiles = visit.page.locator(".tile")
         assert [tiles.nth(at).get_attribute("href") for at in range(tiles.count())] == [
@@ -164,9 +166,9 @@ def test_every_number_of_the_strip_leads_to_what_it_counts(
 
 
 def test_a_cell_of_the_heatmap_opens_its_group_at_that_moment(
-    browser: Browser, origins: dict[str, str]
+    windows: Windows, origins: dict[str, str]
 ) -> None:
-    with visiting(browser, origins["data"]) as visit:
+    with visiting(windows, origins["data"]) as visit:
         visit.open("/")
         box = visit.page.locator("#overview-heatmap .nsewdrag").first.bounding_box()
         assert box is not None
@@ -181,8 +183,8 @@ def test_a_cell_of_the_heatmap_opens_its_group_at_that_moment(
         assert visit.faults == []
 
 
-def test_range_and_refresh_are_the_address(browser: Browser, origins: dict[str, str]) -> None:
-    with visiting(browser, origins["data"]) as visit:
+def test_range_and_refresh_are_the_address(windows: Windows, origins: dict[str, str]) -> None:
+    with visiting(windows, origins["data"]) as visit:
         visit.open("/group/ledger?range=5m")
         assert "No message of this group was at risk" not in visit.text
         assert "consumer crash" not in visit.text
@@ -196,8 +198,8 @@ def test_range_and_refresh_are_the_address(browser: Browser, origins: dict[str, 
         assert visit.faults == []
 
 
-def test_offsets_are_exact_and_unknown_says_why(browser: Browser, origins: dict[str, str]) -> None:
-    with visiting(browser, origins["data"]) as visit:
+def test_offsets_are_exact_and_unknown_says_why(windows: Windows, origins: dict[str, str]) -> None:
+    with visiting(windows, origins["data"]) as visit:
         visit.open("/group/ledger")
         grid = visit.page.locator("#group-queues")
 
@@ -212,9 +214,9 @@ def test_offsets_are_exact_and_unknown_says_why(browser: Browser, origins: dict[
 
 
 def test_the_theme_is_kept_and_reaches_the_figures(
-    browser: Browser, origins: dict[str, str]
+    windows: Windows, origins: dict[str, str]
 ) -> None:
-    with visiting(browser, origins["data"], theme="light") as visit:
+    with visiting(windows, origins["data"], theme="light", fresh=True) as visit:
         visit.open("/group/shipping")
         tick = visit.page.locator("#group-timeline .ytick text").first
         before = tick.evaluate("node => getComputedStyle(node).fill")
@@ -230,9 +232,9 @@ def test_the_theme_is_kept_and_reaches_the_figures(
         assert visit.faults == []
 
 
-def test_the_page_follows_the_lake_by_itself(browser: Browser, tmp_path: Path) -> None:
+def test_the_page_follows_the_lake_by_itself(windows: Windows, tmp_path: Path) -> None:
     lake = write_gold_lake(tmp_path / "lake")
-    with serving(lake, FRESH) as origin, visiting(browser, origin) as visit:
+    with serving(lake, FRESH) as origin, visiting(windows, origin) as visit:
         visit.open("/")
         rows = lake.table(lake.gold("consumer_lag")).to_pyarrow_table().to_pylist()
         newest = max(rows, key=lambda row: row["observed_at"])
