@@ -156,9 +156,14 @@ class BronzeTable:
     def newest(self, emitter: str, column: str) -> int | None:
         """`column` of the emitter's row with the highest seq; None when it has no row. For
         start-up: it reads a lot."""
-        rows = self._handle.to_pyarrow_table(
-            columns=["seq", column], filters=[("emitter", "=", emitter)]
-        ).to_pylist()
+        # delta-rs's file system is Python called from Arrow's threads: a thread that is still at
+        # work when the process ends aborts it (5 of 75 runs). Arrow's own has no Python in it.
+        arrow = self._handle.to_pyarrow_table(
+            columns=["seq", column],
+            filters=[("emitter", "=", emitter)],
+            filesystem=None if self._files is None else self._files.arrow_files(),
+        )
+        rows = arrow.to_pylist()
         return int(max(rows, key=lambda row: int(row["seq"]))[column]) if rows else None
 
     def _commit(

@@ -23,6 +23,7 @@ from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
 from engine.foundation.errors import LakeError
 
@@ -52,6 +53,10 @@ class LocalTableFiles:
         if parts.scheme == "file":
             return cls(Path(unquote(parts.path)))
         return None if "://" in uri else cls(Path(uri))
+
+    def arrow_files(self) -> SubTreeFileSystem:
+        """The folder as Arrow reads it by itself."""
+        return SubTreeFileSystem(str(self._folder), LocalFileSystem())
 
     def has_leftovers(self) -> bool:
         """Is there anything in the folder that a table still to be made would not bring?"""

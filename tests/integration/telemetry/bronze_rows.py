@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from deltalake import DeltaTable
+from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
 from engine.telemetry.tables import SHIPMENTS, TABLES
 
@@ -15,7 +16,11 @@ Row = dict[str, Any]
 
 def read_bronze(lake: Path, table: str) -> list[Row]:
     """Rows of one table in the order of seq; times as µs since 1970."""
-    arrow = DeltaTable(lake / "bronze" / table).to_pyarrow_table()
+    folder = lake / "bronze" / table
+    # delta-rs's file system is Python called from Arrow's threads; a thread that is still at work
+    # when the process ends aborts it. Arrow's own has no Python in it.
+    files = SubTreeFileSystem(str(folder), LocalFileSystem())
+    arrow = DeltaTable(folder).to_pyarrow_table(filesystem=files)
     for at, field in enumerate(arrow.schema):
         if str(field.type).startswith("timestamp"):
             arrow = arrow.set_column(at, field.name, arrow.column(at).cast("int64"))
