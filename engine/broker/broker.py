@@ -118,8 +118,12 @@ class Broker:
         store.start()
         if telemetry is not None:
             telemetry.start()
-        await running.tables.save_settings()
-        await running.registration.register()
+        try:
+            await running.tables.save_settings()
+            await running.registration.register()
+        except BaseException:
+            await self.stop()
+            raise
         running.loops = asyncio.create_task(self._run_loops(running), name="broker loops")
         return port
 

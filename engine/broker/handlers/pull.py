@@ -160,7 +160,7 @@ class PullHandlers:
 
     def _commit(self, pull: Pull) -> None:
         """The piggyback: a pull that arrives may carry the offset to store (spec: A5)."""
-        if pull.header.sys_flag & COMMIT_OFFSET:
+        if pull.header.sys_flag & COMMIT_OFFSET and pull.header.commit_offset >= 0:
             tell_commit(
                 self._parts,
                 pull.peer,

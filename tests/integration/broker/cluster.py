@@ -54,6 +54,8 @@ class RawClient:
     client_id: str = "127.0.0.1@raw"
     pushed: list[RemotingCommand] = field(default_factory=list)
     running_info: dict[str, Any] = field(default_factory=dict)
+    asked_count: int = 0
+    """How often the broker has asked what this client holds."""
 
     def __post_init__(self) -> None:
         self.rpc = RpcClient(
@@ -68,6 +70,7 @@ class RawClient:
         self.pushed.append(request)
 
     def _tell_running_info(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
+        self.asked_count += 1
         entries = ",".join(
             f"{queue}:{json.dumps(info)}" for queue, info in self.running_info.items()
         )

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from engine.foundation.errors import StorageError
 from engine.protocol.codes import ResponseCode
 from engine.runtime import system_runtime
 from engine.store import FlushDiskType
@@ -87,6 +88,28 @@ def test_a_sync_that_does_not_end_in_time_is_answered_as_stored_but_not_safe(
             disk.hold_syncs.set()
             pulled = await client.pull(1, wait_ms=10_000)
             assert bodies(pulled)[0] == b"not yet safe"
+
+    asyncio.run(story())
+
+
+def test_a_broker_that_cannot_save_its_tables_does_not_start_and_lets_the_store_go(
+    tmp_path: Path,
+) -> None:
+    async def story() -> None:
+        disk = FailingDisk()
+        config = broker_config(tmp_path, telemetry=False)
+        async with cluster(config):
+            pass
+        topics = tmp_path / "store" / "config" / "topics.json"
+        topics.unlink()
+        (tmp_path / "store" / "config" / "topics.json.bak").unlink(missing_ok=True)
+        (topics.parent / "topics.json.tmp").mkdir()
+        with pytest.raises(StorageError, match=r"topics\.json\.tmp"):
+            async with cluster(config, replace(system_runtime(), disk=disk)):
+                pass
+        (topics.parent / "topics.json.tmp").rmdir()
+        async with cluster(config) as running:
+            assert (await running.client().send()).code == ResponseCode.SUCCESS
 
     asyncio.run(story())
 

@@ -304,6 +304,24 @@ def test_a_consumer_is_asked_what_it_holds(tmp_path: Path) -> None:
     asyncio.run(story())
 
 
+def test_a_consumer_whose_queue_looks_frozen_is_asked_at_once(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with cluster(broker_config(tmp_path, window_sample_interval_ms=600_000)) as running:
+            frozen, calm = running.client("frozen"), running.client("calm")
+            await frozen.send()
+            await frozen.heartbeat()
+            await calm.heartbeat("other-group")
+
+            async def asked_again() -> bool:
+                await frozen.pull(0)  # Pulls go on, the consume offset does not.
+                return frozen.asked_count >= 2
+
+            await eventually(asked_again, "the frozen consumer is asked again within seconds")
+            assert calm.asked_count == 1, "the other one has its turn in ten minutes"
+
+    asyncio.run(story())
+
+
 def test_the_progress_of_a_group_is_told_to_tools(tmp_path: Path) -> None:
     async def story() -> None:
         async with cluster(broker_config(tmp_path)) as running:
