@@ -191,12 +191,12 @@ class Admin:
         return ConsumerConnection.decode(answer.body)
 
     async def consumer_running_info(
-        self, broker_address: str, group: str, client_id: str
+        self, broker_address: str, group: str, client_id: str, *, stacks: bool = False
     ) -> ConsumerRunningInfo:
         """What a member tells of itself and its windows, asked through a broker it is connected
         with.
         """
-        fields = wire_fields(consumerGroup=group, clientId=client_id, jstackEnable=False)
+        fields = wire_fields(consumerGroup=group, clientId=client_id, jstackEnable=stacks)
         answer = await self._ask(broker_address, RequestCode.GET_CONSUMER_RUNNING_INFO, fields)
         return ConsumerRunningInfo.decode(answer.body)
 

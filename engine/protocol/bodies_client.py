@@ -209,11 +209,14 @@ def encode_running_info(
     properties: Mapping[str, str],
     subscriptions: Sequence[SubscriptionData],
     queue_infos: Mapping[MessageQueue, Mapping[str, Any]],
+    *,
+    jstack: str | None = None,
 ) -> bytes:
     """A consumer's answer to GET_CONSUMER_RUNNING_INFO; entries are under their wire names."""
     return encode_object_keyed(
         "mqTable",
         queue_infos,
+        jstack=jstack,
         mqPopTable={},
         properties=dict(properties),
         statusTable={},

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from engine.client.consuming.concurrent_service import ConcurrentService
 from engine.client.consuming.group_state import GroupState
-from engine.client.consuming.listeners import ListenerOutcome
+from engine.client.consuming.listeners import LISTENER_TASK, ListenerOutcome
 from engine.client.consuming.orderly_service import OrderlyService
 from engine.client.consuming.rebalance import Rebalancer
 from engine.client.consuming.running_info import properties, queue_infos
@@ -87,6 +87,8 @@ class BrokerRequests:
     def _on_show_yourself(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         del peer
         consumer = self._consumer(request.fields.get("consumerGroup"))
+        wants_stacks = request.fields.get("jstackEnable") == "true"
+        stacks = consumer.tasks.stacks(LISTENER_TASK) if wants_stacks else None
         shown = properties(
             consumer.state, consumer.started_ms, namesrv_addresses=consumer.namesrv_addresses
         )
@@ -94,6 +96,7 @@ class BrokerRequests:
             shown,
             [s.data for s in consumer.state.subscriptions.values()],
             queue_infos(consumer.state),
+            jstack=stacks,
         )
         return request.respond(ResponseCode.SUCCESS, body=body)
 

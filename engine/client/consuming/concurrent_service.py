@@ -20,6 +20,7 @@ from dataclasses import dataclass
 
 from engine.client.consuming.group_state import GroupState
 from engine.client.consuming.listeners import (
+    LISTENER_TASK,
     ConsumeContext,
     ListenerOutcome,
     acknowledged_count,
@@ -73,7 +74,7 @@ class ConcurrentService:
     def start(self) -> None:
         """Begin to take requests."""
         for number in range(self._state.config.consume_concurrency):
-            self._tasks.start(self._work(), f"listener {number}")
+            self._tasks.start(self._work(), f"{LISTENER_TASK} {number}")
         self._tasks.start(self._send_back_expired(), "expired messages")
 
     def submit(

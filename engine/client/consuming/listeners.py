@@ -59,6 +59,9 @@ class ConsumeContext:
     """
 
 
+LISTENER_TASK = "listener"
+"""Part of the name of each task that runs listeners."""
+
 ConsumeStatus = ConsumeConcurrentlyStatus | ConsumeOrderlyStatus
 ListenerAnswer = ConsumeStatus | None
 MessageListener = Callable[

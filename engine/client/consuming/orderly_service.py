@@ -18,7 +18,12 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 
 from engine.client.consuming.group_state import GroupState
-from engine.client.consuming.listeners import ConsumeContext, ListenerOutcome, call_listener
+from engine.client.consuming.listeners import (
+    LISTENER_TASK,
+    ConsumeContext,
+    ListenerOutcome,
+    call_listener,
+)
 from engine.client.consuming.process_queue import ProcessQueue
 from engine.client.owned_tasks import OwnedTasks
 from engine.foundation.units import SECOND_MS
@@ -75,7 +80,7 @@ class OrderlyService:
     def start(self) -> None:
         """Begin to take sessions."""
         for number in range(self._state.config.consume_concurrency):
-            self._tasks.start(self._work(), f"orderly listener {number}")
+            self._tasks.start(self._work(), f"orderly {LISTENER_TASK} {number}")
 
     def submit(self, queue: MessageQueue, window: ProcessQueue) -> None:
         """Start a session, because `window.put` said that none is under way."""
