@@ -238,8 +238,10 @@ def cause_words(row: Row) -> str:
 def rebalance_text(row: Row) -> str:
     """A membership change in words."""
     who = row["client_id"] or "a client"
-    members = f"{count(row['members_before'])} → {count(row['members_after'])} members"
-    return f"{who} {row['kind'].replace('_', ' ').lower()}, {members}"
+    said = f"{who} {row['kind'].replace('_', ' ').lower()}"
+    if row["members_after"] is None:
+        return said
+    return f"{said}, {count(row['members_before'])} → {count(row['members_after'])} members"
 
 
 def _dead_text(row: Row) -> str:

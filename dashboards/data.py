@@ -21,6 +21,8 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from dashboards.cache import FrameCache
+from dashboards.held import REPORTED_EACH, held_cells
+from dashboards.view import Span
 from engine.foundation.errors import LakeError
 from pipelines.catalogue import BY_NAME
 from pipelines.lake import Lake, arrow_schema, first_line
@@ -97,18 +99,19 @@ class LakeData:
         """All rows of a small table."""
         return self._answer(table, "everything", lambda all_rows: all_rows)
 
-    def cells(self, start: datetime, end: datetime, every: timedelta) -> pl.DataFrame:
+    def cells(self, span: Span, every: timedelta) -> pl.DataFrame:
         """Largest known time lag and largest lag per group and bucket of the range."""
-        return self._answer(
+        start, end = span.start, span.end
+        until = min(end, span.data_end or end)
+        found = self._answer(
             "consumer_lag",
-            ("cells", start, end, every),
-            lambda all_rows: (
-                _within(all_rows, start, end)
-                .group_by("group", pl.col("observed_at").dt.truncate(every).alias("bucket"))
-                .agg(pl.col("time_lag_ms").max(), pl.col("lag_messages").max())
-                .sort("group", "bucket")
+            ("cells", start, end, until, every),
+            # A queue's last report before the range may hold into it.
+            lambda all_rows: held_cells(
+                _within(all_rows, start - REPORTED_EACH, end), until=until, step=every
             ),
         )
+        return found.filter(pl.col("bucket") > start - every)
 
     def newest_lag(self, start: datetime, end: datetime) -> pl.DataFrame:
         """The newest row of every queue a group reads, as of `end`."""

@@ -45,7 +45,7 @@ def duration(milliseconds: float | None, *, reason: str | None = None) -> str:
     if milliseconds is None:
         return unknown(reason)
     if milliseconds < 1000:
-        return f"{milliseconds:.0f} ms"
+        return f"{milliseconds:.0f} ms" if milliseconds else "0 s"
     seconds = milliseconds / 1000
     if seconds < 10:
         return f"{seconds:.1f} s"

@@ -190,11 +190,7 @@ class LakeHandle:
         figures, theme, view = _shown("figures.overview"), _shown("theme"), _shown("view")
         span = _span(view, lag)
         step = figures.bucket(span)
-        cells = (
-            lag.with_columns(pl.col("observed_at").dt.truncate(step).alias("bucket"))
-            .group_by("group", "bucket")
-            .agg(pl.col("time_lag_ms").max(), pl.col("lag_messages").max())
-        )
+        cells = _shown("held").held_cells(lag.lazy(), until=span.end, step=step).collect()
         worst = cells.group_by("group").agg(pl.col("time_lag_ms").max())
         order = worst.sort("time_lag_ms", descending=True, nulls_last=True)["group"].to_list()
         return figures.lag_heatmap(

@@ -14,6 +14,7 @@ import plotly.graph_objects as go
 import polars as pl
 from plotly.subplots import make_subplots
 
+from dashboards.held import held_line
 from dashboards.theme import CLEAR, DASHES, Palette, frame, state_sign, time_axis
 from dashboards.view import Span
 from dashboards.words import clock, plain
@@ -26,6 +27,10 @@ OVERLAYS_MAX: Final = 40
 """Bands and lines in view; more would hide the data, then only the lanes show them."""
 LANES: Final = ("members", "duplicate risk", "stalled")
 HEIGHT: Final = 520
+LABEL_CHARACTERS: Final = 190
+"""Characters of a lane's label that fit across a chart of ordinary width."""
+LABEL_LEAST: Final = 8
+"""Shorter beginnings say nothing."""
 
 Row = dict[str, Any]
 
@@ -82,23 +87,24 @@ def _add_queue(
     broker, topic, queue_id = key
     rows = lag.filter(
         (pl.col("broker") == broker) & (pl.col("topic") == topic) & (pl.col("queue_id") == queue_id)
-    ).sort("observed_at", "seq")
+    )
+    points = held_line(rows)
     name = f"{plain(topic)} {queue_id}"
     line = {
         "color": colours.series[index % len(colours.series)],
         "dash": DASHES[index % len(DASHES)],
         "width": 1.8,
-        "shape": "hv",
+        "shape": "linear",
     }
     for row, column, unit, scale in (
         (2, "time_lag_ms", "s behind", 1000),
         (3, "lag_messages", "messages behind", 1),
     ):
-        points = thinned(rows.select("observed_at", column), column)
+        line_points = thinned(points, column)
         figure.add_scatter(
             # Arrays and not lists: plotly copies and checks lists item by item.
-            x=points["observed_at"].dt.replace_time_zone(None).to_numpy(),
-            y=(points[column] / scale).to_numpy(),
+            x=line_points["observed_at"].dt.replace_time_zone(None).to_numpy(),
+            y=(line_points[column] / scale).to_numpy(),
             mode="lines",
             name=name,
             legendgroup=name,
@@ -134,7 +140,8 @@ def _add_intervals(
     """Patterned bars with their word inside; windows of one lane that overlap are joined."""
     colour = colours.stall if lane == 2 else colours.risk
     pattern = "/" if lane == 2 else "x"
-    for begin, end, words in _joined(windows, span, stall=lane == 2):
+    joined = _joined(windows, span, stall=lane == 2)
+    for index, (begin, end, words) in enumerate(joined):
         figure.add_scatter(
             x=[begin, end, end, begin, begin],
             y=[lane - 0.36, lane - 0.36, lane + 0.36, lane + 0.36, lane - 0.36],
@@ -155,19 +162,31 @@ def _add_intervals(
             row=1,
             col=1,
         )
+        inside = end - begin >= span.length / 5
+        anchor = begin if inside else end
+        next_begin = joined[index + 1][0] if index + 1 < len(joined) else span.end
+        said = words[0] if len(words) == 1 else f"{words[0]} + {len(words) - 1} more"
         figure.add_annotation(
-            x=end if end - begin < span.length / 5 else begin,
+            x=anchor,
             y=lane,
             xanchor="left",
-            text=words[0] if len(words) == 1 else f"{words[0]} + {len(words) - 1} more",
+            text=_fitted(said, (next_begin - anchor) / span.length),
             showarrow=False,
             xshift=4,
-            bgcolor=colours.surface,
+            bgcolor=colours.surface if inside else CLEAR,
             borderpad=1,
             font={"color": colour, "size": 11},
             row=1,
             col=1,
         )
+
+
+def _fitted(text: str, share: float) -> str:
+    """As much of a label as fits before the next bar; the table below has all of it."""
+    room = int(share * LABEL_CHARACTERS)
+    if len(text) <= room:
+        return text
+    return text[: room - 1] + "…" if room > LABEL_LEAST else ""
 
 
 def _joined(
@@ -269,11 +288,10 @@ def _add_rebalances(figure: go.Figure, rebalances: pl.DataFrame, colours: Palett
 
 def _member_words(row: Row) -> str:
     who = plain(row["client_id"] or "a client")
-    before, after = row["members_before"], row["members_after"]
-    return (
-        f"{row['observed_at']:%H:%M:%S} {who} {row['kind'].replace('_', ' ').lower()}"
-        f"<br>{before} → {after} members"
-    )
+    said = f"{row['observed_at']:%H:%M:%S} {who} {row['kind'].replace('_', ' ').lower()}"
+    if row["members_after"] is None:
+        return said
+    return f"{said}<br>{row['members_before']} → {row['members_after']} members"
 
 
 def _add_silence(figure: go.Figure, lag: pl.DataFrame, span: Span, colours: Palette) -> None:

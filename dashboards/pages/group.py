@@ -64,7 +64,7 @@ COLUMNS: Final = [
         "field": "owner",
         "headerName": "last puller",
         "tooltipField": "owner",
-        "minWidth": 150,
+        "minWidth": 190,
         "flex": 2,
     },
     {"field": "last_commit", "headerName": "last commit", "width": 98},
@@ -97,22 +97,6 @@ def layout(name: str) -> html.Div:
         className="graph",
         style={"height": HEIGHT},
     )
-    grid = dag.AgGrid(
-        id="group-queues",
-        columnDefs=COLUMNS,
-        rowData=[],
-        defaultColDef={"sortable": True, "resizable": True},
-        dashGridOptions={
-            "domLayout": "autoHeight",
-            "suppressFieldDotNotation": True,
-            "animateRows": False,
-            "enableCellTextSelection": True,
-            "rowHeight": 32,
-            "headerHeight": 34,
-            "theme": {"function": GRID_THEME},
-        },
-        style={"height": None},
-    )
     return html.Div(
         [
             html.Div(
@@ -132,7 +116,7 @@ def layout(name: str) -> html.Div:
                     ),
                     card(
                         "Queues",
-                        grid,
+                        _grid(),
                         element="group-queues-card",
                         note="newest row of each queue in the range; offsets are exact",
                     ),
@@ -163,6 +147,25 @@ def layout(name: str) -> html.Div:
                 className=HIDDEN,
             ),
         ]
+    )
+
+
+def _grid() -> dag.AgGrid:
+    return dag.AgGrid(
+        id="group-queues",
+        columnDefs=COLUMNS,
+        rowData=[],
+        defaultColDef={"sortable": True, "resizable": True},
+        dashGridOptions={
+            "domLayout": "autoHeight",
+            "suppressFieldDotNotation": True,
+            "animateRows": False,
+            "enableCellTextSelection": True,
+            "rowHeight": 32,
+            "headerHeight": 34,
+            "theme": {"function": GRID_THEME},
+        },
+        style={"height": None},
     )
 
 

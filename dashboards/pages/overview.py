@@ -109,7 +109,7 @@ def _instead(shown: Any) -> tuple[Any, ...]:
 def _content(desk: Desk, look: Look, theme: str | None) -> tuple[Any, ...]:
     data, span = desk.data, look.span
     lines = answers.group_lines(data.rows("group_state", span.start, span.end))
-    cells = data.cells(span.start, span.end, bucket(span))
+    cells = data.cells(span, bucket(span))
     if cells.is_empty():
         return _instead(empty_range(span, look.view, what="No group reported anything"))
     known = {line.group for line in lines}

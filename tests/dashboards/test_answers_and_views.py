@@ -67,7 +67,7 @@ class TestWords:
     @pytest.mark.parametrize(
         ("milliseconds", "text"),
         [
-            (0, "0 ms"),
+            (0, "0 s"),
             (999, "999 ms"),
             (1500, "1.5 s"),
             (59_400, "59 s"),

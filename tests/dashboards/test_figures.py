@@ -14,6 +14,7 @@ import pytest
 from dashboards.data import LakeData
 from dashboards.figures.group import POINTS_MAX, QUEUES_MAX, lag_timeline, thinned
 from dashboards.figures.overview import COLUMNS_MAX, bucket, depth, height, lag_heatmap
+from dashboards.held import held_cells, held_line
 from dashboards.theme import DARK, LIGHT
 from dashboards.view import Span
 from pipelines.lake import Lake
@@ -203,3 +204,57 @@ def test_a_figure_is_the_same_bytes_for_the_same_rows(story: Lake) -> None:
     rows = story_rows(story, "ledger")
     assert timeline(rows).to_json() == timeline(rows).to_json()
     assert isinstance(SPAN.end, datetime)
+
+
+class TestBetweenReports:
+    """A queue is reported when it changed and each 30 s; in between, what is known is exact."""
+
+    @staticmethod
+    def reports(*rows: tuple[int, int, int]) -> pl.DataFrame:
+        """(second, messages behind, time lag ms) of one queue."""
+        return pl.DataFrame(
+            [
+                {
+                    "broker": "b",
+                    "group": "g",
+                    "topic": "t",
+                    "queue_id": 0,
+                    "observed_at": START + timedelta(seconds=second),
+                    "seq": second,
+                    "lag_messages": lag,
+                    "time_lag_ms": time_lag_ms,
+                }
+                for second, lag, time_lag_ms in rows
+            ]
+        )
+
+    @staticmethod
+    def cells(rows: pl.DataFrame, until_s: int, step_s: int = 5) -> list[tuple[int, int]]:
+        found = held_cells(
+            rows.lazy(), until=START + timedelta(seconds=until_s), step=timedelta(seconds=step_s)
+        ).collect()
+        seconds = (found["bucket"] - START).dt.total_seconds().to_list()
+        return list(zip(seconds, found["time_lag_ms"].to_list(), strict=True))
+
+    def test_what_waits_grows_older_and_what_does_not_stays_zero(self) -> None:
+        waiting = self.reports((0, 2, 1_000), (15, 2, 16_000))
+        assert self.cells(waiting, 15) == [(0, 1_000), (5, 6_000), (10, 11_000), (15, 16_000)]
+        idle = self.reports((0, 0, 0), (15, 0, 0))
+        assert self.cells(idle, 15) == [(0, 0), (5, 0), (10, 0), (15, 0)]
+
+    def test_after_thirty_seconds_without_a_report_nothing_is_known(self) -> None:
+        rows = self.reports((0, 2, 1_000), (60, 2, 61_000))
+        assert [second for second, _ in self.cells(rows, 60)] == [0, 5, 10, 15, 20, 25, 60]
+        line = held_line(rows)
+        assert line["time_lag_ms"].to_list() == [1_000, 30_999, None, 61_000]
+
+    def test_nothing_is_held_beyond_the_end_of_data(self) -> None:
+        assert [second for second, _ in self.cells(self.reports((0, 2, 1_000)), 12)] == [0, 5, 10]
+
+    def test_a_busy_queue_does_not_hide_a_quiet_one_that_stands(self) -> None:
+        quiet = self.reports((0, 2, 40_000), (20, 2, 60_000))
+        busy = self.reports(*((second, 1, 10) for second in range(0, 21, 5))).with_columns(
+            pl.lit(1, pl.Int64).alias("queue_id")
+        )
+        lags = [lag for _, lag in self.cells(pl.concat([quiet, busy]), 20)]
+        assert lags == [40_000, 45_000, 50_000, 55_000, 60_000]
