@@ -11,18 +11,15 @@ the look-back before it.
 
 from __future__ import annotations
 
-import functools
-import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as pads
 
 from engine.telemetry.tables import BY_NAME, TABLES
-from pipelines.lake import Lake, arrow_schema
+from pipelines.lake import Lake, arrow_schema, sql_moment, sql_text
 from pipelines.marks import SHIPPER_SUFFIX, Cut
 from pipelines.settings import RETRY_SPAN_US
 
@@ -34,8 +31,6 @@ LOOK_BACK_TABLES: Final = (
     "lifecycle",
 )
 """Read from the look-back on; of the others only new rows are needed."""
-
-_UTC_US: Final = pa.timestamp("us", tz="UTC")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,54 +76,52 @@ def read_bronze(lake: Lake, cuts: Sequence[Cut], *, look_back_us: int) -> Bronze
 
 
 def _rows(lake: Lake, name: str, cuts: Sequence[Cut], back_us: int) -> pa.Table:
-    schema = arrow_schema(BY_NAME[name].columns)
+    columns = BY_NAME[name].columns
     address = lake.bronze(name)
     if not cuts or not lake.exists(address):
-        return _flagged(schema.empty_table(), cuts)
-    found = lake.rows(address, _any(_reach(cut, back_us) for cut in cuts), schema.names)
-    return _flagged(found.cast(schema), cuts)
+        return _flagged(arrow_schema(columns).empty_table(), cuts)
+    wanted = " OR ".join(_reach(cut, back_us) for cut in cuts)
+    return _flagged(lake.rows(address, wanted, columns), cuts)
+
+
+def _reach(cut: Cut, back_us: int) -> str:
+    """Rows of one emitter: those of the cut, and those not older than `back_us` before it."""
+    wanted = f"seq > {cut.seq_from}"
+    if back_us and cut.time_from_us:
+        begin = sql_moment(cut.time_from_us - back_us)
+        wanted = f"({wanted} OR event_time >= {begin})"
+    return f"(emitter = {sql_text(cut.emitter)} AND seq <= {cut.seq_to} AND {wanted})"
 
 
 def _first_failures(lake: Lake, steps: pa.Table, cuts: Sequence[Cut]) -> pa.Table:
     """Earlier SENT_BACK rows, hours old perhaps, of the messages dead-lettered in the cut."""
-    letters = steps.filter(pc.field("step") == "DEAD_LETTERED")
-    if not letters.num_rows:
+    letters = steps.filter((pc.field("step") == "DEAD_LETTERED") & pc.field("is_new"))
+    ids = letters["message_id"].drop_null().unique().to_pylist()
+    if not ids:
         return steps.slice(0, 0)
     oldest_us = pc.min(pc.cast(letters["event_time"], pa.int64())).as_py() - RETRY_SPAN_US
-    begin = pa.scalar(oldest_us, pa.int64()).cast(_UTC_US)
-    before = _any(
-        (pads.field("emitter") == cut.emitter) & (pads.field("seq") <= cut.seq_from) for cut in cuts
+    before = " OR ".join(
+        f"(emitter = {sql_text(cut.emitter)} AND seq <= {cut.seq_from})" for cut in cuts
     )
-    same = pads.field("message_id").isin(letters["message_id"].combine_chunks())
-    wanted = before & same & (pads.field("step") == "SENT_BACK")
-    schema = arrow_schema(BY_NAME["retry_dlq_flow"].columns)
-    found = lake.rows(
-        lake.bronze("retry_dlq_flow"), wanted & (pads.field("event_time") >= begin), schema.names
+    same = ", ".join(sql_text(message_id) for message_id in ids)
+    wanted = (
+        f"({before}) AND step = 'SENT_BACK' AND event_time >= {sql_moment(oldest_us)} "
+        f"AND message_id IN ({same})"
     )
-    return _flagged(found.cast(schema), cuts)
-
-
-def _reach(cut: Cut, back_us: int) -> pads.Expression:
-    """Rows of one emitter: those of the cut, and those not older than `back_us` before it."""
-    seq = pads.field("seq")
-    wanted = seq > cut.seq_from
-    if back_us and cut.time_from_us:
-        begin = pa.scalar(cut.time_from_us - back_us, pa.int64()).cast(_UTC_US)
-        wanted = wanted | (pads.field("event_time") >= begin)
-    return (pads.field("emitter") == cut.emitter) & (seq <= cut.seq_to) & wanted
+    table = BY_NAME["retry_dlq_flow"]
+    return _flagged(lake.rows(lake.bronze(table.name), wanted, table.columns), cuts)
 
 
 def _shipments(lake: Lake, cuts: Sequence[Cut]) -> pa.Table:
-    schema = arrow_schema(BY_NAME["shipments"].columns)
+    columns = BY_NAME["shipments"].columns
     if not cuts:
-        return _flagged(schema.empty_table(), cuts)
-    wanted = _any(
-        (pads.field("emitter") == cut.emitter + SHIPPER_SUFFIX)
-        & (pads.field("seq_to") > cut.seq_from)
-        & (pads.field("seq_to") <= cut.seq_to)
+        return _flagged(arrow_schema(columns).empty_table(), cuts)
+    wanted = " OR ".join(
+        f"(emitter = {sql_text(cut.emitter + SHIPPER_SUFFIX)}"
+        f" AND seq_to > {cut.seq_from} AND seq_to <= {cut.seq_to})"
         for cut in cuts
     )
-    found = lake.rows(lake.bronze("shipments"), wanted, schema.names).cast(schema)
+    found = lake.rows(lake.bronze("shipments"), wanted, columns)
     return found.append_column("is_new", pa.repeat(pa.scalar(True), found.num_rows))
 
 
@@ -148,7 +141,3 @@ def _flagged(rows: pa.Table, cuts: Sequence[Cut]) -> pa.Table:
 def _seconds(rows: pa.Table) -> pa.Table:
     second = pc.floor_temporal(rows["event_time"], unit="second")
     return pa.table({"emitter": rows["emitter"], "second_us": pc.cast(second, pa.int64())})
-
-
-def _any(conditions: object) -> pads.Expression:
-    return functools.reduce(operator.or_, conditions)  # type: ignore[call-overload]

@@ -16,12 +16,11 @@ from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as pads
 from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.catalogue import SPARK_TABLES, GoldTable
-from pipelines.lake import Lake, arrow_schema
+from pipelines.lake import Lake, arrow_schema, sql_moment, sql_text
 from pipelines.marks import Cut, Plan
 from pipelines.session import spark_schema
 
@@ -105,23 +104,19 @@ def earlier_rows(
     not_before_us: int | None = None,
 ) -> pa.Table:
     """Rows of a gold table that cycles before these cuts have written."""
-    schema = arrow_schema(table.columns)
-    wanted = pads.scalar(False)
+    wanted = ["false"]
     for cut in cuts:
         if on_ticks:
-            before = pads.field("observed_at") <= _moment(cut.time_from_us)
+            before = f"observed_at <= {sql_moment(cut.time_from_us)}"
         else:
-            before = pads.field("seq") <= cut.seq_from
-        wanted = wanted | ((pads.field("emitter") == cut.emitter) & before)
+            before = f"seq <= {cut.seq_from}"
+        wanted.append(f"(emitter = {sql_text(cut.emitter)} AND {before})")
+    condition = f"({' OR '.join(wanted)})"
     if not_before_us is not None:
-        wanted = wanted & (pads.field("observed_at") >= _moment(not_before_us))
-    return lake.rows(lake.gold(table.name), wanted, schema.names).cast(schema)
+        condition += f" AND observed_at >= {sql_moment(not_before_us)}"
+    return lake.rows(lake.gold(table.name), condition, table.columns)
 
 
 def spark_address(address: str) -> str:
     """The same address in Spark's words: its S3 file system is called s3a."""
     return "s3a://" + address.removeprefix("s3://") if address.startswith("s3://") else address
-
-
-def _moment(micros: int) -> pa.Scalar:
-    return pa.scalar(micros, pa.int64()).cast(pa.timestamp("us", tz="UTC"))

@@ -18,8 +18,7 @@ from typing import Final
 from urllib.parse import unquote, urlparse
 
 import pyarrow as pa
-import pyarrow.dataset as pads
-from deltalake import DeltaTable
+from deltalake import DeltaTable, QueryBuilder
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from engine.foundation.errors import ConfigError, LakeError
@@ -118,22 +117,38 @@ class Lake:
                 "incomplete; restore the folder, or move it away and let it be shipped again"
             ) from error
 
-    def rows(
-        self,
-        address: str,
-        wanted: pads.Expression,
-        columns: Sequence[str] | None = None,
-    ) -> pa.Table:
-        """The rows of a table that satisfy `wanted`; files are skipped by their statistics."""
+    def rows(self, address: str, wanted: str, columns: Sequence[Column]) -> pa.Table:
+        """The rows of a table for which the SQL condition `wanted` holds, in declared types.
+
+        Files are skipped by their statistics inside delta-rs: over hundreds of small files this
+        costs a fifteenth of a pyarrow dataset's CPU time.
+        """
+        schema = arrow_schema(columns)
+        names = ", ".join(f'"{name}"' for name in schema.names)
         table = self.table(address)
         try:
-            found = table.to_pyarrow_dataset().to_table(filter=wanted, columns=columns)
+            found = (
+                QueryBuilder()
+                .register("rows_of", table)
+                .execute(f"SELECT {names} FROM rows_of WHERE {wanted}")  # noqa: S608 - ours
+                .read_all()
+            )
         except (DeltaError, OSError, pa.ArrowInvalid) as error:
             raise LakeError(
                 f"rows of {address} cannot be read ({first_line(error)}): a data file is missing "
                 "or damaged; restore it from a copy of the lake"
             ) from error
-        return found
+        return pa.table(found).cast(schema)
+
+
+def sql_text(value: str) -> str:
+    """A text as an SQL literal."""
+    return "'" + value.replace("'", "''") + "'"
+
+
+def sql_moment(micros: int) -> str:
+    """A moment, µs since 1970 UTC, as an SQL value."""
+    return f"""arrow_cast({micros}, 'Timestamp(Microsecond, Some("UTC"))')"""
 
 
 def first_line(error: BaseException) -> str:

@@ -19,17 +19,18 @@ from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as pads
 from deltalake import write_deltalake
 
 from engine.foundation.errors import LakeError
+from engine.telemetry.tables import SHIPMENTS
 from pipelines.catalogue import SPARK_TABLES
-from pipelines.lake import Lake
+from pipelines.lake import Lake, sql_moment, sql_text
 
 CYCLES: Final = "cycles"
 SHIPPER_SUFFIX: Final = "/shipper"
 FILES_BEFORE_COMPACTION: Final = 500
 """One small file a cycle; beyond this many they are made one again."""
+_OF_SHIPMENT: Final = ("emitter", "seq", "seq_from", "seq_to", "event_time_to")
 
 _SCHEMA: Final = pa.schema(
     [
@@ -122,16 +123,14 @@ def shipped(lake: Lake, marks: Sequence[Cut]) -> list[dict[str, Any]]:
     """Shipments that lie beyond the marks, with their times in µs. LakeError when there is no such
     table.
     """
-    emitter = pads.field("emitter")
-    names = [cut.emitter + SHIPPER_SUFFIX for cut in marks]
-    wanted = ~emitter.isin(pa.array(names, pa.string()))
-    for cut in marks:
-        moment = pa.scalar(cut.time_to_us, pa.int64()).cast(pa.timestamp("us", tz="UTC"))
-        beyond = (pads.field("seq_to") > cut.seq_to) | (pads.field("event_time_to") > moment)
-        wanted = wanted | ((emitter == cut.emitter + SHIPPER_SUFFIX) & beyond)
-    found = lake.rows(
-        lake.bronze("shipments"), wanted, ["emitter", "seq", "seq_from", "seq_to", "event_time_to"]
-    )
+    names = [sql_text(cut.emitter + SHIPPER_SUFFIX) for cut in marks]
+    wanted = [f"emitter NOT IN ({', '.join(names)})"] if marks else ["true"]
+    for name, cut in zip(names, marks, strict=True):
+        moment = sql_moment(cut.time_to_us)
+        beyond = f"(seq_to > {cut.seq_to} OR event_time_to > {moment})"
+        wanted.append(f"(emitter = {name} AND {beyond})")
+    columns = [column for column in SHIPMENTS.columns if column.name in _OF_SHIPMENT]
+    found = lake.rows(lake.bronze(SHIPMENTS.name), " OR ".join(wanted), columns)
     times = pc.cast(found["event_time_to"], pa.int64())
     rows: list[dict[str, Any]] = (
         found.append_column("event_time_to_us", times).drop_columns("event_time_to").to_pylist()

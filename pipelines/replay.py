@@ -16,10 +16,10 @@ from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as pads
 from pyspark.sql import SparkSession
 
 from engine.foundation.errors import LakeError
+from engine.telemetry.tables import SHIPMENTS
 from pipelines.catalogue import SPARK_TABLES, GoldTable
 from pipelines.cycle import TICK_TABLES, run_cycle
 from pipelines.gold import create_gold, earlier_rows, open_windows, spark_address, to_spark
@@ -208,8 +208,9 @@ def _only(rows: pa.Table, part: _Part) -> pa.Table:
 
 
 def _all_shipments(lake: Lake) -> list[dict[str, Any]]:
-    columns = ["emitter", "seq", "seq_from", "seq_to", "event_time_to"]
-    found = lake.rows(lake.bronze("shipments"), pads.scalar(True), columns)
+    wanted = ("emitter", "seq", "seq_from", "seq_to", "event_time_to")
+    columns = [column for column in SHIPMENTS.columns if column.name in wanted]
+    found = lake.rows(lake.bronze(SHIPMENTS.name), "true", columns)
     times = pc.cast(found["event_time_to"], pa.int64())
     rows: list[dict[str, Any]] = (
         found.append_column("event_time_to_us", times).drop_columns("event_time_to").to_pylist()

@@ -75,7 +75,7 @@ class ClusterStory:
         """One of the queues."""
         return next(q for q in self.queues if (q.group, q.queue_id) == (group, queue_id))
 
-    def run(self, seconds: int, *, ship_every: int = 2) -> None:
+    def run(self, seconds: int, *, ship_every: int = 4) -> None:
         """Let time pass."""
         for _ in range(seconds):
             self.second += 1
