@@ -16,10 +16,10 @@ Figures = dict[str, list[dict[str, Any]]]
 
 def measure_throughput(load: JavaLoad, *, rounds: int, seconds: float, rival: bool) -> list[Table]:
     """One table per flush mode; every figure is the median over `rounds`."""
-    return [_measure(load, flush, rounds, seconds, rival) for flush in FLUSHES]
+    return [_measure(load, flush, rounds=rounds, seconds=seconds, rival=rival) for flush in FLUSHES]
 
 
-def _measure(load: JavaLoad, flush: str, rounds: int, seconds: float, rival: bool) -> Table:
+def _measure(load: JavaLoad, flush: str, *, rounds: int, seconds: float, rival: bool) -> Table:
     ours: Figures = defaultdict(list)
     theirs: Figures = defaultdict(list)
     memory: list[tuple[float, float]] = []

@@ -102,7 +102,7 @@ Makers = dict[GoldTable, Callable[[], DataFrame]]
 
 
 def run_cycle(
-    spark: SparkSession, source: Lake, target: Lake, plan: Plan, evaluation: Evaluation
+    spark: SparkSession, source: Lake, target: Lake, plan: Plan, *, evaluation: Evaluation
 ) -> dict[str, int]:
     """Carry out `plan`: rows written per gold table."""
     rows = read_bronze(source, plan.cuts, look_back_us=evaluation.look_back_us)

@@ -92,7 +92,7 @@ def replay_range(
         if all(cut.is_empty for cut in cuts):
             return whole
         plan = marks.record(cuts)
-        rows = run_cycle(spark, source, target, plan, evaluation)
+        rows = run_cycle(spark, source, target, plan, evaluation=evaluation)
         tell(f"cycle {plan.cycle}: {plan.rows} rows in, {sum(rows.values())} out")
 
 

@@ -85,7 +85,7 @@ def next_plan(lake: Lake, marks: Marks, pace: Pace) -> Plan | None:
 def carry_out(spark: SparkSession, lake: Lake, plan: Plan, evaluation: Evaluation) -> Progress:
     """Run one recorded cycle of the live lake."""
     started_s = time.monotonic()
-    gold_rows = run_cycle(spark, lake, lake, plan, evaluation)
+    gold_rows = run_cycle(spark, lake, lake, plan, evaluation=evaluation)
     moved = [cut.time_to_us for cut in plan.cuts if not cut.is_empty]
     return Progress(
         plan.cycle,
