@@ -38,13 +38,9 @@ from pipelines.lake import Lake, arrow_schema
 from pipelines.marks import Plan
 from pipelines.marts.consumer_lag import consumer_lag
 from pipelines.marts.dead_letters import dead_letters
-from pipelines.marts.duplicate_risk import (
-    duplicate_risk_windows,
-    exposures,
-    from_events,
-    sent_back,
-)
+from pipelines.marts.duplicate_risk import duplicate_risk_windows, from_events, sent_back
 from pipelines.marts.emitter_health import emitter_health
+from pipelines.marts.exposures import exposures
 from pipelines.marts.group_state import group_state
 from pipelines.marts.offset_violations import offset_violations
 from pipelines.marts.ownership import ownership
