@@ -77,6 +77,8 @@ def run(
         typer.echo(str(progress))
         sys.stdout.flush()
 
+    typer.echo(f"ready lake={home.root} window={window_ms} ms slide={slide_ms} ms")
+    sys.stdout.flush()
     patience_ms = pace.first_shipment_wait_ms
     if await_first_shipment(home, patience_ms=patience_ms, wanted=stop.absent):
         run_stream(spark, home, evaluation=evaluation, pace=pace, wanted=stop.absent, tell=tell)

@@ -104,12 +104,13 @@ def earlier_rows(
     not_before_us: int | None = None,
 ) -> pa.Table:
     """Rows of a gold table that cycles before these cuts have written."""
+    seq = "seq" if "seq" in table.column_names else "seq_to"
     wanted = ["false"]
     for cut in cuts:
         if on_ticks:
             before = f"observed_at <= {sql_moment(cut.time_from_us)}"
         else:
-            before = f"seq <= {cut.seq_from}"
+            before = f"{seq} <= {cut.seq_from}"
         wanted.append(f"(emitter = {sql_text(cut.emitter)} AND {before})")
     condition = f"({' OR '.join(wanted)})"
     if not_before_us is not None:

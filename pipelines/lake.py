@@ -20,6 +20,7 @@ from urllib.parse import unquote, urlparse
 import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
 from deltalake.exceptions import DeltaError, TableNotFoundError
+from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
 from engine.foundation.errors import ConfigError, LakeError
 from engine.telemetry.tables import Column, ColumnType
@@ -139,6 +140,24 @@ class Lake:
                 "or damaged; restore it from a copy of the lake"
             ) from error
         return pa.table(found).cast(schema)
+
+
+def arrow_files(table: DeltaTable) -> SubTreeFileSystem | None:
+    """What Arrow reads a table's files with: its own file system for a local table.
+
+    delta-rs's default is Python called from Arrow's threads; a thread still at work when the
+    process ends aborts it (7 of 135 processes). None, for object stores, keeps that default.
+    """
+    scheme, separator, path = table.table_uri.partition("://")
+    if separator and scheme != "file":
+        return None
+    folder = unquote(path) if separator else table.table_uri
+    return SubTreeFileSystem(folder, LocalFileSystem())
+
+
+def whole_table(table: DeltaTable, columns: list[str] | None = None) -> pa.Table:
+    """Every row of an open table, or `columns` of it. For small tables."""
+    return table.to_pyarrow_table(columns=columns, filesystem=arrow_files(table))
 
 
 def sql_text(value: str) -> str:

@@ -24,7 +24,7 @@ from deltalake import write_deltalake
 from engine.foundation.errors import LakeError
 from engine.telemetry.tables import SHIPMENTS
 from pipelines.catalogue import SPARK_TABLES
-from pipelines.lake import Lake, sql_moment, sql_text
+from pipelines.lake import Lake, sql_moment, sql_text, whole_table
 
 CYCLES: Final = "cycles"
 SHIPPER_SUFFIX: Final = "/shipper"
@@ -166,7 +166,7 @@ class Marks:
             marks = Marks(lake, settings, uuid.uuid4().hex, None)
             marks._append(0, [Cut("", 0, 0, 0, 0)])
             return marks
-        marks = Marks._restored(lake, settings, lake.table(address).to_pyarrow_table())
+        marks = Marks._restored(lake, settings, whole_table(lake.table(address)))
         missing = [table.name for table in SPARK_TABLES if table.name not in present]
         if marks.last is not None and missing:
             raise LakeError(

@@ -27,7 +27,7 @@ import pyarrow as pa
 
 from engine.foundation.errors import ConfigError, LakeError
 from pipelines.catalogue import BY_NAME, GoldTable
-from pipelines.lake import Lake
+from pipelines.lake import Lake, whole_table
 
 LAKE_VARIABLE: Final = "TIDEMARK_LAKE"
 SHOWN_ROWS: Final = 20
@@ -217,7 +217,7 @@ class LakeHandle:
     def _read(self, name: str) -> pl.DataFrame:
         table = self.lake.table(self.lake.gold(name))
         self._versions[name] = table.version()
-        return pl.DataFrame(pl.from_arrow(table.to_pyarrow_table()))
+        return pl.DataFrame(pl.from_arrow(whole_table(table)))
 
     def _of(
         self,

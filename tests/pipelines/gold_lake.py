@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from pipelines.catalogue import BY_NAME, SPARK_TABLES
 from pipelines.gold import create_gold
-from pipelines.lake import Lake
+from pipelines.lake import Lake, whole_table
 from pipelines.marks import Marks
 from pipelines.settings import Evaluation, Pace
 from pipelines.stream import carry_out, next_plan
@@ -35,7 +35,7 @@ def compute(spark: SparkSession, lake: Path, *, rows_per_cycle: int = 1_000_000)
 def gold(lake: Path, table: str, **where: object) -> list[dict[str, Any]]:
     """Rows of a gold table, oldest first."""
     home = Lake.at(str(lake))
-    rows = home.table(home.gold(table)).to_pyarrow_table().to_pylist()
+    rows = whole_table(home.table(home.gold(table))).to_pylist()
     kept = [row for row in rows if all(row[name] == value for name, value in where.items())]
     key = BY_NAME[table].key
     return sorted(kept, key=lambda row: (row["observed_at"], *(str(row[name]) for name in key)))

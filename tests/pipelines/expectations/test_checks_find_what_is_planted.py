@@ -17,7 +17,7 @@ from expectations.check import Severity
 from expectations.checkpoints import CheckRun, run_checks
 from expectations.results import keep
 from pipelines.catalogue import BY_NAME as GOLD_TABLES
-from pipelines.lake import Lake
+from pipelines.lake import Lake, whole_table
 from tests.gold_lake import END, write_gold_lake
 from tests.lake_story import append_rows
 
@@ -43,13 +43,13 @@ def failing(found: CheckRun) -> dict[str, str]:
 
 
 def newest(lake: Lake, address: str, **wanted: Any) -> dict[str, Any]:
-    rows = pl.DataFrame(pl.from_arrow(lake.table(address).to_pyarrow_table())).sort("seq")
+    rows = pl.DataFrame(pl.from_arrow(whole_table(lake.table(address)))).sort("seq")
     return rows.filter(**wanted).row(-1, named=True)
 
 
 def newest_health(lake: Lake) -> dict[str, Any]:
     """Judgement of the next shipment of one row, as gold would write it."""
-    table = lake.table(lake.gold("emitter_health")).to_pyarrow_table()
+    table = whole_table(lake.table(lake.gold("emitter_health")))
     last = pl.DataFrame(pl.from_arrow(table)).sort("seq_to").row(-1, named=True)
     counts = dict.fromkeys(("rows_expected", "rows_found", "rows_distinct"), 1)
     return {**last, "seq_from": last["seq_to"] + 1, **counts}
@@ -231,11 +231,11 @@ def test_a_run_is_kept_once_with_its_failing_rows(lake: Lake) -> None:
     keep(found, lake)
     keep(found, lake)
 
-    results = pl.DataFrame(pl.from_arrow(lake.table(lake.gold("dq_results")).to_pyarrow_table()))
+    results = pl.DataFrame(pl.from_arrow(whole_table(lake.table(lake.gold("dq_results")))))
     mine = results.filter(run_id="kept-once")
     assert mine.height == len(found.outcomes)
     assert mine["observed_at"].unique().to_list() == [END]
-    failures = pl.DataFrame(pl.from_arrow(lake.table(lake.gold("dq_failures")).to_pyarrow_table()))
+    failures = pl.DataFrame(pl.from_arrow(whole_table(lake.table(lake.gold("dq_failures")))))
     kept = failures.filter(run_id="kept-once").rows(named=True)
     assert [row["row_key"] for row in kept] == [
         "broker=broker-a, group=ledger, topic=payments, queue_id=3"

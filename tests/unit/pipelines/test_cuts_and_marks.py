@@ -85,7 +85,7 @@ def test_a_half_written_table_is_one_sentence(tmp_path: Path) -> None:
     log = tmp_path / "bronze" / "shipments" / "_delta_log"
     log.mkdir(parents=True)
     (log / "00000000000000000001.json").write_text("{", encoding="utf-8")
-    with pytest.raises(LakeError, match="restore the folder|no Delta table"):
+    with pytest.raises(LakeError, match=r"restore the folder|no Delta table"):
         lake.table(lake.bronze("shipments"))
 
 

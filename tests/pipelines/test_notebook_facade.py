@@ -1,0 +1,69 @@
+"""`tm`: questions in the domain's words, answered from gold, without Spark."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from engine.foundation.errors import ConfigError, LakeError
+from pipelines import tm
+
+pytestmark = pytest.mark.timeout(600)
+
+
+def test_importing_it_starts_nothing() -> None:
+    heavy = {"pyspark", "dash", "plotly"}
+    script = f"import sys; from pipelines import tm; print(sorted(set(sys.modules) & {heavy}))"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[]"
+
+
+def test_every_answer_is_a_sentence_rows_and_their_source(told: Path) -> None:
+    lake = tm.connect(told)
+    stalls = lake.stalls("frozen")
+    assert "1 stalled windows" in stalls.verdict
+    assert stalls.df["kind"].to_list() == ["FROZEN_HEAD"]
+    assert f"[stalled_windows @ version {stalls.version}, 1 rows]" in repr(stalls)
+    assert "<strong>1 stalled windows" in stalls._repr_html_()
+    assert tm.duplicates("killed").df["outcome"].to_list().count("CONFIRMED") >= 1
+    assert len(tm.rebalances("handed")) == 3
+    assert len(tm.dead_letters()) == 1
+    assert tm.ownership("killed").verdict == "0 queues are read by 0 clients"  # It crashed last.
+
+
+def test_groups_are_sorted_worst_first_and_filtered_by_state(told: Path) -> None:
+    lake = tm.connect(told)
+    states = dict(zip(lake.groups().df["group"], lake.groups().df["state"], strict=True))
+    assert states["calm"] == "OK"
+    assert states["gone"] == "STOPPED"
+    assert set(lake.groups("STOPPED").df["group"]) == {
+        group for group, state in states.items() if state == "STOPPED"
+    }
+
+
+def test_a_result_draws_the_dashboard_s_own_figure(told: Path) -> None:
+    lake = tm.connect(told)
+    assert len(lake.lag("calm").plot().data) > 0
+    assert len(lake.groups().plot().data) > 0
+
+
+def test_sql_asks_gold_by_the_tables_names(told: Path) -> None:
+    rows = tm.connect(told).sql(
+        'SELECT "group", COUNT(*) AS n FROM offset_violations GROUP BY "group" ORDER BY "group"'
+    )
+    assert rows.df["group"].to_list() == ["ghost", "reset"]
+
+
+def test_wrong_questions_say_what_would_be_right(told: Path, tmp_path: Path) -> None:
+    lake = tm.connect(told)
+    with pytest.raises(ConfigError, match="calm"):
+        lake.lag("no-such-group")
+    with pytest.raises(ConfigError, match="15m"):
+        lake.lag("calm", since="yesterday")
+    with pytest.raises(LakeError, match="make demo"):
+        tm.connect(tmp_path / "nothing")
