@@ -25,7 +25,7 @@ from dashboards.held import REPORTED_EACH, held_cells
 from dashboards.view import Span
 from engine.foundation.errors import LakeError
 from pipelines.catalogue import BY_NAME
-from pipelines.lake import Lake, arrow_schema, first_line
+from pipelines.lake import Lake, arrow_files, arrow_schema, first_line
 
 TABLES: Final = (
     "consumer_lag",
@@ -157,7 +157,9 @@ class LakeData:
 
     def _ask(self, table: str, opened: DeltaTable, ask: Question) -> pl.DataFrame:
         try:
-            frame = ask(pl.scan_pyarrow_dataset(opened.to_pyarrow_dataset())).collect()
+            frame = ask(
+                pl.scan_pyarrow_dataset(opened.to_pyarrow_dataset(filesystem=arrow_files(opened)))
+            ).collect()
         except (DeltaError, OSError, pa.ArrowException, pl.exceptions.PolarsError) as error:
             raise LakeError(
                 f"rows of {self.lake.gold(table)} cannot be read ({first_line(error)}): a data "

@@ -20,6 +20,7 @@ from deltalake import DeltaTable
 
 from demo.plan import BILLING, GROUPS, SHIPPING, Incident, Plan, Scene
 from pipelines.catalogue import BY_NAME, GOLD_FOLDER, GoldTable
+from pipelines.lake import whole_table
 
 READ_TABLES = (
     "consumer_lag",
@@ -87,7 +88,7 @@ def _rows(lake: Path, table: GoldTable) -> pl.DataFrame:
     path = lake / GOLD_FOLDER / table.name
     if not DeltaTable.is_deltatable(str(path)):
         return pl.DataFrame(schema=dict.fromkeys(table.column_names, pl.Null))
-    return pl.DataFrame(pl.from_arrow(DeltaTable(str(path)).to_pyarrow_table()))
+    return pl.DataFrame(pl.from_arrow(whole_table(DeltaTable(str(path)))))
 
 
 def _present(table: GoldTable, rows: pl.DataFrame) -> pl.DataFrame:

@@ -20,7 +20,7 @@ from engine.telemetry.tables import BY_NAME as BRONZE_TABLES
 from engine.telemetry.tables import TABLES, Column
 from pipelines.catalogue import BY_NAME as GOLD_TABLES
 from pipelines.catalogue import SPARK_TABLES
-from pipelines.lake import Lake, arrow_schema
+from pipelines.lake import Lake, arrow_schema, whole_table
 
 SHIPPER_SUFFIX: Final = "/shipper"
 
@@ -105,7 +105,7 @@ class CheckedLake:
 
 def _rows(table: DeltaTable, address: str, names: list[str]) -> pl.DataFrame:
     try:
-        return pl.DataFrame(pl.from_arrow(table.to_pyarrow_table(columns=names)))
+        return pl.DataFrame(pl.from_arrow(whole_table(table, names)))
     except Exception as error:  # delta-rs and Arrow raise many kinds for one cause
         first_line = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise LakeError(

@@ -17,7 +17,7 @@ from playwright.sync_api import expect
 
 from dashboards.view import around, group_path
 from pipelines.catalogue import CONSUMER_LAG
-from pipelines.lake import Lake
+from pipelines.lake import Lake, whole_table
 from tests.dashboards.conftest import FRESH, HOSTILE
 from tests.dashboards.served import Visit, Windows, serving, visiting
 from tests.gold_lake import END, START, write_gold_lake
@@ -236,7 +236,7 @@ def test_the_page_follows_the_lake_by_itself(windows: Windows, tmp_path: Path) -
     lake = write_gold_lake(tmp_path / "lake")
     with serving(lake, FRESH) as origin, visiting(windows, origin) as visit:
         visit.open("/")
-        rows = lake.table(lake.gold("consumer_lag")).to_pyarrow_table().to_pylist()
+        rows = whole_table(lake.table(lake.gold("consumer_lag"))).to_pylist()
         newest = max(rows, key=lambda row: row["observed_at"])
         later = {"group": "newcomer", "observed_at": END + timedelta(seconds=3), "seq": 10**9}
         append_rows(

@@ -18,6 +18,7 @@ import pytest
 from deltalake import DeltaTable
 
 from demo.plan import LEDGER, ORDERS, PAYMENTS, Incident, make_plan
+from pipelines.lake import whole_table
 
 SEED, DURATION_S = 1, 120
 RUN_TIMEOUT_S = 900
@@ -35,7 +36,7 @@ class DemoRun:
 
     def gold(self, table: str) -> pl.DataFrame:
         return pl.DataFrame(
-            pl.from_arrow(DeltaTable(str(self.home / "lake" / "gold" / table)).to_pyarrow_table())
+            pl.from_arrow(whole_table(DeltaTable(str(self.home / "lake" / "gold" / table))))
         )
 
     def work_done(self, member: str) -> list[tuple[str, int, int]]:
