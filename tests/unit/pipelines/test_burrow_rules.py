@@ -1,5 +1,6 @@
-"""Burrow's rules: cases of our own from the rules as given, and its own test table where there is
-one (TIDEMARK_BURROW_CASES names the file; without it that test reports an empty parameter set).
+"""Burrow's rules: cases of our own from the rules as given, and its own tables if they are at hand.
+
+TIDEMARK_BURROW_CASES names the file of those tables; without it their two tests do not exist.
 """
 
 from __future__ import annotations
@@ -78,34 +79,30 @@ def test_a_group_is_as_bad_as_its_worst_partition_but_never_worse_than_err() -> 
     assert group_complete([1.0, 0.5]) == 0.5
 
 
-def known_cases(kind: str) -> list[dict[str, Any]]:
-    path = os.environ.get("TIDEMARK_BURROW_CASES")
-    if path is None:
-        return []
-    found: list[dict[str, Any]] = json.loads(Path(path).read_text(encoding="utf-8"))[kind]
-    return found
+CASES_FILE = os.environ.get("TIDEMARK_BURROW_CASES")
 
+if CASES_FILE is not None:
+    KNOWN: dict[str, Any] = json.loads(Path(CASES_FILE).read_text(encoding="utf-8"))
 
-@pytest.mark.parametrize("case", known_cases("partition_cases"))
-def test_burrow_s_own_partition_cases(case: dict[str, Any]) -> None:
-    status = partition_status(
-        [Commit(**commit) for commit in case["offsets"]],
-        end_offsets=case["broker_offsets"],
-        current_lag=case["current_lag"],
-        now_s=case["now_s"],
-        allowed_lag=case["allowed_lag"],
-    )
-    assert status.name == case["expected"]["status"]
-
-
-@pytest.mark.parametrize("case", (known_cases("storage_ring_cases") or {"cases": []})["cases"])
-def test_burrow_s_own_ring_cases(case: dict[str, Any]) -> None:
-    ring = Ring(intervals=10, min_distance_s=1)
-    for commit in case["inputs"]:
-        ring.store(
-            commit["offset"],
-            order=commit["order"],
-            timestamp_ms=commit["timestamp_ms"],
-            end_offset=case["broker_offset"],
+    @pytest.mark.parametrize("case", KNOWN["partition_cases"])
+    def test_burrow_s_own_partition_cases(case: dict[str, Any]) -> None:
+        status = partition_status(
+            [Commit(**commit) for commit in case["offsets"]],
+            end_offsets=case["broker_offsets"],
+            current_lag=case["current_lag"],
+            now_s=case["now_s"],
+            allowed_lag=case["allowed_lag"],
         )
-    assert ring.commits == [Commit(**commit) for commit in case["expected"]]
+        assert status.name == case["expected"]["status"]
+
+    @pytest.mark.parametrize("case", KNOWN["storage_ring_cases"]["cases"])
+    def test_burrow_s_own_ring_cases(case: dict[str, Any]) -> None:
+        ring = Ring(intervals=10, min_distance_s=1)
+        for commit in case["inputs"]:
+            ring.store(
+                commit["offset"],
+                order=commit["order"],
+                timestamp_ms=commit["timestamp_ms"],
+                end_offset=case["broker_offset"],
+            )
+        assert ring.commits == [Commit(**commit) for commit in case["expected"]]
