@@ -182,7 +182,7 @@ def test_a_heartbeat_that_is_none_is_refused(body: bytes) -> None:
         ('{0:"a",-1:"b"}', {"0": "a", "-1": "b"}),
         ('{"0":"a"}', {"0": "a"}),
         ('{{"b":1,"a":"x"}:2}', {(("a", "x"), ("b", 1)): 2}),
-        (' [ 1 , 2.5 , -3e2 , true , false , null ] ', [1, 2.5, -300.0, True, False, None]),
+        (" [ 1 , 2.5 , -3e2 , true , false , null ] ", [1, 2.5, -300.0, True, False, None]),
         ('"a\\n\\u6807\\ud83d\\ude00"', "a\n\u6807\U0001f600"),
         ("{}", {}),
         ("[]", []),
