@@ -288,10 +288,14 @@ class SystemDisk:
 
     def make_directories(self, path: str) -> None:
         """See `Disk.make_directories`."""
+        parent = os.path.dirname(path.rstrip("/"))
+        if parent and not os.path.isdir(parent):
+            self.make_directories(parent)  # os.makedirs gives its mode to the last folder only.
         try:
-            os.makedirs(path, mode=0o700, exist_ok=True)
+            os.mkdir(path, 0o700)
         except OSError as error:
-            raise _storage_error("making folder", path, error) from error
+            if not os.path.isdir(path):
+                raise _storage_error("making folder", path, error) from error
 
     def read(self, path: str) -> bytes:
         """See `Disk.read`."""
