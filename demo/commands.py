@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 from typing import Annotated
 
@@ -37,6 +38,7 @@ def demo(
     Exit code 0: every incident that was played was found in gold, none that was left out, and every
     check holds.
     """
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # Both ways to end stop everything.
     console = wide_console()
     plan = make_plan(seed, for_s or DURATION_S_DEFAULT, skip or ())
     linger = for_s is None and not headless

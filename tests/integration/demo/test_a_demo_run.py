@@ -7,6 +7,7 @@ account for every piece of work that was done twice.
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -72,11 +73,34 @@ def test_the_table_names_every_group_with_its_figures(run: DemoRun) -> None:
 
 
 def test_it_leaves_no_process_behind(run: DemoRun) -> None:
-    mark = str(run.home).encode()
-    left = [
-        path.parent.name for path in Path("/proc").glob("[0-9]*/cmdline") if mark in _content(path)
-    ]
-    assert not left, f"processes still running: {left}"
+    assert not processes_of(run.home)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_end_in_the_middle_stops_everything(tmp_path: Path, number: signal.Signals) -> None:
+    home = tmp_path / "home"
+    command = [str(Path(sys.prefix) / "bin" / "tidemark"), "demo", "--headless", "--port", "0"]
+    with subprocess.Popen(
+        [*command, "--home", str(home)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as demo:
+        assert demo.stdout is not None
+        for line in demo.stdout:
+            if "Spark is starting" in line:
+                break
+        demo.send_signal(number)
+        rest, _ = demo.communicate(timeout=120)
+    assert demo.returncode == 130, rest
+    assert "stopping everything" in rest
+    assert not processes_of(home)
+
+
+def test_a_folder_that_the_demo_did_not_make_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("years of work")
+    command = [str(Path(sys.prefix) / "bin" / "tidemark"), "demo", "--home", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert "a folder that is empty, absent or made by an earlier demo" in done.stderr
+    assert (tmp_path / "thesis.txt").exists()
 
 
 def test_the_queues_of_a_topic_share_its_messages(run: DemoRun) -> None:
@@ -103,6 +127,14 @@ def test_work_done_twice_lies_inside_a_window_that_gold_flagged(run: DemoRun) ->
             & (pl.col("to_offset") > offset)
         )
         assert covering.height, f"{topic}/{queue_id} offset {offset} came twice, unflagged"
+
+
+def processes_of(home: Path) -> list[str]:
+    """Numbers of processes whose command line names `home`."""
+    mark = str(home).encode()
+    return [
+        path.parent.name for path in Path("/proc").glob("[0-9]*/cmdline") if mark in _content(path)
+    ]
 
 
 def _content(path: Path) -> bytes:
