@@ -1,3 +1,1 @@
-"""A whole cluster on one machine, with incidents played on schedule, and a verdict computed from
-gold alone.
-"""
+"""A cluster on one machine, incidents played on schedule, a verdict computed from gold alone."""

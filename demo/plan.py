@@ -1,5 +1,4 @@
-"""What will be played: a pure function from a seed to incidents with their times, queues and
-victims.
+"""What will be played: from a seed to incidents with their times, queues and victims. Pure.
 
 Place in the walk: before anything starts; the stage plays the plan, the verdict holds gold
 against it.

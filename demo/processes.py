@@ -1,5 +1,4 @@
-"""The processes on stage: started in a group of their own, their words kept in log files, stopped
-without leftovers.
+"""The processes on stage: each in a group of its own, its words in a log file, stopped for good.
 
 Invariant: `stop_all` leaves no process behind: SIGTERM first, SIGKILL to the whole process group
 when one does not end. Absent on purpose: what the processes do.
@@ -69,8 +68,9 @@ class Actor:
             self._process.stdin.flush()
 
     def wait_for_line(self, beginning: str, *, within_s: float, offset_bytes: int = 0) -> str:
-        """The first line of its log after `offset_bytes` that begins so; StageError when it ends
-        or stays silent.
+        """The first line of its log after `offset_bytes` that begins so.
+
+        Raises StageError when the process ends or stays silent.
         """
         deadline_s = time.monotonic() + within_s
         while True:

@@ -1,5 +1,4 @@
-"""What gold says of the run: one row per group, one line per incident, and whether the demo may
-call itself a success.
+"""What gold says of the run: a row per group, a line per incident, success or not.
 
 Place in the walk: last. `read_gold` is the only part that touches the lake; `judge` is a pure
 function from rows and the plan to a verdict.
@@ -229,8 +228,9 @@ def _look_for_broker_kill(scene: Scene | None, gold: Gold) -> str:
 
 
 def _failed_checks(results: pl.DataFrame) -> tuple[str, ...]:
-    """Critical and warning checks of the newest run that did not hold; none at all is a failure
-    of its own.
+    """Critical and warning checks of the newest run that did not hold.
+
+    No check at all is a failure of its own.
     """
     if results.is_empty():
         return ("no check has run",)

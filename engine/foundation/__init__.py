@@ -1,3 +1,1 @@
-"""Words that every other room may use: errors, limits, units, ids, configuration and the observer
-port. No I/O.
-"""
+"""Words every other room may use: errors, limits, units, settings, the observer port. No I/O."""

@@ -1,9 +1,8 @@
-"""Every limit of the engine by name, with the relations between them asserted here, once, at
-import.
+"""Every limit of the engine by name.
 
-What happens at a limit is said beside it. Figures that RocketMQ fixes are RocketMQ's (spec: wire
-and store sections); the others are ours. Absent on purpose: settings. A limit guards the process,
-a setting suits a user.
+What happens at a limit is said beside it; the relations between them are asserted once, at import.
+Figures that RocketMQ fixes are RocketMQ's (spec: wire and store sections); the others are ours.
+Absent on purpose: settings. A limit guards the process, a setting suits a user.
 """
 
 from typing import Final
@@ -17,9 +16,7 @@ BODY_BYTES_MAX: Final = 4 * MIB
 """A longer message body is refused with MESSAGE_ILLEGAL (RocketMQ: maxMessageSize)."""
 
 PROPERTIES_BYTES_MAX: Final = 32_767
-"""The properties' length travels as a signed 16-bit number; longer ones are refused with
-MESSAGE_ILLEGAL.
-"""
+"""Longer properties are refused with MESSAGE_ILLEGAL: their length is a signed 16-bit number."""
 
 TOPIC_CHARS_MAX: Final = 127
 GROUP_CHARS_MAX: Final = 120
@@ -54,8 +51,7 @@ COMMIT_LOG_FILE_BYTES_MAX: Final = 2 * GIB - 1
 """Positions inside a file are signed 32-bit numbers in RocketMQ's formats."""
 
 STORE_OPEN_FILES_MAX: Final = 256
-"""Files of one store open at a time; the longest unused one is closed and opened again when needed.
-"""
+"""Files one store holds open; beyond it the longest unused is closed, and reopened when needed."""
 
 DISPATCH_BATCH_MAX: Final = 4096
 """Records dispatched in one go; the event loop gets its turn, then the rest follows."""

@@ -90,9 +90,7 @@ class Redelivery:
 
 @dataclass(slots=True)
 class FlushDone:
-    """One flush, commit or persist ended; the listener sums them per second. See table
-    flush_checkpoints.
-    """
+    """One flush, commit or persist ended; the listener sums them. See table flush_checkpoints."""
 
     component: str
     action: str
@@ -204,9 +202,7 @@ class Observer(Protocol):
     def pulled(
         self, group: str, topic: str, queue_id: int, pulled_offset: int, client_id: str | None
     ) -> None:
-        """A pull answer moved the group's pulled mark of a queue up to `pulled_offset` (next not
-        pulled).
-        """
+        """A pull answer moved a group's mark on a queue: `pulled_offset` is the next not pulled."""
         ...
 
 

@@ -1,6 +1,4 @@
-"""Named factors for bytes and time, so that no bare 1024 or 1000 stands in the code. Pure
-constants.
-"""
+"""Named factors for bytes and time, so that no bare 1024 or 1000 stands in the code."""
 
 from typing import Final
 

@@ -29,9 +29,10 @@ class CreateTopicRequestHeader(RequestHeader, kw_only=True):
 
 
 class TopicRequestHeader(RequestHeader, kw_only=True):
-    """Whatever is about one topic: GET_TOPIC_STATS_INFO (202),
-    DELETE_TOPIC_IN_BROKER (215), DELETE_TOPIC_IN_NAMESRV (216), QUERY_TOPIC_CONSUME_BY_WHO (300),
-    GET_TOPIC_CONFIG (351).
+    """Whatever is about one topic.
+
+    GET_TOPIC_STATS_INFO (202), DELETE_TOPIC_IN_BROKER (215), DELETE_TOPIC_IN_NAMESRV (216),
+    QUERY_TOPIC_CONSUME_BY_WHO (300), GET_TOPIC_CONFIG (351).
     """
 
     topic: str

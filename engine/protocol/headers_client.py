@@ -291,8 +291,9 @@ class ConsumerRunningInfoRequestHeader(RequestHeader, kw_only=True):
 
 
 class ConsumeMessageDirectlyRequestHeader(RequestHeader, kw_only=True):
-    """CONSUME_MESSAGE_DIRECTLY (309): by id to the broker, with the message in the body to the
-    client.
+    """CONSUME_MESSAGE_DIRECTLY (309).
+
+    The broker is told the message's id; it sends the client the message in the body.
     """
 
     consumer_group: str

@@ -75,8 +75,10 @@ class RpcClient:
             connection.close("asked to")
 
     async def close(self) -> None:
-        """End everything; calls under way fail with ConnectionLost, or with ConnectFailed when they
-        wait for a connection still.
+        """End everything.
+
+        Calls under way fail with ConnectionLost, those that wait for a connection with
+        ConnectFailed.
         """
         self._closed = True
         attempts = list(self._connecting.values())

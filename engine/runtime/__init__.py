@@ -1,8 +1,8 @@
-"""The only door to the clock, the network, the disk and randomness; the simulator brings its own
-of each.
+"""The only door to the clock, the network, the disk and randomness.
 
-Every engine part receives one `Runtime` value. asyncio's own sleep, timeout, TaskGroup and Future
-may be used freely, because the simulator runs them on virtual time.
+The simulator brings its own of each. Every engine part receives one `Runtime` value. asyncio's own
+sleep, timeout, TaskGroup and Future may be used freely, because the simulator runs them on virtual
+time.
 """
 
 from engine.runtime.clock import Clock, SystemClock

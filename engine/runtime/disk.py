@@ -37,8 +37,9 @@ class File(Protocol):
         ...
 
     def pwrite(self, data: bytes | bytearray | memoryview, position: int) -> None:
-        """Write all of `data` at `position`. Raises DiskFull or StorageError; survives SIGKILL
-        once it returned.
+        """Write all of `data` at `position`; it survives SIGKILL from then on.
+
+        Raises DiskFull or StorageError.
         """
         ...
 
@@ -62,14 +63,13 @@ class File(Protocol):
         ...
 
     def allocate(self, size_bytes: int) -> None:
-        """Reserve space and extend to `size_bytes` with zeros. Raises DiskFull when there is no
-        room.
-        """
+        """Reserve `size_bytes` and extend to them with zeros; never shrinks. Raises DiskFull."""
         ...
 
     def sync(self) -> None:
-        """Block until the file's data are on stable storage (fdatasync). Raises StorageError
-        once, for ever.
+        """Block until the file's data are on stable storage (fdatasync).
+
+        Raises StorageError; a second try could succeed and mean nothing.
         """
         ...
 
@@ -100,8 +100,9 @@ class Disk(Protocol):
         ...
 
     def open(self, path: str, *, create: bool = False) -> File:
-        """Open for reading and writing; `create` makes it when missing. Raises StorageError when
-        absent.
+        """Open for reading and writing; `create` makes it when missing.
+
+        Raises StorageError when it is absent, or its folder is.
         """
         ...
 

@@ -45,8 +45,7 @@ class Network(Protocol):
     async def connect(
         self, host: str, port: int, factory: ProtocolFactory, *, timeout_ms: int
     ) -> asyncio.BaseProtocol:
-        """Connect and return the protocol that `factory` made, its `connection_made` already
-        called.
+        """Connect and return the protocol that `factory` made; it knows its transport by then.
 
         Raises ConnectFailed when there is no connection within `timeout_ms`.
         """
