@@ -71,8 +71,9 @@ def append_gold(rows: DataFrame, lake: Lake, table: GoldTable, plan: Plan) -> in
 
 
 def to_spark(spark: SparkSession, rows: pa.Table) -> DataFrame:
-    """Arrow rows as a frame. One chunk: Spark 4.2 takes a table whose first chunk is empty for an
-    empty table.
+    """Arrow rows as a frame.
+
+    One chunk: Spark 4.2 takes a table whose first chunk is empty for an empty table.
     """
     return spark.createDataFrame(rows.combine_chunks())
 

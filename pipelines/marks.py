@@ -71,8 +71,9 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One cycle: its number and, per emitter, what it takes. Every emitter ever seen has a cut in
-    it.
+    """One cycle: its number and, per emitter, what it takes.
+
+    Every emitter ever seen has a cut in it.
     """
 
     run_id: str
@@ -120,8 +121,9 @@ def _next_cut(
 
 
 def shipped(lake: Lake, marks: Sequence[Cut]) -> list[dict[str, Any]]:
-    """Shipments that lie beyond the marks, with their times in µs. LakeError when there is no such
-    table.
+    """Shipments that lie beyond the marks, with their times in µs.
+
+    LakeError when there is no such table.
     """
     names = [sql_text(cut.emitter + SHIPPER_SUFFIX) for cut in marks]
     wanted = [f"emitter NOT IN ({', '.join(names)})"] if marks else ["true"]

@@ -97,8 +97,9 @@ def replay_range(
 
 
 def range_of(shipments: Sequence[dict[str, Any]], from_us: int, to_us: int) -> Range:
-    """Per emitter, the shipped horizons that enclose [from_us, to_us]. LakeError when nothing was
-    shipped then.
+    """Per emitter, the shipped horizons that enclose [from_us, to_us].
+
+    LakeError when nothing was shipped then.
     """
     by_emitter: dict[str, list[dict[str, Any]]] = {}
     for row in sorted(shipments, key=lambda row: int(row["seq"])):

@@ -57,8 +57,9 @@ def run_stream(
     wanted: Callable[[], bool],
     tell: Callable[[Progress], None],
 ) -> None:
-    """Compute gold while `wanted()`; a cycle under way is finished first. `tell` hears of every
-    cycle.
+    """Compute gold while `wanted()`; a cycle under way is finished first.
+
+    `tell` hears of every cycle.
     """
     marks = Marks.open(lake, evaluation.as_text())
     create_gold(spark, lake)
@@ -97,8 +98,9 @@ def carry_out(spark: SparkSession, lake: Lake, plan: Plan, evaluation: Evaluatio
 
 
 def await_first_shipment(lake: Lake, *, patience_ms: int, wanted: Callable[[], bool]) -> bool:
-    """Wait until a shipper has written to the lake; False when no longer wanted. LakeError after
-    `patience_ms`.
+    """Wait until a shipper has written to the lake; False when no longer wanted.
+
+    LakeError after `patience_ms`.
     """
     deadline_s = time.monotonic() + patience_ms / 1000
     address = lake.bronze("shipments")

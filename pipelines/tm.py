@@ -49,8 +49,10 @@ class Result:
 
     @property
     def df(self) -> Any:
-        """The rows as pandas. Whole numbers stay whole beside unknowns: as floats, offsets above
-        2**53 would lose their last digits.
+        """The rows as pandas.
+
+        Whole numbers stay whole beside unknowns: as floats, offsets above 2**53 would lose their
+        last digits.
         """
         return self.rows.to_arrow().to_pandas(types_mapper=_WHOLE.get)
 

@@ -40,8 +40,9 @@ class Tables:
         self._groups_written = -1
 
     def load(self) -> None:
-        """Take over what the last life left. Raises CorruptRecord when a table and its .bak are
-        both unreadable.
+        """Take over what the last life left.
+
+        Raises CorruptRecord when a table and its .bak are both unreadable.
         """
         parts = self._parts
         self._topics_file.load(parts.observer, parts.topics.load)

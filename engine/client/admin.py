@@ -182,8 +182,9 @@ class Admin:
         return dict(sorted(found.items()))
 
     async def consumer_connections(self, broker_address: str, group: str) -> ConsumerConnection:
-        """The members of a group, as one broker sees them. RequestRefused (206) when there are
-        none.
+        """The members of a group, as one broker sees them.
+
+        RequestRefused (206) when there are none.
         """
         answer = await self._ask(
             broker_address, RequestCode.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": group}
@@ -263,8 +264,9 @@ class Admin:
         is_unique_key: bool = False,
         count_max: int = QUERY_MESSAGES_MAX,
     ) -> list[MessageExt]:
-        """Messages with a key, or with a UNIQ_KEY, oldest first. The index knows hashes, so keys
-        are compared here.
+        """Messages with a key, or with a UNIQ_KEY, oldest first.
+
+        The index knows hashes, so keys are compared here.
         """
         found: list[MessageExt] = []
         for address in await self._brokers_of(topic):

@@ -66,8 +66,9 @@ class ClusterConnection:
     async def ask(
         self, address: str, request: RemotingCommand, *, timeout_ms: int | None = None
     ) -> RemotingCommand:
-        """A request whose answer must be SUCCESS. Raises RequestRefused otherwise, Unreachable
-        without an answer.
+        """A request whose answer must be SUCCESS.
+
+        Raises RequestRefused otherwise, Unreachable without an answer.
         """
         answer = await self.rpc.invoke(
             address, request, timeout_ms=timeout_ms or self.config.request_timeout_ms

@@ -90,8 +90,9 @@ class RouteCache:
         return route.readable if route is not None and route.brokers else None
 
     async def refresh(self, topic: str) -> bool:
-        """Ask a name server for the route; True when there is one. Raises Unreachable when none
-        answers.
+        """Ask a name server for the route; True when there is one.
+
+        Raises Unreachable when none answers.
         """
         data = await self._fetch(topic)
         if data is None:
@@ -132,8 +133,9 @@ class RouteCache:
         ]
 
     async def ask_namesrv(self, code: int, fields: dict[str, str]) -> RemotingCommand:
-        """Ask one name server, the next one when it does not answer. Raises Unreachable when none
-        does.
+        """Ask one name server, the next one when it does not answer.
+
+        Raises Unreachable when none does.
         """
         addresses = self._config.namesrv_addresses
         failure: Unreachable = ConnectFailed("no name server was asked")
@@ -151,8 +153,9 @@ class RouteCache:
         raise failure
 
     async def _fetch(self, topic: str) -> TopicRouteData | None:
-        """The route as the name server tells it; None when it knows none. Callers at the same time
-        share one request.
+        """The route as the name server tells it; None when it knows none.
+
+        Callers at the same time share one request.
         """
         task = self._under_way.get(topic)
         if task is None:
@@ -191,8 +194,9 @@ class RouteCache:
 def _route_of(
     topic: str, data: TopicRouteData, *, queue_count_max: int | None = None
 ) -> TopicRoute:
-    """Queues of the route; only brokers with a master take messages. A limit is for the template of
-    new topics.
+    """Queues of the route; only brokers with a master take messages.
+
+    A limit is for the template of new topics.
     """
     with_master = {b.broker_name for b in data.broker_datas if MASTER_ID in b.broker_addrs}
     route = TopicRoute(brokers=sorted(broker.broker_name for broker in data.broker_datas))

@@ -63,8 +63,9 @@ class Sender:
         timeout_ms: int | None = None,
         same_broker: bool = False,
     ) -> SendResult:
-        """Send and wait for the answer; see the module for what it means. `same_broker` keeps
-        retries on one broker.
+        """Send and wait for the answer; see the module for what it means.
+
+        `same_broker` keeps retries on one broker.
 
         Raises RequestRefused, Unreachable, LocalProtocolError (the message itself is wrong).
         """

@@ -152,8 +152,9 @@ class CommitLog:
     # ---- load, cut -------------------------------------------------------------------------
 
     def load(self) -> list[str]:
-        """Find the files; return a sentence for each thing put right. The end is for recovery to
-        find.
+        """Find the files; return a sentence for each thing put right.
+
+        The end is for recovery to find.
         """
         repairs = self.files.load(SIZE_KEY)
         starts = self.files.starts

@@ -193,8 +193,9 @@ class FileSequence:
         return place > 0 and self.starts[place - 1] == start
 
     def open_file(self, start: int) -> OpenFile:
-        """The file that begins at `start`, opened if need be. Raises OffsetOutOfRange when there is
-        none.
+        """The file that begins at `start`, opened if need be.
+
+        Raises OffsetOutOfRange when there is none.
         """
         entry = self._open.get(start)
         if entry is not None:

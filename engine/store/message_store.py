@@ -190,8 +190,9 @@ class MessageStore(StoreQueries):
         )
 
     async def close(self) -> None:
-        """Stop cleanly: flush all, save the checkpoint, remove the abort file. Twice does
-        nothing.
+        """Stop cleanly: flush all, save the checkpoint, remove the abort file.
+
+        Twice does nothing.
         """
         if self._closed:
             return
@@ -227,8 +228,9 @@ class MessageStore(StoreQueries):
 
     @property
     def writable(self) -> bool:
-        """Would a put be tried? False after a failed sync, while the disk is too full, after
-        close.
+        """Would a put be tried?
+
+        False after a failed sync, while the disk is too full, after close.
         """
         return (
             self._flusher.failure is None and not self._closed and not self._retention.stop_writes
@@ -353,8 +355,9 @@ class MessageStore(StoreQueries):
             )
 
     def delete_topic(self, topic: str) -> int:
-        """Delete the topic's queues, not its records; returns how many. Made again, it starts at
-        0.
+        """Delete the topic's queues, not its records; returns how many.
+
+        Made again, it starts at 0.
         """
         while self._dispatcher.run(self._dispatch_limit(), now_ms=self._clock.now_ms()):
             pass

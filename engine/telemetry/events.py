@@ -56,8 +56,10 @@ TableRow = tuple[int, Values]
 
 
 def row_of(fact: Fact) -> TableRow:
-    """The row of a fact. A flush is a row of its own here; `FlushSums` is for those that are
-    summed."""
+    """The row of a fact.
+
+    A flush is a row of its own here; `FlushSums` is for those that are summed.
+    """
     return _MAKERS[type(fact)](fact)
 
 

@@ -1,5 +1,6 @@
-"""The spool's format: what one frame is, and how a run of frames is read back. Bytes in, values
-out.
+"""The spool's format: what one frame is, and how a run of frames is read back.
+
+Bytes in, values out.
 
 Place in the walk: `spool` writes frames, `segments` finds them again at boot and in the shipper.
 

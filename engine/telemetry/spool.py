@@ -42,8 +42,10 @@ class Spool:
     def __init__(
         self, disk: Disk, directory: str, restored: Restored, life: Life, *, segment_bytes: int
     ) -> None:
-        """Go on after `restored` with `life`. Raises StorageError: without a spool there is nothing
-        to report into."""
+        """Go on after `restored` with `life`.
+
+        Raises StorageError: without a spool there is nothing to report into.
+        """
         self._disk = disk
         self._directory = directory
         self._segment_bytes = segment_bytes
@@ -67,8 +69,10 @@ class Spool:
 
     @property
     def wants_roll(self) -> bool:
-        """Is the segment full? The Life at its start does not count, or many marks would make it
-        full at once."""
+        """Is the segment full?
+
+        The Life at its start does not count, or many marks would make it full at once.
+        """
         return self._position - self._life_bytes >= self._segment_bytes
 
     @property
@@ -123,8 +127,10 @@ class Spool:
         self._dirty = self._directory_dirty = True
 
     async def sync(self) -> None:
-        """Put everything written so far on stable storage, oldest first. Raises StorageError; not
-        to be tried again."""
+        """Put everything written so far on stable storage, oldest first.
+
+        Raises StorageError; not to be tried again.
+        """
         while self._rolled:
             file = self._rolled[0]
             try:

@@ -159,8 +159,10 @@ class Telemetry:
         return dict(self._earlier)
 
     def observe(self, fact: Fact) -> None:
-        """See `Observer.observe`. Flushes are summed until the next second, shutdown and recovery
-        excepted."""
+        """See `Observer.observe`.
+
+        Flushes are summed until the next second, shutdown and recovery excepted.
+        """
         if self._stopped:
             self._lost_count += 1
         elif isinstance(fact, FlushDone) and fact.cause not in IMMEDIATE_CAUSES:

@@ -18,8 +18,9 @@ from pipelines.marts.contract import as_declared
 
 
 def emitter_health(shipments: DataFrame, row_numbers: DataFrame) -> DataFrame:
-    """One row per shipment that carried rows. `row_numbers`: emitter and seq of every bronze row,
-    all tables.
+    """One row per shipment that carried rows.
+
+    `row_numbers`: emitter and seq of every bronze row, all tables.
     """
     carried = shipments.where("is_new").where(F.col("seq_to") >= F.col("seq_from"))
     marks = carried.select(

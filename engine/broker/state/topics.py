@@ -99,8 +99,9 @@ class Topics:
         return self.put(_topic(topic, queue_nums, READ_WRITE)), True
 
     def put(self, config: TopicConfig) -> TopicConfig:
-        """Create or replace a topic. Raises RequestRefused for queue counts out of range, and when
-        there are too many topics.
+        """Create or replace a topic.
+
+        Raises RequestRefused for queue counts out of range, and when there are too many topics.
         """
         name = config.topic_name
         for key, queue_nums in (

@@ -1,5 +1,6 @@
-"""Which queues of a topic are mine? The six strategies by which members of a group share queues
-(rebalance step of the walk).
+"""Which queues of a topic are mine?
+
+The six strategies by which members of a group share queues (rebalance step of the walk).
 
 Every member computes the same division from the same two sorted lists, so nobody has to coordinate
 it.
@@ -80,8 +81,9 @@ class AveragelyByCircle:
 
 @dataclass(frozen=True, slots=True)
 class ByConfig:
-    """CONFIG: the list in the settings, whatever the group looks like. Keeping the members' lists
-    disjoint is the user's part.
+    """CONFIG: the list in the settings, whatever the group looks like.
+
+    Keeping the members' lists disjoint is the user's part.
     """
 
     configured: tuple[MessageQueue, ...]

@@ -162,8 +162,9 @@ class PushConsumer:
         self._state.paused = False
 
     async def start(self) -> None:
-        """Load offsets, announce this member, take up queues. Raises ConfigError without a
-        subscription.
+        """Load offsets, announce this member, take up queues.
+
+        Raises ConfigError without a subscription.
         """
         if self._started or self._stopped:
             return

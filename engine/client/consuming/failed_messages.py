@@ -51,8 +51,9 @@ class BrokerSendBacks(Protocol):
     """The broker's side."""
 
     async def send_back(self, request: SendBackRequest) -> None:
-        """Have the broker lay its copy into the retry topic. Raises TidemarkError when it did not
-        say yes.
+        """Have the broker lay its copy into the retry topic.
+
+        Raises TidemarkError when it did not say yes.
         """
         ...
 

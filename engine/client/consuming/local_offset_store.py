@@ -33,8 +33,9 @@ class LocalOffsetStore(OffsetTable):
         self._path = f"{self._folder}/offsets.json"
 
     async def load(self) -> None:
-        """Read the file into memory. Raises CorruptRecord when there are files and none of them can
-        be read.
+        """Read the file into memory.
+
+        Raises CorruptRecord when there are files and none of them can be read.
         """
         for queue, offset in self._stored().items():
             self.update(queue, offset, increase_only=False)

@@ -130,8 +130,9 @@ class OffsetStore(Protocol):
         ...
 
     async def read(self, queue: MessageQueue, where: ReadOffset) -> int | None:
-        """The offset; None when there is none. Raises TidemarkError when the store cannot be
-        asked.
+        """The offset; None when there is none.
+
+        Raises TidemarkError when the store cannot be asked.
         """
         ...
 
@@ -148,8 +149,9 @@ class BrokerOffsets(Protocol):
     """The broker's side of offsets, as one consumer group sees it."""
 
     async def fetch(self, queue: MessageQueue) -> int | None:
-        """The committed offset; None when the broker has none. Raises TidemarkError when it cannot
-        be asked.
+        """The committed offset; None when the broker has none.
+
+        Raises TidemarkError when it cannot be asked.
         """
         ...
 

@@ -33,14 +33,16 @@ class BrokerLocks(Protocol):
     """The broker's side of the locks."""
 
     async def lock(self, broker_name: str, queues: Sequence[MessageQueue]) -> list[MessageQueue]:
-        """Ask for locks; answers those granted. Raises TidemarkError when the broker cannot be
-        asked.
+        """Ask for locks; answers those granted.
+
+        Raises TidemarkError when the broker cannot be asked.
         """
         ...
 
     async def unlock(self, broker_name: str, queues: Sequence[MessageQueue]) -> None:
-        """Let go of locks. Raises TidemarkError when the broker cannot be told; the lease ends by
-        itself then.
+        """Let go of locks.
+
+        Raises TidemarkError when the broker cannot be told; the lease ends by itself then.
         """
         ...
 

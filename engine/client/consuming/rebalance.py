@@ -1,5 +1,6 @@
-"""Which queues does this member read now? Compares what it should hold with what it holds
-(rebalance step of the walk).
+"""Which queues does this member read now?
+
+Compares what it should hold with what it holds (rebalance step of the walk).
 
 Each topic by itself: fetch the queues and the members, sort both, divide, give up what is no longer
 ours (report its offset first, so that the next owner begins there), take up what is new at the

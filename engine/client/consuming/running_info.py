@@ -18,8 +18,9 @@ from engine.protocol.message import MessageQueue
 
 
 def queue_info(window: ProcessQueue, client_committed: int | None) -> dict[str, Any]:
-    """One queue's entry: RocketMQ's ProcessQueueInfo, then ours. Times in ms since 1970; null is
-    unknown or none.
+    """One queue's entry: RocketMQ's ProcessQueueInfo, then ours.
+
+    Times in ms since 1970; null is unknown or none.
     """
     waiting, taken = window.waiting_bounds(), window.taken_bounds()
     head = window.head()

@@ -20,8 +20,9 @@ from engine.protocol.names import RETRY_PREFIX
 
 
 class ConsumeFromWhere(Enum):
-    """Where a group without a stored offset begins. The last three are deprecated in RocketMQ and
-    mean LAST_OFFSET.
+    """Where a group without a stored offset begins.
+
+    The last three are deprecated in RocketMQ and mean LAST_OFFSET.
     """
 
     CONSUME_FROM_LAST_OFFSET = "CONSUME_FROM_LAST_OFFSET"
@@ -58,8 +59,9 @@ def start_rule(where: ConsumeFromWhere, topic: str) -> StartRule:
 
 @dataclass(frozen=True, slots=True)
 class StartOffsetAsk:
-    """The two questions to the broker that a start may need. Both raise TidemarkError when it
-    cannot be asked.
+    """The two questions to the broker that a start may need.
+
+    Both raise TidemarkError when it cannot be asked.
     """
 
     max_offset: Callable[[MessageQueue], Awaitable[int]]

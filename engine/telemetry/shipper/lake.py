@@ -154,8 +154,10 @@ class BronzeTable:
         self._sync()
 
     def newest(self, emitter: str, column: str) -> int | None:
-        """`column` of the emitter's row with the highest seq; None when it has no row. For
-        start-up: it reads a lot."""
+        """`column` of the emitter's row with the highest seq; None when it has no row.
+
+        For start-up: it reads a lot.
+        """
         # delta-rs's file system is Python called from Arrow's threads: a thread that is still at
         # work when the process ends aborts it (5 of 75 runs). Arrow's own has no Python in it.
         arrow = self._handle.to_pyarrow_table(

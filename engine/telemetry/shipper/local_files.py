@@ -67,8 +67,10 @@ class LocalTableFiles:
         return any(entry.name not in (_LOG, SYNCED_NAME) for entry in self._folder.iterdir())
 
     def sync_through(self, version: int) -> None:
-        """Sync every commit up to `version` that is not known to be synced, then note it. Raises
-        OSError."""
+        """Sync every commit up to `version` that is not known to be synced, then note it.
+
+        Raises OSError.
+        """
         if self._synced_version is None:
             self._synced_version = self._noted()
         if version <= self._synced_version:

@@ -223,8 +223,10 @@ def _horizon_id(emitter: str) -> str:
 
 @contextmanager
 def sole_shipper(directory: str) -> Iterator[None]:
-    """Hold the spool's lock. Raises ConfigError when another process holds it; SIGKILL frees it by
-    itself."""
+    """Hold the spool's lock.
+
+    Raises ConfigError when another process holds it; SIGKILL frees it by itself.
+    """
     path = f"{directory}/{LOCK_NAME}"
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
