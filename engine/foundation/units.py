@@ -1,4 +1,7 @@
-"""Named factors for bytes and time, so that no bare 1024 or 1000 stands in the code."""
+"""Named factors for bytes and time, so that no bare 1024 or 1000 stands in the code.
+
+Beside them, the type of whatever holds bytes.
+"""
 
 from typing import Final
 
@@ -12,3 +15,5 @@ HOUR_MS: Final = 60 * MINUTE_MS
 DAY_MS: Final = 24 * HOUR_MS
 MILLISECOND_US: Final = 1000
 SECOND_US: Final = 1_000_000
+
+Buffer = bytes | bytearray | memoryview

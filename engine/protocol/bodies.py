@@ -14,7 +14,7 @@ from engine.protocol.bodies_broker import (
     TopicRouteData,
 )
 from engine.protocol.bodies_client import (
-    Connection,
+    ClientConnection,
     ConsumeMessageDirectlyResult,
     ConsumerConnection,
     ConsumerData,
@@ -44,8 +44,8 @@ from engine.protocol.body_codec import (
 
 __all__ = [
     "BrokerData",
+    "ClientConnection",
     "ClusterInfo",
-    "Connection",
     "ConsumeMessageDirectlyResult",
     "ConsumeStats",
     "ConsumerConnection",

@@ -20,8 +20,9 @@ import msgspec
 
 from engine.foundation.errors import LocalProtocolError, RemoteProtocolError
 from engine.foundation.limits import FRAME_BYTES_MAX, TOPICS_MAX
+from engine.foundation.units import Buffer
 from engine.protocol import fastjson
-from engine.protocol.body_codec import Body, Buffer, Part, convert, table_of
+from engine.protocol.body_codec import Body, Part, convert, table_of
 
 _INT: Final = Struct(">i")
 INFLATED_BYTES_MAX: Final = 4 * FRAME_BYTES_MAX

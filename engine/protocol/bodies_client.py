@@ -15,10 +15,10 @@ from typing import Any, Self
 import msgspec
 
 from engine.foundation.errors import RequestRefused
+from engine.foundation.units import Buffer
 from engine.protocol import fastjson
 from engine.protocol.body_codec import (
     Body,
-    Buffer,
     Part,
     WireQueue,
     by_queue,
@@ -298,7 +298,7 @@ class TopicStatsTable:
         return cls(table, convert(document.get("topicPutTps", 0.0), float))
 
 
-class Connection(Part):
+class ClientConnection(Part):
     """A client on a broker."""
 
     client_id: str
@@ -310,13 +310,13 @@ class Connection(Part):
 class ProducerConnection(Body):
     """GET_PRODUCER_CONNECTION_LIST (204)."""
 
-    connection_set: list[Connection] = msgspec.field(default_factory=list)
+    connection_set: list[ClientConnection] = msgspec.field(default_factory=list)
 
 
 class ConsumerConnection(Body):
     """GET_CONSUMER_CONNECTION_LIST (203)."""
 
-    connection_set: list[Connection] = msgspec.field(default_factory=list)
+    connection_set: list[ClientConnection] = msgspec.field(default_factory=list)
     subscription_table: dict[str, SubscriptionData] = msgspec.field(default_factory=dict)
     consume_type: str | None = None
     message_model: str | None = None

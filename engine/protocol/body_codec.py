@@ -15,11 +15,11 @@ from typing import Any, Self, TypeVar
 import msgspec
 
 from engine.foundation.errors import LocalProtocolError, RemoteProtocolError
+from engine.foundation.units import Buffer
 from engine.protocol import fastjson
 from engine.protocol.message import MessageQueue
 
 Value = TypeVar("Value")
-Buffer = bytes | bytearray | memoryview
 
 
 class Part(msgspec.Struct, rename="camel"):

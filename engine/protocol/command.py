@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Final
 
+from engine.foundation.units import Buffer
+
 VERSION: Final = 513
 """MQVersion ordinal we speak: 5.5.0."""
 
@@ -22,8 +24,6 @@ LANGUAGES: Final = (
     *("PHP", "OMS", "RUST", "NODE_JS"),
 )
 """Languages of clients; the place in the tuple is the number in a binary header."""
-
-Body = bytes | bytearray | memoryview
 
 
 class SerializeType(IntEnum):
@@ -39,7 +39,7 @@ class RemotingCommand:
 
     code: int
     fields: dict[str, str] = field(default_factory=dict)
-    body: Body = b""
+    body: Buffer = b""
     remark: str | None = None
     opaque: int = 0
     flag: int = 0
@@ -49,7 +49,7 @@ class RemotingCommand:
 
     @staticmethod
     def request(
-        code: int, fields: Mapping[str, str] | None = None, body: Body = b""
+        code: int, fields: Mapping[str, str] | None = None, body: Buffer = b""
     ) -> RemotingCommand:
         """A request; the client gives it its opaque."""
         return RemotingCommand(int(code), dict(fields or {}), body)
@@ -59,7 +59,7 @@ class RemotingCommand:
         code: int,
         remark: str | None = None,
         fields: dict[str, str] | None = None,
-        body: Body = b"",
+        body: Buffer = b"",
     ) -> RemotingCommand:
         """The response to this request."""
         return RemotingCommand(

@@ -13,7 +13,7 @@ from operator import mul
 from struct import Struct
 from typing import Final
 
-Buffer = bytes | bytearray | memoryview
+from engine.foundation.units import Buffer
 
 _POWERS_OF_31: Final = tuple(31**power % (1 << 32) for power in range(1023, -1, -1))
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from engine.foundation.errors import LocalProtocolError, RemoteProtocolError
 from engine.foundation.limits import BATCH_MESSAGES_MAX, PROPERTIES_BYTES_MAX
-from engine.protocol.hashes import Buffer
+from engine.foundation.units import Buffer
 from engine.protocol.message import Message
 from engine.protocol.properties import encode_properties
 

@@ -26,7 +26,8 @@ from typing import Final
 
 from engine.foundation.errors import CorruptRecord, LocalProtocolError
 from engine.foundation.limits import PROPERTIES_BYTES_MAX
-from engine.protocol.hashes import Buffer, body_crc
+from engine.foundation.units import Buffer
+from engine.protocol.hashes import body_crc
 from engine.protocol.message import MessageExt
 from engine.protocol.message_ids import join_host, split_host
 from engine.protocol.names import SysFlag

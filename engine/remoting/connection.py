@@ -21,8 +21,8 @@ from engine.foundation.errors import (
     RequestTimedOut,
 )
 from engine.foundation.limits import CONNECTION_OUTPUT_BYTES_MAX
-from engine.foundation.units import KIB, SECOND_MS
-from engine.protocol.command import Body, RemotingCommand
+from engine.foundation.units import KIB, SECOND_MS, Buffer
+from engine.protocol.command import RemotingCommand
 from engine.protocol.frames import FrameDecoder, encode_parts
 from engine.remoting.pending import PendingRequests
 from engine.remoting.turn import Turn
@@ -213,7 +213,7 @@ class Connection(asyncio.BufferedProtocol):
         """Wait until the connection is lost, by whoever's doing."""
         await self._gone.wait()
 
-    def write_frames(self, parts: list[Body]) -> None:
+    def write_frames(self, parts: list[Buffer]) -> None:
         """See `Outlet.write_frames`. A reader that lets too much pile up is cut off."""
         self._queued_bytes = 0
         transport = self._transport
@@ -222,7 +222,7 @@ class Connection(asyncio.BufferedProtocol):
         if transport.get_write_buffer_size() > CONNECTION_OUTPUT_BYTES_MAX:
             self._cut_off()
             return
-        small: list[Body] = []
+        small: list[Buffer] = []
         for part in parts:
             if len(part) <= JOINED_PARTS_BYTES_MAX:
                 small.append(part)

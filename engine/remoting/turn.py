@@ -16,7 +16,7 @@ import logging
 from collections.abc import Callable
 from typing import Protocol
 
-from engine.protocol.command import Body
+from engine.foundation.units import Buffer
 
 _log = logging.getLogger(__name__)
 
@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 class Outlet(Protocol):
     """A connection, as the turn sees it."""
 
-    def write_frames(self, parts: list[Body]) -> None:
+    def write_frames(self, parts: list[Buffer]) -> None:
         """Write the parts of whole frames, in order."""
         ...
 
@@ -36,10 +36,10 @@ class Turn:
 
     def __init__(self, before_answers: Callable[[], None]) -> None:
         self._before_answers = before_answers
-        self._frames: dict[Outlet, list[Body]] = {}
+        self._frames: dict[Outlet, list[Buffer]] = {}
         self._end_handle: asyncio.Handle | None = None
 
-    def add(self, outlet: Outlet, head: bytes, body: Body) -> None:
+    def add(self, outlet: Outlet, head: bytes, body: Buffer) -> None:
         """Queue one frame for the end of this turn."""
         parts = self._frames.get(outlet)
         if parts is None:

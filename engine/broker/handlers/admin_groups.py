@@ -18,7 +18,7 @@ from engine.foundation.errors import CorruptRecord, ProtocolError, RequestRefuse
 from engine.foundation.observing import OffsetReport
 from engine.protocol import fastjson
 from engine.protocol.bodies import (
-    Connection,
+    ClientConnection,
     ConsumerConnection,
     ConsumeStats,
     OffsetWrapper,
@@ -249,9 +249,9 @@ class GroupHandlers:
         return request.respond(answer.code, answer.remark, answer.fields, answer.body)
 
 
-def _connections(members: Iterable[Member]) -> list[Connection]:
+def _connections(members: Iterable[Member]) -> list[ClientConnection]:
     return [
-        Connection(
+        ClientConnection(
             client_id=member.client_id,
             client_addr=member.channel.peer.address,
             language=member.channel.language,

@@ -8,7 +8,8 @@ import pytest
 
 from engine.foundation.errors import ConnectionLost, LocalProtocolError
 from engine.foundation.limits import PENDING_REQUESTS_MAX
-from engine.protocol.command import Body, RemotingCommand
+from engine.foundation.units import Buffer
+from engine.protocol.command import RemotingCommand
 from engine.remoting.pending import PendingRequests
 from engine.remoting.turn import Turn
 
@@ -19,7 +20,7 @@ class Outlet:
     def __init__(self, told: list[str], name: str, *, broken: bool = False) -> None:
         self.told, self.name, self.broken = told, name, broken
 
-    def write_frames(self, parts: list[Body]) -> None:
+    def write_frames(self, parts: list[Buffer]) -> None:
         if self.broken:
             raise OSError("gone")
         self.told.append(f"{self.name}:{b''.join(map(bytes, parts)).decode()}")
