@@ -35,6 +35,11 @@ CONNECTION_OUTPUT_BYTES_MAX: Final = 64 * MIB
 PENDING_REQUESTS_MAX: Final = 65_536
 """Requests one client connection may have under way."""
 
+HANDLER_TASKS_MAX: Final = 10_000
+"""Requests of one party whose handlers still wait for something; more get SYSTEM_BUSY at once
+(RocketMQ: sendThreadPoolQueueCapacity).
+"""
+
 HELD_PULLS_MAX: Final = 100_000
 """Long polls parked in the broker; a pull beyond this is answered at once with PULL_NOT_FOUND."""
 

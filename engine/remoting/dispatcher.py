@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any
 
 from engine.foundation.errors import LocalProtocolError, RequestRefused, TidemarkError
+from engine.foundation.limits import HANDLER_TASKS_MAX
 from engine.protocol.codes import ResponseCode
 from engine.protocol.command import RemotingCommand
 from engine.remoting.connection import Peer
@@ -40,6 +41,10 @@ class Dispatcher:
         if handler is None:
             remark = f" request type {request.code} not supported"
             peer.answer(request, request.respond(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark))
+            return
+        if len(self._tasks) >= HANDLER_TASKS_MAX:  # Before the handler: nothing is half done.
+            remark = f"{HANDLER_TASKS_MAX} requests are under way; try again later"
+            peer.answer(request, request.respond(ResponseCode.SYSTEM_BUSY, remark))
             return
         try:
             result = handler(peer, request)

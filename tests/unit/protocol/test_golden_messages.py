@@ -12,8 +12,13 @@ import lz4.frame
 import pytest
 import zstandard
 
-from engine.foundation.errors import CorruptRecord, RemoteProtocolError, RequestRefused
-from engine.foundation.limits import FRAME_BYTES_MAX
+from engine.foundation.errors import (
+    CorruptRecord,
+    LocalProtocolError,
+    RemoteProtocolError,
+    RequestRefused,
+)
+from engine.foundation.limits import FRAME_BYTES_MAX, PROPERTIES_BYTES_MAX
 from engine.protocol.compression import decompress
 from engine.protocol.hashes import body_crc, index_key_hash, java_hash, tags_code
 from engine.protocol.message import Message
@@ -90,6 +95,14 @@ def test_a_batch_reads_as_it_was_meant_and_is_written_the_same(case: dict[str, A
     for length in sorted(set(range(len(encoded))) - whole):
         with pytest.raises(RemoteProtocolError):
             decode_batch(encoded[:length])
+
+
+def test_a_batch_entry_whose_properties_no_length_field_can_say_is_refused() -> None:
+    most = "v" * (PROPERTIES_BYTES_MAX - len("k\x01\x02"))
+    [entry] = decode_batch(encode_batch([Message("T", b"", {"k": most})]))
+    assert decode_properties(entry.properties_text) == {"k": most}
+    with pytest.raises(LocalProtocolError, match=str(PROPERTIES_BYTES_MAX + 1)):
+        encode_batch([Message("T", b"", {"k": most + "v"})])
 
 
 def sizes_of(batch: bytes) -> list[int]:

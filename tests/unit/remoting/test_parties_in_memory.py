@@ -9,7 +9,12 @@ from collections.abc import Mapping
 import pytest
 
 from engine.foundation.errors import ConnectFailed, ConnectionLost
-from engine.foundation.limits import CONNECTION_OUTPUT_BYTES_MAX, CONNECTIONS_MAX, FRAME_BYTES_MAX
+from engine.foundation.limits import (
+    CONNECTION_OUTPUT_BYTES_MAX,
+    CONNECTIONS_MAX,
+    FRAME_BYTES_MAX,
+    HANDLER_TASKS_MAX,
+)
 from engine.protocol.codes import ResponseCode
 from engine.protocol.command import RemotingCommand
 from engine.remoting import Handler, Peer, RpcClient, RpcServer
@@ -96,6 +101,31 @@ def test_an_answer_that_no_frame_carries_is_said_to_be_none(handler: Handler) ->
         assert answer.code == ResponseCode.SYSTEM_ERROR
         assert answer.remark
         assert (await ask(client, ECHO)).code == ResponseCode.SUCCESS, "the connection lives on"
+        await client.close()
+        await server.stop()
+
+    asyncio.run(story())
+
+
+def test_requests_beyond_those_that_may_wait_are_told_to_come_back() -> None:
+    async def story() -> None:
+        may_end = asyncio.Event()
+
+        async def patient(peer: Peer, request: RemotingCommand) -> RemotingCommand:
+            await may_end.wait()
+            return request.respond(0)
+
+        runtime = runtime_over(MemoryNetwork())
+        server = RpcServer(runtime, {ECHO: echo, SILENT: patient})
+        await server.start("memory", 9876)
+        client = RpcClient(runtime)
+        waiting = [asyncio.create_task(ask(client, SILENT)) for _ in range(HANDLER_TASKS_MAX)]
+        await asyncio.sleep(0)
+        assert (await ask(client, SILENT)).code == ResponseCode.SYSTEM_BUSY
+        may_end.set()
+        answers = await asyncio.gather(*waiting)
+        assert {answer.code for answer in answers} == {ResponseCode.SUCCESS}
+        assert (await ask(client, ECHO)).code == ResponseCode.SUCCESS, "there is room again"
         await client.close()
         await server.stop()
 
