@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.interop.free_ports import free_broker_port, free_port_block
+from demo.ports import free_broker_port, free_port_block
 
 READY = re.compile(r"ready namesrv=(\S+:\d+) broker=(\S+:\d+)")
 START_TIMEOUT_S = 30

@@ -14,9 +14,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from demo.ports import free_broker_port, free_port_block
 from provision import java
 from provision.places import rocketmq_jars
-from tests.interop.free_ports import free_broker_port, free_port_block
 
 START_TIMEOUT_S = 90
 POLL_S = 0.2
