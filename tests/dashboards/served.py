@@ -23,6 +23,8 @@ from pipelines.lake import Lake
 
 READY_WITHIN_S = 20
 PAGE_WITHIN_MS = 20_000
+ABANDONED = "net::ERR_ABORTED"
+"""What Chromium says of a request whose page was left or loaded anew before the answer came."""
 SIZE = {"width": 1440, "height": 900}
 BROWSER_ARGUMENTS = [
     "--no-sandbox",
@@ -107,7 +109,7 @@ def visiting(
     page.on("console", lambda said: _note(visit, said.type, said.text))
     page.on("pageerror", lambda error: visit.faults.append(f"script error: {error}"))
     page.on("dialog", lambda dialog: (visit.faults.append("a dialog"), dialog.dismiss()))
-    page.on("requestfailed", lambda request: visit.faults.append(f"failed: {request.url}"))
+    page.on("requestfailed", lambda request: _failed(visit, request.url, request.failure))
     page.on("request", lambda request: _at_home(visit, request.url))
     page.on("response", lambda answer: _answered(visit, answer.status, answer.url))
     try:
@@ -130,3 +132,9 @@ def _at_home(visit: Visit, url: str) -> None:
     parts = urlsplit(url)
     if parts.scheme not in ("data", "blob") and f"{parts.scheme}://{parts.netloc}" != visit.origin:
         visit.faults.append(f"a request left the origin: {url}")
+
+
+def _failed(visit: Visit, url: str, why: str | None) -> None:
+    """A request without an answer is a fault, unless the page was left before its answer came."""
+    if why != ABANDONED:
+        visit.faults.append(f"failed: {url} ({why})")
