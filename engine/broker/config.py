@@ -13,7 +13,12 @@ from typing import Any
 
 from engine.foundation.config import keys_of, read_spans_ms, with_settings
 from engine.foundation.errors import ConfigError
-from engine.foundation.limits import BROKER_EXPIRY_MS, CLIENT_EXPIRY_MS, QUEUES_PER_TOPIC_MAX
+from engine.foundation.limits import (
+    BROKER_EXPIRY_MS,
+    BROKER_REGISTER_MS,
+    CLIENT_EXPIRY_MS,
+    QUEUES_PER_TOPIC_MAX,
+)
 from engine.foundation.units import HOUR_MS, KIB, SECOND_MS
 from engine.store.config import StoreConfig
 
@@ -45,7 +50,7 @@ class BrokerConfig:
     auto_create_topic_enable: bool = _setting(True, "autoCreateTopicEnable")
     auto_create_subscription_group: bool = _setting(True, "autoCreateSubscriptionGroup")
     default_topic_queue_nums: int = _setting(8, "defaultTopicQueueNums")
-    register_interval_ms: int = _setting(30 * SECOND_MS, "registerNameServerPeriod")
+    register_interval_ms: int = _setting(BROKER_REGISTER_MS, "registerNameServerPeriod")
     flush_consumer_offset_interval_ms: int = _setting(5 * SECOND_MS, "flushConsumerOffsetInterval")
     flush_consumer_offset_first_ms: int = 10 * SECOND_MS
     """Delay before the first persist; RocketMQ fixes it."""

@@ -76,10 +76,7 @@ class FrameDecoder:
             length, marked = _LENGTHS.unpack_from(source, position)
             header_length = marked & _HEADER_LENGTH_MAX
             if not 4 <= length <= FRAME_BYTES_MAX or header_length > length - 4:
-                raise RemoteProtocolError(
-                    f"frame of {length} bytes with a header of {header_length}: allowed are 4 to "
-                    f"{FRAME_BYTES_MAX} bytes, the header inside"
-                )
+                raise _refused_lengths(length, f"{header_length} bytes")
             stop = position + 4 + length
             if stop > end:
                 break
@@ -90,11 +87,22 @@ class FrameDecoder:
                 command.body = bytes(source[header_end:stop])
             commands.append(command)
             position = stop
+        if 4 <= end - position < 8:  # Nothing more may come: a wrong length is refused by itself.
+            (length,) = _INT32.unpack_from(source, position)
+            if not 4 <= length <= FRAME_BYTES_MAX:
+                raise _refused_lengths(length, "unknown length")
         if source is buffer:
             del buffer[:position]
         elif position < end:
             buffer += source[position:]
         return commands
+
+
+def _refused_lengths(length: int, header: str) -> RemoteProtocolError:
+    return RemoteProtocolError(
+        f"frame of {length} bytes with a header of {header}: allowed are 4 to "
+        f"{FRAME_BYTES_MAX} bytes, the header inside"
+    )
 
 
 def _decode_header(serialize_type: int, header: bytes) -> RemotingCommand:

@@ -121,6 +121,11 @@ def check_group(group: str) -> None:
     _check("group", group, GROUP_CHARS_MAX)
 
 
+def check_producer_group(group: str) -> None:
+    """As `check_group`; producers have no retry topic, so their groups may be as long as topics."""
+    _check("producer group", group, RETRY_TOPIC_CHARS_MAX)
+
+
 def _check(kind: str, name: str, longest: int) -> None:
     if not name or name.isspace():
         raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"the specified {kind} is blank")

@@ -143,7 +143,13 @@ class Connection(asyncio.BufferedProtocol):
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell everybody who waits."""
+        """Tell everybody who waits; half a frame that nothing follows gets its log line."""
+        if not self._closed and self._decoder.buffered_bytes:
+            _log.warning(
+                "connection %s ended inside a frame: its first %d bytes are dropped",
+                self._address,
+                self._decoder.buffered_bytes,
+            )
         self._closed = True
         self._pending.fail_all(ConnectionLost(f"connection to {self._address} ended: {exc}"))
         self._gone.set()

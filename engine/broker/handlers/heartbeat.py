@@ -21,6 +21,7 @@ from engine.protocol.bodies import (
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
 from engine.protocol.headers import GroupRequestHeader, UnregisterClientRequestHeader
+from engine.protocol.names import check_group, check_producer_group, check_topic
 from engine.remoting import Handler, Peer
 
 
@@ -45,6 +46,7 @@ class HeartbeatHandlers:
     def heartbeat(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """HEART_BEAT (34); with a fingerprint the subscriptions may be left out (version 2)."""
         data = HeartbeatData.decode(request.body)
+        _check_names(data)
         channel = ClientChannel(data.client_id, peer, request.language, request.version)
         known = peer.attachment
         if isinstance(known, ClientChannel) and known.client_id == data.client_id:
@@ -90,6 +92,9 @@ class HeartbeatHandlers:
     def lock(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """LOCK_BATCH_MQ (41): answers the queues the client holds now."""
         wanted = LockBatchRequest.decode(request.body)
+        check_group(wanted.consumer_group)
+        for queue in wanted.mq_set:
+            check_topic(queue.topic)
         granted = self._parts.locks.lock(
             wanted.consumer_group, wanted.client_id, wanted.mq_set, now_ms=self._parts.now_ms()
         )
@@ -108,3 +113,15 @@ class HeartbeatHandlers:
         at the pull.
         """
         return request.respond(ResponseCode.SUCCESS)
+
+
+def _check_names(data: HeartbeatData) -> None:
+    """Raise RequestRefused for an illegal name, before anything of the heartbeat counts."""
+    if not data.client_id or data.client_id.isspace():
+        raise RequestRefused(ResponseCode.SYSTEM_ERROR, "the clientID of the heartbeat is blank")
+    for producer in data.producer_data_set:
+        check_producer_group(producer.group_name)
+    for consumer in data.consumer_data_set:
+        check_group(consumer.group_name)
+        for subscription in consumer.subscription_data_set:
+            check_topic(subscription.topic)

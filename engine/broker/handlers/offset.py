@@ -94,7 +94,7 @@ class OffsetHandlers:
         """UPDATE_CONSUMER_OFFSET (15)."""
         header = UpdateConsumerOffsetRequestHeader.decode(request.fields)
         parts, key = self._parts, (header.consumer_group, header.topic, header.queue_id)
-        parts.topics.require(header.topic)
+        topic = parts.topics.require(header.topic)
         if parts.group_configs.find(header.consumer_group) is None:
             raise RequestRefused(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
@@ -105,6 +105,14 @@ class OffsetHandlers:
                 ResponseCode.INVALID_PARAMETER,
                 f"queueId={header.queue_id} and commitOffset={header.commit_offset} must not be "
                 "negative",
+            )
+        queue_count = max(topic.read_queue_nums, topic.write_queue_nums)
+        held = parts.store.max_offset(header.topic, header.queue_id)
+        if header.queue_id >= queue_count and not held:  # Queues taken away may still be read.
+            raise RequestRefused(
+                ResponseCode.INVALID_PARAMETER,
+                f"queueId[{header.queue_id}] is illegal: topic {header.topic} has {queue_count} "
+                "queues",
             )
         accepted = tell_commit(
             parts,

@@ -13,8 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from engine.foundation.errors import CorruptRecord
+from engine.foundation.errors import CorruptRecord, RequestRefused
 from engine.foundation.limits import GROUPS_MAX
+from engine.protocol.codes import ResponseCode
 from engine.protocol.names import check_group
 
 SYSTEM_GROUPS = ("TOOLS_CONSUMER", "SELF_TEST_C_GROUP", "CID_RMQ_SYS_TRANS")
@@ -64,8 +65,10 @@ def group_to_document(config: SubscriptionGroupConfig) -> dict[str, Any]:
     return {wire: getattr(config, name) for name, wire in _WIRE_NAMES.items()}
 
 
-def group_from_document(document: Mapping[str, Any]) -> SubscriptionGroupConfig:
+def group_from_document(document: object) -> SubscriptionGroupConfig:
     """Read RocketMQ's JSON; fields left out keep their defaults. Raises CorruptRecord."""
+    if not isinstance(document, Mapping):
+        raise CorruptRecord("a subscription group that is no object, so without groupName")
     name = document.get("groupName")
     if not isinstance(name, str) or not name:
         raise CorruptRecord("a subscription group without groupName")
@@ -83,8 +86,9 @@ def group_from_document(document: Mapping[str, Any]) -> SubscriptionGroupConfig:
 class GroupConfigs:
     """The table of one broker."""
 
-    def __init__(self, *, auto_create: bool) -> None:
+    def __init__(self, *, auto_create: bool, count_max: int = GROUPS_MAX) -> None:
         self._auto_create = auto_create
+        self._count_max = count_max
         self._configs: dict[str, SubscriptionGroupConfig] = {}
         self.counter = 0
         """Counter of the data version."""
@@ -92,12 +96,12 @@ class GroupConfigs:
     def find(self, group: str) -> SubscriptionGroupConfig | None:
         """The group's settings, made now when that is allowed; None when it must be created.
 
-        Raises RequestRefused when the name is illegal.
+        Raises RequestRefused when the name is illegal, or that of one group too many.
         """
         config = self._configs.get(group)
         if config is not None:
             return config
-        if not (self._auto_create or group in SYSTEM_GROUPS) or len(self._configs) >= GROUPS_MAX:
+        if not (self._auto_create or group in SYSTEM_GROUPS):
             return None
         check_group(group)
         return self.put(SubscriptionGroupConfig(group))
@@ -107,7 +111,13 @@ class GroupConfigs:
         return group in self._configs
 
     def put(self, config: SubscriptionGroupConfig) -> SubscriptionGroupConfig:
-        """Create or replace a group's settings."""
+        """Create or replace a group's settings. Raises RequestRefused for one group too many."""
+        name = config.group_name
+        if name not in self._configs and len(self._configs) >= self._count_max:
+            raise RequestRefused(
+                ResponseCode.SYSTEM_ERROR,
+                f"group {name} is one too many: this broker holds {self._count_max} groups",
+            )
         self._configs[config.group_name] = config
         self.counter += 1
         return config

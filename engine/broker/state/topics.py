@@ -113,6 +113,12 @@ class Topics:
                     ResponseCode.INVALID_PARAMETER,
                     f"topic {name}: {key}={queue_nums} is not in 1 to {QUEUES_PER_TOPIC_MAX}",
                 )
+        if not 0 <= config.perm <= READ_WRITE | Perm.INHERIT:
+            raise RequestRefused(
+                ResponseCode.INVALID_PARAMETER,
+                f"topic {name}: perm={config.perm} is no sum of 4 (read), 2 (write) and "
+                "1 (inherit)",
+            )
         if name not in self._topics and len(self._topics) >= self._count_max:
             raise RequestRefused(
                 ResponseCode.SYSTEM_ERROR,

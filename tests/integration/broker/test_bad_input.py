@@ -168,6 +168,75 @@ REFUSALS: list[tuple[str, Ask, ResponseCode, str]] = [
         "31000 not supported",
     ),
     (
+        "a report for a queue out of range",
+        lambda client: client.commit(1, queue_id=4),
+        ResponseCode.INVALID_PARAMETER,
+        f"queueId[4] is illegal: topic {TOPIC} has 4 queues",
+    ),
+    (
+        "a group that is no object",
+        lambda client: client.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, b"[]"),
+        ResponseCode.INVALID_PARAMETER,
+        "without groupName",
+    ),
+    (
+        "an order lock of an illegal group",
+        lambda client: client.ask(
+            RequestCode.LOCK_BATCH_MQ, b'{"consumerGroup":"a/b","clientId":"c","mqSet":[]}'
+        ),
+        ResponseCode.SYSTEM_ERROR,
+        "'a/b'",
+    ),
+    (
+        "an order lock of a queue of an illegal topic",
+        lambda client: client.ask(
+            RequestCode.LOCK_BATCH_MQ,
+            b'{"consumerGroup":"g","clientId":"c",'
+            b'"mqSet":[{"topic":"../x","brokerName":"broker-a","queueId":0}]}',
+        ),
+        ResponseCode.SYSTEM_ERROR,
+        "'../x'",
+    ),
+    (
+        "a heartbeat of nobody",
+        lambda client: client.ask(RequestCode.HEART_BEAT, b'{"clientID":" "}'),
+        ResponseCode.SYSTEM_ERROR,
+        "clientID of the heartbeat is blank",
+    ),
+    (
+        "a heartbeat of an illegal producer group",
+        lambda client: client.ask(
+            RequestCode.HEART_BEAT, b'{"clientID":"c","producerDataSet":[{"groupName":"a b"}]}'
+        ),
+        ResponseCode.SYSTEM_ERROR,
+        "producer group 'a b'",
+    ),
+    (
+        "a heartbeat with a subscription to an illegal topic",
+        lambda client: client.ask(
+            RequestCode.HEART_BEAT,
+            b'{"clientID":"c","consumerDataSet":[{"groupName":"g",'
+            b'"subscriptionDataSet":[{"topic":"../x","subString":"*"}]}]}',
+        ),
+        ResponseCode.SYSTEM_ERROR,
+        "'../x'",
+    ),
+    (
+        "a topic with a permission nobody knows",
+        lambda client: client.ask(
+            RequestCode.UPDATE_AND_CREATE_TOPIC,
+            topic="new",
+            defaultTopic="TBW102",
+            readQueueNums=4,
+            writeQueueNums=4,
+            perm=99,
+            topicFilterType="SINGLE_TAG",
+            order=False,
+        ),
+        ResponseCode.INVALID_PARAMETER,
+        "perm=99",
+    ),
+    (
         "a heartbeat that is no JSON",
         lambda client: client.ask(RequestCode.HEART_BEAT, b"{{{"),
         ResponseCode.SYSTEM_ERROR,
@@ -223,10 +292,16 @@ def test_an_unknown_group_is_refused_when_groups_are_not_made_on_demand(tmp_path
     "garbage",
     [
         b"\xff\xff\xff\xff\x00\x00\x00\x00",
+        b"\x7f\xff\xff\xff",
         b"GET / HTTP/1.1\r\n\r\n",
         b"\x00\x00\x00\x08\x00\x00\x00\x04{{{{",
     ],
-    ids=["a negative length", "another protocol", "a header that is no JSON"],
+    ids=[
+        "a negative length",
+        "a huge length and no more",
+        "another protocol",
+        "a header that is no JSON",
+    ],
 )
 def test_malformed_bytes_end_their_connection_and_no_other(
     tmp_path: Path, garbage: bytes, caplog: pytest.LogCaptureFixture

@@ -142,3 +142,14 @@ def test_subscription_group_json_has_rocketmqs_form_and_reads_back() -> None:
 def test_a_group_of_another_form_is_called_damaged(document: dict[str, object]) -> None:
     with pytest.raises(CorruptRecord):
         group_from_document(document)
+
+
+def test_groups_stop_at_their_limit_however_they_are_made() -> None:
+    groups = GroupConfigs(auto_create=True, count_max=1)
+    assert groups.find("first") is not None
+    with pytest.raises(RequestRefused, match="group second is one too many"):
+        groups.find("second")
+    with pytest.raises(RequestRefused, match="group second is one too many"):
+        groups.put(SubscriptionGroupConfig("second"))
+    groups.put(SubscriptionGroupConfig("first", retry_max_times=3))
+    assert [config.retry_max_times for config in groups.all()] == [3]

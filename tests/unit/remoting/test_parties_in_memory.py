@@ -251,6 +251,32 @@ def test_what_is_observed_of_a_stop_is_reported_before_it_returns_and_nothing_af
     asyncio.run(story())
 
 
+def test_half_a_frame_that_nothing_follows_is_told_in_one_line(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, logger="engine.remoting")
+
+    async def story() -> None:
+        network = MemoryNetwork()
+        server = RpcServer(runtime_over(network), HANDLERS)
+        await server.start("memory", 9876)
+        client = RpcClient(runtime_over(network))
+        await ask(client, ECHO)
+        network.server_ends[0].other.write(b"\x00\x00\x01\x00\x00")
+        for _ in range(5):
+            await asyncio.sleep(0)
+        network.server_ends[0].other.abort()
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert server.peers() == []
+        await client.close()
+        await server.stop()
+
+    asyncio.run(story())
+    [line] = [record.getMessage() for record in caplog.records]
+    assert "ended inside a frame: its first 5 bytes are dropped" in line
+
+
 def test_a_malformed_frame_is_told_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, logger="engine.remoting")
 
