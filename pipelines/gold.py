@@ -73,9 +73,11 @@ def append_gold(rows: DataFrame, lake: Lake, table: GoldTable, plan: Plan) -> in
 def to_spark(spark: SparkSession, rows: pa.Table) -> DataFrame:
     """Arrow rows as a frame.
 
-    One chunk: Spark 4.2 takes a table whose first chunk is empty for an empty table.
+    One chunk: Spark 4.2 takes a table whose first chunk is empty for an empty table, and fails on
+    one without any chunk.
     """
-    return spark.createDataFrame(rows.combine_chunks())
+    whole = rows.combine_chunks() if rows.num_rows else rows.schema.empty_table()
+    return spark.createDataFrame(whole)
 
 
 def open_windows(lake: Lake, table: GoldTable, cuts: Sequence[Cut], *, on_ticks: bool) -> pa.Table:
