@@ -83,6 +83,10 @@ class BrokerConfig:
             raise ConfigError(
                 "brokerIP1", self.host, "an IP address: messages carry it in their ids"
             ) from error
+        for address in self.namesrv_addresses:
+            host, _, port = address.rpartition(":")
+            if not host or not port.isdecimal() or int(port) > 65_535:
+                raise ConfigError("namesrvAddr", address, "host:port, the port at most 65535")
         for key, name in (
             ("brokerName", self.broker_name),
             ("brokerClusterName", self.cluster_name),

@@ -92,4 +92,5 @@ def _read(key: str, text: str, reader: Callable[[str], object]) -> object:
     try:
         return reader(text)
     except (ValueError, KeyError) as error:
-        raise ConfigError(key, text, f"a readable value ({error})") from error
+        wanted = f"one of {', '.join(_TRUTHS)}" if isinstance(error, KeyError) else str(error)
+        raise ConfigError(key, text, wanted) from error

@@ -11,6 +11,7 @@ synced before that. Absent on purpose: what the tables mean.
 from __future__ import annotations
 
 import asyncio
+import logging
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -19,6 +20,8 @@ from engine.foundation.errors import CorruptRecord, ProtocolError, StorageError
 from engine.foundation.observing import LifecycleEvent, Observer
 from engine.protocol.fastjson import dumps, loads
 from engine.runtime import Runtime
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +46,8 @@ class TableFile:
         """Hand the table to `accept`, that of .bak when the file cannot be read; no file is fine.
 
         `accept` raises CorruptRecord for a table of the wrong form. A damaged file is kept as
-        <name>.damaged and told as DAMAGED_FILE. Raises CorruptRecord when both are damaged: to
-        begin with an empty table would silently forget what was in it.
+        <name>.damaged and told as DAMAGED_FILE and in one log line. Raises CorruptRecord when both
+        are damaged: to begin with an empty table would silently forget what was in it.
         """
         faults = []
         for path in (self.path, f"{self.path}.bak"):
@@ -67,6 +70,7 @@ class TableFile:
     def _tell_damage(self, observer: Observer, detail: str) -> None:
         kept = f"{self.path}.damaged"
         self._disk.rename(self.path, kept)
+        _log.warning("%s; kept it as %s", detail, kept)
         observer.observe(LifecycleEvent("DAMAGED_FILE", f"{detail}; kept it as {kept}"))
 
     async def write(self, document: Mapping[str, object]) -> Written:

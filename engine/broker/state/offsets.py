@@ -201,7 +201,7 @@ def from_document(document: Mapping[str, object]) -> Table:
             )
         table[topic, group] = {}
         for queue_id, offset in queues.items():
-            if not isinstance(offset, int) or not str(queue_id).isdecimal():
+            if type(offset) is not int or offset < 0 or not str(queue_id).isdecimal():
                 raise CorruptRecord(
                     f"consumerOffset.json: {key!r} holds {queue_id!r}: {offset!r}, not an offset"
                 )

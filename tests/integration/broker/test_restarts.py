@@ -198,6 +198,7 @@ def test_an_address_others_can_reach_needs_to_be_meant(tmp_path: Path) -> None:
         ("noSuchKey=1", "noSuchKey"),
         ("defaultTopicQueueNums=many", "defaultTopicQueueNums='many'"),
         ("mappedFileSizeCommitLog=1", "mappedFileSizeCommitLog=1"),
+        ("autoCreateTopicEnable=maybe", "'maybe' is not allowed: one of true"),
         ("nonsense", "key=value"),
         ("messageDelayLevel=1s 5x", "'5x' is not a number with"),
     ],
@@ -205,6 +206,12 @@ def test_an_address_others_can_reach_needs_to_be_meant(tmp_path: Path) -> None:
 def test_a_wrong_setting_is_refused_by_name(tmp_path: Path, setting: str, complaint: str) -> None:
     store = str(tmp_path / "store")
     assert complaint in refusal("broker", "--store", store, "--port", "0", "--set", setting)
+
+
+def test_a_name_server_without_a_port_is_refused(tmp_path: Path) -> None:
+    store = str(tmp_path / "store")
+    said = refusal("broker", "--store", store, "--port", "0", "--namesrv", "localhost")
+    assert "namesrvAddr='localhost' is not allowed: host:port" in said
 
 
 def test_a_broker_without_its_name_server_serves_all_the_same(tmp_path: Path) -> None:

@@ -132,6 +132,8 @@ def test_the_file_has_rocketmqs_form_and_reads_back() -> None:
         ({"offsetTable": {"no-separator": {"0": 1}}}, "'no-separator' is not topic@group"),
         ({"offsetTable": {"t@g": {"0": "x"}}}, "'0': 'x', not an offset"),
         ({"offsetTable": {"t@g": {"zero": 1}}}, "'zero': 1, not an offset"),
+        ({"offsetTable": {"t@g": {"0": -4}}}, "'0': -4, not an offset"),
+        ({"offsetTable": {"t@g": {"0": True}}}, "'0': True, not an offset"),
     ],
 )
 def test_a_file_of_another_form_is_called_damaged(
