@@ -23,9 +23,8 @@ def print_verdict(verdict: Verdict, console: Console) -> None:
     console.print(_incidents(verdict))
     failed = ", ".join(verdict.failed_checks) or "none"
     console.print(f"failed checks: {failed}")
-    console.print(
-        "verdict: everything was found" if verdict.success else "verdict: NOT everything was found"
-    )
+    tells = "tells" if verdict.success else "does NOT tell"
+    console.print(f"verdict: gold {tells} what was played, no more and no less")
 
 
 def _groups(verdict: Verdict) -> Table:
