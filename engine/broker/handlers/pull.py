@@ -57,6 +57,8 @@ class Pull:
     """Do the group's members share the queues (CLUSTERING)?"""
     wanted: Callable[[int], bool] | None
     """Tag test on tags_code; None takes all."""
+    topic_sys_flag: int
+    group_sys_flag: int
 
 
 class PullHandlers:
@@ -129,6 +131,8 @@ class PullHandlers:
             reader=client_id_of(peer),
             shared=members is None or not members.broadcasting,
             wanted=_tag_test(subscription),
+            topic_sys_flag=config.topic_sys_flag,
+            group_sys_flag=group_config.group_sys_flag,
         )
 
     def _group_subscription(self, header: PullMessageRequestHeader) -> SubscriptionData:
@@ -217,7 +221,8 @@ class PullHandlers:
         return pull.request.respond(
             ResponseCode.PULL_OFFSET_MOVED,
             "OFFSET_RESET",
-            self._fields(
+            _fields(
+                pull,
                 offset,
                 store.min_offset(header.topic, header.queue_id),
                 store.max_offset(header.topic, header.queue_id),
@@ -231,7 +236,7 @@ class PullHandlers:
             body = found.body()
         if code in (ResponseCode.SUCCESS, ResponseCode.PULL_RETRY_IMMEDIATELY):
             self._note_progress(pull, found, body)
-        fields = self._fields(found.next_begin_offset, found.min_offset, found.max_offset)
+        fields = _fields(pull, found.next_begin_offset, found.min_offset, found.max_offset)
         return pull.request.respond(code, found.status.value, fields, body)
 
     def _note_progress(self, pull: Pull, found: GetResult, body: bytes | memoryview) -> None:
@@ -252,14 +257,16 @@ class PullHandlers:
             group, topic, queue_id = pull.key
             parts.observer.pulled(group, topic, queue_id, found.next_begin_offset, pull.reader)
 
-    @staticmethod
-    def _fields(next_begin_offset: int, min_offset: int, max_offset: int) -> dict[str, str]:
-        return PullMessageResponseHeader(
-            suggest_which_broker_id=0,
-            next_begin_offset=next_begin_offset,
-            min_offset=min_offset,
-            max_offset=max_offset,
-        ).encode()
+
+def _fields(pull: Pull, next_begin_offset: int, min_offset: int, max_offset: int) -> dict[str, str]:
+    return PullMessageResponseHeader(
+        suggest_which_broker_id=0,
+        next_begin_offset=next_begin_offset,
+        min_offset=min_offset,
+        max_offset=max_offset,
+        topic_sys_flag=pull.topic_sys_flag,
+        group_sys_flag=pull.group_sys_flag,
+    ).encode()
 
 
 def _code_of(found: GetResult, asked_offset: int) -> ResponseCode:

@@ -37,6 +37,8 @@ def test_a_sent_message_is_pulled_as_it_was_sent(tmp_path: Path) -> None:
             assert (pulled.code, pulled.remark) == (ResponseCode.SUCCESS, "FOUND")
             assert pulled.fields["nextBeginOffset"] == "1"
             assert (pulled.fields["minOffset"], pulled.fields["maxOffset"]) == ("0", "1")
+            flags = pulled.fields["topicSysFlag"], pulled.fields["groupSysFlag"]
+            assert flags == ("0", "0"), "every answer to a pull carries both"
             assert (message.topic, message.body) == (TOPIC, b"hello")
             assert (message.queue_id, message.queue_offset) == (2, 0)
             assert message.properties["TAGS"] == "TagA"
