@@ -15,6 +15,7 @@ import os
 import re
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -59,6 +60,8 @@ SETTINGS: Final = {
     # cycle.
     "spark.sql.codegen.cache.maxEntries": "2000",
     "spark.databricks.delta.snapshotPartitions": "1",
+    # Tables are addressed by path, so the warehouse stays empty; here, not in the user's folder.
+    "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / f"tidemark-spark-{os.getuid()}"),
 }
 
 _RANGES: Final = StructType(
