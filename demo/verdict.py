@@ -110,14 +110,15 @@ def _group_row(group: str, gold: Gold) -> GroupRow:
     newest = _newest_lag(_of_group(gold["consumer_lag"], group))
     stalls = _of_group(gold["stalled_windows"], group)
     risks = _of_group(gold["duplicate_risk_windows"], group)
+    lags = _known(newest, "lag_messages")
     return GroupRow(
         group=group,
-        lag_messages=_sum_or_unknown(newest, "lag_messages"),
-        time_lag_ms=_max_or_unknown(newest, "time_lag_ms"),
-        stalled_windows=_count(stalls, rule=STALL_RULES),
+        lag_messages=sum(lags) if lags else None,
+        time_lag_ms=max(_known(newest, "time_lag_ms"), default=None),
+        stalled_windows=_where(stalls, rule=STALL_RULES).height,
         risk_windows=risks.height,
-        predicted_duplicates=_sum_or_unknown(risks, "at_risk_messages") or 0,
-        observed_duplicates=_sum_or_unknown(risks, "redelivered_messages") or 0,
+        predicted_duplicates=sum(_known(risks, "at_risk_messages")),
+        observed_duplicates=sum(_known(risks, "redelivered_messages")),
         dead_letters=_of_group(gold["dead_letters"], group).height,
     )
 
@@ -135,18 +136,9 @@ def _newest_lag(rows: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _sum_or_unknown(rows: pl.DataFrame, column: str) -> int | None:
-    known = [] if rows.is_empty() else rows[column].drop_nulls().to_list()
-    return sum(known) if known else None
-
-
-def _max_or_unknown(rows: pl.DataFrame, column: str) -> int | None:
-    known = [] if rows.is_empty() else rows[column].drop_nulls().to_list()
-    return max(known) if known else None
-
-
-def _count(rows: pl.DataFrame, **allowed: tuple[str, ...]) -> int:
-    return _where(rows, **allowed).height
+def _known(rows: pl.DataFrame, column: str) -> list[int]:
+    """What is known of a column."""
+    return [] if rows.is_empty() else rows[column].drop_nulls().to_list()
 
 
 def _where(rows: pl.DataFrame, **allowed: tuple[str, ...]) -> pl.DataFrame:

@@ -20,7 +20,7 @@ from engine.telemetry.tables import BY_NAME as BRONZE_TABLES
 from engine.telemetry.tables import TABLES, Column
 from pipelines.catalogue import BY_NAME as GOLD_TABLES
 from pipelines.catalogue import SPARK_TABLES
-from pipelines.lake import Lake, arrow_schema, whole_table
+from pipelines.lake import Lake, arrow_schema, first_line, whole_table
 
 SHIPPER_SUFFIX: Final = "/shipper"
 
@@ -107,8 +107,7 @@ def _rows(table: DeltaTable, address: str, names: list[str]) -> pl.DataFrame:
     try:
         return pl.DataFrame(pl.from_arrow(whole_table(table, names)))
     except Exception as error:  # delta-rs and Arrow raise many kinds for one cause
-        first_line = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise LakeError(
-            f"rows of {address} cannot be read ({first_line}): a data file is missing or "
+            f"rows of {address} cannot be read ({first_line(error)}): a data file is missing or "
             "damaged; restore it, or replay the table"
         ) from error

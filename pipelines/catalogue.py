@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from engine.telemetry.tables import Column, ColumnType
+from engine.telemetry.tables import Column, ColumnType, must
 
 _S, _I, _L, _B, _T, _D = (
     ColumnType.STRING,
@@ -44,27 +44,23 @@ class GoldTable:
         return tuple(column.name for column in self.columns)
 
 
-def _must(name: str, kind: ColumnType, meaning: str) -> Column:
-    return Column(name, kind, meaning, nullable=False)
-
-
-_OBSERVED_AT = _must("observed_at", _T, "moment of data time this row speaks of")
-_OBSERVED_DATE = _must("observed_date", _D, "UTC date of observed_at; the partition")
-_CLUSTER = _must("cluster", _S, "cluster name")
-_BROKER = _must("broker", _S, "broker name")
-_GROUP = _must("group", _S, "consumer group")
-_TOPIC = _must("topic", _S, "topic")
-_QUEUE = _must("queue_id", _I, "queue number inside topic and broker")
-_EMITTER = _must("emitter", _S, "who reported the evidence")
-_SEQ = _must("seq", _L, "newest bronze row (of that emitter) this row rests on")
+_OBSERVED_AT = must("observed_at", _T, "moment of data time this row speaks of")
+_OBSERVED_DATE = must("observed_date", _D, "UTC date of observed_at; the partition")
+_CLUSTER = must("cluster", _S, "cluster name")
+_BROKER = must("broker", _S, "broker name")
+_GROUP = must("group", _S, "consumer group")
+_TOPIC = must("topic", _S, "topic")
+_QUEUE = must("queue_id", _I, "queue number inside topic and broker")
+_EMITTER = must("emitter", _S, "who reported the evidence")
+_SEQ = must("seq", _L, "newest bronze row (of that emitter) this row rests on")
 
 _INTERVAL: Final = (
-    _must("window_id", _S, "hash of rule, key and opened_at; the same over all revisions"),
-    _must("revision", _I, "1 for the first; the highest is the present truth"),
-    _must("state", _S, "OPEN or CLOSED"),
+    must("window_id", _S, "hash of rule, key and opened_at; the same over all revisions"),
+    must("revision", _I, "1 for the first; the highest is the present truth"),
+    must("state", _S, "OPEN or CLOSED"),
     _OBSERVED_AT,
-    _must("valid_from", _T, "data time from which this revision is the truth; equals observed_at"),
-    _must("opened_at", _T, "when the interval began"),
+    must("valid_from", _T, "data time from which this revision is the truth; equals observed_at"),
+    must("opened_at", _T, "when the interval began"),
     Column("closed_at", _T, "when it ended; null while OPEN"),
 )
 
@@ -89,7 +85,7 @@ CONSUMER_LAG: Final = GoldTable(
             "event time minus store time of the message AT committed; 0 when nothing waits",
         ),
         Column("time_lag_error_ms", _L, "half-width of the error bar of time_lag_ms; 0 when EXACT"),
-        _must("provenance", _S, "EXACT, INTERPOLATED, EXTRAPOLATED, PURGED or UNKNOWN"),
+        must("provenance", _S, "EXACT, INTERPOLATED, EXTRAPOLATED, PURGED or UNKNOWN"),
         Column(
             "unknown_reason", _S, "why lag or time lag is null: NO_OFFSET, BROADCAST, PURGED, ..."
         ),
@@ -98,8 +94,8 @@ CONSUMER_LAG: Final = GoldTable(
         Column("persisted", _L, "consume offset in the broker's file"),
         Column("pulled", _L, "next offset nobody of the group has pulled"),
         Column("processed", _L, "one past the highest finished offset, as clients told"),
-        _must("min_offset", _L, "first message kept"),
-        _must("max_offset", _L, "next offset to be written"),
+        must("min_offset", _L, "first message kept"),
+        must("max_offset", _L, "next offset to be written"),
         Column(
             "trend", _S, "GROWING, STEADY or SHRINKING over the last minute; null when too few rows"
         ),
@@ -128,14 +124,14 @@ STALLED_WINDOWS: Final = GoldTable(
         _GROUP,
         _TOPIC,
         _QUEUE,
-        _must("rule", _S, "NO_OFFSET, DATA_LOST, STOPPED, REWOUND, STALLED or SLOW"),
-        _must(
+        must("rule", _S, "NO_OFFSET, DATA_LOST, STOPPED, REWOUND, STALLED or SLOW"),
+        must(
             "kind",
             _S,
             "FROZEN_HEAD, DEAD_QUEUE, DEAD_CONSUMER, BLOCKED_ORDERLY, PAUSED or UNDETERMINED",
         ),
-        _must("window_ms", _L, "length of the evaluation window"),
-        _must("slide_ms", _L, "distance of evaluation ticks"),
+        must("window_ms", _L, "length of the evaluation window"),
+        must("slide_ms", _L, "distance of evaluation ticks"),
         Column("committed_from", _L, "consume offset at the window's start"),
         Column("committed_to", _L, "consume offset at its end"),
         Column("pulled_from", _L, "pulled mark at the window's start"),
@@ -144,12 +140,12 @@ STALLED_WINDOWS: Final = GoldTable(
         Column("max_offset_to", _L, "max offset at its end"),
         Column("lag_messages", _L, "lag at observed_at"),
         Column("time_lag_ms", _L, "time lag at observed_at"),
-        _must("reports", _L, "offset reports inside the window, unchanged ones included"),
+        must("reports", _L, "offset reports inside the window, unchanged ones included"),
         Column("client_id", _S, "client that held the queue last"),
         Column("head_message_id", _S, "message at the head of that client's window, when told"),
         Column("head_since", _T, "since when it is in a listener"),
         Column("stack", _S, "stack of that listener, when told"),
-        _must("evidence", _S, "one sentence with the figures that fired the rule"),
+        must("evidence", _S, "one sentence with the figures that fired the rule"),
         _EMITTER,
         _SEQ,
         _OBSERVED_DATE,
@@ -168,24 +164,24 @@ DUPLICATE_RISK_WINDOWS: Final = GoldTable(
         _GROUP,
         _TOPIC,
         _QUEUE,
-        _must(
+        must(
             "cause",
             _S,
             "CONSUMER_CRASH, BROKER_CRASH, HAND_OVER, REWIND, RESET, OFFSET_STORE_LOST, SEND_BACK, "
             "SEND_RETRY, DOUBLE_OWNER or REPLAY_AFTER_TRUNCATION",
         ),
-        _must(
+        must(
             "basis",
             _S,
             "what told: DEPARTURE, RESTART, OFFSET_FALL, EXPOSURE (at risk while commits stand "
             "still), SEND_BACK, or REDELIVERY (seen without a prediction)",
         ),
-        _must("outcome", _S, "POSSIBLE, CONFIRMED or PASSED"),
+        must("outcome", _S, "POSSIBLE, CONFIRMED or PASSED"),
         Column("client_id", _S, "client whose work may be repeated"),
         Column("next_client_id", _S, "client that pulled the range again, or pulls now"),
-        _must("from_offset", _L, "first offset at risk"),
-        _must("to_offset", _L, "one past the last offset at risk"),
-        _must(
+        must("from_offset", _L, "first offset at risk"),
+        must("to_offset", _L, "one past the last offset at risk"),
+        must(
             "at_risk_messages",
             _L,
             "predicted duplicates at most: to_offset - from_offset, or delivered messages",
@@ -198,13 +194,13 @@ DUPLICATE_RISK_WINDOWS: Final = GoldTable(
         Column("uncertain_messages", _L, "of these, held and not finished; null when not told"),
         Column("redelivered_from", _L, "first offset delivered again; null unless CONFIRMED"),
         Column("redelivered_to", _L, "one past the last; null unless CONFIRMED"),
-        _must(
+        must(
             "redelivered_messages",
             _L,
             "observed re-deliveries so far, inside or outside the predicted range",
         ),
         Column("message_id", _S, "message concerned, for SEND_BACK and SEND_RETRY"),
-        _must("evidence", _S, "one sentence with the figures"),
+        must("evidence", _S, "one sentence with the figures"),
         _EMITTER,
         _SEQ,
         _OBSERVED_DATE,
@@ -222,8 +218,8 @@ OWNERSHIP: Final = GoldTable(
         _GROUP,
         _TOPIC,
         _QUEUE,
-        _must("client_id", _S, "the owner"),
-        _must("inferred", _B, "taken from pulls, not told by the client"),
+        must("client_id", _S, "the owner"),
+        must("inferred", _B, "taken from pulls, not told by the client"),
         Column("ended_by", _S, "REVOKED, LEFT, EXPIRED or BROKER_STOP; null while OPEN"),
         Column("committed_at_end", _L, "consume offset when it ended"),
         Column("pulled_at_end", _L, "pulled mark when it ended"),
@@ -243,8 +239,8 @@ REBALANCES: Final = GoldTable(
         _BROKER,
         _GROUP,
         Column("client_id", _S, "client it is about"),
-        _must("kind", _S, "JOINED, LEFT, EXPIRED, SUBSCRIPTION_CHANGED or QUEUES_CHANGED"),
-        _must("generation", _L, "membership changes of the group since the broker's boot"),
+        must("kind", _S, "JOINED, LEFT, EXPIRED, SUBSCRIPTION_CHANGED or QUEUES_CHANGED"),
+        must("generation", _L, "membership changes of the group since the broker's boot"),
         Column("members_before", _I, "members before"),
         Column("members_after", _I, "members after"),
         Column("reason", _S, "in the engine's words"),
@@ -266,7 +262,7 @@ DEAD_LETTERS: Final = GoldTable(
         Column("origin_topic", _S, "topic it was first sent to"),
         Column("origin_queue_id", _I, "queue there"),
         Column("origin_offset", _L, "queue offset there"),
-        _must("reconsume_times", _I, "failed tries"),
+        must("reconsume_times", _I, "failed tries"),
         Column("reason", _S, "why"),
         Column(
             "first_failed_at", _T, "first SENT_BACK of the same message seen; null when not seen"
@@ -287,14 +283,14 @@ OFFSET_VIOLATIONS: Final = GoldTable(
         _GROUP,
         _TOPIC,
         _QUEUE,
-        _must("law", _S, "MONOTONIC, AT_MOST_MAX or AT_LEAST_MIN"),
-        _must("offset", _L, "offset reported"),
+        must("law", _S, "MONOTONIC, AT_MOST_MAX or AT_LEAST_MIN"),
+        must("offset", _L, "offset reported"),
         Column("previous_offset", _L, "offset stored before"),
         Column("min_offset", _L, "first message kept"),
         Column("max_offset", _L, "next offset to be written"),
-        _must("delta", _L, "by how many messages the law is broken"),
-        _must("cause", _S, "RESET, BROKER_RESTART, REPLAY, HAND_OVER or UNEXPLAINED"),
-        _must("explained", _B, "does another fact account for it?"),
+        must("delta", _L, "by how many messages the law is broken"),
+        must("cause", _S, "RESET, BROKER_RESTART, REPLAY, HAND_OVER or UNEXPLAINED"),
+        must("explained", _B, "does another fact account for it?"),
         Column("path", _S, "commit path"),
         Column("client_id", _S, "who reported"),
         _EMITTER,
@@ -311,18 +307,18 @@ GROUP_STATE: Final = GoldTable(
         _CLUSTER,
         _BROKER,
         _GROUP,
-        _must(
+        must(
             "state",
             _S,
             "worst queue: OK, SLOW, STALLED, STOPPED, REWOUND, NO_OFFSET, DATA_LOST, BROADCAST or "
             "UNKNOWN",
         ),
-        _must("reason", _S, "the state in words, naming queue and figures"),
+        must("reason", _S, "the state in words, naming queue and figures"),
         Column("lag_messages", _L, "sum over queues whose lag is known; null when none is"),
         Column("time_lag_ms", _L, "largest over queues whose time lag is known; null when none is"),
-        _must("queues", _I, "queues of the group on this broker"),
-        _must("queues_known", _I, "of these, queues whose lag is known"),
-        _must("queues_not_ok", _I, "of these, queues whose state is not OK"),
+        must("queues", _I, "queues of the group on this broker"),
+        must("queues_known", _I, "of these, queues whose lag is known"),
+        must("queues_not_ok", _I, "of these, queues whose state is not OK"),
         Column("members", _I, "clients of the group; null when not told"),
         Column("trend", _S, "GROWING, STEADY or SHRINKING of the summed lag"),
         _EMITTER,
@@ -337,11 +333,11 @@ EMITTER_HEALTH: Final = GoldTable(
     (
         _OBSERVED_AT,
         _EMITTER,
-        _must("seq_from", _L, "first seq of the shipment"),
-        _must("seq_to", _L, "last seq of the shipment: a shipped horizon"),
-        _must("rows_expected", _L, "seq_to - seq_from + 1"),
-        _must("rows_found", _L, "rows found in bronze, over all tables"),
-        _must(
+        must("seq_from", _L, "first seq of the shipment"),
+        must("seq_to", _L, "last seq of the shipment: a shipped horizon"),
+        must("rows_expected", _L, "seq_to - seq_from + 1"),
+        must("rows_found", _L, "rows found in bronze, over all tables"),
+        must(
             "rows_distinct",
             _L,
             "distinct seq among them; all three equal when telemetry is gapless and unique",
@@ -355,18 +351,18 @@ DQ_RESULTS: Final = GoldTable(
     "expectation and run",
     (
         _OBSERVED_AT,
-        _must("run_id", _S, "one run of a suite"),
-        _must("suite", _S, "suite"),
-        _must("expectation", _S, "name of the check"),
-        _must("table", _S, "gold or bronze table it governs"),
-        _must("severity", _S, "CRITICAL, WARNING or INFO"),
-        _must("success", _B, "did it hold?"),
+        must("run_id", _S, "one run of a suite"),
+        must("suite", _S, "suite"),
+        must("expectation", _S, "name of the check"),
+        must("table", _S, "gold or bronze table it governs"),
+        must("severity", _S, "CRITICAL, WARNING or INFO"),
+        must("success", _B, "did it hold?"),
         Column("observed_value", _S, "what was observed, in words"),
-        _must("failed_rows", _L, "rows that broke it"),
-        _must("checked_rows", _L, "rows looked at"),
+        must("failed_rows", _L, "rows that broke it"),
+        must("checked_rows", _L, "rows looked at"),
         Column("table_version", _L, "Delta version checked"),
-        _must("started_at", _T, "wall clock at which the run began"),
-        _must("seconds_ms", _L, "how long the check took, ms"),
+        must("started_at", _T, "wall clock at which the run began"),
+        must("seconds_ms", _L, "how long the check took, ms"),
         _OBSERVED_DATE,
     ),
     ("run_id", "expectation"),
@@ -376,11 +372,11 @@ DQ_FAILURES: Final = GoldTable(
     "failing row of an expectation, a sample of at most 200 per run and expectation",
     (
         _OBSERVED_AT,
-        _must("run_id", _S, "run"),
-        _must("expectation", _S, "check"),
-        _must("table", _S, "table"),
-        _must("row_key", _S, "key of the failing row, readable"),
-        _must("detail", _S, "the row's figures, readable"),
+        must("run_id", _S, "run"),
+        must("expectation", _S, "check"),
+        must("table", _S, "table"),
+        must("row_key", _S, "key of the failing row, readable"),
+        must("detail", _S, "the row's figures, readable"),
         _OBSERVED_DATE,
     ),
     ("run_id", "expectation", "row_key"),

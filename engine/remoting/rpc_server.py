@@ -14,7 +14,6 @@ from typing import Final
 from engine.foundation.errors import ProtocolError
 from engine.foundation.limits import CONNECTIONS_MAX
 from engine.foundation.units import SECOND_MS
-from engine.protocol.command import RemotingCommand
 from engine.remoting.connection import READ_BUFFER_BYTES, Connection, Peer, close_all
 from engine.remoting.dispatcher import Dispatcher, Handler
 from engine.remoting.turn import Turn
@@ -99,12 +98,6 @@ class RpcServer:
     def peers(self) -> list[Peer]:
         """Everybody connected, in the order in which they came."""
         return list(self._connections)
-
-    async def invoke(
-        self, peer: Peer, command: RemotingCommand, timeout_ms: int
-    ) -> RemotingCommand:
-        """Ask a connected client. Raises RequestTimedOut or ConnectionLost."""
-        return await peer.invoke(command, timeout_ms=timeout_ms)
 
     def _accept(self) -> Connection:
         return Connection(

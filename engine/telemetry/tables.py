@@ -71,31 +71,32 @@ _S, _I, _L, _B, _T = (
 )
 
 
-def _must(name: str, kind: ColumnType, meaning: str) -> Column:
+def must(name: str, kind: ColumnType, meaning: str) -> Column:
+    """A column that is never null."""
     return Column(name, kind, meaning, nullable=False)
 
 
 COMMON: Final = (
-    _must("cluster", _S, "cluster name"),
-    _must("broker", _S, "broker name"),
-    _must(
+    must("cluster", _S, "cluster name"),
+    must("broker", _S, "broker name"),
+    must(
         "broker_epoch",
         _L,
         "boot time of the broker, µs since 1970 UTC; tells one life of it from the next",
     ),
-    _must(
+    must(
         "emitter",
         _S,
         "who reported: cluster/broker/broker_id; the shipper of that spool adds /shipper",
     ),
-    _must("seq", _L, "gapless number of the row per emitter, over all its tables, from 1"),
-    _must("event_time", _T, "the broker's clock when it happened"),
+    must("seq", _L, "gapless number of the row per emitter, over all its tables, from 1"),
+    must("event_time", _T, "the broker's clock when it happened"),
 )
-EVENT_DATE: Final = _must("event_date", ColumnType.DATE, "UTC date of event_time; the partition")
+EVENT_DATE: Final = must("event_date", ColumnType.DATE, "UTC date of event_time; the partition")
 
-_GROUP = _must("group", _S, "consumer group")
-_TOPIC = _must("topic", _S, "topic")
-_QUEUE = _must("queue_id", _I, "queue number inside topic and broker")
+_GROUP = must("group", _S, "consumer group")
+_TOPIC = must("topic", _S, "topic")
+_QUEUE = must("queue_id", _I, "queue number inside topic and broker")
 
 CONSUME_OFFSETS: Final = Table(
     "consume_offsets",
@@ -104,16 +105,16 @@ CONSUME_OFFSETS: Final = Table(
         _GROUP,
         _TOPIC,
         _QUEUE,
-        _must("offset", _L, "reported consume offset: the NEXT message to consume"),
+        must("offset", _L, "reported consume offset: the NEXT message to consume"),
         Column("previous_offset", _L, "what was stored before; null when nothing was"),
-        _must("path", _S, "COMMIT_RPC, PULL_PIGGYBACK, TRANSACTION, RESET, RESTORE or LOCAL"),
-        _must("trigger", _S, "TIMER, SHUTDOWN, HAND_OVER or UNKNOWN, as the client told"),
+        must("path", _S, "COMMIT_RPC, PULL_PIGGYBACK, TRANSACTION, RESET, RESTORE or LOCAL"),
+        must("trigger", _S, "TIMER, SHUTDOWN, HAND_OVER or UNKNOWN, as the client told"),
         Column(
             "client_id",
             _S,
             "client that reported; null when it has sent no heartbeat on this connection",
         ),
-        _must("accepted", _B, "was it stored?"),
+        must("accepted", _B, "was it stored?"),
         Column("min_offset", _L, "first message the queue still keeps"),
         Column("max_offset", _L, "next offset to be written in the queue"),
     ),
@@ -124,8 +125,8 @@ QUEUE_WATERMARKS: Final = Table(
     (
         _TOPIC,
         _QUEUE,
-        _must("min_offset", _L, "first message the queue still keeps"),
-        _must("max_offset", _L, "next offset to be written"),
+        must("min_offset", _L, "first message the queue still keeps"),
+        must("max_offset", _L, "next offset to be written"),
         Column("flushed_offset", _L, "first queue offset whose message a power cut could lose now"),
         Column(
             "replicated_offset",
@@ -135,7 +136,7 @@ QUEUE_WATERMARKS: Final = Table(
         Column(
             "last_store_time", _T, "store time of the newest message; null when the queue is empty"
         ),
-        _must("readable", _B, "is the queue below the topic's readQueueNums and may it be read?"),
+        must("readable", _B, "is the queue below the topic's readQueueNums and may it be read?"),
     ),
 )
 GROUP_WATERMARKS: Final = Table(
@@ -156,14 +157,14 @@ GROUP_WATERMARKS: Final = Table(
         ),
         Column("committed", _L, "consume offset in the broker's memory; null when none"),
         Column("persisted", _L, "consume offset in the broker's file; null when none"),
-        _must("committed_state", _S, "EXACT, AT_END, PURGED or NONE"),
+        must("committed_state", _S, "EXACT, AT_END, PURGED or NONE"),
         Column(
             "store_time_at_committed",
             _T,
             "store time of the message AT committed; null unless EXACT",
         ),
-        _must("min_offset", _L, "first message the queue still keeps"),
-        _must("max_offset", _L, "next offset to be written"),
+        must("min_offset", _L, "first message the queue still keeps"),
+        must("max_offset", _L, "next offset to be written"),
         Column(
             "last_store_time", _T, "store time of the newest message; null when the queue is empty"
         ),
@@ -173,7 +174,7 @@ GROUP_WATERMARKS: Final = Table(
         Column(
             "last_commit_time", _T, "when the group last reported an offset for it, changed or not"
         ),
-        _must(
+        must(
             "reports",
             _L,
             "offset reports since the previous row of this key, unchanged ones included",
@@ -192,17 +193,17 @@ REBALANCE_EVENTS: Final = Table(
     (
         _GROUP,
         Column("client_id", _S, "client it is about; null for QUEUES_CHANGED of the topic"),
-        _must(
+        must(
             "kind",
             _S,
             "JOINED, LEFT, EXPIRED, SUBSCRIPTION_CHANGED, QUEUES_CHANGED, ASSIGNED or REVOKED",
         ),
-        _must(
+        must(
             "inferred",
             _B,
             "ASSIGNED and REVOKED taken from the first pull of a new reader, not told",
         ),
-        _must("generation", _L, "membership changes of the group since this boot"),
+        must("generation", _L, "membership changes of the group since this boot"),
         Column("strategy", _S, "allocation strategy, when told"),
         Column("before", ColumnType.STRINGS, "members, or subscription, before"),
         Column("after", ColumnType.STRINGS, "members, or subscription, after"),
@@ -222,14 +223,14 @@ CLIENT_WINDOWS: Final = Table(
     "client_windows",
     "process queue of a client and sample",
     (
-        _must("client_id", _S, "client"),
+        must("client_id", _S, "client"),
         _GROUP,
         _TOPIC,
         _QUEUE,
         Column("first_held", _L, "lowest offset held and not finished; null when nothing is held"),
         Column("last_held", _L, "highest offset held"),
-        _must("held_count", _L, "messages held and not finished"),
-        _must("held_bytes", _L, "their bodies' bytes"),
+        must("held_count", _L, "messages held and not finished"),
+        must("held_bytes", _L, "their bodies' bytes"),
         Column(
             "held_ranges",
             ColumnType.RANGES,
@@ -248,8 +249,8 @@ CLIENT_WINDOWS: Final = Table(
         Column("head_message_id", _S, "message id of the head of the window"),
         Column("head_since", _T, "since when the head is in a listener"),
         Column("client_committed", _L, "consume offset the client would report now"),
-        _must("locked", _B, "order lock held, as the client believes"),
-        _must("dropped", _B, "is the process queue given up?"),
+        must("locked", _B, "order lock held, as the client believes"),
+        must("dropped", _B, "is the process queue given up?"),
         Column("last_pull_time", _T, "when the client last pulled it"),
         Column("last_consume_time", _T, "when a listener last finished a message of it"),
         Column("stack", _S, "stack of the listener that holds the head; on demand"),
@@ -266,8 +267,8 @@ RETRY_DLQ_FLOW: Final = Table(
         Column("origin_queue_id", _I, "its queue there, when known"),
         Column("origin_offset", _L, "its queue offset there, when known"),
         _GROUP,
-        _must("reconsume_times", _I, "failed tries after this step"),
-        _must(
+        must("reconsume_times", _I, "failed tries after this step"),
+        must(
             "step",
             _S,
             "SENT_BACK, SCHEDULED, DELIVERED, LOCAL_RETRY, DEAD_LETTERED, REDRIVEN, DISCARDED or "
@@ -284,15 +285,15 @@ REDELIVERIES: Final = Table(
         _GROUP,
         _TOPIC,
         _QUEUE,
-        _must("from_offset", _L, "first offset delivered again"),
-        _must(
+        must("from_offset", _L, "first offset delivered again"),
+        must(
             "to_offset",
             _L,
             "one past the last offset this answer delivered again; at most the group's pulled mark",
         ),
         Column("client_id", _S, "who pulls now"),
         Column("previous_client_id", _S, "who had pulled them"),
-        _must("broker_epoch_before", _L, "life of the broker in which they were pulled first"),
+        must("broker_epoch_before", _L, "life of the broker in which they were pulled first"),
         Column(
             "delivered_count",
             _L,
@@ -304,18 +305,16 @@ FLUSH_CHECKPOINTS: Final = Table(
     "flush_checkpoints",
     "component, action, cause and second (count, sum and max); SHUTDOWN and RECOVERY at once",
     (
-        _must(
-            "component", _S, "COMMIT_LOG, CONSUME_QUEUE, INDEX, CONSUMER_OFFSETS, DELAY or TIMER"
-        ),
-        _must("action", _S, "COMMIT, FLUSH or PERSIST"),
-        _must("cause", _S, "TIMER, GROUP, SHUTDOWN or RECOVERY"),
+        must("component", _S, "COMMIT_LOG, CONSUME_QUEUE, INDEX, CONSUMER_OFFSETS, DELAY or TIMER"),
+        must("action", _S, "COMMIT, FLUSH or PERSIST"),
+        must("cause", _S, "TIMER, GROUP, SHUTDOWN or RECOVERY"),
         Column("written", _L, "bytes written so far (commit log: physical offset)"),
         Column("committed", _L, "bytes moved from the transient pool to the file"),
         Column("flushed", _L, "bytes on stable storage"),
         Column("store_time", _T, "store time of the newest message flushed"),
-        _must("count", _L, "how many in that second"),
-        _must("duration_us_sum", _L, "their time together, µs"),
-        _must("duration_us_max", _L, "the longest, µs"),
+        must("count", _L, "how many in that second"),
+        must("duration_us_sum", _L, "their time together, µs"),
+        must("duration_us_max", _L, "the longest, µs"),
         Column("content_crc", _L, "CRC-32 of what was persisted (tables only)"),
     ),
 )
@@ -324,7 +323,7 @@ LIFECYCLE: Final = Table(
     "boot, recovery, role change, shutdown, fail-over, refused or damaged file, malformed "
     "connection",
     (
-        _must(
+        must(
             "kind",
             _S,
             "BOOT, RECOVERY, SHUTDOWN, ROLE_CHANGE, DAMAGED_FILE, DISK_FULL, SPOOL_LOSS, ...",
@@ -342,16 +341,16 @@ SHIPMENTS: Final = Table(
     "shipments",
     "run of spooled rows that is now in every table",
     (
-        _must(
+        must(
             "seq_from",
             _L,
             "first seq shipped, of the broker's emitter; seq_to + 1 when no row came, only time",
         ),
-        _must("seq_to", _L, "last seq shipped: the shipped horizon"),
-        _must(
+        must("seq_to", _L, "last seq shipped: the shipped horizon"),
+        must(
             "event_time_to", _T, "up to when the emitter has reported everything it had to report"
         ),
-        _must("rows", ColumnType.TABLE_COUNTS, "rows per table"),
+        must("rows", ColumnType.TABLE_COUNTS, "rows per table"),
     ),
 )
 

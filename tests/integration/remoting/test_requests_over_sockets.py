@@ -260,7 +260,7 @@ def test_the_server_pushes_and_asks_its_clients() -> None:
             assert heard[0].is_oneway
             assert heard[0].fields == {"consumerGroup": "g"}
             asked = RemotingCommand.request(307, {"clientId": "c"})
-            answer = await served.server.invoke(peer, asked, 5000)
+            answer = await peer.invoke(asked, timeout_ms=5000)
             assert answer.fields == {"clientId": "c"}
 
     asyncio.run(story())
