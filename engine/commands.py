@@ -27,6 +27,7 @@ from engine.foundation.errors import ConfigError, TidemarkError
 from engine.namesrv import NameServer, NameServerConfig
 from engine.runtime import system_runtime
 from engine.store import FlushDiskType, StoreConfig
+from engine.telemetry.commands import lake_address
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 
@@ -71,6 +72,7 @@ def engine(
 
     async def work(stopping: asyncio.Event) -> None:
         check_host(host, allow_remote=allow_remote)
+        ship_to = None if lake == NO_LAKE else lake_address(lake)
         config = broker_config(
             store, flush, host=host, port=broker_port, telemetry=telemetry, settings=settings or []
         )
@@ -87,7 +89,7 @@ def engine(
             raise
         parties.append(broker)
         ready = f"ready namesrv={namesrv_address} broker={host}:{port}"
-        await serve_and_ship(parties, stopping, ready=ready, store=store, lake=lake)
+        await serve_and_ship(parties, stopping, ready=ready, store=store, lake=ship_to)
 
     run_command("engine", work)
 
@@ -111,6 +113,7 @@ def broker(
 
     async def work(stopping: asyncio.Event) -> None:
         check_host(host, allow_remote=allow_remote)
+        ship_to = None if lake == NO_LAKE else lake_address(lake)
         config = broker_config(
             store, flush, host=host, port=port, telemetry=telemetry, settings=settings or []
         )
@@ -118,7 +121,7 @@ def broker(
         party = Broker(system_runtime(), replace(config, namesrv_addresses=addresses))
         bound = await party.start()
         ready = f"ready broker={host}:{bound}"
-        await serve_and_ship([party], stopping, ready=ready, store=store, lake=lake)
+        await serve_and_ship([party], stopping, ready=ready, store=store, lake=ship_to)
 
     run_command("broker", work)
 
@@ -185,13 +188,13 @@ def announce(line: str) -> None:
 
 
 async def serve_and_ship(
-    parties: list[Party], stopping: asyncio.Event, *, ready: str, store: Path, lake: str
+    parties: list[Party], stopping: asyncio.Event, *, ready: str, store: Path, lake: str | None
 ) -> None:
     """Serve until a signal; with a lake, a shipper of our own runs beside and outlives the broker
     until it has shipped the last row.
     """
     announce(ready)
-    if lake == NO_LAKE:
+    if lake is None:
         await serve(parties, stopping)
         return
     shipper = ShipperChild(store, lake)

@@ -401,7 +401,6 @@ DELTA_RS_TABLES: Final = (DQ_RESULTS, DQ_FAILURES)
 GOLD_TABLES: Final = (*SPARK_TABLES, *DELTA_RS_TABLES)
 BY_NAME: Final = {table.name: table for table in GOLD_TABLES}
 
-BRONZE_FOLDER: Final = "bronze"
 GOLD_FOLDER: Final = "gold"
 STATE_FOLDER: Final = "state"
 """A lake is a folder or object-store prefix: <lake>/bronze/<table>, <lake>/gold/<table>,

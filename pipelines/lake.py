@@ -23,10 +23,9 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
 from engine.foundation.errors import ConfigError, LakeError
-from engine.telemetry.tables import Column, ColumnType
-from pipelines.catalogue import BRONZE_FOLDER, GOLD_FOLDER, STATE_FOLDER
+from engine.telemetry.tables import BRONZE_FOLDER, LAKE_SCHEMES, Column, ColumnType
+from pipelines.catalogue import GOLD_FOLDER, STATE_FOLDER
 
-SCHEMES: Final = ("file", "s3")
 STORAGE_VARIABLES: Final = ("AWS_",)
 """Environment variables with these beginnings are handed to the object store client, as its own
 tools read them.
@@ -80,8 +79,8 @@ class Lake:
         if parts.scheme in ("", "file"):
             path = unquote(parts.path) if parts.scheme else address
             return Lake(os.path.abspath(path))  # noqa: PTH100 - must stay a plain string for URIs
-        if parts.scheme not in SCHEMES:
-            raise ConfigError("lake", address, f"a path or one of {', '.join(SCHEMES)}")
+        if parts.scheme not in LAKE_SCHEMES:
+            raise ConfigError("lake", address, f"a path or one of {', '.join(LAKE_SCHEMES)}")
         options = {
             name: value for name, value in os.environ.items() if name.startswith(STORAGE_VARIABLES)
         }

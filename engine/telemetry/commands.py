@@ -16,11 +16,12 @@ import typer
 
 from engine.foundation.errors import ConfigError, TidemarkError
 from engine.runtime import system_runtime
+from engine.telemetry.tables import LAKE_SCHEMES
 from engine.telemetry.telemetry import SPOOL_DIRECTORY
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 
-_STORE_PREFIXES: Final = ("AWS_", "AZURE_", "GOOGLE_")
+_STORE_PREFIX: Final = "AWS_"
 
 
 @app.command("shipper")
@@ -43,13 +44,20 @@ def shipper(
 
 
 def lake_address(lake: str) -> str:
-    """A folder as an absolute path, a URI as it is."""
-    return lake if "://" in lake else str(Path(lake).absolute())
+    """A folder as an absolute path, a URI as it is. Raises ConfigError for a lake that Spark and
+    delta-rs do not both reach."""
+    scheme, separator, _rest = lake.partition("://")
+    if not separator and lake.strip():
+        return str(Path(lake).absolute())
+    if scheme not in LAKE_SCHEMES:
+        uris = " or ".join(f"{scheme}://..." for scheme in LAKE_SCHEMES)
+        raise ConfigError("lake", lake, f"a folder, {uris}")
+    return lake
 
 
 def storage_options(environment: Mapping[str, str]) -> dict[str, str]:
     """What an object store needs to know, from the variables its own tools use."""
-    return {name: value for name, value in environment.items() if name.startswith(_STORE_PREFIXES)}
+    return {name: value for name, value in environment.items() if name.startswith(_STORE_PREFIX)}
 
 
 def _ship(store: Path, lake: str, *, once: bool, child: bool) -> None:

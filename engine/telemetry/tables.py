@@ -368,4 +368,10 @@ TABLES: Final = (
 )
 """Their order is the table number inside the spool: append only."""
 
+BRONZE_FOLDER: Final = "bronze"
+"""Where they lie in a lake: <lake>/bronze/<table>."""
+
+LAKE_SCHEMES: Final = ("file", "s3")
+"""URI schemes of a lake that delta-rs and Spark both reach; without a scheme it is a folder."""
+
 BY_NAME: Final = {table.name: table for table in TABLES}

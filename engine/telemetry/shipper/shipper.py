@@ -33,9 +33,8 @@ from engine.telemetry.shipped_mark import ShippedMark, read_shipped_mark, write_
 from engine.telemetry.shipper.arrow_schemas import SpooledRow
 from engine.telemetry.shipper.lake import BronzeTable
 from engine.telemetry.shipper.spool_reader import Run, SpoolReader, speaker_of
-from engine.telemetry.tables import SHIPMENTS, TABLES
+from engine.telemetry.tables import BRONZE_FOLDER, SHIPMENTS, TABLES
 
-BRONZE: Final = "bronze"
 LOCK_NAME: Final = "shipper.lock"
 
 SHIP_INTERVAL_S: Final = 1.0
@@ -65,7 +64,7 @@ class Shipper:
         self._directory = directory
         self._lake = lake
         self._tables = [
-            BronzeTable(table, f"{lake.rstrip('/')}/{BRONZE}/{table.name}", storage_options)
+            BronzeTable(table, f"{lake.rstrip('/')}/{BRONZE_FOLDER}/{table.name}", storage_options)
             for table in TABLES
         ]
         self._shipments = self._tables[TABLES.index(SHIPMENTS)]

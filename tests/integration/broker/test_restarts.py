@@ -214,6 +214,13 @@ def test_a_name_server_without_a_port_is_refused(tmp_path: Path) -> None:
     assert "namesrvAddr='localhost' is not allowed: host:port" in said
 
 
+def test_a_lake_nothing_could_read_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    for command in (("engine", "--namesrv-port", "0"), ("broker", "--port", "0")):
+        said = refusal(*command, "--store", str(tmp_path / "store"), "--lake", "bogus://x")
+        assert "lake='bogus://x' is not allowed: a folder, file://... or s3://..." in said
+    assert not (tmp_path / "store").exists()
+
+
 def test_a_broker_without_its_name_server_serves_all_the_same(tmp_path: Path) -> None:
     command = [TIDEMARK, "broker", "--store", str(tmp_path / "store"), "--port", "0", *QUICK]
     with (
