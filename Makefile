@@ -7,7 +7,7 @@ TESTS ?= tests
 export PYTHONHASHSEED := 0
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-run demo demo-matrix test test-fast test-slow sim check format bench clean
+.PHONY: help setup setup-run demo demo-matrix test test-fast test-slow sim mutants check format bench clean
 
 help:  ## List the targets.
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 22
@@ -35,6 +35,9 @@ test-slow: setup  ## The long tests that the suite leaves out.
 
 sim: setup  ## One seed of the simulation, for example SEED=1234.
 	TIDEMARK_SEED=$(SEED) .venv/bin/pytest tests/simulation
+
+mutants: setup  ## Plant each listed bug in a copy and see its tests fail; ARGS="--only C7" is passed on.
+	.venv/bin/python -m tests.mutants $(ARGS)
 
 check: setup  ## Lint, format, types, import rules.
 	.venv/bin/ruff check

@@ -1,0 +1,132 @@
+"""Planted bugs: what a mutant is, how it is put into a copy of the project, and how it is judged.
+
+Each feature row has a bug that somebody could well write, and the tests that must notice it. A row
+whose bug nobody notices has no test, whatever its tests are called.
+
+    [[mutant]]
+    row = "C7"
+    says = "an answer leaves before its bytes are synced"
+    file = "engine/store/upkeep/flush.py"
+    find = "exact text, found once in the file"
+    replace = "the broken text"
+    tests = ["tests/integration/store/test_failing_disk.py::test_one_sync_serves_every_waiter"]
+
+Invariant: the project itself is never changed; a copy is, and is made whole again afterwards.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDER = ROOT / "tests" / "mutants"
+SECONDS_MAX = 600
+"""A run of tests that takes longer has noticed something: it is stopped and counts as caught."""
+SHARED = (".venv", ".cache")
+"""Brought by set-up, too large to copy, never changed by a mutant: linked."""
+LEFT_OUT = (".git", "var", "dist", "__pycache__", ".hypothesis", ".*_cache")
+KEYS = {"row", "says", "file", "find", "replace", "tests"}
+
+CAUGHT, SURVIVED, BROKEN = "caught", "SURVIVED", "BROKEN"
+_FAILED_TESTS, _ALL_PASSED = 1, 0  # Exit codes of pytest; the others mean that nothing was tested.
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One planted bug and the tests that must fail because of it."""
+
+    topic: str
+    row: str
+    says: str
+    file: str
+    find: str
+    replace: str
+    tests: tuple[str, ...]
+
+    def fault(self, root: Path) -> str:
+        """What is wrong with this entry, in words; empty when it can be planted below `root`."""
+        path = root / self.file
+        if not path.is_file():
+            return f"there is no file {self.file}"
+        count = path.read_text(encoding="utf-8").count(self.find)
+        if count != 1:
+            return f"`find` stands {count} times in {self.file}, not once: {self.find!r}"
+        if self.find == self.replace:
+            return "`replace` changes nothing"
+        missing = [test for test in self.tests if not (root / test.partition("::")[0]).is_file()]
+        return f"there is no {missing[0]}" if missing or not self.tests else ""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the tests said."""
+
+    mutant: Mutant
+    outcome: str
+    seconds: float
+    detail: str = ""
+
+
+def read_mutants(folder: Path = FOLDER) -> list[Mutant]:
+    """Every entry of every `*.toml` in the folder. Raises ValueError naming a malformed one."""
+    found = []
+    for path in sorted(folder.glob("*.toml")):
+        for number, entry in enumerate(tomllib.loads(path.read_text())["mutant"], start=1):
+            if entry.keys() != KEYS:
+                wrong = sorted(entry.keys() ^ KEYS)
+                raise ValueError(f"{path.name}, mutant {number}: missing or unknown {wrong}")
+            found.append(Mutant(path.stem, **entry | {"tests": tuple(entry["tests"])}))
+    return found
+
+
+def copy_project(source: Path, target: Path) -> None:
+    """Copy what tests need; the environment and its downloads are linked."""
+    shutil.copytree(source, target, ignore=shutil.ignore_patterns(*LEFT_OUT, *SHARED))
+    for name in SHARED:
+        if (source / name).exists():
+            (target / name).symlink_to(source / name)
+
+
+def run_tests(copy: Path, tests: Sequence[str]) -> tuple[int | None, str]:
+    """Run tests inside a copy; pytest's exit code (None: too slow) and the end of what it said."""
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-m", "", "-p", "no:cacheprovider"]
+    try:
+        done = subprocess.run(
+            [*command, *tests],
+            cwd=copy,
+            env=os.environ | {"PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"},
+            capture_output=True,
+            text=True,
+            timeout=SECONDS_MAX,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return None, f"stopped after {SECONDS_MAX} s"
+    return done.returncode, (done.stdout + done.stderr)[-3000:]
+
+
+def judge(mutant: Mutant, copy: Path) -> Verdict:
+    """Plant the bug in the copy, run its tests, take the bug out again."""
+    begun = time.monotonic()
+    fault = mutant.fault(copy)
+    if fault:
+        return Verdict(mutant, BROKEN, 0.0, fault)
+    path = copy / mutant.file
+    whole = path.read_text(encoding="utf-8")
+    try:
+        path.write_text(whole.replace(mutant.find, mutant.replace), encoding="utf-8")
+        code, said = run_tests(copy, mutant.tests)
+    finally:
+        path.write_text(whole, encoding="utf-8")
+    seconds = time.monotonic() - begun
+    if code in {_FAILED_TESTS, None}:
+        return Verdict(mutant, CAUGHT, seconds)
+    return Verdict(mutant, SURVIVED if code == _ALL_PASSED else BROKEN, seconds, said)

@@ -1,0 +1,79 @@
+"""The list of planted bugs stays true as the code moves, and the runner tells caught from not."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.mutants.mutants import BROKEN, CAUGHT, ROOT, SURVIVED, Mutant, judge, read_mutants
+
+CODE = "def double(number):\n    return number * 2\n"
+TESTS = (
+    "from code_under_test import double\n\n\n"
+    "def test_of_two():\n    assert double(2) == 4\n\n\n"
+    "def test_of_three():\n    assert double(3) == 6\n"
+)
+SQUARES = Mutant(
+    topic="example",
+    row="X1",
+    says="squares instead of doubling",
+    file="code_under_test.py",
+    find="number * 2",
+    replace="number ** 2",
+    tests=("test_it.py::test_of_three",),
+)
+
+
+def project(folder: Path) -> Path:
+    (folder / "code_under_test.py").write_text(CODE)
+    (folder / "test_it.py").write_text(TESTS)
+    (folder / "pyproject.toml").write_text("[tool.pytest.ini_options]\n")
+    return folder
+
+
+def test_every_listed_mutant_can_be_planted() -> None:
+    faults = [
+        f"{mutant.topic}.toml, row {mutant.row}: {fault}"
+        for mutant in read_mutants()
+        if (fault := mutant.fault(ROOT))
+    ]
+    assert not faults, "\n".join(faults)
+
+
+def test_no_bug_is_listed_twice() -> None:
+    counted = Counter((mutant.file, mutant.find, mutant.replace) for mutant in read_mutants())
+    assert [bug for bug, count in counted.items() if count > 1] == []
+
+
+def test_a_bug_that_a_test_notices_is_caught_and_taken_out_again(tmp_path: Path) -> None:
+    copy = project(tmp_path)
+    assert judge(SQUARES, copy).outcome == CAUGHT
+    assert (copy / "code_under_test.py").read_text() == CODE
+
+
+def test_a_bug_that_no_test_notices_survives(tmp_path: Path) -> None:
+    blind = replace(SQUARES, tests=("test_it.py::test_of_two",))
+    assert judge(blind, project(tmp_path)).outcome == SURVIVED
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"find": "number"}, "stands 2 times"),
+        ({"find": "gone"}, "stands 0 times"),
+        ({"replace": "number * 2"}, "changes nothing"),
+        ({"file": "other.py"}, "no file other.py"),
+        ({"tests": ("test_gone.py::test_it",)}, "no test_gone.py"),
+        ({"tests": ("test_it.py::test_gone",)}, "not found"),
+        ({"replace": "number * ("}, "SyntaxError"),
+    ],
+)
+def test_an_entry_that_tests_nothing_is_told_apart(
+    tmp_path: Path, change: dict[str, str], reason: str
+) -> None:
+    verdict = judge(replace(SQUARES, **change), project(tmp_path))
+    assert verdict.outcome == BROKEN
+    assert reason in verdict.detail
