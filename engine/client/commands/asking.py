@@ -1,0 +1,55 @@
+"""What all admin commands share: the name server's option, one connection, errors as sentences.
+
+Invariant: a TidemarkError becomes one line on standard error and exit code 1; standard output then
+stays empty. Absent on purpose: what is asked (the commands), how it is shown (showing).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Annotated, TypeVar
+
+import typer
+
+from engine.client.admin import Admin
+from engine.client.config import ClientConfig
+from engine.foundation.errors import ConnectFailed, RequestRefused, TidemarkError
+from engine.protocol.codes import ResponseCode
+from engine.runtime import system_runtime
+
+Answer = TypeVar("Answer")
+
+NamesrvOption = Annotated[
+    str,
+    typer.Option("--namesrv", "-n", envvar="NAMESRV_ADDR", help="Name servers, split by ';'."),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Answer with JSON in place of a table.")]
+DEFAULT_NAMESRV = "127.0.0.1:9876"
+
+
+def ask(namesrv: str, work: Callable[[Admin], Awaitable[Answer]]) -> Answer:
+    """Do the work with a connected Admin; end the process with a sentence when it fails."""
+
+    async def main() -> Answer:
+        addresses = tuple(part.strip() for part in namesrv.split(";") if part.strip())
+        async with Admin(
+            system_runtime(), ClientConfig(namesrv_addresses=addresses, instance_name="admin")
+        ) as admin:
+            return await work(admin)
+
+    try:
+        return asyncio.run(main())
+    except TidemarkError as error:
+        typer.echo(f"tidemark admin: {sentence(error)}", err=True)
+        raise typer.Exit(1) from error
+
+
+def sentence(error: TidemarkError) -> str:
+    """The error as a user reads it: what was refused, by which rule."""
+    if isinstance(error, RequestRefused):
+        name = next((code.name for code in ResponseCode if code == error.code), "UNKNOWN")
+        return f"refused with {error.code} {name}: {error.remark}"
+    if isinstance(error, ConnectFailed):
+        return f"{error}; is it running, and is the address right?"
+    return str(error)
