@@ -1,0 +1,14 @@
+"""Questions and orders to a cluster from outside the walk: one `Admin`, cut by noun.
+
+Works on our engine and on an Apache RocketMQ alike. What lives on several brokers is asked of each
+and joined.
+
+Invariant: reading changes nothing; an order names what it changes. Absent on purpose: deciding
+when; the command line, the demo, the dashboard and notebooks do. Source: spec rocketmq.md, sections
+1 and 11.
+"""
+
+from engine.client.admin.admin import Admin
+from engine.client.admin.groups import QueueProgress
+
+__all__ = ["Admin", "QueueProgress"]

@@ -1,0 +1,56 @@
+"""How the admin client asks: one broker, a name server, all masters of a topic."""
+
+from __future__ import annotations
+
+from engine.client.config import ClientConfig
+from engine.client.connection import ClusterConnection
+from engine.client.wire_fields import number, wire_fields
+from engine.foundation.errors import ConnectFailed, RequestRefused
+from engine.protocol.codes import RequestCode, ResponseCode
+from engine.protocol.command import RemotingCommand
+from engine.protocol.message import MessageQueue
+from engine.runtime import Runtime
+
+
+class Asking:
+    """What the nouns of `Admin` share: the connection and its routes."""
+
+    def __init__(self, runtime: Runtime, config: ClientConfig) -> None:
+        self._connection = ClusterConnection(runtime, config)
+        self._routes = self._connection.routes
+
+    async def _ask(
+        self, address: str, code: RequestCode, fields: dict[str, str], body: bytes = b""
+    ) -> RemotingCommand:
+        return await self._connection.ask(address, RemotingCommand.request(code, fields, body))
+
+    async def _ask_namesrv(self, code: RequestCode, fields: dict[str, str]) -> RemotingCommand:
+        answer = await self._routes.ask_namesrv(code, fields)
+        if answer.code != ResponseCode.SUCCESS:
+            raise RequestRefused(answer.code, answer.remark or "no remark")
+        return answer
+
+    async def _queue_number(self, code: RequestCode, queue: MessageQueue, **more: int) -> int:
+        fields = wire_fields(**place(queue), **more)
+        answer = await self._ask(await self._master_of(queue), code, fields)
+        return number(answer.fields, "offset")
+
+    async def _brokers_of(self, topic: str) -> list[str]:
+        await self._routes.refresh(topic)
+        queues = await self._routes.readable_queues(topic) or []
+        names = dict.fromkeys(queue.broker_name for queue in queues)
+        return [a for name in names if (a := self._routes.master_address(name)) is not None]
+
+    async def _master_of(self, queue: MessageQueue) -> str:
+        address = self._routes.master_address(queue.broker_name)
+        if address is None:
+            await self._routes.refresh(queue.topic)
+            address = self._routes.master_address(queue.broker_name)
+        if address is None:
+            raise ConnectFailed(f"no route leads to a master of {queue.broker_name} for {queue}")
+        return address
+
+
+def place(queue: MessageQueue) -> dict[str, str | int]:
+    """A queue as the fields of a request."""
+    return {"topic": queue.topic, "queueId": queue.queue_id, "bname": queue.broker_name}

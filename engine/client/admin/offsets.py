@@ -1,0 +1,55 @@
+"""Consume offsets of a group, as tools read and move them."""
+
+from __future__ import annotations
+
+from engine.client.admin.asking import Asking, place
+from engine.client.wire_fields import number, wire_fields
+from engine.foundation.errors import RequestRefused
+from engine.protocol.bodies import decode_offset_table
+from engine.protocol.codes import RequestCode, ResponseCode
+from engine.protocol.message import MessageQueue
+
+
+class OffsetAdmin(Asking):
+    """Questions and orders about consume offsets."""
+
+    async def commit_offset(self, group: str, queue: MessageQueue, offset: int) -> None:
+        """Set a group's consume offset of one queue; members at work overwrite it with their
+        own.
+        """
+        fields = wire_fields(consumerGroup=group, commitOffset=offset, **place(queue))
+        address = await self._master_of(queue)
+        await self._ask(address, RequestCode.UPDATE_CONSUMER_OFFSET, fields)
+
+    async def consume_offset(self, group: str, queue: MessageQueue) -> int | None:
+        """A group's consume offset of one queue; None when its broker has none."""
+        fields = wire_fields(consumerGroup=group, **place(queue))
+        try:
+            answer = await self._ask(
+                await self._master_of(queue), RequestCode.QUERY_CONSUMER_OFFSET, fields
+            )
+        except RequestRefused as error:
+            if error.code == ResponseCode.QUERY_NOT_FOUND:
+                return None
+            raise
+        return number(answer.fields, "offset")
+
+    async def reset_offset(
+        self, group: str, topic: str, timestamp_ms: int, *, force: bool = True
+    ) -> dict[MessageQueue, int]:
+        """Set a group back (or, with `force`, forward) to the messages stored from a time on; the
+        new offsets.
+        """
+        offsets: dict[MessageQueue, int] = {}
+        for address in await self._brokers_of(topic):
+            fields = wire_fields(
+                topic=topic,
+                group=group,
+                timestamp=timestamp_ms,
+                isForce=force,
+                queueId=-1,
+                offset=-1,
+            )
+            answer = await self._ask(address, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, fields)
+            offsets |= decode_offset_table(answer.body)
+        return dict(sorted(offsets.items()))

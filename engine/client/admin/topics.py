@@ -1,0 +1,84 @@
+"""Topics and the ends of their queues."""
+
+from __future__ import annotations
+
+from engine.client.admin.asking import Asking
+from engine.client.wire_fields import wire_fields
+from engine.foundation.errors import RequestRefused
+from engine.protocol.bodies import TopicList, TopicRouteData
+from engine.protocol.codes import RequestCode, ResponseCode
+from engine.protocol.message import MessageQueue
+from engine.protocol.names import AUTO_CREATE_TOPIC, Perm
+
+
+class TopicAdmin(Asking):
+    """Questions and orders about topics."""
+
+    async def topics(self) -> list[str]:
+        """All topics the name server knows, sorted."""
+        answer = await self._ask_namesrv(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, {})
+        return sorted(TopicList.decode(answer.body).topic_list)
+
+    async def topic_route(self, topic: str) -> TopicRouteData | None:
+        """Brokers and queues of a topic; None when no broker has it."""
+        answer = await self._routes.ask_namesrv(
+            RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic, "acceptStandardJsonOnly": "true"}
+        )
+        if answer.code == ResponseCode.TOPIC_NOT_EXIST:
+            return None
+        if answer.code != ResponseCode.SUCCESS:
+            raise RequestRefused(answer.code, answer.remark or "no remark")
+        return TopicRouteData.decode(answer.body)
+
+    async def queues(self, topic: str) -> list[MessageQueue]:
+        """The readable queues of a topic, sorted; empty when no broker has it."""
+        await self._routes.refresh(topic)
+        return await self._routes.readable_queues(topic) or []
+
+    async def create_topic(
+        self,
+        broker_address: str,
+        topic: str,
+        *,
+        read_queues: int = 8,
+        write_queues: int = 8,
+        perm: int = Perm.READ | Perm.WRITE,
+    ) -> None:
+        """Create a topic on one broker, or change it."""
+        fields = wire_fields(
+            topic=topic,
+            defaultTopic=AUTO_CREATE_TOPIC,
+            readQueueNums=read_queues,
+            writeQueueNums=write_queues,
+            perm=int(perm),
+            topicFilterType="SINGLE_TAG",
+            topicSysFlag=0,
+            order=False,
+            attributes="",
+        )
+        await self._ask(broker_address, RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
+
+    async def delete_topic(self, topic: str) -> None:
+        """Delete a topic on all its brokers, then in all name servers."""
+        await self._routes.refresh(topic)
+        for address in self._routes.broker_addresses(masters_only=True):
+            await self._ask(address, RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": topic})
+        request_code = RequestCode.DELETE_TOPIC_IN_NAMESRV
+        for address in self._connection.config.namesrv_addresses:
+            await self._ask(address, request_code, {"topic": topic})
+
+    # Ends of queues.
+
+    async def max_offset(self, queue: MessageQueue) -> int:
+        """One past the last message."""
+        return await self._queue_number(RequestCode.GET_MAX_OFFSET, queue)
+
+    async def min_offset(self, queue: MessageQueue) -> int:
+        """The first message still kept."""
+        return await self._queue_number(RequestCode.GET_MIN_OFFSET, queue)
+
+    async def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int:
+        """The first message stored at or after a time."""
+        return await self._queue_number(
+            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, queue, timestamp=timestamp_ms
+        )
