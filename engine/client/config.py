@@ -20,11 +20,13 @@ from engine.foundation.limits import (
     BODY_BYTES_MAX,
     CLIENT_EXPIRY_MS,
     CLIENT_HEARTBEAT_MS,
+    PENDING_REQUESTS_MAX,
     PULL_MESSAGES_MAX,
     PULL_SUSPEND_MS_MAX,
     QUEUE_LOCK_LEASE_MS,
 )
 from engine.foundation.units import KIB, MIB, MINUTE_MS, SECOND_MS
+from engine.protocol.compression import CompressionType
 
 DEFAULT_INSTANCE = "DEFAULT"
 """An instance name that means: make one that no other client of this host has."""
@@ -118,10 +120,34 @@ class ProducerConfig:
     compress_over_bytes: int = field(
         default=4 * KIB, metadata=_rocketmq("compressMsgBodyOverHowmuch")
     )
-    """A longer body is sent compressed (zlib)."""
+    """A longer body is sent compressed."""
 
-    compress_level: int = field(default=5, metadata=_rocketmq("compressLevel"))
-    """zlib level, 1 (fast) to 9 (small)."""
+    compress_type: CompressionType = field(
+        default=CompressionType.ZLIB, metadata=_rocketmq("rocketmq.message.compressType")
+    )
+    """How bodies are compressed; consumers read all three kinds."""
+
+    compress_level: int = field(default=5, metadata=_rocketmq("rocketmq.message.compressLevel"))
+    """Level of zlib and zstd, 1 (fast) to 9 (small); LZ4 has none."""
+
+    send_latency_fault_enable: bool = field(
+        default=False, metadata=_rocketmq("sendLatencyFaultEnable")
+    )
+    """Leave brokers alone for a while whose answers were slow, missing or refusals."""
+
+    resend_to_same_broker: bool = False
+    """Send a message whose outcome on a broker is unknown to that broker only, over all tries and
+    later sends of the same message: for topics with broker-side deduplication, which knows its own
+    messages only. Sends fail while that broker is away.
+    """
+
+    async_sends_max: int = field(default=1024, metadata=_rocketmq("backPressureForAsyncSendNum"))
+    """Sends with a callback that may be under way at once."""
+
+    async_bytes_max: int = field(
+        default=100 * MIB, metadata=_rocketmq("backPressureForAsyncSendSize")
+    )
+    """Their body bytes together."""
 
     body_bytes_max: int = field(default=BODY_BYTES_MAX, metadata=_rocketmq("maxMessageSize"))
     """A longer body is refused before it is sent."""
@@ -130,13 +156,19 @@ class ProducerConfig:
     """Queues asked for when the broker makes an unknown topic by itself."""
 
     def __post_init__(self) -> None:
-        _positive(self, "send_timeout_ms", "body_bytes_max", "default_topic_queue_count")
+        _positive(
+            self,
+            *("send_timeout_ms", "body_bytes_max", "default_topic_queue_count"),
+            *("async_sends_max", "async_bytes_max"),
+        )
         if self.retry_times < 0:
             raise ConfigError("retry_times", self.retry_times, "0 or more")
         if self.compress_over_bytes < 0:
             raise ConfigError("compress_over_bytes", self.compress_over_bytes, "0 or more")
         if not 1 <= self.compress_level <= 9:
             raise ConfigError("compress_level", self.compress_level, "1 to 9")
+        if self.async_sends_max > PENDING_REQUESTS_MAX:
+            raise ConfigError("async_sends_max", self.async_sends_max, f"<= {PENDING_REQUESTS_MAX}")
         if self.body_bytes_max > BODY_BYTES_MAX:
             raise ConfigError("body_bytes_max", self.body_bytes_max, f"at most {BODY_BYTES_MAX}")
 

@@ -76,7 +76,8 @@ class Envelopes:
         message_id = self._give_id(message)
         body, sys_flag = message.body, 0
         if len(body) > self._config.compress_over_bytes:
-            body, sys_flag = compress(body, level=self._config.compress_level)
+            config = self._config
+            body, sys_flag = compress(body, level=config.compress_level, kind=config.compress_type)
         properties = {PROPERTY_WAIT: "true", **message.properties}
         fields = self._common | {
             "b": message.topic,

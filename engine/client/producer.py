@@ -1,14 +1,18 @@
 """The producer: a sender with a life of its own (the beginning of the walk).
 
-`send` is the way to send; its module says what each way promises. `send_async` is the same for
-callers that do not wait, with retries on the same broker, as RocketMQ's clients do.
+`send` is the way to send; its module says what each way promises. `send_async` and `begin_send`
+are the same for callers that do not wait, with retries on the same broker, as RocketMQ's clients
+do. How many of those may be under way is bounded by count and by bytes: beyond it `send_async`
+refuses, and `begin_send` waits for room (back-pressure).
 
-Invariant: `start` and `stop` may each be called again without effect; a producer that was stopped
-stays stopped. Absent on purpose: transactions.
+Invariant: a callback is called once, unless the producer stops first; `start` and `stop` may each
+be called again without effect; a producer that was stopped stays stopped. Absent on purpose:
+transactions.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 
 from engine.client.config import ClientConfig, ProducerConfig
@@ -16,9 +20,9 @@ from engine.client.connection import ClusterConnection
 from engine.client.owned_tasks import OwnedTasks
 from engine.client.queue_selectors import MessageQueueSelector
 from engine.client.send_result import SendResult
+from engine.client.send_window import SendWindow
 from engine.client.sender import Sender
 from engine.foundation.errors import ClusterError, TidemarkError
-from engine.foundation.limits import PENDING_REQUESTS_MAX
 from engine.protocol.bodies import HeartbeatData, ProducerData
 from engine.protocol.message import Message, MessageQueue
 from engine.protocol.names import check_group
@@ -42,7 +46,10 @@ class Producer:
         check_group(group)
         self.group = group
         self._connection = ClusterConnection(runtime, config, describe=self._describe)
-        self._sender = Sender(self._connection, group, producer or ProducerConfig())
+        sending = producer or ProducerConfig()
+        self._sender = Sender(self._connection, group, sending)
+        self._window = SendWindow(sending.async_sends_max, sending.async_bytes_max)
+        self._send_timeout_ms = sending.send_timeout_ms
         self._tasks = OwnedTasks(f"producer {group}")
         self._started = self._stopped = False
 
@@ -75,7 +82,11 @@ class Producer:
         argument: object = None,
         timeout_ms: int | None = None,
     ) -> SendResult:
-        """See `Sender.send`."""
+        """Send and wait: stored at least once when this returns.
+
+        RequestRefused: not stored. RequestTimedOut, ConnectionLost: unknown, it may be stored. See
+        `Sender.send`.
+        """
         self._check_running()
         return await self._sender.send(
             message, queue=queue, selector=selector, argument=argument, timeout_ms=timeout_ms
@@ -88,7 +99,10 @@ class Producer:
         queue: MessageQueue | None = None,
         timeout_ms: int | None = None,
     ) -> SendResult:
-        """See `Sender.send_batch`."""
+        """Send several messages of one topic and wait: all are stored in one queue, or none is.
+
+        Errors as for `send`.
+        """
         self._check_running()
         return await self._sender.send_batch(messages, queue=queue, timeout_ms=timeout_ms)
 
@@ -100,7 +114,7 @@ class Producer:
         selector: MessageQueueSelector | None = None,
         argument: object = None,
     ) -> None:
-        """See `Sender.send_oneway`."""
+        """Send and forget: stored at most once, and nobody is told when it is not."""
         self._check_running()
         await self._sender.send_oneway(message, queue=queue, selector=selector, argument=argument)
 
@@ -112,16 +126,57 @@ class Producer:
         queue: MessageQueue | None = None,
         timeout_ms: int | None = None,
     ) -> None:
-        """Send in the background; `on_done` hears the result or the error, once, unless the
-        producer stops first.
+        """Send in the background; `on_done` hears the result or the error, with the meanings that
+        `send` gives them.
+
+        Raises ClusterError when too much is under way: nothing was sent, `on_done` is not called.
         """
         self._check_running()
-        if len(self._tasks) >= PENDING_REQUESTS_MAX:
+        if not self._window.try_enter(len(message.body)):
             raise ClusterError(
-                f"{len(self._tasks)} sends are under way, at most {PENDING_REQUESTS_MAX} may be; "
-                "wait for callbacks before sending more"
+                f"{self._window.count} sends with {self._window.held_bytes} bytes are under way "
+                "(limits: async_sends_max, async_bytes_max); wait for callbacks, or use begin_send"
             )
-        self._tasks.start(self._send_and_tell(message, on_done, queue, timeout_ms), "send")
+        self._start_send(message, on_done, queue, timeout_ms)
+
+    async def begin_send(
+        self,
+        message: Message,
+        on_done: SendCallback,
+        *,
+        queue: MessageQueue | None = None,
+        timeout_ms: int | None = None,
+    ) -> None:
+        """As `send_async`, once there is room for it: who sends faster than brokers answer is
+        slowed down here.
+
+        Raises ClusterError when there is no room within the time-out.
+        """
+        self._check_running()
+        allowed_ms = timeout_ms or self._send_timeout_ms
+        try:
+            async with asyncio.timeout(allowed_ms / 1000):
+                await self._window.enter(len(message.body))
+        except TimeoutError as error:
+            raise ClusterError(
+                f"no room for one more send within {allowed_ms} ms: {self._window.count} sends "
+                f"with {self._window.held_bytes} bytes are under way; nothing was sent"
+            ) from error
+        self._start_send(message, on_done, queue, timeout_ms)
+
+    def _start_send(
+        self,
+        message: Message,
+        on_done: SendCallback,
+        queue: MessageQueue | None,
+        timeout_ms: int | None,
+    ) -> None:
+        size_bytes = len(message.body)
+        task = self._tasks.start(self._send_and_tell(message, on_done, queue, timeout_ms), "send")
+        if task is None:
+            self._window.leave(size_bytes)  # Stopped while we waited for room.
+        else:
+            task.add_done_callback(lambda _task: self._window.leave(size_bytes))
 
     async def _send_and_tell(
         self,

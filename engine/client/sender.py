@@ -2,47 +2,78 @@
 steps of the walk).
 
 Ways of sending and what each promises:
-  send      waits for the answer. A result means stored; an error means refused, or unknown
-            (RequestTimedOut, ConnectionLost): sending the message again may store it twice.
-  one-way   promises nothing; the message may be lost without a word.
+  send      at least once, when it returns: a result means stored. An error means refused (not
+            stored) or unknown (RequestTimedOut, ConnectionLost): sending the message again may
+            store it twice, on a topic with broker-side deduplication it does not.
+  batch     as send, all messages or none.
+  one-way   at most once: the message may be lost without a word.
   with a queue or selector: as send, but never tried elsewhere: only that queue is right.
 
+All tries of one send share its time-out.
+
 Invariant: a message object carries one UNIQ_KEY from its first try on, so its copies can be told
-for what they are. Absent on purpose: life cycle and callbacks, which `producer` adds. Source:
-spec rocketmq.md, section 9 (D1).
+for what they are; with `resend_to_same_broker` a message whose outcome on a broker is unknown goes
+to no other one. Absent on purpose: life cycle and callbacks, which `producer` adds. Source: spec
+rocketmq.md, section 9 (D1, D2).
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from engine.client.config import ProducerConfig
 from engine.client.connection import ClusterConnection
 from engine.client.envelope import Envelope, Envelopes
+from engine.client.latency_faults import LatencyFaults
 from engine.client.queue_selectors import MessageQueueSelector
 from engine.client.send_result import SendResult, deserves_retry, status_of
 from engine.client.wire_fields import number
 from engine.foundation.errors import (
     ConfigError,
+    ConnectFailed,
     LocalProtocolError,
     RequestRefused,
     RequestTimedOut,
     Unreachable,
 )
+from engine.foundation.limits import UNKNOWN_SENDS_MAX
 from engine.protocol.codes import ResponseCode
+from engine.protocol.command import RemotingCommand
 from engine.protocol.message import Message, MessageQueue
 from engine.protocol.message_ids import UniqueIds
 
 _log = logging.getLogger(__name__)
 
 
+class SendTracer(Protocol):
+    """Who notes sends for the message trace; must neither raise nor wait."""
+
+    def sent(
+        self, envelope: Envelope, result: SendResult, answer: RemotingCommand, *, cost_ms: int
+    ) -> None:
+        """A broker stored the message after `cost_ms`, and answered this."""
+        ...
+
+
 class Sender:
     """Sends for one producer group over a shared connection."""
 
-    def __init__(self, connection: ClusterConnection, group: str, config: ProducerConfig) -> None:
+    def __init__(
+        self,
+        connection: ClusterConnection,
+        group: str,
+        config: ProducerConfig,
+        *,
+        tracer: SendTracer | None = None,
+    ) -> None:
         self._connection = connection
         self._config = config
+        self._tracer = tracer
+        self._faults = LatencyFaults() if config.send_latency_fault_enable else None
+        self._unknown: dict[str, str] = {}
+        """Messages that a broker may have stored without saying so, and that broker's name."""
         runtime = connection.runtime
         self._clock = runtime.clock
         ids = UniqueIds(connection.ip, runtime.entropy.process_id(), runtime.entropy.below(1 << 32))
@@ -142,15 +173,31 @@ class Sender:
         return queue
 
     def _next_queue(self, queues: Sequence[MessageQueue], *, avoid: str | None) -> MessageQueue:
-        """The next one round the circle, on another broker than `avoid` if there is one."""
+        """The next one round the circle, on the best kind of broker that has one."""
         topic = queues[0].topic
         turn = self._turns.get(topic)
         if turn is None:
             turn = self._entropy.below(len(queues))
-        others = (step for step in range(1, len(queues) + 1) if _at(queues, turn + step) != avoid)
-        turn += next(others, 1)
+        brokers = [queues[(turn + step) % len(queues)].broker_name for step in range(len(queues))]
+        brokers = brokers[1:] + brokers[:1]
+        for is_good in self._preferences():
+            good = (at for at, name in enumerate(brokers) if name != avoid and is_good(name))
+            step = next(good, None)
+            if step is not None:
+                turn += step + 1
+                break
+        else:
+            turn += 1
         self._turns[topic] = turn
         return queues[turn % len(queues)]
+
+    def _preferences(self) -> Sequence[Callable[[str], bool]]:
+        """Tests of a broker's name, the strictest first."""
+        faults = self._faults
+        if faults is None:
+            return (_any_broker,)
+        now_ms = self._clock.steady_ms()
+        return (lambda name: faults.is_available(name, now_ms), faults.is_reachable)
 
     async def _address(self, queue: MessageQueue) -> str:
         address = self._connection.routes.master_address(queue.broker_name)
@@ -172,11 +219,7 @@ class Sender:
         failed_broker: str | None = None
         tries_left = 1 + self._config.retry_times
         while True:
-            queues = await self._queues(envelope.topic)
-            if same_broker and failed_broker is not None:
-                queues = [q for q in queues if q.broker_name == failed_broker] or queues
-            avoid = None if same_broker else failed_broker
-            queue = self._next_queue(queues, avoid=avoid)
+            queue = await self._queue_for(envelope, failed_broker, same_broker=same_broker)
             tries_left -= 1
             may_try_again = tries_left > 0
             try:
@@ -202,27 +245,73 @@ class Sender:
                     return result
             failed_broker = queue.broker_name
 
+    async def _queue_for(
+        self, envelope: Envelope, failed_broker: str | None, *, same_broker: bool
+    ) -> MessageQueue:
+        """The queue of the next try.
+
+        Raises RequestRefused when the one broker that may be asked has no queue of the topic now.
+        """
+        queues = await self._queues(envelope.topic)
+        holder = self._unknown.get(envelope.message_id)
+        if holder is not None:
+            queues = [queue for queue in queues if queue.broker_name == holder]
+            if not queues:
+                raise RequestRefused(
+                    ResponseCode.SERVICE_NOT_AVAILABLE,
+                    f"{envelope.message_id} may be stored on {holder}, to which no route leads "
+                    "now; another broker would store it twice. Send it again later",
+                )
+            return self._next_queue(queues, avoid=None)
+        if same_broker and failed_broker is not None:
+            queues = [q for q in queues if q.broker_name == failed_broker] or queues
+        return self._next_queue(queues, avoid=None if same_broker else failed_broker)
+
     async def _try(self, envelope: Envelope, queue: MessageQueue, deadline_ms: int) -> SendResult:
         address = await self._address(queue)
-        timeout_ms = deadline_ms - self._clock.steady_ms()
-        if timeout_ms <= 0:
+        began_ms = self._clock.steady_ms()
+        if began_ms >= deadline_ms:
             raise RequestTimedOut(f"{envelope.message_id} was not sent to {queue} in time")
-        answer = await self._connection.rpc.invoke(
-            address, envelope.request(queue, self._clock.now_ms()), timeout_ms=timeout_ms
-        )
-        status = status_of(answer.code, answer.remark)
+        request = envelope.request(queue, self._clock.now_ms())
+        try:
+            answer = await self._connection.rpc.invoke(
+                address, request, timeout_ms=deadline_ms - began_ms
+            )
+        except Unreachable as error:
+            self._note_unanswered(envelope, queue.broker_name, error)
+            raise
+        cost_ms = self._clock.steady_ms() - began_ms
+        try:
+            status = status_of(answer.code, answer.remark)
+        except RequestRefused:
+            if self._faults is not None:
+                self._faults.refused(queue.broker_name, now_ms=began_ms + cost_ms)
+            raise
+        if self._faults is not None:
+            self._faults.answered(queue.broker_name, cost_ms, now_ms=began_ms + cost_ms)
+        self._unknown.pop(envelope.message_id, None)
         stored_in = MessageQueue(
             envelope.topic, queue.broker_name, number(answer.fields, "queueId")
         )
-        return SendResult(
+        result = SendResult(
             status,
             envelope.message_id,
             answer.fields.get("msgId", ""),
             stored_in,
             number(answer.fields, "queueOffset"),
         )
+        if self._tracer is not None:
+            self._tracer.sent(envelope, result, answer, cost_ms=cost_ms)
+        return result
+
+    def _note_unanswered(self, envelope: Envelope, broker_name: str, error: Unreachable) -> None:
+        if self._faults is not None:
+            self._faults.unanswered(broker_name, now_ms=self._clock.steady_ms())
+        if self._config.resend_to_same_broker and not isinstance(error, ConnectFailed):
+            self._unknown[envelope.message_id] = broker_name
+            if len(self._unknown) > UNKNOWN_SENDS_MAX:
+                del self._unknown[next(iter(self._unknown))]
 
 
-def _at(queues: Sequence[MessageQueue], turn: int) -> str:
-    """Broker of the queue at a turn of the circle."""
-    return queues[turn % len(queues)].broker_name
+def _any_broker(_name: str) -> bool:
+    return True

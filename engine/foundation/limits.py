@@ -23,14 +23,45 @@ GROUP_CHARS_MAX: Final = 120
 RETRY_TOPIC_CHARS_MAX: Final = 255
 """Topics named %RETRY%group and %DLQ%group may be longer than ordinary ones."""
 
+HEADER_BYTES_MAX: Final = 256 * KIB
+"""A request's longer header closes its connection; properties fit in however JSON escapes them."""
+
+STRANGER_HEADER_BYTES_MAX: Final = 4 * KIB
+"""Where requests are signed, this is the limit until a connection's first one was found genuine."""
+
 HEADER_FIELDS_MAX: Final = 1024
 """More extFields than this in one header is hostile; the connection is closed."""
 
 CONNECTIONS_MAX: Final = 16_384
 """A connection beyond this is closed at once, with one log line."""
 
+CONNECTIONS_PER_ADDRESS_MAX: Final = 12_288
+"""As above, for the connections from one IP address: nobody takes them all."""
+
+HANDSHAKES_MAX: Final = 1024
+"""Connections whose TLS handshake is under way; one beyond it is closed at once."""
+
+CONNECTION_REQUEST_BYTES_MAX: Final = 32 * MIB
+"""Bytes of one connection's requests whose handlers still wait for something; above it nothing
+more is read from that connection until they have ended.
+"""
+
+REQUEST_BYTES_MAX: Final = 256 * MIB
+"""As above, for all connections of a party together: whoever sends more waits."""
+
+UNFINISHED_FRAME_BYTES_MAX: Final = 512 * MIB
+"""Bytes of frames that have begun to arrive, in all; above it the connection is closed whose frame
+began first.
+"""
+
+CONNECTION_OUTPUT_PAUSE_BYTES: Final = 8 * MIB
+"""While more answers than this wait for a slow reader, its requests are not read."""
+
 CONNECTION_OUTPUT_BYTES_MAX: Final = 64 * MIB
 """A reader that lets more answers than this pile up is closed."""
+
+OUTPUT_BYTES_MAX: Final = 512 * MIB
+"""As above, for all connections of a party together: the reader that is to get more is closed."""
 
 PENDING_REQUESTS_MAX: Final = 65_536
 """Requests one client connection may have under way."""
@@ -42,6 +73,11 @@ HANDLER_TASKS_MAX: Final = 10_000
 
 HELD_PULLS_MAX: Final = 100_000
 """Long polls parked in the broker; a pull beyond this is answered at once with PULL_NOT_FOUND."""
+
+UNKNOWN_SENDS_MAX: Final = 10_000
+"""Messages of one producer whose outcome is unknown and whose broker it remembers for a resend;
+beyond it the oldest is forgotten (and may then be stored twice).
+"""
 
 GROUPS_MAX: Final = 100_000
 TOPICS_MAX: Final = 100_000
@@ -57,6 +93,9 @@ COMMIT_LOG_FILE_BYTES_MAX: Final = 2 * GIB - 1
 
 STORE_OPEN_FILES_MAX: Final = 256
 """Files one store holds open; beyond it the longest unused is closed, and reopened when needed."""
+
+TRANSIENT_POOL_BYTES_MAX: Final = 64 * MIB
+"""Bytes of messages that wait in memory for the next commit; the put that exceeds it commits."""
 
 DISPATCH_BATCH_MAX: Final = 4096
 """Records dispatched in one go; the event loop gets its turn, then the rest follows."""
@@ -74,6 +113,9 @@ own time).
 
 CLIENT_HEARTBEAT_MS: Final = 30 * SECOND_MS
 BROKER_REGISTER_MS: Final = 30 * SECOND_MS
+MEMBER_ANSWER_MS: Final = 5 * SECOND_MS
+"""How long a member has to tell its offsets when a tool asks for them (RocketMQ)."""
+
 QUEUE_LOCK_LEASE_MS: Final = 60 * SECOND_MS
 CLIENT_LOCK_EXPIRY_MS: Final = 30 * SECOND_MS
 PULL_SUSPEND_MS_MAX: Final = 5 * MINUTE_MS
@@ -100,6 +142,15 @@ forgotten.
 """
 
 assert BODY_BYTES_MAX + PROPERTIES_BYTES_MAX + 64 * KIB <= FRAME_BYTES_MAX
+assert 6 * PROPERTIES_BYTES_MAX + 16 * KIB <= HEADER_BYTES_MAX, "\\u0001 is six bytes of JSON"
+assert STRANGER_HEADER_BYTES_MAX < HEADER_BYTES_MAX < FRAME_BYTES_MAX
+assert CONNECTIONS_PER_ADDRESS_MAX < CONNECTIONS_MAX
+assert HANDSHAKES_MAX < CONNECTIONS_MAX
+assert FRAME_BYTES_MAX * 2 <= CONNECTION_REQUEST_BYTES_MAX
+assert CONNECTION_REQUEST_BYTES_MAX * 4 <= REQUEST_BYTES_MAX
+assert FRAME_BYTES_MAX * 8 <= UNFINISHED_FRAME_BYTES_MAX
+assert CONNECTION_OUTPUT_PAUSE_BYTES * 4 <= CONNECTION_OUTPUT_BYTES_MAX
+assert CONNECTION_OUTPUT_BYTES_MAX * 4 <= OUTPUT_BYTES_MAX
 assert TOPIC_CHARS_MAX < RETRY_TOPIC_CHARS_MAX
 assert GROUP_CHARS_MAX + len("%RETRY%") <= RETRY_TOPIC_CHARS_MAX
 assert CLIENT_HEARTBEAT_MS * 3 <= CLIENT_EXPIRY_MS
