@@ -22,8 +22,9 @@ from typing import Any
 import msgspec
 
 from engine.foundation.errors import LocalProtocolError, RemoteProtocolError
-from engine.foundation.limits import FRAME_BYTES_MAX, HEADER_FIELDS_MAX
+from engine.foundation.limits import FRAME_BYTES_MAX, HEADER_BYTES_MAX, HEADER_FIELDS_MAX
 from engine.protocol.command import LANGUAGES, RemotingCommand, SerializeType
+from engine.protocol.loose_headers import read_loose_header
 
 _LENGTHS = Struct(">iI")  # int32 frame length | uint32 type << 24 + header length
 _BINARY_HEAD = Struct(">hbhii")  # code | language | version | opaque | flag
@@ -47,12 +48,16 @@ _encode_json = msgspec.json.Encoder().encode
 
 
 class FrameDecoder:
-    """Collects bytes and gives back every complete frame. One per connection and direction."""
+    """Collects bytes and gives back every complete frame. One per connection and direction.
 
-    __slots__ = ("_buffer",)
+    `header_bytes_max` may be changed between two reads: strangers get less than those we know.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_buffer", "header_bytes_max")
+
+    def __init__(self, header_bytes_max: int = HEADER_BYTES_MAX) -> None:
         self._buffer = bytearray()
+        self.header_bytes_max = header_bytes_max
 
     @property
     def buffered_bytes(self) -> int:
@@ -71,12 +76,16 @@ class FrameDecoder:
         else:
             source = data  # Nothing is waiting: decode in place, keep only what is left over.
         commands: list[RemotingCommand] = []
-        position, end = 0, len(source)
+        position, end, header_max = 0, len(source), self.header_bytes_max
         while end - position >= 8:
             length, marked = _LENGTHS.unpack_from(source, position)
             header_length = marked & _HEADER_LENGTH_MAX
             if not 4 <= length <= FRAME_BYTES_MAX or header_length > length - 4:
                 raise _refused_lengths(length, f"{header_length} bytes")
+            if header_length > header_max:
+                raise RemoteProtocolError(
+                    f"a header of {header_length} bytes: at most {header_max} are allowed"
+                )
             stop = position + 4 + length
             if stop > end:
                 break
@@ -116,11 +125,14 @@ def _decode_header(serialize_type: int, header: bytes) -> RemotingCommand:
 
 
 def _decode_json_header(header: bytes) -> RemotingCommand:
+    fields: Any
     try:
-        parsed = _decode_json(header)
+        parsed: Any = _decode_json(header)
+        remark, fields = parsed.remark, parsed.extFields or {}
+    except msgspec.ValidationError:  # JSON, but not all of it is of the kind we write.
+        parsed, remark, fields = read_loose_header(header)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise RemoteProtocolError(f"JSON header: {error}") from error
-    fields: Any = parsed.extFields or {}
     if len(fields) > HEADER_FIELDS_MAX:
         raise RemoteProtocolError(f"{len(fields)} header fields: at most {HEADER_FIELDS_MAX}")
     if None in fields.values():
@@ -129,7 +141,7 @@ def _decode_json_header(header: bytes) -> RemotingCommand:
         _checked(parsed.code, "code"),
         fields,
         b"",
-        parsed.remark,
+        remark,
         _checked(parsed.opaque, "opaque"),
         _checked(parsed.flag, "flag"),
         _language_name(parsed.language),

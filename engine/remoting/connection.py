@@ -20,7 +20,7 @@ from engine.foundation.errors import (
     RemoteProtocolError,
     RequestTimedOut,
 )
-from engine.foundation.limits import CONNECTION_OUTPUT_BYTES_MAX
+from engine.foundation.limits import CONNECTION_OUTPUT_BYTES_MAX, HEADER_BYTES_MAX
 from engine.foundation.units import KIB, SECOND_MS, Buffer
 from engine.protocol.command import RemotingCommand
 from engine.protocol.frames import FrameDecoder, encode_parts
@@ -88,6 +88,7 @@ class Connection(asyncio.BufferedProtocol):
         on_command: Callable[[Connection, RemotingCommand], None],
         on_lost: Callable[[Connection], None],
         on_protocol_error: Callable[[Connection, ProtocolError], None],
+        header_bytes_max: int = HEADER_BYTES_MAX,
     ) -> None:
         self.attachment: object | None = None
         self.last_heard_ms = steady_ms()
@@ -98,7 +99,7 @@ class Connection(asyncio.BufferedProtocol):
         self._on_command = on_command
         self._on_lost = on_lost
         self._on_protocol_error = on_protocol_error
-        self._decoder = FrameDecoder()
+        self._decoder = FrameDecoder(header_bytes_max)
         self._pending = PendingRequests()
         self._transport: asyncio.Transport | None = None
         self._address = self._local_address = "?"

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from engine.foundation.errors import ConnectFailed, ProtocolError
+from engine.foundation.limits import FRAME_BYTES_MAX
 from engine.foundation.units import SECOND_MS
 from engine.protocol.command import RemotingCommand
 from engine.remoting.connection import READ_BUFFER_BYTES, Connection, close_all
@@ -137,6 +138,7 @@ class RpcClient:
             on_command=self._dispatcher.dispatch,
             on_lost=lambda connection: self._lost(address, connection),
             on_protocol_error=_ignore_error,
+            header_bytes_max=FRAME_BYTES_MAX,  # An answer to a batch lists its ids there.
         )
 
     def _lost(self, address: str, connection: Connection) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from engine.foundation.errors import LocalProtocolError, RemoteProtocolError
-from engine.foundation.limits import FRAME_BYTES_MAX, HEADER_FIELDS_MAX
+from engine.foundation.limits import FRAME_BYTES_MAX, HEADER_BYTES_MAX, HEADER_FIELDS_MAX
 from engine.protocol.command import RemotingCommand, SerializeType
 from engine.protocol.frames import FrameDecoder, encode_frame
 
@@ -49,16 +49,27 @@ MALFORMED = {
     "empty header": frame(b""),
     "JSON that is no object": frame(b"[1]"),
     "no code": frame(b'{"flag":0}'),
-    "code is text": frame(b'{"code":"10"}'),
+    "code is a word": frame(b'{"code":"ten"}'),
     "code of 40 bits": json_frame(code=2**39),
     "opaque of 40 bits": json_frame(opaque=2**39),
-    "field value is a number": json_frame(extFields={"queueId": 1}),
-    "field value is an object": json_frame(extFields={"queueId": {}}),
+    "field value is not a number": frame(b'{"code":1,"extFields":{"queueId":NaN}}'),
+    "field value breaks off": frame(b'{"code":1,"extFields":{"queueId":1.}}'),
+    "field name is no text": frame(b'{"code":1,"extFields":{5:6}}'),
     "fields are a list": json_frame(extFields=["a"]),
     "too many fields": json_frame(extFields={str(n): "" for n in range(HEADER_FIELDS_MAX + 1)}),
     "JSON is not UTF-8": frame(b'{"code":1,"remark":"\xff\xfe"}'),
     "half a surrogate pair": frame(b'{"code":1,"remark":"\\ud800"}'),
     "100,000 levels": frame(b'{"code":1,"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}"),
+    "2,000 levels in a field": json_frame(extFields={"k": 1}).replace(
+        b'"k": 1', b'"k": ' + b"[" * 2000
+    ),
+    "header over its limit": frame(b'{"code":1,"remark":"' + b"r" * HEADER_BYTES_MAX + b'"}'),
+    "integer of a million digits": frame(
+        b'{"code":1,"extFields":{"n":' + b"9" * 1_000_000 + b"}}"
+    ),
+    "a million fields": frame(
+        b'{"code":1,"extFields":{' + b",".join(b'"%d":""' % n for n in range(1_000_000)) + b"}}"
+    ),
     "binary header cut off": frame(b"\x00\x0a\x00", kind=1),
     "binary remark beyond its header": binary_frame(struct.pack(">i", 100)),
     "binary remark of negative length": binary_frame(struct.pack(">ii", -1, 0)),
