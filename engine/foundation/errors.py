@@ -100,13 +100,17 @@ class ClusterError(TidemarkError):
 
 
 class ConfigError(TidemarkError):
-    """A setting is wrong: `key` and `value` as given, `allowed` says what would be right."""
+    """A setting is wrong: `key` and `value` as given, `allowed` says what would be right, `place`
+    where it was read, if that is known.
+    """
 
-    def __init__(self, key: str, value: object, allowed: str) -> None:
-        super().__init__(f"setting {key}={value!r} is not allowed: {allowed}")
+    def __init__(self, key: str, value: object, allowed: str, place: str = "") -> None:
+        where = f" ({place})" if place else ""
+        super().__init__(f"setting {key}={value!r} is not allowed: {allowed}{where}")
         self.key = key
         self.value = value
         self.allowed = allowed
+        self.place = place
 
 
 class LakeError(TidemarkError):
