@@ -136,6 +136,16 @@ written at once.
 SPOOL_FRAME_BYTES_MAX: Final = 64 * MIB
 """A longer frame is not written (its rows are counted as lost) and not read."""
 
+TRANSACTIONS_HELD_MAX: Final = 262_144
+"""Half messages between the oldest unsettled one and the newest; one beyond it is refused with
+SYSTEM_BUSY until older ones are ended or asked for.
+"""
+
+CLIENT_CHECKS_MAX: Final = 2000
+"""Questions for transactions' states one producer works on; further ones are dropped with a log
+line, and the broker asks again (RocketMQ: checkRequestHoldMax).
+"""
+
 PULLED_MARKS_MAX: Final = 65_536
 """Pulled marks the spool carries over a reboot; beyond it the mark that moved least recently is
 forgotten.
