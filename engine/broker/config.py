@@ -88,6 +88,8 @@ class BrokerConfig:
             if not host or not port.isdecimal() or int(port) > 65_535:
                 raise ConfigError("namesrvAddr", address, "host:port, the port at most 65535")
         for key, name in (
+    use_server_side_reset_offset: bool = _setting(True, "useServerSideResetOffset")
+    """Tell a reset by the next pull; else push it to the members, as older brokers do."""
             ("brokerName", self.broker_name),
             ("brokerClusterName", self.cluster_name),
         ):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from engine.broker.handlers.admin_broker import BrokerHandlers
 from engine.broker.handlers.admin_groups import GroupHandlers
 from engine.broker.handlers.admin_topics import TopicHandlers
+from engine.broker.handlers.group_offsets import GroupOffsetHandlers
 from engine.broker.handlers.heartbeat import HeartbeatHandlers
 from engine.broker.handlers.offset import OffsetHandlers
 from engine.broker.handlers.pull import PullHandlers
@@ -35,6 +36,7 @@ def handler_table(
         QueryHandlers(parts).handlers(),
         TopicHandlers(parts, membership).handlers(),
         GroupHandlers(parts).handlers(),
+        GroupOffsetHandlers(parts).handlers(),
         BrokerHandlers(parts, delay).handlers(),
     ):
         for code, handler in handlers.items():

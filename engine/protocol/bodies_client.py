@@ -24,6 +24,7 @@ from engine.protocol.body_codec import (
     by_queue,
     convert,
     encode_object_keyed,
+    queue_key,
     table_of,
 )
 from engine.protocol.codes import ResponseCode
@@ -239,6 +240,20 @@ class ConsumeMessageDirectlyResult(Body):
 def encode_direct_result(consume_result: str, *, orderly: bool, spent_ms: int) -> bytes:
     """A consumer's answer to CONSUME_MESSAGE_DIRECTLY."""
     return ConsumeMessageDirectlyResult(consume_result, orderly, True, spent_ms).encode()
+
+
+def member_offsets(body: Buffer) -> dict[MessageQueue, int]:
+    """A consumer's answer to GET_CONSUMER_STATUS_FROM_CLIENT (221). Raises RemoteProtocolError."""
+    return by_queue(table_of(fastjson.loads(body), "messageQueueTable"), int)
+
+
+def encode_consumer_status(members: Mapping[str, Mapping[MessageQueue, int]]) -> bytes:
+    """The broker's answer to 223: each member's offsets by queue."""
+    table = {
+        client_id: {queue_key(queue): offset for queue, offset in offsets.items()}
+        for client_id, offsets in members.items()
+    }
+    return fastjson.dumps({"consumerTable": table, "messageQueueTable": {}})
 
 
 class OffsetWrapper(Part):

@@ -1,9 +1,9 @@
-"""Consumer groups as tools see them: settings, connections, progress, resets.
+"""Consumer groups as tools see them: settings, connections, progress.
 
 Place in the walk: beside it. What tools are told of a group's progress is what memory holds.
 
-Invariant: lag is the queue's max offset less the group's consume offset (spec: lag definitions); a
-reset is told to the reader by its next pull. Absent on purpose: judging progress (pipelines).
+Invariant: lag is the queue's max offset less the group's consume offset (spec: lag definitions).
+Absent on purpose: judging progress (pipelines), moving offsets (group_offsets).
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from engine.broker.state.group_configs import group_from_document, group_to_docu
 from engine.broker.state.groups import Member
 from engine.broker.state.readers import QueueKey
 from engine.foundation.errors import CorruptRecord, ProtocolError, RequestRefused
-from engine.foundation.observing import OffsetReport
 from engine.protocol import fastjson
 from engine.protocol.bodies import (
     ClientConnection,
@@ -23,7 +22,6 @@ from engine.protocol.bodies import (
     ConsumeStats,
     OffsetWrapper,
     ProducerConnection,
-    encode_object_keyed,
 )
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
@@ -34,7 +32,6 @@ from engine.protocol.headers import (
     DeleteSubscriptionGroupRequestHeader,
     GroupRequestHeader,
     ProducerConnectionRequestHeader,
-    ResetOffsetRequestHeader,
     SubscriptionGroupRequestHeader,
 )
 from engine.protocol.message import MessageQueue
@@ -60,7 +57,6 @@ class GroupHandlers:
             RequestCode.GET_CONSUMER_CONNECTION_LIST: self.consumer_connections,
             RequestCode.GET_PRODUCER_CONNECTION_LIST: self.producer_connections,
             RequestCode.GET_CONSUME_STATS: self.consume_stats,
-            RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: self.reset_offset,
             RequestCode.GET_CONSUMER_RUNNING_INFO: self.running_info,
         }
 
@@ -165,71 +161,6 @@ class GroupHandlers:
             consumer_offset=consumed,
             pull_offset=max(consumed, pulled or 0),
             last_timestamp_ms=last_ms or 0,
-        )
-
-    def reset_offset(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
-        """INVOKE_BROKER_TO_RESET_OFFSET (222): each reader is told by its next pull."""
-        header = ResetOffsetRequestHeader.decode(request.fields)
-        config = self._parts.topics.require(header.topic)
-        if header.queue_id >= config.read_queue_nums:
-            raise RequestRefused(
-                ResponseCode.INVALID_PARAMETER,
-                f"queueId={header.queue_id}: topic {header.topic} has {config.read_queue_nums} "
-                "read queues",
-            )
-        if self._parts.group_configs.find(header.group) is None:
-            raise RequestRefused(
-                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {header.group} not exist!"
-            )
-        queue_ids = range(config.read_queue_nums) if header.queue_id < 0 else [header.queue_id]
-        moved: dict[MessageQueue, int] = {}
-        for queue_id in queue_ids:
-            offset = self._reset_target(header, queue_id)
-            previous = self._parts.offsets.committed(header.group, header.topic, queue_id)
-            if not header.is_force and previous is not None and offset > previous:
-                continue  # Without force a reset only goes back.
-            self._reset((header.group, header.topic, queue_id), offset, peer)
-            queue = MessageQueue(header.topic, self._parts.config.broker_name, queue_id)
-            moved[queue] = offset
-        self._parts.watermarks_wanted(
-            [(header.group, header.topic, queue.queue_id) for queue in moved]
-        )
-        body = encode_object_keyed("offsetTable", moved)
-        return request.respond(ResponseCode.SUCCESS, body=body)
-
-    def _reset_target(self, header: ResetOffsetRequestHeader, queue_id: int) -> int:
-        store, topic = self._parts.store, header.topic
-        minimum, maximum = store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
-        if header.offset is not None and header.offset >= 0:
-            if not minimum <= header.offset <= maximum:
-                raise RequestRefused(
-                    ResponseCode.INVALID_PARAMETER,
-                    f"offset={header.offset}: queue {queue_id} of {topic} holds "
-                    f"[{minimum}, {maximum})",
-                )
-            return header.offset
-        if header.timestamp_ms < 0:
-            return maximum
-        return store.offset_at_time(topic, queue_id, header.timestamp_ms)
-
-    def _reset(self, key: QueueKey, offset: int, peer: Peer) -> None:
-        group, topic, queue_id = key
-        parts = self._parts
-        previous = parts.offsets.reset(group, topic, queue_id, offset)
-        parts.observer.observe(
-            OffsetReport(
-                group=group,
-                topic=topic,
-                queue_id=queue_id,
-                offset=offset,
-                previous_offset=previous,
-                path="RESET",
-                trigger="UNKNOWN",
-                client_id=None,
-                accepted=True,
-                min_offset=parts.store.min_offset(topic, queue_id),
-                max_offset=parts.store.max_offset(topic, queue_id),
-            )
         )
 
     async def running_info(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:

@@ -114,19 +114,20 @@ class OffsetHandlers:
                 f"queueId[{header.queue_id}] is illegal: topic {header.topic} has {queue_count} "
                 "queues",
             )
+        is_reset = parts.offsets.is_expected_reset(*key, header.commit_offset)
         accepted = tell_commit(
             parts,
             peer,
             key,
             header.commit_offset,
-            path="COMMIT_RPC",
+            path="RESET" if is_reset else "COMMIT_RPC",
             trigger=header.trigger if header.trigger in TRIGGERS else "UNKNOWN",
         )
         if not accepted:
             raise RequestRefused(
                 ResponseCode.SYSTEM_ERROR,
-                f"the offset of {header.topic}@{header.consumer_group} queue {header.queue_id} has "
-                "been reset; the next pull tells where to",
+                f"Offset has been previously reset: the next pull of queue {header.queue_id} of "
+                f"{header.topic} tells group {header.consumer_group} where to",
             )
         return request.respond(ResponseCode.SUCCESS)
 

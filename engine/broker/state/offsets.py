@@ -47,6 +47,7 @@ class ConsumerOffsets:
         self._committed: Table = {}
         self._persisted: Table = {}
         self._resets: Table = {}
+        self._pushed: dict[QueueKey, int] = {}  # At most one per queue that has an offset.
         self._reported: dict[QueueKey, Reported] = {}
         self._commits_count = 0
         self.counter = 0
@@ -91,6 +92,23 @@ class ConsumerOffsets:
         self._resets.setdefault((topic, group), {})[queue_id] = offset
         self._store(group, topic, queue_id, offset)
         return previous
+
+    def place(self, group: str, topic: str, queue_id: int, offset: int) -> int | None:
+        """Set the offset at a tool's wish; return what was stored before."""
+        previous = self.committed(group, topic, queue_id)
+        self._store(group, topic, queue_id, offset)
+        return previous
+
+    def expect_reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Members were told to go to `offset`: the first report of it is that reset's."""
+        self._pushed[group, topic, queue_id] = offset
+
+    def is_expected_reset(self, group: str, topic: str, queue_id: int, offset: int) -> bool:
+        """Is this report the one a pushed reset asked for? Asked once per reset."""
+        if self._pushed.get((group, topic, queue_id)) != offset:
+            return False
+        del self._pushed[group, topic, queue_id]
+        return True
 
     def reset_pending(self, group: str, topic: str, queue_id: int) -> bool:
         """Does a reset of the queue wait for its reader?"""
@@ -172,8 +190,9 @@ class ConsumerOffsets:
             del self._committed[key]
             self._resets.pop(key, None)
             self.changed = True
-        for queue in [queue for queue in self._reported if doomed(queue[1], queue[0])]:
-            del self._reported[queue]
+        for table in (self._reported, self._pushed):
+            for queue in [queue for queue in table if doomed(queue[1], queue[0])]:
+                del table[queue]
 
 
 def to_document(table: Table, *, version: Mapping[str, int]) -> dict[str, object]:

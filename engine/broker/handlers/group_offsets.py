@@ -1,0 +1,263 @@
+"""A group's consume offsets as tools move and compare them: resets, clones, corrections.
+
+Place in the walk: beside it. A reset is told to each reader by its next pull (server side, the
+default), or pushed to the members, who report the new offsets themselves (as older brokers do).
+
+Invariant: whatever moves an offset here is a fact with path RESET, so that a fall is
+never without a cause. Absent on purpose: clients' own reports (handlers/offset).
+Source: spec rocketmq.md, section 5 (A4) and "Behaviour of the real broker" (3).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from engine.broker.parts import BrokerParts
+from engine.broker.state.groups import ClientChannel
+from engine.broker.state.readers import QueueKey
+from engine.foundation.errors import RequestRefused, TidemarkError
+from engine.foundation.limits import MEMBER_ANSWER_MS
+from engine.foundation.observing import OffsetReport
+from engine.protocol import fastjson
+from engine.protocol.bodies import encode_object_keyed
+from engine.protocol.bodies_client import encode_consumer_status, member_offsets
+from engine.protocol.codes import RequestCode, ResponseCode
+from engine.protocol.command import RemotingCommand
+from engine.protocol.headers import (
+    CloneGroupOffsetRequestHeader,
+    ConsumerStatusRequestHeader,
+    QueryCorrectionOffsetRequestHeader,
+    ResetOffsetRequestHeader,
+)
+from engine.protocol.message import MessageQueue
+from engine.remoting import Handler, Peer
+
+JAVA_LONG_MAX = 2**63 - 1
+"""RocketMQ's answer for a queue in which the compared group is behind all others."""
+
+_log = logging.getLogger(__name__)
+
+
+class GroupOffsetHandlers:
+    """Orders and questions about the offsets of whole groups."""
+
+    def __init__(self, parts: BrokerParts) -> None:
+        self._parts = parts
+
+    def handlers(self) -> dict[int, Handler]:
+        """Request code → handler."""
+        return {
+            RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: self.reset_offset,
+            RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: self.consumer_status,
+            RequestCode.CLONE_GROUP_OFFSET: self.clone,
+            RequestCode.QUERY_CORRECTION_OFFSET: self.correction,
+        }
+
+    def reset_offset(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
+        """INVOKE_BROKER_TO_RESET_OFFSET (222)."""
+        header = ResetOffsetRequestHeader.decode(request.fields)
+        if self._parts.config.use_server_side_reset_offset:
+            moved = self._reset_here(header)
+        else:
+            moved = self._push(header)
+        body = encode_object_keyed("offsetTable", moved)
+        return request.respond(ResponseCode.SUCCESS, body=body)
+
+    async def consumer_status(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
+        """INVOKE_BROKER_TO_GET_CONSUMER_STATUS (223): what members hold in memory, asked by 221."""
+        header = ConsumerStatusRequestHeader.decode(request.fields)
+        group = self._parts.groups.of(header.group)
+        if group is None:
+            raise RequestRefused(
+                ResponseCode.SYSTEM_ERROR,
+                f"No Any Consumer online in the consumer group: [{header.group}]",
+            )
+        told: dict[str, Mapping[MessageQueue, int]] = {}
+        for client_id in group.member_ids():
+            if header.client_addr and header.client_addr != client_id:
+                continue
+            offsets = await _ask_member(group.members[client_id].channel, header)
+            if offsets is not None:
+                told[client_id] = offsets
+        return request.respond(ResponseCode.SUCCESS, body=encode_consumer_status(told))
+
+    def clone(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
+        """CLONE_GROUP_OFFSET (314): another group begins where this one is, topic by topic."""
+        header = CloneGroupOffsetRequestHeader.decode(request.fields)
+        parts, source, target = self._parts, header.src_group, header.dest_group
+        if parts.group_configs.find(target) is None:
+            raise RequestRefused(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"Group {target} does not exist; create it before offsets are cloned to it",
+            )
+        topics = [header.topic] if header.topic else parts.offsets.topics_of(source)
+        members = parts.groups.of(source)
+        for topic in topics:
+            if parts.topics.find(topic) is None:
+                _log.warning("clone of %s to %s: no topic %s here", source, target, topic)
+                continue
+            reads = members is None or not members.subscriptions or topic in members.subscriptions
+            if not (header.offline or reads):
+                _log.warning("clone of %s to %s: it does not read %s now", source, target, topic)
+                continue
+            for queue_id, offset in list(parts.offsets.queues(source, topic).items()):
+                previous = parts.offsets.place(target, topic, queue_id, offset)
+                self._tell((target, topic, queue_id), offset, previous)
+        return request.respond(ResponseCode.SUCCESS)
+
+    def correction(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
+        """QUERY_CORRECTION_OFFSET (308): per queue the lowest offset of all groups of a topic but
+        the filtered ones; the greatest number where the compared group is lower still.
+        """
+        header = QueryCorrectionOffsetRequestHeader.decode(request.fields)
+        parts, topic = self._parts, header.topic
+        filtered = [name.strip() for name in (header.filter_groups or "").split(",")]
+        lowest: dict[int, int] = {}
+        for group in parts.offsets.groups_of(topic):
+            if group in filtered:
+                continue
+            for queue_id, offset in parts.offsets.queues(group, topic).items():
+                if offset >= parts.store.min_offset(topic, queue_id):
+                    lowest[queue_id] = min(offset, lowest.get(queue_id, offset))
+        for queue_id, offset in parts.offsets.queues(header.compare_group, topic).items():
+            if lowest.get(queue_id, offset) > offset:
+                lowest[queue_id] = JAVA_LONG_MAX
+        body = fastjson.dumps({"correctionOffsets": {str(k): v for k, v in sorted(lowest.items())}})
+        return request.respond(ResponseCode.SUCCESS, body=body)
+
+    def _reset_here(self, header: ResetOffsetRequestHeader) -> dict[MessageQueue, int]:
+        """Server side: the next pull of each queue answers OFFSET_RESET."""
+        parts = self._parts
+        config = parts.topics.require(header.topic)
+        if header.queue_id >= config.read_queue_nums:
+            raise RequestRefused(
+                ResponseCode.INVALID_PARAMETER,
+                f"queueId={header.queue_id}: topic {header.topic} has {config.read_queue_nums} "
+                "read queues",
+            )
+        if parts.group_configs.find(header.group) is None:
+            raise RequestRefused(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {header.group} does not exist"
+            )
+        queue_ids = range(config.read_queue_nums) if header.queue_id < 0 else [header.queue_id]
+        targets = {queue_id: self._target(header, queue_id) for queue_id in queue_ids}
+        moved: dict[MessageQueue, int] = {}
+        for queue_id, offset in targets.items():
+            previous = parts.offsets.committed(header.group, header.topic, queue_id)
+            if not header.is_force and previous is not None and offset > previous:
+                continue  # Without force a reset only goes back.
+            key = (header.group, header.topic, queue_id)
+            self._tell(key, offset, parts.offsets.reset(*key, offset))
+            moved[MessageQueue(header.topic, parts.config.broker_name, queue_id)] = offset
+        parts.watermarks_wanted([(header.group, header.topic, queue.queue_id) for queue in moved])
+        return moved
+
+    def _target(self, header: ResetOffsetRequestHeader, queue_id: int) -> int:
+        store, topic = self._parts.store, header.topic
+        minimum, maximum = store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
+        if header.queue_id >= 0 and header.offset is not None and header.offset >= 0:
+            if not minimum <= header.offset <= maximum:
+                raise RequestRefused(
+                    ResponseCode.SYSTEM_ERROR,
+                    f"Target offset {header.offset} not in consume queue range "
+                    f"[{minimum}-{maximum}]: queue {queue_id} of {topic}",
+                )
+            return header.offset
+        if header.timestamp_ms < 0:
+            return maximum
+        return store.offset_at_time(topic, queue_id, header.timestamp_ms)
+
+    def _push(self, header: ResetOffsetRequestHeader) -> dict[MessageQueue, int]:
+        """As older brokers do: members are told the offsets (220) and report them themselves."""
+        parts, name = self._parts, header.group
+        config = parts.topics.require(header.topic)
+        group = parts.groups.of(name)
+        if group is None:
+            raise RequestRefused(
+                ResponseCode.CONSUMER_NOT_ONLINE,
+                f"Consumer not online, so can not reset offset, Group: {name} Topic: "
+                f"{header.topic} Timestamp: {header.timestamp_ms}",
+            )
+        moved: dict[MessageQueue, int] = {}
+        for queue_id in range(config.write_queue_nums):
+            committed = parts.offsets.committed(name, header.topic, queue_id)
+            if committed is None:
+                raise RequestRefused(
+                    ResponseCode.SYSTEM_ERROR, f"THe consumer group <{name}> not exist"
+                )
+            offset = self._target(header, queue_id)
+            if not header.is_force:
+                offset = min(offset, committed)
+            moved[MessageQueue(header.topic, parts.config.broker_name, queue_id)] = offset
+        for queue, offset in moved.items():
+            parts.offsets.expect_reset(name, header.topic, queue.queue_id, offset)
+        for client_id in group.member_ids():
+            channel = group.members[client_id].channel
+            channel.peer.send(_pushed_reset(header, moved, channel.language))
+        return moved
+
+    def _tell(self, key: QueueKey, offset: int, previous: int | None) -> None:
+        group, topic, queue_id = key
+        store = self._parts.store
+        self._parts.observer.observe(
+            OffsetReport(
+                group=group,
+                topic=topic,
+                queue_id=queue_id,
+                offset=offset,
+                previous_offset=previous,
+                path="RESET",
+                trigger="UNKNOWN",
+                client_id=None,
+                accepted=True,
+                min_offset=store.min_offset(topic, queue_id),
+                max_offset=store.max_offset(topic, queue_id),
+            )
+        )
+
+
+def _pushed_reset(
+    header: ResetOffsetRequestHeader, offsets: Mapping[MessageQueue, int], language: str
+) -> RemotingCommand:
+    """RESET_CONSUMER_CLIENT_OFFSET (220), one-way; C++ clients read a list in place of a table."""
+    if language == "CPP":
+        listed = [
+            {
+                "topic": queue.topic,
+                "brokerName": queue.broker_name,
+                "queueId": queue.queue_id,
+                "offset": offset,
+            }
+            for queue, offset in offsets.items()
+        ]
+        body = fastjson.dumps({"offsetTable": listed})
+    else:
+        body = encode_object_keyed("offsetTable", offsets)
+    fields = {
+        "topic": header.topic,
+        "group": header.group,
+        "timestamp": str(header.timestamp_ms),
+        "isForce": "true" if header.is_force else "false",
+    }
+    command = RemotingCommand.request(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, fields, body)
+    command.mark_oneway()
+    return command
+
+
+async def _ask_member(
+    channel: ClientChannel, header: ConsumerStatusRequestHeader
+) -> dict[MessageQueue, int] | None:
+    """One member's offsets of the topic; None when it does not answer, which is logged."""
+    question = RemotingCommand.request(
+        RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT,
+        {"topic": header.topic, "group": header.group},
+    )
+    try:
+        answer = await channel.peer.invoke(question, timeout_ms=MEMBER_ANSWER_MS)
+        if answer.code != ResponseCode.SUCCESS:
+            raise RequestRefused(answer.code, answer.remark or "no remark")
+        return member_offsets(answer.body)
+    except TidemarkError as error:
+        _log.warning("%s does not tell its offsets: %s", channel.client_id, error)
+        return None
