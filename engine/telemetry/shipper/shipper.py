@@ -181,6 +181,7 @@ class Shipper:
         self._own_seq = self._shipments.shipped_seq(f"{_own_emitter(emitter)}/{SHIPMENTS.name}")
         told = mark is not None and mark.seq == horizon and mark.lake == self._lake
         self._reader.seek(horizon + 1, as_of=mark.as_of if mark and told else 0)
+        self._reader.drop_shipped(horizon)  # The shipper before may have died before it did so.
         self._settled = True
         return True
 

@@ -76,6 +76,7 @@ def test_every_step_may_be_the_last(tmp_path: Path) -> None:
         except Died:
             steps += 1
             setting.ship()
+            assert len(list(setting.spool.glob("*.seg"))) == 1, f"{steps}: done is dropped"
         else:
             break
     assert steps >= 15, "many different deaths"
