@@ -101,6 +101,8 @@ class FlushDone:
     duration_us: int
     committed: int | None = None
     content_crc: int | None = None
+    kernel_dirty: int | None = None
+    kernel_writeback: int | None = None
 
 
 @dataclass(slots=True)

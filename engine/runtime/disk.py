@@ -20,6 +20,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
 from engine.foundation.errors import DiskFull, StorageError
+from engine.runtime.kernel import UnwrittenPages, unwritten_pages
 
 Answer = TypeVar("Answer")
 
@@ -156,6 +157,10 @@ class Disk(Protocol):
 
     def used_ratio(self, path: str) -> float:
         """Used share of the file system that holds `path`, 0.0 to 1.0."""
+        ...
+
+    def unwritten_pages(self) -> UnwrittenPages | None:
+        """What the kernel has not written yet; None where it does not tell."""
         ...
 
 
@@ -373,3 +378,7 @@ class SystemDisk:
         used_blocks = usage.f_blocks - usage.f_bfree
         # As df counts: root's reserved share is neither used nor to be had.
         return used_blocks / max(used_blocks + usage.f_bavail, 1)
+
+    def unwritten_pages(self) -> UnwrittenPages | None:
+        """See `Disk.unwritten_pages`."""
+        return unwritten_pages()

@@ -66,6 +66,19 @@ class StoreConfig:
     flush_commit_log_thorough_interval_ms: int = field(
         default=10 * SECOND_MS, metadata=_key("flushCommitLogThoroughInterval")
     )
+    transient_store_pool_enable: bool = field(
+        default=False, metadata=_key("transientStorePoolEnable")
+    )
+    """Keep messages in memory until the next commit: SIGKILL loses what waits. ASYNC_FLUSH only."""
+    commit_interval_commit_log_ms: int = field(
+        default=200, metadata=_key("commitIntervalCommitLog")
+    )
+    commit_commit_log_least_bytes: int = field(
+        default=4 * 4 * KIB, metadata=_key("commitCommitLogLeastPages")
+    )
+    commit_commit_log_thorough_interval_ms: int = field(
+        default=200, metadata=_key("commitCommitLogThoroughInterval")
+    )
     flush_interval_consume_queue_ms: int = field(
         default=SECOND_MS, metadata=_key("flushIntervalConsumeQueue")
     )
@@ -138,5 +151,18 @@ class StoreConfig:
             )
         if any(not 0 <= hour <= 23 for hour in self.delete_when_hours):
             raise ConfigError("deleteWhen", self.delete_when_hours, "hours of the day, 0 to 23")
+        if self.transient_store_pool_enable and self.flush_disk_type is FlushDiskType.SYNC_FLUSH:
+            raise ConfigError(
+                "transientStorePoolEnable",
+                True,
+                "false with flushDiskType=SYNC_FLUSH: an answer would wait for bytes that are "
+                "only in memory; use ASYNC_FLUSH with the pool",
+            )
+        if min(self.commit_interval_commit_log_ms, self.flush_interval_commit_log_ms) < 1:
+            raise ConfigError(
+                "commitIntervalCommitLog",
+                (self.commit_interval_commit_log_ms, self.flush_interval_commit_log_ms),
+                "intervals of at least 1 ms",
+            )
         if not self.delay_levels_ms:
             raise ConfigError("messageDelayLevel", self.delay_levels_ms, "at least one level")

@@ -6,7 +6,7 @@ long polls hear of arrivals. `MessageStore.open` recovers whatever the last proc
 What an answer may promise:
 
     ASYNC_FLUSH  `put` returned: the message survives SIGKILL of this process; its bytes are in the
-                 page cache.
+                 page cache. With the transient pool only from its next commit on (200 ms).
     SYNC_FLUSH   the future of `when_flushed` gave True: it survives a power cut; its bytes, and
                  its file's name, were synced.
 
@@ -26,7 +26,7 @@ from typing import Any
 from engine.foundation.errors import ConfigError, DiskFull, StorageError, WritesStopped
 from engine.foundation.observing import LifecycleEvent, Observer
 from engine.runtime import File, Runtime
-from engine.store.commit_log import CommitLog
+from engine.store.commit_log import CommitLog, PooledCommitLog
 from engine.store.config import FlushDiskType, StoreConfig
 from engine.store.dispatch import Arrival, Dispatcher
 from engine.store.index import Index
@@ -40,7 +40,8 @@ from engine.store.record import (
 )
 from engine.store.upkeep.checkpoint import CheckpointFile
 from engine.store.upkeep.flush import Flusher
-from engine.store.upkeep.recovery import Recovered, Recovery
+from engine.store.upkeep.pool import PoolCommitter
+from engine.store.upkeep.recovery import Recovery
 from engine.store.upkeep.retention import Retention
 
 
@@ -64,9 +65,10 @@ class MessageStore(StoreQueries):
         disk, root = runtime.disk, config.root
         pool = FilePool()
         shape = IndexShape(config.max_hash_slot_count, config.max_index_count)
+        log_kind = PooledCommitLog if config.transient_store_pool_enable else CommitLog
         super().__init__(
             config,
-            CommitLog(disk, f"{root}/commitlog", config.mapped_file_size_commit_log_bytes, pool),
+            log_kind(disk, f"{root}/commitlog", config.mapped_file_size_commit_log_bytes, pool),
             QueueTable(
                 disk, f"{root}/consumequeue", config.mapped_file_size_consume_queue_bytes, pool
             ),
@@ -92,10 +94,19 @@ class MessageStore(StoreQueries):
         )
         self._flusher.on_flushed = self._dispatch_turn
         self._flusher.on_disk_full = self._note_disk_full
+        self._committer = PoolCommitter(
+            runtime,
+            config,
+            observer,
+            log=self._log,
+            flusher=self._flusher,
+            checkpoint=self._checkpoint,
+        )
         self._retention = Retention(
             runtime, config, observer, log=self._log, queues=self._queues, index=self._index
         )
         self._sync_flush = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
+        self._dispatch_at_once = not self._sync_flush and not config.transient_store_pool_enable
         self._dispatch_planned = False
         self._disk_full = False
         self._closed = False
@@ -142,28 +153,15 @@ class MessageStore(StoreQueries):
             found.last_store_time_ms, self._checkpoint.value.physic_timestamp_ms
         )
         self._flusher.dispatched_store_time_ms = self._flusher.last_store_time_ms
+        self._flusher.committed_store_time_ms = self._flusher.last_store_time_ms
+        self._checkpoint.value.written_offset = self._log.end_offset
         self._log.flushed_offset = self._log.end_offset if clean else found.scanned_from
         if not clean:
             self._queues.touch_all()
         await self._flusher.flush_log("RECOVERY")
         await self._flusher.flush_derived("RECOVERY")
-        self._report(found)
-
-    def _report(self, found: Recovered) -> None:
-        for sentence in found.damaged:
-            self._observer.observe(LifecycleEvent("DAMAGED_FILE", sentence))
-        cut = found.written_offset > found.end_offset
-        self._observer.observe(
-            LifecycleEvent(
-                "RECOVERY",
-                f"commit log [{self._log.min_offset}, {found.end_offset}): {found.records_checked} "
-                f"records checked from {found.scanned_from}, "
-                f"{found.written_offset - found.end_offset} bytes dropped; {found.stopped_by}",
-                clean=found.clean,
-                truncated_from=found.end_offset if cut else None,
-                truncated_to=found.written_offset if cut else None,
-            )
-        )
+        for event in found.events(self._log.min_offset):
+            self._observer.observe(event)
 
     def start(self) -> None:
         """Begin flushing and retention in the background."""
@@ -173,6 +171,8 @@ class MessageStore(StoreQueries):
             self._background(self._flusher.run_derived(), "store derived flush"),
             self._background(self._retain(), "store retention"),
         ]
+        if self._config.transient_store_pool_enable:
+            self._tasks.append(self._background(self._committer.run(), "store pool commit"))
 
     def _background(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         task = self._loop.create_task(work, name=name)
@@ -198,9 +198,11 @@ class MessageStore(StoreQueries):
             return
         self._closed = True
         self._flusher.stop()
-        for task in self._tasks[2:]:  # Retention only sleeps; a flush is left to end by itself.
+        for task in self._tasks[2:3]:  # Retention only sleeps; a flush is left to end by itself.
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._config.transient_store_pool_enable:
+            self._committer.commit("SHUTDOWN")
         await self._flusher.flush_log("SHUTDOWN")
         while self._dispatcher.run(self._dispatch_limit(), now_ms=self._clock.now_ms()):
             pass
@@ -209,6 +211,7 @@ class MessageStore(StoreQueries):
             self._log.drop_spares()
             if self._log.folder_dirty:
                 self._disk.sync_directory(self._log.files.directory)
+            self._checkpoint.value.written_offset = 0  # Nothing is open to be lost.
         await self._flusher.flush_derived("SHUTDOWN")
         if self._flusher.failure is None and self._dispatcher.position == self._log.end_offset:
             self._disk.remove(self._abort_path)
@@ -284,7 +287,7 @@ class MessageStore(StoreQueries):
         self._disk_full = False
         self._queues.advance(topic, queue_id, queue_offset)
         self._flusher.last_store_time_ms = stored_ms
-        if not self._sync_flush:
+        if self._dispatch_at_once:
             self._plan_dispatch()
         return results
 
@@ -322,7 +325,7 @@ class MessageStore(StoreQueries):
         self._dispatcher.arrivals.append(callback)
 
     def _dispatch_limit(self) -> int:
-        return self._log.flushed_offset if self._sync_flush else self._log.end_offset
+        return self._log.flushed_offset if self._sync_flush else self._log.committed_offset
 
     def _plan_dispatch(self) -> None:
         if not self._dispatch_planned:

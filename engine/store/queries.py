@@ -152,6 +152,11 @@ class StoreQueries:
         return self._log.end_offset
 
     @property
+    def physical_committed(self) -> int:
+        """Everything before this byte is in the files: readers see it, SIGKILL leaves it."""
+        return self._log.committed_offset
+
+    @property
     def physical_flushed(self) -> int:
         """Everything before this byte survives a power cut."""
         return self._log.flushed_offset

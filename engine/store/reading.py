@@ -129,7 +129,7 @@ def _collect(log: CommitLog, units: list[Unit], queue_offset: int, limits: GetLi
     status = GetStatus.NO_MATCHED_MESSAGE
     next_begin = queue_offset
     file_size_bytes = log.file_size_bytes
-    kept_from, kept_to = log.min_offset, log.end_offset
+    kept_from, kept_to = log.min_offset, log.committed_offset
     for physical_offset, size, tags_code in units:
         if count and (count >= max_count or size_bytes + size > max_bytes):
             break

@@ -120,6 +120,8 @@ class _FlushSum:
             self._duration_us_sum,
             self._duration_us_max,
             newest.content_crc,
+            newest.kernel_dirty,
+            newest.kernel_writeback,
         )
 
 

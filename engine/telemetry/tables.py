@@ -316,6 +316,8 @@ FLUSH_CHECKPOINTS: Final = Table(
         must("duration_us_sum", _L, "their time together, µs"),
         must("duration_us_max", _L, "the longest, µs"),
         Column("content_crc", _L, "CRC-32 of what was persisted (tables only)"),
+        Column("kernel_dirty", _L, "bytes of the machine that wait for the kernel to write them"),
+        Column("kernel_writeback", _L, "bytes of the machine that the kernel is writing now"),
     ),
 )
 LIFECYCLE: Final = Table(

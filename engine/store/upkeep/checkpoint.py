@@ -6,6 +6,9 @@ reaches.
     | 0 ... 7     | 8 ... 15    | 16 ... 23  | 24 ... 31      | 32 ... 39      | ... 4095 |
     | physic time | logics time | index time | master flushed | confirm offset | zeros    |
 
+    | 2048 .. 2055  | 2056 .. 2063   | 2064 .. 2067         |   ours, in what RocketMQ leaves zero
+    | mark of ours  | written offset | CRC-32 of the offset |
+
 Invariant: a timestamp is written only after everything stored up to it was synced. A damaged or
 missing checkpoint costs time (recovery looks further back), never a message.
 """
@@ -14,12 +17,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from struct import Struct
+from zlib import crc32
 
 from engine.foundation.units import KIB, SECOND_MS
 from engine.runtime.disk import Disk, File
 
 CHECKPOINT_BYTES = 4 * KIB
 _LAYOUT = Struct(">5q")
+_WRITTEN_AT = 2 * KIB
+_WRITTEN_MARK = b"written:"
+_WRITTEN = Struct(">8sqI")
+_OFFSET = Struct(">q")
 SAFETY_MARGIN_MS = 3 * SECOND_MS
 """RocketMQ looks this much further back than the timestamps say."""
 
@@ -33,6 +41,8 @@ class Checkpoint:
     index_timestamp_ms: int = 0
     master_flushed_offset: int = 0
     confirm_physical_offset: int = 0
+    written_offset: int = 0
+    """How far the log was written, safe or not: the base for a crash's cost; 0 when closed."""
 
     @property
     def recover_from_ms(self) -> int:
@@ -41,13 +51,18 @@ class Checkpoint:
 
     def encode(self) -> bytes:
         """The file's whole content."""
-        return _LAYOUT.pack(
+        times = _LAYOUT.pack(
             self.physic_timestamp_ms,
             self.logics_timestamp_ms,
             self.index_timestamp_ms,
             self.master_flushed_offset,
             self.confirm_physical_offset,
-        ).ljust(CHECKPOINT_BYTES, b"\0")
+        )
+        written = b""
+        if self.written_offset:
+            crc = crc32(_OFFSET.pack(self.written_offset))
+            written = _WRITTEN.pack(_WRITTEN_MARK, self.written_offset, crc)
+        return (times.ljust(_WRITTEN_AT, b"\0") + written).ljust(CHECKPOINT_BYTES, b"\0")
 
 
 def decode_checkpoint(data: bytes) -> Checkpoint:
@@ -55,7 +70,18 @@ def decode_checkpoint(data: bytes) -> Checkpoint:
     if len(data) < _LAYOUT.size:
         return Checkpoint()
     values = _LAYOUT.unpack_from(data)
-    return Checkpoint(*values) if min(values) >= 0 else Checkpoint()
+    written_offset = _written_offset(data)
+    times = values if min(values) >= 0 else (0, 0, 0, 0, 0)
+    return Checkpoint(*times, written_offset=written_offset)  # type: ignore[misc]
+
+
+def _written_offset(data: bytes) -> int:
+    """The last note of how far the log was written; 0 when there is none that is whole."""
+    if len(data) < _WRITTEN_AT + _WRITTEN.size:
+        return 0
+    mark, written_offset, crc = _WRITTEN.unpack_from(data, _WRITTEN_AT)
+    whole = mark == _WRITTEN_MARK and crc == crc32(_OFFSET.pack(written_offset))
+    return max(0, written_offset) if whole else 0
 
 
 class CheckpointFile:
@@ -67,14 +93,14 @@ class CheckpointFile:
         if not existed:
             self._file.truncate(CHECKPOINT_BYTES)
         self.value = decode_checkpoint(self._file.pread(CHECKPOINT_BYTES, 0))
-        self._written = self.value.encode()
+        self._written = self._synced = self.value.encode()
         if existed and self._file.size_bytes() != CHECKPOINT_BYTES:
             self._file.truncate(CHECKPOINT_BYTES)
 
     @property
     def changed(self) -> bool:
         """Is there something to save?"""
-        return self.value.encode() != self._written
+        return self.value.encode() != self._synced
 
     def write(self) -> None:
         """Put the value into the file; `sync` makes it last. Raises DiskFull, StorageError."""
@@ -84,7 +110,9 @@ class CheckpointFile:
 
     def sync(self) -> None:
         """Sync the file. Blocks; raises StorageError."""
+        covered = self._written  # What is written while the sync runs is for the next one.
         self._file.sync()
+        self._synced = covered
 
     def close(self) -> None:
         """Close the file."""

@@ -20,7 +20,9 @@ from collections.abc import Callable
 
 from engine.foundation.errors import DiskFull, StorageError
 from engine.foundation.observing import FlushDone, LifecycleEvent, Observer
+from engine.foundation.units import SECOND_MS
 from engine.runtime import Runtime
+from engine.runtime.kernel import UnwrittenPages
 from engine.store.commit_log import CommitLog
 from engine.store.config import FlushDiskType, StoreConfig
 from engine.store.index import Index
@@ -58,6 +60,8 @@ class Flusher:
         """Why the store cannot write any more; None while it can."""
         self.last_store_time_ms = 0
         """Store time of the newest message in the log; 0 for none."""
+        self.committed_store_time_ms = 0
+        """Store time up to which the transient pool was committed; of no meaning without a pool."""
         self.dispatched_store_time_ms = 0
         """Store time of the newest message dispatched; 0 for none."""
         self.on_flushed: Callable[[], None] = lambda: None
@@ -70,6 +74,8 @@ class Flusher:
         self._running_group: asyncio.Future[bool] | None = None
         self._next_group: asyncio.Future[bool] | None = None
         self._last_flush_ms = self._clock.steady_ms()
+        self._kernel: UnwrittenPages | None = None
+        self._sampled_ms = self._last_flush_ms - SECOND_MS
 
     # ---- waiting for durability -------------------------------------------------------------
 
@@ -114,9 +120,9 @@ class Flusher:
                 await self.flush_log("GROUP")
                 await self._make_spare()
             return
-        while not await self._pause(self._config.flush_interval_commit_log_ms):
+        while not await self.pause(self._config.flush_interval_commit_log_ms):
             waiting_ms = self._clock.steady_ms() - self._last_flush_ms
-            unflushed_bytes = self._log.end_offset - self._log.flushed_offset
+            unflushed_bytes = self._log.committed_offset - self._log.flushed_offset
             if (
                 unflushed_bytes >= self._config.flush_commit_log_least_bytes
                 or waiting_ms >= self._config.flush_commit_log_thorough_interval_ms
@@ -129,7 +135,7 @@ class Flusher:
         self._stopping.set()
         self._work.set()
 
-    async def _pause(self, pause_ms: int) -> bool:
+    async def pause(self, pause_ms: int) -> bool:
         """Wait; True when `stop` was called meanwhile."""
         try:
             async with asyncio.timeout(pause_ms / 1000):
@@ -139,11 +145,13 @@ class Flusher:
         return True
 
     async def flush_log(self, cause: str) -> None:
-        """Sync everything appended so far; settle the waiters it covers. Never raises."""
+        """Sync everything in the files so far; settle the waiters it covers. Never raises."""
         log = self._log
-        if self.failure is not None or log.flushed_offset == log.end_offset:
+        if self.failure is not None or log.flushed_offset == log.committed_offset:
             return
-        target, stored_ms = log.end_offset, self.last_store_time_ms
+        target, stored_ms = log.committed_offset, self.last_store_time_ms
+        if target < log.end_offset:
+            stored_ms = self.committed_store_time_ms
         files = log.unflushed_files()
         folders = [log.files.directory] if log.folder_dirty else []
         log.folder_dirty = False
@@ -157,6 +165,7 @@ class Flusher:
         else:
             log.flushed_offset = target
             self._checkpoint.value.physic_timestamp_ms = stored_ms
+            self._checkpoint.value.written_offset = log.end_offset
             self._last_flush_ms = self._clock.steady_ms()
             self._report("COMMIT_LOG", cause, started_us, flushed=target, stored_ms=stored_ms)
             self.on_flushed()
@@ -198,7 +207,7 @@ class Flusher:
 
     async def run_derived(self) -> None:
         """Flush consume queues, index and checkpoint until `stop`."""
-        while not await self._pause(self._config.flush_interval_consume_queue_ms):
+        while not await self.pause(self._config.flush_interval_consume_queue_ms):
             self.on_flushed()  # What a full disk kept from being dispatched has its next try here.
             await self.flush_derived("TIMER")
 
@@ -304,17 +313,29 @@ class Flusher:
     def _report(
         self, component: str, cause: str, started_us: int, *, flushed: int | None, stored_ms: int
     ) -> None:
+        kernel = self._sample_kernel() if flushed is not None else None
         self._observer.observe(
             FlushDone(
                 component,
                 "FLUSH",
                 cause,
                 written=self._log.end_offset if flushed is not None else None,
+                committed=self._log.committed_offset if flushed is not None else None,
                 flushed=flushed,
                 store_time_ms=stored_ms or None,
                 duration_us=self._clock.steady_us() - started_us,
+                kernel_dirty=kernel.dirty_bytes if kernel else None,
+                kernel_writeback=kernel.writeback_bytes if kernel else None,
             )
         )
+
+    def _sample_kernel(self) -> UnwrittenPages | None:
+        """What the kernel holds back, read once a second: group commits come in thousands."""
+        now_ms = self._clock.steady_ms()
+        if now_ms - self._sampled_ms >= SECOND_MS:
+            self._sampled_ms = now_ms
+            self._kernel = self._disk.unwritten_pages()
+        return self._kernel
 
 
 def _ignore(error: DiskFull) -> None:

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 
 from engine.foundation.errors import CorruptRecord
 from engine.foundation.limits import DISPATCH_BATCH_MAX
+from engine.foundation.observing import LifecycleEvent
 from engine.store.commit_log import CommitLog, written_end
 from engine.store.consume_queue import ConsumeQueue
 from engine.store.dispatch import Dispatcher, QueueGap
@@ -39,7 +40,11 @@ class Recovered:
     end_offset: int = 0
     """End of the log."""
     written_offset: int = 0
-    """Where bytes were found before the cut; equal to end_offset when nothing was cut."""
+    """How far the log reached before: where bytes were found, or how far the checkpoint says that
+    it had been written; equal to end_offset when nothing is known to be gone.
+    """
+    dropped_bytes: int = 0
+    """Bytes found behind the end and wiped."""
     last_store_time_ms: int = 0
     """Store time of the newest message read; 0 when none was."""
     records_checked: int = 0
@@ -48,6 +53,24 @@ class Recovered:
     """Why reading ended, in words."""
     damaged: list[str] = field(default_factory=list)
     """One sentence for each file that was not as it should be."""
+
+    def events(self, min_offset: int) -> list[LifecycleEvent]:
+        """What an operator should know of it: each damage, then one RECOVERY."""
+        lost_bytes = self.written_offset - self.end_offset
+        detail = (
+            f"commit log [{min_offset}, {self.end_offset}): {self.records_checked} records checked "
+            f"from {self.scanned_from}, {self.dropped_bytes} bytes dropped; {self.stopped_by}"
+        )
+        if lost_bytes:
+            detail += f"; at least {lost_bytes} bytes lost of {self.written_offset} written"
+        recovery = LifecycleEvent(
+            "RECOVERY",
+            detail,
+            clean=self.clean,
+            truncated_from=self.end_offset if lost_bytes else None,
+            truncated_to=self.written_offset if lost_bytes else None,
+        )
+        return [*(LifecycleEvent("DAMAGED_FILE", each) for each in self.damaged), recovery]
 
 
 class Recovery:
@@ -82,6 +105,7 @@ class Recovery:
         # Until the end is known, everything in the files may be read.
         starts = self._log.files.starts
         self._log.end_offset = starts[-1] + self._log.file_size_bytes if starts else 0
+        self._log.committed_offset = self._log.end_offset
         scan_from = self._trusted_end() if clean else None
         if scan_from is None:
             scan_from = self._vouched_start(checkpoint)
@@ -90,7 +114,7 @@ class Recovery:
         except QueueGap as gap:
             found.damaged.append(f"{gap}; the consume queues are built again from the log's start")
             self._scan(found, self._log.min_offset, now_ms=now_ms, fill_gaps=True)
-        self._cut(found)
+        self._cut(found, checkpoint)
         if found.last_store_time_ms and found.last_store_time_ms < checkpoint.physic_timestamp_ms:
             found.damaged.append(
                 f"the commit log ends at {found.end_offset} ({found.stopped_by}), though messages "
@@ -197,9 +221,11 @@ class Recovery:
 
     # ---- cutting ----------------------------------------------------------------------------
 
-    def _cut(self, found: Recovered) -> None:
+    def _cut(self, found: Recovered, checkpoint: Checkpoint) -> None:
         """Make log, queues and index end at the same message."""
-        found.written_offset = max(found.end_offset, self._written_end(found.end_offset))
+        reached = max(found.end_offset, self._written_end(found.end_offset))
+        found.dropped_bytes = reached - found.end_offset
+        found.written_offset = max(reached, checkpoint.written_offset)
         self._log.set_end(found.end_offset)
         for queue in self._queues.all():
             queue.truncate_to_log(found.end_offset)

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
 from engine.foundation.errors import DiskFull, StorageError
+from engine.runtime.kernel import UnwrittenPages
 
 if TYPE_CHECKING:
     from tests.simulation.world.world import World
@@ -306,6 +307,15 @@ class MountedDisk:
             if self.platter.free_bytes is None
             else (0.99 if self.platter.free_bytes < 4096 else 0.5)
         )
+
+    def unwritten_pages(self) -> UnwrittenPages:
+        unsynced = [
+            len(data or b"")
+            for folder in self.platter.folders.values()
+            for inode in folder.entries.values()
+            for _, data in inode.unsynced
+        ]
+        return UnwrittenPages(sum(unsynced), 0)
 
     def _locate(self, path: str) -> tuple[_Folder, str]:
         folder = self.platter.folders.get(posixpath.dirname(path))

@@ -10,6 +10,15 @@ from engine.runtime import SystemDisk
 from engine.store.upkeep.checkpoint import Checkpoint, CheckpointFile, decode_checkpoint
 
 
+def test_the_note_of_what_was_written_lies_where_rocketmq_leaves_zeros() -> None:
+    encoded = Checkpoint(1, 2, 3, 4, 5, written_offset=1 << 40).encode()
+    assert encoded[:40] == Checkpoint(1, 2, 3, 4, 5).encode()[:40]
+    assert not encoded[40:2048].strip(b"\0")
+    assert decode_checkpoint(encoded) == Checkpoint(1, 2, 3, 4, 5, 1 << 40)
+    torn = encoded[:2056] + bytes(8) + encoded[2064:]
+    assert decode_checkpoint(torn).written_offset == 0, "a torn note is none"
+
+
 def test_the_layout_is_five_numbers_and_zeros_in_4096_bytes() -> None:
     encoded = Checkpoint(1, 2, 3, 4, 5).encode()
     assert len(encoded) == 4096

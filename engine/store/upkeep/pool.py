@@ -1,0 +1,83 @@
+"""The transient pool's commits: what puts left in memory goes to the file, each 200 ms.
+
+Place in the walk: between append and dispatch, only with transientStorePoolEnable; the flusher
+syncs behind it what was committed.
+
+Invariant: messages become visible to readers only after their commit; a commit that fails ends
+writing, because what waits was answered as stored already.
+Absent on purpose: the pool itself (`commit_log`), syncing (`flush`).
+"""
+
+from __future__ import annotations
+
+from engine.foundation.errors import StorageError
+from engine.foundation.observing import FlushDone, Observer
+from engine.runtime import Runtime
+from engine.store.commit_log import CommitLog
+from engine.store.config import StoreConfig
+from engine.store.upkeep.checkpoint import CheckpointFile
+from engine.store.upkeep.flush import Flusher
+
+
+class PoolCommitter:
+    """Commits on a timer, and once more at the end."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        config: StoreConfig,
+        observer: Observer,
+        *,
+        log: CommitLog,
+        flusher: Flusher,
+        checkpoint: CheckpointFile,
+    ) -> None:
+        self._clock = runtime.clock
+        self._config = config
+        self._observer = observer
+        self._log = log
+        self._flusher = flusher
+        self._checkpoint = checkpoint
+        self._last_commit_ms = self._clock.steady_ms()
+
+    async def run(self) -> None:
+        """Commit until the flusher stops."""
+        config = self._config
+        while not await self._flusher.pause(config.commit_interval_commit_log_ms):
+            waiting_bytes = self._log.end_offset - self._log.committed_offset
+            waiting_ms = self._clock.steady_ms() - self._last_commit_ms
+            if (
+                waiting_bytes >= config.commit_commit_log_least_bytes
+                or waiting_ms >= config.commit_commit_log_thorough_interval_ms
+            ):
+                self.commit("TIMER")
+
+    def commit(self, cause: str) -> None:
+        """Move everything that waits to the file and make it visible. Never raises."""
+        if self._flusher.failure is not None:
+            return
+        started_us, stored_ms = self._clock.steady_us(), self._flusher.last_store_time_ms
+        before = self._log.committed_offset
+        try:
+            self._log.commit_pool()
+            self._checkpoint.value.written_offset = self._log.end_offset
+            self._checkpoint.write()
+        except StorageError as error:
+            self._flusher.fail(f"committing the pool: {error}")
+            return
+        self._last_commit_ms = self._clock.steady_ms()
+        self._flusher.committed_store_time_ms = stored_ms
+        if self._log.committed_offset > before:
+            self._observer.observe(
+                FlushDone(
+                    "COMMIT_LOG",
+                    "COMMIT",
+                    cause,
+                    written=self._log.end_offset,
+                    committed=self._log.committed_offset,
+                    flushed=self._log.flushed_offset,
+                    store_time_ms=stored_ms or None,
+                    duration_us=self._clock.steady_us() - started_us,
+                )
+            )
+        self._flusher.on_flushed()
