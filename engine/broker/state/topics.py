@@ -18,6 +18,8 @@ from engine.protocol.bodies import TopicConfig
 from engine.protocol.codes import ResponseCode
 from engine.protocol.names import (
     AUTO_CREATE_TOPIC,
+    HALF_TOPIC,
+    OP_HALF_TOPIC,
     SCHEDULE_TOPIC,
     SELF_TEST_TOPIC,
     Perm,
@@ -47,6 +49,8 @@ class Topics:
         for name, queue_nums, perm in (
             (SELF_TEST_TOPIC, 1, READ_WRITE),
             (SCHEDULE_TOPIC, delay_levels_count, READ_WRITE),
+            (HALF_TOPIC, 1, READ_WRITE),
+            (OP_HALF_TOPIC, 1, READ_WRITE),
             (cluster_name, 16, READ_WRITE | Perm.INHERIT),
             (broker_name, 1, READ_WRITE | Perm.INHERIT),
         ):
