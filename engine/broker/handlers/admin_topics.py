@@ -4,13 +4,14 @@ Place in the walk: beside it. A change is in force when it is answered; the file
 servers follow within moments.
 
 Invariant: topics of the broker's own can be looked at, and neither changed nor deleted. Absent on
-purpose: static topics, topic attributes' meaning.
+purpose: static topics; what attributes mean.
 """
 
 from __future__ import annotations
 
 from engine.broker.membership import Membership
 from engine.broker.parts import BrokerParts
+from engine.broker.state.topic_attributes import changed_attributes
 from engine.foundation.errors import RequestRefused
 from engine.protocol import fastjson
 from engine.protocol.bodies import (
@@ -66,6 +67,9 @@ class TopicHandlers:
                 perm=header.perm,
                 topic_sys_flag=header.topic_sys_flag,
                 order=header.order,
+                attributes=changed_attributes(
+                    None if before is None else before.attributes, header.attributes
+                ),
             )
         )
         self._parts.topics_changed()

@@ -43,8 +43,9 @@ class TopicAdmin(Asking):
         read_queues: int = 8,
         write_queues: int = 8,
         perm: int = Perm.READ | Perm.WRITE,
+        attributes: str = "",
     ) -> None:
-        """Create a topic on one broker, or change it."""
+        """Create a topic on one broker, or change it; `attributes` as `+key=value,-key`."""
         fields = wire_fields(
             topic=topic,
             defaultTopic=AUTO_CREATE_TOPIC,
@@ -54,7 +55,7 @@ class TopicAdmin(Asking):
             topicFilterType="SINGLE_TAG",
             topicSysFlag=0,
             order=False,
-            attributes="",
+            attributes=attributes,
         )
         await self._ask(broker_address, RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
 
