@@ -239,7 +239,11 @@ REBALANCES: Final = GoldTable(
         _BROKER,
         _GROUP,
         Column("client_id", _S, "client it is about"),
-        must("kind", _S, "JOINED, LEFT, EXPIRED, SUBSCRIPTION_CHANGED or QUEUES_CHANGED"),
+        must(
+            "kind",
+            _S,
+            "JOINED, LEFT, EXPIRED, SUBSCRIPTION_CHANGED, SUBSCRIPTION_CONFLICT or QUEUES_CHANGED",
+        ),
         must("generation", _L, "membership changes of the group since the broker's boot"),
         Column("members_before", _I, "members before"),
         Column("members_after", _I, "members after"),

@@ -10,6 +10,7 @@ Absent on purpose: the tables themselves (state), requests (handlers).
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 
 from engine.broker.parts import BrokerParts
@@ -22,6 +23,8 @@ from engine.protocol.command import RemotingCommand
 from engine.protocol.names import retry_topic
 from engine.remoting import Peer
 
+_log = logging.getLogger(__name__)
+
 
 class Membership:
     """Applies what clients say about themselves, and what their connections show."""
@@ -32,18 +35,31 @@ class Membership:
     def heartbeat(
         self, channel: ClientChannel, data: ConsumerData, *, keep_subscription: bool
     ) -> bool:
-        """Take a consumer's heartbeat for one group; return whether its subscription changed."""
+        """Take a consumer's heartbeat for one group; return whether its subscription changed.
+
+        A group that has to be created first is passed over, as RocketMQ does: its pulls are
+        answered SUBSCRIPTION_GROUP_NOT_EXIST.
+        """
         parts = self._parts
-        parts.group_configs.find(data.group_name)
-        _, made = parts.topics.ensure(retry_topic(data.group_name), 1)
-        if made:
-            parts.topics_changed()
+        config = parts.group_configs.find(data.group_name)
+        if config is None:
+            _log.warning(
+                "%s: group %s does not exist and is not created by itself "
+                "(autoCreateSubscriptionGroup); create it with updateSubGroup",
+                *(channel.client_id, data.group_name),
+            )
+            return False
+        if config.retry_queue_nums > 0:
+            _, made = parts.topics.ensure(retry_topic(data.group_name), config.retry_queue_nums)
+            if made:
+                parts.topics_changed()
         change = parts.groups.register(
             data, channel, keep_subscription=keep_subscription, now_ms=parts.now_ms()
         )
         self._tell_registration(data.group_name, channel.client_id, change)
         group = parts.groups.of(data.group_name)
         assert group is not None, f"{data.group_name} has just got a member"
+        self._tell_disagreement(group, channel.client_id)
         if (
             change.joined or change.reconnected or change.topics_changed
         ) and not group.broadcasting:
@@ -128,8 +144,32 @@ class Membership:
         )
         parts.watermarks_wanted(keys)
         group = parts.groups.of(departure.group)
-        if group is not None and not departure.broadcasting:
+        if group is None:
+            return
+        self._tell_disagreement(group, departure.client_id)
+        if not departure.broadcasting:
             self.notify(group)
+
+    def _tell_disagreement(self, group: ConsumerGroup, client_id: str) -> None:
+        """Members that subscribe differently fight (spec: B2): say so once per state of it."""
+        disagreement = group.disagreement()
+        if disagreement == group.disagreement_told:
+            return
+        before, group.disagreement_told = group.disagreement_told, disagreement
+        reason = _how_to_agree(group) if disagreement else "all members subscribe alike again"
+        _log.warning("group %s: %s", group.name, "; ".join((*disagreement, reason)))
+        self._parts.observer.observe(
+            RebalanceEvent(
+                group=group.name,
+                client_id=client_id,
+                kind="SUBSCRIPTION_CONFLICT",
+                inferred=False,
+                generation=self._parts.groups.generation(group.name),
+                before=before,
+                after=disagreement,
+                reason=reason,
+            )
+        )
 
     def _tell_registration(self, group: str, client_id: str, change: Registration) -> None:
         if change.joined:
@@ -185,3 +225,37 @@ class Membership:
                 )
             )
         return owned
+
+
+def _how_to_agree(group: ConsumerGroup) -> str:
+    """What goes wrong while members subscribe differently, and what ends it."""
+    told = [member.subscription for member in group.members.values() if member.subscription]
+    topics = sorted({spelled.rpartition(":")[0] for one in told for spelled in one})
+    partial = [name for name in topics if not all(_reads(one, name) for one in told)]
+    most = max(sorted(set(told)), key=told.count)
+    others = [
+        one for one in group.member_ids() if group.members[one].subscription not in ((), most)
+    ]
+    if partial:
+        harm = (
+            f"the broker keeps the last heartbeat's subscription for all, pulls of {_and(partial)} "
+            "are refused in turn (SUBSCRIPTION_NOT_EXIST), and queues given to a member that does "
+            "not subscribe to their topic are not read"
+        )
+    else:
+        harm = "the newest expression filters for all, and what the others want is passed over"
+    everything = sorted({spelled for one in told for spelled in one})
+    alike = (
+        f"subscribe every member to {_and(everything)}"
+        if partial
+        else ("give every member the same expression")
+    )
+    return f"{harm}; fix: {alike}, or put {_and(others)} into a group of its own"
+
+
+def _reads(subscription: Iterable[str], topic: str) -> bool:
+    return any(spelled.rpartition(":")[0] == topic for spelled in subscription)
+
+
+def _and(names: Iterable[str]) -> str:
+    return " and ".join(names)

@@ -196,7 +196,8 @@ REBALANCE_EVENTS: Final = Table(
         must(
             "kind",
             _S,
-            "JOINED, LEFT, EXPIRED, SUBSCRIPTION_CHANGED, QUEUES_CHANGED, ASSIGNED or REVOKED",
+            "JOINED, LEFT, EXPIRED, SUBSCRIPTION_CHANGED, SUBSCRIPTION_CONFLICT, QUEUES_CHANGED, "
+            "ASSIGNED or REVOKED",
         ),
         must(
             "inferred",

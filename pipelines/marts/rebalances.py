@@ -13,7 +13,7 @@ from pipelines.catalogue import REBALANCES
 from pipelines.marts.contract import as_declared
 
 MEMBERSHIP = ("JOINED", "LEFT", "EXPIRED")
-KINDS = (*MEMBERSHIP, "SUBSCRIPTION_CHANGED", "QUEUES_CHANGED")
+KINDS = (*MEMBERSHIP, "SUBSCRIPTION_CHANGED", "SUBSCRIPTION_CONFLICT", "QUEUES_CHANGED")
 
 
 def rebalances(events: DataFrame) -> DataFrame:

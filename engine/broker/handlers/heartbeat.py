@@ -44,7 +44,9 @@ class HeartbeatHandlers:
         }
 
     def heartbeat(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
-        """HEART_BEAT (34); with a fingerprint the subscriptions may be left out (version 2)."""
+        """HEART_BEAT (34); with a fingerprint the subscriptions may be left out (version 2), and
+        the answer says whether the next one must hold them.
+        """
         data = HeartbeatData.decode(request.body)
         _check_names(data)
         channel = ClientChannel(data.client_id, peer, request.language, request.version)
@@ -52,14 +54,15 @@ class HeartbeatHandlers:
         if isinstance(known, ClientChannel) and known.client_id == data.client_id:
             channel = known
         peer.attachment = channel
-        subscription_changed = True
-        if data.heartbeat_fingerprint:
-            subscription_changed = False
+        fingerprint = data.heartbeat_fingerprint
+        is_full = not (fingerprint and data.without_sub)
+        subscription_changed = not fingerprint
         for consumer in data.consumer_data_set:
-            changed = self._membership.heartbeat(
-                channel, consumer, keep_subscription=data.without_sub
+            must_tell = self._parts.groups.take_fingerprint(
+                consumer.group_name, fingerprint, without_subscription=not is_full
             )
-            subscription_changed = subscription_changed or changed
+            subscription_changed = subscription_changed or must_tell
+            self._membership.heartbeat(channel, consumer, keep_subscription=not is_full)
         now_ms = self._parts.now_ms()
         for producer in data.producer_data_set:
             self._parts.producers.register(producer.group_name, channel, now_ms=now_ms)

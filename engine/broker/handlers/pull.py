@@ -119,6 +119,16 @@ class PullHandlers:
                 f"topicConfig.readQueueNums:[{config.read_queue_nums}] consumer:[{peer.address}]",
             )
         members = parts.groups.of(group)
+        if (
+            members is not None
+            and members.broadcasting
+            and not group_config.consume_broadcast_enable
+        ):
+            raise RequestRefused(
+                ResponseCode.NO_PERMISSION,
+                f"the consumer group[{group}] can not consume by broadcast way "
+                "(consumeBroadcastEnable is false)",
+            )
         if header.sys_flag & SUBSCRIPTION:
             subscription = _subscription_of(header)
         else:

@@ -39,6 +39,8 @@ class Member:
 
     channel: ClientChannel
     last_heartbeat_ms: int
+    subscription: tuple[str, ...] = ()
+    """`topic:expression` of what it told last, sorted; empty when it has told nothing yet."""
 
     @property
     def client_id(self) -> str:
@@ -56,6 +58,8 @@ class ConsumerGroup:
     consume_from_where: str
     members: dict[str, Member] = field(default_factory=dict)
     subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
+    disagreement_told: tuple[str, ...] = ()
+    """The members' differing subscriptions as they were last told to the observer."""
 
     @property
     def broadcasting(self) -> bool:
@@ -68,7 +72,16 @@ class ConsumerGroup:
 
     def spelled_subscription(self) -> list[str]:
         """`topic:expression` of each subscribed topic, sorted."""
-        return sorted(f"{topic}:{data.sub_string}" for topic, data in self.subscriptions.items())
+        return _spelled(self.subscriptions.values())
+
+    def disagreement(self) -> tuple[str, ...]:
+        """`client reads topic:expression, ...` of each member when they differ; empty when all
+        that have told their subscription told the same.
+        """
+        told = {one: member.subscription for one, member in self.members.items()}
+        if len(set(filter(None, told.values()))) < 2:
+            return ()
+        return tuple(f"{one} reads {', '.join(told[one])}" for one in sorted(told) if told[one])
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +121,7 @@ class ConsumerGroups:
         self._count_max = count_max
         self._groups: dict[str, ConsumerGroup] = {}
         self._generations: dict[str, int] = {}
+        self._fingerprints: dict[str, int] = {}  # Of groups that were ever registered.
 
     def of(self, group: str) -> ConsumerGroup | None:
         """The group; None when it has no members."""
@@ -147,7 +161,10 @@ class ConsumerGroups:
             )
         members_before, subscription_before = group.member_ids(), group.spelled_subscription()
         member = group.members.get(channel.client_id)
-        group.members[channel.client_id] = Member(channel, now_ms)
+        told = tuple(_spelled(data.subscription_data_set))
+        if keep_subscription:
+            told = member.subscription if member is not None else ()
+        group.members[channel.client_id] = Member(channel, now_ms, told)
         group.consume_type = data.consume_type
         group.message_model = data.message_model
         group.consume_from_where = data.consume_from_where
@@ -164,6 +181,19 @@ class ConsumerGroups:
             subscription_after=group.spelled_subscription(),
             generation=self.generation(name),
         )
+
+    def take_fingerprint(self, group: str, fingerprint: int, *, without_subscription: bool) -> bool:
+        """Note the fingerprint of a heartbeat; must its sender tell its subscription in full?
+
+        Yes when the group's last one was another (RocketMQ), and when subscriptions were left out
+        though this broker knows none, as after its restart: nothing could be pulled otherwise.
+        """
+        known = self._fingerprints.get(group)
+        found = self._groups.get(group)
+        if known is not None or len(self._fingerprints) < self._count_max:
+            self._fingerprints[group] = fingerprint
+        changed = known is not None and known != fingerprint
+        return changed or (without_subscription and (found is None or not found.subscriptions))
 
     def unregister(self, group: str, client_id: str) -> Departure | None:
         """The client says farewell; None when it was no member."""
@@ -206,6 +236,10 @@ class ConsumerGroups:
         generation = self._generations.get(group, 0) + 1
         self._generations[group] = generation
         return generation
+
+
+def _spelled(subscriptions: Iterable[SubscriptionData]) -> list[str]:
+    return sorted(f"{data.topic}:{data.sub_string}" for data in subscriptions)
 
 
 def _subscribe(group: ConsumerGroup, told: Iterable[SubscriptionData]) -> bool:
