@@ -21,6 +21,7 @@ from typing import Any
 from engine.broker.client_windows import ClientWindows
 from engine.broker.config import BrokerConfig
 from engine.broker.handler_table import handler_table
+from engine.broker.handlers.putting import Putting
 from engine.broker.long_poll import HeldPull, HeldPulls
 from engine.broker.membership import Membership
 from engine.broker.parts import BrokerParts
@@ -155,6 +156,7 @@ class Broker:
             clean = False
             _log.error("stopping without the last tables: %s", error)
         running.watermarks.sample(self._runtime.clock.now_ms(), everything=True)
+        Putting(running.parts).tell_resends()
         await running.parts.store.close()
         running.parts.observer.observe(LifecycleEvent("SHUTDOWN", None, clean=clean))
         if running.telemetry is not None:
@@ -236,6 +238,7 @@ class Broker:
         parts, config = running.parts, self._config
         running.tables.load()
         running.delay.load()
+        Putting(parts).load_window()
         parts.topics.add_system_topics(
             cluster_name=config.cluster_name,
             broker_name=config.broker_name,
@@ -298,6 +301,8 @@ class Broker:
             now_ms = clock.now_ms()
             everything = now_ms // all_ms != (now_ms - every_ms) // all_ms
             running.watermarks.sample(now_ms, everything=everything)
+            if everything:
+                Putting(running.parts).tell_resends()
 
     def _arrived(self, topic: str, queue_id: int, max_offset: int, *rest: int) -> None:
         """Dispatch made a message visible: wake who waits for it, once the batch is through.

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from engine.broker.config import BrokerConfig
 from engine.broker.long_poll import HeldPulls
+from engine.broker.state.deduplication import Deduplication
 from engine.broker.state.group_configs import GroupConfigs
 from engine.broker.state.groups import ClientChannel, ConsumerGroups, ProducerGroups
 from engine.broker.state.offsets import ConsumerOffsets
@@ -47,6 +48,11 @@ class BrokerParts:
     boot_ms: int
     address: str = ""
     """`ip:port` under which the broker is known; set when its port is bound."""
+    deduplication: Deduplication = field(default_factory=Deduplication)
+    resends_answered: int = 0
+    """Resends answered with their first copy since boot."""
+    resends_refused: int = 0
+    """Resends refused since boot: another body under the same UNIQ_KEY."""
     processed: dict[QueueKey, int] = field(default_factory=dict)
     """One past the highest finished offset of each queue of a group, as its reader told last."""
     topics_changed: Callable[[], None] = lambda: None

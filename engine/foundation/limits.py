@@ -79,12 +79,23 @@ UNKNOWN_SENDS_MAX: Final = 10_000
 beyond it the oldest is forgotten (and may then be stored twice).
 """
 
+DEDUPLICATED_SENDS_MAX: Final = 131_072
+"""Newest messages of topics with deduplication that a broker remembers (about 50 MB); the resend
+of an older one is stored again.
+"""
+
+DEDUPLICATION_WINDOW_MS: Final = 10 * MINUTE_MS
+"""A resend is recognised for this long after its first copy was stored."""
+
 GROUPS_MAX: Final = 100_000
 TOPICS_MAX: Final = 100_000
 """Auto-created topics and groups stop here with SYSTEM_ERROR; explicit creation says the same."""
 
 QUEUES_PER_TOPIC_MAX: Final = 4096
 BATCH_MESSAGES_MAX: Final = 16_384
+QUEUE_UNITS_TOLD_MAX: Final = 4096
+"""Entries of a consume queue that one question of a tool is answered with; the tool asks on."""
+
 PULL_MESSAGES_MAX: Final = 1024
 
 COMMIT_LOG_FILE_BYTES_DEFAULT: Final = 1 * GIB
@@ -102,6 +113,20 @@ DISPATCH_BATCH_MAX: Final = 4096
 
 STORE_MEMO_ENTRIES_MAX: Final = 8192
 """Topics, tags and hosts remembered in decoded form; more are decoded again each time."""
+
+FILTER_EXPRESSION_CHARS_MAX: Final = 8 * KIB
+"""A longer SQL92 selector is refused with SUBSCRIPTION_PARSE_FAILED."""
+
+FILTER_DEPTH_MAX: Final = 64
+"""Levels a selector may nest; a deeper one is refused likewise."""
+
+FILTER_MEMO_ENTRIES_MAX: Final = 256
+"""Selectors kept compiled; more are compiled again when they are asked for."""
+
+CONSUMER_FILTERS_MAX: Final = 10_000
+"""Selectors of groups the broker keeps; a group's beyond it is not registered (its pulls get
+FILTER_DATA_NOT_EXIST).
+"""
 
 CLIENT_EXPIRY_MS: Final = 120 * SECOND_MS
 """A client without a heartbeat for this long is removed from its groups."""

@@ -71,6 +71,8 @@ class BrokerHandlers:
                 f"{(store.physical_max - store.physical_flushed) / MIB:.1f} MiB"
             ),
             "pullRequestHoldCount": str(parts.holds.count),
+            "resendsAnsweredCount": str(parts.resends_answered),
+            "resendsRefusedCount": str(parts.resends_refused),
         }
         for level, cursor in sorted(self._delay.cursors().items()):
             end = store.max_offset(SCHEDULE_TOPIC, level - 1)

@@ -87,6 +87,7 @@ class TopicHandlers:
         parts.store.delete_topic(topic)
         parts.offsets.forget_topic(topic)
         parts.readers.forget_topic(topic)
+        parts.deduplication.forget_topic(topic)
         for key in [key for key in parts.processed if key[1] == topic]:
             del parts.processed[key]
         return request.respond(ResponseCode.SUCCESS)

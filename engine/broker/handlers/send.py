@@ -6,14 +6,13 @@ message is as safe as the store's flush mode promises.
 Invariant: a message is stored or refused, and a refusal says which value broke which rule; what is
 not durable in time is answered FLUSH_DISK_TIMEOUT, for it may well be stored.
 Absent on purpose: transactions and arbitrary delays, which this broker refuses by RocketMQ's codes;
-de-duplication, which RocketMQ has not.
+telling a resend from a new message, which `putting` does on topics that ask for it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from engine.broker.handlers.storing import answer_when_flushed, stored
+from engine.broker.handlers.putting import Put, Putting
+from engine.broker.handlers.storing import answer_when_flushed
 from engine.broker.parts import BrokerParts
 from engine.delay.delay_service import scheduled
 from engine.foundation.errors import RemoteProtocolError, RequestRefused
@@ -44,7 +43,7 @@ from engine.protocol.properties import (
     decode_properties,
 )
 from engine.remoting import Handler, Peer
-from engine.store import MessageDraft, PutResult
+from engine.store import MessageDraft
 
 REGION = "DefaultRegion"
 WRITE = int(Perm.WRITE)  # A plain number: the flag's own `&` costs a microsecond a message.
@@ -56,6 +55,7 @@ class SendHandlers:
 
     def __init__(self, parts: BrokerParts) -> None:
         self._parts = parts
+        self._putting = Putting(parts)
         self._host_of_ids = ""
         """How the broker's offset message ids begin; they differ in their last 16 digits only."""
         self._cluster_property = f"{PROPERTY_CLUSTER}\x01{parts.config.cluster_name}\x02"
@@ -101,16 +101,9 @@ class SendHandlers:
             unique_keys.append(unique_key)
         if not drafts:
             raise RequestRefused(ResponseCode.MESSAGE_ILLEGAL, "the batch holds no message")
-        puts = stored(lambda: self._parts.store.put_batch(drafts))
+        put = self._putting.put(config, drafts, unique_keys, queue_id=queue_id)
         waits = decode_properties(header.properties or "").get(PROPERTY_WAIT) != "false"
-        return self._answer(
-            peer,
-            request,
-            puts,
-            queue_id=queue_id,
-            unique_key=",".join(unique_keys),
-            waits=waits,
-        )
+        return self._answer(peer, request, put, unique_key=",".join(unique_keys), waits=waits)
 
     def _send(
         self, peer: Peer, request: RemotingCommand, header: SendMessageRequestHeader
@@ -128,11 +121,9 @@ class SendHandlers:
         if level:
             draft = scheduled(draft, level)
             self._check_length("properties", len(str(draft.properties)), PROPERTIES_BYTES_MAX)
-        put = stored(lambda: self._parts.store.put(draft))
+        put = self._putting.put(config, [draft], [unique_key], queue_id=queue_id)
         waits = properties.get(PROPERTY_WAIT) != "false"
-        return self._answer(
-            peer, request, [put], queue_id=queue_id, unique_key=unique_key, waits=waits
-        )
+        return self._answer(peer, request, put, unique_key=unique_key, waits=waits)
 
     def _topic_for(self, header: SendMessageRequestHeader) -> TopicConfig:
         """The topic, made on demand when that is allowed."""
@@ -263,9 +254,8 @@ class SendHandlers:
         self,
         peer: Peer,
         request: RemotingCommand,
-        puts: Sequence[PutResult],
+        put: Put,
         *,
-        queue_id: int,
         unique_key: str,
         waits: bool,
     ) -> RemotingCommand | None:
@@ -273,15 +263,15 @@ class SendHandlers:
             self._host_of_ids = offset_message_id(self._parts.address, 0)[:-16]
         host = self._host_of_ids
         fields = SendMessageResponseHeader(
-            msg_id=",".join([f"{host}{put.physical_offset:016X}" for put in puts]),
-            queue_id=queue_id,
-            queue_offset=puts[0].queue_offset,
+            msg_id=",".join([f"{host}{one.physical_offset:016X}" for one in put.puts]),
+            queue_id=put.queue_id,
+            queue_offset=put.puts[0].queue_offset,
             transaction_id=unique_key,
         ).encode()
         fields[PROPERTY_MSG_REGION] = REGION
         fields[PROPERTY_TRACE_ON] = "true"
         response = request.respond(ResponseCode.SUCCESS, fields=fields)
-        flushed = self._parts.store.when_flushed(puts[-1].end_offset) if waits else None
+        flushed = self._parts.store.when_flushed(put.end_offset) if waits else None
         if flushed is None:
             return response
         answer_when_flushed(peer, request, response, flushed)

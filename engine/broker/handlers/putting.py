@@ -1,0 +1,204 @@
+"""Puts what a send brought into the store: each time, or once on a topic with deduplication.
+
+Place in the walk: between the checks of `handlers/send` and `message_store.put`.
+
+Invariant: on a topic with deduplication one message is stored once within the window of
+`state/deduplication`, and every resend is answered what the first send was, as durable as it. A
+batch that was torn by a crash is completed: only its missing messages are stored, behind the
+others. Absent on purpose: answers and checks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from engine.broker.handlers.storing import stored
+from engine.broker.parts import BrokerParts
+from engine.broker.state.deduplication import FirstCopy, body_digest
+from engine.broker.state.topic_attributes import DEDUPLICATION, is_on
+from engine.foundation.errors import RequestRefused
+from engine.foundation.observing import LifecycleEvent
+from engine.foundation.units import MIB
+from engine.protocol.bodies import TopicConfig
+from engine.protocol.codes import ResponseCode
+from engine.protocol.message import MessageExt
+from engine.protocol.message_record import decode_records
+from engine.protocol.names import HALF_TOPIC, SCHEDULE_TOPIC
+from engine.protocol.properties import (
+    PROPERTY_ORIGIN_MESSAGE_ID,
+    PROPERTY_REAL_QUEUE_ID,
+    PROPERTY_REAL_TOPIC,
+)
+from engine.store import GetStatus, MessageDraft, PutResult
+from engine.store.record import property_value
+
+READ_BYTES_MAX = 4 * MIB
+READ_MESSAGES_MAX = 1024
+_ORIGIN = f"{PROPERTY_ORIGIN_MESSAGE_ID}\x01".encode()
+_WAITING_TOPICS = (SCHEDULE_TOPIC, HALF_TOPIC)
+"""Where delayed messages and halves of transactions wait under another topic's name."""
+
+
+@dataclass(slots=True)
+class Put:
+    """Where a send's messages are."""
+
+    puts: list[PutResult]
+    queue_id: int
+    """The queue to name in the answer."""
+
+    @property
+    def end_offset(self) -> int:
+        """What must be durable before the answer leaves."""
+        return max(put.end_offset for put in self.puts)
+
+
+class Putting:
+    """The puts of one broker's sends."""
+
+    def __init__(self, parts: BrokerParts) -> None:
+        self._parts = parts
+
+    def put(
+        self,
+        config: TopicConfig,
+        drafts: Sequence[MessageDraft],
+        unique_keys: Sequence[str],
+        *,
+        queue_id: int,
+    ) -> Put:
+        """Store messages for one queue, or find the copies of those that are stored already.
+
+        `queue_id` is the one their answer names. Raises RequestRefused.
+        """
+        if config.attributes and is_on(config.attributes, DEDUPLICATION):
+            return self._put_once(config.topic_name, drafts, unique_keys, queue_id)
+        return Put(self._put_all(drafts), queue_id)
+
+    def _put_all(self, drafts: Sequence[MessageDraft]) -> list[PutResult]:
+        store = self._parts.store
+        if len(drafts) == 1:
+            return [stored(lambda: store.put(drafts[0]))]
+        return stored(lambda: store.put_batch(drafts))
+
+    def _put_once(
+        self, topic: str, drafts: Sequence[MessageDraft], unique_keys: Sequence[str], queue_id: int
+    ) -> Put:
+        window, now_ms = self._parts.deduplication, self._parts.now_ms()
+        digests = [body_digest(draft.body) for draft in drafts]
+        known: dict[str, FirstCopy] = {}
+        fresh: dict[str, int] = {}
+        for at, (draft, key) in enumerate(zip(drafts, unique_keys, strict=True)):
+            if _is_new_copy(draft):
+                fresh[f"copy {at}"] = at
+                continue
+            copy = window.first_copy(topic, key, digests[at], now_ms=now_ms)
+            if copy is not None:
+                known[key] = copy
+            elif digests[fresh.setdefault(key, at)] != digests[at]:
+                raise RequestRefused(
+                    ResponseCode.MESSAGE_ILLEGAL,
+                    f"the batch holds two bodies under one UNIQ_KEY {key}; topic {topic} stores a "
+                    "message once, so each needs an id of its own",
+                )
+        if known:
+            queue_id = next(iter(known.values())).queue_id
+        missing = [drafts[at] for at in fresh.values()]
+        for draft in missing:
+            if draft.topic == topic:
+                draft.queue_id = queue_id
+        placed = dict(zip(fresh, self._put_all(missing), strict=True)) if missing else {}
+        for key, put in placed.items():
+            if not key.startswith("copy "):
+                window.remember(topic, key, FirstCopy(digests[fresh[key]], queue_id, put))
+        puts = [
+            known[key].put if key in known else placed.get(key) or placed[f"copy {at}"]
+            for at, key in enumerate(unique_keys)
+        ]
+        return Put(puts, queue_id)
+
+    # ---- the window over a restart, and what is told of it -----------------------------------
+
+    def load_window(self) -> None:
+        """Read the window back from the log; before the first send."""
+        parts = self._parts
+        topics = [
+            config.topic_name
+            for config in parts.topics.all()
+            if is_on(config.attributes, DEDUPLICATION)
+        ]
+        if not topics:
+            return
+        found: list[MessageExt] = []
+        for topic, queue_id in parts.store.queues():
+            if topic in topics or topic in _WAITING_TOPICS:
+                found += self._window_of(topic, queue_id)
+        found.sort(key=lambda message: message.physical_offset)
+        for message in found:
+            topic, queue_id = _sent_to(message)
+            key = message.uniq_key
+            if topic in topics and key and PROPERTY_ORIGIN_MESSAGE_ID not in message.properties:
+                parts.deduplication.remember(topic, key, _copy_of(message, queue_id))
+
+    def _window_of(self, topic: str, queue_id: int) -> list[MessageExt]:
+        """The newest messages of a queue, as far as the window reaches."""
+        store, window = self._parts.store, self._parts.deduplication
+        offset = max(
+            store.offset_at_time(topic, queue_id, self._parts.now_ms() - window.window_ms),
+            store.max_offset(topic, queue_id) - window.entries_max,
+        )
+        messages: list[MessageExt] = []
+        while True:
+            got = store.get(
+                topic, queue_id, offset, max_count=READ_MESSAGES_MAX, max_bytes=READ_BYTES_MAX
+            )
+            if got.status not in (GetStatus.FOUND, GetStatus.MESSAGE_WAS_REMOVING):
+                return messages
+            for record in got.records:
+                messages += decode_records(record)
+            if got.next_begin_offset <= offset:
+                return messages
+            offset = got.next_begin_offset
+
+    def tell_resends(self) -> None:
+        """Report what became of resends since the last report."""
+        for topic, counts in self._parts.deduplication.take_counts().items():
+            self._parts.resends_answered += counts.answered
+            self._parts.resends_refused += counts.refused
+            self._parts.observer.observe(
+                LifecycleEvent(
+                    "RESENDS",
+                    f"topic {topic}: {counts.answered} resends answered with their first copy, "
+                    f"{counts.refused} refused for another body under the same UNIQ_KEY",
+                )
+            )
+
+
+def _is_new_copy(draft: MessageDraft) -> bool:
+    """A retry or a re-drive: a new copy on purpose, though it keeps its UNIQ_KEY."""
+    properties = draft.properties
+    told = properties.encode() if isinstance(properties, str) else properties
+    return bool(property_value(told, _ORIGIN))
+
+
+def _sent_to(message: MessageExt) -> tuple[str, int]:
+    """Topic and queue its producer meant."""
+    queue_id = message.properties.get(PROPERTY_REAL_QUEUE_ID, "")
+    if message.topic in _WAITING_TOPICS and queue_id.isdecimal():
+        return message.properties.get(PROPERTY_REAL_TOPIC, ""), int(queue_id)
+    return message.topic, message.queue_id
+
+
+def _copy_of(message: MessageExt, queue_id: int) -> FirstCopy:
+    return FirstCopy(
+        body_digest(message.body),
+        queue_id,
+        PutResult(
+            message.queue_offset,
+            message.physical_offset,
+            message.store_size_bytes,
+            message.store_timestamp_ms,
+            message.physical_offset + message.store_size_bytes,
+        ),
+    )
