@@ -12,7 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 def evidence() -> Column:
     """The sentence about a row of revisions."""
-    return F.concat_ws("", _opened(), _seen(), _ended())
+    return F.concat_ws("", _opened(), _seen(), _beyond(), _ended())
 
 
 def _opened() -> Column:
@@ -76,6 +76,19 @@ def _seen() -> Column:
             ") were delivered again to ",
             F.coalesce(F.col("next_client_id"), F.lit("an unknown client")),
         ),
+    )
+
+
+def _beyond() -> Column:
+    """Why more came again than an event put at risk; null when no more did.
+
+    A prediction speaks of the instant of the event. What readers pulled between it and the pull
+    that went back comes again too.
+    """
+    is_predicted = F.col("basis").isin("DEPARTURE", "RESTART", "OFFSET_FALL")
+    return F.when(
+        is_predicted & (F.col("redelivered_to") > F.col("to_offset")),
+        _sentence("; those from ", F.col("to_offset"), " on had been pulled after the event"),
     )
 
 

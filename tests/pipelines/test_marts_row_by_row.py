@@ -17,6 +17,7 @@ from pipelines.marts.consumer_lag import consumer_lag
 from pipelines.marts.emitter_health import emitter_health
 from pipelines.marts.offset_violations import offset_violations
 from pipelines.marts.risk_events import WINDOW_FIELDS
+from pipelines.marts.risk_evidence import evidence
 from pipelines.marts.risk_fold import revisions_of
 from pipelines.session import spark_schema
 from pipelines.staging import sources
@@ -293,6 +294,39 @@ def test_folding_two_halves_gives_what_folding_the_whole_gives(
         carried = tuple(still_open[0][name] for name in WINDOW_FIELDS) if still_open else None
         second = fold(spark, carried, events[cut:])
         assert by_text(first + second) == by_text(whole)
+
+
+AGAIN_BY_C2 = "55 messages of [100, 155) were delivered again to c2"
+
+
+@pytest.mark.parametrize(
+    ("redelivered_to", "ending"),
+    [
+        (140, "40 messages of [100, 140) were delivered again to c2"),
+        (155, f"{AGAIN_BY_C2}; those from 140 on had been pulled after the event"),
+    ],
+)
+def test_a_risk_says_why_more_came_again_than_was_predicted(
+    spark: SparkSession, redelivered_to: int, ending: str
+) -> None:
+    window = {
+        "basis": "RESTART",
+        "cause": "BROKER_CRASH",
+        "client_id": "c1",
+        "next_client_id": "c2",
+        "from_offset": 100,
+        "to_offset": 140,
+        "message_id": "m",
+        "state": "OPEN",
+        "redelivered_from": 100,
+        "redelivered_to": redelivered_to,
+        "told_by": "AGAIN",
+        "redelivered": redelivered_to - 100,
+    }
+    (row,) = spark.createDataFrame([window]).select(evidence().alias("told")).collect()
+    assert row["told"] == (
+        f"the broker died when its disk knew offset 100 and the group was at 140; {ending}"
+    )
 
 
 def fold(
