@@ -7,7 +7,9 @@ by the server. Absent on purpose: transactions, pop consumption, static topics.
 from __future__ import annotations
 
 from engine.broker.handlers.admin_broker import BrokerHandlers
+from engine.broker.handlers.admin_clients import ClientHandlers
 from engine.broker.handlers.admin_groups import GroupHandlers
+from engine.broker.handlers.admin_store import StoreHandlers
 from engine.broker.handlers.admin_topics import TopicHandlers
 from engine.broker.handlers.group_offsets import GroupOffsetHandlers
 from engine.broker.handlers.heartbeat import HeartbeatHandlers
@@ -36,6 +38,8 @@ def handler_table(
         QueryHandlers(parts).handlers(),
         TopicHandlers(parts, membership).handlers(),
         GroupHandlers(parts).handlers(),
+        ClientHandlers(parts).handlers(),
+        StoreHandlers(parts).handlers(),
         GroupOffsetHandlers(parts).handlers(),
         BrokerHandlers(parts, delay).handlers(),
     ):

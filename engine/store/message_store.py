@@ -102,7 +102,7 @@ class MessageStore(StoreQueries):
             flusher=self._flusher,
             checkpoint=self._checkpoint,
         )
-        self._retention = Retention(
+        self.retention = Retention(
             runtime, config, observer, log=self._log, queues=self._queues, index=self._index
         )
         self._sync_flush = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
@@ -236,7 +236,7 @@ class MessageStore(StoreQueries):
         False after a failed sync, while the disk is too full, after close.
         """
         return (
-            self._flusher.failure is None and not self._closed and not self._retention.stop_writes
+            self._flusher.failure is None and not self._closed and not self.retention.stop_writes
         )
 
     def put(self, draft: MessageDraft) -> PutResult:
@@ -376,7 +376,7 @@ class MessageStore(StoreQueries):
     async def _retain(self) -> None:
         while True:
             await asyncio.sleep(self._config.clean_resource_interval_ms / 1000)
-            self._retention.run(self._clock.now_ms())
+            self.retention.run(self._clock.now_ms())
 
 
 def _take_folder(disk: Any, root: str) -> File:

@@ -15,6 +15,7 @@ from engine.foundation.errors import CorruptRecord
 from engine.protocol.hashes import index_key_hash
 from engine.store.commit_log import CommitLog
 from engine.store.config import StoreConfig
+from engine.store.consume_queue import Unit
 from engine.store.index import Index
 from engine.store.queue_table import QueueKey, QueueTable
 from engine.store.reading import GetLimits, GetResult, GetStatus, read_queue
@@ -118,6 +119,24 @@ class StoreQueries:
             else:
                 low = middle + 1
         return low
+
+    def queue_units(
+        self, topic: str, queue_id: int, queue_offset: int, count_max: int
+    ) -> list[Unit] | None:
+        """Units of the consume queue from `queue_offset` on, at most `count_max`, over file ends.
+
+        None for a queue that is not there; none of them beyond its ends.
+        """
+        queue = self._queues.find(topic, queue_id)
+        if queue is None:
+            return None
+        units: list[Unit] = []
+        while len(units) < count_max:
+            more = queue.units(queue_offset + len(units), count_max - len(units))
+            if not more:
+                break
+            units += more
+        return units
 
     def flushed_queue_offset(self, topic: str, queue_id: int) -> int | None:
         """First queue offset whose message a power cut could lose now; None for an unknown

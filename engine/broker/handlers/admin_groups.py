@@ -1,44 +1,34 @@
-"""Consumer groups as tools see them: settings, connections, progress.
+"""Consumer groups as tools see them: settings and progress.
 
 Place in the walk: beside it. What tools are told of a group's progress is what memory holds.
 
 Invariant: lag is the queue's max offset less the group's consume offset (spec: lag definitions).
-Absent on purpose: judging progress (pipelines), moving offsets (group_offsets).
+Absent on purpose: judging progress (pipelines), moving offsets (group_offsets), connected clients
+(admin_clients).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from engine.broker.parts import BrokerParts
 from engine.broker.state.group_configs import group_from_document, group_to_document
-from engine.broker.state.groups import Member
 from engine.broker.state.readers import QueueKey
 from engine.foundation.errors import CorruptRecord, ProtocolError, RequestRefused
 from engine.protocol import fastjson
 from engine.protocol.bodies import (
-    ClientConnection,
-    ConsumerConnection,
     ConsumeStats,
     OffsetWrapper,
-    ProducerConnection,
 )
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
 from engine.protocol.headers import (
     AllGroupConfigResponseHeader,
-    ConsumerRunningInfoRequestHeader,
     ConsumeStatsRequestHeader,
     DeleteSubscriptionGroupRequestHeader,
-    GroupRequestHeader,
-    ProducerConnectionRequestHeader,
     SubscriptionGroupRequestHeader,
 )
 from engine.protocol.message import MessageQueue
 from engine.protocol.names import check_group
 from engine.remoting import Handler, Peer
-
-FORWARD_TIMEOUT_MS = 10_000
 
 
 class GroupHandlers:
@@ -54,10 +44,7 @@ class GroupHandlers:
             RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self.all_configs,
             RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: self.config,
             RequestCode.DELETE_SUBSCRIPTIONGROUP: self.delete,
-            RequestCode.GET_CONSUMER_CONNECTION_LIST: self.consumer_connections,
-            RequestCode.GET_PRODUCER_CONNECTION_LIST: self.producer_connections,
             RequestCode.GET_CONSUME_STATS: self.consume_stats,
-            RequestCode.GET_CONSUMER_RUNNING_INFO: self.running_info,
         }
 
     def create(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
@@ -109,32 +96,6 @@ class GroupHandlers:
                 del self._parts.processed[key]
         return request.respond(ResponseCode.SUCCESS)
 
-    def consumer_connections(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
-        """GET_CONSUMER_CONNECTION_LIST (203)."""
-        name = GroupRequestHeader.decode(request.fields).consumer_group
-        group = self._parts.groups.of(name)
-        if group is None:
-            raise RequestRefused(
-                ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{name}] not online"
-            )
-        body = ConsumerConnection(
-            connection_set=_connections(group.members[one] for one in group.member_ids()),
-            consume_type=group.consume_type,
-            message_model=group.message_model,
-            consume_from_where=group.consume_from_where,
-            subscription_table=dict(sorted(group.subscriptions.items())),
-        ).encode()
-        return request.respond(ResponseCode.SUCCESS, body=body)
-
-    def producer_connections(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
-        """GET_PRODUCER_CONNECTION_LIST (204)."""
-        name = ProducerConnectionRequestHeader.decode(request.fields).producer_group
-        members = self._parts.producers.members(name)
-        if not members:
-            raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"the producer group[{name}] not exist")
-        body = ProducerConnection(connection_set=_connections(members)).encode()
-        return request.respond(ResponseCode.SUCCESS, body=body)
-
     def consume_stats(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """GET_CONSUME_STATS (208): per queue its end, the consume offset and the pulled mark."""
         header = ConsumeStatsRequestHeader.decode(request.fields)
@@ -162,31 +123,3 @@ class GroupHandlers:
             pull_offset=max(consumed, pulled or 0),
             last_timestamp_ms=last_ms or 0,
         )
-
-    async def running_info(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
-        """GET_CONSUMER_RUNNING_INFO (307): asked of the client, answered with its own words."""
-        header = ConsumerRunningInfoRequestHeader.decode(request.fields)
-        group = self._parts.groups.of(header.consumer_group)
-        member = None if group is None else group.members.get(header.client_id)
-        if member is None:
-            raise RequestRefused(
-                ResponseCode.SYSTEM_ERROR,
-                f"The Consumer <{header.consumer_group}> <{header.client_id}> not online",
-            )
-        question = RemotingCommand.request(
-            RequestCode.GET_CONSUMER_RUNNING_INFO, header.encode(), request.body
-        )
-        answer = await member.channel.peer.invoke(question, timeout_ms=FORWARD_TIMEOUT_MS)
-        return request.respond(answer.code, answer.remark, answer.fields, answer.body)
-
-
-def _connections(members: Iterable[Member]) -> list[ClientConnection]:
-    return [
-        ClientConnection(
-            client_id=member.client_id,
-            client_addr=member.channel.peer.address,
-            language=member.channel.language,
-            version=member.channel.version,
-        )
-        for member in members
-    ]

@@ -46,9 +46,14 @@ class Verdict:
 
 
 def decide(
-    config: StoreConfig, files: Sequence[AgedFile], *, used_ratio: float, now_ms: int
+    config: StoreConfig,
+    files: Sequence[AgedFile],
+    *,
+    used_ratio: float,
+    now_ms: int,
+    by_hand: bool = False,
 ) -> Verdict:
-    """Which of `files` (oldest first, newest last) go now."""
+    """Which of `files` (oldest first, newest last) go now; `by_hand`: whatever the hour is."""
     candidates = list(files[:-1])[: config.delete_files_batch_max]
     stop_writes = used_ratio > config.disk_warning_ratio
     if used_ratio > config.disk_clean_forcibly_ratio:
@@ -59,7 +64,7 @@ def decide(
         in_window = hour in config.delete_when_hours
         filling = used_ratio > config.disk_max_used_ratio
         doomed = []
-        for file in candidates if in_window or filling else []:
+        for file in candidates if in_window or filling or by_hand else []:
             if now_ms - file.modified_ms < config.file_reserved_time_ms:
                 break  # Deleting behind a younger file would leave a hole.
             doomed.append(file)
@@ -89,8 +94,15 @@ class Retention:
         self.stop_writes = False
         """Is the disk too full to write?"""
 
-    def run(self, now_ms: int) -> int:
-        """One round; returns the number of commit-log files deleted."""
+    def change_settings(self, config: StoreConfig) -> None:
+        """Go by `config` from the next round on."""
+        self._config = config
+
+    def run(self, now_ms: int, *, by_hand: bool = False) -> int:
+        """One round; returns the number of commit-log files deleted.
+
+        `by_hand`: a tool asks for it, so aged files go at once and not at their hour.
+        """
         log = self._log
         # A file made ahead counts as the newest, and so keeps the one being written as well.
         begun = [start for start in log.files.starts if start < log.end_offset]
@@ -102,14 +114,14 @@ class Retention:
         except StorageError as error:
             self._observer.observe(LifecycleEvent("DAMAGED_FILE", f"retention: {error}"))
             return 0
-        verdict = decide(self._config, files, used_ratio=used_ratio, now_ms=now_ms)
+        verdict = decide(self._config, files, used_ratio=used_ratio, now_ms=now_ms, by_hand=by_hand)
         self._switch_writes(stop=verdict.stop_writes, used_ratio=used_ratio)
         for start in verdict.delete:
             log.files.remove(start)
         if verdict.delete:
             log.folder_dirty = True
             log.set_min()
-            self._follow()
+            self.follow_log()
             self._observer.observe(
                 LifecycleEvent(
                     "RETENTION",
@@ -126,7 +138,8 @@ class Retention:
             )
         self.stop_writes = stop
 
-    def _follow(self) -> None:
+    def follow_log(self) -> None:
+        """Let consume queues and index drop what the log no longer holds."""
         for queue in self._queues.all():
             queue.follow_log(self._log.min_offset)
         if self._index is not None:

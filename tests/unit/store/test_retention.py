@@ -64,6 +64,13 @@ def test_files_go_by_age_hour_and_room(
     assert verdict.stop_writes is stop_writes
 
 
+def test_asked_by_hand_aged_files_go_at_any_hour_and_young_ones_stay() -> None:
+    """Row C5: DELETE_EXPIRED_COMMITLOG."""
+    aged = files(90, 80, 10, 0, now_ms=NOON_MS)
+    asked = decide(CONFIG, aged, used_ratio=0.5, now_ms=NOON_MS, by_hand=True)
+    assert asked.delete == (0, 1000)
+
+
 def test_at_most_ten_files_go_in_one_round() -> None:
     aged = files(*([100] * 30), now_ms=FOUR_O_CLOCK_MS)
     verdict = decide(CONFIG, aged, used_ratio=0.5, now_ms=FOUR_O_CLOCK_MS)
@@ -86,7 +93,7 @@ def test_queues_and_index_follow_the_log_and_held_answers_stay_readable(tmp_path
         held = store.get("TopicA", 0, 0, max_count=8, max_bytes=BIG)
         assert held.status is GetStatus.FOUND
         disk.ratio = 0.86
-        assert store._retention.run(NOON_MS) > 0
+        assert store.retention.run(NOON_MS) > 0
         minimum = store.min_offset("TopicA", 0)
         assert store.physical_min > 0
         assert 0 < minimum < 60
@@ -127,7 +134,7 @@ def test_a_queue_whose_messages_are_all_gone_keeps_its_place(tmp_path: Path) -> 
             await turn()
         for path in (tmp_path / "commitlog").iterdir():
             os.utime(path, (1, 1))
-        store._retention.run(FOUR_O_CLOCK_MS)
+        store.retention.run(FOUR_O_CLOCK_MS)
         assert (store.min_offset("Quiet", 0), store.max_offset("Quiet", 0)) == (5, 5)
         assert store.last_store_time("Quiet", 0) is None
         empty = store.get("Quiet", 0, 5, max_count=1, max_bytes=BIG)

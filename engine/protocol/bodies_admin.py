@@ -1,0 +1,110 @@
+"""Bodies that only tools get and send: entries of a queue, times, lists of producers, batches.
+
+Invariant: names are RocketMQ's, in snake case. Absent on purpose: deciding what follows from them.
+Source: spec, wire (bodies).
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from engine.protocol.bodies_broker import TopicConfig
+from engine.protocol.bodies_client import SubscriptionData
+from engine.protocol.body_codec import Body, Part, WireQueue
+
+
+class QueueTimeSpan(Part):
+    """Store times of a queue's ends, and of what a group consumed last."""
+
+    message_queue: WireQueue
+    min_timestamp_ms: int = msgspec.field(name="minTimeStamp", default=0)
+    max_timestamp_ms: int = msgspec.field(name="maxTimeStamp", default=0)
+    consume_timestamp_ms: int = msgspec.field(name="consumeTimeStamp", default=0)
+    delay_time_ms: int = msgspec.field(name="delayTime", default=0)
+    """How long the first message not consumed has been waiting; 0 when none waits."""
+
+
+class ConsumeTimeSpans(Body):
+    """QUERY_CONSUME_TIME_SPAN (303)."""
+
+    consume_time_span_set: list[QueueTimeSpan] = msgspec.field(default_factory=list)
+
+
+class ConsumeQueueData(Part):
+    """One unit of a consume queue."""
+
+    physic_offset: int
+    physic_size: int
+    tags_code: int
+    eval: bool = False
+    """Does the group's filter pass it? Told for compiled filters only."""
+
+
+class ConsumeQueueUnits(Body, omit_defaults=True):
+    """QUERY_CONSUME_QUEUE (321)."""
+
+    max_queue_index: int
+    min_queue_index: int
+    queue_data: list[ConsumeQueueData]
+    subscription_data: SubscriptionData | None = None
+    filter_data: str | None = None
+
+
+class HaClientRuntimeInfo(Part):
+    """A slave's connection with its master."""
+
+    activated: bool = False
+    last_read_timestamp_ms: int = msgspec.field(name="lastReadTimestamp", default=0)
+    last_write_timestamp_ms: int = msgspec.field(name="lastWriteTimestamp", default=0)
+    master_flush_offset: int = 0
+    max_offset: int = 0
+    transferred_byte_in_second: int = 0
+
+
+class HaRuntimeInfo(Body):
+    """GET_BROKER_HA_STATUS (907)."""
+
+    master_commit_log_max_offset: int
+    master: bool = True
+    in_sync_slave_nums: int = 0
+    ha_connection_info: list[object] = msgspec.field(default_factory=list)
+    ha_client_runtime_info: HaClientRuntimeInfo = msgspec.field(default_factory=HaClientRuntimeInfo)
+
+
+class ProducerInfo(Part):
+    """A producer on a broker."""
+
+    client_id: str
+    remote_ip: str = msgspec.field(name="remoteIP")
+    language: str
+    version: int
+    last_update_timestamp_ms: int = msgspec.field(name="lastUpdateTimestamp")
+
+
+class ProducerTable(Body):
+    """GET_ALL_PRODUCER_INFO (328): producers by group."""
+
+    data: dict[str, list[ProducerInfo]] = msgspec.field(default_factory=dict)
+
+
+class GroupSubscription(Body):
+    """QUERY_SUBSCRIPTION_BY_CONSUMER (345)."""
+
+    group: str
+    topic: str
+    subscription_data: SubscriptionData | None = None
+
+
+class TopicConfigs(Body):
+    """UPDATE_AND_CREATE_TOPIC_LIST (18)."""
+
+    topic_config_list: list[TopicConfig] = msgspec.field(default_factory=list)
+
+
+class MessageRequestMode(Body):
+    """SET_MESSAGE_REQUEST_MODE (401): how members of a group get a topic's messages."""
+
+    topic: str
+    consumer_group: str
+    mode: str = "PULL"
+    pop_share_queue_num: int = 0
