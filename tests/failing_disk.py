@@ -20,10 +20,13 @@ Data = bytes | bytearray | memoryview
 class FailingDisk(SystemDisk):
     """Works until told otherwise."""
 
-    __slots__ = ("fail_syncs", "free_bytes", "hold_syncs", "log", "ratio", "skip_syncs")
+    __slots__ = (
+        *("fail_syncs", "fail_writes", "free_bytes", "hold_syncs", "log", "ratio", "skip_syncs"),
+    )
 
     def __init__(self) -> None:
         self.fail_syncs = False
+        self.fail_writes = False
         self.skip_syncs = False
         """Syncs do nothing: for many short lives in which the power stays on."""
         self.free_bytes: int | None = None
@@ -83,6 +86,8 @@ class FailingFile:
         return self._file.size_bytes()
 
     def pwrite(self, data: Data, position: int) -> None:
+        if self._disk.fail_writes:
+            raise StorageError(f"writing {self.path}: Input/output error")
         self._disk.log.append(f"write {short(self.path)} {position}+{len(data)}")
         self._file.pwrite(data, position)
 

@@ -106,7 +106,6 @@ class MessageStore(StoreQueries):
             runtime, config, observer, log=self._log, queues=self._queues, index=self._index
         )
         self._sync_flush = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
-        self._dispatch_at_once = not self._sync_flush and not config.transient_store_pool_enable
         self._dispatch_planned = False
         self._disk_full = False
         self._closed = False
@@ -162,6 +161,15 @@ class MessageStore(StoreQueries):
         await self._flusher.flush_derived("RECOVERY")
         for event in found.events(self._log.min_offset):
             self._observer.observe(event)
+
+    def change_settings(self, config: StoreConfig) -> None:
+        """Go by `config` from the next flush, read and retention round on.
+
+        Sizes of files, folders and the flush mode are as they were opened.
+        """
+        self._config = config
+        self._flusher.change_settings(config)
+        self.retention.change_settings(config)
 
     def start(self) -> None:
         """Begin flushing and retention in the background."""
@@ -235,9 +243,7 @@ class MessageStore(StoreQueries):
 
         False after a failed sync, while the disk is too full, after close.
         """
-        return (
-            self._flusher.failure is None and not self._closed and not self.retention.stop_writes
-        )
+        return self._flusher.failure is None and not self._closed and not self.retention.stop_writes
 
     def put(self, draft: MessageDraft) -> PutResult:
         """Append one message; it is in the page cache when this returns.
@@ -287,7 +293,7 @@ class MessageStore(StoreQueries):
         self._disk_full = False
         self._queues.advance(topic, queue_id, queue_offset)
         self._flusher.last_store_time_ms = stored_ms
-        if self._dispatch_at_once:
+        if not self._sync_flush:
             self._plan_dispatch()
         return results
 
@@ -337,6 +343,8 @@ class MessageStore(StoreQueries):
         self._dispatch_planned = False
         if self._closed:
             return
+        if self._config.transient_store_pool_enable:
+            self._committer.note_written()
         try:
             more = self._dispatcher.run(self._dispatch_limit(), now_ms=self._clock.now_ms())
         except DiskFull as error:

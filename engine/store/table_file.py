@@ -74,12 +74,15 @@ class TableFile:
         observer.observe(LifecycleEvent("DAMAGED_FILE", f"{detail}; kept it as {kept}"))
 
     async def write(self, document: Mapping[str, object]) -> Written:
-        """Make `document` the file, beside the loop. Raises DiskFull or StorageError.
+        """Make `document` the file, beside the loop. Raises DiskFull or StorageError."""
+        return await self.write_data(dumps(document))
+
+    async def write_data(self, data: bytes) -> Written:
+        """Make `data` the file, beside the loop. Raises DiskFull or StorageError.
 
         A cancelled write goes on beside the loop, for nobody can stop it; the next one waits for
         its end, because two at a time would take each other's files away.
         """
-        data = dumps(document)
         while self._under_way is not None and not self._under_way.done():
             await asyncio.wait([self._under_way])
         begun_us = self._clock.steady_us()

@@ -79,6 +79,10 @@ class Flusher:
 
     # ---- waiting for durability -------------------------------------------------------------
 
+    def change_settings(self, config: StoreConfig) -> None:
+        """Go by `config` from the next flush on."""
+        self._config = config
+
     def when_flushed(self, end_offset: int) -> asyncio.Future[bool] | None:
         """Future of the group commit that covers `end_offset`; None when nothing is to be waited
         for.

@@ -3,6 +3,9 @@
 Place in the walk: between append and dispatch, only with transientStorePoolEnable; the flusher
 syncs behind it what was committed.
 
+SIGKILL loses what waits. A note of how far was written goes into the checkpoint file at the end of
+each turn, unsynced, so that the next recovery can say how much that was.
+
 Invariant: messages become visible to readers only after their commit; a commit that fails ends
 writing, because what waits was answered as stored already.
 Absent on purpose: the pool itself (`commit_log`), syncing (`flush`).
@@ -52,6 +55,17 @@ class PoolCommitter:
             ):
                 self.commit("TIMER")
 
+    def note_written(self) -> None:
+        """Once a turn: note how far was written, for recovery to count by. Never raises."""
+        note = self._checkpoint.value
+        if note.written_offset == self._log.end_offset or self._flusher.failure is not None:
+            return
+        note.written_offset = self._log.end_offset
+        try:
+            self._checkpoint.write()
+        except StorageError as error:
+            self._flusher.fail(f"noting what the pool holds: {error}")
+
     def commit(self, cause: str) -> None:
         """Move everything that waits to the file and make it visible. Never raises."""
         if self._flusher.failure is not None:
@@ -60,8 +74,6 @@ class PoolCommitter:
         before = self._log.committed_offset
         try:
             self._log.commit_pool()
-            self._checkpoint.value.written_offset = self._log.end_offset
-            self._checkpoint.write()
         except StorageError as error:
             self._flusher.fail(f"committing the pool: {error}")
             return

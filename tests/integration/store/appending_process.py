@@ -1,7 +1,8 @@
 """A process that appends numbered messages for ever and prints each number once it is acknowledged.
 
-Run as `python -m tests.integration.store.appending_process ROOT SYNC_FLUSH|ASYNC_FLUSH FIRST`; its
-parent kills it at a random moment and looks what is there.
+Run as `python -m tests.integration.store.appending_process ROOT SYNC_FLUSH|ASYNC_FLUSH|POOL FIRST`;
+its parent kills it at a random moment and looks what is there. With the pool a message counts as
+acknowledged when it is committed.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import sys
 from engine.foundation.observing import SilentObserver
 from engine.runtime import system_runtime
 from engine.store import FlushDiskType, MessageDraft, MessageStore
-from tests.store_support import small_config
+from tests.store_support import small_config, until
 
 QUEUES = 3
 BATCH = 5
@@ -21,7 +22,10 @@ BATCH = 5
 async def append(root: str, flush_disk_type: str, first: int) -> None:
     config = small_config(
         root,
-        flush_disk_type=FlushDiskType(flush_disk_type),
+        flush_disk_type=FlushDiskType(flush_disk_type.replace("POOL", "ASYNC_FLUSH")),
+        transient_store_pool_enable=flush_disk_type == "POOL",
+        commit_interval_commit_log_ms=2,
+        commit_commit_log_thorough_interval_ms=1,
         mapped_file_size_commit_log_bytes=64 * 1024,
         mapped_file_size_consume_queue_bytes=2000,
         max_hash_slot_count=500,
@@ -50,6 +54,7 @@ async def append(root: str, flush_disk_type: str, first: int) -> None:
             assert await flushed
         else:
             await asyncio.sleep(0)
+        await until(lambda: store.physical_committed >= results[-1].end_offset)  # noqa: B023
         number += BATCH
         sys.stdout.write(f"{number}\n")
         sys.stdout.flush()

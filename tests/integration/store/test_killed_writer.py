@@ -18,7 +18,7 @@ from engine.store import MessageStore
 from tests.integration.store.appending_process import QUEUES
 from tests.store_support import Listener, messages_of, open_store, small_config
 
-KILLS = 20
+KILLS = 12
 ROOT = Path(__file__).parents[3]
 
 
@@ -50,7 +50,7 @@ def run_and_kill(root: Path, flush_disk_type: str, *, first: int, acks: int) -> 
     return int(complete[-1]) if complete else acked
 
 
-@pytest.mark.parametrize("flush_disk_type", ["ASYNC_FLUSH", "SYNC_FLUSH"])
+@pytest.mark.parametrize("flush_disk_type", ["ASYNC_FLUSH", "SYNC_FLUSH", "POOL"])
 def test_everything_acknowledged_survives_kill_9(tmp_path: Path, flush_disk_type: str) -> None:
     chance = random.Random(flush_disk_type)
     stored = 0

@@ -1,0 +1,230 @@
+"""Row C7: three ways to flush and the transient pool, what each row of flush_checkpoints says of
+them, and what a crash then costs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from engine.broker.config import BrokerConfig
+from engine.foundation.errors import ConfigError, WritesStopped
+from engine.foundation.limits import TRANSIENT_POOL_BYTES_MAX
+from engine.foundation.observing import FlushDone
+from engine.runtime.kernel import UnwrittenPages, parse_memory
+from engine.store import FlushDiskType, GetStatus, StoreConfig
+from tests.failing_disk import FailingDisk
+from tests.store_support import (
+    BIG,
+    Listener,
+    abandon,
+    bodies_of,
+    draft,
+    open_store,
+    runtime_on,
+    small_config,
+    turn,
+    until,
+)
+
+
+def pooled(root: Path, **changes: object) -> StoreConfig:
+    """A store with the pool, whose timers do nothing until a test says so."""
+    slow = {"commit_interval_commit_log_ms": 60_000, "flush_interval_commit_log_ms": 60_000}
+    return small_config(root, transient_store_pool_enable=True, **(slow | changes))
+
+
+def test_what_waits_in_the_pool_is_seen_by_nobody_until_its_commit(tmp_path: Path) -> None:
+    async def story() -> None:
+        listener, arrived = Listener(), list[int]()
+        store = await open_store(pooled(tmp_path), listener)
+        store.on_arrival(lambda topic, queue_id, max_offset, *rest: arrived.append(max_offset))
+        result = store.put(draft(b"waits", properties="UNIQ_KEY\x01k\x02"))
+        await turn()
+        assert (store.physical_committed, store.physical_max) == (0, result.end_offset)
+        assert store.max_offset("TopicA", 0) == 0
+        nothing = store.get("TopicA", 0, 0, max_count=1, max_bytes=BIG)
+        assert nothing.status is GetStatus.NO_MESSAGE_IN_QUEUE
+        assert store.record_at(result.physical_offset) is None
+        assert arrived == []
+        store._committer.commit("TIMER")
+        assert store.physical_committed == result.end_offset
+        assert bodies_of(store) == [b"waits"]
+        assert arrived == [1]
+        assert store.put(draft(b"next")).queue_offset == 1, "offsets run on in memory"
+        await store.close()
+        assert [fact.cause for fact in listener.flushes("COMMIT_LOG")] == [
+            "TIMER",
+            "SHUTDOWN",
+            "SHUTDOWN",
+        ]
+
+    asyncio.run(story())
+
+
+def test_commits_and_flushes_are_told_apart_with_three_offsets_each(tmp_path: Path) -> None:
+    async def story() -> list[tuple[str, int | None, int | None, int | None]]:
+        listener = Listener()
+        store = await open_store(pooled(tmp_path), listener)
+        first = store.put(draft(b"a")).end_offset
+        store._committer.commit("TIMER")
+        second = store.put(draft(b"b")).end_offset
+        await store._flusher.flush_log("TIMER")
+        await abandon(store)
+        told = [
+            (fact.action, fact.written, fact.committed, fact.flushed)
+            for fact in listener.flushes("COMMIT_LOG")
+        ]
+        assert told == [("COMMIT", first, first, 0), ("FLUSH", second, first, first)]
+
+    asyncio.run(story())
+
+
+def test_sigkill_loses_what_was_written_and_not_committed_and_recovery_says_how_much(
+    tmp_path: Path,
+) -> None:
+    async def story() -> None:
+        listener = Listener()
+        store = await open_store(pooled(tmp_path), listener)
+        for number in range(8):
+            store.put(draft(b"%d" % number + bytes(300)))
+            if number == 5:
+                store._committer.commit("TIMER")
+        await turn()
+        await store._flusher.flush_log("TIMER")
+        last = listener.flushes("COMMIT_LOG")[-1]
+        assert last.written is not None
+        assert last.committed is not None
+        assert last.written - last.committed > 600
+        await abandon(store)
+        listener = Listener()
+        store = await open_store(pooled(tmp_path), listener)
+        assert len(bodies_of(store)) == 6
+        recovery = listener.recovery
+        assert (recovery.truncated_from, recovery.truncated_to) == (last.committed, last.written)
+        assert f"{last.written - last.committed} bytes lost" in str(recovery.detail)
+        await store.close()
+
+    asyncio.run(story())
+
+
+def test_recovery_counts_what_the_last_note_said_was_written(tmp_path: Path) -> None:
+    async def story() -> None:
+        store = await open_store(small_config(tmp_path))
+        ends = [store.put(draft(b"%d" % number + bytes(300))).end_offset for number in range(9)]
+        await store._flusher.flush_log("TIMER")
+        await store._flusher.flush_derived("TIMER")
+        await abandon(store)
+        log = tmp_path / "commitlog" / f"{0:020d}"
+        log.write_bytes(log.read_bytes()[: ends[4]])  # A power cut takes what was never synced.
+        listener = Listener()
+        store = await open_store(small_config(tmp_path), listener)
+        recovery = listener.recovery
+        assert (recovery.truncated_from, recovery.truncated_to) == (ends[4], ends[8])
+        assert f"at least {ends[8] - ends[4]} bytes lost of {ends[8]}" in str(recovery.detail)
+        await store.close()
+        listener = Listener()
+        store = await open_store(small_config(tmp_path), listener)
+        assert listener.recovery.truncated_from is None, "it is told once"
+        await store.close()
+
+    asyncio.run(story())
+
+
+def test_files_of_the_pool_roll_and_recover_like_any_other(tmp_path: Path) -> None:
+    async def story() -> None:
+        config = pooled(tmp_path)
+        store = await open_store(config)
+        expected = [b"%d" % number + bytes(300) for number in range(40)]
+        for body in expected:
+            store.put(draft(body))
+        assert len(list((tmp_path / "commitlog").iterdir())) > 3, "a roll commits what it leaves"
+        store._committer.commit("TIMER")
+        await abandon(store)
+        store = await open_store(small_config(tmp_path))
+        assert bodies_of(store) == expected
+        await store.close()
+
+    asyncio.run(story())
+
+
+def test_a_full_pool_commits_by_itself(tmp_path: Path) -> None:
+    async def story() -> None:
+        config = pooled(tmp_path, mapped_file_size_commit_log_bytes=128 << 20)
+        store = await open_store(config)
+        piece = bytes(4 << 20)
+        while store.physical_max < TRANSIENT_POOL_BYTES_MAX + 2 * len(piece):
+            store.put(draft(piece))
+            waiting_bytes = store.physical_max - store.physical_committed
+            assert waiting_bytes <= TRANSIENT_POOL_BYTES_MAX
+        assert store.physical_committed > 0
+        await abandon(store)
+
+    asyncio.run(story())
+
+
+def test_a_commit_that_fails_ends_writing(tmp_path: Path) -> None:
+    async def story() -> None:
+        disk, listener = FailingDisk(), Listener()
+        store = await open_store(pooled(tmp_path), listener, runtime_on(disk))
+        store.put(draft(b"answered already"))
+        disk.fail_writes = True
+        store._committer.commit("TIMER")
+        with pytest.raises(WritesStopped, match="committing the pool"):
+            store.put(draft(b"refused"))
+        assert len(listener.lifecycle("WRITES_STOPPED")) == 1
+        await store.close()
+        assert (tmp_path / "abort").exists()
+
+    asyncio.run(story())
+
+
+def test_the_pool_commits_and_flushes_by_its_own_timers(tmp_path: Path) -> None:
+    async def story() -> None:
+        config = pooled(
+            tmp_path,
+            commit_interval_commit_log_ms=5,
+            commit_commit_log_thorough_interval_ms=1,
+            commit_commit_log_least_bytes=1,
+            flush_interval_commit_log_ms=5,
+            flush_commit_log_least_bytes=1,
+        )
+        store = await open_store(config, runtime=runtime_on())
+        store.start()
+        result = store.put(draft(b"by itself"))
+        await until(lambda: store.physical_flushed == result.end_offset)
+        assert bodies_of(store) == [b"by itself"]
+        await store.close()
+
+    asyncio.run(story())
+
+
+def test_the_pool_is_refused_where_it_would_break_a_promise() -> None:
+    with pytest.raises(ConfigError, match="only in memory"):
+        StoreConfig(
+            "/store", flush_disk_type=FlushDiskType.SYNC_FLUSH, transient_store_pool_enable=True
+        )
+    with pytest.raises(ConfigError, match="on a slave"):
+        BrokerConfig(StoreConfig("/store", transient_store_pool_enable=True), broker_id=1)
+
+
+def test_each_flush_tells_what_the_kernel_has_not_written_yet(tmp_path: Path) -> None:
+    async def story() -> list[FlushDone]:
+        listener = Listener()
+        store = await open_store(small_config(tmp_path), listener)
+        store.put(draft(b"dirty"))
+        await store._flusher.flush_log("TIMER")
+        await store.close()
+        return listener.flushes("COMMIT_LOG")
+
+    told = asyncio.run(story())
+    assert told[0].kernel_dirty is not None
+    assert told[0].kernel_writeback is not None
+
+
+def test_the_kernels_figures_are_read_from_its_own_text() -> None:
+    text = "MemTotal: 24 kB\nDirty:    12 kB\nWriteback:     3 kB\nWritebackTmp:  9 kB\n"
+    assert parse_memory(text) == UnwrittenPages(12 * 1024, 3 * 1024)
+    assert parse_memory("MemTotal: 24 kB\nDirty: 12 kB\n") is None, "unknown is not 0"
