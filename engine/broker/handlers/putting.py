@@ -10,7 +10,7 @@ others. Absent on purpose: answers and checks.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from engine.broker.handlers.storing import stored
@@ -67,23 +67,37 @@ class Putting:
         unique_keys: Sequence[str],
         *,
         queue_id: int,
+        put_one: Callable[[MessageDraft], PutResult] | None = None,
     ) -> Put:
         """Store messages for one queue, or find the copies of those that are stored already.
 
-        `queue_id` is the one their answer names. Raises RequestRefused.
+        `queue_id` is the one their answer names; `put_one` stores a message that is alone, None
+        as the store does. Raises RequestRefused.
         """
         if config.attributes and is_on(config.attributes, DEDUPLICATION):
-            return self._put_once(config.topic_name, drafts, unique_keys, queue_id)
-        return Put(self._put_all(drafts), queue_id)
+            return self._put_once(
+                config.topic_name, drafts, unique_keys, queue_id=queue_id, put_one=put_one
+            )
+        return Put(self._put_all(drafts, put_one), queue_id)
 
-    def _put_all(self, drafts: Sequence[MessageDraft]) -> list[PutResult]:
+    def _put_all(
+        self,
+        drafts: Sequence[MessageDraft],
+        put_one: Callable[[MessageDraft], PutResult] | None,
+    ) -> list[PutResult]:
         store = self._parts.store
         if len(drafts) == 1:
-            return [stored(lambda: store.put(drafts[0]))]
+            return [stored(lambda: (put_one or store.put)(drafts[0]))]
         return stored(lambda: store.put_batch(drafts))
 
     def _put_once(
-        self, topic: str, drafts: Sequence[MessageDraft], unique_keys: Sequence[str], queue_id: int
+        self,
+        topic: str,
+        drafts: Sequence[MessageDraft],
+        unique_keys: Sequence[str],
+        *,
+        queue_id: int,
+        put_one: Callable[[MessageDraft], PutResult] | None,
     ) -> Put:
         window, now_ms = self._parts.deduplication, self._parts.now_ms()
         digests = [body_digest(draft.body) for draft in drafts]
@@ -108,7 +122,7 @@ class Putting:
         for draft in missing:
             if draft.topic == topic:
                 draft.queue_id = queue_id
-        placed = dict(zip(fresh, self._put_all(missing), strict=True)) if missing else {}
+        placed = dict(zip(fresh, self._put_all(missing, put_one), strict=True)) if missing else {}
         for key, put in placed.items():
             if not key.startswith("copy "):
                 window.remember(topic, key, FirstCopy(digests[fresh[key]], queue_id, put))

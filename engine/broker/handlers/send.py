@@ -5,12 +5,14 @@ message is as safe as the store's flush mode promises.
 
 Invariant: a message is stored or refused, and a refusal says which value broke which rule; what is
 not durable in time is answered FLUSH_DISK_TIMEOUT, for it may well be stored.
-Absent on purpose: transactions and arbitrary delays, which this broker refuses by RocketMQ's codes;
-telling a resend from a new message, which `putting` does on topics that ask for it.
+Absent on purpose: arbitrary delays, which this broker refuses by RocketMQ's codes; what becomes of
+a half message after it was put (half_queue, handlers/transaction); telling a resend from a new
+message, which `putting` does on topics that ask for it.
 """
 
 from __future__ import annotations
 
+from engine.broker.half_queue import HalfQueue
 from engine.broker.handlers.putting import Put, Putting
 from engine.broker.handlers.storing import answer_when_flushed
 from engine.broker.parts import BrokerParts
@@ -31,6 +33,7 @@ from engine.protocol.names import (
     Perm,
     check_topic,
     dlq_topic,
+    is_system_topic,
 )
 from engine.protocol.properties import (
     PROPERTY_CLUSTER,
@@ -53,8 +56,9 @@ TIMERS = ("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
 class SendHandlers:
     """The three ways of sending."""
 
-    def __init__(self, parts: BrokerParts) -> None:
+    def __init__(self, parts: BrokerParts, half_queue: HalfQueue) -> None:
         self._parts = parts
+        self._half_queue = half_queue
         self._putting = Putting(parts)
         self._host_of_ids = ""
         """How the broker's offset message ids begin; they differ in their last 16 digits only."""
@@ -87,12 +91,20 @@ class SendHandlers:
                 ResponseCode.MESSAGE_ILLEGAL,
                 f"batch to {header.topic}: retries are sent one by one",
             )
+        if header.sys_flag & TRANSACTION_BITS:
+            raise RequestRefused(
+                ResponseCode.MESSAGE_ILLEGAL, "a batch cannot hold messages of a transaction"
+            )
         drafts, unique_keys = [], []
         for flag, body, told in _batch_of(request):
             properties = decode_properties(told)
             if properties.get(PROPERTY_DELAY) or any(name in properties for name in TIMERS):
                 raise RequestRefused(
                     ResponseCode.MESSAGE_ILLEGAL, "a batch cannot hold delayed messages"
+                )
+            if _says_half(properties):
+                raise RequestRefused(
+                    ResponseCode.MESSAGE_ILLEGAL, "a batch cannot hold messages of a transaction"
                 )
             text, unique_key = self._stored_properties(told, properties)
             draft = self._draft(peer, header, queue_id, body=body, properties=text)
@@ -111,17 +123,20 @@ class SendHandlers:
         config = self._topic_for(header)
         queue_id = self._queue_for(header, config)
         properties = decode_properties(header.properties or "")
-        self._check_kind(header, properties)
+        half = self._is_half(header, properties)
+        self._check_timers(properties)
         self._check_length("body", len(request.body), self._parts.config.store.max_message_bytes)
         text, unique_key = self._stored_properties(header.properties or "", properties)
         draft = self._draft(peer, header, queue_id, body=request.body, properties=text)
+        draft.sys_flag &= ~TRANSACTION_BITS
         if header.topic.startswith(RETRY_PREFIX):
             self._dead_letter_when_spent(draft, header)
         level = self._delay_level(properties)
         if level:
             draft = scheduled(draft, level)
             self._check_length("properties", len(str(draft.properties)), PROPERTIES_BYTES_MAX)
-        put = self._putting.put(config, [draft], [unique_key], queue_id=queue_id)
+        put_one = self._half_queue.put_half if half else None
+        put = self._putting.put(config, [draft], [unique_key], queue_id=queue_id, put_one=put_one)
         waits = properties.get(PROPERTY_WAIT) != "false"
         return self._answer(peer, request, put, unique_key=unique_key, waits=waits)
 
@@ -146,6 +161,12 @@ class SendHandlers:
                 parts.topics.require(topic)
             parts.topics_changed()
         assert config is not None, "require has raised"
+        if not parts.config.broker_permission & WRITE:
+            raise RequestRefused(
+                ResponseCode.NO_PERMISSION,
+                f"the broker[{parts.config.host}] sending message is forbidden: its "
+                f"brokerPermission {parts.config.broker_permission} has no write bit",
+            )
         if not config.perm & WRITE:
             raise RequestRefused(
                 ResponseCode.NO_PERMISSION,
@@ -167,14 +188,41 @@ class SendHandlers:
             )
         return queue_id
 
-    def _check_kind(self, header: SendMessageRequestHeader, properties: dict[str, str]) -> None:
-        """Refuse kinds of messages that this broker does not keep."""
-        transaction = header.sys_flag & TRANSACTION_BITS
-        if transaction or properties.get(PROPERTY_TRANSACTION_PREPARED) == "true":
+    def _is_half(self, header: SendMessageRequestHeader, properties: dict[str, str]) -> bool:
+        """Does the send begin a transaction? Raises RequestRefused for one that must not."""
+        delayed = bool(properties.get(PROPERTY_DELAY))
+        if not _says_half(properties):
+            if header.sys_flag & TRANSACTION_BITS:
+                raise RequestRefused(
+                    ResponseCode.MESSAGE_ILLEGAL,
+                    f"sysFlag {header.sys_flag} speaks of a transaction, property "
+                    f"{PROPERTY_TRANSACTION_PREPARED} does not: set both or none",
+                )
+            return False
+        if header.reconsume_times and delayed:
+            return False  # Clients before 4.6.1 leave the property in what they send back.
+        if self._parts.config.reject_transaction_message:
             raise RequestRefused(
                 ResponseCode.NO_PERMISSION,
                 f"the broker[{self._parts.config.host}] sending transaction message is forbidden",
             )
+        if delayed or any(name in properties for name in TIMERS):
+            raise RequestRefused(
+                ResponseCode.MESSAGE_ILLEGAL,
+                "a message of a transaction cannot be delayed: it appears when it is committed",
+            )
+        topic = header.topic
+        if is_system_topic(topic) or topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
+            raise RequestRefused(
+                ResponseCode.NO_PERMISSION,
+                f"sending messages of a transaction to topic[{topic}] is forbidden: the broker "
+                "owns it",
+            )
+        return True
+
+    @staticmethod
+    def _check_timers(properties: dict[str, str]) -> None:
+        """Refuse kinds of messages that this broker does not keep."""
         timer = next((name for name in TIMERS if name in properties), None)
         if timer is not None:
             raise RequestRefused(
@@ -276,6 +324,11 @@ class SendHandlers:
             return response
         answer_when_flushed(peer, request, response, flushed)
         return None
+
+
+def _says_half(properties: dict[str, str]) -> bool:
+    """Is the message marked as the beginning of a transaction?"""
+    return properties.get(PROPERTY_TRANSACTION_PREPARED, "").lower() == "true"
 
 
 def _batch_of(request: RemotingCommand) -> list[BatchEntry]:

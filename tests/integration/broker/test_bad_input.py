@@ -63,10 +63,10 @@ REFUSALS: list[tuple[str, Ask, ResponseCode, str]] = [
         "queueId[4] is illegal",
     ),
     (
-        "a transaction",
+        "half of a transaction without the property that says so",
         lambda client: client.send(sysFlag=4),
-        ResponseCode.NO_PERMISSION,
-        "transaction message is forbidden",
+        ResponseCode.MESSAGE_ILLEGAL,
+        "property TRAN_MSG does not",
     ),
     (
         "an arbitrary delay",

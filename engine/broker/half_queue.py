@@ -1,0 +1,377 @@
+"""The half queue and its op queue: what a transaction leaves in the log, and what is read back.
+
+Place in the walk: a send marked TRAN_MSG is put here instead of into its topic; END_TRANSACTION and
+the check rounds end it. What is open and what is settled is `state.transactions`' to say; here are
+the records (spec: producer, section 9, D4):
+
+    half     RMQ_SYS_TRANS_HALF_TOPIC, queue 0, with its real topic and queue in properties
+    commit   the real topic, sysFlag 0x8, prepared offset = physical offset of the half message
+    op       RMQ_SYS_TRANS_OP_HALF_TOPIC, queue 0, tag d: a list of ended half queue offsets
+    given up TRANS_CHECK_MAX_TIME_TOPIC, queue 0
+
+Op messages are written in batches. A process killed in between comes back with ended transactions
+open: one whose commit is in the log is recognised by that and ended again without a second copy,
+for all others the producer is asked once more.
+
+Invariant: one transaction puts at most one message into its topic while keys are indexed. Progress
+offsets, consume offsets of CID_RMQ_SYS_TRANS, pass only what is durable.
+Absent on purpose: requests (handlers/transaction), asking producers (transaction_checks).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator
+
+from engine.broker.parts import BrokerParts
+from engine.broker.state.transactions import (
+    HalfMessage,
+    Transactions,
+    decode_op_body,
+    encode_op_body,
+    first_offset_of,
+    half_message,
+    immunity_seconds,
+)
+from engine.delay.delay_service import real_place
+from engine.foundation.errors import RequestRefused, StorageError
+from engine.foundation.limits import PROPERTIES_BYTES_MAX, TRANSACTIONS_HELD_MAX
+from engine.foundation.observing import OffsetReport
+from engine.foundation.units import DAY_MS, MIB, SECOND_MS
+from engine.protocol.codes import ResponseCode
+from engine.protocol.message import MessageExt
+from engine.protocol.message_record import decode_record
+from engine.protocol.names import (
+    CHECK_MAX_TIME_TOPIC,
+    HALF_TOPIC,
+    OP_HALF_TOPIC,
+    TRANSACTION_BITS,
+    TRANSACTION_GROUP,
+    SysFlag,
+)
+from engine.protocol.properties import (
+    PROPERTY_CHECK_IMMUNITY_SECONDS,
+    PROPERTY_REAL_QUEUE_ID,
+    PROPERTY_REAL_TOPIC,
+    PROPERTY_TAGS,
+    PROPERTY_TRANSACTION_CHECK_TIMES,
+    PROPERTY_TRANSACTION_FIRST_OFFSET,
+    PROPERTY_UNIQ_KEY,
+    decode_properties,
+    encode_properties,
+)
+from engine.store import GetStatus, MessageDraft, PutResult
+
+QUEUE_ID = 0
+"""Of all queues of transactions; RocketMQ uses no other."""
+OP_TAG = "d"
+READ_COUNT = 512
+READ_BYTES = 4 * MIB
+COPIES_BYTES = 96
+"""Room that a half message keeps in its properties for what further copies add."""
+INDEX_GRAIN_MS = 2 * SECOND_MS
+"""The index knows times to the second."""
+NAMESAKES_MAX = 64
+"""Index entries looked at for one key; hashes may collide."""
+
+_log = logging.getLogger(__name__)
+
+
+class HalfQueue:
+    """Half and op messages of one broker."""
+
+    def __init__(self, parts: BrokerParts) -> None:
+        self._parts = parts
+        self.transactions = Transactions()
+        self._batch_due = asyncio.Event()
+
+    # ---- life -------------------------------------------------------------------------------
+
+    def load(self, *, clean: bool) -> None:
+        """Find the open transactions of the last life; `clean`: it wrote all its op messages."""
+        half_begin, half_end = self._kept(HALF_TOPIC)
+        op_begin, _ = self._kept(OP_HALF_TOPIC)
+        self.transactions.restore(
+            (half_message(message) for message in self._read(HALF_TOPIC, half_begin)),
+            (
+                (op.queue_offset, decode_op_body(op.body))
+                for op in self._read(OP_HALF_TOPIC, op_begin)
+            ),
+            half_begin=half_begin,
+            half_end=half_end,
+            op_begin=op_begin,
+        )
+        for half in self.transactions.open_halves():
+            message = None if clean else self.message_of(half)
+            if message is not None and self._is_committed(message):
+                self.transactions.end(half.first_offset, committed=True)
+        open_count = len(self.transactions.open_halves())
+        if open_count:
+            _log.info("%d transactions are open; their producers will be asked", open_count)
+
+    async def run(self) -> None:
+        """Write op messages in batches and move the progress offsets, until cancelled."""
+        interval_s = self._parts.config.transaction_op_batch_interval_ms / SECOND_MS
+        while True:
+            try:
+                async with asyncio.timeout(interval_s):
+                    await self._batch_due.wait()
+            except TimeoutError:
+                pass  # The batch is old enough.
+            self._batch_due.clear()
+            self.settle("TIMER")
+
+    def settle(self, trigger: str) -> None:
+        """Write the op messages that are due, and move the progress offsets; what cannot be written
+        now stays due.
+        """
+        try:
+            self.write_ops()
+        except StorageError as error:
+            _log.warning("ended transactions are not written down yet: %s", error)
+        self.transactions.advance(self._parts.store.physical_flushed)
+        self._report(HALF_TOPIC, self.transactions.half_offset, trigger)
+        self._report(OP_HALF_TOPIC, self.transactions.op_offset, trigger)
+
+    # ---- putting ----------------------------------------------------------------------------
+
+    def put_half(self, draft: MessageDraft) -> PutResult:
+        """Put an ordinary draft as a half message: nobody sees it before it is committed.
+
+        Raises RequestRefused for too many open transactions or too long properties, StorageError.
+        """
+        if self.transactions.is_full:
+            raise RequestRefused(
+                ResponseCode.SYSTEM_BUSY,
+                f"{TRANSACTIONS_HELD_MAX} half messages wait behind the oldest open transaction; "
+                "end transactions, or try again after the next check round",
+            )
+        text = (
+            draft.properties.decode() if isinstance(draft.properties, bytes) else draft.properties
+        )
+        properties = decode_properties(text)
+        properties.pop(PROPERTY_TRANSACTION_FIRST_OFFSET, None)  # The broker's own: a client that
+        properties.pop(PROPERTY_TRANSACTION_CHECK_TIMES, None)  # set them would name another's.
+        properties[PROPERTY_REAL_TOPIC] = draft.topic
+        properties[PROPERTY_REAL_QUEUE_ID] = str(draft.queue_id)
+        draft.properties = encode_properties(properties)
+        length, length_max = len(draft.properties.encode()), PROPERTIES_BYTES_MAX - COPIES_BYTES
+        if length > length_max:
+            raise RequestRefused(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"the properties of a half message have {length} bytes with what the broker adds, "
+                f"the limit is {length_max}",
+            )
+        draft.topic, draft.queue_id = HALF_TOPIC, QUEUE_ID
+        draft.sys_flag &= ~TRANSACTION_BITS  # So that it gets a place in the half queue.
+        put = self._parts.store.put(draft)
+        immunity = properties.get(PROPERTY_CHECK_IMMUNITY_SECONDS)
+        half = HalfMessage(
+            put.queue_offset,
+            put.queue_offset,
+            put.physical_offset,
+            draft.born_timestamp_ms,
+            put.store_timestamp_ms,
+            immunity_seconds(immunity) if immunity else None,
+            0,
+        )
+        self.transactions.note_half(half, end_offset=put.end_offset)
+        return put
+
+    def put_again(self, message: MessageExt, *, check_times: int) -> MessageExt:
+        """Put a further copy of an open half message at the tail; return it. Raises StorageError,
+        LocalProtocolError when its properties do not fit.
+        """
+        first_offset = first_offset_of(message)
+        properties = {**message.properties, PROPERTY_TRANSACTION_FIRST_OFFSET: str(first_offset)}
+        if check_times:
+            properties[PROPERTY_TRANSACTION_CHECK_TIMES] = str(check_times)
+        put = self._parts.store.put(_draft(message, HALF_TOPIC, QUEUE_ID, properties))
+        message.properties = properties
+        message.queue_offset, message.physical_offset = put.queue_offset, put.physical_offset
+        message.store_timestamp_ms = put.store_timestamp_ms
+        self.transactions.note_half(half_message(message), end_offset=put.end_offset)
+        return message
+
+    def end(self, half: MessageExt, *, commit: bool) -> int | None:
+        """End the transaction of a half message, named by any of its copies; return the end of the
+        record that has to be durable, None when there is none (yet).
+
+        A transaction that has ended before stays as it is. Raises RequestRefused when it ended the
+        other way, StorageError.
+        """
+        first_offset = first_offset_of(half)
+        if self.transactions.find(first_offset) is None:
+            self._check_ended_alike(half, commit=commit)
+            return None
+        end_offset = self._put_committed(half) if commit else None
+        self._note_end(first_offset, committed=commit)
+        return end_offset
+
+    def discard(self, half: HalfMessage, message: MessageExt | None) -> None:
+        """Roll an open transaction back for its producer, and keep the message where operators can
+        find it; None: retention has deleted it. Raises StorageError.
+        """
+        if message is not None:
+            _, made = self._parts.topics.ensure(CHECK_MAX_TIME_TOPIC, 1)
+            if made:
+                self._parts.topics_changed()
+            draft = _draft(message, CHECK_MAX_TIME_TOPIC, QUEUE_ID, message.properties)
+            self._parts.store.put(draft)
+        self._note_end(half.first_offset, committed=False)
+
+    def write_ops(self) -> int | None:
+        """Write every op message that is due; return the end of the last, None when none was.
+
+        Raises StorageError.
+        """
+        parts, end_offset = self._parts, None
+        while batch := self.transactions.op_batch(parts.config.transaction_op_bytes_max):
+            now_ms = parts.now_ms()
+            properties = {PROPERTY_UNIQ_KEY: parts.unique_ids.next(now_ms), PROPERTY_TAGS: OP_TAG}
+            put = parts.store.put(
+                MessageDraft(
+                    topic=OP_HALF_TOPIC,
+                    queue_id=QUEUE_ID,
+                    body=encode_op_body(batch),
+                    properties=encode_properties(properties),
+                    born_timestamp_ms=now_ms,
+                    born_host=parts.address,
+                    store_host=parts.address,
+                )
+            )
+            self.transactions.note_op(put.queue_offset, batch, end_offset=put.end_offset)
+            end_offset = put.end_offset
+        return end_offset
+
+    # ---- reading ----------------------------------------------------------------------------
+
+    def message_at(self, physical_offset: int) -> MessageExt | None:
+        """The half message, any copy, that begins there; None when none does."""
+        record = self._parts.store.record_at(physical_offset)
+        message = None if record is None else decode_record(record)
+        return message if message is not None and message.topic == HALF_TOPIC else None
+
+    def message_of(self, half: HalfMessage) -> MessageExt | None:
+        """The whole message of an open transaction; None when retention has deleted it."""
+        return self.message_at(half.physical_offset)
+
+    def _kept(self, topic: str) -> tuple[int, int]:
+        """Where reading a queue begins, and where it ends."""
+        store = self._parts.store
+        minimum, maximum = store.min_offset(topic, QUEUE_ID), store.max_offset(topic, QUEUE_ID)
+        stored = self._parts.offsets.committed(TRANSACTION_GROUP, topic, QUEUE_ID)
+        return min(max(minimum, stored or 0), maximum), maximum
+
+    def _read(self, topic: str, offset: int) -> Iterator[MessageExt]:
+        while True:
+            found = self._parts.store.get(
+                topic, QUEUE_ID, offset, max_count=READ_COUNT, max_bytes=READ_BYTES
+            )
+            if found.status is GetStatus.FOUND:
+                body, position = found.body(), 0
+                while position < len(body):
+                    message = decode_record(
+                        body, position, check_crc=False, read_body=topic == OP_HALF_TOPIC
+                    )
+                    position += message.store_size_bytes
+                    yield message
+            elif found.next_begin_offset <= offset:
+                return
+            offset = found.next_begin_offset
+
+    # ---- endings ----------------------------------------------------------------------------
+
+    def _put_committed(self, half: MessageExt) -> int:
+        place = real_place(half)
+        if place is None:
+            raise RequestRefused(
+                ResponseCode.SYSTEM_ERROR, f"half message {half.message_id} names no real topic"
+            )
+        # As in RocketMQ, the stored properties keep TRAN_MSG, PGROUP, REAL_TOPIC and REAL_QID.
+        draft = _draft(half, *place, half.properties)
+        draft.sys_flag |= SysFlag.TRANSACTION_COMMIT
+        draft.prepared_transaction_offset = half.physical_offset
+        return self._parts.store.put(draft).end_offset
+
+    def _note_end(self, first_offset: int, *, committed: bool) -> None:
+        self.transactions.end(first_offset, committed=committed)
+        if self.transactions.pending_bytes >= self._parts.config.transaction_op_bytes_max:
+            self._batch_due.set()
+
+    def _check_ended_alike(self, half: MessageExt, *, commit: bool) -> None:
+        committed = self.transactions.was_committed(first_offset_of(half))
+        if committed is None:
+            committed = self._is_committed(half)
+        if committed != commit:
+            raise RequestRefused(
+                ResponseCode.TRANSACTION_FAILED,
+                f"the transaction of {half.message_id} has ended before: it was "
+                f"{'committed' if committed else 'rolled back'}",
+            )
+
+    def _is_committed(self, half: MessageExt) -> bool:
+        """Is the message in its topic already? Its key leads there; False without an index."""
+        store, key, place = self._parts.store, half.uniq_key, real_place(half)
+        if key is None or place is None:
+            return False
+        found = store.query_by_key(
+            place[0],
+            key,
+            max_count=NAMESAKES_MAX,
+            begin_ms=half.store_timestamp_ms - INDEX_GRAIN_MS,  # No copy follows the commit.
+            end_ms=self._parts.now_ms() + DAY_MS,
+        )
+        for physical_offset in found.physical_offsets:
+            record = store.record_at(physical_offset)
+            copy = None if record is None else decode_record(record, check_crc=False)
+            if copy is None or copy.sys_flag & TRANSACTION_BITS != SysFlag.TRANSACTION_COMMIT:
+                continue
+            prepared = self.message_at(copy.prepared_transaction_offset)
+            if prepared is not None and first_offset_of(prepared) == first_offset_of(half):
+                return True
+        return False
+
+    # ---- facts ------------------------------------------------------------------------------
+
+    def _report(self, topic: str, offset: int, trigger: str) -> None:
+        """Store a progress offset as the internal group's consume offset, and tell it."""
+        parts, offsets = self._parts, self._parts.offsets
+        if (offsets.committed(TRANSACTION_GROUP, topic, QUEUE_ID) or 0) == offset:
+            return
+        offsets.take_reset(TRANSACTION_GROUP, topic, QUEUE_ID)  # Nobody pulls: it would wait on.
+        commit = offsets.commit(TRANSACTION_GROUP, topic, QUEUE_ID, offset, now_ms=parts.now_ms())
+        parts.observer.observe(
+            OffsetReport(
+                group=TRANSACTION_GROUP,
+                topic=topic,
+                queue_id=QUEUE_ID,
+                offset=offset,
+                previous_offset=commit.previous_offset,
+                path="TRANSACTION",
+                trigger=trigger,
+                client_id=None,
+                accepted=commit.accepted,
+                min_offset=parts.store.min_offset(topic, QUEUE_ID),
+                max_offset=parts.store.max_offset(topic, QUEUE_ID),
+            )
+        )
+
+
+def _draft(
+    message: MessageExt, topic: str, queue_id: int, properties: dict[str, str]
+) -> MessageDraft:
+    """A draft of the same message for another place."""
+    return MessageDraft(
+        topic=topic,
+        queue_id=queue_id,
+        body=message.body,
+        properties=encode_properties(properties),
+        born_timestamp_ms=message.born_timestamp_ms,
+        born_host=message.born_host,
+        store_host=message.store_host,
+        flag=message.flag,
+        sys_flag=message.sys_flag & ~TRANSACTION_BITS,
+        reconsume_times=message.reconsume_times,
+    )

@@ -1,0 +1,122 @@
+"""Ends of transactions: END_TRANSACTION, from the producer itself or as its answer to a question.
+
+Place in the walk: the half message is read from the log by its physical offset and checked against
+what the producer says of it; then the half queue ends the transaction (spec: producer, section 9,
+D4). RocketMQ's clients send it one-way; who asks for an answer gets one, when what it promises is
+as durable as the flush mode makes it.
+
+Invariant: nothing changes unless group, queue offset and physical offset all fit. A transaction
+ends once; ending it again the same way succeeds and changes nothing.
+Absent on purpose: what an end leaves in the log (half_queue).
+"""
+
+from __future__ import annotations
+
+import logging
+
+from engine.broker.half_queue import HalfQueue
+from engine.broker.handlers.storing import answer_when_flushed, stored
+from engine.broker.parts import BrokerParts
+from engine.broker.state.transactions import immunity_ms, immunity_seconds
+from engine.foundation.errors import RequestRefused
+from engine.protocol.codes import RequestCode, ResponseCode
+from engine.protocol.command import RemotingCommand
+from engine.protocol.headers import EndTransactionRequestHeader
+from engine.protocol.message import MessageExt
+from engine.protocol.names import SysFlag
+from engine.protocol.properties import PROPERTY_CHECK_IMMUNITY_SECONDS, PROPERTY_PRODUCER_GROUP
+from engine.remoting import Handler, Peer
+
+UNKNOWN = 0
+COMMIT = int(SysFlag.TRANSACTION_COMMIT)
+ROLLBACK = int(SysFlag.TRANSACTION_ROLLBACK)
+
+_log = logging.getLogger(__name__)
+
+
+class TransactionHandlers:
+    """Takes producers' words for how their transactions ended."""
+
+    def __init__(self, parts: BrokerParts, half_queue: HalfQueue) -> None:
+        self._parts = parts
+        self._half_queue = half_queue
+
+    def handlers(self) -> dict[int, Handler]:
+        """Request code → handler."""
+        return {RequestCode.END_TRANSACTION: self.end_transaction}
+
+    def end_transaction(self, peer: Peer, request: RemotingCommand) -> RemotingCommand | None:
+        """END_TRANSACTION (37)."""
+        header = EndTransactionRequestHeader.decode(request.fields)
+        try:
+            return self._end(peer, request, header)
+        except RequestRefused as error:
+            if request.is_oneway:  # Nobody else would hear of it.
+                _log.warning("%s ends %s in vain: %s", peer.address, header.msg_id, error)
+            raise
+
+    def _end(
+        self, peer: Peer, request: RemotingCommand, header: EndTransactionRequestHeader
+    ) -> RemotingCommand | None:
+        said = header.commit_or_rollback
+        if said == UNKNOWN:  # RocketMQ leaves even a two-way request without an answer.
+            return request.respond(
+                ResponseCode.SUCCESS, "the transaction stays open; the producer will be asked"
+            )
+        if said not in (COMMIT, ROLLBACK):
+            raise RequestRefused(
+                ResponseCode.INVALID_PARAMETER,
+                f"commitOrRollback={said} is none of {COMMIT} (commit), {ROLLBACK} (rollback) and "
+                f"{UNKNOWN} (unknown)",
+            )
+        half = self._half_message(header)
+        end_offset = stored(lambda: self._half_queue.end(half, commit=said == COMMIT))
+        if end_offset is None and not request.is_oneway:
+            end_offset = stored(self._half_queue.write_ops)  # An answered rollback is for good.
+        response = request.respond(ResponseCode.SUCCESS)
+        flushed = None if end_offset is None else self._parts.store.when_flushed(end_offset)
+        if flushed is None:
+            return response
+        answer_when_flushed(peer, request, response, flushed)
+        return None
+
+    def _half_message(self, header: EndTransactionRequestHeader) -> MessageExt:
+        """What the request is about, in RocketMQ's order of checks. Raises RequestRefused."""
+        half = self._half_queue.message_at(header.commit_log_offset)
+        if half is None:
+            raise RequestRefused(
+                ResponseCode.SYSTEM_ERROR,
+                "Find prepared transaction message failed: no half message begins at "
+                f"commitLogOffset {header.commit_log_offset}",
+            )
+        if not header.from_transaction_check:
+            self._check_in_time(half)
+        group = half.properties.get(PROPERTY_PRODUCER_GROUP)
+        if group != header.producer_group:
+            raise RequestRefused(
+                ResponseCode.SYSTEM_ERROR,
+                f"The producer group wrong: {half.message_id} is of group {group}, not of "
+                f"{header.producer_group}",
+            )
+        if half.queue_offset != header.tran_state_table_offset:
+            raise RequestRefused(
+                ResponseCode.SYSTEM_ERROR,
+                f"The transaction state table offset wrong: {half.message_id} has queue offset "
+                f"{half.queue_offset}, not {header.tran_state_table_offset}",
+            )
+        return half
+
+    def _check_in_time(self, half: MessageExt) -> None:
+        """A producer that named its own time until the first question keeps to it."""
+        word = half.properties.get(PROPERTY_CHECK_IMMUNITY_SECONDS)
+        if not word:
+            return
+        timeout_ms = self._parts.config.transaction_timeout_ms
+        allowed_ms = immunity_ms(immunity_seconds(word), timeout_ms)
+        age_ms = self._parts.now_ms() - half.born_timestamp_ms
+        if age_ms > allowed_ms:
+            raise RequestRefused(
+                ResponseCode.ILLEGAL_OPERATION,
+                f"{half.message_id} is {age_ms} ms old, its CHECK_IMMUNITY_TIME_IN_SECONDS={word} "
+                "is over; wait for the broker's question",
+            )
