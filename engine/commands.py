@@ -19,29 +19,44 @@ from typing import Annotated
 
 import typer
 
+from engine.broker import rocketmq_settings as broker_words
 from engine.broker.broker import Broker
-from engine.broker.config import BrokerConfig, with_rocketmq_settings
 from engine.foreground import Party, ShipperChild, run_until_signal, serve
-from engine.foundation.config import split_settings
+from engine.foundation.config import environment, split_settings
+from engine.foundation.config_layers import Layer, Setting, from_flags
 from engine.foundation.errors import ConfigError, TidemarkError
-from engine.namesrv import NameServer, NameServerConfig
-from engine.runtime import system_runtime
-from engine.store import FlushDiskType, StoreConfig
+from engine.namesrv import NameServer
+from engine.namesrv import rocketmq_settings as namesrv_words
+from engine.runtime import SystemDisk, system_runtime
 from engine.telemetry.commands import lake_address
+
+_log = logging.getLogger(__name__)
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 
 NO_LAKE = "none"
+DEFAULT_NAMESRV = "127.0.0.1:9876"
 LOG_FORMAT = "%(asctime)s %(levelname)s %(message)s"
 
 StoreOption = Annotated[Path, typer.Option(help="Folder of the message store; made when missing.")]
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option("--config", "-c", help="RocketMQ .properties file; live changes are kept in it."),
+]
+PortOption = Annotated[int | None, typer.Option(help="Port to listen on; 0 takes any.")]
+MetricsOption = Annotated[
+    int | None, typer.Option(help="Port on which a Prometheus reads metrics; 0 takes any.")
+]
 FlushOption = Annotated[
-    str, typer.Option(help="sync: answer after the data are on the disk; async: after the write.")
+    str | None,
+    typer.Option(help="sync: answer after the data are on the disk; async: after the write."),
 ]
 LakeOption = Annotated[
     str, typer.Option(help="Lake to ship facts to: a folder or a URI; none starts no shipper.")
 ]
-HostOption = Annotated[str, typer.Option(help="IP address to listen on and to be known by.")]
+HostOption = Annotated[
+    str | None, typer.Option(help="IP address to listen on and to be known by; loopback if none.")
+]
 RemoteOption = Annotated[
     bool,
     typer.Option("--allow-remote", help="Allow an address that other machines can reach."),
@@ -60,35 +75,38 @@ def engine(
     store: StoreOption,
     *,
     namesrv_port: Annotated[int, typer.Option(help="Port of the name server; 0 takes any.")] = 9876,
-    broker_port: Annotated[int, typer.Option(help="Port of the broker; 0 takes any.")] = 10911,
-    flush: FlushOption = "async",
+    broker_port: PortOption = None,
+    flush: FlushOption = None,
     lake: LakeOption = NO_LAKE,
-    host: HostOption = "127.0.0.1",
+    host: HostOption = None,
     allow_remote: RemoteOption = False,
     telemetry: TelemetryOption = True,
+    metrics_port: MetricsOption = None,
     settings: SetOption = None,
 ) -> None:
     """Run a name server and a broker in one process, until SIGTERM or Ctrl-C."""
 
     async def work(stopping: asyncio.Event) -> None:
-        check_host(host, allow_remote=allow_remote)
         ship_to = None if lake == NO_LAKE else lake_address(lake)
-        config = broker_config(
-            store, flush, host=host, port=broker_port, telemetry=telemetry, settings=settings or []
+        flags = broker_flags(
+            store=store, port=broker_port, host=host, flush=flush, metrics_port=metrics_port
         )
-        kv_path = f"{config.config_folder}/kvConfig.json"
-        namesrv_config = NameServerConfig(host=host, port=namesrv_port, kv_path=kv_path)
-        name_server = NameServer(system_runtime(), namesrv_config)
-        namesrv_address = f"{host}:{await name_server.start()}"
+        start = broker_start(None, [*flags, *set_flags(settings)], telemetry=telemetry)
+        config = start.config
+        check_host(config.host, allow_remote=allow_remote)
+        named = from_flags({"bindAddress": config.host, "listenPort": str(namesrv_port)})
+        name_server = name_server_of(None, named, folder=config.config_folder)
+        namesrv_address = f"{config.host}:{await name_server.start()}"
         parties: list[Party] = [name_server]
         try:
-            broker = Broker(system_runtime(), replace(config, namesrv_addresses=(namesrv_address,)))
+            config = replace(config, namesrv_addresses=(namesrv_address,))
+            broker = Broker(system_runtime(), config, start.origin)
             port = await broker.start()
         except BaseException:
             await name_server.stop()
             raise
         parties.append(broker)
-        ready = f"ready namesrv={namesrv_address} broker={host}:{port}"
+        ready = f"ready namesrv={namesrv_address} broker={config.host}:{port}"
         await serve_and_ship(parties, stopping, ready=ready, store=store, lake=ship_to)
 
     run_command("engine", work)
@@ -96,32 +114,47 @@ def engine(
 
 @app.command("broker")
 def broker(
-    store: StoreOption,
     *,
+    config: ConfigOption = None,
+    store: Annotated[
+        Path | None, typer.Option(help="Folder of the message store; made when missing.")
+    ] = None,
     namesrv: Annotated[
-        str, typer.Option(help="Name servers, host:port, separated by ';'.")
-    ] = "127.0.0.1:9876",
-    port: Annotated[int, typer.Option(help="Port to listen on; 0 takes any.")] = 10911,
-    flush: FlushOption = "async",
+        str | None, typer.Option(help="Name servers, host:port, separated by ';'.")
+    ] = None,
+    port: PortOption = None,
+    flush: FlushOption = None,
     lake: LakeOption = NO_LAKE,
-    host: HostOption = "127.0.0.1",
+    host: HostOption = None,
     allow_remote: RemoteOption = False,
     telemetry: TelemetryOption = True,
+    metrics_port: MetricsOption = None,
     settings: SetOption = None,
 ) -> None:
-    """Run a broker, until SIGTERM or Ctrl-C."""
+    """Run a broker, until SIGTERM or Ctrl-C.
+
+    Settings: defaults, then the file, then TIDEMARK_BROKER_... variables, then options.
+    """
 
     async def work(stopping: asyncio.Event) -> None:
-        check_host(host, allow_remote=allow_remote)
         ship_to = None if lake == NO_LAKE else lake_address(lake)
-        config = broker_config(
-            store, flush, host=host, port=port, telemetry=telemetry, settings=settings or []
+        flags = broker_flags(
+            store=store,
+            port=port,
+            host=host,
+            flush=flush,
+            metrics_port=metrics_port,
+            namesrv=namesrv,
         )
-        addresses = tuple(part.strip() for part in namesrv.split(";") if part.strip())
-        party = Broker(system_runtime(), replace(config, namesrv_addresses=addresses))
-        bound = await party.start()
-        ready = f"ready broker={host}:{bound}"
-        await serve_and_ship([party], stopping, ready=ready, store=store, lake=ship_to)
+        nobody_said = from_flags({"namesrvAddr": DEFAULT_NAMESRV}, layer=Layer.DEFAULT)
+        start = broker_start(
+            config, [*nobody_said, *flags, *set_flags(settings)], telemetry=telemetry
+        )
+        check_host(start.config.host, allow_remote=allow_remote)
+        party = Broker(system_runtime(), start.config, start.origin)
+        ready = f"ready broker={start.config.host}:{await party.start()}"
+        root = Path(start.config.store.root)
+        await serve_and_ship([party], stopping, ready=ready, store=root, lake=ship_to)
 
     run_command("broker", work)
 
@@ -129,42 +162,91 @@ def broker(
 @app.command("namesrv")
 def namesrv(
     *,
-    port: Annotated[int, typer.Option(help="Port to listen on; 0 takes any.")] = 9876,
-    host: HostOption = "127.0.0.1",
+    config: ConfigOption = None,
+    port: PortOption = None,
+    host: HostOption = None,
     allow_remote: RemoteOption = False,
     store: Annotated[
         Path | None, typer.Option(help="Folder for key-value settings; none keeps them in memory.")
     ] = None,
 ) -> None:
-    """Run a name server, until SIGTERM or Ctrl-C."""
+    """Run a name server, until SIGTERM or Ctrl-C.
+
+    Settings: defaults, then the file, then TIDEMARK_NAMESRV_... variables, then options.
+    """
 
     async def work(stopping: asyncio.Event) -> None:
-        check_host(host, allow_remote=allow_remote)
-        kv_path = None if store is None else f"{store.absolute()}/kvConfig.json"
-        party = NameServer(
-            system_runtime(), NameServerConfig(host=host, port=port, kv_path=kv_path)
-        )
+        flags = from_flags({"bindAddress": host, "listenPort": None if port is None else str(port)})
+        folder = None if store is None else str(store.absolute())
+        party = name_server_of(config, flags, folder=folder)
+        check_host(party.config.host, allow_remote=allow_remote)
         bound = await party.start()
-        announce(f"ready namesrv={host}:{bound}")
+        announce(f"ready namesrv={party.config.host}:{bound}")
         await serve([party], stopping)
 
     run_command("namesrv", work)
 
 
-def broker_config(
-    store: Path, flush: str, *, host: str, port: int, telemetry: bool, settings: list[str]
-) -> BrokerConfig:
-    """The broker's settings: flags first, then `--set`, which has the last word."""
-    kinds = {"sync": FlushDiskType.SYNC_FLUSH, "async": FlushDiskType.ASYNC_FLUSH}
-    if flush not in kinds:
+def broker_flags(
+    *,
+    store: Path | None,
+    port: int | None,
+    host: str | None,
+    flush: str | None,
+    metrics_port: int | None,
+    namesrv: str | None = None,
+) -> list[Setting]:
+    """The options as settings by RocketMQ's keys; those not given are none."""
+    kinds = {"sync": "SYNC_FLUSH", "async": "ASYNC_FLUSH"}
+    if flush is not None and flush not in kinds:
         raise ConfigError("flush", flush, "sync or async")
-    config = BrokerConfig(
-        store=StoreConfig(root=str(store.absolute()), flush_disk_type=kinds[flush]),
-        host=host,
-        port=port,
-        telemetry=telemetry,
+    return from_flags(
+        {
+            "storePathRootDir": None if store is None else str(store),
+            "listenPort": None if port is None else str(port),
+            "brokerIP1": host,
+            "flushDiskType": None if flush is None else kinds[flush],
+            "namesrvAddr": namesrv,
+            "metricsExporterType": None if metrics_port is None else "PROM",
+            "metricsPromExporterPort": None if metrics_port is None else str(metrics_port),
+        }
     )
-    return with_rocketmq_settings(config, split_settings(settings))
+
+
+def set_flags(settings: list[str] | None) -> list[Setting]:
+    """The words of `--set`, which have the last word."""
+    return from_flags(split_settings(settings or []), "--set")
+
+
+def broker_start(path: Path | None, flags: list[Setting], *, telemetry: bool) -> broker_words.Start:
+    """What a broker starts with; each setting that means nothing is told once, as a warning."""
+    start = broker_words.read_start(
+        SystemDisk(),
+        None if path is None else str(path.absolute()),
+        environment=environment(),
+        flags=flags,
+    )
+    for warning in start.warnings:
+        _log.warning("%s", warning)
+    store = replace(start.config.store, root=str(Path(start.config.store.root).absolute()))
+    return replace(start, config=replace(start.config, store=store, telemetry=telemetry))
+
+
+def name_server_of(path: Path | None, flags: list[Setting], *, folder: str | None) -> NameServer:
+    """A name server, not yet started; key-value settings are kept in `folder`, if there is one."""
+    if folder is not None:
+        kv_path = f"{folder}/kvConfig.json"
+        flags = [*from_flags({"kvConfigPath": kv_path}, layer=Layer.DEFAULT), *flags]
+    start = namesrv_words.read_start(
+        SystemDisk(),
+        None if path is None else str(path.absolute()),
+        folder=folder,
+        environment=environment(),
+        flags=flags,
+    )
+    for warning in start.warnings:
+        _log.warning("%s", warning)
+    return NameServer(system_runtime(), start.config, start.origin)
 
 
 def check_host(host: str, *, allow_remote: bool) -> None:

@@ -38,6 +38,7 @@ from engine.delay import DelayService
 from engine.foundation.errors import ProtocolError, StorageError
 from engine.foundation.observing import LifecycleEvent, Observer, SilentObserver
 from engine.foundation.units import SECOND_MS
+from engine.foundation.config_layers import Origin
 from engine.protocol.message_ids import UniqueIds
 from engine.remoting import Peer, RpcClient, RpcServer
 from engine.runtime import Runtime
@@ -68,7 +69,9 @@ class _Running:
 class Broker:
     """One broker. `start`, then `wait` or go on, then `stop`."""
 
-    def __init__(self, runtime: Runtime, config: BrokerConfig) -> None:
+    def __init__(
+        self, runtime: Runtime, config: BrokerConfig, origin: Origin | None = None
+    ) -> None:
         self._runtime = runtime
         self._config = config
         self._running: _Running | None = None
@@ -76,6 +79,7 @@ class Broker:
 
     @property
     def parts(self) -> BrokerParts:
+        self._origin = origin or Origin()
         """The state of a running broker, for whoever looks inside (the simulator's checkers)."""
         assert self._running is not None, "the broker is not running"
         return self._running.parts
@@ -199,6 +203,7 @@ class Broker:
         watermarks = Watermarks(parts)
         tables = Tables(parts)
         delay = DelayService(
+            origin=self._origin,
             runtime,
             store,
             levels_ms=config.store.delay_levels_ms,

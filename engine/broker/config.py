@@ -6,12 +6,11 @@ are RocketMQ's unless a field says otherwise. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from enum import Enum
 from ipaddress import ip_address
 from typing import Any
 
-from engine.foundation.config import keys_of, read_spans_ms, with_settings
 from engine.foundation.errors import ConfigError
 from engine.foundation.limits import (
     BROKER_EXPIRY_MS,
@@ -19,10 +18,20 @@ from engine.foundation.limits import (
     CLIENT_EXPIRY_MS,
     QUEUES_PER_TOPIC_MAX,
 )
-from engine.foundation.units import HOUR_MS, KIB, SECOND_MS
+from engine.foundation.units import KIB, SECOND_MS
 from engine.store.config import StoreConfig
 
-PAGE_BYTES = 4 * KIB
+
+class MetricsExporter(Enum):
+    """How metrics leave the broker."""
+
+    DISABLE = "DISABLE"
+    PROM = "PROM"
+    """An HTTP port that a Prometheus scrapes."""
+
+
+OP_BYTES_MIN = 32
+"""An op message lists at least one offset of up to 19 digits."""
 
 
 def _setting(default: Any, rocketmq_key: str) -> Any:
@@ -43,8 +52,17 @@ class BrokerConfig:
     """Address the broker listens on and is known by; loopback unless the user says otherwise."""
     port: int = _setting(10911, "listenPort")
     """0 lets the machine choose."""
-    namesrv_addresses: tuple[str, ...] = ()
+    namesrv_addresses: tuple[str, ...] = _setting((), "namesrvAddr")
     """`host:port` of each name server; none for a broker that nobody looks up."""
+    broker_permission: int = _setting(6, "brokerPermission")
+    """What the broker allows on top of each topic's own perm: 4 read, 2 write, 6 both."""
+    metrics_exporter: MetricsExporter = field(
+        default=MetricsExporter.DISABLE, metadata={"rocketmq": "metricsExporterType"}
+    )
+    metrics_port: int = _setting(5557, "metricsPromExporterPort")
+    """0 lets the machine choose."""
+    metrics_host: str = _setting("127.0.0.1", "metricsPromExporterHost")
+    """Address of the metrics' port; whoever reaches it reads topic and group names."""
     telemetry: bool = True
     """Keep a spool of facts below the store, for a shipper to bring into a lake."""
     auto_create_topic_enable: bool = _setting(True, "autoCreateTopicEnable")
@@ -55,6 +73,15 @@ class BrokerConfig:
     flush_consumer_offset_first_ms: int = 10 * SECOND_MS
     """Delay before the first persist; RocketMQ fixes it."""
     flush_delay_offset_interval_ms: int = _setting(10 * SECOND_MS, "flushDelayOffsetInterval")
+    reject_transaction_message: bool = _setting(False, "rejectTransactionMessage")
+    transaction_timeout_ms: int = _setting(6 * SECOND_MS, "transactionTimeOut")
+    """Age from which on a half message's producer is asked how its transaction ended."""
+    transaction_check_max: int = _setting(15, "transactionCheckMax")
+    """Questions after which a transaction is rolled back, with a record of it."""
+    transaction_check_interval_ms: int = _setting(30 * SECOND_MS, "transactionCheckInterval")
+    transaction_op_bytes_max: int = _setting(4 * KIB, "transactionOpMsgMaxSize")
+    """Longest body of an op message; a batch that reaches it is written at once."""
+    transaction_op_batch_interval_ms: int = _setting(3 * SECOND_MS, "transactionOpBatchInterval")
     client_expiry_ms: int = _setting(CLIENT_EXPIRY_MS, "channelExpiredTimeout")
     housekeeping_interval_ms: int = 10 * SECOND_MS
     """How often silent clients are looked for; RocketMQ fixes it."""
@@ -63,6 +90,8 @@ class BrokerConfig:
     """How long a pull is held when long polling is off."""
     hold_check_interval_ms: int = 5 * SECOND_MS
     """How often held pulls are looked at besides arrivals; RocketMQ fixes it."""
+    use_server_side_reset_offset: bool = _setting(True, "useServerSideResetOffset")
+    """Tell a reset by the next pull; else push it to the members, as older brokers do."""
     default_query_max_count: int = _setting(32, "defaultQueryMaxNum")
     sample_interval_ms: int = SECOND_MS
     """Grid of the watermarks."""
@@ -75,8 +104,22 @@ class BrokerConfig:
 
     def __post_init__(self) -> None:
         """Check each value, then how they fit together."""
-        if not 0 <= self.port <= 65_535:
-            raise ConfigError("listenPort", self.port, "0 to 65535")
+        for key, port in (
+            ("listenPort", self.port),
+            ("metricsPromExporterPort", self.metrics_port),
+        ):
+            if not 0 <= port <= 65_535:
+                raise ConfigError(key, port, "0 to 65535")
+        if self.broker_permission not in (2, 4, 6):
+            raise ConfigError(
+                "brokerPermission", self.broker_permission, "4 (read), 2 (write) or 6 (both)"
+            )
+        try:
+            ip_address(self.metrics_host)
+        except ValueError as error:
+            raise ConfigError(
+                "metricsPromExporterHost", self.metrics_host, "an IP address"
+            ) from error
         try:
             ip_address(self.host)
         except ValueError as error:
@@ -88,13 +131,17 @@ class BrokerConfig:
             if not host or not port.isdecimal() or int(port) > 65_535:
                 raise ConfigError("namesrvAddr", address, "host:port, the port at most 65535")
         for key, name in (
-    use_server_side_reset_offset: bool = _setting(True, "useServerSideResetOffset")
-    """Tell a reset by the next pull; else push it to the members, as older brokers do."""
             ("brokerName", self.broker_name),
             ("brokerClusterName", self.cluster_name),
         ):
             if not name or "/" in name or any(char.isspace() for char in name):
                 raise ConfigError(key, name, "a word without spaces and slashes")
+        if self.store.transient_store_pool_enable and self.broker_id != 0:
+            raise ConfigError(
+                "transientStorePoolEnable",
+                True,
+                "false on a slave (brokerId other than 0): only a master has puts to pool",
+            )
         if not 1 <= self.default_topic_queue_nums <= QUEUES_PER_TOPIC_MAX:
             raise ConfigError(
                 "defaultTopicQueueNums",
@@ -112,6 +159,7 @@ class BrokerConfig:
         ):
             if interval < 1:
                 raise ConfigError("interval", interval, "at least 1 ms")
+        self._check_transactions()
         if self.register_interval_ms * 2 > BROKER_EXPIRY_MS:
             raise ConfigError(
                 "registerNameServerPeriod",
@@ -120,35 +168,29 @@ class BrokerConfig:
                 f"for {BROKER_EXPIRY_MS} ms",
             )
 
+    def _check_transactions(self) -> None:
+        for key, value in (
+            ("transactionCheckInterval", self.transaction_check_interval_ms),
+            ("transactionOpBatchInterval", self.transaction_op_batch_interval_ms),
+            ("transactionCheckMax", self.transaction_check_max),
+        ):
+            if value < 1:
+                raise ConfigError(key, value, "at least 1")
+        if not OP_BYTES_MIN <= self.transaction_op_bytes_max <= self.store.max_message_bytes:
+            raise ConfigError(
+                "transactionOpMsgMaxSize",
+                self.transaction_op_bytes_max,
+                f"{OP_BYTES_MIN} to {self.store.max_message_bytes} bytes",
+            )
+        if self.transaction_timeout_ms <= self.transaction_op_batch_interval_ms:
+            raise ConfigError(
+                "transactionTimeOut",
+                self.transaction_timeout_ms,
+                f"more than transactionOpBatchInterval ({self.transaction_op_batch_interval_ms} "
+                "ms): producers would be asked about transactions that have just ended",
+            )
+
     @property
     def config_folder(self) -> str:
         """Folder of the tables kept as JSON."""
         return f"{self.store.root}/config"
-
-
-_READERS = {
-    "messageDelayLevel": read_spans_ms,
-    "fileReservedTime": lambda text: int(text) * HOUR_MS,
-    "flushCommitLogLeastPages": lambda text: int(text) * PAGE_BYTES,
-}
-"""Keys whose words are in another unit than our field: levels as spans, hours, pages."""
-
-_UNSETTABLE = {
-    "storePathRootDir": "given by --store",
-    "accessMessageInMemoryMaxRatio": "a share of the RAM in RocketMQ, a number of bytes here",
-}
-
-
-def with_rocketmq_settings(config: BrokerConfig, settings: Mapping[str, str]) -> BrokerConfig:
-    """Apply `key=value` settings by RocketMQ's keys to the broker and its store.
-
-    Raises ConfigError for a key nobody knows, with the keys there are.
-    """
-    known = [
-        key for key in (*keys_of(BrokerConfig), *keys_of(StoreConfig)) if key not in _UNSETTABLE
-    ]
-    for key, value in settings.items():
-        if key not in known:
-            raise ConfigError(key, value, _UNSETTABLE.get(key) or f"one of {', '.join(known)}")
-    store = with_settings(config.store, settings, readers=_READERS)
-    return with_settings(replace(config, store=store), settings, readers=_READERS)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from engine.broker.handlers.admin_broker import BrokerHandlers
 from engine.broker.handlers.admin_clients import ClientHandlers
 from engine.broker.handlers.admin_groups import GroupHandlers
+from engine.broker.handlers.admin_config import ConfigHandlers
 from engine.broker.handlers.admin_store import StoreHandlers
 from engine.broker.handlers.admin_topics import TopicHandlers
 from engine.broker.handlers.group_offsets import GroupOffsetHandlers
@@ -45,5 +46,6 @@ def handler_table(
     ):
         for code, handler in handlers.items():
             assert code not in table, f"two handlers for request code {code}"
+        ConfigHandlers(parts).handlers(),
             table[code] = handler
     return table

@@ -20,6 +20,7 @@ from engine.broker.state.offsets import ConsumerOffsets
 from engine.broker.state.queue_locks import QueueLocks
 from engine.broker.state.readers import QueueKey, Readers
 from engine.broker.state.topics import Topics
+from engine.foundation.config_layers import Origin
 from engine.foundation.observing import Observer
 from engine.protocol.bodies import DataVersion
 from engine.protocol.message_ids import UniqueIds
@@ -46,6 +47,8 @@ class BrokerParts:
     holds: HeldPulls
     unique_ids: UniqueIds
     boot_ms: int
+    origin: Origin = field(default_factory=Origin)
+    """Where the settings came from."""
     address: str = ""
     """`ip:port` under which the broker is known; set when its port is bound."""
     deduplication: Deduplication = field(default_factory=Deduplication)

@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import replace
 
 from engine.broker.parts import BrokerParts
+from engine.broker.state.topics import READ_WRITE
 from engine.foundation.errors import TidemarkError
 from engine.foundation.units import SECOND_MS
 from engine.protocol.bodies import RegisterBrokerBody
@@ -88,7 +90,10 @@ class Registration:
         parts, config = self._parts, self._parts.config
         body = RegisterBrokerBody(
             data_version=parts.data_version(parts.topics.counter),
-            topic_config_table=parts.topics.table(),
+            topic_config_table={
+                name: replace(topic, perm=topic.perm & _mask(config.broker_permission))
+                for name, topic in parts.topics.table().items()
+            },
         ).encode()
         fields = RegisterBrokerRequestHeader(
             broker_name=config.broker_name,
@@ -110,3 +115,8 @@ class Registration:
             return
         if response.code != ResponseCode.SUCCESS:
             _log.warning("name server %s refused: %d %s", address, response.code, response.remark)
+
+
+def _mask(broker_permission: int) -> int:
+    """The bits of a topic's perm that the broker lets through; others than read and write stay."""
+    return ~READ_WRITE | broker_permission

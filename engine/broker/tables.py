@@ -70,14 +70,14 @@ class Tables:
 
     async def run_offsets(self) -> None:
         """Persist the consume offsets on RocketMQ's rhythm, until cancelled."""
-        config = self._parts.config
-        await asyncio.sleep(config.flush_consumer_offset_first_ms / SECOND_MS)
+        parts = self._parts
+        await asyncio.sleep(parts.config.flush_consumer_offset_first_ms / SECOND_MS)
         while True:
             try:
                 await self.save_offsets("TIMER")
             except StorageError as error:
                 _log.warning("consume offsets are not persisted yet: %s", error)
-            await asyncio.sleep(config.flush_consumer_offset_interval_ms / SECOND_MS)
+            await asyncio.sleep(parts.config.flush_consumer_offset_interval_ms / SECOND_MS)
 
     async def save_settings(self) -> None:
         """Write topics.json and subscriptionGroup.json when they changed. Raises StorageError."""
@@ -97,11 +97,17 @@ class Tables:
                 )
                 self._groups_written = counter
 
+    def _is_without_offsets(self) -> bool:
+        return not self._parts.runtime.disk.exists(self._offsets_file.path)
+
     async def save_offsets(self, cause: str) -> None:
-        """Write consumerOffset.json when it changed, and tell so. Raises StorageError."""
+        """Write consumerOffset.json when it changed, and tell so. Raises StorageError.
+
+        After a clean stop there always is one, so that its absence says that somebody took it away.
+        """
         offsets = self._parts.offsets
         async with self._saving:
-            if not offsets.changed:
+            if not offsets.changed and not (cause == "SHUTDOWN" and self._is_without_offsets()):
                 return
             table = offsets.snapshot()
             version = self._parts.data_version(offsets.counter).to_json()

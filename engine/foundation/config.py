@@ -10,8 +10,9 @@ allowed. Absent on purpose: relations between values, which each configuration c
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, Field, fields, replace
 from enum import Enum
 from typing import Any, TypeVar
@@ -64,6 +65,20 @@ def with_settings(
     return replace(config, **changes) if changes else config  # type: ignore[type-var]
 
 
+def values_of(config: object, writers: Mapping[str, Callable[[Any], str]]) -> dict[str, str]:
+    """RocketMQ key → the value in force, in words that `with_settings` reads back.
+
+    `writers` holds the keys whose words are in another unit or form than the field.
+    """
+    found = {}
+    for field in fields(config):  # type: ignore[arg-type]
+        key = field.metadata.get(KEY)
+        if key is not None:
+            value = getattr(config, field.name)
+            found[str(key)] = writers[key](value) if key in writers else _word(value)
+    return found
+
+
 def read_spans_ms(text: str) -> tuple[int, ...]:
     """Spans of time such as `1s 5s 10s 1m 2h`, in ms. Raises ValueError."""
     spans = []
@@ -73,6 +88,33 @@ def read_spans_ms(text: str) -> tuple[int, ...]:
             raise ValueError(f"{word!r} is not a number with ms, s, m, h or d")
         spans.append(int(match[1]) * _SPAN_UNITS_MS[match[2]])
     return tuple(spans)
+
+
+def write_spans(spans_ms: Iterable[int]) -> str:
+    """Spans of time as `read_spans_ms` reads them, each in its largest whole unit."""
+    words = []
+    for span_ms in spans_ms:
+        unit = max(
+            (name for name, size in _SPAN_UNITS_MS.items() if span_ms % size == 0),
+            key=_SPAN_UNITS_MS.__getitem__,
+        )
+        words.append(f"{span_ms // _SPAN_UNITS_MS[unit]}{unit}")
+    return " ".join(words)
+
+
+def environment() -> Mapping[str, str]:
+    """The process's environment; the only place in the engine that looks at it."""
+    return dict(os.environ)
+
+
+def _word(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, Enum):
+        return str(value.value)
+    if isinstance(value, tuple):
+        return ";".join(str(part) for part in value)
+    return "" if value is None else str(value)
 
 
 def _reader(field: Field[Any]) -> Callable[[str], object]:

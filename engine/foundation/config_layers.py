@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TypeVar
 
@@ -29,6 +29,7 @@ NEAR_ENOUGH = 0.6
 class Layer(IntEnum):
     """What says it; the higher one counts."""
 
+    DEFAULT = 0
     FILE = 1
     ENVIRONMENT = 2
     FLAG = 3
@@ -43,6 +44,22 @@ class Setting:
     layer: Layer
     place: str
     """For the reader of a refusal: `broker.conf, line 7`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What a party keeps of where its settings came from, for changes while it runs."""
+
+    path: str = ""
+    """The file that a restart reads; empty when there is none."""
+    pinned: Mapping[str, str] = field(default_factory=dict)
+    """Keys that environment or flags decide, with the place: a change would not outlive us."""
+
+
+def origin_of(settings: Mapping[str, Setting], path: str) -> Origin:
+    """See `Origin`."""
+    pinned = {key: setting.place for key, setting in settings.items() if setting.layer > Layer.FILE}
+    return Origin(path, pinned)
 
 
 def from_file(text: str, path: str) -> list[Setting]:
@@ -74,13 +91,24 @@ def from_environment(
     return found
 
 
-def from_flags(settings: Mapping[str, str | None], place: str = "command line") -> list[Setting]:
+def from_flags(
+    settings: Mapping[str, str | None],
+    place: str = "command line",
+    *,
+    layer: Layer = Layer.FLAG,
+) -> list[Setting]:
     """Settings given by options; None was not given."""
     return [
-        Setting(key, value, Layer.FLAG, place)
-        for key, value in settings.items()
-        if value is not None
+        Setting(key, value, layer, place) for key, value in settings.items() if value is not None
     ]
+
+
+def text_of(data: bytes) -> str:
+    """A file's text: UTF-8, else Latin-1, which Java's own reader takes every file for."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data.decode("latin-1")
 
 
 def layered(settings: Iterable[Setting]) -> dict[str, Setting]:

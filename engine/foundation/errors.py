@@ -17,6 +17,7 @@
         FileTooLarge          a file size or a write beyond what the format can address
       ClusterError          the cluster is not in a state to serve this
       ConfigError           a setting is wrong (names key, value and what is allowed)
+        NotChangeable         the setting may not change while the party runs
       LakeError             the Delta lake is missing, half-written or not ours
 
 Invariant: an error carries the values involved in its message. Absent on purpose: asserts. A
@@ -111,6 +112,10 @@ class ConfigError(TidemarkError):
         self.value = value
         self.allowed = allowed
         self.place = place
+
+
+class NotChangeable(ConfigError):
+    """The setting may not change while the party runs, whatever its value."""
 
 
 class LakeError(TidemarkError):

@@ -2,33 +2,38 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from ipaddress import ip_address
+from typing import Any
 
 from engine.foundation.errors import ConfigError
 from engine.foundation.units import SECOND_MS
+
+
+def _setting(default: Any, rocketmq_key: str) -> Any:
+    return field(default=default, metadata={"rocketmq": rocketmq_key})
 
 
 @dataclass(frozen=True, slots=True)
 class NameServerConfig:
     """Where it listens and how it minds brokers. Raises ConfigError for values that cannot work."""
 
-    host: str = "127.0.0.1"
+    host: str = _setting("127.0.0.1", "bindAddress")
     """Loopback, unless the user says otherwise."""
-    port: int = 9876
+    port: int = _setting(9876, "listenPort")
     """0 lets the machine choose."""
-    scan_interval_ms: int = 5 * SECOND_MS
+    scan_interval_ms: int = _setting(5 * SECOND_MS, "scanNotActiveBrokerInterval")
     """How often silent brokers are looked for (RocketMQ: 5 s)."""
-    kv_path: str | None = None
+    kv_path: str | None = _setting(None, "kvConfigPath")
     """File of the key-value settings; None keeps them in memory only."""
 
     def __post_init__(self) -> None:
         """Check each value."""
         if not 0 <= self.port <= 65_535:
-            raise ConfigError("namesrv-port", self.port, "0 to 65535")
+            raise ConfigError("listenPort", self.port, "0 to 65535")
         try:
             ip_address(self.host)
         except ValueError as error:
-            raise ConfigError("host", self.host, "an IP address") from error
+            raise ConfigError("bindAddress", self.host, "an IP address") from error
         if self.scan_interval_ms < 1:
             raise ConfigError("scanNotActiveBrokerInterval", self.scan_interval_ms, "at least 1 ms")

@@ -12,10 +12,12 @@ from __future__ import annotations
 import asyncio
 import logging
 
+from engine.foundation.config_layers import Origin
 from engine.foundation.errors import StorageError
 from engine.foundation.observing import SilentObserver
 from engine.foundation.units import SECOND_MS
 from engine.namesrv.config import NameServerConfig
+from engine.namesrv.config_handlers import ConfigHandlers
 from engine.namesrv.handlers import NameServerHandlers
 from engine.namesrv.key_values import KeyValues
 from engine.namesrv.routes import Routes
@@ -29,9 +31,12 @@ _log = logging.getLogger(__name__)
 class NameServer:
     """One name server. `start`, then `wait` or go on, then `stop`."""
 
-    def __init__(self, runtime: Runtime, config: NameServerConfig) -> None:
+    def __init__(
+        self, runtime: Runtime, config: NameServerConfig, origin: Origin | None = None
+    ) -> None:
         self._clock = runtime.clock
-        self._config = config
+        self.config = config
+        """The settings in force."""
         self.routes = Routes()
         """The tables, for whoever looks inside."""
         self._key_values = KeyValues()
@@ -43,14 +48,18 @@ class NameServer:
             now_ms=runtime.clock.now_ms,
             key_values_changed=self._key_values_changed.set,
         )
-        self._server = RpcServer(runtime, handlers.handlers(), on_lost=self._lost)
+        settings = ConfigHandlers(
+            runtime, config, origin or Origin(), in_force=self._change_settings
+        )
+        table = handlers.handlers() | settings.handlers()
+        self._server = RpcServer(runtime, table, on_lost=self._lost)
         self._loops: asyncio.Task[None] | None = None
 
     async def start(self) -> int:
         """Open the port and return it. Raises ConfigError when it is taken."""
         if self._kv_file is not None:
             self._kv_file.load(SilentObserver(), self._key_values.load)
-        port = await self._server.start(self._config.host, self._config.port)
+        port = await self._server.start(self.config.host, self.config.port)
         self._loops = asyncio.create_task(self._run_loops(), name="name server loops")
         return port
 
@@ -74,7 +83,7 @@ class NameServer:
 
     async def _expire_brokers(self) -> None:
         while True:
-            await asyncio.sleep(self._config.scan_interval_ms / SECOND_MS)
+            await asyncio.sleep(self.config.scan_interval_ms / SECOND_MS)
             for address in self.routes.expire(self._clock.now_ms()):
                 _log.warning("broker %s is silent and leaves the routes", address)
 
@@ -90,6 +99,9 @@ class NameServer:
                 _log.warning("key-value settings are not saved yet: %s", error)
                 self._key_values_changed.set()
                 await asyncio.sleep(1)
+
+    def _change_settings(self, config: NameServerConfig) -> None:
+        self.config = config
 
     def _lost(self, peer: Peer) -> None:
         for address in self.routes.lost(peer):

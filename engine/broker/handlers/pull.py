@@ -94,6 +94,12 @@ class PullHandlers:
     ) -> Pull:
         """Permissions, queue and subscription, in RocketMQ's order. Raises RequestRefused."""
         parts, group, topic = self._parts, header.consumer_group, header.topic
+        if not parts.config.broker_permission & READ:
+            raise RequestRefused(
+                ResponseCode.NO_PERMISSION,
+                f"the broker[{parts.config.host}] pulling message is forbidden: its "
+                f"brokerPermission {parts.config.broker_permission} has no read bit",
+            )
         group_config = parts.group_configs.find(group)
         if group_config is None:
             raise RequestRefused(

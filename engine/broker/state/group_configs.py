@@ -87,7 +87,8 @@ class GroupConfigs:
     """The table of one broker."""
 
     def __init__(self, *, auto_create: bool, count_max: int = GROUPS_MAX) -> None:
-        self._auto_create = auto_create
+        self.auto_create = auto_create
+        """Are unknown groups made on demand?"""
         self._count_max = count_max
         self._configs: dict[str, SubscriptionGroupConfig] = {}
         self.counter = 0
@@ -101,7 +102,7 @@ class GroupConfigs:
         config = self._configs.get(group)
         if config is not None:
             return config
-        if not (self._auto_create or group in SYSTEM_GROUPS):
+        if not (self.auto_create or group in SYSTEM_GROUPS):
             return None
         check_group(group)
         return self.put(SubscriptionGroupConfig(group))

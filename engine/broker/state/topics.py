@@ -56,12 +56,20 @@ class Topics:
         ):
             if name not in self._topics or name == SCHEDULE_TOPIC:
                 self._topics[name] = _topic(name, queue_nums, perm)
-        if template_queue_nums is None:
+        self.set_template(template_queue_nums)
+
+    def set_template(self, queue_nums: int | None) -> None:
+        """How many queues a topic made on demand may have; None: none is made."""
+        if queue_nums is None:
             self._topics.pop(AUTO_CREATE_TOPIC, None)
         else:
             self._topics[AUTO_CREATE_TOPIC] = _topic(
-                AUTO_CREATE_TOPIC, template_queue_nums, READ_WRITE | Perm.INHERIT
+                AUTO_CREATE_TOPIC, queue_nums, READ_WRITE | Perm.INHERIT
             )
+
+    def touch(self) -> None:
+        """Let the table count as changed: name servers take it over again."""
+        self.counter += 1
 
     def find(self, topic: str) -> TopicConfig | None:
         """The topic's settings; None when it does not exist."""

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from engine.broker.client_windows import windows_of
-from engine.broker.config import BrokerConfig, with_rocketmq_settings
+from engine.broker.config import BrokerConfig
+from engine.broker.rocketmq_settings import with_rocketmq_settings
 from engine.broker.handlers.send_back import is_spent, level_for
 from engine.broker.sampling import committed_state
 from engine.foundation.config import read_spans_ms, split_settings
@@ -95,7 +96,8 @@ def test_settings_reach_the_broker_and_its_store_by_rocketmqs_names(tmp_path: Pa
         "messageDelayLevel=1s 2s 5s",
         "fileReservedTime=48",
         "deleteWhen=04;05",
-        "diskMaxUsedSpaceRatio=0.5",
+        "diskMaxUsedSpaceRatio=50",
+        "namesrvAddr=10.0.0.1:9876;10.0.0.2:9876",
     ]
     changed = with_rocketmq_settings(config(tmp_path), split_settings(words))
     assert changed.broker_name == "broker-z"
@@ -113,7 +115,11 @@ def test_settings_reach_the_broker_and_its_store_by_rocketmqs_names(tmp_path: Pa
     [
         ("autoCreateTopicEnable=perhaps", "autoCreateTopicEnable='perhaps'"),
         ("flushDiskType=NEVER", "flushDiskType='NEVER'"),
-        ("storePathRootDir=/elsewhere", "given by --store"),
+        ("accessMessageInMemoryMaxRatio=40", "a fixed size here"),
+        ("brokerRole=SLAVE", "ASYNC_MASTER alone: this broker keeps one copy"),
+        ("brokerRole=SYNC_MASTER", "ASYNC_MASTER alone: this broker keeps one copy"),
+        ("brokerId=1", "only masters"),
+        ("enableDLegerCommitLog=true", "false alone"),
         ("brokerIP1=my-host", "an IP address"),
         ("brokerName=a b", "without spaces"),
         ("defaultTopicQueueNums=0", "1 to 4096"),

@@ -1,0 +1,57 @@
+"""A broker's settings as tools read and change them.
+
+Place in the walk: beside it. A change is answered when it is on disk and in force.
+
+Invariant: secrets are never told, and nothing outside the allow-list of `live_config` is taken.
+Absent on purpose: who may ask (access).
+"""
+
+from __future__ import annotations
+
+from engine.broker.live_config import LiveConfig
+from engine.broker.parts import BrokerParts
+from engine.broker.rocketmq_settings import rocketmq_values
+from engine.foundation.config_layers import text_of
+from engine.foundation.errors import ConfigError, NotChangeable, RequestRefused
+from engine.foundation.java_properties import parse, written
+from engine.foundation.live_settings import redacted
+from engine.protocol.codes import RequestCode, ResponseCode
+from engine.protocol.command import RemotingCommand
+from engine.protocol.headers import BrokerConfigResponseHeader
+from engine.remoting import Handler, Peer
+
+
+class ConfigHandlers:
+    """GET_BROKER_CONFIG and UPDATE_BROKER_CONFIG."""
+
+    def __init__(self, parts: BrokerParts) -> None:
+        self._parts = parts
+        self._live = LiveConfig(parts)
+
+    def handlers(self) -> dict[int, Handler]:
+        """Request code → handler."""
+        return {
+            RequestCode.GET_BROKER_CONFIG: self.config,
+            RequestCode.UPDATE_BROKER_CONFIG: self.change,
+        }
+
+    def config(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
+        """GET_BROKER_CONFIG (26): every key with the value in force, as a .properties text."""
+        values = redacted(rocketmq_values(self._parts.config))
+        body = "".join(written(key, value) for key, value in values.items()).encode()
+        version = self._parts.data_version(self._live.counter).encode().decode()
+        fields = BrokerConfigResponseHeader(version=version).encode()
+        return request.respond(ResponseCode.SUCCESS, fields=fields, body=body)
+
+    async def change(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
+        """UPDATE_BROKER_CONFIG (25): a .properties text of the keys to change."""
+        try:
+            told = parse(text_of(bytes(request.body)))
+            await self._live.change({one.key: one.value for one in told})
+        except NotChangeable as error:
+            raise RequestRefused(
+                ResponseCode.NO_PERMISSION, f"Can not update config: {error}"
+            ) from error
+        except ConfigError as error:
+            raise RequestRefused(ResponseCode.INVALID_PARAMETER, str(error)) from error
+        return request.respond(ResponseCode.SUCCESS)

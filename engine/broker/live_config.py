@@ -1,0 +1,96 @@
+"""Settings of a broker that tools may change while it runs.
+
+Place in the walk: beside it, behind UPDATE_BROKER_CONFIG. A change is checked as a whole, written
+to the file that a restart reads, and only then in force.
+
+Invariant: all keys of a request change or none; what is in force is what a restart would read.
+Absent on purpose: who may ask (access).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+from engine.broker.config import BrokerConfig
+from engine.broker.parts import BrokerParts
+from engine.broker.rocketmq_settings import FILE_NAME, known_keys, with_rocketmq_settings
+from engine.foundation.errors import ConfigError
+from engine.foundation.limits import BODY_BYTES_MAX, PULL_MESSAGES_MAX, QUEUES_PER_TOPIC_MAX
+from engine.foundation.live_settings import ANY_WORD, LiveKey, check_changes
+from engine.foundation.units import DAY_MS, MIB, MINUTE_MS, SECOND_MS
+from engine.store.settings_file import SettingsFile
+
+HOURS_MAX = 10 * 365 * 24
+LIVE = {
+    "autoCreateTopicEnable": ANY_WORD,
+    "autoCreateSubscriptionGroup": ANY_WORD,
+    "brokerPermission": LiveKey(2, 6),
+    "defaultTopicQueueNums": LiveKey(1, QUEUES_PER_TOPIC_MAX),
+    "defaultQueryMaxNum": LiveKey(1, PULL_MESSAGES_MAX),
+    "longPollingEnable": ANY_WORD,
+    "shortPollingTimeMills": LiveKey(1, MINUTE_MS),
+    "flushConsumerOffsetInterval": LiveKey(100, DAY_MS),
+    "maxMessageSize": LiveKey(1, BODY_BYTES_MAX),
+    "fileReservedTime": LiveKey(1, HOURS_MAX),
+    "deleteWhen": ANY_WORD,
+    "deleteFileBatchMax": LiveKey(1, 1000),
+    "cleanResourceInterval": LiveKey(100, DAY_MS),
+    "diskMaxUsedSpaceRatio": LiveKey(10, 95),
+    "diskSpaceCleanForciblyRatio": LiveKey(10, 98),
+    "diskSpaceWarningLevelRatio": LiveKey(10, 99),
+    "flushIntervalCommitLog": LiveKey(1, MINUTE_MS),
+    "flushCommitLogLeastPages": LiveKey(0, 4096),
+    "flushCommitLogThoroughInterval": LiveKey(1, 10 * MINUTE_MS),
+    "flushIntervalConsumeQueue": LiveKey(1, MINUTE_MS),
+    "syncFlushTimeout": LiveKey(100, 60 * SECOND_MS),
+    "maxTransferBytesOnMessageInMemory": LiveKey(1, 4 * MIB),
+    "maxTransferCountOnMessageInMemory": LiveKey(1, PULL_MESSAGES_MAX),
+    "maxTransferBytesOnMessageInDisk": LiveKey(1, 4 * MIB),
+    "maxTransferCountOnMessageInDisk": LiveKey(1, PULL_MESSAGES_MAX),
+    "maxFilterMessageSize": LiveKey(20, 4 * MIB),
+    "useServerSideResetOffset": ANY_WORD,
+}
+"""The allow-list, in RocketMQ's units. Whatever is not here stays until a restart."""
+
+assert not [key for key in LIVE if key not in known_keys()]
+
+
+class LiveConfig:
+    """Changes of one broker's settings, one after the other."""
+
+    def __init__(self, parts: BrokerParts) -> None:
+        self._parts = parts
+        path = parts.origin.path or f"{parts.config.config_folder}/{FILE_NAME}"
+        self._file = SettingsFile(parts.runtime, path)
+        self._changing = asyncio.Lock()
+        self.counter = 0
+        """Counter of the configuration's data version."""
+
+    async def change(self, changes: Mapping[str, str]) -> None:
+        """Put all of them in force, for good.
+
+        Raises NotChangeable, ConfigError or StorageError; then none is.
+        """
+        async with self._changing:
+            words = {key: value.strip() for key, value in changes.items()}
+            if not words:
+                raise ConfigError("body", "", "at least one key=value")
+            check_changes(words, allowed=LIVE, pinned=self._parts.origin.pinned)
+            config = with_rocketmq_settings(self._parts.config, words)
+            await self._file.change(words)
+            self._put_in_force(config)
+            self.counter += 1
+
+    def _put_in_force(self, config: BrokerConfig) -> None:
+        parts, before = self._parts, self._parts.config
+        parts.config = config
+        parts.store.change_settings(config.store)
+        parts.group_configs.auto_create = config.auto_create_subscription_group
+        template = (config.auto_create_topic_enable, config.default_topic_queue_nums)
+        if template != (before.auto_create_topic_enable, before.default_topic_queue_nums):
+            parts.topics.set_template(config.default_topic_queue_nums if template[0] else None)
+            parts.topics_changed()
+        if config.broker_permission != before.broker_permission:
+            parts.topics.touch()
+            parts.topics_changed()

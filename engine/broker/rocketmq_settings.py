@@ -1,0 +1,183 @@
+"""RocketMQ's keys ↔ a broker's configuration, in both directions.
+
+Place in the walk: once at start, when files, environment and flags become a `BrokerConfig`; again
+when a tool reads the configuration or changes one key of it.
+
+Invariant: what `rocketmq_values` tells, `with_rocketmq_settings` reads back. A key whose behaviour
+this broker has in one form only is accepted with that value and refused with any other, because a
+broker that ignored `brokerRole=SLAVE` would be a second master. Absent on purpose: options
+(commands).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from engine.broker.config import BrokerConfig
+from engine.foundation.config import (
+    keys_of,
+    read_spans_ms,
+    values_of,
+    with_settings,
+    write_spans,
+)
+from engine.foundation.config_layers import (
+    Origin,
+    Setting,
+    applied,
+    from_environment,
+    from_file,
+    layered,
+    origin_of,
+    sift,
+    text_of,
+)
+from engine.foundation.errors import ConfigError
+from engine.foundation.units import HOUR_MS, KIB
+from engine.runtime import Disk
+from engine.store.config import StoreConfig
+
+PAGE_BYTES = 4 * KIB
+ROOT = "storePathRootDir"
+FILE_NAME = "broker.properties"
+ENVIRONMENT_PREFIX = "TIDEMARK_BROKER_"
+
+WITHOUT_EFFECT = {
+    "accessMessageInMemoryMaxRatio": "a share of the RAM in RocketMQ, a fixed size here",
+}
+"""Keys of RocketMQ that a configuration may well hold and that mean nothing here, with the reason.
+"""
+
+_NO_REPLICATION = "this broker keeps one copy of its messages and replicates to nobody"
+FIXED = {
+    "brokerRole": ("ASYNC_MASTER", _NO_REPLICATION),
+    "brokerId": ("0", f"only masters: {_NO_REPLICATION}"),
+    "enableDLegerCommitLog": ("false", _NO_REPLICATION),
+    "enableControllerMode": ("false", "there is no controller to elect masters"),
+    "enableSlaveActingMaster": ("false", _NO_REPLICATION),
+    "duplicationEnable": ("false", _NO_REPLICATION),
+    "inSyncReplicas": ("1", _NO_REPLICATION),
+    "totalReplicas": ("1", _NO_REPLICATION),
+}
+"""Keys with one possible value, and why."""
+
+
+def _percent(text: str) -> float:
+    """RocketMQ counts in whole percent; a share below 1 is taken as such."""
+    value = float(text)
+    return value / 100 if value > 1 else value
+
+
+def _pages(text: str) -> int:
+    return int(text) * PAGE_BYTES
+
+
+def _write_pages(size_bytes: object) -> str:
+    assert isinstance(size_bytes, int)
+    return str(size_bytes // PAGE_BYTES)
+
+
+def _write_percent(share: object) -> str:
+    assert isinstance(share, float)
+    return f"{share * 100:g}"
+
+
+def _addresses(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(";") if part.strip())
+
+
+_READERS = {
+    "messageDelayLevel": read_spans_ms,
+    "fileReservedTime": lambda text: round(float(text) * HOUR_MS),
+    "flushCommitLogLeastPages": _pages,
+    "commitCommitLogLeastPages": _pages,
+    "diskMaxUsedSpaceRatio": _percent,
+    "diskSpaceCleanForciblyRatio": _percent,
+    "diskSpaceWarningLevelRatio": _percent,
+    "namesrvAddr": _addresses,
+}
+"""Keys whose words are in another unit or form than our field: spans, hours, pages, percent."""
+
+_WRITERS = {
+    "messageDelayLevel": write_spans,
+    "fileReservedTime": lambda span_ms: f"{span_ms / HOUR_MS:g}",
+    "flushCommitLogLeastPages": _write_pages,
+    "commitCommitLogLeastPages": _write_pages,
+    "diskMaxUsedSpaceRatio": _write_percent,
+    "diskSpaceCleanForciblyRatio": _write_percent,
+    "diskSpaceWarningLevelRatio": _write_percent,
+    "deleteWhen": lambda hours: ";".join(f"{hour:02}" for hour in hours),
+}
+
+
+def known_keys() -> list[str]:
+    """Every key a broker understands, sorted."""
+    own = [*keys_of(BrokerConfig), *keys_of(StoreConfig), *FIXED]
+    return sorted(dict.fromkeys(key for key in own if key not in WITHOUT_EFFECT))
+
+
+def with_rocketmq_settings(config: BrokerConfig, settings: Mapping[str, str]) -> BrokerConfig:
+    """Apply `key=value` settings by RocketMQ's keys to the broker and its store.
+
+    Raises ConfigError for a key nobody knows, and for values that cannot work.
+    """
+    known = known_keys()
+    for key, value in settings.items():
+        if key not in known:
+            raise ConfigError(key, value, WITHOUT_EFFECT.get(key) or f"one of {', '.join(known)}")
+        if key in FIXED and value.strip().casefold() != FIXED[key][0].casefold():
+            only, why = FIXED[key]
+            raise ConfigError(key, value, f"{only} alone: {why}")
+    store = with_settings(config.store, settings, readers=_READERS)
+    return with_settings(replace(config, store=store), settings, readers=_READERS)
+
+
+def broker_config_of(settings: Mapping[str, Setting]) -> BrokerConfig:
+    """The configuration that these settings make over the defaults. Raises ConfigError."""
+    if ROOT not in settings:
+        raise ConfigError(ROOT, None, "a folder for the store: --store, or this key in the file")
+    base = BrokerConfig(store=StoreConfig(root=settings[ROOT].value))
+    return applied(settings, lambda values: with_rocketmq_settings(base, values))
+
+
+def rocketmq_values(config: BrokerConfig) -> dict[str, str]:
+    """Every key with the value in force, in RocketMQ's words, sorted by key."""
+    found = {key: only for key, (only, _) in FIXED.items()}
+    found |= values_of(config, _WRITERS) | values_of(config.store, _WRITERS)
+    return {key: found[key] for key in sorted(found) if key not in WITHOUT_EFFECT}
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What a broker starts with."""
+
+    config: BrokerConfig
+    origin: Origin
+    warnings: tuple[str, ...]
+    """A sentence about each setting that means nothing here."""
+
+
+def read_start(
+    disk: Disk,
+    path: str | None,
+    *,
+    environment: Mapping[str, str],
+    flags: Sequence[Setting],
+) -> Start:
+    """The configuration by file, environment and flags.
+
+    Without a path the file is the one in the store's own folder, if it is there: changes made while
+    running are kept in it. Raises ConfigError, and StorageError for a file that cannot be read.
+    """
+    known = known_keys()
+    above = [*flags, *from_environment(environment, ENVIRONMENT_PREFIX, known)]
+    data = b""
+    if path is not None:
+        data = disk.read(path)
+    elif (root := layered(above).get(ROOT)) is not None:
+        path = f"{root.value}/config/{FILE_NAME}"
+        data = disk.read(path) if disk.exists(path) else b""
+    settings = layered([*from_file(text_of(data), path or ""), *above])
+    kept, warnings = sift(settings, known, WITHOUT_EFFECT)
+    return Start(broker_config_of(kept), origin_of(kept, path or ""), tuple(warnings))
