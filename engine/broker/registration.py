@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import replace
+from copy import copy
 
 from engine.broker.parts import BrokerParts
 from engine.broker.state.topics import READ_WRITE
 from engine.foundation.errors import TidemarkError
 from engine.foundation.units import SECOND_MS
-from engine.protocol.bodies import RegisterBrokerBody
+from engine.protocol.bodies import RegisterBrokerBody, TopicConfig
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
 from engine.protocol.hashes import body_crc
@@ -90,10 +90,7 @@ class Registration:
         parts, config = self._parts, self._parts.config
         body = RegisterBrokerBody(
             data_version=parts.data_version(parts.topics.counter),
-            topic_config_table={
-                name: replace(topic, perm=topic.perm & _mask(config.broker_permission))
-                for name, topic in parts.topics.table().items()
-            },
+            topic_config_table=_masked(parts.topics.table(), config.broker_permission),
         ).encode()
         fields = RegisterBrokerRequestHeader(
             broker_name=config.broker_name,
@@ -117,6 +114,12 @@ class Registration:
             _log.warning("name server %s refused: %d %s", address, response.code, response.remark)
 
 
-def _mask(broker_permission: int) -> int:
-    """The bits of a topic's perm that the broker lets through; others than read and write stay."""
-    return ~READ_WRITE | broker_permission
+def _masked(topics: dict[str, TopicConfig], broker_permission: int) -> dict[str, TopicConfig]:
+    """The topics with no more permission than the broker gives; other bits of perm stay."""
+    if broker_permission == READ_WRITE:
+        return topics
+    masked = {}
+    for name, topic in topics.items():
+        masked[name] = copy(topic)
+        masked[name].perm = topic.perm & (~READ_WRITE | broker_permission)
+    return masked
