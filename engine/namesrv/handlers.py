@@ -14,12 +14,19 @@ from engine.foundation.errors import RemoteProtocolError, RequestRefused
 from engine.foundation.limits import BROKER_EXPIRY_MS
 from engine.namesrv.key_values import ORDER_NAMESPACE, KeyValues
 from engine.namesrv.routes import Registration, Routes
-from engine.protocol.bodies import DataVersion, KVTable, RegisterBrokerBody, TopicList
+from engine.protocol.bodies import (
+    DataVersion,
+    KVTable,
+    RegisterBrokerBody,
+    TopicList,
+    TopicRouteData,
+)
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
 from engine.protocol.hashes import body_crc
 from engine.protocol.headers_admin import (
     AddWritePermResponseHeader,
+    BrokerHeartbeatRequestHeader,
     BrokerNameRequestHeader,
     ClusterRequestHeader,
     KvConfigRequestHeader,
@@ -34,6 +41,7 @@ from engine.protocol.headers_admin import (
     UnregisterBrokerRequestHeader,
     WipeWritePermResponseHeader,
 )
+from engine.protocol.names import check_topic
 from engine.remoting import Handler, Peer
 
 
@@ -59,10 +67,16 @@ class NameServerHandlers:
             RequestCode.REGISTER_BROKER: self.register_broker,
             RequestCode.UNREGISTER_BROKER: self.unregister_broker,
             RequestCode.QUERY_DATA_VERSION: self.query_data_version,
+            RequestCode.BROKER_HEARTBEAT: self.broker_heartbeat,
             RequestCode.GET_ROUTEINFO_BY_TOPIC: self.route,
             RequestCode.GET_BROKER_CLUSTER_INFO: self.cluster_info,
             RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: self.topics,
             RequestCode.GET_TOPICS_BY_CLUSTER: self.topics_of_cluster,
+            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS: self.system_topics,
+            RequestCode.GET_UNIT_TOPIC_LIST: self.unit_topics,
+            RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: self.unit_sub_topics,
+            RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: self.unit_sub_of_no_unit_topics,
+            RequestCode.REGISTER_TOPIC_IN_NAMESRV: self.register_topic,
             RequestCode.DELETE_TOPIC_IN_NAMESRV: self.delete_topic,
             RequestCode.WIPE_WRITE_PERM_OF_BROKER: self.wipe_write_perm,
             RequestCode.ADD_WRITE_PERM_OF_BROKER: self.add_write_perm,
@@ -149,6 +163,46 @@ class NameServerHandlers:
         """GET_TOPICS_BY_CLUSTER (224)."""
         topics = self._routes.topics_of_cluster(ClusterRequestHeader.decode(request.fields).cluster)
         return request.respond(ResponseCode.SUCCESS, body=TopicList(topics).encode())
+
+    def system_topics(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
+        """GET_SYSTEM_TOPIC_LIST_FROM_NS (304): the topics that clusters and brokers are."""
+        names, address = self._routes.system_topics()
+        return request.respond(ResponseCode.SUCCESS, body=TopicList(names, address).encode())
+
+    def unit_topics(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
+        """GET_UNIT_TOPIC_LIST (311)."""
+        return self._with_marks(request, unit=True, unit_sub=None)
+
+    def unit_sub_topics(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
+        """GET_HAS_UNIT_SUB_TOPIC_LIST (312)."""
+        return self._with_marks(request, unit=None, unit_sub=True)
+
+    def unit_sub_of_no_unit_topics(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
+        """GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST (313)."""
+        return self._with_marks(request, unit=False, unit_sub=True)
+
+    def _with_marks(
+        self, request: RemotingCommand, *, unit: bool | None, unit_sub: bool | None
+    ) -> RemotingCommand:
+        topics = self._routes.topics_with(unit=unit, unit_sub=unit_sub)
+        return request.respond(ResponseCode.SUCCESS, body=TopicList(topics).encode())
+
+    def register_topic(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
+        """REGISTER_TOPIC_IN_NAMESRV (217): a broker made one topic, and tells that one alone."""
+        topic = TopicRequestHeader.decode(request.fields).topic
+        check_topic(topic)
+        try:
+            told = TopicRouteData.decode(request.body)
+        except RemoteProtocolError as error:
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, str(error)) from error
+        self._routes.add_queues(topic, told.queue_datas)
+        return request.respond(ResponseCode.SUCCESS)
+
+    def broker_heartbeat(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
+        """BROKER_HEARTBEAT (904): a broker lives, and has nothing new to tell."""
+        address = BrokerHeartbeatRequestHeader.decode(request.fields).broker_addr
+        self._routes.touch(address, self._now_ms())
+        return request.respond(ResponseCode.SUCCESS)
 
     def delete_topic(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """DELETE_TOPIC_IN_NAMESRV (216)."""

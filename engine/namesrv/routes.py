@@ -10,7 +10,7 @@ other. Absent on purpose: time (arrives as now_ms), connections (arrive as opaqu
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from engine.foundation.limits import BROKER_EXPIRY_MS, TOPICS_MAX
@@ -25,6 +25,10 @@ from engine.protocol.bodies import (
 from engine.protocol.names import Perm
 
 MASTER_ID = 0
+UNIT_FLAG = 1
+"""Bit of a topic's sysFlag: it belongs to one unit of a system that is cut into units."""
+UNIT_SUB_FLAG = 2
+"""Bit of a topic's sysFlag: groups of other units subscribe to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +173,38 @@ class Routes:
                 for name in queues
             )
         )
+
+    def topics_with(self, *, unit: bool | None, unit_sub: bool | None) -> list[str]:
+        """Topics whose unit marks on the first of their brokers are as asked; None: either way."""
+        found = []
+        for topic in sorted(self._topics):
+            queues = self._topics[topic]
+            flag = queues[min(queues)].topic_sys_flag
+            is_unit, has_unit_sub = bool(flag & UNIT_FLAG), bool(flag & UNIT_SUB_FLAG)
+            if unit in (None, is_unit) and unit_sub in (None, has_unit_sub):
+                found.append(topic)
+        return found
+
+    def system_topics(self) -> tuple[list[str], str | None]:
+        """Clusters and broker names, which are topics as well; the address of one broker."""
+        info = self.cluster_info()
+        names = [
+            name
+            for cluster, brokers in info.cluster_addr_table.items()
+            for name in (cluster, *brokers)
+        ]
+        for broker in info.broker_addr_table.values():
+            for address in broker.broker_addrs.values():
+                return names, address
+        return names, None
+
+    def add_queues(self, topic: str, queues: Sequence[QueueData]) -> None:
+        """A broker tells one topic by itself, between its registrations."""
+        if topic not in self._topics and len(self._topics) >= TOPICS_MAX:
+            return
+        for data in queues:
+            if data.broker_name in self._sets:
+                self._topics.setdefault(topic, {})[data.broker_name] = data
 
     def data_version(self, address: str) -> DataVersion | None:
         """The topic table's version that a broker registered last; None for a stranger."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from engine.namesrv.routes import Registration, Routes
-from engine.protocol.bodies import DataVersion, TopicConfig
+from engine.protocol.bodies import DataVersion, QueueData, TopicConfig
 
 MASTER = Registration("c1", "broker-a", 0, "10.0.0.1:10911", "10.0.0.1:10912")
 SLAVE = Registration("c1", "broker-a", 1, "10.0.0.2:10911", "10.0.0.2:10912")
@@ -170,3 +170,31 @@ def test_a_known_broker_shows_its_version_and_a_sign_of_life() -> None:
     assert routes.data_version("10.9.9.9:1") is None
     routes.touch("10.0.0.1:10911", 100_000)
     assert routes.expire(130_000) == []
+
+
+def test_topics_are_found_by_their_unit_marks() -> None:
+    """Row C1: unit topics, as tools list them."""
+    routes = Routes()
+    marks = {"plain": 0, "unit": 1, "shared": 2, "both": 3}
+    topics = {name: TopicConfig(name, topic_sys_flag=flag) for name, flag in marks.items()}
+    register(routes, topics=topics)
+    assert routes.topics_with(unit=True, unit_sub=None) == ["both", "unit"]
+    assert routes.topics_with(unit=None, unit_sub=True) == ["both", "shared"]
+    assert routes.topics_with(unit=False, unit_sub=True) == ["shared"]
+
+
+def test_clusters_and_broker_names_are_the_system_topics() -> None:
+    routes = Routes()
+    assert routes.system_topics() == ([], None)
+    register(routes)
+    assert routes.system_topics() == (["c1", "broker-a"], "10.0.0.1:10911")
+
+
+def test_a_single_topic_counts_only_from_a_broker_that_is_registered() -> None:
+    routes = Routes()
+    register(routes)
+    queues = [QueueData("broker-a", 2, 2, 6), QueueData("stranger", 2, 2, 6)]
+    routes.add_queues("late", queues)
+    assert addresses(routes, "late") == {"broker-a": {0: "10.0.0.1:10911"}}
+    routes.add_queues("nowhere", queues[1:])
+    assert routes.route("nowhere") is None
