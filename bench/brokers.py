@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -32,6 +33,14 @@ class Side:
         )
         resident, anonymous = (int(fields[name].split()[0]) for name in ("VmRSS", "RssAnon"))
         return resident / 1024, anonymous / 1024
+
+    def cpu_seconds(self) -> float:
+        """CPU time our process has taken since its start; 0 for the rival."""
+        if self.process_id is None:
+            return 0.0
+        stat = Path(f"/proc/{self.process_id}/stat").read_text()
+        user_ticks, system_ticks = stat.rpartition(") ")[2].split()[11:13]
+        return (int(user_ticks) + int(system_ticks)) / os.sysconf("SC_CLK_TCK")
 
 
 @contextmanager

@@ -5,15 +5,20 @@ from __future__ import annotations
 import json
 import subprocess
 import tempfile
+import threading
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bench.brokers import Side
 from provision import jars, java
 from provision.places import rocketmq_jars
 
 SOURCE = Path(__file__).parent / "java" / "Bench.java"
 TIMEOUT_S = 900
+PAUSE = "pause"
+"""A line of this name ends what is not measured: warming up, filling a topic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,25 +28,49 @@ class JavaLoad:
     java_home: Path
     classes: Path
 
-    def run(self, name_server: str, seconds: float, what: str) -> list[dict[str, Any]]:
+    def run(self, side: Side, seconds: float, what: str) -> list[dict[str, Any]]:
         """Run the parts named in `what` (of send, consume, e2e), each `seconds` long.
 
-        One dictionary per figure: bench, threads, batch, msgs_per_s, p50_us, p99_us and so on.
+        One dictionary per figure: bench, threads, batch, msgs_per_s, p50_us, p99_us and so on; and
+        broker_cpu_us, the CPU time a message of that part cost our broker.
         """
         with tempfile.TemporaryDirectory() as home:
             command = [
                 *(str(self.java_home / "bin" / "java"), "-Xms256m", "-Xmx1g", "-XX:+UseG1GC"),
                 *(f"-Duser.home={home}", "-Djava.net.preferIPv4Stack=true"),
                 *("-cp", f"{self.classes}:{rocketmq_jars()}/*", "Bench"),
-                *(name_server, str(seconds), what),
+                *(side.name_server, str(seconds), what),
             ]
-            done = subprocess.run(
-                command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
-            )
-        figures = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-        if done.returncode or not figures:
-            raise SystemExit(f"the Java load ended with {done.returncode}:\n{done.stderr[-2000:]}")
+            complaints = Path(home) / "stderr"
+            with (
+                complaints.open("w") as stderr,
+                subprocess.Popen(
+                    command, stdout=subprocess.PIPE, stderr=stderr, text=True
+                ) as process,
+            ):
+                assert process.stdout is not None
+                impatience = threading.Timer(TIMEOUT_S, process.kill)
+                impatience.start()
+                figures = list(_figures(process.stdout, side))
+                impatience.cancel()
+            if process.returncode or not figures:
+                said = complaints.read_text()[-2000:]
+                raise SystemExit(f"the Java load ended with {process.returncode}:\n{said}")
         return figures
+
+
+def _figures(lines: Iterable[str], side: Side) -> Iterator[dict[str, Any]]:
+    """The figures as they are told; the broker's CPU time since the line before is theirs."""
+    before = side.cpu_seconds()
+    for line in lines:
+        if not line.startswith("{"):
+            continue
+        figure, now = json.loads(line), side.cpu_seconds()
+        if figure["bench"] != PAUSE:
+            if now and figure["msgs"]:
+                figure["broker_cpu_us"] = (now - before) / figure["msgs"] * 1e6
+            yield figure
+        before = now
 
 
 def compile_load(folder: Path) -> JavaLoad:

@@ -25,17 +25,26 @@ def _measure(load: JavaLoad, flush: str, *, rounds: int, seconds: float, rival: 
     memory: list[tuple[float, float]] = []
     for _ in range(rounds):
         with tidemark_side(flush) as side:
-            _collect(ours, load.run(side.name_server, seconds, "send,consume"))
+            _collect(ours, load.run(side, seconds, "send,consume"))
             memory.append(side.memory_mib() or (0.0, 0.0))
         if rival:
             with rival_side(flush) as side:
-                _collect(theirs, load.run(side.name_server, seconds, "send,consume"))
+                _collect(theirs, load.run(side, seconds, "send,consume"))
     resident, anonymous = (median(values) for values in zip(*memory, strict=True))
     table = Table(
         title=f"{flush.upper()}_FLUSH, 1 KiB, Java client, median of {rounds} "
         f"(our broker afterwards: {resident:.0f} MiB resident, {anonymous:.0f} MiB anonymous)"
     )
-    for heading in ("what", "ours msg/s", "p50 µs", "p99 µs", "rival msg/s", "p50 µs", "ratio"):
+    for heading in (
+        "what",
+        "ours msg/s",
+        "p50 µs",
+        "p99 µs",
+        "CPU µs",
+        "rival msg/s",
+        "p50 µs",
+        "ratio",
+    ):
         table.add_column(heading, justify="left" if heading == "what" else "right")
     for name, runs in ours.items():
         table.add_row(name, *_row(runs, theirs.get(name, [])))
@@ -53,10 +62,12 @@ def _collect(into: Figures, figures: list[dict[str, Any]]) -> None:
 
 
 def _row(ours: list[dict[str, Any]], theirs: list[dict[str, Any]]) -> list[str]:
-    rate, p50, p99 = (_median(ours, key) for key in ("msgs_per_s", "p50_us", "p99_us"))
+    keys = ("msgs_per_s", "p50_us", "p99_us", "broker_cpu_us")
+    rate, p50, p99, cpu = (_median(ours, key) for key in keys)
     their_rate, their_p50 = (_median(theirs, key) for key in ("msgs_per_s", "p50_us"))
     ratio = f"{rate / their_rate:.2f}" if rate and their_rate else ""
-    return [*(f"{v:,.0f}" if v else "" for v in (rate, p50, p99, their_rate, their_p50)), ratio]
+    cells = (rate, p50, p99, cpu, their_rate, their_p50)
+    return [*(f"{v:,.0f}" if v else "" for v in cells), ratio]
 
 
 def _median(runs: list[dict[str, Any]], key: str) -> float | None:
@@ -65,20 +76,43 @@ def _median(runs: list[dict[str, Any]], key: str) -> float | None:
 
 
 def measure_telemetry_cost(load: JavaLoad, *, rounds: int, seconds: float) -> Table:
-    """The same broker with and without its spool of facts, alternating."""
+    """The same broker with and without its spool of facts, in pairs; who begins alternates.
+
+    A ratio is the median of the pairs' ratios: what else the machine does meets both of a pair.
+    """
     with_spool: Figures = defaultdict(list)
     without: Figures = defaultdict(list)
-    for _ in range(rounds):
-        with tidemark_side("async") as side:
-            _collect(with_spool, load.run(side.name_server, seconds, "send,consume"))
-        with tidemark_side("async", "--no-telemetry") as side:
-            _collect(without, load.run(side.name_server, seconds, "send,consume"))
-    table = Table(title=f"cost of telemetry, ASYNC_FLUSH, 1 KiB, median of {rounds} pairs")
-    for heading in ("what", "with msg/s", "without msg/s", "ratio"):
+    sides: list[tuple[Figures, tuple[str, ...]]] = [
+        (with_spool, ()),
+        (without, ("--no-telemetry",)),
+    ]
+    for number in range(rounds):
+        for into, options in sides if number % 2 == 0 else reversed(sides):
+            with tidemark_side("async", *options) as side:
+                _collect(into, load.run(side, seconds, "send,consume"))
+    table = Table(title=f"cost of telemetry, ASYNC_FLUSH, 1 KiB, medians of {rounds} pairs")
+    for heading in (
+        "what",
+        "with msg/s",
+        "without",
+        "ratio",
+        "pairs",
+        "CPU µs",
+        "without",
+        "ratio",
+    ):
         table.add_column(heading, justify="left" if heading == "what" else "right")
     for name, runs in with_spool.items():
-        on, off = _median(runs, "msgs_per_s"), _median(without[name], "msgs_per_s")
-        assert on is not None
-        assert off is not None
-        table.add_row(name, f"{on:,.0f}", f"{off:,.0f}", f"{on / off:.3f}")
+        rates_told = _compared(runs, without[name], "msgs_per_s", ",.0f")
+        costs_told = _compared(runs, without[name], "broker_cpu_us", ".1f")
+        table.add_row(name, *rates_told, *costs_told[:3])
     return table
+
+
+def _compared(
+    runs: list[dict[str, Any]], others: list[dict[str, Any]], key: str, form: str
+) -> list[str]:
+    """Medians of both, the median ratio of the pairs, and the pairs' extremes."""
+    ratios = sorted(run[key] / other[key] for run, other in zip(runs, others, strict=True))
+    both = [format(median(run[key] for run in side), form) for side in (runs, others)]
+    return [*both, f"{median(ratios):.3f}", f"{ratios[0]:.2f}-{ratios[-1]:.2f}"]
