@@ -11,6 +11,11 @@ from engine.client.consuming.listeners import (
 from engine.client.consuming.start_offset import ConsumeFromWhere
 from engine.client.producer import Producer
 from engine.client.send_result import SendResult, SendStatus
+from engine.client.transaction import (
+    TransactionProducer,
+    TransactionSendResult,
+    TransactionState,
+)
 
 __all__ = [
     "Admin",
@@ -26,4 +31,7 @@ __all__ = [
     "PushConsumer",
     "SendResult",
     "SendStatus",
+    "TransactionProducer",
+    "TransactionSendResult",
+    "TransactionState",
 ]

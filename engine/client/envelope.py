@@ -19,18 +19,22 @@ from engine.protocol.command import RemotingCommand
 from engine.protocol.compression import compress
 from engine.protocol.message import Message, MessageQueue
 from engine.protocol.message_batch import encode_batch
-from engine.protocol.names import AUTO_CREATE_TOPIC, RETRY_PREFIX, check_topic
+from engine.protocol.names import AUTO_CREATE_TOPIC, RETRY_PREFIX, SysFlag, check_topic
 from engine.protocol.properties import (
     PROPERTY_DELAY,
     PROPERTY_MAX_RECONSUME_TIMES,
     PROPERTY_RECONSUME_TIME,
+    PROPERTY_TRANSACTION_PREPARED,
     PROPERTY_UNIQ_KEY,
     PROPERTY_WAIT,
     encode_properties,
 )
 
-NOT_IN_A_BATCH = (PROPERTY_DELAY, "TIMER_DELAY_MS", "TIMER_DELAY_SEC", "TIMER_DELIVER_MS")
-"""Properties of delayed messages; a batch is delivered at once."""
+NOT_IN_A_BATCH = (
+    *(PROPERTY_DELAY, "TIMER_DELAY_MS", "TIMER_DELAY_SEC", "TIMER_DELIVER_MS"),
+    PROPERTY_TRANSACTION_PREPARED,
+)
+"""Properties of messages that wait; a batch is delivered at once."""
 
 
 @dataclass(slots=True)
@@ -79,9 +83,11 @@ class Envelopes:
             config = self._config
             body, sys_flag = compress(body, level=config.compress_level, kind=config.compress_type)
         properties = {PROPERTY_WAIT: "true", **message.properties}
+        if properties.get(PROPERTY_TRANSACTION_PREPARED) == "true":
+            sys_flag |= SysFlag.TRANSACTION_PREPARED
         fields = self._common | {
             "b": message.topic,
-            "f": str(sys_flag),
+            "f": str(int(sys_flag)),
             "h": str(message.flag),
             "j": "0",
             "m": "false",

@@ -7,13 +7,13 @@ refuses, and `begin_send` waits for room (back-pressure).
 
 Invariant: a callback is called once, unless the producer stops first; `start` and `stop` may each
 be called again without effect; a producer that was stopped stays stopped. Absent on purpose:
-transactions.
+transactions (`transaction`).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from engine.client.config import ClientConfig, ProducerConfig
 from engine.client.connection import ClusterConnection
@@ -26,6 +26,7 @@ from engine.foundation.errors import ClusterError, TidemarkError
 from engine.protocol.bodies import HeartbeatData, ProducerData
 from engine.protocol.message import Message, MessageQueue
 from engine.protocol.names import check_group
+from engine.remoting import Handler
 from engine.runtime import Runtime
 
 SendCallback = Callable[[SendResult | TidemarkError], None]
@@ -42,10 +43,14 @@ class Producer:
         group: str,
         *,
         producer: ProducerConfig | None = None,
+        handlers: Mapping[int, Handler] | None = None,
     ) -> None:
+        """`handlers` serve what brokers ask of this producer."""
         check_group(group)
         self.group = group
-        self._connection = ClusterConnection(runtime, config, describe=self._describe)
+        self._connection = ClusterConnection(
+            runtime, config, describe=self._describe, handlers=handlers
+        )
         sending = producer or ProducerConfig()
         self._sender = Sender(self._connection, group, sending)
         self._window = SendWindow(sending.async_sends_max, sending.async_bytes_max)
