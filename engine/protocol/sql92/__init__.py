@@ -1,0 +1,5 @@
+"""SQL92 selectors over message properties: RocketMQ 5.5's grammar and its three truth values."""
+
+from engine.protocol.sql92.selector import SQL92_EXPRESSION, Selector, compile_selector
+
+__all__ = ["SQL92_EXPRESSION", "Selector", "compile_selector"]
