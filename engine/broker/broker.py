@@ -20,6 +20,8 @@ from typing import Any
 
 from engine.broker.client_windows import ClientWindows
 from engine.broker.config import BrokerConfig
+from engine.broker.earlier_life import compare_with_earlier_life
+from engine.broker.half_queue import HalfQueue
 from engine.broker.handler_table import handler_table
 from engine.broker.handlers.putting import Putting
 from engine.broker.long_poll import HeldPull, HeldPulls
@@ -34,11 +36,13 @@ from engine.broker.state.queue_locks import QueueLocks
 from engine.broker.state.readers import Readers
 from engine.broker.state.topics import Topics
 from engine.broker.tables import Tables
+from engine.broker.unconsumed import tell_unconsumed
+from engine.broker.transaction_checks import TransactionChecks
 from engine.delay import DelayService
+from engine.foundation.config_layers import Origin
 from engine.foundation.errors import ProtocolError, StorageError
 from engine.foundation.observing import LifecycleEvent, Observer, SilentObserver
 from engine.foundation.units import SECOND_MS
-from engine.foundation.config_layers import Origin
 from engine.protocol.message_ids import UniqueIds
 from engine.remoting import Peer, RpcClient, RpcServer
 from engine.runtime import Runtime
@@ -62,6 +66,8 @@ class _Running:
     windows: ClientWindows
     tables: Tables
     delay: DelayService
+    half_queue: HalfQueue
+    checks: TransactionChecks
     telemetry: Telemetry | None
     loops: asyncio.Task[None] | None = None
 
@@ -74,12 +80,12 @@ class Broker:
     ) -> None:
         self._runtime = runtime
         self._config = config
+        self._origin = origin or Origin()
         self._running: _Running | None = None
         self._woken: list[HeldPull] = []
 
     @property
     def parts(self) -> BrokerParts:
-        self._origin = origin or Origin()
         """The state of a running broker, for whoever looks inside (the simulator's checkers)."""
         assert self._running is not None, "the broker is not running"
         return self._running.parts
@@ -109,7 +115,8 @@ class Broker:
             raise
         try:
             running = self._assemble(store, observer, telemetry)
-            self._load(running)
+            self._load(running, stopped_cleanly=stopped_cleanly)
+            running.half_queue.load(clean=stopped_cleanly)
             observer.observe(LifecycleEvent("BOOT", f"store {root}", clean=stopped_cleanly))
             port = await running.server.start(config.host, config.port)
         except BaseException:
@@ -153,6 +160,7 @@ class Broker:
         await running.client.close()
         clean = True
         try:
+            running.half_queue.settle("SHUTDOWN")
             await running.tables.save_settings()
             await running.tables.save_offsets("SHUTDOWN")
             await running.delay.persist("SHUTDOWN")
@@ -196,6 +204,7 @@ class Broker:
                 config.host, runtime.entropy.process_id(), runtime.entropy.below(1 << 32)
             ),
             boot_ms=clock.now_ms(),
+            origin=self._origin,
         )
         client = RpcClient(runtime)
         registration = Registration(parts, client)
@@ -203,7 +212,6 @@ class Broker:
         watermarks = Watermarks(parts)
         tables = Tables(parts)
         delay = DelayService(
-            origin=self._origin,
             runtime,
             store,
             levels_ms=config.store.delay_levels_ms,
@@ -211,9 +219,10 @@ class Broker:
             observer=observer,
         )
         windows = ClientWindows(parts)
+        half_queue = HalfQueue(parts)
         server = RpcServer(
             runtime,
-            handler_table(parts, membership, delay),
+            handler_table(parts, membership, delay, half_queue),
             before_answers=_nothing if telemetry is None else telemetry.write_turn,
             on_lost=membership.lost,
             on_protocol_error=self._tell_malformed,
@@ -226,6 +235,7 @@ class Broker:
         parts.topics_changed = topics_changed
         parts.group_configs_changed = tables.want
         parts.watermarks_wanted = lambda keys: watermarks.tell(keys, clock.now_ms())
+        store.retention.on_purged = lambda purged: tell_unconsumed(parts, purged)
         return _Running(
             parts=parts,
             server=server,
@@ -236,10 +246,12 @@ class Broker:
             windows=windows,
             tables=tables,
             delay=delay,
+            half_queue=half_queue,
+            checks=TransactionChecks(parts, half_queue),
             telemetry=telemetry,
         )
 
-    def _load(self, running: _Running) -> None:
+    def _load(self, running: _Running, *, stopped_cleanly: bool) -> None:
         parts, config = running.parts, self._config
         running.tables.load()
         running.delay.load()
@@ -253,15 +265,8 @@ class Broker:
             ),
         )
         if running.telemetry is not None:
-            for key, mark in running.telemetry.pulled_marks().items():
-                _, topic, queue_id = key
-                parts.readers.restore(
-                    key,
-                    pulled_offset=mark.offset,
-                    max_offset=parts.store.max_offset(topic, queue_id),
-                    client_id=mark.client_id,
-                    broker_epoch=mark.broker_epoch,
-                )
+            marks = running.telemetry.pulled_marks()
+            compare_with_earlier_life(parts, marks, stopped_cleanly=stopped_cleanly)
 
     async def _run_loops(self, running: _Running) -> None:
         config = self._config
@@ -272,6 +277,8 @@ class Broker:
                 running.tables.run_offsets(),
                 running.delay.run(),
                 running.delay.run_persist(config.flush_delay_offset_interval_ms),
+                running.half_queue.run(),
+                running.checks.run(),
                 running.windows.run(),
                 self._recheck_holds(running),
                 self._keep_house(running),

@@ -1,0 +1,86 @@
+"""What the last life left behind, held against each other at boot: the spool's pulled marks, the
+offsets file, the log.
+
+Place in the walk: between loading the tables and opening the port. The three are written at
+different times and can be lost, or changed by hand, one by one; what does not fit is told before
+the first client can cover it up.
+
+  log ends below a mark       watermarks of the queue at once: what was read there is gone, and
+                              other messages will get its offsets
+  offset above the mark       a RESTORE report: somebody raised it, [mark, offset) is passed over
+  no file after a clean stop  DAMAGED_FILE: a clean stop writes one, so it was taken away
+
+Invariant: nothing is repaired here; RocketMQ begins with the same offsets. An offset below the mark
+is the usual trace of a crash and is told by the redeliveries it causes. Absent on purpose: files.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from engine.broker.parts import BrokerParts
+from engine.broker.state.readers import QueueKey
+from engine.foundation.observing import LifecycleEvent, OffsetReport
+from engine.telemetry import PulledMark
+
+_log = logging.getLogger(__name__)
+
+
+def compare_with_earlier_life(
+    parts: BrokerParts, marks: Mapping[QueueKey, PulledMark], *, stopped_cleanly: bool
+) -> None:
+    """Take the pulled marks over and tell what the offsets and the log do not account for."""
+    cut = []
+    for key, mark in marks.items():
+        group, topic, queue_id = key
+        end = parts.store.max_offset(topic, queue_id)
+        parts.readers.restore(
+            key,
+            pulled_offset=mark.offset,
+            max_offset=end,
+            client_id=mark.client_id,
+            broker_epoch=mark.broker_epoch,
+        )
+        if mark.offset > end:
+            cut.append(key)
+        offset = parts.offsets.committed(group, topic, queue_id)
+        if offset is not None and offset > mark.offset:
+            _tell_raised(parts, key, offset, mark.offset)
+    parts.watermarks_wanted(cut)
+    if marks and stopped_cleanly:
+        _tell_missing_file(parts)
+
+
+def _tell_raised(parts: BrokerParts, key: QueueKey, offset: int, pulled_offset: int) -> None:
+    group, topic, queue_id = key
+    _log.warning(
+        "group %s begins queue %d of %s at %d though nobody of it has pulled beyond %d: "
+        "%d messages are passed over",
+        *(group, queue_id, topic, offset, pulled_offset, offset - pulled_offset),
+    )
+    parts.observer.observe(
+        OffsetReport(
+            group=group,
+            topic=topic,
+            queue_id=queue_id,
+            offset=offset,
+            previous_offset=pulled_offset,
+            path="RESTORE",
+            trigger="UNKNOWN",
+            client_id=None,
+            accepted=True,
+            min_offset=parts.store.min_offset(topic, queue_id),
+            max_offset=parts.store.max_offset(topic, queue_id),
+        )
+    )
+
+
+def _tell_missing_file(parts: BrokerParts) -> None:
+    path = f"{parts.config.config_folder}/consumerOffset.json"
+    disk = parts.runtime.disk
+    if disk.exists(path) or disk.exists(f"{path}.bak"):
+        return
+    detail = f"{path} and its .bak are gone though the broker stopped cleanly: groups begin anew"
+    _log.warning("%s", detail)
+    parts.observer.observe(LifecycleEvent("DAMAGED_FILE", detail))
