@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from engine.client.config import ClientConfig
 from engine.client.connection import ClusterConnection
+from engine.client.route_cache import MASTER_ID
 from engine.client.wire_fields import number, wire_fields
 from engine.foundation.errors import ConnectFailed, RequestRefused
+from engine.protocol.bodies import ClusterInfo
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
 from engine.protocol.message import MessageQueue
@@ -40,6 +42,20 @@ class Asking:
         queues = await self._routes.readable_queues(topic) or []
         names = dict.fromkeys(queue.broker_name for queue in queues)
         return [a for name in names if (a := self._routes.master_address(name)) is not None]
+
+    async def cluster_info(self) -> ClusterInfo:
+        """All clusters and brokers the name server knows."""
+        answer = await self._ask_namesrv(RequestCode.GET_BROKER_CLUSTER_INFO, {})
+        return ClusterInfo.decode(answer.body)
+
+    async def masters(self) -> dict[str, str]:
+        """Address of each broker's master, by broker name, sorted."""
+        table = (await self.cluster_info()).broker_addr_table
+        return {
+            name: table[name].broker_addrs[MASTER_ID]
+            for name in sorted(table)
+            if MASTER_ID in table[name].broker_addrs
+        }
 
     async def _master_of(self, queue: MessageQueue) -> str:
         address = self._routes.master_address(queue.broker_name)

@@ -1,16 +1,75 @@
-"""The cluster as a whole: its name servers and brokers."""
+"""The cluster as a whole: its name servers and brokers, and what they say of themselves."""
 
 from __future__ import annotations
 
 from engine.client.admin.asking import Asking
-from engine.protocol.bodies import ClusterInfo
-from engine.protocol.codes import RequestCode
+from engine.client.wire_fields import number, wire_fields
+from engine.foundation.errors import RequestRefused
+from engine.protocol.bodies import KVTable
+from engine.protocol.codes import RequestCode, ResponseCode
 
 
 class ClusterAdmin(Asking):
     """Questions and orders about name servers and brokers."""
 
-    async def cluster_info(self) -> ClusterInfo:
-        """All clusters and brokers the name server knows."""
-        answer = await self._ask_namesrv(RequestCode.GET_BROKER_CLUSTER_INFO, {})
-        return ClusterInfo.decode(answer.body)
+    async def broker_figures(self, broker_address: str) -> dict[str, str]:
+        """Figures of a broker's run, under RocketMQ's names, sorted."""
+        answer = await self._ask(broker_address, RequestCode.GET_BROKER_RUNTIME_INFO, {})
+        return dict(sorted(KVTable.decode(answer.body).table.items()))
+
+    async def broker_config(self, broker_address: str) -> dict[str, str]:
+        """Settings of a broker, under RocketMQ's names, sorted."""
+        answer = await self._ask(broker_address, RequestCode.GET_BROKER_CONFIG, {})
+        return _properties(answer.body)
+
+    async def update_broker_config(self, broker_address: str, settings: dict[str, str]) -> None:
+        """Change settings of a running broker. RequestRefused for one that it keeps as it is."""
+        body = "".join(f"{key}={value}\n" for key, value in settings.items()).encode()
+        await self._ask(broker_address, RequestCode.UPDATE_BROKER_CONFIG, {}, body)
+
+    async def namesrv_config(self, address: str) -> dict[str, str]:
+        """Settings of a name server, sorted."""
+        answer = await self._ask(address, RequestCode.GET_NAMESRV_CONFIG, {})
+        return _properties(answer.body)
+
+    async def set_writable(self, broker_name: str, *, writable: bool) -> dict[str, int]:
+        """Give or take the write permission of a broker's topics in all name servers; how many
+        topics each of them changed.
+        """
+        code, count = (
+            (RequestCode.ADD_WRITE_PERM_OF_BROKER, "addTopicCount")
+            if writable
+            else (RequestCode.WIPE_WRITE_PERM_OF_BROKER, "wipeTopicCount")
+        )
+        changed: dict[str, int] = {}
+        for address in self._connection.config.namesrv_addresses:
+            answer = await self._ask(address, code, wire_fields(brokerName=broker_name))
+            changed[address] = number(answer.fields, count)
+        return changed
+
+    async def clean(self, broker_address: str) -> None:
+        """Let a broker delete what has expired and what no topic owns, now."""
+        for code in (
+            RequestCode.DELETE_EXPIRED_COMMITLOG,
+            RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE,
+            RequestCode.CLEAN_UNUSED_TOPIC,
+        ):
+            await self._ask(broker_address, code, {})
+
+    async def key_value(self, namespace: str, key: str) -> str | None:
+        """A setting the name server keeps for tools; None when there is none."""
+        try:
+            answer = await self._ask_namesrv(
+                RequestCode.GET_KV_CONFIG, {"namespace": namespace, "key": key}
+            )
+        except RequestRefused as error:
+            if error.code == ResponseCode.QUERY_NOT_FOUND:
+                return None
+            raise
+        return answer.fields.get("value")
+
+
+def _properties(body: bytes | bytearray | memoryview) -> dict[str, str]:
+    """`key=value` lines, sorted."""
+    lines = [line.partition("=") for line in str(body, "utf-8").splitlines() if "=" in line]
+    return {key.strip(): value.strip() for key, _, value in sorted(lines)}

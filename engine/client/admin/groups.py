@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from engine.client.admin.asking import Asking
 from engine.client.wire_fields import wire_fields
-from engine.protocol.bodies import ConsumerConnection, ConsumerRunningInfo, ConsumeStats
-from engine.protocol.codes import RequestCode
+from engine.foundation.errors import RequestRefused
+from engine.protocol import fastjson
+from engine.protocol.bodies import (
+    ConsumerConnection,
+    ConsumerRunningInfo,
+    ConsumeStats,
+    encode_document,
+)
+from engine.protocol.bodies_admin import ProducerInfo, ProducerTable
+from engine.protocol.body_codec import table_of
+from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.message import MessageQueue
 
 
@@ -38,10 +48,11 @@ class GroupAdmin(Asking):
     ) -> dict[MessageQueue, QueueProgress]:
         """How far a group is in each queue of a topic, or of all it reads; sorted by queue.
 
-        Without a topic the brokers of the group's retry topic are asked.
+        Without a topic every broker is asked.
         """
         found: dict[MessageQueue, QueueProgress] = {}
-        for address in await self._brokers_of(topic or f"%RETRY%{group}"):
+        addresses = await (self._brokers_of(topic) if topic else self._all_masters())
+        for address in addresses:
             fields = wire_fields(consumerGroup=group, topic=topic or "")
             answer = await self._ask(address, RequestCode.GET_CONSUME_STATS, fields)
             for queue, told in ConsumeStats.decode(answer.body).offset_table.items():
@@ -52,6 +63,51 @@ class GroupAdmin(Asking):
                     told.last_timestamp_ms,
                 )
         return dict(sorted(found.items()))
+
+    async def group_configs(self) -> dict[str, dict[str, Any]]:
+        """Settings of every group under RocketMQ's names, by group, sorted; of a group that
+        several brokers know, those of the last one.
+        """
+        found: dict[str, dict[str, Any]] = {}
+        for address in await self._all_masters():
+            answer = await self._ask(address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, {})
+            found |= table_of(fastjson.loads(answer.body), "subscriptionGroupTable")
+        return dict(sorted(found.items()))
+
+    async def put_group(self, broker_address: str, settings: dict[str, Any]) -> None:
+        """Create a group on one broker, or change it; `settings` under RocketMQ's names."""
+        await self._ask(
+            broker_address,
+            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+            {},
+            encode_document(settings),
+        )
+
+    async def delete_group(self, broker_address: str, group: str, *, with_offsets: bool) -> None:
+        """Delete a group's settings on one broker, and its offsets there if told so."""
+        fields = wire_fields(groupName=group, cleanOffset=with_offsets)
+        await self._ask(broker_address, RequestCode.DELETE_SUBSCRIPTIONGROUP, fields)
+
+    async def members(self, group: str) -> dict[str, ConsumerConnection]:
+        """The members of a group as each broker sees them, by broker name; none where it has
+        none.
+        """
+        found: dict[str, ConsumerConnection] = {}
+        for name, address in (await self.masters()).items():
+            try:
+                found[name] = await self.consumer_connections(address, group)
+            except RequestRefused as error:
+                if error.code != ResponseCode.CONSUMER_NOT_ONLINE:
+                    raise
+        return found
+
+    async def producers(self, broker_address: str) -> dict[str, list[ProducerInfo]]:
+        """Connected producers of one broker, by group, sorted."""
+        answer = await self._ask(broker_address, RequestCode.GET_ALL_PRODUCER_INFO, {})
+        return dict(sorted(ProducerTable.decode(answer.body).data.items()))
+
+    async def _all_masters(self) -> list[str]:
+        return list((await self.masters()).values())
 
     async def consumer_connections(self, broker_address: str, group: str) -> ConsumerConnection:
         """The members of a group, as one broker sees them.

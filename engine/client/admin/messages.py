@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
-from engine.client.admin.asking import Asking
+from engine.client.admin.asking import Asking, place
 from engine.client.wire_fields import wire_fields
 from engine.foundation.errors import RequestRefused
+from engine.protocol.bodies_client import SUBSCRIBE_ALL, TAG_EXPRESSION
 from engine.protocol.codes import RequestCode, ResponseCode
+from engine.protocol.command import RemotingCommand
 from engine.protocol.compression import decompress
-from engine.protocol.message import MessageExt
+from engine.protocol.message import MessageExt, MessageQueue
 from engine.protocol.message_ids import parse_offset_message_id
 from engine.protocol.message_record import decode_record, decode_records
+from engine.protocol.names import PullSysFlag
 
 QUERY_MESSAGES_MAX = 32
 """Messages one query by key answers with (RocketMQ: defaultQueryMaxNum)."""
+
+TOOLS_GROUP = "TOOLS_CONSUMER"
+"""Group in whose name RocketMQ's tools read; every broker knows it."""
+NO_MESSAGES = (
+    ResponseCode.PULL_NOT_FOUND,
+    ResponseCode.PULL_RETRY_IMMEDIATELY,
+    ResponseCode.PULL_OFFSET_MOVED,
+)
+"""Answers to a pull that found nothing at the offset."""
 
 
 class MessageAdmin(Asking):
@@ -65,6 +77,37 @@ class MessageAdmin(Asking):
         for message in wanted:
             message.body = decompress(message.body, message.sys_flag)
         return sorted(wanted, key=lambda m: (m.store_timestamp_ms, m.store_host, m.physical_offset))
+
+    async def messages_from(
+        self, queue: MessageQueue, offset: int, *, count_max: int
+    ) -> list[MessageExt]:
+        """Messages of one queue from an offset on, as stored; fewer, or none, at its end."""
+        fields = wire_fields(
+            consumerGroup=TOOLS_GROUP,
+            queueOffset=offset,
+            maxMsgNums=count_max,
+            sysFlag=int(PullSysFlag.SUBSCRIPTION),
+            commitOffset=0,
+            suspendTimeoutMillis=0,
+            subscription=SUBSCRIBE_ALL,
+            subVersion=0,
+            expressionType=TAG_EXPRESSION,
+            **place(queue),
+        )
+        request = RemotingCommand.request(RequestCode.PULL_MESSAGE, fields)
+        answer = await self._connection.rpc.invoke(
+            await self._master_of(queue),
+            request,
+            timeout_ms=self._connection.config.request_timeout_ms,
+        )
+        if answer.code in NO_MESSAGES:
+            return []
+        if answer.code != ResponseCode.SUCCESS:
+            raise RequestRefused(answer.code, answer.remark or "no remark")
+        found = decode_records(answer.body)
+        for message in found:
+            message.body = decompress(message.body, message.sys_flag)
+        return found
 
 
 def _has_key(message: MessageExt, topic: str, key: str, *, is_unique_key: bool) -> bool:

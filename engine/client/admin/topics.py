@@ -5,7 +5,14 @@ from __future__ import annotations
 from engine.client.admin.asking import Asking
 from engine.client.wire_fields import wire_fields
 from engine.foundation.errors import RequestRefused
-from engine.protocol.bodies import TopicList, TopicRouteData
+from engine.protocol.bodies import (
+    GroupList,
+    TopicConfig,
+    TopicList,
+    TopicOffset,
+    TopicRouteData,
+    TopicStatsTable,
+)
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.message import MessageQueue
 from engine.protocol.names import AUTO_CREATE_TOPIC, Perm
@@ -29,6 +36,40 @@ class TopicAdmin(Asking):
         if answer.code != ResponseCode.SUCCESS:
             raise RequestRefused(answer.code, answer.remark or "no remark")
         return TopicRouteData.decode(answer.body)
+
+    async def topic_configs(self, topic: str) -> dict[str, TopicConfig]:
+        """A topic's settings on each broker that has it, by broker name, sorted."""
+        found: dict[str, TopicConfig] = {}
+        for name, address in (await self.masters()).items():
+            try:
+                answer = await self._ask(address, RequestCode.GET_TOPIC_CONFIG, {"topic": topic})
+            except RequestRefused as error:
+                if error.code == ResponseCode.TOPIC_NOT_EXIST:
+                    continue
+                raise
+            found[name] = TopicConfig.decode(answer.body)
+        return found
+
+    async def topic_status(self, topic: str) -> dict[MessageQueue, TopicOffset]:
+        """The ends of each queue a producer may write, sorted. RequestRefused for no topic."""
+        addresses = await self._brokers_of(topic)
+        if not addresses:
+            raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, f"no broker has the topic {topic}")
+        found: dict[MessageQueue, TopicOffset] = {}
+        for address in addresses:
+            answer = await self._ask(address, RequestCode.GET_TOPIC_STATS_INFO, {"topic": topic})
+            found |= TopicStatsTable.decode(answer.body).offset_table
+        return dict(sorted(found.items()))
+
+    async def groups_of_topic(self, topic: str) -> list[str]:
+        """Groups that subscribe to a topic or have offsets on it, sorted."""
+        found: dict[str, None] = {}
+        for address in await self._brokers_of(topic):
+            answer = await self._ask(
+                address, RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, {"topic": topic}
+            )
+            found |= dict.fromkeys(GroupList.decode(answer.body).group_list)
+        return sorted(found)
 
     async def queues(self, topic: str) -> list[MessageQueue]:
         """The readable queues of a topic, sorted; empty when no broker has it."""
