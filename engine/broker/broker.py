@@ -36,8 +36,8 @@ from engine.broker.state.queue_locks import QueueLocks
 from engine.broker.state.readers import Readers
 from engine.broker.state.topics import Topics
 from engine.broker.tables import Tables
-from engine.broker.unconsumed import tell_unconsumed
 from engine.broker.transaction_checks import TransactionChecks
+from engine.broker.unconsumed import tell_unconsumed
 from engine.delay import DelayService
 from engine.foundation.config_layers import Origin
 from engine.foundation.errors import ProtocolError, StorageError
