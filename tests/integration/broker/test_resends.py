@@ -22,7 +22,7 @@ from engine.protocol.message_batch import encode_batch
 from engine.runtime import system_runtime
 from tests.integration.broker.cluster import RawClient, bodies
 from tests.integration.broker.spooled import spooled
-from tests.integration.client.cluster_users import client_config
+from tests.integration.client.cluster_users import client_config, eventually
 from tests.integration.client.lossy_link import lossy_link
 from tests.integration.telemetry.killable_engine import KillableEngine
 
@@ -35,6 +35,11 @@ async def make_topic(engine: KillableEngine, topic: str = TOPIC, attributes: str
         await admin.create_topic(
             engine.broker, topic, read_queues=2, write_queues=2, attributes=attributes
         )
+
+        async def is_known() -> bool:
+            return await admin.topic_route(topic) is not None
+
+        await eventually(is_known, f"a route of {topic}")
 
 
 def with_engine(
