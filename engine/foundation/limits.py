@@ -105,6 +105,9 @@ COMMIT_LOG_FILE_BYTES_MAX: Final = 2 * GIB - 1
 STORE_OPEN_FILES_MAX: Final = 256
 """Files one store holds open; beyond it the longest unused is closed, and reopened when needed."""
 
+UNCONSUMED_REPORTS_MAX: Final = 100
+"""Events about one round of deletions; the losses beyond it are told as a number."""
+
 TRANSIENT_POOL_BYTES_MAX: Final = 64 * MIB
 """Bytes of messages that wait in memory for the next commit; the put that exceeds it commits."""
 

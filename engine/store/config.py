@@ -109,6 +109,10 @@ class StoreConfig:
     clean_resource_interval_ms: int = field(
         default=10 * SECOND_MS, metadata=_key("cleanResourceInterval")
     )
+    delete_files_interval_ms: int = field(
+        default=100, metadata=_key("deleteCommitLogFilesInterval")
+    )
+    """Pause between two files that go, so that a round does not keep the device busy."""
     delete_files_batch_max: int = field(default=10, metadata=_key("deleteFileBatchMax"))
     disk_max_used_ratio: float = field(default=0.75, metadata=_key("diskMaxUsedSpaceRatio"))
     """Above this, aged files go at any hour."""

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from bisect import bisect_right, insort
 from collections import OrderedDict
+from collections.abc import Callable
 
 from engine.foundation.errors import ConfigError, DiskFull, OffsetOutOfRange, StorageError
 from engine.foundation.limits import STORE_OPEN_FILES_MAX
@@ -48,6 +49,11 @@ class OpenFile:
         """Read-only view of the whole file; later writes show through."""
         if self._view is None:
             self._view = self.file.view()
+        return self._view
+
+    @property
+    def mapping(self) -> memoryview | None:
+        """The view if there is one already."""
         return self._view
 
     def forget_view(self) -> None:
@@ -244,6 +250,22 @@ class FileSequence:
         self.close_file(start)
         self.disk.remove(self.path_of(start))
         self.starts.remove(start)
+
+    def take_out(self, start: int) -> Callable[[], None]:
+        """Forget the file that begins at `start`; the work returned deletes it, wherever it is run.
+
+        A crash in between leaves the file, to be found again.
+        """
+        held = [self._open[start].mapping] if start in self._open else []
+        self.close_file(start)
+        self.starts.remove(start)
+        path = self.path_of(start)
+
+        def destroy() -> None:
+            self.disk.remove(path)
+            held.clear()
+
+        return destroy
 
     def remove_from(self, offset: int) -> int:
         """Delete the files that begin at or after `offset`, last first; return how many there

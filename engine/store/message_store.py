@@ -29,6 +29,7 @@ from engine.runtime import File, Runtime
 from engine.store.commit_log import CommitLog, PooledCommitLog
 from engine.store.config import FlushDiskType, StoreConfig
 from engine.store.dispatch import Arrival, Dispatcher
+from engine.store.folder_lock import take_folder
 from engine.store.index import Index
 from engine.store.index_file import IndexShape
 from engine.store.mapped_file import FilePool
@@ -81,7 +82,7 @@ class MessageStore(StoreQueries):
         self._loop = asyncio.get_running_loop()
         self._dispatcher = Dispatcher(self._log, self._queues, self._index, config.delay_levels_ms)
         self._abort_path = f"{root}/abort"
-        self._lock_file: File = _take_folder(disk, root)
+        self._lock_file: File = take_folder(disk, root)
         self._checkpoint = CheckpointFile(disk, f"{root}/checkpoint")
         self._flusher = Flusher(
             runtime,
@@ -103,7 +104,13 @@ class MessageStore(StoreQueries):
             checkpoint=self._checkpoint,
         )
         self.retention = Retention(
-            runtime, config, observer, log=self._log, queues=self._queues, index=self._index
+            runtime,
+            config,
+            observer,
+            log=self._log,
+            queues=self._queues,
+            index=self._index,
+            dispatched=lambda: self._dispatcher.position,
         )
         self._sync_flush = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
         self._dispatch_planned = False
@@ -177,7 +184,7 @@ class MessageStore(StoreQueries):
         self._tasks = [
             self._background(self._flusher.run_log(), "store flush"),
             self._background(self._flusher.run_derived(), "store derived flush"),
-            self._background(self._retain(), "store retention"),
+            self._background(self.retention.run_forever(), "store retention"),
         ]
         if self._config.transient_store_pool_enable:
             self._tasks.append(self._background(self._committer.run(), "store pool commit"))
@@ -378,23 +385,3 @@ class MessageStore(StoreQueries):
     def dispatch_behind_bytes(self) -> int:
         """Bytes written and not yet visible to `get`."""
         return self._log.end_offset - self._dispatcher.position
-
-    # ---- retention --------------------------------------------------------------------------
-
-    async def _retain(self) -> None:
-        while True:
-            await asyncio.sleep(self._config.clean_resource_interval_ms / 1000)
-            self.retention.run(self._clock.now_ms())
-
-
-def _take_folder(disk: Any, root: str) -> File:
-    """Lock the store folder for this process. Raises StorageError when another one has it."""
-    lock_file: File = disk.open(f"{root}/lock", create=True)
-    if not lock_file.lock():
-        lock_file.close()
-        raise StorageError(
-            f"the store in {root} is in use by another process (its lock file is taken); "
-            f"stop that one or choose another folder"
-        )
-    lock_file.pwrite(b"lock", 0)
-    return lock_file

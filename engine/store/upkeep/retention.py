@@ -5,26 +5,30 @@ out; `Retention` carries it out and lets consume queues and index follow the log
 
 RocketMQ's rules: aged files go at the hours of deleteWhen, or at any time above
 diskMaxUsedSpaceRatio; above the second ratio the oldest go whatever their age; above the third
-writing stops as well. Whether anybody consumed the messages does not matter. The newest file always
-stays.
+writing stops as well. Whether anybody consumed the messages does not matter; who hears of what went
+(`on_purged`) may tell the groups that had not. The newest file always stays.
 
-Invariant: files go oldest first, at most `delete_files_batch_max` a round. A reader's views of a
-deleted file stay valid.
+Invariant: files go oldest first, at most `delete_files_batch_max` a round, a pause between two, and
+none before it is dispatched. A reader's views of a deleted file stay valid.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from engine.foundation.errors import StorageError
 from engine.foundation.observing import LifecycleEvent, Observer
-from engine.foundation.units import DAY_MS, HOUR_MS
+from engine.foundation.units import DAY_MS, HOUR_MS, SECOND_MS
 from engine.runtime import Runtime
 from engine.store.commit_log import CommitLog
 from engine.store.config import StoreConfig
 from engine.store.index import Index
-from engine.store.queue_table import QueueTable
+from engine.store.queue_table import QueueKey, QueueTable
+
+Purged = Mapping[QueueKey, tuple[int, int]]
+"""(topic, queue_id) → [first queue offset that went, first one that is left)"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,13 +88,19 @@ class Retention:
         log: CommitLog,
         queues: QueueTable,
         index: Index | None,
+        dispatched: Callable[[], int],
     ) -> None:
+        """`dispatched` tells up to which physical offset the log was dispatched."""
+        self._clock = runtime.clock
         self._disk = runtime.disk
         self._config = config
         self._observer = observer
         self._log = log
         self._queues = queues
         self._index = index
+        self._dispatched = dispatched
+        self.on_purged: Callable[[Purged], None] = _ignore
+        """Called with what each queue lost, after files went."""
         self.stop_writes = False
         """Is the disk too full to write?"""
 
@@ -98,11 +108,28 @@ class Retention:
         """Go by `config` from the next round on."""
         self._config = config
 
+    async def run_forever(self) -> None:
+        """Rounds for as long as the store is open.
+
+        Files are deleted beside the loop: to let go of a gigabyte that is mapped takes 50 ms.
+        """
+        while True:
+            await asyncio.sleep(self._config.clean_resource_interval_ms / SECOND_MS)
+            verdict = self._judge(self._clock.now_ms(), by_hand=False)
+            for start in verdict.delete:
+                await self._disk.off_loop(self._let_go((start,), verdict.reason))
+                await asyncio.sleep(self._config.delete_files_interval_ms / SECOND_MS)
+
     def run(self, now_ms: int, *, by_hand: bool = False) -> int:
-        """One round; returns the number of commit-log files deleted.
+        """One round at once; returns the number of commit-log files deleted.
 
         `by_hand`: a tool asks for it, so aged files go at once and not at their hour.
         """
+        verdict = self._judge(now_ms, by_hand=by_hand)
+        self._let_go(verdict.delete, verdict.reason)()
+        return len(verdict.delete)
+
+    def _judge(self, now_ms: int, *, by_hand: bool) -> Verdict:
         log = self._log
         # A file made ahead counts as the newest, and so keeps the one being written as well.
         begun = [start for start in log.files.starts if start < log.end_offset]
@@ -113,23 +140,29 @@ class Retention:
             used_ratio = self._disk.used_ratio(self._config.root)
         except StorageError as error:
             self._observer.observe(LifecycleEvent("DAMAGED_FILE", f"retention: {error}"))
-            return 0
+            return Verdict((), self.stop_writes, "unknown")
         verdict = decide(self._config, files, used_ratio=used_ratio, now_ms=now_ms, by_hand=by_hand)
         self._switch_writes(stop=verdict.stop_writes, used_ratio=used_ratio)
-        for start in verdict.delete:
-            log.files.remove(start)
-        if verdict.delete:
+        dispatched = self._dispatched()
+        ended = [start for start in verdict.delete if start + log.file_size_bytes <= dispatched]
+        return replace(verdict, delete=tuple(ended))
+
+    def _let_go(self, starts: Sequence[int], reason: str) -> Callable[[], None]:
+        """Forget the files, tell it; what is returned deletes them from the disk."""
+        log = self._log
+        destroy = [log.files.take_out(start) for start in starts if log.files.has(start)]
+        if destroy:
             log.folder_dirty = True
             log.set_min()
+            detail = f"{len(destroy)} commit-log files before {log.min_offset} deleted: {reason}"
+            self._observer.observe(LifecycleEvent("RETENTION", detail))
             self.follow_log()
-            self._observer.observe(
-                LifecycleEvent(
-                    "RETENTION",
-                    f"{len(verdict.delete)} commit-log files before {log.min_offset} deleted: "
-                    f"{verdict.reason}",
-                )
-            )
-        return len(verdict.delete)
+
+        def work() -> None:
+            while destroy:
+                destroy.pop()()
+
+        return work
 
     def _switch_writes(self, *, stop: bool, used_ratio: float) -> None:
         if stop and not self.stop_writes:
@@ -140,7 +173,17 @@ class Retention:
 
     def follow_log(self) -> None:
         """Let consume queues and index drop what the log no longer holds."""
-        for queue in self._queues.all():
+        purged: dict[QueueKey, tuple[int, int]] = {}
+        for key, queue in zip(self._queues.keys(), self._queues.all(), strict=True):
+            before = queue.min_offset
             queue.follow_log(self._log.min_offset)
+            if queue.min_offset > before:
+                purged[key] = (before, queue.min_offset)
         if self._index is not None:
             self._index.follow_log(self._log.min_offset)
+        if purged:
+            self.on_purged(purged)
+
+
+def _ignore(purged: Purged) -> None:
+    del purged
