@@ -25,7 +25,8 @@ class FailingDisk(SystemDisk):
     )
 
     def __init__(self) -> None:
-        self.fail_syncs = False
+        self.fail_syncs: bool | str = False
+        """Syncs fail: all, or those of paths that hold this text."""
         self.fail_writes = False
         self.skip_syncs = False
         """Syncs do nothing: for many short lives in which the power stays on."""
@@ -67,7 +68,7 @@ class FailingDisk(SystemDisk):
         self.free_bytes -= size_bytes
 
     def check_sync(self, path: str) -> None:
-        if self.fail_syncs:
+        if self.fail_syncs is True or (self.fail_syncs and self.fail_syncs in path):
             raise StorageError(f"syncing {path}: Input/output error")
 
 

@@ -6,7 +6,8 @@ Place in the walk: around it. Nothing is decided here but the order of things:
 
 Invariant: the port opens only when the tables are loaded, so no client meets a half-known broker;
 the spool closes last, so that the shutdown itself is told. A loop that ends by an error ends the
-broker: `wait` raises it, and whoever started us lets the process die and recover.
+broker, as does a failed sync of the store: `wait` raises it, and whoever started us lets the
+process die, because only a recovery finds out what the disk really holds.
 Absent on purpose: requests (handlers), signals and the command line (commands).
 """
 
@@ -143,7 +144,10 @@ class Broker:
         """Return never, while all goes well; raise what ended one of the loops."""
         assert self._running is not None, "the broker is not running"
         assert self._running.loops is not None, "the broker has not started"
-        await self._running.loops
+        try:
+            await self._running.loops
+        except BaseExceptionGroup as group:  # Of several ends the first one is the reason.
+            raise group.exceptions[0] from group
 
     async def stop(self) -> None:
         """Stop cleanly: everything answered, persisted, flushed and told."""
@@ -283,6 +287,7 @@ class Broker:
                 self._recheck_holds(running),
                 self._keep_house(running),
                 self._sample(running),
+                running.parts.store.failed(),
             ):
                 _start(loops, work)
 

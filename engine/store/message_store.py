@@ -242,6 +242,11 @@ class MessageStore(StoreQueries):
         self._checkpoint.close()
         self._lock_file.close()
 
+    async def failed(self) -> None:
+        """Return never, while the disk is sound; raise WritesStopped when a sync has failed."""
+        await self._flusher.failed.wait()
+        raise WritesStopped(self._why_not_writable())
+
     # ---- writing ----------------------------------------------------------------------------
 
     @property

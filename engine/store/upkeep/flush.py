@@ -68,6 +68,8 @@ class Flusher:
         """Called after `flushed_offset` moved, before the waiters are told."""
         self.on_disk_full: Callable[[DiskFull], None] = _ignore
         """Called when a derived file could not be written; tried again each second."""
+        self.failed = asyncio.Event()
+        """Set together with `failure`."""
         self._stopping = asyncio.Event()
         self._work = asyncio.Event()
         self._sync_target = 0
@@ -307,6 +309,7 @@ class Flusher:
         """A sync failed: stop writing for good, tell the waiters."""
         if self.failure is None:
             self.failure = reason
+            self.failed.set()
             self._observer.observe(
                 LifecycleEvent("WRITES_STOPPED", f"a sync failed, writing is over: {reason}")
             )

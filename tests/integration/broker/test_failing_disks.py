@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.foundation.errors import StorageError
+from engine.foundation.errors import StorageError, WritesStopped
 from engine.protocol.codes import ResponseCode
 from engine.runtime import system_runtime
 from engine.store import FlushDiskType
@@ -92,6 +92,36 @@ def test_a_sync_that_does_not_end_in_time_is_answered_as_stored_but_not_safe(
     asyncio.run(story())
 
 
+def test_after_a_failed_sync_nothing_is_answered_as_safe_and_the_broker_ends(
+    tmp_path: Path,
+) -> None:
+    """A second sync could succeed and mean nothing: only a recovery knows what the disk holds."""
+
+    async def story() -> None:
+        disk = FailingDisk()
+        config = broker_config(tmp_path, flush=FlushDiskType.SYNC_FLUSH)
+        async with cluster(config, replace(system_runtime(), disk=disk)) as running:
+            client = running.client()
+            assert (await client.send(b"safe")).code == ResponseCode.SUCCESS
+            ending = asyncio.create_task(running.broker.wait())
+            disk.fail_syncs = "commitlog"
+            answer = await client.send(b"unknown")
+            assert answer.code == ResponseCode.FLUSH_DISK_TIMEOUT
+            disk.fail_syncs = False
+            refused = await client.send(b"refused")
+            assert refused.code == ResponseCode.SERVICE_NOT_AVAILABLE
+            assert bodies(await client.pull(0)) == [b"safe"], "reads go on to the end"
+            with pytest.raises(WritesStopped, match="Input/output error"):
+                await ending
+        kinds = [row["kind"] for row in spooled(tmp_path / "store", "lifecycle")]
+        assert kinds.count("WRITES_STOPPED") == 1
+        assert (tmp_path / "store" / "abort").exists()
+        async with cluster(config) as running:
+            assert bodies(await running.client().pull(0))[0] == b"safe"
+
+    asyncio.run(story())
+
+
 def test_a_broker_that_cannot_save_its_tables_does_not_start_and_lets_the_store_go(
     tmp_path: Path,
 ) -> None:
@@ -124,7 +154,7 @@ def test_offsets_that_could_not_be_persisted_are_persisted_when_the_disk_lets_it
         ) as running:
             client, offsets = running.client(), running.broker.parts.offsets
             await client.send()
-            disk.fail_syncs = True
+            disk.fail_syncs = "/config/"
             await client.commit(1)
 
             async def failed() -> bool:
