@@ -8,8 +8,8 @@ import pytest
 
 from engine.broker.client_windows import windows_of
 from engine.broker.config import BrokerConfig
-from engine.broker.rocketmq_settings import with_rocketmq_settings
 from engine.broker.handlers.send_back import is_spent, level_for
+from engine.broker.rocketmq_settings import with_rocketmq_settings
 from engine.broker.sampling import committed_state
 from engine.foundation.config import read_spans_ms, split_settings
 from engine.foundation.errors import ConfigError
