@@ -16,7 +16,7 @@ if sys.version_info < (3, 11):
 import fcntl
 import time
 
-from provision import chromium, environment, jars, java
+from provision import chromium, environment, jars, java, servers
 from provision.errors import ProvisionError
 from provision.places import CACHE, ROOT
 
@@ -42,8 +42,8 @@ def main(arguments: list[str]) -> int:
 
 
 def provide(scope: str) -> None:
-    """Bring the environment, Java and the Delta jars; for tests the compiler, RocketMQ and a
-    browser too.
+    """Bring the environment, Java and the Delta jars; for tests the compiler, RocketMQ, a
+    browser and two database servers too.
     """
     environment.ensure()
     java_home = java.ensure(with_compiler=scope == "test")
@@ -51,6 +51,7 @@ def provide(scope: str) -> None:
     if scope == "test":
         jars.ensure(jars.ROCKETMQ, java_home=java_home)
         chromium.ensure()
+        servers.ensure()
 
 
 if __name__ == "__main__":

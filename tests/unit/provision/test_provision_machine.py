@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from provision import environment, java
+from provision import environment, java, servers
 from provision.__main__ import main
 
 ROOT = Path(__file__).parents[3]
@@ -63,6 +63,11 @@ def test_a_java_too_new_or_without_compiler_is_passed_over(
 def test_who_has_no_java_is_told_what_to_install() -> None:
     assert "openjdk-17-jdk-headless" in java.missing(with_compiler=True)
     assert "openjdk-17-jre-headless" in java.missing(with_compiler=False)
+
+
+def test_who_has_no_database_server_is_told_what_to_install() -> None:
+    assert servers.POSTGRESQL_MISSING.endswith("`sudo apt-get install postgresql`).")
+    assert servers.REDIS_MISSING.endswith("`sudo apt-get install redis-server`).")
 
 
 def test_the_stamp_changes_with_lock_and_dependencies_but_not_with_lint_rules(

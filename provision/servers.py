@@ -1,0 +1,52 @@
+"""PostgreSQL and Redis for the tests of the consumer's guard: found, else installed by apt for
+root.
+
+Only their programs are used: the tests start servers of their own, on free ports of 127.0.0.1, in
+folders of their own. Without them the set-up says so: everything else works, and those tests fail
+with a sentence.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from provision.errors import ProvisionError
+from provision.shell import can_install_system_packages, install_system_package, say
+
+POSTGRESQL_HOMES = Path("/usr/lib/postgresql")  # Debian keeps initdb off PATH, by version.
+MISSING = (
+    "no {program}: the tests of the guard's {title} store will fail until one is there "
+    "(Debian: `sudo apt-get install {package}`)."
+)
+POSTGRESQL_MISSING = MISSING.format(program="initdb", title="PostgreSQL", package="postgresql")
+REDIS_MISSING = MISSING.format(program="redis-server", title="Redis", package="redis-server")
+
+
+def ensure() -> None:
+    """Install what is missing when we may; otherwise say that it is missing."""
+    for find, package, missing in (
+        (postgresql_programs, "postgresql", POSTGRESQL_MISSING),
+        (redis_server, "redis-server", REDIS_MISSING),
+    ):
+        if find() is None and can_install_system_packages():
+            try:
+                install_system_package(package)
+            except ProvisionError as refusal:
+                say(str(refusal))
+        if find() is None:
+            say(missing)
+
+
+def postgresql_programs() -> Path | None:
+    """The folder that holds initdb and postgres, or None."""
+    if on_path := shutil.which("initdb"):
+        return Path(on_path).resolve().parent
+    homes = sorted(POSTGRESQL_HOMES.glob("*/bin"), key=lambda folder: folder.parent.name)
+    return next((home for home in reversed(homes) if (home / "initdb").exists()), None)
+
+
+def redis_server() -> Path | None:
+    """The program, or None."""
+    found = shutil.which("redis-server")
+    return Path(found) if found else None
