@@ -10,13 +10,21 @@ from __future__ import annotations
 
 import typer
 
-from engine.client.commands import topics
+from engine.client.commands import brokers, groups, messages, offsets, topics
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 admin = typer.Typer(no_args_is_help=True, help="Ask a cluster, or change it.")
 app.add_typer(admin, name="admin")
 
-admin.add_typer(topics.app, name="topic", help="Topics: list, route, status, create, delete.")
+for name, group, summary in (
+    ("topic", topics.app, "Topics: list, show, route, status, groups, create, perm, delete."),
+    ("group", groups.app, "Groups: list, show, progress, connections, running, create, delete."),
+    ("offset", offsets.app, "Consume offsets: reset."),
+    ("message", messages.app, "Messages: by id, by key, by time."),
+    ("cluster", brokers.cluster, "The cluster: list."),
+    ("broker", brokers.app, "Brokers: status, config, set, wipe-write, add-write, clean."),
+):
+    admin.add_typer(group, name=name, help=summary)
 
 
 @app.callback()

@@ -9,6 +9,8 @@ import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
+from engine.protocol.names import Perm
+
 Cell = str | int | float | bool | None
 Row = Mapping[str, Cell]
 
@@ -45,6 +47,12 @@ def moment(timestamp_ms: int | None) -> str | None:
         return None
     when = datetime.fromtimestamp(timestamp_ms / 1000, tz=UTC)
     return when.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def perm_text(perm: int) -> str:
+    """Permission bits as letters: `rw`, `r`, `w`, or `-` for none."""
+    letters = ("r" if perm & Perm.READ else "") + ("w" if perm & Perm.WRITE else "")
+    return letters or "-"
 
 
 def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:

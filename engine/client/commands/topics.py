@@ -6,12 +6,19 @@ from typing import Annotated
 
 import typer
 
+from engine.client.admin import Admin
 from engine.client.commands.asking import DEFAULT_NAMESRV, JsonOption, NamesrvOption, ask
-from engine.client.commands.showing import shown
+from engine.client.commands.showing import Row, moment, perm_text, shown
+from engine.foundation.errors import ConfigError, RequestRefused
+from engine.protocol.codes import ResponseCode
+from engine.protocol.names import Perm, check_topic
 
 app = typer.Typer(no_args_is_help=True)
 
 TopicArgument = Annotated[str, typer.Argument(help="Name of the topic.")]
+BrokerOption = Annotated[
+    str | None, typer.Option("--broker", "-b", help="Broker name; all masters when left out.")
+]
 
 
 @app.command("list")
@@ -19,3 +26,182 @@ def list_topics(*, namesrv: NamesrvOption = DEFAULT_NAMESRV, as_json: JsonOption
     """All topics the name server knows."""
     names = ask(namesrv, lambda admin: admin.topics())
     typer.echo(shown([{"topic": name} for name in names], as_json=as_json, empty="no topics"))
+
+
+@app.command("show")
+def show(
+    topic: TopicArgument, *, namesrv: NamesrvOption = DEFAULT_NAMESRV, as_json: JsonOption = False
+) -> None:
+    """A topic's queues and permissions on each broker."""
+
+    async def work(admin: Admin) -> list[Row]:
+        configs = await admin.topic_configs(topic)
+        if not configs:
+            raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, f"no broker has the topic {topic}")
+        return [
+            {
+                "broker": name,
+                "read_queues": config.read_queue_nums,
+                "write_queues": config.write_queue_nums,
+                "perm": perm_text(config.perm),
+                "order": config.order,
+                "attributes": " ".join(f"{key}={value}" for key, value in config.attributes.items())
+                or None,
+            }
+            for name, config in configs.items()
+        ]
+
+    typer.echo(shown(ask(namesrv, work), as_json=as_json))
+
+
+@app.command("route")
+def route(
+    topic: TopicArgument, *, namesrv: NamesrvOption = DEFAULT_NAMESRV, as_json: JsonOption = False
+) -> None:
+    """Where clients find a topic: brokers, addresses, queues as the name server has them."""
+
+    async def work(admin: Admin) -> list[Row]:
+        found = await admin.topic_route(topic)
+        if found is None:
+            raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, f"no route leads to topic {topic}")
+        addresses = {one.broker_name: one.broker_addrs for one in found.broker_datas}
+        return [
+            {
+                "broker": queues.broker_name,
+                "broker_id": broker_id,
+                "address": address,
+                "read_queues": queues.read_queue_nums,
+                "write_queues": queues.write_queue_nums,
+                "perm": perm_text(queues.perm),
+            }
+            for queues in found.queue_datas
+            for broker_id, address in addresses.get(queues.broker_name, {}).items()
+        ]
+
+    typer.echo(shown(ask(namesrv, work), as_json=as_json))
+
+
+@app.command("status")
+def status(
+    topic: TopicArgument, *, namesrv: NamesrvOption = DEFAULT_NAMESRV, as_json: JsonOption = False
+) -> None:
+    """The ends of each queue, and when its newest message was stored."""
+
+    async def work(admin: Admin) -> list[Row]:
+        return [
+            {
+                "broker": queue.broker_name,
+                "queue": queue.queue_id,
+                "min_offset": ends.min_offset,
+                "max_offset": ends.max_offset,
+                "messages": ends.max_offset - ends.min_offset,
+                "last_stored": moment(ends.last_update_timestamp_ms),
+            }
+            for queue, ends in (await admin.topic_status(topic)).items()
+        ]
+
+    typer.echo(shown(ask(namesrv, work), as_json=as_json))
+
+
+@app.command("groups")
+def groups(
+    topic: TopicArgument, *, namesrv: NamesrvOption = DEFAULT_NAMESRV, as_json: JsonOption = False
+) -> None:
+    """Groups that subscribe to a topic, or have offsets on it."""
+    names = ask(namesrv, lambda admin: admin.groups_of_topic(topic))
+    typer.echo(shown([{"group": name} for name in names], as_json=as_json, empty="no groups"))
+
+
+@app.command("create")
+def create(
+    topic: TopicArgument,
+    *,
+    queues: Annotated[int, typer.Option("--queues", "-q", help="Queues on each broker.")] = 8,
+    perm: Annotated[str, typer.Option(help="r, w or rw.")] = "rw",
+    broker: BrokerOption = None,
+    namesrv: NamesrvOption = DEFAULT_NAMESRV,
+) -> None:
+    """Create a topic, or give an existing one these queues and permissions."""
+
+    async def work(admin: Admin) -> list[str]:
+        bits = read_perm(perm)
+        check_topic(topic)
+        masters = await chosen_masters(admin, broker)
+        for address in masters.values():
+            await admin.create_topic(
+                address, topic, read_queues=queues, write_queues=queues, perm=bits
+            )
+        return list(masters)
+
+    names = ask(namesrv, work)
+    typer.echo(f"topic {topic}: {queues} queues, perm {perm}, on {', '.join(names)}")
+
+
+@app.command("perm")
+def change_perm(
+    topic: TopicArgument,
+    perm: Annotated[str, typer.Argument(help="r, w or rw.")],
+    *,
+    broker: BrokerOption = None,
+    namesrv: NamesrvOption = DEFAULT_NAMESRV,
+) -> None:
+    """Change a topic's permissions and nothing else."""
+
+    async def work(admin: Admin) -> list[str]:
+        bits, masters = read_perm(perm), await chosen_masters(admin, broker)
+        configs = await admin.topic_configs(topic)
+        changed = [name for name in configs if name in masters]
+        if not changed:
+            raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, f"no broker has the topic {topic}")
+        for name in changed:
+            await admin.create_topic(
+                masters[name],
+                topic,
+                read_queues=configs[name].read_queue_nums,
+                write_queues=configs[name].write_queue_nums,
+                perm=bits,
+            )
+        return changed
+
+    names = ask(namesrv, work)
+    typer.echo(f"topic {topic}: perm {perm} on {', '.join(names)}")
+
+
+@app.command("delete")
+def delete(
+    topic: TopicArgument,
+    *,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    namesrv: NamesrvOption = DEFAULT_NAMESRV,
+) -> None:
+    """Delete a topic everywhere, with its queues and every group's offsets on it."""
+    if not yes:
+        typer.confirm(f"Delete topic {topic} with all its messages?", abort=True)
+
+    async def work(admin: Admin) -> None:
+        if await admin.topic_route(topic) is None:
+            raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, f"no route leads to topic {topic}")
+        await admin.delete_topic(topic)
+
+    ask(namesrv, work)
+    typer.echo(f"topic {topic} is deleted")
+
+
+async def chosen_masters(admin: Admin, broker: str | None) -> dict[str, str]:
+    """Addresses of the masters meant, by broker name. Raises ConfigError for an unknown broker."""
+    masters = await admin.masters()
+    if not masters:
+        raise ConfigError("--namesrv", "no broker", "a name server that brokers are registered at")
+    if broker is None:
+        return masters
+    if broker not in masters:
+        raise ConfigError("--broker", broker, f"one of {', '.join(masters)}")
+    return {broker: masters[broker]}
+
+
+def read_perm(text: str) -> Perm:
+    """`r`, `w` or `rw`. Raises ConfigError."""
+    words = {"r": Perm.READ, "w": Perm.WRITE, "rw": Perm.READ | Perm.WRITE}
+    if text not in words:
+        raise ConfigError("perm", text, "r, w or rw")
+    return words[text]

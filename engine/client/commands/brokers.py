@@ -1,0 +1,155 @@
+"""`tidemark admin cluster ...` and `admin broker ...`: who is there, how it is, what it allows."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from engine.client.admin import Admin
+from engine.client.commands.asking import DEFAULT_NAMESRV, JsonOption, NamesrvOption, ask
+from engine.client.commands.showing import Row, moment, shown, shown_record
+from engine.client.commands.topics import BrokerOption, chosen_masters
+from engine.foundation.errors import ConfigError, TidemarkError
+
+cluster = typer.Typer(no_args_is_help=True)
+app = typer.Typer(no_args_is_help=True)
+
+NameArgument = Annotated[str, typer.Argument(help="Name of the broker.")]
+
+
+@cluster.command("list")
+def list_cluster(*, namesrv: NamesrvOption = DEFAULT_NAMESRV, as_json: JsonOption = False) -> None:
+    """Every broker of every cluster, with what it says of itself; one that is away says nothing."""
+
+    async def work(admin: Admin) -> list[Row]:
+        info = await admin.cluster_info()
+        rows: list[Row] = []
+        for cluster_name, names in sorted(info.cluster_addr_table.items()):
+            for name in sorted(names):
+                for broker_id, address in sorted(info.broker_addr_table[name].broker_addrs.items()):
+                    rows.append(await _broker_row(admin, (cluster_name, name, broker_id), address))
+        return rows
+
+    typer.echo(shown(ask(namesrv, work), as_json=as_json, empty="no broker is registered"))
+
+
+async def _broker_row(admin: Admin, place: tuple[str, str, int], address: str) -> Row:
+    try:
+        figures, state = await admin.broker_figures(address), "up"
+    except TidemarkError as error:
+        figures, state = {}, f"no answer: {error}"
+    boot = figures.get("bootTimestamp", "")
+    return {
+        "cluster": place[0],
+        "broker": place[1],
+        "broker_id": place[2],
+        "address": address,
+        "version": figures.get("brokerVersionDesc"),
+        "in_tps": _first(figures.get("putTps")),
+        "out_tps": _first(figures.get("getTransferredTps")),
+        "disk": figures.get("commitLogDiskRatio"),
+        "booted": moment(int(boot)) if boot.isdecimal() else None,
+        "state": state,
+    }
+
+
+@app.command("status")
+def status(
+    broker: NameArgument, *, namesrv: NamesrvOption = DEFAULT_NAMESRV, as_json: JsonOption = False
+) -> None:
+    """A broker's figures, under RocketMQ's names."""
+
+    async def work(admin: Admin) -> dict[str, str]:
+        (address,) = (await chosen_masters(admin, broker)).values()
+        return await admin.broker_figures(address)
+
+    typer.echo(shown_record(ask(namesrv, work), as_json=as_json))
+
+
+@app.command("config")
+def config(
+    broker: NameArgument,
+    *,
+    key: Annotated[str | None, typer.Option(help="Only keys that contain this text.")] = None,
+    namesrv: NamesrvOption = DEFAULT_NAMESRV,
+    as_json: JsonOption = False,
+) -> None:
+    """A broker's settings, under RocketMQ's names."""
+
+    async def work(admin: Admin) -> dict[str, str]:
+        (address,) = (await chosen_masters(admin, broker)).values()
+        settings = await admin.broker_config(address)
+        found = {name: settings[name] for name in settings if key is None or key in name}
+        if not found:
+            raise ConfigError("--key", key, f"part of one of {', '.join(settings)}")
+        return found
+
+    typer.echo(shown_record(ask(namesrv, work), as_json=as_json))
+
+
+@app.command("set")
+def set_config(
+    broker: NameArgument,
+    settings: Annotated[list[str], typer.Argument(help="key=value, under RocketMQ's names.")],
+    *,
+    namesrv: NamesrvOption = DEFAULT_NAMESRV,
+) -> None:
+    """Change settings of a running broker; it says which ones it keeps as they are."""
+
+    async def work(admin: Admin) -> None:
+        wanted: dict[str, str] = {}
+        for text in settings:
+            name, equals, value = text.partition("=")
+            if not name or not equals:
+                raise ConfigError("setting", text, "key=value")
+            wanted[name] = value
+        (address,) = (await chosen_masters(admin, broker)).values()
+        await admin.update_broker_config(address, wanted)
+
+    ask(namesrv, work)
+    typer.echo(f"broker {broker}: {' '.join(settings)}")
+
+
+@app.command("wipe-write")
+def wipe_write(broker: NameArgument, *, namesrv: NamesrvOption = DEFAULT_NAMESRV) -> None:
+    """Let producers leave a broker: its topics lose the write permission in all name servers."""
+    _set_writable(broker, namesrv, writable=False)
+
+
+@app.command("add-write")
+def add_write(broker: NameArgument, *, namesrv: NamesrvOption = DEFAULT_NAMESRV) -> None:
+    """Let producers come back to a broker."""
+    _set_writable(broker, namesrv, writable=True)
+
+
+def _set_writable(broker: str, namesrv: str, *, writable: bool) -> None:
+    async def work(admin: Admin) -> dict[str, int]:
+        await chosen_masters(admin, broker)
+        return await admin.set_writable(broker, writable=writable)
+
+    verb = "may be written again" if writable else "may no longer be written"
+    for address, count in ask(namesrv, work).items():
+        typer.echo(f"name server {address}: {count} topics of {broker} {verb}")
+
+
+@app.command("clean")
+def clean(*, broker: BrokerOption = None, namesrv: NamesrvOption = DEFAULT_NAMESRV) -> None:
+    """Delete what has expired, and queues that no topic owns, now."""
+
+    async def work(admin: Admin) -> list[str]:
+        masters = await chosen_masters(admin, broker)
+        for address in masters.values():
+            await admin.clean(address)
+        return list(masters)
+
+    typer.echo(f"cleaned: {', '.join(ask(namesrv, work))}")
+
+
+def _first(figures: str | None) -> float | None:
+    """The first of several averages, the one over the shortest time; None when not told."""
+    words = (figures or "").split()
+    try:
+        return round(float(words[0]), 2) if words else None
+    except ValueError:
+        return None

@@ -1,0 +1,263 @@
+"""`tidemark admin group ...`: settings, progress and members of consumer groups."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from engine.client.admin import Admin
+from engine.client.commands.asking import DEFAULT_NAMESRV, JsonOption, NamesrvOption, ask
+from engine.client.commands.showing import Row, moment, shown, shown_record
+from engine.client.commands.topics import BrokerOption, chosen_masters
+from engine.foundation.errors import RequestRefused
+from engine.protocol.codes import ResponseCode
+from engine.protocol.names import check_group
+
+app = typer.Typer(no_args_is_help=True)
+
+GroupArgument = Annotated[str, typer.Argument(help="Name of the consumer group.")]
+
+
+@app.command("list")
+def list_groups(*, namesrv: NamesrvOption = DEFAULT_NAMESRV, as_json: JsonOption = False) -> None:
+    """All groups the brokers know, with the settings that matter most."""
+    configs = ask(namesrv, lambda admin: admin.group_configs())
+    rows = [
+        {
+            "group": name,
+            "consume": config.get("consumeEnable"),
+            "broadcast": config.get("consumeBroadcastEnable"),
+            "orderly": config.get("consumeMessageOrderly"),
+            "retries": config.get("retryMaxTimes"),
+            "retry_queues": config.get("retryQueueNums"),
+        }
+        for name, config in configs.items()
+    ]
+    typer.echo(shown(rows, as_json=as_json, empty="no groups"))
+
+
+@app.command("show")
+def show(
+    group: GroupArgument, *, namesrv: NamesrvOption = DEFAULT_NAMESRV, as_json: JsonOption = False
+) -> None:
+    """A group's settings, under RocketMQ's names."""
+
+    async def work(admin: Admin) -> dict[str, Any]:
+        return _known(await admin.group_configs(), group)
+
+    record = {
+        name: value if isinstance(value, str | int | float | bool | None) else str(value)
+        for name, value in ask(namesrv, work).items()
+    }
+    typer.echo(shown_record(record, as_json=as_json))
+
+
+@app.command("create")
+def create(
+    group: GroupArgument,
+    *,
+    retries: Annotated[int, typer.Option(help="Tries of a failed message before the DLQ.")] = 16,
+    consume: Annotated[bool, typer.Option(help="May members pull?")] = True,
+    broadcast: Annotated[bool, typer.Option(help="May members broadcast?")] = True,
+    broker: BrokerOption = None,
+    namesrv: NamesrvOption = DEFAULT_NAMESRV,
+) -> None:
+    """Create a group, or change these settings of an existing one."""
+
+    async def work(admin: Admin) -> list[str]:
+        check_group(group)
+        masters = await chosen_masters(admin, broker)
+        before = (await admin.group_configs()).get(group, {})
+        settings = before | {
+            "groupName": group,
+            "retryMaxTimes": retries,
+            "consumeEnable": consume,
+            "consumeBroadcastEnable": broadcast,
+        }
+        for address in masters.values():
+            await admin.put_group(address, settings)
+        return list(masters)
+
+    names = ask(namesrv, work)
+    typer.echo(f"group {group}: up to {retries} retries, on {', '.join(names)}")
+
+
+@app.command("delete")
+def delete(
+    group: GroupArgument,
+    *,
+    offsets: Annotated[bool, typer.Option("--offsets", help="Delete its offsets, too.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    namesrv: NamesrvOption = DEFAULT_NAMESRV,
+) -> None:
+    """Delete a group's settings on every broker."""
+    if not yes:
+        with_them = " and its offsets" if offsets else ""
+        typer.confirm(f"Delete group {group}{with_them}?", abort=True)
+
+    async def work(admin: Admin) -> None:
+        _known(await admin.group_configs(), group)
+        for address in (await admin.masters()).values():
+            await admin.delete_group(address, group, with_offsets=offsets)
+
+    ask(namesrv, work)
+    typer.echo(f"group {group} is deleted{', its offsets too' if offsets else ''}")
+
+
+@app.command("progress")
+def progress(
+    group: GroupArgument,
+    *,
+    topic: Annotated[str | None, typer.Option(help="Only this topic.")] = None,
+    namesrv: NamesrvOption = DEFAULT_NAMESRV,
+    as_json: JsonOption = False,
+) -> None:
+    """How far a group is in each queue: offsets, messages behind, time of the last consumed."""
+
+    async def work(admin: Admin) -> list[Row]:
+        found = await admin.consume_stats(group, topic)
+        if not found:
+            _known(await admin.group_configs(), group)
+        return [
+            {
+                "topic": queue.topic,
+                "broker": queue.broker_name,
+                "queue": queue.queue_id,
+                "broker_offset": told.broker_offset,
+                "consumer_offset": told.consumer_offset,
+                "lag": told.lag,
+                "inflight": told.pull_offset - told.consumer_offset,
+                "last_consumed": moment(told.last_timestamp_ms),
+            }
+            for queue, told in found.items()
+        ]
+
+    rows = ask(namesrv, work)
+    typer.echo(shown(rows, as_json=as_json, empty=f"group {group} has no offsets"))
+    if rows and not as_json:
+        lag = sum(int(row["lag"] or 0) for row in rows)
+        inflight = sum(int(row["inflight"] or 0) for row in rows)
+        typer.echo(f"\nlag {lag}, inflight {inflight}")
+
+
+@app.command("connections")
+def connections(
+    group: GroupArgument, *, namesrv: NamesrvOption = DEFAULT_NAMESRV, as_json: JsonOption = False
+) -> None:
+    """The members of a group, and what they subscribe to, as each broker sees them."""
+
+    async def work(admin: Admin) -> list[Row]:
+        found = await admin.members(group)
+        if not found:
+            raise not_online(group)
+        return [
+            {
+                "broker": name,
+                "client_id": member.client_id,
+                "address": member.client_addr,
+                "language": member.language,
+                "version": member.version,
+                "model": told.message_model,
+                "subscription": " ".join(
+                    f"{topic}:{data.sub_string}"
+                    for topic, data in sorted(told.subscription_table.items())
+                ),
+            }
+            for name, told in found.items()
+            for member in sorted(told.connection_set, key=lambda one: one.client_id)
+        ]
+
+    typer.echo(shown(ask(namesrv, work), as_json=as_json))
+
+
+@app.command("running")
+def running(
+    group: GroupArgument,
+    *,
+    client: Annotated[str | None, typer.Option(help="Only this client id.")] = None,
+    stack: Annotated[bool, typer.Option("--stack", help="Its threads' stacks, too.")] = False,
+    namesrv: NamesrvOption = DEFAULT_NAMESRV,
+    as_json: JsonOption = False,
+) -> None:
+    """What each member holds of its queues right now, asked of the member itself."""
+    stacks: list[str] = []
+
+    async def work(admin: Admin) -> list[Row]:
+        rows: list[Row] = []
+        masters = await admin.masters()
+        asked: dict[str, str] = {}
+        for name, told in (await admin.members(group)).items():
+            for member in told.connection_set:
+                asked.setdefault(member.client_id, masters[name])
+        if client is not None:
+            asked = {one: address for one, address in asked.items() if one == client}
+        if not asked:
+            raise not_online(group if client is None else f"{group}, client {client}")
+        for client_id, address in sorted(asked.items()):
+            info = await admin.consumer_running_info(address, group, client_id, stacks=stack)
+            if info.jstack:
+                stacks.append(f"{client_id}\n{info.jstack}")
+            rows += [
+                {
+                    "client_id": client_id,
+                    "topic": queue.topic,
+                    "broker": queue.broker_name,
+                    "queue": queue.queue_id,
+                    "committed": held.commit_offset,
+                    "held": held.cached_msg_count,
+                    "first_held": held.cached_msg_min_offset if held.cached_msg_count else None,
+                    "last_held": held.cached_msg_max_offset if held.cached_msg_count else None,
+                    "locked": held.locked,
+                    "last_pull": moment(held.last_pull_timestamp_ms),
+                    "last_consume": moment(held.last_consume_timestamp_ms),
+                }
+                for queue, held in sorted(info.mq_table.items())
+            ]
+        return rows
+
+    rows = ask(namesrv, work)
+    typer.echo(shown(rows, as_json=as_json, empty="no queue is held"))
+    for one in stacks:
+        typer.echo(f"\n{one}", err=as_json)
+
+
+@app.command("producers")
+def producers(
+    *,
+    broker: BrokerOption = None,
+    namesrv: NamesrvOption = DEFAULT_NAMESRV,
+    as_json: JsonOption = False,
+) -> None:
+    """Connected producers, by producer group."""
+
+    async def work(admin: Admin) -> list[Row]:
+        return [
+            {
+                "broker": name,
+                "group": group,
+                "client_id": one.client_id,
+                "address": one.remote_ip.lstrip("/"),
+                "language": one.language,
+                "version": one.version,
+                "last_heartbeat": moment(one.last_update_timestamp_ms),
+            }
+            for name, address in (await chosen_masters(admin, broker)).items()
+            for group, members in (await admin.producers(address)).items()
+            for one in members
+        ]
+
+    typer.echo(shown(ask(namesrv, work), as_json=as_json, empty="no producers"))
+
+
+def not_online(group: str) -> RequestRefused:
+    """Nobody of the group is connected to any broker."""
+    return RequestRefused(ResponseCode.CONSUMER_NOT_ONLINE, f"nobody is online of group {group}")
+
+
+def _known(configs: dict[str, dict[str, Any]], group: str) -> dict[str, Any]:
+    if group not in configs:
+        raise RequestRefused(
+            ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"no broker knows the group {group}"
+        )
+    return configs[group]

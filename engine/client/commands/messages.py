@@ -1,0 +1,156 @@
+"""`tidemark admin message ...`: single messages by id, by key, by time; their trace."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from engine.client.admin import Admin
+from engine.client.commands.asking import DEFAULT_NAMESRV, JsonOption, NamesrvOption, ask
+from engine.client.commands.offsets import LATEST, read_time
+from engine.client.commands.showing import Row, moment, shown, shown_record
+from engine.client.commands.topics import TopicArgument
+from engine.foundation.errors import RemoteProtocolError, RequestRefused
+from engine.protocol.codes import ResponseCode
+from engine.protocol.message import MessageExt, MessageQueue
+from engine.protocol.message_ids import parse_offset_message_id
+
+app = typer.Typer(no_args_is_help=True)
+
+BODY_CHARS_SHOWN = 60
+PULL_COUNT = 32
+
+
+@app.command("by-id")
+def by_id(
+    message_id: Annotated[str, typer.Argument(help="Offset message id, 32 or 56 hex digits.")],
+    *,
+    namesrv: NamesrvOption = DEFAULT_NAMESRV,
+    as_json: JsonOption = False,
+) -> None:
+    """The message a broker stored under an offset message id, with all its properties."""
+
+    async def work(admin: Admin) -> MessageExt:
+        try:
+            parse_offset_message_id(message_id)
+        except RemoteProtocolError as error:
+            raise RequestRefused(ResponseCode.INVALID_PARAMETER, str(error)) from error
+        return await admin.view_message(message_id)
+
+    typer.echo(shown_record(_whole(ask(namesrv, work)), as_json=as_json))
+
+
+@app.command("by-key")
+def by_key(
+    topic: TopicArgument,
+    key: Annotated[str, typer.Argument(help="One of the message's KEYS, or its unique key.")],
+    *,
+    unique: Annotated[bool, typer.Option("--unique", help="The key is a unique key.")] = False,
+    begin: Annotated[str, typer.Option("--from", help="Stored at or after.")] = "earliest",
+    end: Annotated[str, typer.Option("--to", help="Stored at or before.")] = "latest",
+    namesrv: NamesrvOption = DEFAULT_NAMESRV,
+    as_json: JsonOption = False,
+) -> None:
+    """Messages of a topic with a key, oldest first."""
+
+    async def work(admin: Admin) -> list[MessageExt]:
+        begin_ms, end_ms = read_time(begin), read_time(end)
+        await _require(admin, topic)
+        return await admin.query_messages(
+            topic,
+            key,
+            begin_ms=begin_ms,
+            end_ms=2**63 - 1 if end_ms == LATEST else end_ms,
+            is_unique_key=unique,
+        )
+
+    rows = [_line(message) for message in ask(namesrv, work)]
+    typer.echo(shown(rows, as_json=as_json, empty=f"no message of {topic} has the key {key}"))
+
+
+@app.command("by-time")
+def by_time(
+    topic: TopicArgument,
+    *,
+    begin: Annotated[str, typer.Option("--from", help="Stored at or after.")] = "earliest",
+    end: Annotated[str, typer.Option("--to", help="Stored at or before.")] = "latest",
+    queue: Annotated[int | None, typer.Option(help="Only this queue id.")] = None,
+    count: Annotated[int, typer.Option(help="At most so many of each queue.")] = 100,
+    namesrv: NamesrvOption = DEFAULT_NAMESRV,
+    as_json: JsonOption = False,
+) -> None:
+    """Messages of a topic stored within a time, queue by queue; without times, all of them."""
+
+    async def work(admin: Admin) -> list[MessageExt]:
+        begin_ms, end_ms = read_time(begin), read_time(end)
+        found: list[MessageExt] = []
+        for one in await _require(admin, topic):
+            if queue in (None, one.queue_id):
+                found += await _stored_within(admin, one, begin_ms, end_ms=end_ms, count=count)
+        return found
+
+    rows = [_line(message) for message in ask(namesrv, work)]
+    typer.echo(shown(rows, as_json=as_json, empty="no messages"))
+
+
+async def _stored_within(
+    admin: Admin, queue: MessageQueue, begin_ms: int, *, end_ms: int, count: int
+) -> list[MessageExt]:
+    offset = await admin.search_offset(queue, begin_ms)
+    end_offset = await admin.max_offset(queue)
+    found: list[MessageExt] = []
+    while offset < end_offset and len(found) < count:
+        some = await admin.messages_from(
+            queue, offset, count_max=min(PULL_COUNT, count - len(found))
+        )
+        if not some:
+            break
+        for message in some:
+            if end_ms != LATEST and message.store_timestamp_ms > end_ms:
+                return found
+            found.append(message)
+        offset = some[-1].queue_offset + 1
+    return found
+
+
+async def _require(admin: Admin, topic: str) -> Sequence[MessageQueue]:
+    queues = await admin.queues(topic)
+    if not queues:
+        raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, f"no route leads to topic {topic}")
+    return queues
+
+
+def _line(message: MessageExt) -> Row:
+    """A message as one row of a list."""
+    text = message.body.decode(errors="replace")
+    cut = text if len(text) <= BODY_CHARS_SHOWN else text[: BODY_CHARS_SHOWN - 1] + "…"
+    return {
+        "queue": message.queue_id,
+        "offset": message.queue_offset,
+        "stored": moment(message.store_timestamp_ms),
+        "tag": message.tags,
+        "keys": message.keys,
+        "unique_key": message.uniq_key,
+        "retries": message.reconsume_times,
+        "body": cut.replace("\n", "\\n"),
+    }
+
+
+def _whole(message: MessageExt) -> Row:
+    """A message with everything the store knows of it."""
+    return {
+        "topic": message.topic,
+        "queue": message.queue_id,
+        "offset": message.queue_offset,
+        "physical_offset": message.physical_offset,
+        "stored": moment(message.store_timestamp_ms),
+        "born": moment(message.born_timestamp_ms),
+        "store_host": message.store_host,
+        "born_host": message.born_host,
+        "retries": message.reconsume_times,
+        "sys_flag": message.sys_flag,
+        **{f"property {name}": value for name, value in sorted(message.properties.items())},
+        "body": message.body.decode(errors="replace"),
+    }

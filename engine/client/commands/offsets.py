@@ -1,0 +1,65 @@
+"""`tidemark admin offset ...`: where a group goes on."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated
+
+import typer
+
+from engine.client.admin import Admin
+from engine.client.commands.asking import DEFAULT_NAMESRV, JsonOption, NamesrvOption, ask
+from engine.client.commands.groups import GroupArgument
+from engine.client.commands.showing import Row, shown
+from engine.client.commands.topics import TopicArgument
+from engine.foundation.errors import ConfigError
+
+app = typer.Typer(no_args_is_help=True)
+
+LATEST = -1
+"""As a time: behind the newest message."""
+
+
+@app.command("reset")
+def reset(
+    group: GroupArgument,
+    topic: TopicArgument,
+    to: Annotated[
+        str, typer.Argument(help="earliest, latest, a time as ISO 8601 (UTC), or ms since 1970.")
+    ],
+    *,
+    only_back: Annotated[
+        bool, typer.Option("--only-back", help="Leave queues that would move forward.")
+    ] = False,
+    namesrv: NamesrvOption = DEFAULT_NAMESRV,
+    as_json: JsonOption = False,
+) -> None:
+    """Let a group go on from the messages stored at or after a time."""
+
+    async def work(admin: Admin) -> list[Row]:
+        moved = await admin.reset_offset(group, topic, read_time(to), force=not only_back)
+        return [
+            {"broker": queue.broker_name, "queue": queue.queue_id, "offset": offset}
+            for queue, offset in moved.items()
+        ]
+
+    typer.echo(shown(ask(namesrv, work), as_json=as_json, empty="no queue was moved"))
+
+
+def read_time(text: str) -> int:
+    """`earliest`, `latest`, ISO 8601 or milliseconds, as ms since 1970. Raises ConfigError."""
+    if text == "earliest":
+        return 0
+    if text == "latest":
+        return LATEST
+    if text.isdecimal():
+        return int(text)
+    try:
+        when = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise ConfigError(
+            "time", text, "earliest, latest, ISO 8601 such as 2030-01-31T12:00, or ms since 1970"
+        ) from error
+    if when.tzinfo is None:
+        when = when.replace(tzinfo=UTC)
+    return round(when.timestamp() * 1000)
