@@ -1,0 +1,97 @@
+"""Row C5 through a broker: what retention deletes, who is told, where a late consumer goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+from engine.protocol.codes import RequestCode, ResponseCode
+from tests.integration.broker.cluster import (
+    GROUP,
+    TOPIC,
+    RawClient,
+    bodies,
+    broker_config,
+    cluster,
+    eventually,
+    messages,
+)
+from tests.integration.broker.spooled import spooled
+
+LOG_BYTES = 16 * 1024
+COUNT = 60
+BODY = bytes(1000)
+
+
+async def first_offset(client: RawClient) -> int:
+    answer = await client.ask(RequestCode.GET_MIN_OFFSET, topic=TOPIC, queueId=0)
+    return int(answer.fields["offset"])
+
+
+def grow_old(store: Path) -> None:
+    """As if the log's files had last been written long ago."""
+    for path in (store / "commitlog").iterdir():
+        os.utime(path, (1, 1))
+
+
+def test_unconsumed_messages_go_all_the_same_and_their_groups_are_told(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    config = broker_config(tmp_path, log_bytes=LOG_BYTES)
+
+    async def story() -> int:
+        async with cluster(config) as running:
+            client = running.client()
+            for number in range(COUNT):
+                assert (await client.send(BODY, KEYS=f"k{number}")).code == ResponseCode.SUCCESS
+            await client.commit(3)
+            await client.commit(COUNT, group="quick-group")
+            grow_old(store)
+            await client.ask(RequestCode.DELETE_EXPIRED_COMMITLOG)
+
+            async def moved() -> bool:
+                return await first_offset(client) > 3
+
+            await eventually(moved, "the queue's first offset moves")
+            kept_from = await first_offset(client)
+            assert kept_from < COUNT, "the newest file stays"
+            corrected = await client.pull(3)
+            assert corrected.code == ResponseCode.PULL_OFFSET_MOVED
+            assert corrected.fields["nextBeginOffset"] == str(kept_from)
+            assert messages(await client.pull(kept_from))[0].queue_offset == kept_from
+            assert await found(client, "k0") == ResponseCode.QUERY_NOT_FOUND
+            assert await found(client, f"k{COUNT - 1}") == ResponseCode.SUCCESS
+            return kept_from
+
+    async def found(client: RawClient, key: str) -> int:
+        answer = await client.ask(
+            RequestCode.QUERY_MESSAGE,
+            topic=TOPIC,
+            key=key,
+            maxNum=8,
+            beginTimestamp=0,
+            endTimestamp=1 << 60,
+        )
+        return answer.code
+
+    kept_from = asyncio.run(story())
+    told = [row for row in spooled(store, "lifecycle") if row["kind"] == "UNCONSUMED_DELETED"]
+    (row,) = told
+    assert row["detail"] == (
+        f"group {GROUP} had not consumed offsets [3, {kept_from}) of {TOPIC} queue 0: "
+        f"{kept_from - 3} messages deleted by retention"
+    )
+    marks = [row for row in spooled(store, "group_watermarks") if row["group"] == GROUP]
+    assert (marks[-1]["committed_state"], marks[-1]["min_offset"]) == ("PURGED", kept_from)
+    files = [path for path in (store / "commitlog").iterdir() if int(path.name) == 0]
+    assert files == [], "the oldest file is gone from the disk"
+
+    async def after_a_restart() -> None:
+        async with cluster(config) as running:
+            client = running.client()
+            assert await first_offset(client) == kept_from
+            moved = await client.pull(3)
+            assert moved.fields["nextBeginOffset"] == str(kept_from)
+            assert bodies(await client.pull(kept_from))[0] == BODY
+
+    asyncio.run(after_a_restart())
