@@ -41,8 +41,12 @@ class SendMessageRequestHeader(RequestHeader, kw_only=True):
 
     @classmethod
     def decode_v2(cls, fields: Mapping[str, str]) -> Self:
-        """As `decode`, from one-letter names."""
-        return cls.decode({_LONG_NAMES.get(name, name): value for name, value in fields.items()})
+        """As `decode`, from one-letter names alone: a long one beside them would be a second
+        topic.
+        """
+        return cls.decode(
+            {_LONG_NAMES[name]: fields[name] for name in fields if name in _LONG_NAMES}
+        )
 
     def encode_v2(self) -> dict[str, str]:
         """As `encode`, with one-letter names."""

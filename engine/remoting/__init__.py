@@ -1,7 +1,7 @@
 """One request/response skin for every party: commands over connections, answers in turns."""
 
-from engine.remoting.connection import Peer
 from engine.remoting.dispatcher import Handler
+from engine.remoting.peer import Peer
 from engine.remoting.rpc_client import RpcClient
 from engine.remoting.rpc_server import RpcServer
 

@@ -12,7 +12,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from enum import IntFlag
+from typing import Final
 
 from engine.foundation.errors import (
     ConnectionLost,
@@ -20,10 +21,16 @@ from engine.foundation.errors import (
     RemoteProtocolError,
     RequestTimedOut,
 )
-from engine.foundation.limits import CONNECTION_OUTPUT_BYTES_MAX, HEADER_BYTES_MAX
+from engine.foundation.limits import (
+    CONNECTION_OUTPUT_BYTES_MAX,
+    CONNECTION_OUTPUT_PAUSE_BYTES,
+    CONNECTION_REQUEST_BYTES_MAX,
+    HEADER_BYTES_MAX,
+)
 from engine.foundation.units import KIB, SECOND_MS, Buffer
-from engine.protocol.command import RemotingCommand
+from engine.protocol.command import FLAG_ONE_WAY, RemotingCommand
 from engine.protocol.frames import FrameDecoder, encode_parts
+from engine.remoting.load import Load
 from engine.remoting.pending import PendingRequests
 from engine.remoting.turn import Turn
 
@@ -37,42 +44,16 @@ CLOSE_PATIENCE_MS: Final = 2 * SECOND_MS
 _log = logging.getLogger(__name__)
 
 
-class Peer(Protocol):
-    """The other end of a connection, as handlers see it."""
+class _Pause(IntFlag):
+    """Why nothing is read from a connection."""
 
-    attachment: object | None
-    """Whatever the party keeps about this peer."""
-
-    @property
-    def address(self) -> str:
-        """The other end as ip:port."""
-        ...
-
-    @property
-    def local_address(self) -> str:
-        """This end as ip:port."""
-        ...
-
-    @property
-    def closed(self) -> bool:
-        """Has the connection ended?"""
-        ...
-
-    def answer(self, request: RemotingCommand, response: RemotingCommand) -> None:
-        """Queue the response to `request` for the end of this turn; one-way requests get none."""
-        ...
-
-    def send(self, command: RemotingCommand) -> None:
-        """Push a one-way command."""
-        ...
-
-    async def invoke(self, command: RemotingCommand, *, timeout_ms: int) -> RemotingCommand:
-        """Ask the other end. Raises RequestTimedOut, ConnectionLost or LocalProtocolError."""
-        ...
-
-    def close(self, reason: str) -> None:
-        """End the connection."""
-        ...
+    NONE = 0
+    OUTPUT = 1
+    """It does not take its answers."""
+    REQUESTS = 2
+    """Too much of what it asked is under way."""
+    CROWD = 4
+    """Too much of what all asked is under way."""
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -89,9 +70,18 @@ class Connection(asyncio.BufferedProtocol):
         on_lost: Callable[[Connection], None],
         on_protocol_error: Callable[[Connection, ProtocolError], None],
         header_bytes_max: int = HEADER_BYTES_MAX,
+        load: Load | None = None,
     ) -> None:
+        """`load` is that of a listening party; without it nothing is counted and nobody waits."""
         self.attachment: object | None = None
         self.last_heard_ms = steady_ms()
+        """When the last complete frame came: half a frame is no sign of life."""
+        self.unfinished_bytes = 0
+        self.unfinished_since_ms = 0
+        self.is_known = False
+        """Has it sent a request that was found genuine?"""
+        self.refusal_told = False
+        """Was a refusal of one of its requests logged?"""
         self._turn = turn
         self._buffer = buffer
         self._steady_ms = steady_ms
@@ -105,6 +95,11 @@ class Connection(asyncio.BufferedProtocol):
         self._address = self._local_address = "?"
         self._closed = False
         self._queued_bytes = 0
+        self._load = load
+        self._request_bytes = self._told_request_bytes = 0
+        self._output_bytes = 0
+        self._is_dispatching = self._is_slow = False
+        self._pauses = _Pause.NONE
         self._gone = asyncio.Event()
 
     # What asyncio calls.
@@ -124,24 +119,40 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Decode all frames that are complete and act on each."""
-        self.last_heard_ms = self._steady_ms()
         try:
             commands = self._decoder.feed(self._buffer[:nbytes])
         except RemoteProtocolError as error:
             self._on_protocol_error(self, error)
             self.close(f"it sent no frame of ours: {error}", level=logging.WARNING)
             return
+        if commands:
+            self.last_heard_ms = self._steady_ms()
+        self._is_dispatching = True
         for command in commands:
             if self._closed:
                 break
             if command.is_response:
                 self._pending.resolve(command)
-            else:
-                self._on_command(self, command)
+                continue
+            if not command.flag & FLAG_ONE_WAY:
+                self._request_bytes += len(command.body)
+            self._on_command(self, command)
+        self._is_dispatching = False
+        self._count_input(begins_anew=bool(commands))
 
     def eof_received(self) -> bool:
         """The other end says no more: so do we."""
         return False
+
+    def pause_writing(self) -> None:
+        """The other end takes its answers more slowly than they come."""
+        self._is_slow = True
+
+    def resume_writing(self) -> None:
+        """It has taken them."""
+        self._is_slow = False
+        self._count_output(0)
+        self._resume(_Pause.OUTPUT)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell everybody who waits; half a frame that nothing follows gets its log line."""
@@ -152,6 +163,8 @@ class Connection(asyncio.BufferedProtocol):
                 self._decoder.buffered_bytes,
             )
         self._closed = True
+        if self._load is not None:
+            self._give_back(self._load)
         self._pending.fail_all(ConnectionLost(f"connection to {self._address} ended: {exc}"))
         self._gone.set()
         self._on_lost(self)
@@ -179,6 +192,9 @@ class Connection(asyncio.BufferedProtocol):
             response.opaque = request.opaque
             response.serialize_type = request.serialize_type
             self._queue(response)
+            self._request_bytes -= len(request.body)
+            if not self._is_dispatching:
+                self._count_requests()
 
     def send(self, command: RemotingCommand) -> None:
         """See `Peer.send`."""
@@ -216,6 +232,22 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._transport.abort()
 
+    def read_on(self) -> None:
+        """See `load.Holder.read_on`."""
+        self._resume(_Pause.CROWD)
+
+    def evict(self, reason: str) -> None:
+        """See `load.Holder.evict`."""
+        if self._load is not None:
+            self._give_back(self._load)
+        self.close(reason, level=logging.WARNING)
+        self.abort()
+
+    def know(self) -> None:
+        """It has sent a request that was found genuine: its headers may have their full length."""
+        self.is_known = True
+        self._decoder.header_bytes_max = HEADER_BYTES_MAX
+
     async def gone(self) -> None:
         """Wait until the connection is lost, by whoever's doing."""
         await self._gone.wait()
@@ -240,6 +272,8 @@ class Connection(asyncio.BufferedProtocol):
             transport.write(part)
         if small:
             transport.write(small[0] if len(small) == 1 else b"".join(small))
+        if self._is_slow:
+            self._count_output(transport.get_write_buffer_size())
 
     def _queue(self, command: RemotingCommand) -> None:
         if not self._closed:
@@ -257,6 +291,67 @@ class Connection(asyncio.BufferedProtocol):
             CONNECTION_OUTPUT_BYTES_MAX,
         )
         self.abort()
+
+    # What the party's load is told.
+
+    def _count_input(self, *, begins_anew: bool) -> None:
+        """After a read: requests that are under way, and the frame that is not complete."""
+        load = self._load
+        if load is None:
+            return
+        self._count_requests()
+        if load.is_crowded_by(self):
+            self._pause(_Pause.CROWD)
+        buffered = self._decoder.buffered_bytes
+        if buffered != self.unfinished_bytes:
+            if begins_anew or not self.unfinished_bytes:
+                self.unfinished_since_ms = self._steady_ms()
+            change, self.unfinished_bytes = buffered - self.unfinished_bytes, buffered
+            load.add_unfinished(self, change)
+
+    def _count_requests(self) -> None:
+        load, request_bytes = self._load, self._request_bytes
+        if load is None:
+            return
+        if request_bytes != self._told_request_bytes:
+            change, self._told_request_bytes = (
+                request_bytes - self._told_request_bytes,
+                request_bytes,
+            )
+            load.add_requests(change)
+        if request_bytes > CONNECTION_REQUEST_BYTES_MAX:
+            self._pause(_Pause.REQUESTS)
+        elif self._pauses and request_bytes <= CONNECTION_REQUEST_BYTES_MAX // 2:
+            self._resume(_Pause.REQUESTS)
+
+    def _count_output(self, waiting_bytes: int) -> None:
+        load = self._load
+        if load is None or self._closed:
+            return
+        change, self._output_bytes = waiting_bytes - self._output_bytes, waiting_bytes
+        if load.add_output(change) and change > 0:
+            self.evict("the readers of this server leave too much unread together")
+        elif waiting_bytes > CONNECTION_OUTPUT_PAUSE_BYTES:
+            self._pause(_Pause.OUTPUT)
+
+    def _give_back(self, load: Load) -> None:
+        """What this end held, once; requests under way are given back as they end."""
+        unfinished, self.unfinished_bytes = self.unfinished_bytes, 0
+        output, self._output_bytes = self._output_bytes, 0
+        load.add_unfinished(self, -unfinished)
+        load.add_output(-output)
+        load.forget(self)
+
+    def _pause(self, why: _Pause) -> None:
+        if not self._pauses and self._transport is not None and not self._closed:
+            self._transport.pause_reading()
+        self._pauses |= why
+
+    def _resume(self, why: _Pause) -> None:
+        if self._pauses:
+            self._pauses &= ~why
+            if not self._pauses and self._transport is not None and not self._closed:
+                self._transport.resume_reading()
 
 
 async def close_all(connections: Sequence[Connection], reason: str) -> None:

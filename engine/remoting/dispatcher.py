@@ -18,7 +18,7 @@ from engine.foundation.errors import LocalProtocolError, RequestRefused, Tidemar
 from engine.foundation.limits import HANDLER_TASKS_MAX
 from engine.protocol.codes import ResponseCode
 from engine.protocol.command import RemotingCommand
-from engine.remoting.connection import Peer
+from engine.remoting.peer import Peer
 
 HandlerResult = RemotingCommand | Awaitable[RemotingCommand | None] | None
 Handler = Callable[[Peer, RemotingCommand], HandlerResult]

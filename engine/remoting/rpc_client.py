@@ -19,8 +19,9 @@ from engine.foundation.units import SECOND_MS
 from engine.protocol.command import RemotingCommand
 from engine.remoting.connection import READ_BUFFER_BYTES, Connection, close_all
 from engine.remoting.dispatcher import Dispatcher, Handler
+from engine.remoting.signing import Credentials
 from engine.remoting.turn import Turn
-from engine.runtime import Runtime
+from engine.runtime import ClientTls, Runtime
 
 CONNECT_TIMEOUT_MS: Final = 3 * SECOND_MS
 
@@ -43,12 +44,19 @@ class RpcClient:
         *,
         on_lost: Callable[[str], None] = _nobody,
         connect_timeout_ms: int = CONNECT_TIMEOUT_MS,
+        credentials: Credentials | None = None,
+        tls: ClientTls | None = None,
     ) -> None:
-        """`handlers` serve what servers push; `on_lost` hears the address of a connection's end."""
+        """`handlers` serve what servers push; `on_lost` hears the address of a connection's end.
+
+        With `credentials` every request is signed, with `tls` every connection encrypted.
+        """
         self._runtime = runtime
         self._dispatcher = Dispatcher(handlers or {})
         self._on_lost = on_lost
         self._connect_timeout_ms = connect_timeout_ms
+        self._credentials = credentials
+        self._tls = tls
         self._turn = Turn(_nothing)
         self._buffer = memoryview(bytearray(READ_BUFFER_BYTES))
         self._connections: dict[str, Connection] = {}
@@ -63,11 +71,14 @@ class RpcClient:
         Raises ConnectFailed, RequestTimedOut (outcome unknown) or ConnectionLost (outcome unknown).
         """
         connection = await self._connection(address)
+        self._sign(command)
         return await connection.invoke(command, timeout_ms=timeout_ms)
 
     async def invoke_oneway(self, address: str, command: RemotingCommand) -> None:
         """Tell the server something without an answer. Raises ConnectFailed."""
-        (await self._connection(address)).send(command)
+        connection = await self._connection(address)
+        self._sign(command)
+        connection.send(command)
 
     def close_address(self, address: str) -> None:
         """End the connection to `address`, if there is one."""
@@ -89,6 +100,10 @@ class RpcClient:
         await self._dispatcher.stop()
         self._turn.end()
         await close_all(list(self._connections.values()), "the client stops")
+
+    def _sign(self, command: RemotingCommand) -> None:
+        if self._credentials is not None:
+            self._credentials.sign(command)
 
     async def _connection(self, address: str) -> Connection:
         connection = self._connections.get(address)
@@ -115,7 +130,11 @@ class RpcClient:
         if not host or not port.isdigit():
             raise ConnectFailed(f"no connection to {address!r}: host:port is expected")
         protocol = await self._runtime.network.connect(
-            host, int(port), lambda: self._make(address), timeout_ms=self._connect_timeout_ms
+            host,
+            int(port),
+            lambda: self._make(address),
+            timeout_ms=self._connect_timeout_ms,
+            tls=self._tls,
         )
         assert isinstance(protocol, Connection)
         if protocol.closed:

@@ -11,18 +11,29 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from engine.foundation.errors import ProtocolError
-from engine.foundation.limits import CONNECTIONS_MAX
+from engine.foundation.errors import ProtocolError, TidemarkError
+from engine.foundation.limits import (
+    CONNECTIONS_MAX,
+    CONNECTIONS_PER_ADDRESS_MAX,
+    HEADER_BYTES_MAX,
+    STRANGER_HEADER_BYTES_MAX,
+)
 from engine.foundation.units import SECOND_MS
-from engine.remoting.connection import READ_BUFFER_BYTES, Connection, Peer, close_all
-from engine.remoting.dispatcher import Dispatcher, Handler
+from engine.protocol.command import RemotingCommand
+from engine.remoting.connection import READ_BUFFER_BYTES, Connection, close_all
+from engine.remoting.dispatcher import Dispatcher, Handler, answer_to
+from engine.remoting.gate import Gate
+from engine.remoting.load import Load
+from engine.remoting.peer import Peer
 from engine.remoting.turn import Turn
-from engine.runtime import Runtime
+from engine.runtime import Runtime, ServerTls
 from engine.runtime.network import Listener
 
 IDLE_MS_MAX: Final = 120 * SECOND_MS
 """A connection that says nothing for this long is closed (RocketMQ: 120 s)."""
 IDLE_CHECK_MS: Final = 10 * SECOND_MS
+
+_log = logging.getLogger(__name__)
 
 
 def _nothing() -> None:
@@ -51,14 +62,24 @@ class RpcServer:
         idle_ms_max: int = IDLE_MS_MAX,
         idle_check_ms: int = IDLE_CHECK_MS,
         connections_max: int = CONNECTIONS_MAX,
+        connections_per_address_max: int = CONNECTIONS_PER_ADDRESS_MAX,
+        load: Load | None = None,
+        gate: Gate | None = None,
+        tls: ServerTls | None = None,
     ) -> None:
+        """`gate` says who may pass; without one everybody may. `tls` encrypts the ports."""
         self._runtime = runtime
         self._dispatcher = Dispatcher(handlers)
+        self._gate = gate
+        self._tls = tls
         self._on_lost = on_lost
         self._on_protocol_error = on_protocol_error
         self._idle_ms_max = idle_ms_max
         self._idle_check_ms = idle_check_ms
         self._connections_max = connections_max
+        self._connections_per_address_max = connections_per_address_max
+        self._per_address: dict[str, int] = {}
+        self.load: Final = load or Load()
         self.turn: Final = Turn(before_answers)
         self._buffer = memoryview(bytearray(READ_BUFFER_BYTES))
         self._connections: dict[Connection, None] = {}
@@ -68,7 +89,7 @@ class RpcServer:
 
     async def start(self, host: str, port: int) -> int:
         """Listen on host:port too; return the port in use. Raises ConfigError when it is taken."""
-        listener = await self._runtime.network.listen(host, port, self._accept)
+        listener = await self._runtime.network.listen(host, port, self._accept, tls=self._tls)
         self._listeners.append(listener)
         if self._sweeper is None:
             self._sweeper = asyncio.create_task(self._sweep(), name="idle connections")
@@ -100,25 +121,56 @@ class RpcServer:
         return list(self._connections)
 
     def _accept(self) -> Connection:
+        gate = self._gate
+        strangers = gate is not None and gate.has_accounts
         return Connection(
             turn=self.turn,
             buffer=self._buffer,
             steady_ms=self._runtime.clock.steady_ms,
             on_made=self._made,
-            on_command=self._dispatcher.dispatch,
+            on_command=self._dispatcher.dispatch if gate is None else self._admit,
             on_lost=self._lost,
             on_protocol_error=self._on_protocol_error,
+            header_bytes_max=STRANGER_HEADER_BYTES_MAX if strangers else HEADER_BYTES_MAX,
+            load=self.load,
         )
+
+    def _admit(self, connection: Connection, request: RemotingCommand) -> None:
+        """To its handler when the gate lets it pass; else the refusal is its answer."""
+        assert self._gate is not None
+        try:
+            self._gate.check(connection, request)
+        except TidemarkError as error:
+            if not connection.refusal_told:  # Once a connection: a log is no place for floods.
+                connection.refusal_told = True
+                _log.warning("refused %s: %s", connection.address, error)
+            connection.answer(request, answer_to(request, error))
+            return
+        if not connection.is_known:
+            connection.know()
+        self._dispatcher.dispatch(connection, request)
 
     def _made(self, connection: Connection) -> None:
         self._connections[connection] = None
+        host = _host(connection)
+        count = self._per_address[host] = self._per_address.get(host, 0) + 1
         if self._stopping:
             connection.close("the server stops")
         elif len(self._connections) > self._connections_max:
             connection.close(f"{self._connections_max} are open already", level=logging.WARNING)
+        elif count > self._connections_per_address_max:
+            connection.close(
+                f"{self._connections_per_address_max} are open from {host} already",
+                level=logging.WARNING,
+            )
 
     def _lost(self, connection: Connection) -> None:
-        self._connections.pop(connection, None)
+        if connection in self._connections:
+            del self._connections[connection]
+            host = _host(connection)
+            self._per_address[host] -= 1
+            if not self._per_address[host]:
+                del self._per_address[host]
         self._on_lost(connection)
         self.turn.open()  # What the party observed of the end is reported now.
 
@@ -131,3 +183,7 @@ class RpcServer:
                     connection.abort()  # It had an interval to take what was left for it.
                 elif connection.last_heard_ms < oldest_ms:
                     connection.close(f"nothing heard for {self._idle_ms_max} ms")
+
+
+def _host(connection: Connection) -> str:
+    return connection.address.rpartition(":")[0]

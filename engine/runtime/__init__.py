@@ -10,17 +10,21 @@ from engine.runtime.disk import Disk, File, SystemDisk
 from engine.runtime.doors import Runtime, system_runtime
 from engine.runtime.entropy import Entropy, SystemEntropy
 from engine.runtime.network import Network, SystemNetwork
+from engine.runtime.tls import ClientTls, ServerTls, TlsMode
 
 __all__ = [
+    "ClientTls",
     "Clock",
     "Disk",
     "Entropy",
     "File",
     "Network",
     "Runtime",
+    "ServerTls",
     "SystemClock",
     "SystemDisk",
     "SystemEntropy",
     "SystemNetwork",
+    "TlsMode",
     "system_runtime",
 ]

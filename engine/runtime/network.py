@@ -15,6 +15,8 @@ from collections.abc import Callable
 from typing import Protocol
 
 from engine.foundation.errors import ConfigError, ConnectFailed
+from engine.runtime.tls import ClientTls, ServerTls, client_context
+from engine.runtime.tls_listener import open_tls_listener
 
 ProtocolFactory = Callable[[], asyncio.BaseProtocol]
 
@@ -35,7 +37,9 @@ class Listener(Protocol):
 class Network(Protocol):
     """Connections between hosts."""
 
-    async def listen(self, host: str, port: int, factory: ProtocolFactory) -> Listener:
+    async def listen(
+        self, host: str, port: int, factory: ProtocolFactory, *, tls: ServerTls | None = None
+    ) -> Listener:
         """Accept connections on host:port; each gets a protocol from `factory`.
 
         Raises ConfigError when the port is in use or not ours to take.
@@ -43,7 +47,13 @@ class Network(Protocol):
         ...
 
     async def connect(
-        self, host: str, port: int, factory: ProtocolFactory, *, timeout_ms: int
+        self,
+        host: str,
+        port: int,
+        factory: ProtocolFactory,
+        *,
+        timeout_ms: int,
+        tls: ClientTls | None = None,
     ) -> asyncio.BaseProtocol:
         """Connect and return the protocol that `factory` made; it knows its transport by then.
 
@@ -73,8 +83,12 @@ class SystemNetwork:
 
     __slots__ = ()
 
-    async def listen(self, host: str, port: int, factory: ProtocolFactory) -> Listener:
+    async def listen(
+        self, host: str, port: int, factory: ProtocolFactory, *, tls: ServerTls | None = None
+    ) -> Listener:
         """See `Network.listen`."""
+        if tls is not None:
+            return open_tls_listener(host, port, factory, tls)
         loop = asyncio.get_running_loop()
         try:
             server = await loop.create_server(factory, host, port, backlog=1024)
@@ -85,13 +99,20 @@ class SystemNetwork:
         return _SystemListener(server)
 
     async def connect(
-        self, host: str, port: int, factory: ProtocolFactory, *, timeout_ms: int
+        self,
+        host: str,
+        port: int,
+        factory: ProtocolFactory,
+        *,
+        timeout_ms: int,
+        tls: ClientTls | None = None,
     ) -> asyncio.BaseProtocol:
         """See `Network.connect`."""
         loop = asyncio.get_running_loop()
+        context = None if tls is None else client_context(tls)
         try:
             async with asyncio.timeout(timeout_ms / 1000):
-                _, protocol = await loop.create_connection(factory, host, port)
+                _, protocol = await loop.create_connection(factory, host, port, ssl=context)
         except TimeoutError as error:
             raise ConnectFailed(f"no connection to {host}:{port} within {timeout_ms} ms") from error
         except OSError as error:

@@ -255,7 +255,10 @@ class HostNetwork:
     def local_ip(self) -> str:
         return self._host
 
-    async def listen(self, host: str, port: int, factory: Callable[[], Any]) -> SimListener:
+    async def listen(
+        self, host: str, port: int, factory: Callable[[], Any], *, tls: object = None
+    ) -> SimListener:
+        assert tls is None, "nothing is encrypted here"
         del host  # A virtual host has one address: its own.
         if (self._host, port) in self._network.listeners:
             raise ConfigError("port", f"{self._host}:{port}", "a free port of this host")
@@ -263,8 +266,15 @@ class HostNetwork:
         return SimListener(self._network, self._host, port)
 
     async def connect(
-        self, host: str, port: int, factory: Callable[[], Any], *, timeout_ms: int
+        self,
+        host: str,
+        port: int,
+        factory: Callable[[], Any],
+        *,
+        timeout_ms: int,
+        tls: object = None,
     ) -> asyncio.BaseProtocol:
+        assert tls is None, "nothing is encrypted here"
         network = self._network
         if network.is_cut(self._host, host):
             await asyncio.sleep(timeout_ms / 1000)

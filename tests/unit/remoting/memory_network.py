@@ -76,12 +76,20 @@ class MemoryNetwork:
         self.answers_calls = True
         self._chunk_bytes = chunk_bytes
 
-    async def listen(self, host: str, port: int, factory: ProtocolFactory) -> MemoryListener:
+    async def listen(
+        self, host: str, port: int, factory: ProtocolFactory, *, tls: object = None
+    ) -> MemoryListener:
         self.listening[port] = factory
         return MemoryListener(self, port)
 
     async def connect(
-        self, host: str, port: int, factory: ProtocolFactory, *, timeout_ms: int
+        self,
+        host: str,
+        port: int,
+        factory: ProtocolFactory,
+        *,
+        timeout_ms: int,
+        tls: object = None,
     ) -> asyncio.BaseProtocol:
         if not self.answers_calls:
             await asyncio.get_running_loop().create_future()

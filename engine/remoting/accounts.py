@@ -1,0 +1,150 @@
+"""Accounts and what each may do, with the meaning of RocketMQ's plain_acl.yml. Pure.
+
+Place in the walk: behind the signature, before the handler. An account may publish to topics, and
+read topics on behalf of groups; each is a list of permissions by name with a default for the rest:
+
+    DENY   nothing, whatever else is said     PUB   send     SUB   read, and report offsets
+
+A topic of a group (%RETRY%group, %DLQ%group) is decided by the group: SUB, to read and to send
+back. Topics and groups of the system are decided only by their own names: no default reaches them.
+
+Invariant: what is not allowed is refused; an administrator's account has no lists and may do
+everything. Absent on purpose: trust in addresses. RocketMQ's white lists of addresses are not read:
+an address is no proof.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum, Flag
+from typing import Final
+
+from engine.foundation.errors import ConfigError, RequestRefused
+from engine.protocol.codes import ResponseCode
+from engine.protocol.command import RemotingCommand
+from engine.protocol.names import DLQ_PREFIX, RETRY_PREFIX, is_system_topic
+from engine.remoting.signing import ACCESS_KEY, SIGNATURE, Credentials, is_genuine
+
+SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
+NOT_SIGNED: Final = "authentication is required here: the request is not signed"
+NOT_GENUINE: Final = "authentication failed: access key or signature is wrong"
+_NOBODYS_SECRET: Final = b"no account has this secret"
+
+
+class Permission(Flag):
+    """What an account may do with a topic or a group."""
+
+    DENY = 0
+    PUB = 1
+    SUB = 2
+
+
+class Resource(Enum):
+    """What permissions are about."""
+
+    TOPIC = "topic"
+    GROUP = "group"
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """One permission a request needs."""
+
+    resource: Resource
+    name: str
+    permission: Permission
+
+
+def topic_demand(topic: str, permission: Permission) -> Demand:
+    """The permission needed for a topic; those of a group are the group's."""
+    for prefix in (RETRY_PREFIX, DLQ_PREFIX):
+        if topic.startswith(prefix):
+            return group_demand(topic.removeprefix(prefix))
+    return Demand(Resource.TOPIC, topic, permission)
+
+
+def group_demand(group: str) -> Demand:
+    """The permission needed to act for a consumer group."""
+    return Demand(Resource.GROUP, group, Permission.SUB)
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """One access key and its permissions. Raises ConfigError for what makes no sense."""
+
+    credentials: Credentials
+    admin: bool = False
+    default_topic_perm: Permission = Permission.DENY
+    default_group_perm: Permission = Permission.DENY
+    topic_perms: Mapping[str, Permission] = field(default_factory=dict)
+    group_perms: Mapping[str, Permission] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        lists = (self.topic_perms, self.group_perms)
+        defaults = (self.default_topic_perm, self.default_group_perm)
+        if self.admin and (any(lists) or any(defaults)):
+            raise ConfigError(
+                "admin",
+                self.credentials.access_key,
+                "an administrator may do everything: leave its permissions out",
+            )
+
+    def may(self, demand: Demand) -> bool:
+        """Is this allowed?"""
+        if self.admin:
+            return True
+        name = demand.name
+        if demand.resource is Resource.GROUP:
+            listed, default = self.group_perms.get(name), self.default_group_perm
+            is_ours = name.startswith(SYSTEM_GROUP_PREFIX)
+        else:
+            listed, default = self.topic_perms.get(name), self.default_topic_perm
+            is_ours = is_system_topic(name)
+        if listed is not None:
+            return bool(listed & demand.permission)
+        return not is_ours and bool(default & demand.permission)
+
+    def check(self, demands: Iterable[Demand]) -> None:
+        """Raise RequestRefused with NO_PERMISSION for the first that is not allowed."""
+        for demand in demands:
+            if not self.may(demand):
+                raise RequestRefused(
+                    ResponseCode.NO_PERMISSION,
+                    f"account {self.credentials.access_key} has no {demand.permission.name} "
+                    f"permission for {demand.resource.value} {demand.name}",
+                )
+
+
+class Accounts:
+    """All accounts of a party, by access key."""
+
+    def __init__(self, accounts: Iterable[Account]) -> None:
+        """Raises ConfigError when two have the same access key, or none is an administrator."""
+        self._by_key: dict[str, Account] = {}
+        for account in accounts:
+            key = account.credentials.access_key
+            if key in self._by_key:
+                raise ConfigError("accessKey", key, "each access key once")
+            self._by_key[key] = account
+        admins = [account for account in self._by_key.values() if account.admin]
+        if not admins:
+            raise ConfigError(
+                "accounts", list(self._by_key), "at least one with admin = true: brokers sign as it"
+            )
+        self.own: Final = admins[0].credentials
+        """What the party itself signs with: its first administrator's."""
+
+    def authenticated(self, request: RemotingCommand) -> Account:
+        """Whose request it is.
+
+        Raises RequestRefused with NO_PERMISSION. A key that nobody has and a wrong signature are
+        one answer, and take as long.
+        """
+        if SIGNATURE not in request.fields or ACCESS_KEY not in request.fields:
+            raise RequestRefused(ResponseCode.NO_PERMISSION, NOT_SIGNED)
+        account = self._by_key.get(request.fields[ACCESS_KEY])
+        secret = _NOBODYS_SECRET if account is None else account.credentials.secret_key.encode()
+        if not is_genuine(request, secret) or account is None:
+            raise RequestRefused(ResponseCode.NO_PERMISSION, NOT_GENUINE)
+        return account

@@ -1,0 +1,99 @@
+"""The gate of a party: who may pass with which request.
+
+Place in the walk: in the server, before any handler. With accounts, every request is signed and its
+account has the permissions it demands. Without accounts, everything passes but what demands an
+administrator: that is for peers on this machine.
+
+Invariant: a request that was refused here has changed nothing and reached no handler. Absent on
+purpose: connections and their limits (rpc_server).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+
+from engine.foundation.errors import ConfigError, RequestRefused
+from engine.protocol.codes import ResponseCode
+from engine.protocol.command import RemotingCommand
+from engine.remoting.accounts import Accounts, Demand, topic_demand
+from engine.remoting.demands import MessageAt, Need, demands_of
+from engine.remoting.peer import Peer
+
+LOOPBACK = ("127.0.0.0/8", "::1/128")
+
+TopicAt = Callable[[int], str | None]
+"""The topic of the message that begins at a physical offset; None when none begins there."""
+
+
+def _nowhere(physical_offset: int) -> None:
+    """A party without a log has no message anywhere."""
+    del physical_offset
+
+
+class Gate:
+    """Decides request by request."""
+
+    def __init__(
+        self,
+        accounts: Accounts | None,
+        *,
+        admin_networks: tuple[str, ...] = LOOPBACK,
+        topic_at: TopicAt = _nowhere,
+    ) -> None:
+        """`admin_networks` counts only without accounts. Raises ConfigError for no network."""
+        self._accounts = accounts
+        self._networks = [_network(text) for text in admin_networks]
+        self._topic_at = topic_at
+
+    @property
+    def has_accounts(self) -> bool:
+        """Must requests be signed?"""
+        return self._accounts is not None
+
+    def check(self, peer: Peer, request: RemotingCommand) -> None:
+        """Raise RequestRefused with NO_PERMISSION when it may not pass."""
+        needed = demands_of(request.code)
+        if self._accounts is None:
+            if needed is Need.ADMIN and not self._is_near(peer):
+                raise RequestRefused(
+                    ResponseCode.NO_PERMISSION,
+                    f"request code {request.code} is for administrators: without accounts it is "
+                    "answered only to this machine",
+                )
+            return
+        account = self._accounts.authenticated(request)
+        if needed is Need.ADMIN:
+            if not account.admin:
+                raise RequestRefused(
+                    ResponseCode.NO_PERMISSION,
+                    f"request code {request.code} is for administrators, account "
+                    f"{account.credentials.access_key} is none",
+                )
+        elif needed is not Need.ANY_ACCOUNT and not account.admin:
+            account.check(self._resolved(needed(request)))
+
+    def _resolved(self, demands: Iterable[Demand | MessageAt]) -> Iterator[Demand]:
+        for demand in demands:
+            if isinstance(demand, Demand):
+                yield demand
+                continue
+            topic = self._topic_at(demand.physical_offset)
+            if topic is not None:  # Else there is nothing to protect; the handler says so.
+                yield topic_demand(topic, demand.permission)
+
+    def _is_near(self, peer: Peer) -> bool:
+        host = peer.address.rpartition(":")[0].strip("[]")
+        try:
+            address = ip_address(host)
+        except ValueError:
+            return False
+        mapped = getattr(address, "ipv4_mapped", None)  # An IPv4 peer of an IPv6 port.
+        return any((mapped or address) in network for network in self._networks)
+
+
+def _network(text: str) -> IPv4Network | IPv6Network:
+    try:
+        return ip_network(text)
+    except ValueError as error:
+        raise ConfigError("admin_networks", text, "an IP network such as 10.0.0.0/8") from error

@@ -1,0 +1,112 @@
+"""What all connections of a listening party hold together, and who has to wait or go for it.
+
+Place in the walk: beside the connections of one server. Each tells what it holds; here are the
+sums, and the decisions at their limits (`foundation.limits`):
+
+    requests under way   whoever sends more is not read from, until half of them have ended
+    unfinished frames    the connection is closed whose frame began first
+    answers not taken    the connection is closed that is to get more
+
+Invariant: a sum is that of the connections alive. Nobody else waits for one that reads slowly or
+stops within a frame.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from engine.foundation.limits import (
+    OUTPUT_BYTES_MAX,
+    REQUEST_BYTES_MAX,
+    UNFINISHED_FRAME_BYTES_MAX,
+)
+
+
+class Holder(Protocol):
+    """A connection, as its party's load sees it."""
+
+    unfinished_bytes: int
+    unfinished_since_ms: int
+
+    def read_on(self) -> None:
+        """The party is no longer crowded."""
+        ...
+
+    def evict(self, reason: str) -> None:
+        """Close it now, with a warning."""
+        ...
+
+
+class Load:
+    """The sums of one party."""
+
+    def __init__(
+        self,
+        *,
+        request_bytes_max: int = REQUEST_BYTES_MAX,
+        unfinished_bytes_max: int = UNFINISHED_FRAME_BYTES_MAX,
+        output_bytes_max: int = OUTPUT_BYTES_MAX,
+    ) -> None:
+        self._request_bytes_max = request_bytes_max
+        self._unfinished_bytes_max = unfinished_bytes_max
+        self._output_bytes_max = output_bytes_max
+        self._request_bytes = 0
+        self._unfinished_bytes = 0
+        self._output_bytes = 0
+        self._unfinished: dict[Holder, None] = {}
+        self._waiting: dict[Holder, None] = {}
+
+    @property
+    def request_bytes(self) -> int:
+        """Bodies of requests that are under way."""
+        return self._request_bytes
+
+    @property
+    def unfinished_bytes(self) -> int:
+        """Bytes of frames that have begun to arrive."""
+        return self._unfinished_bytes
+
+    @property
+    def output_bytes(self) -> int:
+        """Bytes of answers that slow readers have not taken."""
+        return self._output_bytes
+
+    def add_requests(self, change_bytes: int) -> None:
+        """Requests began (or, below 0, ended)."""
+        self._request_bytes += change_bytes
+        if (
+            change_bytes < 0
+            and self._waiting
+            and self._request_bytes <= self._request_bytes_max // 2
+        ):
+            waiting, self._waiting = self._waiting, {}
+            for holder in waiting:
+                holder.read_on()
+
+    def is_crowded_by(self, holder: Holder) -> bool:
+        """Must it wait? It is told by `read_on` when it need not any more."""
+        if self._request_bytes <= self._request_bytes_max:
+            return False
+        self._waiting[holder] = None
+        return True
+
+    def add_unfinished(self, holder: Holder, change_bytes: int) -> None:
+        """Its unfinished frame grew, or (below 0) was finished; `holder` knows its new size."""
+        self._unfinished_bytes += change_bytes
+        if holder.unfinished_bytes:
+            self._unfinished[holder] = None
+        else:
+            self._unfinished.pop(holder, None)
+        while self._unfinished_bytes > self._unfinished_bytes_max:
+            oldest = min(self._unfinished, key=lambda each: each.unfinished_since_ms)
+            oldest.evict("its frame is the oldest of too many that are not finished")
+
+    def add_output(self, change_bytes: int) -> bool:
+        """A slow reader is to get more (or, below 0, took some): is it too much in all?"""
+        self._output_bytes += change_bytes
+        return self._output_bytes > self._output_bytes_max
+
+    def forget(self, holder: Holder) -> None:
+        """It is gone; what it held was given back before."""
+        self._waiting.pop(holder, None)
+        self._unfinished.pop(holder, None)

@@ -1,0 +1,125 @@
+"""A listening port whose connections begin with a TLS handshake.
+
+Place in the walk: behind the network door, beside the plain port. In the permissive mode the first
+byte of a connection is looked at, not taken: 0x16 begins a handshake, anything else is served
+unencrypted.
+
+Invariant: a party hears of a connection only when its handshake is done; the handshakes under way
+are bounded in number and in time. Absent on purpose: certificates (tls).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import ssl
+from typing import Any, Final
+
+from engine.foundation.errors import ConfigError
+from engine.foundation.limits import HANDSHAKES_MAX
+from engine.foundation.units import SECOND_MS
+from engine.runtime.tls import ServerTls, TlsMode, server_context
+
+HANDSHAKE_MS_MAX: Final = 10 * SECOND_MS
+"""A handshake that takes longer is ended."""
+ACCEPT_PAUSE_S: Final = 1.0
+"""How long nobody is accepted after the machine refused one (no descriptors left)."""
+_HANDSHAKE_BYTE: Final = b"\x16"
+
+_log = logging.getLogger(__name__)
+
+
+class TlsListener:
+    """See `engine.runtime.network.Listener`."""
+
+    def __init__(self, port_socket: socket.socket, factory: Any, tls: ServerTls) -> None:
+        self._socket = port_socket
+        self._factory = factory
+        self._context = server_context(tls)
+        self._permissive = tls.mode is TlsMode.PERMISSIVE
+        self._welcomes: dict[asyncio.Task[None], None] = {}
+        self._accepting = asyncio.create_task(self._accept(), name="accept TLS connections")
+
+    @property
+    def port(self) -> int:
+        """See `Listener.port`."""
+        return int(self._socket.getsockname()[1])
+
+    async def close(self) -> None:
+        """See `Listener.close`; handshakes under way are ended."""
+        tasks = [self._accepting, *self._welcomes]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._socket.close()
+
+    async def _accept(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                connection, _ = await loop.sock_accept(self._socket)
+            except OSError as error:
+                _log.warning("no connection is accepted for %s s: %s", ACCEPT_PAUSE_S, error)
+                await asyncio.sleep(ACCEPT_PAUSE_S)
+                continue
+            if len(self._welcomes) >= HANDSHAKES_MAX:
+                _log.warning("a connection is closed: %d handshakes are under way", HANDSHAKES_MAX)
+                connection.close()
+                continue
+            welcome = loop.create_task(self._welcome(connection), name="TLS handshake")
+            self._welcomes[welcome] = None
+            welcome.add_done_callback(self._welcomes.pop)
+
+    async def _welcome(self, connection: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        handed_over = False
+        try:
+            connection.setblocking(False)
+            async with asyncio.timeout(HANDSHAKE_MS_MAX / SECOND_MS):
+                context: ssl.SSLContext | None = self._context
+                if self._permissive and await _first_byte(connection) != _HANDSHAKE_BYTE:
+                    context = None
+                await loop.connect_accepted_socket(self._factory, connection, ssl=context)
+                handed_over = True
+        except TimeoutError:
+            _log.warning("a connection is closed: no handshake within %d ms", HANDSHAKE_MS_MAX)
+        except OSError as error:  # ssl.SSLError is one.
+            _log.warning("a connection is closed: its TLS handshake failed: %s", error)
+        finally:
+            if not handed_over:
+                connection.close()
+
+
+async def _first_byte(connection: socket.socket) -> bytes:
+    """The byte that will be read first; it stays to be read."""
+    loop = asyncio.get_running_loop()
+    readable: asyncio.Future[None] = loop.create_future()
+
+    def tell() -> None:
+        if not readable.done():
+            readable.set_result(None)
+
+    loop.add_reader(connection, tell)
+    try:
+        await readable
+    finally:
+        loop.remove_reader(connection)
+    return connection.recv(1, socket.MSG_PEEK)
+
+
+def open_tls_listener(host: str, port: int, factory: Any, tls: ServerTls) -> TlsListener:
+    """Raises ConfigError when the port is taken or a certificate is of no use."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        port_socket = socket.create_server((host, port), family=family, backlog=1024)
+    except OSError as error:
+        raise ConfigError(
+            "port", f"{host}:{port}", f"a free port of this host ({error.strerror or error})"
+        ) from error
+    port_socket.setblocking(False)
+    try:
+        return TlsListener(port_socket, factory, tls)
+    except BaseException:
+        port_socket.close()
+        raise

@@ -1,0 +1,239 @@
+"""What many connections, slow readers and large requests hold together is bounded, and whoever is
+over a limit waits or goes; nobody else does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from engine.foundation import limits
+from engine.protocol.command import RemotingCommand
+from engine.protocol.frames import FrameDecoder, encode_frame
+from engine.remoting import Handler, Peer, RpcClient, RpcServer
+from engine.remoting.load import Load
+from engine.runtime import system_runtime
+
+ECHO, BULK, KEPT = 1, 2, 3
+MIB = 1 << 20
+DEADLINE_S = 20
+
+
+class Party:
+    """A running server whose handler of KEPT answers when the test says so."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.kept: list[tuple[Peer, RemotingCommand]] = []
+        self.lost: list[Peer] = []
+        handlers: dict[int, Handler] = {ECHO: self.echo, BULK: self.bulk, KEPT: self.keep}
+        self.server = RpcServer(system_runtime(), handlers, on_lost=self.lost.append, **settings)
+        self.port = 0
+
+    def echo(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
+        return request.respond(0)
+
+    def bulk(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
+        return request.respond(0, body=bytes(MIB))
+
+    def keep(self, peer: Peer, request: RemotingCommand) -> None:
+        self.kept.append((peer, request))
+
+    def answer_kept(self) -> None:
+        kept, self.kept = self.kept, []
+        for peer, request in kept:
+            peer.answer(request, request.respond(0))
+
+    def connect(self) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self.port))
+
+    async def is_alive(self) -> None:
+        client = RpcClient(system_runtime())
+        answer = await client.invoke(
+            f"127.0.0.1:{self.port}", RemotingCommand.request(ECHO), timeout_ms=DEADLINE_S * 1000
+        )
+        assert answer.code == 0
+        await client.close()
+
+
+@asynccontextmanager
+async def party(**settings: Any) -> AsyncIterator[Party]:
+    running = Party(**settings)
+    running.port = await running.server.start("127.0.0.1", 0)
+    try:
+        yield running
+    finally:
+        await running.server.stop()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        while not condition():  # noqa: ASYNC110 - what is waited for has no event to set.
+            await asyncio.sleep(0.005)
+
+
+def request(code: int, body_bytes: int = 0) -> bytes:
+    return encode_frame(RemotingCommand(code, body=bytes(body_bytes)))
+
+
+def test_a_slow_reader_is_not_read_until_it_has_taken_its_answers() -> None:
+    async def story() -> None:
+        async with party() as served:
+            loop = asyncio.get_running_loop()
+            slow = served.connect()
+            slow.setblocking(False)
+            asked = 60
+            for _ in range(asked):
+                await loop.sock_sendall(slow, request(BULK))
+                await asyncio.sleep(0)
+            await until(lambda: served.server.load.output_bytes > 0)
+            await served.is_alive()
+            held = served.server.load.output_bytes
+            assert held <= limits.CONNECTION_OUTPUT_PAUSE_BYTES + 4 * MIB, held
+            decoder = FrameDecoder()
+            answers: list[RemotingCommand] = []
+            async with asyncio.timeout(DEADLINE_S):
+                while len(answers) < asked:
+                    received = await loop.sock_recv(slow, MIB)
+                    assert received, "it was cut off"
+                    answers += decoder.feed(received)
+            assert served.server.load.output_bytes == 0
+            here = slow.getsockname()
+            assert f"{here[0]}:{here[1]}" in [peer.address for peer in served.server.peers()]
+            slow.close()
+
+    asyncio.run(story())
+
+
+def test_a_reader_that_never_reads_is_closed_like_a_silent_one() -> None:
+    async def story() -> None:
+        async with party(idle_ms_max=300, idle_check_ms=50) as served:
+            deaf = served.connect()
+            deaf.sendall(request(BULK) * 30)
+            await until(lambda: len(served.lost) == 1)
+            assert served.server.load.output_bytes == 0
+            deaf.close()
+
+    asyncio.run(story())
+
+
+def test_all_slow_readers_together_have_a_limit() -> None:
+    async def story() -> None:
+        async with party(load=Load(output_bytes_max=20 * MIB)) as served:
+            deaf = [served.connect() for _ in range(8)]
+            for each in deaf:
+                each.sendall(request(BULK) * 7)
+            await until(lambda: bool(served.lost))
+            assert len(served.lost) < len(deaf), "only those over the limit go"
+            assert served.server.load.output_bytes <= 20 * MIB
+            await served.is_alive()
+            for each in deaf:
+                each.close()
+
+    asyncio.run(story())
+
+
+def test_requests_under_way_stop_the_reading_of_their_connection() -> None:
+    async def story() -> None:
+        async with party() as served:
+            loop = asyncio.get_running_loop()
+            eager = served.connect()
+            eager.setblocking(False)
+            each, count = 4 * MIB, 24
+            sending = asyncio.create_task(loop.sock_sendall(eager, request(KEPT, each) * count))
+            fits = limits.CONNECTION_REQUEST_BYTES_MAX // each + 1
+            await until(lambda: len(served.kept) >= fits)
+            await served.is_alive()
+            assert len(served.kept) == fits, "no more is read"
+            assert not sending.done()
+            answered = 0
+            while answered < count:
+                await until(lambda: bool(served.kept))
+                answered += len(served.kept)
+                served.answer_kept()
+            await sending
+            assert served.server.load.request_bytes == 0
+            eager.close()
+
+    asyncio.run(story())
+
+
+def test_requests_under_way_of_all_together_make_everybody_wait_who_sends_more() -> None:
+    async def story() -> None:
+        async with party(load=Load(request_bytes_max=8 * MIB)) as served:
+            loop = asyncio.get_running_loop()
+            first, other = served.connect(), served.connect()
+            for each in (first, other):
+                each.setblocking(False)
+            await loop.sock_sendall(first, request(KEPT, 10 * MIB))
+            await until(lambda: len(served.kept) == 1)
+            await loop.sock_sendall(other, request(KEPT, MIB))
+            await served.is_alive()
+            assert len(served.kept) == 1, "the rest of the second waits in its socket"
+            served.answer_kept()
+            await until(lambda: len(served.kept) == 1)
+            served.answer_kept()
+            assert served.server.load.request_bytes == 0
+            first.close()
+            other.close()
+
+    asyncio.run(story())
+
+
+def test_of_too_many_unfinished_frames_the_oldest_goes() -> None:
+    half = struct.pack(">iI", 8 * MIB, 100) + bytes(MIB)
+
+    async def story() -> None:
+        async with party(load=Load(unfinished_bytes_max=2 * MIB)) as served:
+            stalled = served.connect()
+            await asyncio.get_running_loop().run_in_executor(None, stalled.sendall, half)
+            await until(lambda: served.server.load.unfinished_bytes == len(half))
+            old = served.server.peers()[0].address
+            younger = served.connect()
+            await asyncio.get_running_loop().run_in_executor(None, younger.sendall, half)
+            await until(lambda: len(served.lost) == 1)
+            assert served.lost[0].address == old
+            assert served.server.load.unfinished_bytes <= 2 * MIB
+            await served.is_alive()
+            stalled.close()
+            younger.close()
+            await until(lambda: len(served.lost) == 3)
+            assert served.server.load.unfinished_bytes == 0
+
+    asyncio.run(story())
+
+
+def test_half_a_frame_is_no_sign_of_life() -> None:
+    async def story() -> None:
+        async with party(idle_ms_max=300, idle_check_ms=50) as served:
+            dripping = served.connect()
+            async with asyncio.timeout(DEADLINE_S):
+                while not served.lost:
+                    try:
+                        dripping.send(b"\0")
+                    except OSError:
+                        break
+                    await asyncio.sleep(0.02)
+            await until(lambda: len(served.lost) == 1)
+            dripping.close()
+
+    asyncio.run(story())
+
+
+def test_one_address_cannot_take_all_connections() -> None:
+    async def story() -> None:
+        async with party(connections_per_address_max=3) as served:
+            kept = [served.connect() for _ in range(3)]
+            await until(lambda: len(served.server.peers()) == 3)
+            fourth = served.connect()
+            await until(lambda: len(served.lost) == 1)
+            kept.pop().close()
+            await until(lambda: len(served.lost) == 2)
+            await served.is_alive()
+            for each in (*kept, fourth):
+                each.close()
+
+    asyncio.run(story())
