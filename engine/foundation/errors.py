@@ -16,6 +16,7 @@
         OffsetOutOfRange      an offset outside [min, max] of its queue or log
         FileTooLarge          a file size or a write beyond what the format can address
       ClusterError          the cluster is not in a state to serve this
+      KeyReused             a business key was used for two different messages
       ConfigError           a setting is wrong (names key, value and what is allowed)
         NotChangeable         the setting may not change while the party runs
       LakeError             the Delta lake is missing, half-written or not ours
@@ -98,6 +99,10 @@ class FileTooLarge(StorageError):
 
 class ClusterError(TidemarkError):
     """The cluster is not in a state to serve the request."""
+
+
+class KeyReused(TidemarkError):
+    """A business key that stands for one consumed message came with another content."""
 
 
 class ConfigError(TidemarkError):

@@ -7,7 +7,7 @@ Absent on purpose: settings. A limit guards the process, a setting suits a user.
 
 from typing import Final
 
-from engine.foundation.units import GIB, KIB, MIB, MINUTE_MS, SECOND_MS
+from engine.foundation.units import GIB, HOUR_MS, KIB, MIB, MINUTE_MS, SECOND_MS
 
 FRAME_BYTES_MAX: Final = 16 * MIB
 """A longer frame closes its connection (RocketMQ: 16 777 216)."""
@@ -86,6 +86,14 @@ of an older one is stored again.
 
 DEDUPLICATION_WINDOW_MS: Final = 10 * MINUTE_MS
 """A resend is recognised for this long after its first copy was stored."""
+
+GUARD_KEYS_KEPT_MS: Final = 7 * 24 * HOUR_MS
+"""Business keys a consumer's guard remembers; a message that arrives again later is consumed
+again. Longer than messages are kept (72 h) and all their retries together.
+"""
+
+GUARD_KEYS_PER_CLEANING: Final = 10_000
+"""Keys noted between two deletions of those that are too old."""
 
 GROUPS_MAX: Final = 100_000
 TOPICS_MAX: Final = 100_000
