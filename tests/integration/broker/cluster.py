@@ -62,6 +62,7 @@ class RawClient:
             system_runtime(),
             {
                 RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: self._pushed,
+                RequestCode.CHECK_TRANSACTION_STATE: self._pushed,
                 RequestCode.GET_CONSUMER_RUNNING_INFO: self._tell_running_info,
             },
         )

@@ -1,0 +1,481 @@
+"""Row D4, and A5 for transactions: half messages, their ends, questions to producers, and kills."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from engine.protocol.codes import RequestCode, ResponseCode
+from engine.protocol.command import RemotingCommand
+from engine.protocol.message import MessageExt
+from engine.protocol.message_record import decode_record
+from engine.store import FlushDiskType
+from tests.integration.broker.cluster import (
+    TOPIC,
+    Cluster,
+    RawClient,
+    bodies,
+    broker_config,
+    cluster,
+    eventually,
+    messages,
+)
+from tests.integration.broker.spooled import picked, spooled
+from tests.integration.broker.test_restarts import engine, refusal, talk
+
+COMMIT, ROLLBACK, UNKNOWN = 8, 12, 0
+GROUP = "p"
+HALF_TOPIC, OP_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+GIVEN_UP_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
+INTERNAL_GROUP = "CID_RMQ_SYS_TRANS"
+QUICK = {
+    "transaction_timeout_ms": 300,
+    "transaction_check_interval_ms": 100,
+    "transaction_op_batch_interval_ms": 50,
+}
+"""Half messages are asked about when they are 300 ms old."""
+NEVER = ("transactionCheckInterval=600000", "transactionTimeOut=600000")
+NO_OPS = ("transactionOpBatchInterval=500000", *NEVER)
+"""Nothing is asked, and op messages are not written by themselves."""
+OFTEN = (
+    *("transactionOpBatchInterval=50", "transactionTimeOut=300", "transactionCheckInterval=100"),
+    *("flushCommitLogLeastPages=0", "flushIntervalCommitLog=50"),
+)
+
+
+@dataclass
+class Half:
+    """A half message as its producer knows it."""
+
+    key: str
+    queue_offset: int
+    physical_offset: int
+
+
+class Transactor:
+    """A producer that speaks raw commands."""
+
+    def __init__(self, client: RawClient) -> None:
+        self.client = client
+
+    async def begin(self, key: str, **more: object) -> Half:
+        """Send a half message born now, with its key as its body."""
+        sent = await self.try_begin(key, **more)
+        assert sent.code == ResponseCode.SUCCESS, sent.remark
+        assert sent.fields["transactionId"] == key
+        physical_offset = int(sent.fields["msgId"][16:], 16)
+        return Half(key, int(sent.fields["queueOffset"]), physical_offset)
+
+    async def try_begin(self, key: str, **more: object) -> RemotingCommand:
+        fields = {"PGROUP": GROUP, "TRAN_MSG": "true", "UNIQ_KEY": key, "sysFlag": 4}
+        fields["bornTimestamp"] = int(time.time() * 1000)
+        return await self.client.send(key.encode(), **(fields | more))
+
+    async def end(self, half: Half, how: int, **more: object) -> RemotingCommand:
+        """END_TRANSACTION, two-way."""
+        return await self.client.ask(RequestCode.END_TRANSACTION, **self._end(half, how) | more)
+
+    async def end_oneway(self, half: Half, how: int, **more: object) -> None:
+        """END_TRANSACTION as RocketMQ's clients send it."""
+        fields = {name: str(value).lower() for name, value in self._end(half, how, **more).items()}
+        request = RemotingCommand.request(RequestCode.END_TRANSACTION, fields)
+        await self.client.rpc.invoke_oneway(self.client.address, request)
+
+    @staticmethod
+    def _end(half: Half, how: int, **more: object) -> dict[str, object]:
+        return {
+            "topic": TOPIC,
+            "producerGroup": GROUP,
+            "tranStateTableOffset": half.queue_offset,
+            "commitLogOffset": half.physical_offset,
+            "commitOrRollback": how,
+            "fromTransactionCheck": False,
+            "msgId": half.key,
+        } | more
+
+    async def register(self, group: str = GROUP) -> None:
+        """HEART_BEAT of a producer: from now on it can be asked."""
+        data = {"clientID": self.client.client_id, "producerDataSet": [{"groupName": group}]}
+        body = json.dumps(data | {"consumerDataSet": []}).encode()
+        assert (await self.client.ask(RequestCode.HEART_BEAT, body)).code == ResponseCode.SUCCESS
+
+    def asked(self) -> list[tuple[Half, MessageExt, Mapping[str, str]]]:
+        """Questions so far: the copy they are about, the message in their body, their fields."""
+        found = []
+        for push in self.client.pushed:
+            if push.code == RequestCode.CHECK_TRANSACTION_STATE:
+                assert push.is_oneway
+                offsets = [int(push.fields[n]) for n in ("tranStateTableOffset", "commitLogOffset")]
+                half = Half(push.fields["transactionId"], *offsets)
+                found.append((half, decode_record(bytes(push.body)), push.fields))
+        return found
+
+    async def question(self, number: int = 1) -> tuple[Half, MessageExt, Mapping[str, str]]:
+        """The `number`-th question, when it has come."""
+
+        async def came() -> bool:
+            return len(self.asked()) >= number
+
+        await eventually(came, f"question {number}")
+        return self.asked()[number - 1]
+
+
+async def kept(client: RawClient, topic: str = TOPIC) -> list[MessageExt]:
+    """What a consumer finds in queue 0 of a topic."""
+    answer = await client.pull(0, topic=topic, group="whoever")
+    return messages(answer) if answer.code == ResponseCode.SUCCESS else []
+
+
+def progress(running: Cluster) -> tuple[int | None, int | None]:
+    """Consume offsets of the internal group."""
+    offsets = running.broker.parts.offsets
+    half = offsets.committed(INTERNAL_GROUP, HALF_TOPIC, 0)
+    return half, offsets.committed(INTERNAL_GROUP, OP_TOPIC, 0)
+
+
+# ---- a broker process that is killed -----------------------------------------------------------
+
+
+def settings(*words: str) -> list[str]:
+    return [part for word in words for part in ("--set", word)]
+
+
+@pytest.mark.parametrize("flush", ["sync", "async"])
+def test_after_a_kill_ended_transactions_stay_ended_and_open_ones_are_asked_about(
+    tmp_path: Path, flush: str
+) -> None:
+    halves: dict[str, Half] = {}
+
+    async def before(client: RawClient) -> None:
+        producer = Transactor(client)
+        for key in ("committed", "told", "rolled-back", "open"):
+            halves[key] = await producer.begin(key)
+        assert await kept(client) == [], "nobody sees half of anything"
+        await producer.end_oneway(halves["committed"], COMMIT)
+        assert (await producer.end(halves["told"], COMMIT)).code == ResponseCode.SUCCESS
+        assert (await producer.end(halves["rolled-back"], ROLLBACK)).code == ResponseCode.SUCCESS
+
+        async def both() -> bool:
+            return len(await kept(client)) == 2
+
+        await eventually(both, "commits")
+
+    async def after(client: RawClient) -> None:
+        producer = Transactor(client)
+        await producer.register()
+        copy, message, fields = await producer.question()
+        assert (copy.key, message.body, message.topic) == ("open", b"open", TOPIC)
+        assert copy.queue_offset > halves["open"].queue_offset, "it is put again at the tail"
+        assert fields["topic"] == HALF_TOPIC
+        assert fields["bname"] == "broker-a"
+        await producer.end_oneway(copy, COMMIT, fromTransactionCheck=True)
+        again = [await producer.end(halves[key], COMMIT) for key in ("committed", "told", "open")]
+        assert [answer.code for answer in again] == [ResponseCode.SUCCESS] * 3
+        refused = await producer.end(halves["rolled-back"], COMMIT)
+        assert refused.code == ResponseCode.TRANSACTION_FAILED
+        assert "rolled back" in str(refused.remark)
+
+        async def passed() -> bool:
+            answer = await client.committed(topic=HALF_TOPIC, group=INTERNAL_GROUP)
+            last = max(one.queue_offset for one, _, _ in producer.asked())
+            return answer.fields.get("offset") == str(last + 1)
+
+        await eventually(passed, "progress over all of them")
+        assert [one.body for one in await kept(client)] == [b"committed", b"told", b"open"]
+        assert {half.key for half, _, _ in producer.asked()} == {"open"}
+
+    async def at_last(client: RawClient) -> None:
+        producer = Transactor(client)
+        await producer.register()
+        await producer.begin("new")
+        half, _, _ = await producer.question()
+        assert half.key == "new", "the settled ones are not asked about again"
+        assert len(await kept(client)) == 3
+
+    store = tmp_path / "store"
+    with engine(store, "--flush", flush, *settings(*NO_OPS)) as (process, address):
+        talk(address, before)
+        process.kill()
+        process.wait(30)
+    with engine(store, "--flush", flush, *settings(*OFTEN)) as (process, address):
+        talk(address, after)
+        process.kill()
+        process.wait(30)
+    rows = [row for row in spooled(store, "consume_offsets") if row["path"] == "TRANSACTION"]
+    assert {picked(row, "group", "accepted") for row in rows} == {(INTERNAL_GROUP, True)}
+    for topic in (HALF_TOPIC, OP_TOPIC):
+        moves = [row["offset"] for row in rows if row["topic"] == topic]
+        assert moves == sorted(moves), f"{topic} goes forward"
+        assert moves, f"{topic} goes"
+    with engine(store, "--flush", flush, *settings(*OFTEN)) as (process, address):
+        talk(address, at_last)
+        process.terminate()
+        assert process.wait(30) == 0
+    table = json.loads((store / "config" / "consumerOffset.json").read_text())["offsetTable"]
+    assert table[f"{HALF_TOPIC}@{INTERNAL_GROUP}"]["0"] >= 5
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (("transactionTimeOut=3000",), "more than transactionOpBatchInterval (3000 ms)"),
+        (("transactionTimeOut=900", "transactionOpBatchInterval=1000"), "transactionTimeOut='900'"),
+        (("transactionCheckMax=0",), "transactionCheckMax"),
+        (("transactionOpMsgMaxSize=5",), "32 to 4194304 bytes"),
+    ],
+)
+def test_settings_that_would_ask_about_what_has_just_ended_are_refused(
+    tmp_path: Path, words: tuple[str, ...], complaint: str
+) -> None:
+    store = str(tmp_path / "store")
+    said = refusal("broker", "--store", store, "--port", "0", *settings(*words))
+    assert complaint.replace("'", "") in said.replace("'", "")
+
+
+# ---- one broker --------------------------------------------------------------------------------
+
+
+def test_a_committed_message_is_the_half_message_under_its_real_name(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with cluster(broker_config(tmp_path, **QUICK)) as running:
+            producer = Transactor(running.client())
+            first = await producer.begin("first", TAGS="a", KEYS="k", queue_id=2)
+            half = await producer.begin("second", TAGS="a", KEYS="k", queue_id=2, flag=7)
+            assert (first.queue_offset, half.queue_offset) == (0, 1), "places in the half queue"
+            assert (await producer.end(half, COMMIT)).code == ResponseCode.SUCCESS
+            (found,) = messages(await producer.client.pull(0, queue_id=2))
+            assert (found.body, found.topic, found.queue_id, found.flag) == (b"second", TOPIC, 2, 7)
+            assert found.sys_flag & 0xC == COMMIT
+            assert found.prepared_transaction_offset == half.physical_offset
+            assert found.queue_offset == 0
+            asked_for = {"TAGS": "a", "KEYS": "k", "UNIQ_KEY": "second", "PGROUP": GROUP}
+            added = {"TRAN_MSG": "true", "REAL_TOPIC": TOPIC, "REAL_QID": "2"}
+            assert found.properties.items() >= (asked_for | added).items()
+
+    asyncio.run(story())
+
+
+def test_a_transaction_that_ended_is_not_asked_about_and_its_message_comes_once(
+    tmp_path: Path,
+) -> None:
+    """RocketMQ 5.5 with intervals as short as these delivered one commit seven times."""
+    settings = {
+        "transaction_timeout_ms": 401,
+        "transaction_op_batch_interval_ms": 400,
+        "transaction_check_interval_ms": 10,
+    }
+
+    async def story() -> None:
+        config = broker_config(tmp_path, flush=FlushDiskType.SYNC_FLUSH, **settings)
+        async with cluster(config) as running:
+            producer = Transactor(running.client())
+            await producer.register()
+            answered = 0
+            keys = [f"t{number}" for number in range(30)]
+
+            async def answer() -> int:
+                for copy, _, _ in producer.asked()[answered:]:
+                    await producer.end_oneway(copy, COMMIT, fromTransactionCheck=True)
+                return len(producer.asked())
+
+            due = int(time.time() * 1000) - 10_000
+            for key in keys:
+                await producer.end_oneway(await producer.begin(key, bornTimestamp=due), COMMIT)
+                answered = await answer()
+
+            async def settled() -> bool:
+                nonlocal answered
+                answered = await answer()
+                half, op = progress(running)
+                return half == running.broker.parts.store.max_offset(HALF_TOPIC, 0) and bool(op)
+
+            await eventually(settled, "progress over all")
+            assert [one.body.decode() for one in await kept(producer.client)] == keys
+
+    asyncio.run(story())
+
+
+def test_who_does_not_know_is_asked_again_and_given_up_with_a_record(tmp_path: Path) -> None:
+    config = broker_config(tmp_path, **QUICK, transaction_check_max=3)
+
+    async def story() -> None:
+        async with cluster(config) as running:
+            producer = Transactor(running.client())
+            await producer.register()
+            half = await producer.begin("lost")
+            assert (await producer.end(half, UNKNOWN)).code == ResponseCode.SUCCESS
+            for number in (1, 2, 3):
+                copy, message, _ = await producer.question(number)
+                assert message.properties["TRANSACTION_CHECK_TIMES"] == str(number)
+                assert message.properties["TRAN_PREPARED_QUEUE_OFFSET"] == str(half.queue_offset)
+                await producer.end_oneway(copy, UNKNOWN, fromTransactionCheck=True)
+
+            async def recorded() -> bool:
+                return bodies(await producer.client.pull(0, topic=GIVEN_UP_TOPIC)) == [b"lost"]
+
+            await eventually(recorded, "the record of it")
+            late = await producer.end(half, COMMIT)
+            assert late.code == ResponseCode.TRANSACTION_FAILED
+            assert len(producer.asked()) == 3
+            assert await kept(producer.client) == []
+
+    asyncio.run(story())
+
+
+def test_a_half_message_older_than_retention_is_given_up_without_a_question(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with cluster(broker_config(tmp_path, **QUICK)) as running:
+            producer = Transactor(running.client())
+            await producer.register()
+            await producer.begin("old", bornTimestamp=1_600_000_000_000)
+
+            async def recorded() -> bool:
+                return len(await kept(producer.client, GIVEN_UP_TOPIC)) == 1
+
+            await eventually(recorded, "the record of it")
+            assert producer.asked() == []
+
+    asyncio.run(story())
+
+
+def test_a_producer_that_asks_for_time_gets_it_and_must_keep_to_it(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with cluster(broker_config(tmp_path, **QUICK)) as running:
+            producer = Transactor(running.client())
+            await producer.register()
+            patient = await producer.begin("patient", CHECK_IMMUNITY_TIME_IN_SECONDS=3600)
+            hasty = await producer.begin("hasty", CHECK_IMMUNITY_TIME_IN_SECONDS=1)
+            copy, message, _ = await producer.question()
+            assert copy.key == "hasty"
+            assert time.time() * 1000 - message.born_timestamp_ms > 1000
+            assert message.properties["TRANSACTION_CHECK_TIMES"] == "1", "waiting is no question"
+            late = await producer.end(hasty, COMMIT)
+            assert late.code == ResponseCode.ILLEGAL_OPERATION
+            assert "CHECK_IMMUNITY_TIME_IN_SECONDS=1" in str(late.remark)
+            answer = await producer.end(copy, ROLLBACK, fromTransactionCheck=True)
+            assert answer.code == ResponseCode.SUCCESS
+            store = running.broker.parts.store
+            assert store.max_offset(HALF_TOPIC, 0) > 5, "the patient one moves with the tail"
+            assert (await producer.end(patient, COMMIT)).code == ResponseCode.SUCCESS
+            assert [one.body for one in await kept(producer.client)] == [b"patient"]
+
+    asyncio.run(story())
+
+
+def test_any_live_producer_of_the_group_is_asked_and_no_other(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with cluster(broker_config(tmp_path, **QUICK)) as running:
+            gone = Transactor(running.client("127.0.0.1@gone"))
+            stranger = Transactor(running.client("127.0.0.1@stranger"))
+            heirs = [Transactor(running.client(f"127.0.0.1@heir{n}")) for n in (1, 2)]
+            await stranger.register("another")
+            await gone.register()
+            await gone.begin("orphan")
+            await gone.client.close()
+            for heir in heirs:
+                await heir.register()
+                await heir.question()
+            half, _, _ = heirs[0].asked()[-1]
+            await heirs[0].end_oneway(half, COMMIT, fromTransactionCheck=True)
+
+            async def delivered() -> bool:
+                return [one.body for one in await kept(stranger.client)] == [b"orphan"]
+
+            await eventually(delivered, "the message")
+            assert stranger.asked() == []
+
+    asyncio.run(story())
+
+
+REFUSED_ENDS: list[tuple[dict[str, object], ResponseCode, str]] = [
+    ({"producerGroup": "another"}, ResponseCode.SYSTEM_ERROR, "The producer group wrong"),
+    (
+        {"tranStateTableOffset": 9},
+        ResponseCode.SYSTEM_ERROR,
+        "The transaction state table offset wrong",
+    ),
+    (
+        {"commitLogOffset": 3},
+        ResponseCode.SYSTEM_ERROR,
+        "Find prepared transaction message failed",
+    ),
+    ({"commitLogOffset": -1}, ResponseCode.SYSTEM_ERROR, "Find prepared"),
+    ({"commitOrRollback": 4}, ResponseCode.INVALID_PARAMETER, "commitOrRollback=4 is none of"),
+    ({"tranStateTableOffset": "x"}, ResponseCode.SYSTEM_ERROR, "tranStateTableOffset"),
+]
+
+
+def test_an_end_that_does_not_fit_its_half_message_changes_nothing(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with cluster(broker_config(tmp_path)) as running:
+            producer = Transactor(running.client())
+            plain = await producer.client.send(b"plain", queue_id=1)
+            half = await producer.begin("half")
+            for wrong, code, sentence in REFUSED_ENDS:
+                answer = await producer.end(half, COMMIT, **wrong)
+                assert (answer.code, sentence in str(answer.remark)) == (code, True), answer.remark
+            ordinary = Half("plain", 0, int(plain.fields["msgId"][16:], 16))
+            answer = await producer.end(ordinary, COMMIT)
+            assert "no half message begins" in str(answer.remark)
+            assert await kept(producer.client) == []
+            assert (await producer.end(half, COMMIT)).code == ResponseCode.SUCCESS
+
+    asyncio.run(story())
+
+
+REFUSED_BEGINNINGS: list[tuple[dict[str, object], ResponseCode, str]] = [
+    ({"DELAY": 3}, ResponseCode.MESSAGE_ILLEGAL, "cannot be delayed"),
+    ({"TIMER_DELAY_SEC": 3}, ResponseCode.MESSAGE_ILLEGAL, "cannot be delayed"),
+    ({"topic": HALF_TOPIC}, ResponseCode.NO_PERMISSION, "the broker alone writes it"),
+    ({"topic": GIVEN_UP_TOPIC}, ResponseCode.NO_PERMISSION, "the broker alone writes it"),
+    ({"topic": "%RETRY%g"}, ResponseCode.NO_PERMISSION, "the broker owns it"),
+    ({"topic": "TBW102"}, ResponseCode.NO_PERMISSION, "the broker owns it"),
+    ({"TRAN_MSG": "false"}, ResponseCode.MESSAGE_ILLEGAL, "property TRAN_MSG does not"),
+    ({"KEYS": "k" * 32_600}, ResponseCode.MESSAGE_ILLEGAL, "the limit is 32671"),
+]
+
+
+@pytest.mark.parametrize(("wrong", "code", "sentence"), REFUSED_BEGINNINGS)
+def test_what_cannot_be_half_of_a_transaction_is_refused(
+    tmp_path: Path, wrong: dict[str, object], code: ResponseCode, sentence: str
+) -> None:
+    async def story() -> None:
+        async with cluster(broker_config(tmp_path)) as running:
+            answer = await Transactor(running.client()).try_begin("half", **wrong)
+            assert (answer.code, sentence in str(answer.remark)) == (code, True), answer.remark
+            assert running.broker.parts.store.max_offset(HALF_TOPIC, 0) == 0
+
+    asyncio.run(story())
+
+
+def test_a_broker_that_rejects_transactions_says_so(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with cluster(broker_config(tmp_path, reject_transaction_message=True)) as running:
+            answer = await Transactor(running.client()).try_begin("half")
+            assert answer.code == ResponseCode.NO_PERMISSION
+            assert "sending transaction message is forbidden" in str(answer.remark)
+
+    asyncio.run(story())
+
+
+def test_the_brokers_own_properties_cannot_be_set_by_a_client(tmp_path: Path) -> None:
+    """Otherwise one producer could take another's transaction over by naming its offset."""
+
+    async def story() -> None:
+        async with cluster(broker_config(tmp_path)) as running:
+            producer = Transactor(running.client())
+            victim = await producer.begin("victim")
+            thief = await producer.begin(
+                "thief", TRAN_PREPARED_QUEUE_OFFSET=0, TRANSACTION_CHECK_TIMES=15
+            )
+            assert (await producer.end(thief, ROLLBACK)).code == ResponseCode.SUCCESS
+            assert (await producer.end(victim, COMMIT)).code == ResponseCode.SUCCESS
+            assert [one.body for one in await kept(producer.client)] == [b"victim"]
+
+    asyncio.run(story())
