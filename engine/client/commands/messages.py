@@ -133,6 +133,7 @@ def _line(message: MessageExt) -> Row:
         "tag": message.tags,
         "keys": message.keys,
         "unique_key": message.uniq_key,
+        "id": message.offset_message_id,
         "retries": message.reconsume_times,
         "body": cut.replace("\n", "\\n"),
     }

@@ -12,7 +12,8 @@ from engine.client.commands.asking import DEFAULT_NAMESRV, JsonOption, NamesrvOp
 from engine.client.commands.groups import GroupArgument
 from engine.client.commands.showing import Row, shown
 from engine.client.commands.topics import TopicArgument
-from engine.foundation.errors import ConfigError
+from engine.foundation.errors import ConfigError, RequestRefused
+from engine.protocol.codes import ResponseCode
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -37,6 +38,8 @@ def reset(
     """Let a group go on from the messages stored at or after a time."""
 
     async def work(admin: Admin) -> list[Row]:
+        if await admin.topic_route(topic) is None:
+            raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, f"no route leads to topic {topic}")
         moved = await admin.reset_offset(group, topic, read_time(to), force=not only_back)
         return [
             {"broker": queue.broker_name, "queue": queue.queue_id, "offset": offset}

@@ -1,0 +1,226 @@
+"""`tidemark admin` as a user types it, against an engine in a process of its own (row C1, A4, E1).
+
+Every command answers a table for people and, with `--json`, the same rows for programs; what is
+refused is one sentence on standard error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from engine.client import Admin
+from engine.protocol.message import MessageQueue
+from engine.runtime import system_runtime
+from tests.integration.client.cluster_users import (
+    Seen,
+    client_config,
+    consuming,
+    eventually,
+    producing,
+    text,
+)
+from tests.interop.our_engine import OurEngine, our_engine
+from tidemark import app
+
+TOPIC, GROUP = "adminorders", "admin-group"
+MESSAGES = 6
+RETRIES = 3
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OurEngine]:
+    """An engine with one topic of two queues, three messages in each, and one group."""
+    with our_engine(tmp_path_factory.mktemp("admin-engine")) as running:
+        made = tidemark(running, "topic", "create", TOPIC, "--queues", "2")
+        assert made.exit_code == 0, made.output
+        assert tidemark(running, "group", "create", GROUP, "--retries", "3").exit_code == 0
+        asyncio.run(fill(running))
+        yield running
+
+
+async def fill(engine: OurEngine) -> None:
+    async with Admin(system_runtime(), client_config(engine.name_server)) as admin:
+
+        async def is_known() -> bool:
+            return await admin.topic_route(TOPIC) is not None
+
+        await eventually(is_known, "the name server knows the topic")
+    async with producing(engine.name_server, "admin-producers") as producer:
+        for number in range(MESSAGES):
+            message = text(TOPIC, f"body {number}", KEYS=f"key{number}", TAGS="even")
+            await producer.send(message, queue=MessageQueue(TOPIC, "broker-a", number % 2))
+
+
+def tidemark(engine: OurEngine, *words: str) -> Result:
+    """Run `tidemark admin ...`."""
+    return CliRunner().invoke(app, ["admin", *words], env={"NAMESRV_ADDR": engine.name_server})
+
+
+def told(engine: OurEngine, *words: str) -> Any:
+    """What it answers with `--json`."""
+    answer = tidemark(engine, *words, "--json")
+    assert answer.exit_code == 0, answer.output
+    return json.loads(answer.stdout)
+
+
+def refused(engine: OurEngine, *words: str) -> str:
+    """The one line of a refusal: exit code 1, nothing on standard output, no traceback."""
+    answer = tidemark(engine, *words)
+    assert answer.exit_code == 1, answer.output
+    assert answer.stdout == ""
+    (line,) = answer.stderr.splitlines()
+    return line
+
+
+def test_the_cluster_and_its_broker_tell_of_themselves(engine: OurEngine) -> None:
+    (broker,) = told(engine, "cluster", "list")
+    assert (broker["cluster"], broker["broker"], broker["address"]) == (
+        "DefaultCluster",
+        "broker-a",
+        engine.broker,
+    )
+    assert (broker["state"], broker["version"]) == ("up", "V5_5_0")
+    assert int(told(engine, "broker", "status", "broker-a")["commitLogMaxOffset"]) > 0
+    config = told(engine, "broker", "config", "broker-a", "--key", "brokerName")
+    assert config == {"brokerName": "broker-a"}
+
+
+def test_a_topic_is_listed_shown_routed_and_counted(engine: OurEngine) -> None:
+    assert {"topic": TOPIC} in told(engine, "topic", "list")
+    (shown,) = told(engine, "topic", "show", TOPIC)
+    assert (shown["read_queues"], shown["write_queues"], shown["perm"]) == (2, 2, "rw")
+    (route,) = told(engine, "topic", "route", TOPIC)
+    assert (route["address"], route["broker_id"]) == (engine.broker, 0)
+    status = told(engine, "topic", "status", TOPIC)
+    assert [(row["queue"], row["max_offset"], row["messages"]) for row in status] == [
+        (0, 3, 3),
+        (1, 3, 3),
+    ]
+    table = tidemark(engine, "topic", "status", TOPIC).stdout.splitlines()
+    assert table[0].split() == [
+        *("broker", "queue", "min_offset", "max_offset", "messages", "last_stored"),
+    ]
+    assert re.fullmatch(r"broker-a +0 +0 +3 +3 +\S+Z", table[2])
+
+
+def test_a_topic_changes_its_permission_and_goes(engine: OurEngine) -> None:
+    assert tidemark(engine, "topic", "create", "admingone", "-q", "1").exit_code == 0
+    assert tidemark(engine, "topic", "perm", "admingone", "r").exit_code == 0
+    (shown,) = told(engine, "topic", "show", "admingone")
+    assert (shown["perm"], shown["read_queues"]) == ("r", 1)
+    asked = tidemark(engine, "topic", "delete", "admingone")
+    assert asked.exit_code == 1, "nobody said yes"
+    assert told(engine, "topic", "show", "admingone")
+    assert tidemark(engine, "topic", "delete", "admingone", "--yes").exit_code == 0
+    assert "TOPIC_NOT_EXIST" in refused(engine, "topic", "show", "admingone")
+
+
+def test_a_group_is_created_changed_and_deleted(engine: OurEngine) -> None:
+    assert told(engine, "group", "show", GROUP)["retryMaxTimes"] == RETRIES
+    rows = {row["group"]: row for row in told(engine, "group", "list")}
+    assert rows[GROUP]["retries"] == RETRIES
+    assert tidemark(engine, "group", "create", "short-lived").exit_code == 0
+    assert tidemark(engine, "group", "delete", "short-lived", "--offsets", "--yes").exit_code == 0
+    assert "knows the group short-lived" in refused(engine, "group", "show", "short-lived")
+
+
+def test_offsets_are_reset_to_a_time_and_progress_says_so(engine: OurEngine) -> None:
+    moved = told(engine, "offset", "reset", GROUP, TOPIC, "latest")
+    assert [row["offset"] for row in moved] == [3, 3]
+    progress = told(engine, "group", "progress", GROUP, "--topic", TOPIC)
+    assert [(row["broker_offset"], row["consumer_offset"], row["lag"]) for row in progress] == [
+        (3, 3, 0),
+        (3, 3, 0),
+    ]
+    assert tidemark(engine, "offset", "reset", GROUP, TOPIC, "earliest").exit_code == 0
+    lag = tidemark(engine, "group", "progress", GROUP, "--topic", TOPIC).stdout
+    assert lag.splitlines()[-1] == "lag 6, inflight 0"
+
+
+def test_messages_are_found_by_key_by_id_and_by_time(engine: OurEngine) -> None:
+    (found,) = told(engine, "message", "by-key", TOPIC, "key3")
+    assert (found["body"], found["queue"], found["offset"]) == ("body 3", 1, 1)
+    by_unique = told(engine, "message", "by-key", TOPIC, found["unique_key"], "--unique")
+    assert by_unique == [found]
+    every = told(engine, "message", "by-time", TOPIC)
+    assert [row["body"] for row in every] == [f"body {number}" for number in (0, 2, 4, 1, 3, 5)]
+    assert told(engine, "message", "by-time", TOPIC, "--queue", "1", "--count", "2") == every[3:5]
+    assert told(engine, "message", "by-time", TOPIC, "--to", "2001-01-01") == []
+    whole = told(engine, "message", "by-id", found["id"])
+    assert (whole["body"], whole["property KEYS"]) == ("body 3", "key3")
+
+
+def test_members_of_a_group_and_producers_are_told_while_they_are_online(
+    engine: OurEngine,
+) -> None:
+    async def story() -> None:
+        seen, name_server = Seen(), engine.name_server
+        async with (
+            producing(name_server, "admin-online") as producer,
+            consuming(name_server, "admin-members", {TOPIC: seen}) as consumer,
+        ):
+            await producer.send(text(TOPIC, "one more"))
+            await eventually(lambda: len(seen.messages) > MESSAGES, "all is consumed")
+            one = await asyncio.to_thread(told, engine, "group", "connections", "admin-members")
+            assert [(row["client_id"], row["language"]) for row in one] == [
+                (consumer.client_id, "PYTHON")
+            ]
+            assert f"{TOPIC}:*" in one[0]["subscription"]
+            held = await asyncio.to_thread(told, engine, "group", "running", "admin-members")
+            assert [row["queue"] for row in held if row["topic"] == TOPIC] == [0, 1]
+            producers = await asyncio.to_thread(told, engine, "group", "producers")
+            assert "admin-online" in {row["group"] for row in producers}
+            groups = await asyncio.to_thread(told, engine, "topic", "groups", TOPIC)
+            assert {"group": "admin-members"} in groups
+
+    asyncio.run(story())
+
+
+def test_a_broker_loses_and_gets_the_write_permission(engine: OurEngine) -> None:
+    assert tidemark(engine, "broker", "wipe-write", "broker-a").exit_code == 0
+    assert told(engine, "topic", "route", TOPIC)[0]["perm"] == "r"
+    assert tidemark(engine, "broker", "add-write", "broker-a").exit_code == 0
+    assert told(engine, "topic", "route", TOPIC)[0]["perm"] == "rw"
+
+
+def test_a_broker_cleans_and_changes_a_setting(engine: OurEngine) -> None:
+    assert tidemark(engine, "broker", "clean").exit_code == 0
+    changed = tidemark(engine, "broker", "set", "broker-a", "fileReservedTime=48")
+    assert changed.exit_code == 0, changed.output
+    config = told(engine, "broker", "config", "broker-a", "--key", "fileReservedTime")
+    assert config == {"fileReservedTime": "48"}
+    assert "allowed: key=value" in refused(engine, "broker", "set", "broker-a", "fileReservedTime")
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        (("topic", "status", "nowhere"), "17 TOPIC_NOT_EXIST: no broker has the topic nowhere"),
+        (("topic", "route", "nowhere"), "no route leads to topic nowhere"),
+        (("topic", "create", "a/b"), "illegal characters"),
+        (("topic", "create", "fine", "--perm", "x"), "perm='x' is not allowed: r, w or rw"),
+        (("topic", "create", "fine", "-q", "0"), "29 INVALID_PARAMETER: topic fine"),
+        (("topic", "create", "fine", "-b", "broker-z"), "--broker='broker-z'"),
+        (("group", "connections", "nobody"), "206 CONSUMER_NOT_ONLINE"),
+        (("group", "running", "nobody"), "nobody is online of group nobody"),
+        (("group", "progress", "nobody"), "26 SUBSCRIPTION_GROUP_NOT_EXIST"),
+        (("message", "by-id", "xyz"), "message id 'xyz'"),
+        (("message", "by-key", "nowhere", "k"), "no route leads to topic nowhere"),
+        (("message", "by-time", TOPIC, "--from", "soon"), "time='soon' is not allowed"),
+        (("offset", "reset", GROUP, "nowhere", "latest"), "no route leads to topic nowhere"),
+        (("broker", "status", "broker-z"), "one of broker-a"),
+        (("cluster", "list", "-n", "127.0.0.1:1"), "is it running, and is the address right?"),
+        (("cluster", "list", "-n", "here"), "host:port"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_sentence(
+    engine: OurEngine, words: tuple[str, ...], part: str
+) -> None:
+    assert part in refused(engine, *words)
