@@ -324,6 +324,7 @@ class Broker:
     def _arrived(self, topic: str, queue_id: int, max_offset: int, *rest: int) -> None:
         """Dispatch made a message visible: wake who waits for it, once the batch is through.
 
+            running.parts.traffic.sample(now_ms)
         `rest` is its tags_code and its store time.
         """
         if self._running is None:

@@ -20,6 +20,7 @@ from engine.broker.handlers.pull import PullHandlers
 from engine.broker.handlers.query import QueryHandlers
 from engine.broker.handlers.send import SendHandlers
 from engine.broker.handlers.send_back import SendBackHandlers
+from engine.broker.handlers.stats import StatsHandlers
 from engine.broker.handlers.transaction import TransactionHandlers
 from engine.broker.membership import Membership
 from engine.broker.parts import BrokerParts
@@ -47,6 +48,7 @@ def handler_table(
         GroupOffsetHandlers(parts).handlers(),
         BrokerHandlers(parts, delay).handlers(),
         ConfigHandlers(parts).handlers(),
+        StatsHandlers(parts).handlers(),
     ):
         for code, handler in handlers.items():
             assert code not in table, f"two handlers for request code {code}"

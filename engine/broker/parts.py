@@ -21,6 +21,7 @@ from engine.broker.state.queue_locks import QueueLocks
 from engine.broker.state.readers import QueueKey, Readers
 from engine.broker.state.topics import Topics
 from engine.foundation.config_layers import Origin
+from engine.broker.state.traffic import Traffic
 from engine.foundation.observing import Observer
 from engine.protocol.bodies import DataVersion
 from engine.protocol.message_ids import UniqueIds
@@ -50,6 +51,7 @@ class BrokerParts:
     origin: Origin = field(default_factory=Origin)
     """Where the settings came from."""
     address: str = ""
+    traffic: Traffic = field(init=False)
     """`ip:port` under which the broker is known; set when its port is bound."""
     deduplication: Deduplication = field(default_factory=Deduplication)
     resends_answered: int = 0
@@ -70,6 +72,10 @@ class BrokerParts:
         return self.runtime.clock.now_ms()
 
     def data_version(self, counter: int) -> DataVersion:
+    def __post_init__(self) -> None:
+        """Counting begins now."""
+        self.traffic = Traffic(self.runtime.clock.now_ms)
+
         """The version of one of the broker's tables."""
         return DataVersion(state_version=0, timestamp=self.boot_ms, counter=counter)
 

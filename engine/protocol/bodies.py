@@ -2,6 +2,8 @@
 
 from engine.protocol.bodies_broker import (
     BrokerData,
+    BrokerStatsData,
+    BrokerStatsItem,
     ClusterInfo,
     DataVersion,
     GroupList,
@@ -45,6 +47,8 @@ from engine.protocol.body_codec import (
 __all__ = [
     "BrokerData",
     "ClientConnection",
+    "BrokerStatsData",
+    "BrokerStatsItem",
     "ClusterInfo",
     "ConsumeMessageDirectlyResult",
     "ConsumeStats",

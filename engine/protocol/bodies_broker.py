@@ -132,6 +132,22 @@ class KVTable(Body):
     table: dict[str, str] = msgspec.field(default_factory=dict)
 
 
+class BrokerStatsItem(Part):
+    """A statistic over one span: its sum, per second, and per call."""
+
+    sum: int = 0
+    tps: float = 0.0
+    avgpt: float = 0.0
+
+
+class BrokerStatsData(Body):
+    """VIEW_BROKER_STATS_DATA (315)."""
+
+    stats_minute: BrokerStatsItem
+    stats_hour: BrokerStatsItem
+    stats_day: BrokerStatsItem
+
+
 @dataclass(slots=True)
 class RegisterBrokerBody:
     """REGISTER_BROKER (103): a broker's topics."""

@@ -303,6 +303,10 @@ class TopicStatsTable:
 
     def encode(self) -> bytes:
         """As bytes."""
+    def rows(self) -> list[OffsetWrapper]:
+        """The marks of every queue."""
+        return list(self.offset_table.values())
+
         return encode_object_keyed("offsetTable", self.offset_table, topicPutTps=self.topic_put_tps)
 
     @classmethod

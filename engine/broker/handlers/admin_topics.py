@@ -109,6 +109,7 @@ class TopicHandlers:
         document = topics.to_document(self._parts.data_version(topics.counter).to_json())
         fields = AllTopicConfigResponseHeader(total_topic_num=len(topics.all())).encode()
         return request.respond(ResponseCode.SUCCESS, fields=fields, body=fastjson.dumps(document))
+        parts.traffic.forget_topic(topic)
 
     def system_topics(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """GET_SYSTEM_TOPIC_LIST_FROM_BROKER (305)."""

@@ -229,6 +229,11 @@ class PullHandlers:
         if reset_offset is not None:
             response = self._moved_by_reset(pull, reset_offset)
         else:
+        if found.count:
+            group, topic, _ = pull.key
+            self._parts.traffic.got(group, topic, found.count, len(body))
+        else:
+            self._parts.traffic.missed()
             response = self._response(pull, self._get(pull))
         pull.peer.answer(pull.request, response)
 

@@ -17,6 +17,7 @@ from engine.broker.handlers.putting import Put, Putting
 from engine.broker.handlers.storing import answer_when_flushed
 from engine.broker.parts import BrokerParts
 from engine.delay.delay_service import scheduled
+from engine.broker.state.traffic import DELAY, FIFO, NORMAL, TRANSACTION
 from engine.foundation.errors import RemoteProtocolError, RequestRefused
 from engine.foundation.limits import PROPERTIES_BYTES_MAX
 from engine.protocol.bodies import TopicConfig
@@ -40,6 +41,7 @@ from engine.protocol.properties import (
     PROPERTY_DELAY,
     PROPERTY_MSG_REGION,
     PROPERTY_TRACE_ON,
+    PROPERTY_SHARDING_KEY,
     PROPERTY_TRANSACTION_PREPARED,
     PROPERTY_UNIQ_KEY,
     PROPERTY_WAIT,
@@ -117,6 +119,8 @@ class SendHandlers:
         waits = decode_properties(header.properties or "").get(PROPERTY_WAIT) != "false"
         return self._answer(peer, request, put, unique_key=",".join(unique_keys), waits=waits)
 
+        size_bytes = sum([one.size_bytes for one in put.puts])
+        self._parts.traffic.put(config.topic_name, NORMAL, len(put.puts), size_bytes)
     def _send(
         self, peer: Peer, request: RemotingCommand, header: SendMessageRequestHeader
     ) -> RemotingCommand | None:
@@ -144,6 +148,10 @@ class SendHandlers:
         """The topic, made on demand when that is allowed."""
         parts, topic = self._parts, header.topic
         if topic in FORBIDDEN_TO_CLIENTS:
+        kind = FIFO if PROPERTY_SHARDING_KEY in properties else NORMAL
+        if half or level:
+            kind = TRANSACTION if half else DELAY
+        self._parts.traffic.put(config.topic_name, kind, 1, put.puts[0].size_bytes)
             raise RequestRefused(
                 ResponseCode.NO_PERMISSION,
                 f"sending message to topic[{topic}] is forbidden: the broker alone writes it",

@@ -1,0 +1,137 @@
+"""Statistics by RocketMQ's names: what a topic or a group did in a minute, an hour, a day.
+
+Place in the walk: beside it; `state/traffic` has the counts, here they get their names.
+
+Invariant: a statistic that is not kept, or of a key that never did anything, is answered as
+missing and never as zero. Absent on purpose: latencies of single calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from engine.broker.handlers.progress import consume_stats_of
+from engine.broker.parts import BrokerParts
+from engine.broker.state.traffic import Count, Sums
+from engine.foundation.errors import RequestRefused
+from engine.protocol import fastjson
+from engine.protocol.bodies import BrokerStatsData, BrokerStatsItem
+from engine.protocol.codes import RequestCode, ResponseCode
+from engine.protocol.command import RemotingCommand
+from engine.protocol.headers_admin import (
+    BrokerConsumeStatsRequestHeader,
+    ViewBrokerStatsRequestHeader,
+)
+from engine.remoting import Handler, Peer
+
+SEPARATOR = "@"
+
+
+def _messages(sums: Sums) -> int:
+    return sums.messages
+
+
+def _size_bytes(sums: Sums) -> int:
+    return sums.size_bytes
+
+
+class StatsHandlers:
+    """Requests of tools about traffic."""
+
+    def __init__(self, parts: BrokerParts) -> None:
+        self._parts = parts
+        self._names: Mapping[str, tuple[Callable[[str], Sequence[Count]], Callable[[Sums], int]]]
+        self._names = {
+            "TOPIC_PUT_NUMS": (parts.traffic.puts_of, _messages),
+            "TOPIC_PUT_SIZE": (parts.traffic.puts_of, _size_bytes),
+            "GROUP_GET_NUMS": (self._gets_of, _messages),
+            "GROUP_GET_SIZE": (self._gets_of, _size_bytes),
+            "SNDBCK_PUT_NUMS": (self._send_backs_of, _messages),
+            "DLQ_PUT_NUMS": (self._dead_letters_of, _messages),
+            "BROKER_PUT_NUMS": (self._put_total_of, _messages),
+            "BROKER_GET_NUMS": (self._get_total_of, _messages),
+        }
+
+    def handlers(self) -> dict[int, Handler]:
+        """Request code → handler."""
+        return {
+            RequestCode.VIEW_BROKER_STATS_DATA: self.view,
+            RequestCode.GET_BROKER_CONSUME_STATS: self.consume_stats,
+        }
+
+    def view(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
+        """VIEW_BROKER_STATS_DATA (315); keys are `topic`, `topic@group` or the cluster's name."""
+        header = ViewBrokerStatsRequestHeader.decode(request.fields)
+        find, column = self._names.get(header.stats_name, (_nothing, _messages))
+        counts = find(header.stats_key)
+        if not counts:
+            raise RequestRefused(
+                ResponseCode.SYSTEM_ERROR,
+                f"The stats <{header.stats_name}> <{header.stats_key}> not exist",
+            )
+        now_ms = self._parts.now_ms()
+        data = BrokerStatsData(
+            stats_minute=_item([count.since(count.minute[0], now_ms) for count in counts], column),
+            stats_hour=_item([count.since(count.hour[0], now_ms) for count in counts], column),
+            stats_day=_item([count.since(count.day[0], now_ms) for count in counts], column),
+        )
+        return request.respond(ResponseCode.SUCCESS, body=data.encode())
+
+    def consume_stats(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
+        """GET_BROKER_CONSUME_STATS (317): every group's marks in every topic it has offsets of."""
+        parts = self._parts
+        ordered_only = BrokerConsumeStatsRequestHeader.decode(request.fields).is_order
+        listed: list[str] = []
+        lag = inflight = 0
+        for group in parts.group_configs.all():
+            name, entries = group.group_name, []
+            for topic in parts.offsets.topics_of(name):
+                config = parts.topics.find(topic)
+                if config is None or (ordered_only and not config.order):
+                    continue
+                stats = consume_stats_of(parts, name, [topic])
+                entries.append(stats.encode().decode())
+                lag += sum(one.broker_offset - one.consumer_offset for one in stats.rows())
+                inflight += sum(one.pull_offset - one.consumer_offset for one in stats.rows())
+            listed.append(f"{{{fastjson.dumps(name).decode()}:[{','.join(entries)}]}}")
+        body = (
+            f'{{"brokerAddr":"{parts.address}","consumeStatsList":[{",".join(listed)}],'
+            f'"totalDiff":{lag},"totalInflightDiff":{inflight}}}'
+        )
+        return request.respond(ResponseCode.SUCCESS, body=body.encode())
+
+    def _gets_of(self, key: str) -> list[Count]:
+        return _of_pair(self._parts.traffic.gets.find, key)
+
+    def _send_backs_of(self, key: str) -> list[Count]:
+        return _of_pair(self._parts.traffic.send_backs.find, key)
+
+    def _dead_letters_of(self, key: str) -> list[Count]:
+        return _of_pair(self._parts.traffic.dead_letters.find, key)
+
+    def _put_total_of(self, key: str) -> list[Count]:
+        return [self._parts.traffic.put_total] if key == self._parts.config.cluster_name else []
+
+    def _get_total_of(self, key: str) -> list[Count]:
+        return [self._parts.traffic.get_total] if key == self._parts.config.cluster_name else []
+
+
+def _nothing(_key: str) -> list[Count]:
+    """There is no such statistic."""
+    return []
+
+
+def _of_pair(find: Callable[[tuple[str, str]], Count | None], key: str) -> list[Count]:
+    """The count of `topic@group`."""
+    topic, _, group = key.partition(SEPARATOR)
+    count = find((group, topic))
+    return [] if count is None else [count]
+
+
+def _item(sums: Sequence[Sums], column: Callable[[Sums], int]) -> BrokerStatsItem:
+    total, calls = sum(map(column, sums)), sum(one.calls for one in sums)
+    return BrokerStatsItem(
+        sum=total,
+        tps=round(sum(one.per_second(column(one)) for one in sums), 2),
+        avgpt=round(total / calls, 2) if calls else 0.0,
+    )

@@ -1,0 +1,256 @@
+"""How much goes through the broker: totals since boot, and sums over a minute, an hour and a day.
+
+Place in the walk: sends, pulls and send-backs add whole numbers here; tools (VIEW_BROKER_STATS_DATA
+and the runtime info) and the port for metrics read them. Samples are taken on the broker's grid.
+
+Invariant: adding costs a lookup and a few additions, whoever reads; totals never go down. There are
+at most TRAFFIC_KEYS_MAX keys of a kind: what is beyond is counted together, under nobody's name.
+Absent on purpose: time (arrives as now_ms) and names of statistics (handlers/stats).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from engine.foundation.limits import TRAFFIC_KEYS_MAX
+from engine.foundation.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
+
+Key = TypeVar("Key")
+
+MINUTE_EVERY_MS = 10 * SECOND_MS
+HOUR_EVERY_MS = 10 * MINUTE_MS
+DAY_EVERY_MS = HOUR_MS
+MINUTE_SAMPLES, HOUR_SAMPLES, DAY_SAMPLES = 7, 7, 25
+"""Samples kept of each rhythm, as in RocketMQ: the oldest is a minute, an hour, a day old."""
+
+NORMAL, FIFO, DELAY, TRANSACTION = range(4)
+MESSAGE_TYPES = ("normal", "fifo", "delay", "transaction")
+"""RocketMQ's words for what a send brings, by their number."""
+
+Sample = tuple[int, int, int, int]
+"""(time, messages, bytes, calls)"""
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """What was added over a while."""
+
+    messages: int
+    size_bytes: int
+    calls: int
+    span_ms: int
+
+    def per_second(self, count: int) -> float:
+        """`count` of the span as a rate; 0 for no span."""
+        return count * 1000 / self.span_ms if self.span_ms > 0 else 0.0
+
+
+class Count:
+    """Totals of one key, and samples of them."""
+
+    __slots__ = ("calls", "day", "hour", "messages", "minute", "size_bytes")
+
+    def __init__(self, now_ms: int) -> None:
+        self.messages = 0
+        self.size_bytes = 0
+        self.calls = 0
+        begin: Sample = (now_ms, 0, 0, 0)
+        self.minute: deque[Sample] = deque([begin], MINUTE_SAMPLES)
+        self.hour: deque[Sample] = deque([begin], HOUR_SAMPLES)
+        self.day: deque[Sample] = deque([begin], DAY_SAMPLES)
+
+    def sample(self, now_ms: int, samples: deque[Sample]) -> None:
+        """Take a sample; a key that stood still for the whole rhythm keeps only the newest."""
+        if samples[0][1:] == (self.messages, self.size_bytes, self.calls):
+            samples.clear()
+        samples.append((now_ms, self.messages, self.size_bytes, self.calls))
+
+    def since(self, oldest: Sample, now_ms: int) -> Sums:
+        """What was added since a sample."""
+        return Sums(
+            self.messages - oldest[1],
+            self.size_bytes - oldest[2],
+            self.calls - oldest[3],
+            now_ms - oldest[0],
+        )
+
+
+class Counts(Generic[Key]):
+    """Counts by key; those beyond the limit share one."""
+
+    def __init__(self, now_ms: Callable[[], int], keys_max: int = TRAFFIC_KEYS_MAX) -> None:
+        self._now_ms = now_ms
+        self._keys_max = keys_max
+        self._counts: dict[Key, Count] = {}
+        self.others: Count | None = None
+        """What keys beyond the limit added."""
+
+    def add(self, key: Key, messages: int, size_bytes: int) -> None:
+        """Hot: one call of a key."""
+        count = self._counts.get(key)
+        if count is None:
+            count = self._new(key)
+        count.messages += messages
+        count.size_bytes += size_bytes
+        count.calls += 1
+
+    def find(self, key: Key) -> Count | None:
+        """The count of a key that was added to."""
+        return self._counts.get(key)
+
+    def items(self) -> list[tuple[Key, Count]]:
+        """Every key with its count, in order of first appearance."""
+        return list(self._counts.items())
+
+    def all(self) -> Iterator[Count]:
+        """Every count, that of the others as well."""
+        yield from self._counts.values()
+        if self.others is not None:
+            yield self.others
+
+    def forget(self, gone: Callable[[Key], bool]) -> None:
+        """Drop the keys of something that was deleted."""
+        for key in [key for key in self._counts if gone(key)]:
+            del self._counts[key]
+
+    def _new(self, key: Key) -> Count:
+        if len(self._counts) < self._keys_max:
+            self._counts[key] = count = Count(self._now_ms())
+            return count
+        if self.others is None:
+            self.others = Count(self._now_ms())
+        return self.others
+
+
+class Traffic:
+    """The counts of one broker."""
+
+    def __init__(self, now_ms: Callable[[], int]) -> None:
+        begin_ms = now_ms()
+        self._puts = tuple(Counts[str](now_ms) for _ in MESSAGE_TYPES)
+        self.gets: Counts[tuple[str, str]] = Counts(now_ms)
+        """(group, topic) → what pulls were answered with."""
+        self.send_backs: Counts[tuple[str, str]] = Counts(now_ms)
+        """(group, topic) → messages a group sent back."""
+        self.dead_letters: Counts[tuple[str, str]] = Counts(now_ms)
+        """(group, topic) → messages that went to the group's dead letters."""
+        self.put_total = Count(begin_ms)
+        self.get_total = Count(begin_ms)
+        """Calls are pulls that found something."""
+        self.get_misses = 0
+        """Pulls that found nothing."""
+        self._seconds: deque[tuple[int, int, int, int, int]] = deque(
+            [(begin_ms, 0, 0, 0, 0)], 10 * MINUTE_MS // SECOND_MS + 1
+        )
+        """(time, messages put, pulls found, pulls missed, messages got) on each second."""
+        self._sampled_ms = begin_ms
+        self.puts_at_midnight = [0, 0]
+        self.gets_at_midnight = [0, 0]
+        """Totals at the last midnight but one, and at the last."""
+
+    def put(self, topic: str, message_type: int, messages: int, size_bytes: int) -> None:
+        """Hot: a send was stored."""
+        self._puts[message_type].add(topic, messages, size_bytes)
+        total = self.put_total
+        total.messages += messages
+        total.size_bytes += size_bytes
+        total.calls += 1
+
+    def got(self, group: str, topic: str, messages: int, size_bytes: int) -> None:
+        """Hot: a pull was answered with messages."""
+        self.gets.add((group, topic), messages, size_bytes)
+        total = self.get_total
+        total.messages += messages
+        total.size_bytes += size_bytes
+        total.calls += 1
+
+    def missed(self) -> None:
+        """Hot: a pull found nothing."""
+        self.get_misses += 1
+
+    def puts(self) -> Iterator[tuple[str, str, Count]]:
+        """(topic, message type, count) of everything that was sent."""
+        for name, counts in zip(MESSAGE_TYPES, self._puts, strict=True):
+            for topic, count in counts.items():
+                yield topic, name, count
+
+    def puts_of(self, topic: str) -> list[Count]:
+        """The counts of a topic, one for each message type it got."""
+        return [count for counts in self._puts if (count := counts.find(topic)) is not None]
+
+    def keys_left_out(self) -> int:
+        """Messages counted under nobody's name, for there were too many keys."""
+        kinds: Iterable[Counts[str] | Counts[tuple[str, str]]] = (
+            *self._puts,
+            self.gets,
+            self.send_backs,
+            self.dead_letters,
+        )
+        return sum(counts.others.messages for counts in kinds if counts.others is not None)
+
+    def forget_topic(self, topic: str) -> None:
+        """The topic is deleted: so are its counts."""
+        for counts in self._puts:
+            counts.forget(lambda key: key == topic)
+        for pairs in (self.gets, self.send_backs, self.dead_letters):
+            pairs.forget(lambda key: key[1] == topic)
+
+    def forget_group(self, group: str) -> None:
+        """The group is deleted: so are its counts."""
+        for pairs in (self.gets, self.send_backs, self.dead_letters):
+            pairs.forget(lambda key: key[0] == group)
+
+    def sample(self, now_ms: int) -> None:
+        """Take the samples that are due; called each second."""
+        before_ms, self._sampled_ms = self._sampled_ms, now_ms
+        self._seconds.append(
+            (
+                now_ms,
+                self.put_total.messages,
+                self.get_total.calls,
+                self.get_misses,
+                self.get_total.messages,
+            )
+        )
+        due = [now_ms // every != before_ms // every for every in _RHYTHMS_MS]
+        if any(due):
+            for count in self._all():
+                for samples, wanted in zip((count.minute, count.hour, count.day), due, strict=True):
+                    if wanted:
+                        count.sample(now_ms, samples)
+        if now_ms // DAY_MS != before_ms // DAY_MS:
+            self.puts_at_midnight = [self.puts_at_midnight[1], self.put_total.messages]
+            self.gets_at_midnight = [self.gets_at_midnight[1], self.get_total.messages]
+
+    def rates(self, column: int, now_ms: int) -> tuple[float, float, float]:
+        """Per second over 10 s, a minute and 10 minutes: 1 puts, 2 pulls found, 3 pulls missed,
+        4 messages got.
+        """
+        newest = (
+            now_ms,
+            self.put_total.messages,
+            self.get_total.calls,
+            self.get_misses,
+            self.get_total.messages,
+        )
+
+        def rate(span_ms: int) -> float:
+            oldest = next(one for one in self._seconds if one[0] >= now_ms - span_ms - SECOND_MS)
+            grown = newest[column] - oldest[column]
+            return grown * 1000 / (now_ms - oldest[0]) if now_ms > oldest[0] else 0.0
+
+        return rate(10 * SECOND_MS), rate(MINUTE_MS), rate(10 * MINUTE_MS)
+
+    def _all(self) -> Iterator[Count]:
+        for counts in self._puts:
+            yield from counts.all()
+        for pairs in (self.gets, self.send_backs, self.dead_letters):
+            yield from pairs.all()
+        yield self.put_total
+        yield self.get_total
+
+
+_RHYTHMS_MS = (MINUTE_EVERY_MS, HOUR_EVERY_MS, DAY_EVERY_MS)

@@ -1,0 +1,82 @@
+"""Row C1 and figures: what tools are told of traffic is what clients did, and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+from engine.protocol import fastjson
+from engine.protocol.codes import RequestCode, ResponseCode
+from engine.protocol.command import RemotingCommand
+from tests.integration.broker.cluster import GROUP, TOPIC, RawClient, broker_config, cluster
+
+
+async def stats(client: RawClient, name: str, key: str) -> RemotingCommand:
+    return await client.ask(RequestCode.VIEW_BROKER_STATS_DATA, statsName=name, statsKey=key)
+
+
+async def day(client: RawClient, name: str, key: str) -> tuple[int, float]:
+    answer = await stats(client, name, key)
+    assert answer.code == ResponseCode.SUCCESS, answer.remark
+    told: dict[str, Any] = json.loads(answer.body)
+    assert sorted(told) == ["statsDay", "statsHour", "statsMinute"]
+    assert told["statsMinute"] == told["statsHour"] | {"tps": told["statsMinute"]["tps"]}
+    return told["statsDay"]["sum"], told["statsDay"]["avgpt"]
+
+
+def test_puts_and_gets_are_counted_by_topic_group_and_broker(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with cluster(broker_config(tmp_path)) as running:
+            client = running.client()
+            for number in range(6):
+                await client.send(b"x" * 100, queue_id=number % 2)
+            await client.heartbeat()
+            assert (await client.pull(0)).code == ResponseCode.SUCCESS
+            assert (await client.pull(0, queue_id=1)).code == ResponseCode.SUCCESS
+            assert await day(client, "TOPIC_PUT_NUMS", TOPIC) == (6, 1.0)
+            size_bytes, _ = await day(client, "TOPIC_PUT_SIZE", TOPIC)
+            assert await day(client, "GROUP_GET_NUMS", f"{TOPIC}@{GROUP}") == (6, 3.0)
+            assert await day(client, "GROUP_GET_SIZE", f"{TOPIC}@{GROUP}") == (
+                size_bytes,
+                round(size_bytes / 2, 2),
+            )
+            assert await day(client, "BROKER_PUT_NUMS", "DefaultCluster") == (6, 1.0)
+            assert await day(client, "BROKER_GET_NUMS", "DefaultCluster") == (6, 3.0)
+            for name, key in (
+                ("TOPIC_PUT_NUMS", "unheard"),
+                ("GROUP_GET_NUMS", f"{TOPIC}@nobody"),
+                ("NO_SUCH_STATISTIC", TOPIC),
+            ):
+                missing = await stats(client, name, key)
+                assert missing.code == ResponseCode.SYSTEM_ERROR
+                assert missing.remark == f"The stats <{name}> <{key}> not exist"
+
+    asyncio.run(story())
+
+
+def test_every_groups_progress_is_told_at_once(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with cluster(broker_config(tmp_path)) as running:
+            client = running.client()
+            for _ in range(5):
+                await client.send()
+            await client.heartbeat()
+            await client.pull(0)
+            await client.commit(2)
+            answer = await client.ask(RequestCode.GET_BROKER_CONSUME_STATS, isOrder=False)
+            told: Any = fastjson.loads(answer.body)
+            (mine,) = [one[GROUP] for one in told["consumeStatsList"] if GROUP in one]
+            marks = [
+                (row["brokerOffset"], row["consumerOffset"], row["pullOffset"])
+                for row in mine[0]["offsetTable"].values()
+            ]
+            assert sorted(marks) == [(0, 0, 0)] * 3 + [(5, 2, 5)]
+            assert (told["totalDiff"], told["totalInflightDiff"]) == (3, 3)
+            assert told["brokerAddr"] == running.broker.address
+            ordered = await client.ask(RequestCode.GET_BROKER_CONSUME_STATS, isOrder=True)
+            told = fastjson.loads(ordered.body)
+            assert told["totalDiff"] == 0, "the topic is no ordered one"
+
+    asyncio.run(story())
