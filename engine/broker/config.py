@@ -19,6 +19,7 @@ from engine.foundation.limits import (
     QUEUES_PER_TOPIC_MAX,
 )
 from engine.foundation.units import KIB, SECOND_MS
+from engine.remoting.access import Access
 from engine.store.config import StoreConfig
 
 
@@ -63,6 +64,8 @@ class BrokerConfig:
     """0 lets the machine choose."""
     metrics_host: str = _setting("127.0.0.1", "metricsPromExporterHost")
     """Address of the metrics' port; whoever reaches it reads topic and group names."""
+    access: Access = field(default_factory=Access)
+    """Who may use it, and how its connections are protected."""
     telemetry: bool = True
     """Keep a spool of facts below the store, for a shipper to bring into a lake."""
     auto_create_topic_enable: bool = _setting(True, "autoCreateTopicEnable")
@@ -74,6 +77,12 @@ class BrokerConfig:
     """Delay before the first persist; RocketMQ fixes it."""
     flush_delay_offset_interval_ms: int = _setting(10 * SECOND_MS, "flushDelayOffsetInterval")
     reject_transaction_message: bool = _setting(False, "rejectTransactionMessage")
+    enable_property_filter: bool = _setting(False, "enablePropertyFilter")
+    """Evaluate SQL92 selectors; else subscriptions by them are refused."""
+    filter_support_retry: bool = _setting(False, "filterSupportRetry")
+    """Select failed messages by the selector of the topic they came from, where a consumer
+    subscribes to its retry topic by one.
+    """
     transaction_timeout_ms: int = _setting(6 * SECOND_MS, "transactionTimeOut")
     """Age from which on a half message's producer is asked how its transaction ended."""
     transaction_check_max: int = _setting(15, "transactionCheckMax")
@@ -92,6 +101,10 @@ class BrokerConfig:
     """How often held pulls are looked at besides arrivals; RocketMQ fixes it."""
     use_server_side_reset_offset: bool = _setting(True, "useServerSideResetOffset")
     """Tell a reset by the next pull; else push it to the members, as older brokers do."""
+    dlq_topic_perm: int = _setting(6, "dlqTopicPerm")
+    """Permission of a new dead-letter topic: 6 as in 5.x; 2 as in 4.x before 4.8, where reading one
+    has to be allowed first.
+    """
     default_query_max_count: int = _setting(32, "defaultQueryMaxNum")
     sample_interval_ms: int = SECOND_MS
     """Grid of the watermarks."""
@@ -130,6 +143,8 @@ class BrokerConfig:
             host, _, port = address.rpartition(":")
             if not host or not port.isdecimal() or int(port) > 65_535:
                 raise ConfigError("namesrvAddr", address, "host:port, the port at most 65535")
+        if self.dlq_topic_perm not in (2, 6):
+            raise ConfigError("dlqTopicPerm", self.dlq_topic_perm, "2 (write) or 6 (read, write)")
         for key, name in (
             ("brokerName", self.broker_name),
             ("brokerClusterName", self.cluster_name),

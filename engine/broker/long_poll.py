@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from engine.foundation.limits import HELD_PULLS_MAX
+from engine.store.record import DispatchRequest
 
 
 @dataclass(slots=True)
@@ -25,12 +26,19 @@ class HeldPull:
     """First offset it wants."""
     wanted: Callable[[int], bool] | None
     """Its tag test on tags_code; None takes all."""
+    matches: Callable[[bytes], bool] | None
+    """Its test on the property string of what passed the first; None takes all."""
     deadline_ms: int
     """When it is answered whatever there is."""
     gone: Callable[[], bool]
     """Has its connection ended?"""
     resume: Callable[[], None]
     """Answers it from what the store has now."""
+
+    @property
+    def filters(self) -> bool:
+        """Does it want some messages only?"""
+        return self.wanted is not None or self.matches is not None
 
 
 class HeldPulls:
@@ -49,15 +57,17 @@ class HeldPulls:
         self.count += 1
         return True
 
-    def arrived(self, topic: str, queue_id: int, max_offset: int, tags_code: int) -> list[HeldPull]:
-        """Take out the pulls that want the message just dispatched; `max_offset` is one past it."""
-        held = self._held.get((topic, queue_id))
-        if held is None:
+    def arrived(self, message: DispatchRequest) -> list[HeldPull]:
+        """Take out the pulls that want the message just dispatched."""
+        key = (message.topic, message.queue_id)
+        if key not in self._held:
             return []
         return self._take(
-            (topic, queue_id),
+            key,
             lambda pull: (
-                max_offset > pull.queue_offset and (pull.wanted is None or pull.wanted(tags_code))
+                message.queue_offset >= pull.queue_offset
+                and (pull.wanted is None or pull.wanted(message.tags_code))
+                and (pull.matches is None or pull.matches(message.properties))
             ),
         )
 
@@ -71,7 +81,7 @@ class HeldPulls:
                 lambda pull, end=end: (  # type: ignore[misc]
                     pull.deadline_ms <= now_ms
                     or pull.gone()
-                    or (pull.wanted is None and end > pull.queue_offset)
+                    or (not pull.filters and end > pull.queue_offset)
                 ),
             )
         return [pull for pull in woken if not pull.gone()]

@@ -56,6 +56,8 @@ class Membership:
         change = parts.groups.register(
             data, channel, keep_subscription=keep_subscription, now_ms=parts.now_ms()
         )
+        if not keep_subscription:
+            self._select(data)
         self._tell_registration(data.group_name, channel.client_id, change)
         group = parts.groups.of(data.group_name)
         assert group is not None, f"{data.group_name} has just got a member"
@@ -65,6 +67,17 @@ class Membership:
         ) and not group.broadcasting:
             self.notify(group)
         return change.topics_changed
+
+    def _select(self, data: ConsumerData) -> None:
+        """Keep the selectors of a subscription."""
+        parts = self._parts
+        before = parts.filters.counter
+        for fault in parts.filters.register(
+            data.group_name, data.subscription_data_set, now_ms=parts.now_ms()
+        ):
+            _log.warning("a selector is not in force as told: %s", fault)
+        if parts.filters.counter != before:
+            parts.filters_changed()
 
     def farewell(self, group: str, client_id: str) -> None:
         """The client unregistered."""
@@ -82,6 +95,8 @@ class Membership:
         """Remove clients without heartbeats, and close their connections."""
         expiry_ms = self._parts.config.client_expiry_ms
         self._parts.producers.expire(now_ms, expiry_ms)
+        if self._parts.filters.forget_old(now_ms):
+            self._parts.filters_changed()
         for departure in self._parts.groups.expired(now_ms, expiry_ms):
             self._departed(departure, "EXPIRED", "HEARTBEAT_EXPIRED")
             departure.channel.peer.close(
@@ -145,6 +160,8 @@ class Membership:
         parts.watermarks_wanted(keys)
         group = parts.groups.of(departure.group)
         if group is None:
+            parts.filters.unregister(departure.group, now_ms=parts.now_ms())
+            parts.filters_changed()
             return
         self._tell_disagreement(group, departure.client_id)
         if not departure.broadcasting:

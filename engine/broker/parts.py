@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from engine.broker.config import BrokerConfig
 from engine.broker.long_poll import HeldPulls
+from engine.broker.state.consumer_filters import ConsumerFilters
 from engine.broker.state.deduplication import Deduplication
 from engine.broker.state.group_configs import GroupConfigs
 from engine.broker.state.groups import ClientChannel, ConsumerGroups, ProducerGroups
@@ -20,8 +21,8 @@ from engine.broker.state.offsets import ConsumerOffsets
 from engine.broker.state.queue_locks import QueueLocks
 from engine.broker.state.readers import QueueKey, Readers
 from engine.broker.state.topics import Topics
-from engine.foundation.config_layers import Origin
 from engine.broker.state.traffic import Traffic
+from engine.foundation.config_layers import Origin
 from engine.foundation.observing import Observer
 from engine.protocol.bodies import DataVersion
 from engine.protocol.message_ids import UniqueIds
@@ -50,8 +51,10 @@ class BrokerParts:
     boot_ms: int
     origin: Origin = field(default_factory=Origin)
     """Where the settings came from."""
-    address: str = ""
     traffic: Traffic = field(init=False)
+    filters: ConsumerFilters = field(default_factory=ConsumerFilters)
+    """What consumer groups select by SQL92."""
+    address: str = ""
     """`ip:port` under which the broker is known; set when its port is bound."""
     deduplication: Deduplication = field(default_factory=Deduplication)
     resends_answered: int = 0
@@ -64,18 +67,20 @@ class BrokerParts:
     """Persist the topics and register at the name servers, soon."""
     group_configs_changed: Callable[[], None] = lambda: None
     """Persist the groups' settings, soon."""
+    filters_changed: Callable[[], None] = lambda: None
+    """Persist the groups' selectors, soon."""
     watermarks_wanted: Callable[[list[QueueKey]], None] = lambda _keys: None
     """Tell the watermarks of these (group, topic, queue) now."""
+
+    def __post_init__(self) -> None:
+        """Counting begins now."""
+        self.traffic = Traffic(self.runtime.clock.now_ms)
 
     def now_ms(self) -> int:
         """The broker's clock."""
         return self.runtime.clock.now_ms()
 
     def data_version(self, counter: int) -> DataVersion:
-    def __post_init__(self) -> None:
-        """Counting begins now."""
-        self.traffic = Traffic(self.runtime.clock.now_ms)
-
         """The version of one of the broker's tables."""
         return DataVersion(state_version=0, timestamp=self.boot_ms, counter=counter)
 

@@ -1,4 +1,4 @@
-"""The broker's tables on disk: topics, groups' settings, consume offsets.
+"""The broker's tables on disk: topics, groups' settings and selectors, consume offsets.
 
 Place in the walk: loaded before the port opens; offsets are written on a timer and at shutdown,
 topics and groups soon after they changed.
@@ -38,6 +38,8 @@ class Tables:
         self._saving = asyncio.Lock()
         self._topics_written = -1
         self._groups_written = -1
+        self._filters_file = TableFile(parts.runtime, f"{folder}/consumerFilter.json")
+        self._filters_written = 0
 
     def load(self) -> None:
         """Take over what the last life left.
@@ -47,13 +49,16 @@ class Tables:
         parts = self._parts
         self._topics_file.load(parts.observer, parts.topics.load)
         self._groups_file.load(parts.observer, parts.group_configs.load)
+        self._filters_file.load(
+            parts.observer, lambda found: parts.filters.load(found, now_ms=parts.now_ms())
+        )
         self._offsets_file.load(
             parts.observer,
             lambda found: parts.offsets.load(from_document(found), counter_of(found)),
         )
 
     def want(self) -> None:
-        """Save topics and groups soon."""
+        """Save topics, groups and selectors soon."""
         self._changed.set()
 
     async def run_settings(self) -> None:
@@ -80,7 +85,10 @@ class Tables:
             await asyncio.sleep(parts.config.flush_consumer_offset_interval_ms / SECOND_MS)
 
     async def save_settings(self) -> None:
-        """Write topics.json and subscriptionGroup.json when they changed. Raises StorageError."""
+        """Write topics.json, subscriptionGroup.json and consumerFilter.json when they changed.
+
+        Raises StorageError.
+        """
         parts = self._parts
         async with self._saving:
             counter = parts.topics.counter
@@ -96,6 +104,10 @@ class Tables:
                     {"dataVersion": version, "subscriptionGroupTable": table}
                 )
                 self._groups_written = counter
+            counter = parts.filters.counter
+            if counter != self._filters_written:
+                await self._filters_file.write(parts.filters.to_document())
+                self._filters_written = counter
 
     def _is_without_offsets(self) -> bool:
         return not self._parts.runtime.disk.exists(self._offsets_file.path)

@@ -9,6 +9,7 @@ from engine.client.consuming.listeners import (
     ConsumeOrderlyStatus,
 )
 from engine.client.consuming.start_offset import ConsumeFromWhere
+from engine.client.message_selector import MessageSelector
 from engine.client.producer import Producer
 from engine.client.send_result import SendResult, SendStatus
 from engine.client.transaction import (
@@ -26,6 +27,7 @@ __all__ = [
     "ConsumeOrderlyStatus",
     "ConsumerConfig",
     "MessageModel",
+    "MessageSelector",
     "Producer",
     "ProducerConfig",
     "PushConsumer",

@@ -16,6 +16,7 @@ from engine.protocol.bodies_broker import (
     TopicRouteData,
 )
 from engine.protocol.bodies_client import (
+    CheckClientRequest,
     ClientConnection,
     ConsumeMessageDirectlyResult,
     ConsumerConnection,
@@ -46,9 +47,10 @@ from engine.protocol.body_codec import (
 
 __all__ = [
     "BrokerData",
-    "ClientConnection",
     "BrokerStatsData",
     "BrokerStatsItem",
+    "CheckClientRequest",
+    "ClientConnection",
     "ClusterInfo",
     "ConsumeMessageDirectlyResult",
     "ConsumeStats",

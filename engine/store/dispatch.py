@@ -32,10 +32,8 @@ from engine.store.record import (
     property_value,
 )
 
-Arrival = Callable[[str, int, int, int, int], None]
-"""(topic, queue_id, max_offset, tags_code, store_timestamp_ms) of one message that became
-visible.
-"""
+Arrival = Callable[[DispatchRequest], None]
+"""Hears of one message that became visible."""
 
 
 class QueueGap(StorageError):
@@ -168,13 +166,7 @@ class Dispatcher:
         for arrival in self.arrivals:
             for request in requests:
                 if has_queue_offset(request.sys_flag):
-                    arrival(
-                        request.topic,
-                        request.queue_id,
-                        request.queue_offset + 1,
-                        request.tags_code,
-                        request.store_timestamp_ms,
-                    )
+                    arrival(request)
 
 
 def _held(queue: ConsumeQueue, request: DispatchRequest) -> bool:

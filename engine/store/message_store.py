@@ -26,6 +26,7 @@ from typing import Any
 from engine.foundation.errors import ConfigError, DiskFull, StorageError, WritesStopped
 from engine.foundation.observing import LifecycleEvent, Observer
 from engine.runtime import File, Runtime
+from engine.runtime.durable_folders import make_durable
 from engine.store.commit_log import CommitLog, PooledCommitLog
 from engine.store.config import FlushDiskType, StoreConfig
 from engine.store.dispatch import Arrival, Dispatcher
@@ -127,6 +128,7 @@ class MessageStore(StoreQueries):
         Raises StorageError when another process has it, ConfigError for file sizes that the store
         was not made with.
         """
+        make_durable(runtime.disk, config.root)
         for folder in ("commitlog", "consumequeue", "index"):
             runtime.disk.make_directories(f"{config.root}/{folder}")
         store = cls(runtime, config, observer)
@@ -305,7 +307,9 @@ class MessageStore(StoreQueries):
         self._disk_full = False
         self._queues.advance(topic, queue_id, queue_offset)
         self._flusher.last_store_time_ms = stored_ms
-        if not self._sync_flush:
+        if self._sync_flush:
+            self._flusher.wake()  # Also for those nobody waits for: readers see what is flushed.
+        else:
             self._plan_dispatch()
         return results
 
@@ -337,9 +341,7 @@ class MessageStore(StoreQueries):
     # ---- dispatch ---------------------------------------------------------------------------
 
     def on_arrival(self, callback: Arrival) -> None:
-        """Have `callback(topic, queue_id, max_offset, tags_code, store_timestamp_ms)` called for
-        each message that became visible to `get`, in log order.
-        """
+        """Have `callback` called for each message that became visible to `get`, in log order."""
         self._dispatcher.arrivals.append(callback)
 
     def _dispatch_limit(self) -> int:

@@ -52,12 +52,16 @@ class StoreQueries:
         max_count: int,
         max_bytes: int,
         wanted: Callable[[int], bool] | None = None,
+        matches: Callable[[bytes], bool] | None = None,
     ) -> GetResult:
-        """Messages of a queue from `queue_offset` on; see `reading` for statuses and limits."""
+        """Messages of a queue from `queue_offset` on; see `reading` for statuses and limits.
+
+        `wanted` tests the tags_code, `matches` the property string of what passed that.
+        """
         queue = self._queues.find(topic, queue_id)
         if queue is None:
             return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0)
-        limits = GetLimits(max_count, max_bytes, wanted)
+        limits = GetLimits(max_count, max_bytes, wanted, matches)
         return read_queue(self._log, queue, queue_offset, limits=limits, config=self._config)
 
     def min_offset(self, topic: str, queue_id: int) -> int:
@@ -73,6 +77,10 @@ class StoreQueries:
     def queues(self) -> list[QueueKey]:
         """(topic, queue_id) of every queue that has or had messages, sorted."""
         return self._queues.keys()
+
+    def has_held(self, topic: str) -> bool:
+        """Was any message of the topic put since it was made?"""
+        return self._queues.has_given_offsets(topic)
 
     def record_at(self, physical_offset: int) -> bytes | None:
         """The record at `physical_offset`, checked; None when no record begins there."""

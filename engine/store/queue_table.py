@@ -77,6 +77,10 @@ class QueueTable:
         """The offsets before `next_offset` were given to records that are in the log."""
         self._next_offsets[topic, queue_id] = next_offset
 
+    def has_given_offsets(self, topic: str) -> bool:
+        """Has any message of the topic got a queue offset since the topic was made?"""
+        return any(offset > 0 for (name, _), offset in self._next_offsets.items() if name == topic)
+
     def load(self, *, clean: bool) -> list[str]:
         """Find all queues on disk; return a sentence for each thing put right."""
         repairs: list[str] = []

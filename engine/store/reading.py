@@ -21,6 +21,7 @@ from enum import Enum
 from engine.store.commit_log import CommitLog
 from engine.store.config import StoreConfig
 from engine.store.consume_queue import UNIT_BYTES, ConsumeQueue, Unit
+from engine.store.record import properties_of
 
 
 class GetStatus(Enum):
@@ -64,6 +65,8 @@ class GetLimits:
     max_bytes: int
     wanted: Callable[[int], bool] | None
     """Tag test on a unit's tags_code; None takes all."""
+    matches: Callable[[bytes], bool] | None = None
+    """Test on the property string of a record whose unit passed; None takes all."""
 
 
 def read_queue(
@@ -79,7 +82,7 @@ def read_queue(
     if refused is not None:
         return refused
     scan_units = limits.max_count
-    if limits.wanted is not None:
+    if limits.wanted is not None or limits.matches is not None:
         scan_units = max(config.max_filter_message_bytes // UNIT_BYTES, limits.max_count)
     units = queue.units(queue_offset, scan_units)
     if not units:
@@ -96,7 +99,10 @@ def read_queue(
         config.max_transfer_bytes_in_disk if in_disk else config.max_transfer_bytes_in_memory
     )
     capped = GetLimits(
-        min(limits.max_count, count_max), min(limits.max_bytes, bytes_max), limits.wanted
+        min(limits.max_count, count_max),
+        min(limits.max_bytes, bytes_max),
+        limits.wanted,
+        limits.matches,
     )
     result = _collect(log, units, queue_offset, capped)
     result.min_offset = queue.min_offset
@@ -121,7 +127,7 @@ def _outside(queue: ConsumeQueue, queue_offset: int) -> GetResult | None:
 
 def _collect(log: CommitLog, units: list[Unit], queue_offset: int, limits: GetLimits) -> GetResult:
     """Hot: walk the units, join neighbours, stop at a limit."""
-    wanted = limits.wanted
+    wanted, matches = limits.wanted, limits.matches
     max_count, max_bytes = limits.max_count, limits.max_bytes
     records: list[memoryview] = []
     count = size_bytes = 0
@@ -140,6 +146,8 @@ def _collect(log: CommitLog, units: list[Unit], queue_offset: int, limits: GetLi
             if not count:
                 status = GetStatus.MESSAGE_WAS_REMOVING
             continue
+        if matches is not None and not matches(_properties_at(log, physical_offset, size)):
+            continue
         if physical_offset == run_end and physical_offset % file_size_bytes:
             run_end += size
         else:
@@ -152,6 +160,12 @@ def _collect(log: CommitLog, units: list[Unit], queue_offset: int, limits: GetLi
         _add(log, records, run_start, run_end)
         status = GetStatus.FOUND
     return GetResult(status, next_begin, 0, 0, records, count, size_bytes)
+
+
+def _properties_at(log: CommitLog, physical_offset: int, size: int) -> bytes:
+    view = log.view(physical_offset, size)
+    assert view is not None, f"the record at {physical_offset} is inside the log and not readable"
+    return properties_of(view)
 
 
 def _add(log: CommitLog, records: list[memoryview], start: int, end: int) -> None:

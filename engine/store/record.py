@@ -29,6 +29,7 @@ from engine.foundation.limits import (
     STORE_MEMO_ENTRIES_MAX,
 )
 from engine.protocol.hashes import tags_code
+from engine.protocol.tag_bits import tags_word
 
 MAGIC_V1 = -626843481  # 0xDAA320A7
 MAGIC_V2 = -626843477  # 0xDAA320AB: the topic's length takes two bytes
@@ -39,6 +40,7 @@ TRANSACTION_MASK = 0xC
 TRANSACTION_COMMIT = 0x8
 TRANSACTION_ROLLBACK = 0xC
 _WITH_QUEUE_OFFSET = (0, TRANSACTION_COMMIT)
+MULTI_TAGS = 0x2
 BORN_HOST_V6 = 0x10
 STORE_HOST_V6 = 0x20
 
@@ -103,6 +105,7 @@ class DispatchRequest:
     physical_offset: int
     size_bytes: int
     tags_code: int
+    """Hash of its tag; with MULTI_TAGS a word of bits; when delayed, the time to deliver."""
     store_timestamp_ms: int
     sys_flag: int
     properties: bytes
@@ -218,6 +221,11 @@ def _tags_code_of(encoded: bytes) -> int:
 
 
 @lru_cache(STORE_MEMO_ENTRIES_MAX)
+def _tags_word_of(encoded: bytes) -> int:
+    return tags_word(encoded.decode("utf-8", "replace"))
+
+
+@lru_cache(STORE_MEMO_ENTRIES_MAX)
 def is_plain_topic(topic: str) -> bool:
     """Can the topic name a folder of ours? Letters, digits and _ % | - only, so no path tricks."""
     letters = topic.replace("%", "").replace("|", "").replace("-", "").replace("_", "")
@@ -263,7 +271,9 @@ def glance(
         topic = _decode_topic(bytes(view[topic_at + 2 : topic_end]))
     properties = bytes(view[topic_end + 2 : position + size])
     code = 0
-    if b"TAGS\x01" in properties:
+    if sys_flag & MULTI_TAGS:
+        code = _tags_word_of(property_value(properties, b"TAGS\x01"))
+    elif b"TAGS\x01" in properties:
         code = _tags_code_of(property_value(properties, b"TAGS\x01"))
     if topic == SCHEDULE_TOPIC:
         code = _deliver_time(properties, code, stored_ms, delay_levels_ms)
@@ -351,6 +361,15 @@ def _check_lengths(
             f"lengths of the record at {physical_offset} add up to "
             f"{properties_at + 2 + properties_length}, not {size}"
         )
+
+
+def properties_of(record: memoryview) -> bytes:
+    """Property string of a whole record."""
+    head = _HEADS[_INT.unpack_from(record, 36)[0] & (BORN_HOST_V6 | STORE_HOST_V6)]
+    topic_at = head.size + _INT.unpack_from(record, head.size - 4)[0]
+    if _INT.unpack_from(record, 4)[0] == MAGIC_V2:
+        return bytes(record[topic_at + 4 + _SHORT.unpack_from(record, topic_at)[0] :])
+    return bytes(record[topic_at + 3 + record[topic_at] :])
 
 
 def store_timestamp_of(record: memoryview) -> int:

@@ -10,9 +10,12 @@ from __future__ import annotations
 
 from engine.broker.membership import Membership
 from engine.broker.parts import BrokerParts
+from engine.broker.pull_filter import not_supported
+from engine.broker.state.consumer_filters import selector_of
 from engine.broker.state.groups import ClientChannel
 from engine.foundation.errors import RequestRefused
 from engine.protocol.bodies import (
+    CheckClientRequest,
     ConsumerList,
     HeartbeatData,
     LockBatchRequest,
@@ -112,9 +115,12 @@ class HeartbeatHandlers:
         return request.respond(ResponseCode.SUCCESS)
 
     def check_client_config(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
-        """CHECK_CLIENT_CONFIG (46): clients ask it before they subscribe by SQL92, which is refused
-        at the pull.
-        """
+        """CHECK_CLIENT_CONFIG (46): clients ask it before they subscribe by SQL92."""
+        wanted = CheckClientRequest.decode(request.body).subscription_data
+        if wanted is not None and not wanted.is_by_tags:
+            if not self._parts.config.enable_property_filter:
+                raise not_supported(wanted.expression_type)
+            selector_of(wanted.sub_string, wanted.expression_type)
         return request.respond(ResponseCode.SUCCESS)
 
 

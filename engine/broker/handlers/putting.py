@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from engine.broker.handlers.storing import stored
 from engine.broker.parts import BrokerParts
 from engine.broker.state.deduplication import FirstCopy, body_digest
-from engine.broker.state.topic_attributes import DEDUPLICATION, is_on
+from engine.broker.state.topic_attributes import BITMAP, DEDUPLICATION, is_on, tag_filter
 from engine.foundation.errors import RequestRefused
 from engine.foundation.observing import LifecycleEvent
 from engine.foundation.units import MIB
@@ -31,7 +31,7 @@ from engine.protocol.properties import (
     PROPERTY_REAL_TOPIC,
 )
 from engine.store import GetStatus, MessageDraft, PutResult
-from engine.store.record import property_value
+from engine.store.record import MULTI_TAGS, property_value
 
 READ_BYTES_MAX = 4 * MIB
 READ_MESSAGES_MAX = 1024
@@ -74,6 +74,9 @@ class Putting:
         `queue_id` is the one their answer names; `put_one` stores a message that is alone, None
         as the store does. Raises RequestRefused.
         """
+        if config.attributes and tag_filter(config.attributes) == BITMAP:
+            for draft in drafts:
+                draft.sys_flag |= MULTI_TAGS
         if config.attributes and is_on(config.attributes, DEDUPLICATION):
             return self._put_once(
                 config.topic_name, drafts, unique_keys, queue_id=queue_id, put_one=put_one

@@ -20,6 +20,11 @@ from engine.protocol.codes import ResponseCode
 DEDUPLICATION: Final = "message.deduplication"
 """Ours: store a message once, however often its producer sends it (see `deduplication`)."""
 
+TAG_FILTER: Final = "message.tag.filter"
+"""Ours: what a consume queue keeps of a message's tags (see `engine.protocol.tag_bits`)."""
+
+HASH, BITMAP = "HASH", "BITMAP"
+
 
 @dataclass(frozen=True, slots=True)
 class _Attribute:
@@ -30,6 +35,7 @@ class _Attribute:
 
 ATTRIBUTES: Final[Mapping[str, _Attribute]] = {
     DEDUPLICATION: _Attribute(("true", "false")),
+    TAG_FILTER: _Attribute((HASH, BITMAP)),
     "message.type": _Attribute(("UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED")),
     "queue.type": _Attribute(("SimpleCQ",), changeable=False),
     "cleanup.policy": _Attribute(("DELETE",), changeable=False),
@@ -62,6 +68,11 @@ def changed_attributes(current: Mapping[str, str] | None, change: str | None) ->
         else:
             changed[key] = value
     return changed
+
+
+def tag_filter(attributes: Mapping[str, str]) -> str:
+    """HASH: one tag a message, as in RocketMQ. BITMAP: several, as bits."""
+    return attributes.get(TAG_FILTER, HASH)
 
 
 def is_on(attributes: Mapping[str, str], key: str) -> bool:

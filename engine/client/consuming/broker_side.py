@@ -21,7 +21,13 @@ from engine.client.route_cache import MASTER_ID
 from engine.client.wire_fields import number, wire_fields
 from engine.foundation.errors import ConnectFailed, RequestRefused
 from engine.foundation.units import SECOND_MS
-from engine.protocol.bodies import ConsumerList, LockBatchRequest, LockBatchResponse
+from engine.protocol.bodies import (
+    CheckClientRequest,
+    ConsumerList,
+    LockBatchRequest,
+    LockBatchResponse,
+    SubscriptionData,
+)
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
 from engine.protocol.compression import decompress
@@ -166,6 +172,18 @@ class BrokerSide:
         )
         answer = await self._connection.ask(address, request)
         return ConsumerList.decode(answer.body).consumer_id_list
+
+    async def check_subscription(self, data: SubscriptionData) -> None:
+        """Ask a broker of the topic whether it can filter so; nobody knows the topic: pass.
+
+        Raises TidemarkError, as RequestRefused when it cannot.
+        """
+        address = await self._connection.routes.any_broker_of(data.topic)
+        if address is None:
+            return
+        body = CheckClientRequest(self._connection.client_id, self._group, data).encode()
+        request = RemotingCommand.request(RequestCode.CHECK_CLIENT_CONFIG, {}, body)
+        await self._connection.ask(address, request)
 
     # Ends of a queue (StartOffsetAsk).
 

@@ -35,6 +35,7 @@ from engine.client.consuming.pulling import Puller, PullHooks
 from engine.client.consuming.queue_locks import QueueLocks
 from engine.client.consuming.rebalance import RebalanceHooks, Rebalancer
 from engine.client.consuming.start_offset import StartOffsetAsk
+from engine.client.message_selector import MessageSelector
 from engine.client.owned_tasks import OwnedTasks
 from engine.client.sender import Sender
 from engine.foundation.errors import ConfigError, TidemarkError
@@ -134,15 +135,19 @@ class PushConsumer:
         """Where this member keeps its consume offsets."""
         return self._state.offsets
 
-    def subscribe(self, topic: str, expression: str, listener: MessageListener) -> None:
-        """Read `topic` and give its messages to `listener`; `expression` is `*` or tags joined by
-        `||`.
+    def subscribe(
+        self, topic: str, selector: str | MessageSelector, listener: MessageListener
+    ) -> None:
+        """Read `topic` and give its messages to `listener`; a text as `selector` is `*` or tags
+        joined by `||`.
 
         May be called while running; the next rebalance takes it up. Raises RequestRefused for an
         illegal topic or expression.
         """
         check_topic(topic)
-        data = SubscriptionData.build(topic, expression, sub_version=self._runtime.clock.now_ms())
+        if isinstance(selector, str):
+            selector = MessageSelector.by_tag(selector)
+        data = selector.subscription(topic, sub_version=self._runtime.clock.now_ms())
         self._state.subscriptions[topic] = Subscription(data, listener)
         if self._started:
             self._tasks.start(self._announce_change(), "announce subscriptions")
@@ -164,7 +169,8 @@ class PushConsumer:
     async def start(self) -> None:
         """Load offsets, announce this member, take up queues.
 
-        Raises ConfigError without a subscription.
+        Raises ConfigError without a subscription, RequestRefused when a broker cannot filter as one
+        of them says; the consumer is stopped then.
         """
         if self._started or self._stopped:
             return
@@ -177,7 +183,12 @@ class PushConsumer:
             self._state.subscriptions[topic] = Subscription(data, None)
         await self._state.offsets.load()
         await self._connection.start()
-        await self._announce()
+        try:
+            await self._announce()
+        except BaseException:
+            self._stopped = True
+            await self._connection.stop()
+            raise
         self._service.start()
         self._tasks.start(self._rebalancer.run(), "rebalance")
         self._tasks.start(self._persist_regularly(), "persist offsets")
@@ -284,6 +295,9 @@ class PushConsumer:
                 await self._connection.routes.refresh(topic)
             except TidemarkError as error:
                 _log.warning("route of %s not known yet: %s", topic, error)
+        for subscription in list(self._state.subscriptions.values()):
+            if not subscription.data.is_by_tags:
+                await self._broker.check_subscription(subscription.data)
         await self._connection.heartbeat()
 
     async def _announce_change(self) -> None:

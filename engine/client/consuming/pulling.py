@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
@@ -25,8 +25,9 @@ from engine.foundation.errors import RequestRefused, TidemarkError
 from engine.foundation.units import SECOND_MS
 from engine.protocol.codes import ResponseCode
 from engine.protocol.message import MessageExt, MessageQueue
-from engine.protocol.names import retry_topic
+from engine.protocol.names import SysFlag, retry_topic
 from engine.protocol.properties import PROPERTY_RETRY_TOPIC
+from engine.protocol.tag_bits import split_tags
 from engine.runtime.clock import Clock
 
 _log = logging.getLogger(__name__)
@@ -194,8 +195,9 @@ class Puller:
         """The exact tag test (the broker's is by hash), then retried messages get their topic
         back.
         """
-        if subscription.data.tags_set:
-            messages = [m for m in messages if m.tags in subscription.data.tags_set]
+        wanted = subscription.data.tags_set
+        if wanted:
+            messages = [message for message in messages if carries_one(message, wanted)]
         for message in messages:
             if message.topic == self._retry_topic:
                 message.topic = message.properties.get(PROPERTY_RETRY_TOPIC, message.topic)
@@ -214,3 +216,10 @@ class Puller:
             "pulling of %s pauses: %d messages, %d bytes, span %d, locked %s",
             *(queue, window.count, window.held_bytes, window.max_span, window.locked),
         )
+
+
+def carries_one(message: MessageExt, wanted: Collection[str]) -> bool:
+    """Does the message carry one of these tags? With MULTI_TAGS it may carry several."""
+    if message.sys_flag & SysFlag.MULTI_TAGS:
+        return any(tag in wanted for tag in split_tags(message.tags))
+    return message.tags in wanted

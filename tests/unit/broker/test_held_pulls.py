@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from engine.broker.long_poll import HeldPull, HeldPulls
+from engine.store.record import DispatchRequest
 
 
 def held(
@@ -12,6 +13,7 @@ def held(
     queue_id: int = 0,
     queue_offset: int = 5,
     wanted: Callable[[int], bool] | None = None,
+    matches: Callable[[bytes], bool] | None = None,
     deadline_ms: int = 15_000,
     gone: bool = False,
 ) -> HeldPull:
@@ -20,10 +22,15 @@ def held(
         queue_id=queue_id,
         queue_offset=queue_offset,
         wanted=wanted,
+        matches=matches,
         deadline_ms=deadline_ms,
         gone=lambda: gone,
         resume=lambda: None,
     )
+
+
+def message(queue_offset: int, *, tags_code: int = 0, properties: bytes = b"") -> DispatchRequest:
+    return DispatchRequest("t", 0, queue_offset, 0, 100, tags_code, 1, 0, properties)
 
 
 def test_a_message_wakes_those_who_wait_on_its_queue_once() -> None:
@@ -31,23 +38,32 @@ def test_a_message_wakes_those_who_wait_on_its_queue_once() -> None:
     here, elsewhere = held(queue_id=0), held(queue_id=1)
     assert holds.hold(here)
     assert holds.hold(elsewhere)
-    assert holds.arrived("t", 0, max_offset=6, tags_code=0) == [here]
-    assert holds.arrived("t", 0, max_offset=7, tags_code=0) == []
+    assert holds.arrived(message(5)) == [here]
+    assert holds.arrived(message(6)) == []
     assert holds.count == 1
 
 
 def test_a_message_below_the_wanted_offset_wakes_nobody() -> None:
     holds = HeldPulls()
     holds.hold(held(queue_offset=5))
-    assert holds.arrived("t", 0, max_offset=5, tags_code=0) == []
+    assert holds.arrived(message(4)) == []
 
 
 def test_a_message_with_another_tag_wakes_nobody() -> None:
     holds = HeldPulls()
     pull = held(wanted=lambda code: code == 77)
     holds.hold(pull)
-    assert holds.arrived("t", 0, max_offset=6, tags_code=1) == []
-    assert holds.arrived("t", 0, max_offset=7, tags_code=77) == [pull]
+    assert holds.arrived(message(5, tags_code=1)) == []
+    assert holds.arrived(message(6, tags_code=77)) == [pull]
+
+
+def test_a_message_that_a_selector_does_not_match_wakes_nobody() -> None:
+    holds = HeldPulls()
+    pull = held(matches=lambda properties: b"red" in properties)
+    holds.hold(pull)
+    assert holds.arrived(message(5, properties=b"color\x01blue\x02")) == []
+    assert holds.due(1, lambda topic, queue_id: 6) == [], "nor does the recheck"
+    assert holds.arrived(message(6, properties=b"color\x01red\x02")) == [pull]
 
 
 def test_the_deadline_wakes_with_or_without_messages() -> None:

@@ -168,7 +168,14 @@ def test_arrivals_are_told_in_log_order_with_what_a_held_pull_needs(tmp_path: Pa
         clock = HandClock()
         store = await open_store(small_config(tmp_path), runtime=runtime_on(clock=clock))
         told: list[tuple[str, int, int, int, int]] = []
-        store.on_arrival(lambda *arrival: told.append(arrival))
+        store.on_arrival(
+            lambda message: told.append(
+                (
+                    *(message.topic, message.queue_id, message.queue_offset),
+                    *(message.tags_code, message.store_timestamp_ms),
+                )
+            )
+        )
         store.put(draft(b"1"))
         store.put(draft(b"half", sys_flag=0x4))
         clock.value_ms += 5
@@ -177,9 +184,9 @@ def test_arrivals_are_told_in_log_order_with_what_a_held_pull_needs(tmp_path: Pa
         assert told == []
         await turn()
         assert told == [
-            ("TopicA", 0, 1, TAG_A, START_MS),
-            ("TopicB", 3, 1, 0, START_MS + 5),
-            ("TopicA", 0, 2, TAG_A, START_MS + 5),
+            ("TopicA", 0, 0, TAG_A, START_MS),
+            ("TopicB", 3, 0, 0, START_MS + 5),
+            ("TopicA", 0, 1, TAG_A, START_MS + 5),
         ]
         assert store.max_offset("TopicA", 0) == 2
         await store.close()

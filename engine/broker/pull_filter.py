@@ -1,0 +1,145 @@
+"""Which messages a pull wants: two tests, on the consume queue's unit and on the message.
+
+Place in the walk: `handlers/pull` makes one for each pull; the store asks it, and so do held pulls
+when a message arrives. By tags the unit is tested (hash or bits), and the client tests the tags
+themselves; by SQL92 the message's properties are.
+
+Invariant: refusals and their order are RocketMQ 5.5's. Absent on purpose: filter classes (such a
+subscription takes all) and RocketMQ's bloom filter of the extended consume queue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from engine.broker.parts import BrokerParts
+from engine.broker.state.consumer_filters import selector_of
+from engine.foundation.errors import RequestRefused
+from engine.protocol.bodies import SubscriptionData
+from engine.protocol.codes import ResponseCode
+from engine.protocol.headers import PullMessageRequestHeader
+from engine.protocol.names import RETRY_PREFIX, PullSysFlag
+from engine.protocol.properties import PROPERTY_RETRY_TOPIC, decode_properties
+from engine.protocol.sql92 import Selector
+from engine.protocol.tag_bits import split_tags, tag_test
+
+SUBSCRIBE_ALL = "*"
+SUBSCRIPTION = int(PullSysFlag.SUBSCRIPTION)
+
+
+@dataclass(frozen=True, slots=True)
+class PullFilter:
+    """The tests of one pull."""
+
+    wanted: Callable[[int], bool] | None = None
+    """On a unit's tags_code; None takes all."""
+    matches: Callable[[bytes], bool] | None = None
+    """On a message's property string; None takes all."""
+
+
+def pull_filter(parts: BrokerParts, header: PullMessageRequestHeader) -> PullFilter:
+    """The tests for a pull. Raises RequestRefused."""
+    own = header.sys_flag & SUBSCRIPTION
+    subscription = _told_subscription(header) if own else _group_subscription(parts, header)
+    if subscription.is_by_tags:
+        return PullFilter(wanted=_tag_test(subscription))
+    selector = _told_selector(header) if own else _group_selector(parts, header)
+    if not parts.config.enable_property_filter:
+        raise not_supported(subscription.expression_type)
+    if subscription.class_filter_mode:
+        return PullFilter()
+    if parts.config.filter_support_retry and header.topic.startswith(RETRY_PREFIX):
+        return PullFilter(matches=_retried_test(parts, header.consumer_group))
+    return PullFilter(matches=_selector_test(selector))
+
+
+def not_supported(expression_type: str | None) -> RequestRefused:
+    """The refusal of a broker that does not evaluate selectors."""
+    return RequestRefused(
+        ResponseCode.SYSTEM_ERROR,
+        f"The broker does not support consumer to filter message by {expression_type}",
+    )
+
+
+def _told_subscription(header: PullMessageRequestHeader) -> SubscriptionData:
+    """The subscription that the pull itself carries."""
+    told = SubscriptionData(header.topic, "", expression_type=header.expression_type)
+    if told.is_by_tags:
+        return SubscriptionData.build(header.topic, header.subscription)
+    return SubscriptionData.by_selector(
+        header.topic, header.subscription, header.expression_type or ""
+    )
+
+
+def _told_selector(header: PullMessageRequestHeader) -> Selector:
+    try:
+        return selector_of(header.subscription, header.expression_type)
+    except RequestRefused as refused:
+        raise RequestRefused(
+            refused.code, f"parse the consumer's subscription failed: {refused.remark}"
+        ) from refused
+
+
+def _group_subscription(parts: BrokerParts, header: PullMessageRequestHeader) -> SubscriptionData:
+    """What the group subscribes to of the topic, as its heartbeats told (spec: B2)."""
+    group = parts.groups.of(header.consumer_group)
+    subscription = None if group is None else group.subscriptions.get(header.topic)
+    if subscription is None:
+        raise RequestRefused(
+            ResponseCode.SUBSCRIPTION_NOT_EXIST,
+            f"the consumer's subscription not exist: group {header.consumer_group} does not "
+            f"subscribe to {header.topic} here; do all its members subscribe to the same?",
+        )
+    if subscription.sub_version < header.sub_version:
+        raise RequestRefused(
+            ResponseCode.SUBSCRIPTION_NOT_LATEST,
+            f"the consumer's subscription not latest: {subscription.sub_version} here, "
+            f"{header.sub_version} asked for",
+        )
+    return subscription
+
+
+def _group_selector(parts: BrokerParts, header: PullMessageRequestHeader) -> Selector:
+    """What the group's heartbeats told to select by."""
+    known = parts.filters.find(header.topic, header.consumer_group)
+    if known is None:
+        raise RequestRefused(
+            ResponseCode.FILTER_DATA_NOT_EXIST,
+            "The broker's consumer filter data is not exist!Your expression may be wrong!",
+        )
+    version = known.data.client_version
+    if version < header.sub_version:
+        raise RequestRefused(
+            ResponseCode.FILTER_DATA_NOT_LATEST,
+            f"the consumer's consumer filter data not latest: {version} here, "
+            f"{header.sub_version} asked for",
+        )
+    return known.selector
+
+
+def _tag_test(subscription: SubscriptionData) -> Callable[[int], bool] | None:
+    """The broker's test by hashes or bits; the client tests the tags themselves (spec: D3)."""
+    if subscription.sub_string == SUBSCRIBE_ALL or subscription.class_filter_mode:
+        return None
+    tags = subscription.tags_set or split_tags(subscription.sub_string)
+    return tag_test(tags, subscription.code_set)
+
+
+def _selector_test(selector: Selector) -> Callable[[bytes], bool]:
+    return lambda properties: selector.matches(_decoded(properties))
+
+
+def _retried_test(parts: BrokerParts, group: str) -> Callable[[bytes], bool]:
+    """Failed messages are selected by what the group wants of the topic they came from."""
+
+    def matches(properties: bytes) -> bool:
+        decoded = _decoded(properties)
+        known = parts.filters.find(decoded.get(PROPERTY_RETRY_TOPIC, ""), group)
+        return known is None or known.selector.matches(decoded)
+
+    return matches
+
+
+def _decoded(properties: bytes) -> dict[str, str]:
+    return decode_properties(properties.decode("utf-8", "replace"))

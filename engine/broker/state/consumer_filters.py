@@ -1,0 +1,213 @@
+"""The selectors of consumer groups: what each group wants of a topic by SQL92
+(consumerFilter.json).
+
+Place in the walk: each heartbeat that tells subscriptions enters here; a pull without a
+subscription of its own finds its selector here (spec: B2).
+
+A selector stays for FILTER_KEPT_MS after its group has gone, so that members that come back with
+the version they had find it.
+
+Invariant: only what compiles is kept; an older version never replaces a newer one, and a newer one
+that does not compile removes the old: its pulls are answered FILTER_DATA_NOT_EXIST. Absent on
+purpose: RocketMQ's bloom filters, which spare reading messages that no selector matches; selectors
+are evaluated on the messages alone. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from engine.foundation.errors import CorruptRecord, RemoteProtocolError, RequestRefused
+from engine.foundation.limits import CONSUMER_FILTERS_MAX
+from engine.foundation.units import DAY_MS, SECOND_MS
+from engine.protocol.bodies import SubscriptionData
+from engine.protocol.body_codec import Part
+from engine.protocol.codes import ResponseCode
+from engine.protocol.sql92 import SQL92_EXPRESSION, Selector, compile_selector
+
+FILTER_KEPT_MS = DAY_MS
+"""How long the selector of a group without members is kept (RocketMQ:
+filterDataCleanTimeSpan)."""
+
+DEAD_BEFORE_BOOT_MS = 30 * SECOND_MS
+"""Groups that were there when the broker stopped count as gone since this long before its boot."""
+
+
+class FilterData(Part):
+    """One entry, under RocketMQ's names in the file."""
+
+    consumer_group: str
+    topic: str
+    expression: str
+    expression_type: str
+    born_time: int = 0
+    dead_time: int = 0
+    """When the group was found gone; 0 while it is there."""
+    client_version: int = 0
+
+    @property
+    def is_dead(self) -> bool:
+        """Is nobody there who wants it?"""
+        return self.dead_time >= self.born_time
+
+
+@dataclass(slots=True)
+class ConsumerFilter:
+    """An entry and its selector."""
+
+    data: FilterData
+    selector: Selector
+
+
+class ConsumerFilters:
+    """The table of one broker."""
+
+    def __init__(self, count_max: int = CONSUMER_FILTERS_MAX) -> None:
+        self._count_max = count_max
+        self._filters: dict[tuple[str, str], ConsumerFilter] = {}
+        self.counter = 0
+        """Grows with every change."""
+
+    def find(self, topic: str, group: str) -> ConsumerFilter | None:
+        """What the group wants of the topic; None when it told no selector that compiles."""
+        return self._filters.get((topic, group))
+
+    def register(
+        self, group: str, subscriptions: Iterable[SubscriptionData], *, now_ms: int
+    ) -> list[str]:
+        """Take a heartbeat's word; return a sentence for each selector that is not as it seems."""
+        told = {data.topic: data for data in subscriptions}
+        faults = []
+        for data in told.values():
+            if not data.is_by_tags and data.sub_string:
+                fault = self._register_one(group, data, now_ms)
+                if fault:
+                    faults.append(f"group {group}, topic {data.topic}: {fault}")
+        for (topic, owner), known in self._filters.items():
+            if owner == group and topic not in told:
+                self._bury(known, now_ms)
+        return faults
+
+    def _register_one(self, group: str, told: SubscriptionData, now_ms: int) -> str:
+        key = (told.topic, group)
+        known = self._filters.get(key)
+        if known is not None:
+            data = known.data
+            same = (data.expression, data.expression_type) == (
+                told.sub_string,
+                told.expression_type,
+            )
+            if told.sub_version <= data.client_version:
+                if told.sub_version == data.client_version and data.is_dead:
+                    self._revive(known)
+                if same:
+                    return ""
+                return f"version {told.sub_version} is not newer than {data.client_version}, kept"
+            if same:
+                data.client_version = told.sub_version
+                self._revive(known)
+                return ""
+        elif len(self._filters) >= self._count_max:
+            return f"this broker keeps {self._count_max} selectors and no more"
+        return self._compile(key, told, now_ms)
+
+    def _compile(self, key: tuple[str, str], told: SubscriptionData, now_ms: int) -> str:
+        self.counter += 1
+        topic, group = key
+        try:
+            selector = selector_of(told.sub_string, told.expression_type)
+        except RequestRefused as refused:
+            self._filters.pop(key, None)
+            return refused.remark
+        data = FilterData(
+            group,
+            topic,
+            told.sub_string,
+            SQL92_EXPRESSION,
+            born_time=now_ms,
+            client_version=told.sub_version,
+        )
+        self._filters[key] = ConsumerFilter(data, selector)
+        if selector.ignored:
+            return f"{told.sub_string!r} is understood up to {selector.ignored!r}, which is ignored"
+        return ""
+
+    def _revive(self, known: ConsumerFilter) -> None:
+        known.data.dead_time = 0
+        self.counter += 1
+
+    def _bury(self, known: ConsumerFilter, now_ms: int) -> None:
+        if not known.data.is_dead:
+            known.data.dead_time = now_ms
+            self.counter += 1
+
+    def unregister(self, group: str, *, now_ms: int) -> None:
+        """The group has no member any more."""
+        for (_, owner), known in self._filters.items():
+            if owner == group:
+                self._bury(known, now_ms)
+
+    def forget_old(self, now_ms: int) -> int:
+        """Drop what nobody has wanted for FILTER_KEPT_MS; how many went?"""
+        old = [
+            key
+            for key, known in self._filters.items()
+            if known.data.is_dead and now_ms - known.data.dead_time >= FILTER_KEPT_MS
+        ]
+        for key in old:
+            del self._filters[key]
+            self.counter += 1
+        return len(old)
+
+    def to_document(self) -> dict[str, Any]:
+        """The table as consumerFilter.json has it."""
+        topics: dict[str, dict[str, Any]] = {}
+        for (topic, group), known in sorted(self._filters.items(), key=lambda entry: entry[0]):
+            entry = topics.setdefault(topic, {"topic": topic, "groupFilterData": {}})
+            entry["groupFilterData"][group] = known.data.to_json()
+        return {"filterDataByTopic": topics}
+
+    def load(self, document: Mapping[str, Any], *, now_ms: int) -> None:
+        """Take over consumerFilter.json as parsed; every group counts as gone until it is heard.
+
+        Raises CorruptRecord. An entry that does not compile is dropped: its group tells it again.
+        """
+        table = document.get("filterDataByTopic")
+        if not isinstance(table, Mapping):
+            raise CorruptRecord("consumerFilter.json holds no filterDataByTopic")
+        self._filters.clear()
+        for topic, entry in table.items():
+            groups = entry.get("groupFilterData") if isinstance(entry, Mapping) else None
+            if not isinstance(groups, Mapping):
+                raise CorruptRecord(f"consumerFilter.json: {topic} holds no groupFilterData")
+            for group, told in groups.items():
+                self._take_over(str(topic), str(group), told, now_ms)
+
+    def _take_over(self, topic: str, group: str, told: object, now_ms: int) -> None:
+        try:
+            data = FilterData.from_json(told)
+        except RemoteProtocolError as error:
+            raise CorruptRecord(f"consumerFilter.json: {topic} {group}: {error}") from error
+        try:
+            selector = selector_of(data.expression, data.expression_type)
+        except RequestRefused:
+            return
+        if not data.is_dead:
+            data.dead_time = max(data.born_time, now_ms - DEAD_BEFORE_BOOT_MS)
+        self._filters[topic, group] = ConsumerFilter(data, selector)
+
+
+def selector_of(expression: str | None, expression_type: str | None) -> Selector:
+    """A subscription's selector.
+
+    Raises RequestRefused with SUBSCRIPTION_PARSE_FAILED for a type that is not SQL92 and for an
+    expression that is none.
+    """
+    if expression_type != SQL92_EXPRESSION:
+        raise RequestRefused(
+            ResponseCode.SUBSCRIPTION_PARSE_FAILED,
+            f"expression type {expression_type!r} is not known: TAG or {SQL92_EXPRESSION}",
+        )
+    return compile_selector(expression or "")
