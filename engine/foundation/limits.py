@@ -156,9 +156,6 @@ QUEUE_LOCK_LEASE_MS: Final = 60 * SECOND_MS
 CLIENT_LOCK_EXPIRY_MS: Final = 30 * SECOND_MS
 PULL_SUSPEND_MS_MAX: Final = 5 * MINUTE_MS
 
-SPOOL_SEGMENT_BYTES: Final = 8 * MIB
-"""A spool segment is closed at this size; the shipper drops it when every row of it is in Delta."""
-
 TRAFFIC_KEYS_MAX: Final = 100_000
 """Topics, or pairs of group and topic, whose traffic is counted one by one; what is beyond is
 counted together.
@@ -166,6 +163,9 @@ counted together.
 
 METRIC_SERIES_MAX: Final = 20_000
 """Series of one metric family in one answer to a scrape; those left out are counted."""
+
+SPOOL_SEGMENT_BYTES: Final = 8 * MIB
+"""A spool segment is closed at this size; the shipper drops it when every row of it is in Delta."""
 
 SPOOL_BYTES_MAX: Final = 8 * GIB
 """When the shipper is away for so long that the spool holds more, telemetry stops, loudly;

@@ -16,7 +16,6 @@ from engine.protocol.bodies_broker import (
     TopicRouteData,
 )
 from engine.protocol.bodies_client import (
-    CheckClientRequest,
     ClientConnection,
     ConsumeMessageDirectlyResult,
     ConsumerConnection,
@@ -49,7 +48,6 @@ __all__ = [
     "BrokerData",
     "BrokerStatsData",
     "BrokerStatsItem",
-    "CheckClientRequest",
     "ClientConnection",
     "ClusterInfo",
     "ConsumeMessageDirectlyResult",

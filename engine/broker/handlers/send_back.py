@@ -92,12 +92,12 @@ class SendBackHandlers:
             step, delay_ms = "SCHEDULED", levels_ms[level - 1]
         put = stored(lambda: self._parts.store.put(draft))
         self._tell(message, header.group, step, delay_ms=delay_ms, reason=reason)
-        response = request.respond(ResponseCode.SUCCESS)
         key = (header.group, _origin_topic(message))
         counts = self._parts.traffic
         (counts.send_backs if delay_ms is not None else counts.dead_letters).add(
             key, 1, put.size_bytes
         )
+        response = request.respond(ResponseCode.SUCCESS)
         flushed = self._parts.store.when_flushed(put.end_offset)
         if flushed is None:
             return response
