@@ -153,7 +153,13 @@ class Flusher:
     async def flush_log(self, cause: str) -> None:
         """Sync everything in the files so far; settle the waiters it covers. Never raises."""
         log = self._log
-        if self.failure is not None or log.flushed_offset == log.committed_offset:
+        if self.failure is not None:
+            return
+        if log.flushed_offset == log.committed_offset:
+            # Whoever began to wait during a sync that nobody had waited for is covered by it.
+            covered, self._next_group = self._next_group, None
+            if covered is not None:
+                _settle(covered, True)
             return
         target, stored_ms = log.committed_offset, self.last_store_time_ms
         if target < log.end_offset:

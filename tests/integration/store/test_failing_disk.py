@@ -222,6 +222,25 @@ def test_a_put_during_a_sync_waits_for_the_next_one(tmp_path: Path) -> None:
     asyncio.run(story())
 
 
+def test_who_begins_to_wait_during_a_sync_nobody_waited_for_is_told_by_it(tmp_path: Path) -> None:
+    async def story() -> None:
+        disk = FailingDisk()
+        store = await open_store(sync_config(tmp_path), runtime=runtime_on(disk))
+        store.start()
+        disk.hold_syncs = asyncio.Event()
+        result = store.put(draft(b"nobody waits"))
+        store._flusher.wake()
+        await turn()  # The flush begins and is held.
+        late = store.when_flushed(result.end_offset)
+        assert late is not None
+        disk.hold_syncs.set()
+        async with asyncio.timeout(3):  # Less than sync_flush_timeout_ms.
+            assert await late is True
+        await store.close()
+
+    asyncio.run(story())
+
+
 def test_a_sync_that_takes_too_long_answers_unknown_and_still_ends(tmp_path: Path) -> None:
     async def story() -> None:
         disk = FailingDisk()
