@@ -22,6 +22,7 @@ from typing import Any
 from engine.broker.client_windows import ClientWindows
 from engine.broker.config import BrokerConfig
 from engine.broker.earlier_life import compare_with_earlier_life
+from engine.broker.gatekeeping import gate_of
 from engine.broker.half_queue import HalfQueue
 from engine.broker.handler_table import handler_table
 from engine.broker.handlers.putting import Putting
@@ -47,7 +48,9 @@ from engine.foundation.units import SECOND_MS
 from engine.protocol.message_ids import UniqueIds
 from engine.remoting import Peer, RpcClient, RpcServer
 from engine.runtime import Runtime
+from engine.runtime.durable_folders import make_durable
 from engine.store import MessageStore
+from engine.store.record import DispatchRequest
 from engine.store.table_file import TableFile
 from engine.telemetry import SPOOL_DIRECTORY, EmitterIdentity, Telemetry
 
@@ -104,7 +107,7 @@ class Broker:
         assert self._running is None, "the broker is running already"
         config = self._config
         disk, root = self._runtime.disk, config.store.root
-        disk.make_directories(root)
+        make_durable(disk, root)
         stopped_cleanly = not disk.exists(f"{root}/abort")
         telemetry = self._open_telemetry()
         observer: Observer = SilentObserver() if telemetry is None else telemetry
@@ -210,7 +213,8 @@ class Broker:
             boot_ms=clock.now_ms(),
             origin=self._origin,
         )
-        client = RpcClient(runtime)
+        access = config.access
+        client = RpcClient(runtime, credentials=access.own_credentials, tls=access.client_tls)
         registration = Registration(parts, client)
         membership = Membership(parts)
         watermarks = Watermarks(parts)
@@ -230,6 +234,8 @@ class Broker:
             before_answers=_nothing if telemetry is None else telemetry.write_turn,
             on_lost=membership.lost,
             on_protocol_error=self._tell_malformed,
+            gate=gate_of(config, store.record_at),
+            tls=access.server_tls,
         )
 
         def topics_changed() -> None:
@@ -238,6 +244,7 @@ class Broker:
 
         parts.topics_changed = topics_changed
         parts.group_configs_changed = tables.want
+        parts.filters_changed = tables.want
         parts.watermarks_wanted = lambda keys: watermarks.tell(keys, clock.now_ms())
         store.retention.on_purged = lambda purged: tell_unconsumed(parts, purged)
         return _Running(
@@ -322,14 +329,11 @@ class Broker:
             if everything:
                 Putting(running.parts).tell_resends()
 
-    def _arrived(self, topic: str, queue_id: int, max_offset: int, *rest: int) -> None:
-        """Dispatch made a message visible: wake who waits for it, once the batch is through.
-
-        `rest` is its tags_code and its store time.
-        """
+    def _arrived(self, message: DispatchRequest) -> None:
+        """Dispatch made a message visible: wake who waits for it, once the batch is through."""
         if self._running is None:
             return
-        woken = self._running.parts.holds.arrived(topic, queue_id, max_offset, rest[0])
+        woken = self._running.parts.holds.arrived(message)
         if woken:
             if not self._woken:
                 asyncio.get_running_loop().call_soon(self._answer_woken)

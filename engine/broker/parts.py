@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from engine.broker.config import BrokerConfig
 from engine.broker.long_poll import HeldPulls
+from engine.broker.state.consumer_filters import ConsumerFilters
 from engine.broker.state.deduplication import Deduplication
 from engine.broker.state.group_configs import GroupConfigs
 from engine.broker.state.groups import ClientChannel, ConsumerGroups, ProducerGroups
@@ -51,6 +52,8 @@ class BrokerParts:
     origin: Origin = field(default_factory=Origin)
     """Where the settings came from."""
     traffic: Traffic = field(init=False)
+    filters: ConsumerFilters = field(default_factory=ConsumerFilters)
+    """What consumer groups select by SQL92."""
     address: str = ""
     """`ip:port` under which the broker is known; set when its port is bound."""
     deduplication: Deduplication = field(default_factory=Deduplication)
@@ -64,6 +67,8 @@ class BrokerParts:
     """Persist the topics and register at the name servers, soon."""
     group_configs_changed: Callable[[], None] = lambda: None
     """Persist the groups' settings, soon."""
+    filters_changed: Callable[[], None] = lambda: None
+    """Persist the groups' selectors, soon."""
     watermarks_wanted: Callable[[list[QueueKey]], None] = lambda _keys: None
     """Tell the watermarks of these (group, topic, queue) now."""
 

@@ -95,6 +95,9 @@ again. Longer than messages are kept (72 h) and all their retries together.
 GUARD_KEYS_PER_CLEANING: Final = 10_000
 """Keys noted between two deletions of those that are too old."""
 
+DEAD_LETTERS_READ_MAX: Final = 10_000
+"""Dead letters one listing, re-drive or discard looks at; narrow the filters for more."""
+
 GROUPS_MAX: Final = 100_000
 TOPICS_MAX: Final = 100_000
 """Auto-created topics and groups stop here with SYSTEM_ERROR; explicit creation says the same."""

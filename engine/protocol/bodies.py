@@ -16,6 +16,7 @@ from engine.protocol.bodies_broker import (
     TopicRouteData,
 )
 from engine.protocol.bodies_client import (
+    CheckClientRequest,
     ClientConnection,
     ConsumeMessageDirectlyResult,
     ConsumerConnection,
@@ -48,6 +49,7 @@ __all__ = [
     "BrokerData",
     "BrokerStatsData",
     "BrokerStatsItem",
+    "CheckClientRequest",
     "ClientConnection",
     "ClusterInfo",
     "ConsumeMessageDirectlyResult",

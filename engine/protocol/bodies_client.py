@@ -30,6 +30,7 @@ from engine.protocol.body_codec import (
 from engine.protocol.codes import ResponseCode
 from engine.protocol.hashes import tags_code
 from engine.protocol.message import MessageQueue
+from engine.protocol.tag_bits import split_tags
 
 SUBSCRIBE_ALL = "*"
 TAG_EXPRESSION = "TAG"
@@ -57,7 +58,7 @@ class SubscriptionData(Body):
         """
         if not expression or expression == SUBSCRIBE_ALL:
             return cls(topic, SUBSCRIBE_ALL, sub_version=sub_version)
-        tags = list(dict.fromkeys(tag for part in expression.split("||") if (tag := part.strip())))
+        tags = split_tags(expression)
         if not tags:
             raise RequestRefused(
                 ResponseCode.SUBSCRIPTION_PARSE_FAILED,
@@ -65,6 +66,26 @@ class SubscriptionData(Body):
             )
         codes = list(dict.fromkeys(tags_code(tag) for tag in tags))
         return cls(topic, expression, tags, codes, sub_version)
+
+    @classmethod
+    def by_selector(
+        cls, topic: str, expression: str | None, expression_type: str, *, sub_version: int = 0
+    ) -> Self:
+        """From a selector over properties, which only a broker evaluates; it is not looked into.
+
+        Raises RequestRefused with SUBSCRIPTION_PARSE_FAILED when there is none.
+        """
+        if not expression:
+            raise RequestRefused(
+                ResponseCode.SUBSCRIPTION_PARSE_FAILED,
+                f"Expression can't be null! a subscription of type {expression_type} needs one",
+            )
+        return cls(topic, expression, sub_version=sub_version, expression_type=expression_type)
+
+    @property
+    def is_by_tags(self) -> bool:
+        """Is it by tags, as all are that say nothing else?"""
+        return self.expression_type in (None, "", TAG_EXPRESSION)
 
 
 class ProducerData(Part):
@@ -94,6 +115,14 @@ class HeartbeatData(Body):
     """Not 0: version 2, in which unchanged subscriptions may be left out."""
     without_sub: bool = False
     """Are they left out?"""
+
+
+class CheckClientRequest(Body):
+    """CHECK_CLIENT_CONFIG (46): would the broker take this subscription?"""
+
+    client_id: str | None = None
+    group: str | None = None
+    subscription_data: SubscriptionData | None = None
 
 
 class ConsumerList(Body):

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from engine.broker.membership import Membership
 from engine.broker.parts import BrokerParts
-from engine.broker.state.topic_attributes import changed_attributes
-from engine.foundation.errors import RequestRefused
+from engine.broker.state.topic_attributes import TAG_FILTER, changed_attributes, tag_filter
+from engine.foundation.errors import ProtocolError, RequestRefused
 from engine.protocol import fastjson
 from engine.protocol.bodies import (
     GroupList,
@@ -21,6 +21,7 @@ from engine.protocol.bodies import (
     TopicOffset,
     TopicStatsTable,
 )
+from engine.protocol.bodies_admin import TopicConfigs
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
 from engine.protocol.headers import (
@@ -44,6 +45,7 @@ class TopicHandlers:
         """Request code → handler."""
         return {
             RequestCode.UPDATE_AND_CREATE_TOPIC: self.create,
+            RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: self.create_all,
             RequestCode.DELETE_TOPIC_IN_BROKER: self.delete,
             RequestCode.GET_TOPIC_CONFIG: self.config,
             RequestCode.GET_ALL_TOPIC_CONFIG: self.all_configs,
@@ -55,33 +57,53 @@ class TopicHandlers:
     def create(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """UPDATE_AND_CREATE_TOPIC (17)."""
         header = CreateTopicRequestHeader.decode(request.fields)
-        topic = header.topic
-        check_topic(topic)
-        self._refuse_system(topic)
-        before = self._parts.topics.find(topic)
-        self._parts.topics.put(
+        self._check_name(header.topic)
+        self._put(
             TopicConfig(
-                topic_name=topic,
+                topic_name=header.topic,
                 read_queue_nums=header.read_queue_nums,
                 write_queue_nums=header.write_queue_nums,
                 perm=header.perm,
                 topic_sys_flag=header.topic_sys_flag,
                 order=header.order,
-                attributes=changed_attributes(
-                    None if before is None else before.attributes, header.attributes
-                ),
-            )
+            ),
+            header.attributes,
         )
-        self._parts.topics_changed()
-        if before is not None and before.read_queue_nums != header.read_queue_nums:
-            self._membership.queues_changed(topic, before.read_queue_nums, header.read_queue_nums)
         return request.respond(ResponseCode.SUCCESS)
+
+    def create_all(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
+        """UPDATE_AND_CREATE_TOPIC_LIST (18): none of them when a name is refused."""
+        try:
+            configs = TopicConfigs.decode(request.body).topic_config_list
+        except ProtocolError as error:
+            raise RequestRefused(ResponseCode.INVALID_PARAMETER, str(error)) from error
+        for config in configs:
+            self._check_name(config.topic_name)
+        for config in configs:
+            words = ",".join(f"{key}={value}" for key, value in config.attributes.items())
+            self._put(config, words)
+        return request.respond(ResponseCode.SUCCESS)
+
+    def _check_name(self, topic: str) -> None:
+        check_topic(topic)
+        self._refuse_system(topic)
+
+    def _put(self, config: TopicConfig, attributes: str | None) -> None:
+        """Create or change a topic; `attributes` in the words of RocketMQ's tools."""
+        topic = config.topic_name
+        before = self._parts.topics.find(topic)
+        old = {} if before is None else before.attributes
+        config.attributes = changed_attributes(None if before is None else old, attributes)
+        self._refuse_another_tag_filter(topic, tag_filter(old), tag_filter(config.attributes))
+        self._parts.topics.put(config)
+        self._parts.topics_changed()
+        if before is not None and before.read_queue_nums != config.read_queue_nums:
+            self._membership.queues_changed(topic, before.read_queue_nums, config.read_queue_nums)
 
     def delete(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """DELETE_TOPIC_IN_BROKER (215): the topic, its queues and everybody's offsets on it."""
         parts, topic = self._parts, TopicRequestHeader.decode(request.fields).topic
-        check_topic(topic)
-        self._refuse_system(topic)
+        self._check_name(topic)
         if parts.topics.delete(topic):
             parts.topics_changed()
         parts.store.delete_topic(topic)
@@ -141,6 +163,16 @@ class TopicHandlers:
     def _is_own(self, topic: str) -> bool:
         config = self._parts.config
         return is_system_topic(topic) or topic in (config.cluster_name, config.broker_name)
+
+    def _refuse_another_tag_filter(self, topic: str, old: str, new: str) -> None:
+        """Refuse to change what the units of a queue mean once there are any."""
+        if old != new and self._parts.store.has_held(topic):
+            raise RequestRefused(
+                ResponseCode.SYSTEM_ERROR,
+                f"attempt to update an unchangeable attribute. key: {TAG_FILTER}: topic {topic} "
+                f"holds messages filtered by {old}; make a new topic with {new}, or delete this "
+                "one first",
+            )
 
     def _refuse_system(self, topic: str) -> None:
         if self._is_own(topic):

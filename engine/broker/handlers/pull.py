@@ -5,12 +5,11 @@ tells of a message. What the reader had pulled before decides whether this is a 
 
 Invariant: a pull is answered exactly once: now, when a wanted message arrives, at its deadline, or
 not at all because its connection ended; a woken pull is never parked again.
-Absent on purpose: SQL92 filters and reading from a slave.
+Absent on purpose: which messages it wants (pull_filter) and reading from a slave.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from struct import Struct
 
@@ -18,11 +17,13 @@ from engine.broker.handlers.offset import tell_commit
 from engine.broker.long_poll import HeldPull
 from engine.broker.membership import Membership
 from engine.broker.parts import BrokerParts, client_id_of
+from engine.broker.state.group_configs import TOOLS_GROUP
+from engine.broker.pull_filter import PullFilter, pull_filter
+from engine.broker.state.group_configs import TOOLS_GROUP
 from engine.broker.state.readers import QueueKey
 from engine.foundation.errors import RequestRefused
 from engine.foundation.limits import PULL_MESSAGES_MAX, PULL_SUSPEND_MS_MAX
 from engine.foundation.units import MIB
-from engine.protocol.bodies import SubscriptionData
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
 from engine.protocol.headers import PullMessageRequestHeader, PullMessageResponseHeader
@@ -34,9 +35,6 @@ ANSWER_BYTES_MAX = 4 * MIB
 READ = int(Perm.READ)  # Plain numbers: a flag's own `&` costs a microsecond a pull.
 COMMIT_OFFSET = int(PullSysFlag.COMMIT_OFFSET)
 SUSPEND = int(PullSysFlag.SUSPEND)
-SUBSCRIPTION = int(PullSysFlag.SUBSCRIPTION)
-TAG_EXPRESSION = "TAG"
-SUBSCRIBE_ALL = "*"
 
 _RECORD_SIZE = Struct(">i")
 _QUEUE_OFFSET = Struct(">q")
@@ -55,8 +53,7 @@ class Pull:
     """Client id, or the address of a client that has sent no heartbeat."""
     shared: bool
     """Do the group's members share the queues (CLUSTERING)?"""
-    wanted: Callable[[int], bool] | None
-    """Tag test on tags_code; None takes all."""
+    filter: PullFilter
     topic_sys_flag: int
     group_sys_flag: int
 
@@ -135,39 +132,17 @@ class PullHandlers:
                 f"the consumer group[{group}] can not consume by broadcast way "
                 "(consumeBroadcastEnable is false)",
             )
-        if header.sys_flag & SUBSCRIPTION:
-            subscription = _subscription_of(header)
-        else:
-            subscription = self._group_subscription(header)
         return Pull(
             peer=peer,
             request=request,
             header=header,
             key=(group, topic, header.queue_id),
             reader=client_id_of(peer),
-            shared=members is None or not members.broadcasting,
-            wanted=_tag_test(subscription),
+            shared=group != TOOLS_GROUP and (members is None or not members.broadcasting),
+            filter=pull_filter(parts, header),
             topic_sys_flag=config.topic_sys_flag,
             group_sys_flag=group_config.group_sys_flag,
         )
-
-    def _group_subscription(self, header: PullMessageRequestHeader) -> SubscriptionData:
-        """What the group subscribes to of the topic, as its heartbeats told (spec: B2)."""
-        group = self._parts.groups.of(header.consumer_group)
-        subscription = None if group is None else group.subscriptions.get(header.topic)
-        if subscription is None:
-            raise RequestRefused(
-                ResponseCode.SUBSCRIPTION_NOT_EXIST,
-                f"the consumer's subscription not exist: group {header.consumer_group} does not "
-                f"subscribe to {header.topic} here; do all its members subscribe to the same?",
-            )
-        if subscription.sub_version < header.sub_version:
-            raise RequestRefused(
-                ResponseCode.SUBSCRIPTION_NOT_LATEST,
-                f"the consumer's subscription not latest: {subscription.sub_version} here, "
-                f"{header.sub_version} asked for",
-            )
-        return subscription
 
     def _note_reader(self, pull: Pull) -> None:
         if not pull.shared:
@@ -198,7 +173,8 @@ class PullHandlers:
             header.queue_offset,
             max_count=max(1, min(header.max_msg_nums, PULL_MESSAGES_MAX)),
             max_bytes=min(header.max_msg_bytes or ANSWER_BYTES_MAX, ANSWER_BYTES_MAX),
-            wanted=pull.wanted,
+            wanted=pull.filter.wanted,
+            matches=pull.filter.matches,
         )
 
     def _park(self, pull: Pull) -> bool:
@@ -214,7 +190,8 @@ class PullHandlers:
                 topic=header.topic,
                 queue_id=header.queue_id,
                 queue_offset=header.queue_offset,
-                wanted=pull.wanted,
+                wanted=pull.filter.wanted,
+                matches=pull.filter.matches,
                 deadline_ms=parts.now_ms() + wait_ms,
                 gone=lambda: pull.peer.closed,
                 resume=lambda: self._resume(pull),
@@ -305,24 +282,6 @@ def _code_of(found: GetResult, asked_offset: int) -> ResponseCode:
             return ResponseCode.PULL_OFFSET_MOVED
         case GetStatus.OFFSET_OVERFLOW_BADLY | GetStatus.OFFSET_TOO_SMALL:
             return ResponseCode.PULL_OFFSET_MOVED
-
-
-def _subscription_of(header: PullMessageRequestHeader) -> SubscriptionData:
-    """The subscription that the pull itself carries."""
-    if header.expression_type not in (None, "", TAG_EXPRESSION):
-        raise RequestRefused(
-            ResponseCode.SYSTEM_ERROR,
-            f"the broker does not support consumer to filter message by {header.expression_type}",
-        )
-    return SubscriptionData.build(header.topic, header.subscription or SUBSCRIBE_ALL)
-
-
-def _tag_test(subscription: SubscriptionData) -> Callable[[int], bool] | None:
-    """The broker's test by hash codes; the client tests the tags themselves (spec: D3)."""
-    if subscription.sub_string == SUBSCRIBE_ALL or not subscription.code_set:
-        return None
-    codes = frozenset(subscription.code_set)
-    return codes.__contains__
 
 
 def _count_below(body: bytes | memoryview, offset: int) -> int:

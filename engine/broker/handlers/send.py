@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from engine.broker.half_queue import HalfQueue
 from engine.broker.handlers.putting import Put, Putting
+from engine.broker.handlers.retry_sends import TOLD_TOPICS, RetrySends
 from engine.broker.handlers.storing import answer_when_flushed
 from engine.broker.parts import BrokerParts
 from engine.broker.state.traffic import DELAY, FIFO, NORMAL, TRANSACTION
@@ -23,6 +24,7 @@ from engine.foundation.limits import PROPERTIES_BYTES_MAX
 from engine.protocol.bodies import TopicConfig
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
+from engine.protocol.dead_letters import DISCARDS_TOPIC
 from engine.protocol.headers import SendMessageRequestHeader, SendMessageResponseHeader
 from engine.protocol.message_batch import BatchEntry, decode_batch
 from engine.protocol.message_ids import offset_message_id
@@ -33,7 +35,6 @@ from engine.protocol.names import (
     TRANSACTION_BITS,
     Perm,
     check_topic,
-    dlq_topic,
     is_system_topic,
 )
 from engine.protocol.properties import (
@@ -49,6 +50,7 @@ from engine.protocol.properties import (
 )
 from engine.remoting import Handler, Peer
 from engine.store import MessageDraft
+from engine.store.record import MULTI_TAGS
 
 REGION = "DefaultRegion"
 WRITE = int(Perm.WRITE)  # A plain number: the flag's own `&` costs a microsecond a message.
@@ -62,6 +64,7 @@ class SendHandlers:
         self._parts = parts
         self._half_queue = half_queue
         self._putting = Putting(parts)
+        self._retry_sends = RetrySends(parts)
         self._host_of_ids = ""
         """How the broker's offset message ids begin; they differ in their last 16 digits only."""
         self._cluster_property = f"{PROPERTY_CLUSTER}\x01{parts.config.cluster_name}\x02"
@@ -133,14 +136,20 @@ class SendHandlers:
         text, unique_key = self._stored_properties(header.properties or "", properties)
         draft = self._draft(peer, header, queue_id, body=request.body, properties=text)
         draft.sys_flag &= ~TRANSACTION_BITS
-        if header.topic.startswith(RETRY_PREFIX):
-            self._dead_letter_when_spent(draft, header)
-        level = self._delay_level(properties)
+        is_step = header.topic.startswith(TOLD_TOPICS)
+        buried = (
+            is_step
+            and header.topic != DISCARDS_TOPIC
+            and self._retry_sends.bury_when_spent(draft, header)
+        )
+        level = 0 if buried else self._delay_level(properties)
         if level:
             draft = scheduled(draft, level)
             self._check_length("properties", len(str(draft.properties)), PROPERTIES_BYTES_MAX)
         put_one = self._half_queue.put_half if half else None
         put = self._putting.put(config, [draft], [unique_key], queue_id=queue_id, put_one=put_one)
+        if is_step:
+            self._retry_sends.tell(header, properties, delay_level=level, buried=buried)
         kind = FIFO if PROPERTY_SHARDING_KEY in properties else NORMAL
         if half or level:
             kind = TRANSACTION if half else DELAY
@@ -277,7 +286,7 @@ class SendHandlers:
             born_host=peer.address,
             store_host=self._parts.address,
             flag=header.flag,
-            sys_flag=header.sys_flag,
+            sys_flag=header.sys_flag & ~MULTI_TAGS,  # What the topic says counts.
             reconsume_times=header.reconsume_times or 0,
         )
 
@@ -286,25 +295,6 @@ class SendHandlers:
         word = properties.get(PROPERTY_DELAY, "0")
         level = int(word) if word.isdecimal() else 0
         return min(level, len(self._parts.config.store.delay_levels_ms))
-
-    def _dead_letter_when_spent(
-        self, draft: MessageDraft, header: SendMessageRequestHeader
-    ) -> None:
-        """A client that resends a failed message itself goes by the same limit as a send-back."""
-        group = header.topic.removeprefix(RETRY_PREFIX)
-        config = self._parts.group_configs.find(group)
-        if config is None:
-            raise RequestRefused(
-                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group {group} not exist"
-            )
-        times_max = config.retry_max_times
-        if header.max_reconsume_times is not None and header.max_reconsume_times >= 0:
-            times_max = header.max_reconsume_times
-        if (header.reconsume_times or 0) > times_max:
-            draft.topic, draft.queue_id = dlq_topic(group), 0
-            _, made = self._parts.topics.ensure(draft.topic, 1)
-            if made:
-                self._parts.topics_changed()
 
     def _answer(
         self,

@@ -11,6 +11,7 @@ Absent on purpose: waiting (engine/delay).
 
 from __future__ import annotations
 
+from engine.broker.handlers.retry_sends import make_dead_letter_topic
 from engine.broker.handlers.storing import answer_when_flushed, stored
 from engine.broker.parts import BrokerParts
 from engine.delay.delay_service import scheduled
@@ -125,7 +126,7 @@ class SendBackHandlers:
 
     def _dead_letter(self, message: MessageExt, group: str) -> MessageDraft:
         topic = dlq_topic(group)
-        self._ensure(topic, 1)
+        make_dead_letter_topic(self._parts, group)
         properties = _kept_properties(message)
         properties.pop(PROPERTY_DELAY, None)
         properties.setdefault(PROPERTY_DLQ_ORIGIN_TOPIC, _origin_topic(message))
