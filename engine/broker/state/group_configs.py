@@ -18,7 +18,10 @@ from engine.foundation.limits import GROUPS_MAX
 from engine.protocol.codes import ResponseCode
 from engine.protocol.names import check_group
 
-SYSTEM_GROUPS = ("TOOLS_CONSUMER", "SELF_TEST_C_GROUP", "CID_RMQ_SYS_TRANS")
+TOOLS_GROUP = "TOOLS_CONSUMER"
+"""Tools look at messages in its name: nobody's progress, and nothing delivered again."""
+
+SYSTEM_GROUPS = (TOOLS_GROUP, "SELF_TEST_C_GROUP", "CID_RMQ_SYS_TRANS")
 """Groups that tools and the broker itself use."""
 
 RETRY_TIMES_MAX_DEFAULT = 16

@@ -7,12 +7,11 @@ from typing import Self
 
 from engine.client.admin.cluster import ClusterAdmin
 from engine.client.admin.groups import GroupAdmin
-from engine.client.admin.messages import MessageAdmin
+from engine.client.admin.dead_letters import DeadLetterAdmin
 from engine.client.admin.offsets import OffsetAdmin
-from engine.client.admin.topics import TopicAdmin
 
 
-class Admin(ClusterAdmin, TopicAdmin, GroupAdmin, OffsetAdmin, MessageAdmin):
+class Admin(ClusterAdmin, GroupAdmin, OffsetAdmin, DeadLetterAdmin):
     """One connection for questions and orders; use it as `async with Admin(...) as admin`."""
 
     async def __aenter__(self) -> Self:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import typer
 
-from engine.client.commands import brokers, groups, messages, offsets, topics
+from engine.client.commands import brokers, dead_letters, groups, messages, offsets, topics
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 admin = typer.Typer(no_args_is_help=True, help="Ask a cluster, or change it.")
@@ -20,6 +20,7 @@ for name, group, summary in (
     ("topic", topics.app, "Topics: list, show, route, status, groups, create, perm, delete."),
     ("group", groups.app, "Groups: list, show, progress, connections, running, create, delete."),
     ("offset", offsets.app, "Consume offsets: reset."),
+    ("dlq", dead_letters.app, "Dead letters: list, redrive, discard."),
     ("message", messages.app, "Messages: by id, by key, by time."),
     ("cluster", brokers.cluster, "The cluster: list."),
     ("broker", brokers.app, "Brokers: status, config, set, wipe-write, add-write, clean."),

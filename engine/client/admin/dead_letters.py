@@ -1,0 +1,277 @@
+"""Dead letters: what there are, what was decided about each; re-drive and discard.
+
+A re-driven message goes back to its own group alone (%RETRY%group), with all its tries before it:
+other groups that had taken it do not get it twice. UNIQ_KEY, RETRY_TOPIC and ORIGIN_MESSAGE_ID
+stay.
+
+Invariant: a decision is one write (`protocol/dead_letters`), so a crash leaves a message decided or
+not, never lost; whoever repeats an order skips what is decided. Two people who decide at the same
+moment may both succeed: delivery is at least once. Absent on purpose: deciding; the command line
+and the dashboard do. Source: spec rocketmq.md, section 10 (E2).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from engine.client.admin.messages import MessageAdmin
+from engine.client.admin.topics import TopicAdmin
+from engine.client.wire_fields import wire_fields
+from engine.foundation.errors import ConfigError, RequestRefused
+from engine.foundation.limits import DEAD_LETTERS_READ_MAX
+from engine.foundation.units import SECOND_MS
+from engine.protocol.codes import RequestCode, ResponseCode
+from engine.protocol.dead_letters import (
+    DISCARDS_TOPIC,
+    PROPERTY_DEAD_GROUP,
+    PROPERTY_DEAD_MESSAGE_ID,
+    PROPERTY_DEAD_RECONSUME_TIMES,
+    PROPERTY_DECIDED_BY,
+    PROPERTY_DECIDED_WHY,
+    PROPERTY_REDRIVEN_FROM,
+)
+from engine.protocol.message import MessageExt, MessageQueue
+from engine.protocol.names import AUTO_CREATE_TOPIC, dlq_topic, retry_topic
+from engine.protocol.properties import (
+    PROPERTY_DELAY,
+    PROPERTY_KEYS,
+    PROPERTY_ORIGIN_MESSAGE_ID,
+    PROPERTY_REAL_QUEUE_ID,
+    PROPERTY_REAL_TOPIC,
+    PROPERTY_RETRY_TOPIC,
+    PROPERTY_UNIQ_KEY,
+    PROPERTY_WAIT,
+    encode_properties,
+)
+
+PRODUCER_GROUP = "TIDEMARK_DLQ"
+READ_COUNT = 32
+NOT_REDRIVEN = (PROPERTY_DELAY, PROPERTY_REAL_TOPIC, PROPERTY_REAL_QUEUE_ID)
+"""Where the message waited before it died."""
+
+WAITING, REDRIVEN, DISCARDED = "WAITING", "REDRIVEN", "DISCARDED"
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A message that failed for good, and what was decided about it."""
+
+    group: str
+    queue: MessageQueue
+    message: MessageExt
+    fate: str
+    """WAITING, REDRIVEN or DISCARDED."""
+    decided_by: str | None = None
+    decided_why: str | None = None
+
+    @property
+    def origin_topic(self) -> str:
+        """The topic it was first sent to."""
+        return self.message.properties.get(PROPERTY_RETRY_TOPIC, self.message.topic)
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """Every id under which somebody may know it."""
+        told = self.message.properties.get
+        known = (told(PROPERTY_UNIQ_KEY), told(PROPERTY_ORIGIN_MESSAGE_ID))
+        return (self.message.offset_message_id, *(one for one in known if one))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetterQuery:
+    """Which dead letters are meant; a field that is None asks nothing."""
+
+    message_id: str | None = None
+    """UNIQ_KEY, offset message id, or id of the first try."""
+    origin_topic: str | None = None
+    tag: str | None = None
+    key: str | None = None
+    begin_ms: int | None = None
+    """Dead since then, in ms since 1970."""
+    end_ms: int | None = None
+    with_decided: bool = False
+    """Those that are re-driven or discarded already as well."""
+
+    def wants(self, letter: DeadLetter) -> bool:
+        """Is it meant, whatever was decided about it?"""
+        message = letter.message
+        dead_ms = message.store_timestamp_ms
+        return (
+            (self.message_id is None or self.message_id in letter.ids)
+            and self.origin_topic in (None, letter.origin_topic)
+            and self.tag in (None, message.tags)
+            and (self.key is None or self.key in (message.keys or "").split())
+            and (self.begin_ms is None or dead_ms >= self.begin_ms)
+            and (self.end_ms is None or dead_ms < self.end_ms)
+        )
+
+
+class DeadLetterAdmin(TopicAdmin, MessageAdmin):
+    """Questions and orders about dead letters."""
+
+    async def dead_letters(
+        self, group: str, query: DeadLetterQuery, *, count_max: int = DEAD_LETTERS_READ_MAX
+    ) -> list[DeadLetter]:
+        """The group's dead letters that `query` means, oldest first, at most `count_max`.
+
+        Raises RequestRefused when the topic may not be read, saying what to do.
+        """
+        topic = dlq_topic(group)
+        await self._routes.refresh(topic)
+        found: list[DeadLetter] = []
+        for queue in await self._routes.readable_queues(topic) or await self._unreadable(topic):
+            await self._collect(group, queue, query, found, count_max=count_max)
+        return sorted(found, key=lambda letter: letter.message.store_timestamp_ms)[:count_max]
+
+    async def redrive(self, letter: DeadLetter, *, who: str, why: str) -> None:
+        """Give the message to its group once more, with all its tries before it."""
+        _check_decision(letter, who, why)
+        message = letter.message
+        kept = {name: v for name, v in message.properties.items() if name not in NOT_REDRIVEN}
+        properties = kept | {
+            PROPERTY_WAIT: "true",
+            PROPERTY_REDRIVEN_FROM: message.offset_message_id,
+            PROPERTY_DECIDED_BY: who,
+            PROPERTY_DECIDED_WHY: why,
+        }
+        queue = MessageQueue(retry_topic(letter.group), letter.queue.broker_name, 0)
+        await self._send_to(queue, message, properties, body=bytes(message.body))
+
+    async def discard(self, letter: DeadLetter, *, who: str, why: str) -> None:
+        """Mark the message as given up; it stays readable until retention ends."""
+        _check_decision(letter, who, why)
+        message, queue = letter.message, letter.queue
+        properties = {
+            PROPERTY_KEYS: message.offset_message_id,
+            PROPERTY_DEAD_GROUP: letter.group,
+            PROPERTY_DEAD_MESSAGE_ID: message.uniq_key or message.offset_message_id,
+            PROPERTY_DEAD_RECONSUME_TIMES: str(message.reconsume_times),
+            PROPERTY_RETRY_TOPIC: letter.origin_topic,
+            PROPERTY_DECIDED_BY: who,
+            PROPERTY_DECIDED_WHY: why,
+        }
+        await self._make_discards_topic(queue)
+        place = MessageQueue(DISCARDS_TOPIC, queue.broker_name, 0)
+        await self._send_to(place, message, properties, body=b"")
+
+    async def redrive_all(
+        self,
+        letters: Sequence[DeadLetter],
+        *,
+        who: str,
+        why: str,
+        per_second: float,
+        on_each: Callable[[DeadLetter], None] = lambda _letter: None,
+    ) -> int:
+        """Re-drive one after the other, at most `per_second`; how many. `on_each` hears of each."""
+        if not 0 < per_second <= SECOND_MS:
+            raise ConfigError("per_second", per_second, f"more than 0, at most {SECOND_MS}")
+        loop = asyncio.get_running_loop()
+        due_s = loop.time()
+        for letter in letters:
+            await asyncio.sleep(max(0.0, due_s - loop.time()))
+            due_s = max(due_s, loop.time() - 1) + 1 / per_second
+            await self.redrive(letter, who=who, why=why)
+            on_each(letter)
+        return len(letters)
+
+    async def _collect(
+        self,
+        group: str,
+        queue: MessageQueue,
+        query: DeadLetterQuery,
+        found: list[DeadLetter],
+        *,
+        count_max: int,
+    ) -> None:
+        """Add what one queue holds to `found`."""
+        offset, end = await self.min_offset(queue), await self.max_offset(queue)
+        while offset < end and len(found) < count_max:
+            messages = await self.messages_from(queue, offset, count_max=READ_COUNT)
+            if not messages:
+                return
+            offset = messages[-1].queue_offset + 1
+            for message in messages:
+                letter = DeadLetter(group, queue, message, WAITING)
+                if query.wants(letter):
+                    letter = await self._with_fate(letter)
+                    if query.with_decided or letter.fate == WAITING:
+                        found.append(letter)
+
+    async def _with_fate(self, letter: DeadLetter) -> DeadLetter:
+        """The letter with what was decided about it, if anything was."""
+        message, offset_id = letter.message, letter.message.offset_message_id
+        copies = []
+        if message.uniq_key:
+            copies = await self.query_messages(
+                retry_topic(letter.group), message.uniq_key, is_unique_key=True
+            )
+        for copy in copies:
+            if copy.properties.get(PROPERTY_REDRIVEN_FROM) == offset_id:
+                return _decided(letter, REDRIVEN, copy)
+        for record in await self.query_messages(DISCARDS_TOPIC, offset_id):
+            return _decided(letter, DISCARDED, record)
+        return letter
+
+    async def _unreadable(self, topic: str) -> list[MessageQueue]:
+        """No queue can be read: nothing ever died, or reading is not allowed."""
+        route = await self.topic_route(topic)
+        if route is None or not route.queue_datas:
+            return []
+        perm = route.queue_datas[0].perm
+        raise RequestRefused(
+            ResponseCode.NO_PERMISSION,
+            f"{topic} has perm {perm}, which has no read bit; allow it first "
+            f"(tidemark admin topic perm, or mqadmin updateTopicPerm -t '{topic}' -p 6)",
+        )
+
+    async def _make_discards_topic(self, queue: MessageQueue) -> None:
+        if await self.topic_route(DISCARDS_TOPIC) is None:
+            address = await self._master_of(queue)
+            await self.create_topic(address, DISCARDS_TOPIC, read_queues=1, write_queues=1)
+
+    async def _send_to(
+        self, queue: MessageQueue, of: MessageExt, properties: dict[str, str], *, body: bytes
+    ) -> None:
+        fields = wire_fields(
+            a=PRODUCER_GROUP,
+            b=queue.topic,
+            c=AUTO_CREATE_TOPIC,
+            d=1,
+            e=queue.queue_id,
+            f=0,
+            g=of.born_timestamp_ms,
+            h=of.flag,
+            i=encode_properties(properties),
+            j=0,
+            k=False,
+            m=False,
+            n=queue.broker_name,
+        )
+        address = await self._master_of(queue)
+        await self._ask(address, RequestCode.SEND_MESSAGE_V2, fields, body)
+
+
+def _decided(letter: DeadLetter, fate: str, record: MessageExt) -> DeadLetter:
+    told = record.properties.get
+    return DeadLetter(
+        letter.group,
+        letter.queue,
+        letter.message,
+        fate,
+        told(PROPERTY_DECIDED_BY),
+        told(PROPERTY_DECIDED_WHY),
+    )
+
+
+def _check_decision(letter: DeadLetter, who: str, why: str) -> None:
+    """Raise ConfigError for a decision without a person or a reason, or a second one."""
+    for key, value in (("who", who), ("why", why)):
+        if not value.strip() or any(ord(char) < 32 for char in value):
+            raise ConfigError(key, value, "some words in one line: the decision carries them")
+    if letter.fate != WAITING:
+        raise ConfigError(
+            "message", letter.message.message_id, f"one that is not {letter.fate.lower()} already"
+        )

@@ -1,0 +1,263 @@
+"""Rows E1 and E2: what becomes of failed messages, step by step, until they are consumed, re-driven
+or discarded; every step is told and the sums close. A broker over TCP, restarted on the way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from engine.client import Admin
+from engine.client.admin.dead_letters import DeadLetter, DeadLetterQuery
+from engine.foundation.errors import ConfigError, RequestRefused
+from engine.protocol.codes import RequestCode, ResponseCode
+from engine.protocol.message import MessageExt
+from engine.runtime import system_runtime
+from tests.integration.broker.cluster import (
+    GROUP,
+    TOPIC,
+    Cluster,
+    RawClient,
+    broker_config,
+    cluster,
+    eventually,
+    messages,
+)
+from tests.integration.broker.spooled import picked, spooled
+from tests.integration.client.cluster_users import client_config
+
+RETRY, DLQ = f"%RETRY%{GROUP}", f"%DLQ%{GROUP}"
+WHO, WHY = "ada", "the shop is open again"
+ANY = DeadLetterQuery()
+
+
+def admin_of(running: Cluster) -> Admin:
+    return Admin(system_runtime(), client_config(running.name_server_address))
+
+
+async def next_of(client: RawClient, topic: str, offset: int) -> MessageExt:
+    """The message at `offset` of the topic's only queue, waited for."""
+    while True:
+        pulled = await client.pull(offset, topic=topic, wait_ms=15_000)
+        if pulled.code == ResponseCode.SUCCESS:
+            return messages(pulled)[0]
+
+
+async def fail(client: RawClient, message: MessageExt, *, times_max: int = 16) -> None:
+    answer = await client.ask(
+        RequestCode.CONSUMER_SEND_MSG_BACK,
+        offset=message.physical_offset,
+        group=GROUP,
+        delayLevel=0,
+        originMsgId=message.message_id,
+        originTopic=message.topic,
+        maxReconsumeTimes=times_max,
+    )
+    assert answer.code == ResponseCode.SUCCESS, answer.remark
+
+
+async def kill_message(client: RawClient, key: str, **properties: str) -> MessageExt:
+    """A message that fails at once for good; as it was stored first."""
+    sent = await client.send(key.encode(), UNIQ_KEY=key, **properties)
+    message = await next_of(client, TOPIC, int(sent.fields["queueOffset"]))
+    await fail(client, message, times_max=0)
+    return message
+
+
+async def waiting(admin: Admin, count: int) -> list[DeadLetter]:
+    """The dead letters that wait for a decision, once `count` are there: a topic that has just
+    been made is known when the name server has heard of it."""
+    found: list[DeadLetter] = []
+
+    async def there() -> bool:
+        found[:] = await admin.dead_letters(GROUP, ANY)
+        return len(found) == count
+
+    await eventually(there, f"{count} dead letters")
+    return found
+
+
+def balance(folder: Path) -> Counter[str]:
+    """Steps told so far; the laws that hold at any time are checked."""
+    steps = Counter(row["step"] for row in spooled(folder / "store", "retry_dlq_flow"))
+    assert steps["SENT_BACK"] == steps["SCHEDULED"] + steps["DEAD_LETTERED"]
+    assert steps["DELIVERED"] <= steps["SCHEDULED"]
+    decided = steps["REDRIVEN"] + steps["DISCARDED"] + steps["EXPIRED"]
+    assert decided <= steps["DEAD_LETTERED"]
+    return steps
+
+
+def test_a_dead_letter_is_redriven_dies_again_and_is_discarded_and_all_of_it_is_told(
+    tmp_path: Path,
+) -> None:
+    async def story() -> None:
+        config = broker_config(tmp_path)
+        async with cluster(config) as running, admin_of(running) as admin:
+            client = running.client()
+            await client.heartbeat()
+            first = await kill_message(client, "U1", KEYS="order-7", TAGS="A")
+            (letter,) = await waiting(admin, 1)
+            assert (letter.fate, letter.origin_topic) == ("WAITING", TOPIC)
+            assert {"U1", first.offset_message_id} <= set(letter.ids)
+            await admin.redrive(letter, who=WHO, why=WHY)
+            again = await next_of(client, RETRY, 0)
+            assert (again.body, again.reconsume_times) == (b"U1", 0), "all its tries before it"
+            kept = {name: again.properties[name] for name in ("UNIQ_KEY", "KEYS", "RETRY_TOPIC")}
+            assert kept == {"UNIQ_KEY": "U1", "KEYS": "order-7", "RETRY_TOPIC": TOPIC}
+            assert again.properties["ORIGIN_MESSAGE_ID"] == first.offset_message_id
+            assert await admin.dead_letters(GROUP, ANY) == [], "nothing waits for a decision"
+        async with cluster(config) as running, admin_of(running) as admin:
+            client = running.client()
+            (decided,) = await admin.dead_letters(GROUP, DeadLetterQuery(with_decided=True))
+            assert (decided.fate, decided.decided_by, decided.decided_why) == ("REDRIVEN", WHO, WHY)
+            with pytest.raises(ConfigError, match="not redriven already"):
+                await admin.redrive(decided, who=WHO, why=WHY)
+            await fail(client, await next_of(client, RETRY, 0), times_max=0)
+            (second,) = await waiting(admin, 1)
+            await admin.discard(second, who="bob", why="order cancelled")
+        async with cluster(config) as running, admin_of(running) as admin:
+            letters = await admin.dead_letters(GROUP, DeadLetterQuery(with_decided=True))
+            assert [letter.fate for letter in letters] == ["REDRIVEN", "DISCARDED"]
+            assert (letters[1].decided_by, letters[1].decided_why) == ("bob", "order cancelled")
+
+    asyncio.run(story())
+    flow = spooled(tmp_path / "store", "retry_dlq_flow")
+    assert {row["message_id"] for row in flow} == {"U1"}
+    assert [picked(row, "step", "reconsume_times", "reason") for row in flow] == [
+        ("SENT_BACK", 1, None),
+        ("DEAD_LETTERED", 1, "0 retries failed"),
+        ("REDRIVEN", 0, f"by {WHO}: {WHY}"),
+        ("SENT_BACK", 1, None),
+        ("DEAD_LETTERED", 1, "0 retries failed"),
+        ("DISCARDED", 1, "by bob: order cancelled"),
+    ]
+    steps = balance(tmp_path)
+    assert steps["DEAD_LETTERED"] == steps["REDRIVEN"] + steps["DISCARDED"], "nothing is left"
+
+
+def test_the_sums_close_whichever_way_messages_fail(tmp_path: Path) -> None:
+    """Send-backs, copies that consumers send themselves, and their dead letters."""
+
+    async def story() -> None:
+        config = broker_config(tmp_path, delay_levels_ms=(100, 100, 100))
+        async with cluster(config) as running, admin_of(running) as admin:
+            client = running.client()
+            await client.heartbeat()
+            for number in range(4):
+                await kill_message(client, f"dead-{number}")
+            sent = await client.send(b"twice", UNIQ_KEY="twice")
+            message = await next_of(client, TOPIC, int(sent.fields["queueOffset"]))
+            await fail(client, message)
+            await fail(client, await next_of(client, RETRY, 0))
+            await next_of(client, RETRY, 1)
+            copy = {"topic": RETRY, "UNIQ_KEY": "copy", "RETRY_TOPIC": TOPIC}
+            await client.send(b"copy", **copy, DELAY=2, reconsumeTimes=1, maxReconsumeTimes=3)
+            await next_of(client, RETRY, 2)
+            await client.send(b"copy", **copy, DELAY=3, reconsumeTimes=4, maxReconsumeTimes=3)
+            assert (await next_of(client, DLQ, 4)).body == b"copy", "without waiting for its level"
+            letters = await waiting(admin, 5)
+            for letter in letters[:2]:
+                await admin.redrive(letter, who=WHO, why=WHY)
+            await admin.discard(letters[2], who=WHO, why=WHY)
+            await waiting(admin, 2)
+
+    asyncio.run(story())
+    steps = balance(tmp_path)
+    assert steps == Counter(
+        SENT_BACK=8, SCHEDULED=3, DELIVERED=3, DEAD_LETTERED=5, REDRIVEN=2, DISCARDED=1
+    )
+
+
+async def letters_of(admin: Admin, **query: object) -> list[str]:
+    found = await admin.dead_letters(GROUP, DeadLetterQuery(**query))  # type: ignore[arg-type]
+    return [letter.message.body.decode() for letter in found]
+
+
+def test_a_query_means_those_it_names(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with cluster(broker_config(tmp_path)) as running, admin_of(running) as admin:
+            assert await letters_of(admin) == [], "no dead-letter topic yet"
+            client = running.client()
+            await client.heartbeat()
+            await kill_message(client, "a", TAGS="A", KEYS="k1 k2")
+            await kill_message(client, "b", TAGS="B")
+            a, b = await waiting(admin, 2)
+            born_ms = b.message.store_timestamp_ms
+            assert await letters_of(admin, tag="A") == ["a"]
+            assert await letters_of(admin, key="k2") == ["a"]
+            assert await letters_of(admin, message_id="b") == ["b"]
+            assert await letters_of(admin, message_id=a.message.offset_message_id) == ["a"]
+            assert await letters_of(admin, origin_topic=TOPIC) == ["a", "b"]
+            assert await letters_of(admin, origin_topic="another") == []
+            assert await letters_of(admin, begin_ms=born_ms + 1) == []
+            assert await letters_of(admin, end_ms=a.message.store_timestamp_ms) == []
+            assert await admin.dead_letters(GROUP, ANY, count_max=1) == [a]
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(("who", "why"), [(" ", WHY), (WHO, ""), (WHO, "two\x02fields")])
+def test_a_decision_without_a_person_or_a_reason_is_refused(
+    tmp_path: Path, who: str, why: str
+) -> None:
+    async def story() -> None:
+        async with cluster(broker_config(tmp_path)) as running, admin_of(running) as admin:
+            client = running.client()
+            await client.heartbeat()
+            await kill_message(client, "a")
+            (letter,) = await waiting(admin, 1)
+            with pytest.raises(ConfigError, match="some words in one line"):
+                await admin.discard(letter, who=who, why=why)
+            assert len(await admin.dead_letters(GROUP, ANY)) == 1
+
+    asyncio.run(story())
+
+
+def test_a_dead_letter_topic_of_perm_2_is_read_after_somebody_allowed_it(tmp_path: Path) -> None:
+    async def story() -> None:
+        config = broker_config(tmp_path, dlq_topic_perm=2)
+        async with cluster(config) as running, admin_of(running) as admin:
+            client = running.client()
+            await client.heartbeat()
+            await kill_message(client, "a")
+            assert (await client.pull(0, topic=DLQ)).code == ResponseCode.NO_PERMISSION
+
+            async def known(perm: int) -> None:
+                async def as_told() -> bool:
+                    route = await admin.topic_route(DLQ)
+                    return route is not None and route.queue_datas[0].perm == perm
+
+                await eventually(as_told, f"a route with perm {perm}")
+
+            await known(2)
+            with pytest.raises(RequestRefused, match="no read bit; allow it first"):
+                await admin.dead_letters(GROUP, ANY)
+            await admin.create_topic(
+                running.broker.address, DLQ, read_queues=1, write_queues=1, perm=6
+            )
+            await known(6)
+            await waiting(admin, 1)
+            await kill_message(client, "b")
+            topic = running.broker.parts.topics.find(DLQ)
+            assert topic is not None
+            assert (topic.perm, topic.read_queue_nums) == (6, 1), "as the operator left it"
+
+    asyncio.run(story())
+
+
+def test_looking_at_dead_letters_is_nobodys_progress(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with cluster(broker_config(tmp_path)) as running, admin_of(running) as admin:
+            client = running.client()
+            await client.heartbeat()
+            await kill_message(client, "a")
+            for _ in range(3):
+                await waiting(admin, 1)
+        assert spooled(tmp_path / "store", "redeliveries") == []
+        groups = {row["group"] for row in spooled(tmp_path / "store", "group_watermarks")}
+        assert "TOOLS_CONSUMER" not in groups
+
+    asyncio.run(story())
