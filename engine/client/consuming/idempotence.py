@@ -172,7 +172,7 @@ class SqlGuard:
             f"VALUES ({place}, {place}, {place}, {place}) ON CONFLICT DO NOTHING",
             (self._scope, key, digest_of(content), now_ms),
         )
-        noted = cursor.rowcount == 1
+        noted = bool(cursor.rowcount == 1)
         if self._is_autocommit(connection, noted=noted):
             raise ConfigError(
                 "autocommit", True, "off: key and result must be committed by one transaction"

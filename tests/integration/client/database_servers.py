@@ -1,0 +1,109 @@
+"""PostgreSQL and Redis as a test needs them: on a free port of 127.0.0.1, in a folder of their own,
+gone when the test ends.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psycopg
+import redis
+
+from demo.ports import free_port_block
+from provision import servers
+
+START_TIMEOUT_S = 30
+DIES_WITH_THE_TESTS = ("setpriv", "--pdeathsig", "KILL")
+
+
+@contextmanager
+def postgresql() -> Iterator[str]:
+    """A running PostgreSQL; yields what psycopg connects with.
+
+    It refuses to run as root, so root runs it as the user that Debian's package made.
+    """
+    programs = servers.postgresql_programs()
+    assert programs is not None, servers.POSTGRESQL_MISSING
+    folder = Path(tempfile.mkdtemp(prefix="tidemark-postgresql-"))
+    as_user: tuple[str, ...] = DIES_WITH_THE_TESTS
+    if os.geteuid() == 0:
+        as_user = ("setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups")
+        as_user += DIES_WITH_THE_TESTS[1:]
+        shutil.chown(folder, "postgres")
+    try:
+        port = free_port_block(1)
+        data = folder / "data"
+        make = [*as_user, str(programs / "initdb"), "-D", str(data), "-U", "tests", "-A", "trust"]
+        made = subprocess.run(
+            [*make, "--no-sync", "-E", "UTF8", "--locale=C"],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert made.returncode == 0, made.stderr
+        serve = [*as_user, str(programs / "postgres"), "-D", str(data), "-p", str(port)]
+        serve += ["-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories="]
+        address = f"host=127.0.0.1 port={port} user=tests dbname=postgres"
+        with running(serve, folder, lambda: psycopg.connect(address).close()):
+            yield address
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def redis_server() -> Iterator[int]:
+    """A running Redis; yields its port."""
+    program = servers.redis_server()
+    assert program is not None, servers.REDIS_MISSING
+    folder = Path(tempfile.mkdtemp(prefix="tidemark-redis-"))
+    try:
+        port = free_port_block(1)
+        serve = [*DIES_WITH_THE_TESTS, str(program), "--port", str(port), "--bind", "127.0.0.1"]
+        serve += ["--dir", str(folder), "--save", "", "--daemonize", "no"]
+
+        def ask() -> None:
+            client = redis.Redis(port=port)
+            client.ping()
+            client.close()
+
+        with running(serve, folder, ask):
+            yield port
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def running(command: list[str], folder: Path, ask: Callable[[], None]) -> Iterator[None]:
+    """Run a server until the end; it is up when `ask` raises no more."""
+    log = folder / "server.log"
+    with log.open("wb") as out:
+        process = subprocess.Popen(
+            command, cwd=folder, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT
+        )
+    try:
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while not answers(ask):
+            assert process.poll() is None, log.read_text(errors="replace")
+            assert time.monotonic() < deadline, log.read_text(errors="replace")
+            time.sleep(0.05)
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+def answers(ask: Callable[[], None]) -> bool:
+    """Did `ask` get an answer?"""
+    try:
+        ask()
+    except (psycopg.OperationalError, redis.exceptions.ConnectionError):
+        return False
+    return True
