@@ -16,9 +16,10 @@ from the same record. Absent on purpose: that record; it is the business's own t
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -32,6 +33,7 @@ from engine.foundation.errors import (
     TidemarkError,
 )
 from engine.foundation.limits import CLIENT_CHECKS_MAX
+from engine.foundation.units import SECOND_MS
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
 from engine.protocol.compression import decompress
@@ -42,6 +44,7 @@ from engine.protocol.headers import (
 from engine.protocol.message import Message, MessageExt, MessageQueue
 from engine.protocol.message_ids import parse_offset_message_id
 from engine.protocol.message_record import decode_record
+from engine.protocol.names import AUTO_CREATE_TOPIC
 from engine.protocol.properties import (
     PROPERTY_CHECK_IMMUNITY_SECONDS,
     PROPERTY_DELAY,
@@ -92,13 +95,24 @@ class TransactionProducer(Producer):
         *,
         execute: LocalExecutor,
         check: StateChecker,
+        topics: Sequence[str] = (),
         producer: ProducerConfig | None = None,
     ) -> None:
+        """`topics` are those an earlier life of this group sent to: their brokers may ask from the
+        start, before anything is sent. Brokers that make topics by themselves are found anyway.
+        """
         handlers: dict[int, Handler] = {RequestCode.CHECK_TRANSACTION_STATE: self._on_check}
         super().__init__(runtime, config, group, producer=producer, handlers=handlers)
         self._execute = execute
         self._check = check
+        self._topics = (*topics, AUTO_CREATE_TOPIC)
+        self._route_poll_ms = config.route_poll_ms
         self._checks = OwnedTasks(f"transaction checks {group}")
+
+    async def start(self) -> None:
+        """As `Producer.start`; brokers with open transactions of the group hear of it and ask."""
+        await super().start()
+        self._checks.start(self._find_brokers(), "routes")
 
     async def stop(self) -> None:
         """As `Producer.stop`; questions under way stay open, and the broker asks another one."""
@@ -181,6 +195,19 @@ class TransactionProducer(Producer):
         return address
 
     # What brokers ask.
+
+    async def _find_brokers(self) -> None:
+        """Ask for each topic's route once; known routes are refreshed, and their brokers get our
+        heartbeats.
+        """
+        for topic in self._topics:
+            while True:
+                try:
+                    await self._connection.routes.refresh(topic)
+                    break
+                except TidemarkError as error:
+                    _log.warning("brokers of %s cannot ask us yet: %s", topic, error)
+                    await asyncio.sleep(self._route_poll_ms / SECOND_MS)
 
     def _on_check(self, peer: Peer, request: RemotingCommand) -> None:
         """CHECK_TRANSACTION_STATE (39), one-way; answered by an END_TRANSACTION."""

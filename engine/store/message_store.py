@@ -167,6 +167,11 @@ class MessageStore(StoreQueries):
         if not clean:
             self._queues.touch_all()
         await self._flusher.flush_log("RECOVERY")
+        if (
+            found.last_store_time_ms
+        ):  # What is missing is told once, not at every start from now on.
+            note = self._checkpoint.value
+            note.physic_timestamp_ms = min(note.physic_timestamp_ms, found.last_store_time_ms)
         await self._flusher.flush_derived("RECOVERY")
         for event in found.events(self._log.min_offset):
             self._observer.observe(event)
