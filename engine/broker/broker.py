@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,7 +46,7 @@ from engine.foundation.errors import ProtocolError, StorageError
 from engine.foundation.observing import LifecycleEvent, Observer, SilentObserver
 from engine.foundation.units import SECOND_MS
 from engine.protocol.message_ids import UniqueIds
-from engine.remoting import Peer, RpcClient, RpcServer
+from engine.remoting import Handler, Peer, RpcClient, RpcServer
 from engine.runtime import Runtime
 from engine.runtime.durable_folders import make_durable
 from engine.store import MessageStore
@@ -213,8 +213,8 @@ class Broker:
             boot_ms=clock.now_ms(),
             origin=self._origin,
         )
-        access = config.access
-        client = RpcClient(runtime, credentials=access.own_credentials, tls=access.client_tls)
+        own, tls = config.access.own_credentials, config.access.client_tls
+        client = RpcClient(runtime, credentials=own, tls=tls)
         registration = Registration(parts, client)
         membership = Membership(parts)
         watermarks = Watermarks(parts)
@@ -228,15 +228,7 @@ class Broker:
         )
         windows = ClientWindows(parts)
         half_queue = HalfQueue(parts)
-        server = RpcServer(
-            runtime,
-            handler_table(parts, membership, delay, half_queue),
-            before_answers=_nothing if telemetry is None else telemetry.write_turn,
-            on_lost=membership.lost,
-            on_protocol_error=self._tell_malformed,
-            gate=gate_of(config, store.record_at),
-            tls=access.server_tls,
-        )
+        table = handler_table(parts, membership, delay, half_queue)
 
         def topics_changed() -> None:
             tables.want()
@@ -249,7 +241,7 @@ class Broker:
         store.retention.on_purged = lambda purged: tell_unconsumed(parts, purged)
         return _Running(
             parts=parts,
-            server=server,
+            server=self._server(parts, table, membership, telemetry),
             client=client,
             registration=registration,
             membership=membership,
@@ -260,6 +252,24 @@ class Broker:
             half_queue=half_queue,
             checks=TransactionChecks(parts, half_queue),
             telemetry=telemetry,
+        )
+
+    def _server(
+        self,
+        parts: BrokerParts,
+        table: Mapping[int, Handler],
+        membership: Membership,
+        telemetry: Telemetry | None,
+    ) -> RpcServer:
+        access = self._config.access
+        return RpcServer(
+            self._runtime,
+            table,
+            before_answers=_nothing if telemetry is None else telemetry.write_turn,
+            on_lost=membership.lost,
+            on_protocol_error=self._tell_malformed,
+            gate=gate_of(self._config, parts.store.record_at),
+            tls=access.server_tls,
         )
 
     def _load(self, running: _Running, *, stopped_cleanly: bool) -> None:

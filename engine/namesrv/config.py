@@ -8,6 +8,7 @@ from typing import Any
 
 from engine.foundation.errors import ConfigError
 from engine.foundation.units import SECOND_MS
+from engine.remoting.access import Access
 
 
 def _setting(default: Any, rocketmq_key: str) -> Any:
@@ -26,6 +27,8 @@ class NameServerConfig:
     """How often silent brokers are looked for (RocketMQ: 5 s)."""
     kv_path: str | None = _setting(None, "kvConfigPath")
     """File of the key-value settings; None keeps them in memory only."""
+    access: Access = field(default_factory=Access)
+    """Who may use it, and how its connections are protected."""
 
     def __post_init__(self) -> None:
         """Check each value."""

@@ -52,7 +52,13 @@ class NameServer:
             runtime, config, origin or Origin(), in_force=self._change_settings
         )
         table = handlers.handlers() | settings.handlers()
-        self._server = RpcServer(runtime, table, on_lost=self._lost)
+        self._server = RpcServer(
+            runtime,
+            table,
+            on_lost=self._lost,
+            gate=config.access.gate(),
+            tls=config.access.server_tls,
+        )
         self._loops: asyncio.Task[None] | None = None
 
     async def start(self) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any
 
 from engine.broker.broker import Broker
 from engine.broker.config import BrokerConfig
@@ -22,6 +23,7 @@ from engine.namesrv.config import NameServerConfig
 from engine.namesrv.namesrv import NameServer
 from engine.protocol.message import Message, MessageExt
 from engine.protocol.message_record import decode_records
+from engine.remoting.access import Access
 from engine.runtime import Runtime
 from engine.store.config import FlushDiskType, StoreConfig
 from tests.simulation.history import History
@@ -29,6 +31,8 @@ from tests.simulation.world import Node, World
 
 TOPIC, GROUP = "tide", "watchers"
 QUEUES = 4
+VIRTUAL_HOSTS = Access(admin_networks=("10.0.0.0/8",))
+"""All virtual hosts may do what else only the own machine may."""
 NAME_SERVER, BROKER, PRODUCER = "10.0.0.1", "10.0.0.2", "10.0.0.3"
 CONSUMERS = ("10.0.0.4", "10.0.0.5")
 NAMESRV_ADDRESS = f"{NAME_SERVER}:9876"
@@ -39,8 +43,9 @@ LOG_FILE_BYTES = 16 * 1024
 class SimCluster:
     """The parties, up or down."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, **broker_settings: Any) -> None:
         self.world = world
+        self.broker_settings = broker_settings
         self.history = History()
         self.broker: Broker | None = None
         self.producer: Producer | None = None
@@ -56,12 +61,15 @@ class SimCluster:
 
     async def start_name_server(self) -> None:
         async def boot(runtime: Runtime) -> None:
-            await NameServer(runtime, NameServerConfig(host=NAME_SERVER)).start()
+            await NameServer(
+                runtime, NameServerConfig(host=NAME_SERVER, access=VIRTUAL_HOSTS)
+            ).start()
 
         await self.node(NAME_SERVER).boot(boot)
 
     async def start_broker(self) -> None:
         config = BrokerConfig(
+            access=VIRTUAL_HOSTS,
             store=StoreConfig(
                 root="/store",
                 flush_disk_type=FlushDiskType.SYNC_FLUSH,
@@ -73,6 +81,7 @@ class SimCluster:
             host=BROKER,
             namesrv_addresses=(NAMESRV_ADDRESS,),
             default_topic_queue_nums=QUEUES,
+            **self.broker_settings,
         )
 
         async def boot(runtime: Runtime) -> Broker:

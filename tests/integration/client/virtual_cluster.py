@@ -15,6 +15,7 @@ from engine.foundation.observing import Fact, OffsetReport
 from engine.namesrv.config import NameServerConfig
 from engine.namesrv.namesrv import NameServer
 from engine.protocol.message import MessageQueue
+from engine.remoting.access import Access
 from engine.runtime import Runtime
 from engine.store.config import StoreConfig
 from tests.simulation.world import World, run_world
@@ -23,6 +24,8 @@ NAMESRV, BROKER, PRODUCER = "10.0.0.1", "10.0.0.2", "10.0.0.3"
 ONE, OTHER = "10.0.0.4", "10.0.0.5"
 ADMIN = "10.0.0.6"
 TOPIC, GROUP = "tide", "watchers"
+VIRTUAL_HOSTS = Access(admin_networks=("10.0.0.0/8",))
+"""All virtual hosts may do what else only the own machine may."""
 Q0, Q1, Q2, Q3 = (MessageQueue(TOPIC, "broker-a", number) for number in range(4))
 
 
@@ -56,7 +59,7 @@ class VirtualCluster:
 
     async def start(self, queues: int = 4) -> None:
         async def names(runtime: Runtime) -> None:
-            await NameServer(runtime, NameServerConfig(host=NAMESRV)).start()
+            await NameServer(runtime, NameServerConfig(host=NAMESRV, access=VIRTUAL_HOSTS)).start()
 
         await self.world.node(NAMESRV).boot(names)
         await self.start_broker()
@@ -84,7 +87,11 @@ class VirtualCluster:
             max_index_count=200,
         )
         config = BrokerConfig(
-            store=store, host=BROKER, namesrv_addresses=(f"{NAMESRV}:9876",), telemetry=False
+            access=VIRTUAL_HOSTS,
+            store=store,
+            host=BROKER,
+            namesrv_addresses=(f"{NAMESRV}:9876",),
+            telemetry=False,
         )
 
         async def boot(runtime: Runtime) -> Broker:

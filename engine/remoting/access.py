@@ -1,0 +1,196 @@
+"""Who may use a party and how its connections are protected: one value, read from one file.
+
+Place in the walk: read once by the command line, then passed down in the configurations of name
+server and broker. The file is TOML, its keys are those of RocketMQ's plain_acl.yml:
+
+    [tls]                             # optional; paths are relative to this file
+    certificate = "server.pem"
+    key = "server.key"
+    mode = "strict"                   # or "permissive": unencrypted connections are served, too
+    clientAuthorities = "ca.pem"      # optional: clients must show a certificate signed by it
+    authorities = "ca.pem"            # whom this party trusts when it connects to name servers
+
+    [[accounts]]
+    accessKey = "shop"
+    secretKey = "..."
+    admin = false
+    defaultTopicPerm = "DENY"         # DENY, PUB, SUB or PUB|SUB
+    defaultGroupPerm = "DENY"
+    topicPerms = ["orders=PUB|SUB"]
+    groupPerms = ["orders-group=SUB"]
+
+A client's file has accessKey, secretKey and securityToken at its top, and of [tls] the authorities
+and, where servers ask for one, the client's own certificate and key.
+
+Invariant: an unknown key is refused, so that a misspelt permission is no permission. Absent on
+purpose: addresses that need no signature, which RocketMQ has.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from engine.foundation.errors import ConfigError
+from engine.remoting.accounts import Account, Accounts, Permission
+from engine.remoting.gate import LOOPBACK, Gate
+from engine.remoting.signing import Credentials
+from engine.runtime import ClientTls, ServerTls, TlsMode
+
+_PERMISSIONS: Mapping[str, Permission] = {
+    "DENY": Permission.DENY,
+    "PUB": Permission.PUB,
+    "SUB": Permission.SUB,
+    "PUB|SUB": Permission.PUB | Permission.SUB,
+    "SUB|PUB": Permission.PUB | Permission.SUB,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """The accounts and certificates of a party. Without accounts it is open to whoever reaches
+    it.
+    """
+
+    accounts: tuple[Account, ...] = ()
+    admin_networks: tuple[str, ...] = LOOPBACK
+    """Without accounts: from where an administrator's requests are taken."""
+    server_tls: ServerTls | None = None
+    client_tls: ClientTls | None = None
+    """How it connects to others of its cluster."""
+
+    def __post_init__(self) -> None:
+        """Raises ConfigError when the accounts do not fit together."""
+        if self.accounts:
+            Accounts(self.accounts)
+
+    @property
+    def own_credentials(self) -> Credentials | None:
+        """What the party itself signs with."""
+        return Accounts(self.accounts).own if self.accounts else None
+
+    def gate(self, topic_at: Callable[[int], str | None] | None = None) -> Gate:
+        """The gate of a party; `topic_at` finds the topic of a stored message."""
+        accounts = Accounts(self.accounts) if self.accounts else None
+        if topic_at is None:
+            return Gate(accounts, admin_networks=self.admin_networks)
+        return Gate(accounts, admin_networks=self.admin_networks, topic_at=topic_at)
+
+
+class _Tls(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+    certificate: str | None = None
+    key: str | None = None
+    mode: TlsMode = TlsMode.STRICT
+    client_authorities: str | None = None
+    authorities: str | None = None
+
+
+class _Account(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+    access_key: str
+    secret_key: str
+    admin: bool = False
+    default_topic_perm: str = "DENY"
+    default_group_perm: str = "DENY"
+    topic_perms: list[str] = msgspec.field(default_factory=list)
+    group_perms: list[str] = msgspec.field(default_factory=list)
+
+
+class _PartyFile(msgspec.Struct, forbid_unknown_fields=True):
+    accounts: list[_Account] = msgspec.field(default_factory=list)
+    tls: _Tls | None = None
+
+
+class _ClientFile(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+    access_key: str | None = None
+    secret_key: str | None = None
+    security_token: str | None = None
+    tls: _Tls | None = None
+
+
+def read_access(text: str, path: str) -> Access:
+    """What the file at `path` says. Raises ConfigError; it never quotes a secret."""
+    told = _read(text, path, _PartyFile)
+    accounts = tuple(_account(each) for each in told.accounts)
+    if not accounts and told.tls is None:
+        raise ConfigError("access", path, "a file with [[accounts]], [tls] or both")
+    server, client = None, None
+    if told.tls is not None:
+        tls = _resolved(told.tls, path)
+        if tls.certificate is None or tls.key is None:
+            raise ConfigError("tls", path, "certificate and key")
+        server = ServerTls(tls.certificate, tls.key, tls.client_authorities, tls.mode)
+        shows = tls.client_authorities is not None
+        client = ClientTls(
+            tls.authorities, tls.certificate if shows else None, tls.key if shows else None
+        )
+    return Access(accounts, server_tls=server, client_tls=client)
+
+
+def read_credentials(text: str, path: str) -> tuple[Credentials | None, ClientTls | None]:
+    """Whom a client is, and how it connects. Raises ConfigError; it never quotes a secret."""
+    told = _read(text, path, _ClientFile)
+    credentials, client = None, None
+    if told.access_key is not None or told.secret_key is not None:
+        credentials = Credentials(told.access_key or "", told.secret_key or "", told.security_token)
+    if told.tls is not None:
+        tls = _resolved(told.tls, path)
+        client = ClientTls(tls.authorities, tls.certificate, tls.key)
+    return credentials, client
+
+
+def _read(text: str, path: str, kind: type[Any]) -> Any:
+    try:
+        return msgspec.convert(tomllib.loads(text), kind)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError("access", path, f"a TOML file ({error})") from error
+    except msgspec.ValidationError as error:
+        raise ConfigError("access", path, f"{error}") from error
+
+
+def _account(told: _Account) -> Account:
+    key = told.access_key
+    return Account(
+        Credentials(key, told.secret_key),
+        admin=told.admin,
+        default_topic_perm=_permission(told.default_topic_perm, "defaultTopicPerm", key),
+        default_group_perm=_permission(told.default_group_perm, "defaultGroupPerm", key),
+        topic_perms=_list(told.topic_perms, "topicPerms", key),
+        group_perms=_list(told.group_perms, "groupPerms", key),
+    )
+
+
+def _list(words: list[str], name: str, access_key: str) -> dict[str, Permission]:
+    permissions: dict[str, Permission] = {}
+    for word in words:
+        resource, equals, permission = word.partition("=")
+        resource = resource.strip()
+        if not equals or not resource or resource in permissions:
+            raise ConfigError(name, word, f"name=permission, each name once (account {access_key})")
+        permissions[resource] = _permission(permission, name, access_key)
+    return permissions
+
+
+def _permission(word: str, name: str, access_key: str) -> Permission:
+    permission = _PERMISSIONS.get(word.strip())
+    if permission is None:
+        raise ConfigError(name, word, f"DENY, PUB, SUB or PUB|SUB (account {access_key})")
+    return permission
+
+
+def _resolved(tls: _Tls, path: str) -> _Tls:
+    folder = path.rpartition("/")[0]
+
+    def place(file: str | None) -> str | None:
+        return file if file is None or file.startswith("/") or not folder else f"{folder}/{file}"
+
+    return _Tls(
+        place(tls.certificate),
+        place(tls.key),
+        tls.mode,
+        place(tls.client_authorities),
+        place(tls.authorities),
+    )
