@@ -6,8 +6,8 @@ from types import TracebackType
 from typing import Self
 
 from engine.client.admin.cluster import ClusterAdmin
-from engine.client.admin.groups import GroupAdmin
 from engine.client.admin.dead_letters import DeadLetterAdmin
+from engine.client.admin.groups import GroupAdmin
 from engine.client.admin.offsets import OffsetAdmin
 
 
