@@ -18,6 +18,7 @@ from engine.broker.handlers.heartbeat import HeartbeatHandlers
 from engine.broker.handlers.offset import OffsetHandlers
 from engine.broker.handlers.pull import PullHandlers
 from engine.broker.handlers.query import QueryHandlers
+from engine.broker.handlers.reply import ReplyHandlers
 from engine.broker.handlers.send import SendHandlers
 from engine.broker.handlers.send_back import SendBackHandlers
 from engine.broker.handlers.stats import StatsHandlers
@@ -36,6 +37,7 @@ def handler_table(
     for handlers in (
         SendHandlers(parts, half_queue).handlers(),
         TransactionHandlers(parts, half_queue).handlers(),
+        ReplyHandlers(parts).handlers(),
         PullHandlers(parts, membership).handlers(),
         OffsetHandlers(parts).handlers(),
         HeartbeatHandlers(parts, membership).handlers(),

@@ -61,6 +61,27 @@ assert _SHORT_NAMES["producerGroup"] == "a", "the letters follow the order of th
 assert _SHORT_NAMES["bname"] == "n", "the letters follow the order of the fields"
 
 
+class ReplyMessageRequestHeader(RequestHeader, kw_only=True):
+    """PUSH_REPLY_MESSAGE_TO_CLIENT (326): a reply, to whoever sent the request; its body is the
+    message's.
+    """
+
+    producer_group: str
+    topic: str
+    default_topic: str
+    default_topic_queue_nums: Int32
+    queue_id: Int32
+    sys_flag: Int32
+    born_timestamp_ms: Int64 = wire_name("bornTimestamp")
+    flag: Int32
+    properties: str | None = None
+    reconsume_times: Int32 | None = None
+    unit_mode: bool = False
+    born_host: str
+    store_host: str
+    store_timestamp_ms: Int64 = wire_name("storeTimestamp")
+
+
 class SendMessageResponseHeader(ResponseHeader, kw_only=True):
     """Where the message is."""
 

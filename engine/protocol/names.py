@@ -93,6 +93,11 @@ def dlq_topic(group: str) -> str:
     return DLQ_PREFIX + group
 
 
+def reply_topic(cluster_name: str) -> str:
+    """Topic that keeps the replies of request and reply."""
+    return f"{cluster_name}_REPLY_TOPIC"
+
+
 def is_retry_topic(topic: str) -> bool:
     """Is it some group's retry topic?"""
     return topic.startswith(RETRY_PREFIX)

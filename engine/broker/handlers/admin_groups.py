@@ -9,15 +9,17 @@ Absent on purpose: judging progress (pipelines), moving offsets (group_offsets),
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from engine.broker.handlers.progress import consume_stats_of
 from engine.broker.parts import BrokerParts
-from engine.broker.state.group_configs import group_from_document, group_to_document
-from engine.broker.state.readers import QueueKey
+from engine.broker.state.group_configs import (
+    SubscriptionGroupConfig,
+    group_from_document,
+    group_to_document,
+)
 from engine.foundation.errors import CorruptRecord, ProtocolError, RequestRefused
 from engine.protocol import fastjson
-from engine.protocol.bodies import (
-    ConsumeStats,
-    OffsetWrapper,
-)
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
 from engine.protocol.headers import (
@@ -26,7 +28,6 @@ from engine.protocol.headers import (
     DeleteSubscriptionGroupRequestHeader,
     SubscriptionGroupRequestHeader,
 )
-from engine.protocol.message import MessageQueue
 from engine.protocol.names import check_group
 from engine.remoting import Handler, Peer
 
@@ -41,6 +42,7 @@ class GroupHandlers:
         """Request code → handler."""
         return {
             RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: self.create,
+            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: self.create_all,
             RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self.all_configs,
             RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: self.config,
             RequestCode.DELETE_SUBSCRIPTIONGROUP: self.delete,
@@ -53,10 +55,28 @@ class GroupHandlers:
             config = group_from_document(fastjson.loads(request.body))
         except (CorruptRecord, ProtocolError) as error:
             raise RequestRefused(ResponseCode.INVALID_PARAMETER, str(error)) from error
-        check_group(config.group_name)
-        self._parts.group_configs.put(config)
-        self._parts.group_configs_changed()
+        self._put([config])
         return request.respond(ResponseCode.SUCCESS)
+
+    def create_all(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
+        """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST (225): none of them when a name is refused."""
+        try:
+            document = fastjson.loads(request.body)
+            entries = document.get("groupConfigList") if isinstance(document, dict) else None
+            if not isinstance(entries, list):
+                raise CorruptRecord("the body holds no groupConfigList")
+            configs = [group_from_document(entry) for entry in entries]
+        except (CorruptRecord, ProtocolError) as error:
+            raise RequestRefused(ResponseCode.INVALID_PARAMETER, str(error)) from error
+        self._put(configs)
+        return request.respond(ResponseCode.SUCCESS)
+
+    def _put(self, configs: Sequence[SubscriptionGroupConfig]) -> None:
+        for config in configs:
+            check_group(config.group_name)
+        for config in configs:
+            self._parts.group_configs.put(config)
+        self._parts.group_configs_changed()
 
     def all_configs(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """GET_ALL_SUBSCRIPTIONGROUP_CONFIG (201)."""
@@ -101,25 +121,5 @@ class GroupHandlers:
         header = ConsumeStatsRequestHeader.decode(request.fields)
         group = header.consumer_group
         topics = [header.topic] if header.topic else self._parts.offsets.topics_of(group)
-        table = {}
-        for topic in topics:
-            config = self._parts.topics.find(topic)
-            for queue_id in range(config.read_queue_nums if config is not None else 0):
-                queue = MessageQueue(topic, self._parts.config.broker_name, queue_id)
-                table[queue] = self._progress((group, topic, queue_id))
-        return request.respond(ResponseCode.SUCCESS, body=ConsumeStats(table).encode())
-
-    def _progress(self, key: QueueKey) -> OffsetWrapper:
-        group, topic, queue_id = key
-        store, parts = self._parts.store, self._parts
-        committed = parts.offsets.committed(group, topic, queue_id)
-        reading = parts.readers.of(key)
-        consumed = committed or 0
-        pulled = reading.pulled_offset if reading is not None else None
-        last_ms = store.store_time_at(topic, queue_id, consumed - 1) if consumed > 0 else None
-        return OffsetWrapper(
-            broker_offset=store.max_offset(topic, queue_id),
-            consumer_offset=consumed,
-            pull_offset=max(consumed, pulled or 0),
-            last_timestamp_ms=last_ms or 0,
-        )
+        stats = consume_stats_of(self._parts, group, topics)
+        return request.respond(ResponseCode.SUCCESS, body=stats.encode())

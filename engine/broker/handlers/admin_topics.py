@@ -30,7 +30,7 @@ from engine.protocol.headers import (
     TopicRequestHeader,
 )
 from engine.protocol.message import MessageQueue
-from engine.protocol.names import check_topic, is_system_topic
+from engine.protocol.names import check_topic, is_system_topic, reply_topic
 from engine.remoting import Handler, Peer
 
 
@@ -162,7 +162,8 @@ class TopicHandlers:
 
     def _is_own(self, topic: str) -> bool:
         config = self._parts.config
-        return is_system_topic(topic) or topic in (config.cluster_name, config.broker_name)
+        own = (config.cluster_name, config.broker_name, reply_topic(config.cluster_name))
+        return is_system_topic(topic) or topic in own
 
     def _refuse_another_tag_filter(self, topic: str, old: str, new: str) -> None:
         """Refuse to change what the units of a queue mean once there are any."""

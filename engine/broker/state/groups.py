@@ -278,6 +278,13 @@ class ProducerGroups:
         members = self._groups.get(group, {})
         return [members[client_id] for client_id in sorted(members)]
 
+    def find(self, client_id: str) -> Member | None:
+        """The producer with this client id, whatever its groups; None when it is not connected."""
+        for members in self._groups.values():
+            if client_id in members:
+                return members[client_id]
+        return None
+
     def names(self) -> list[str]:
         """Groups that have members, sorted."""
         return sorted(self._groups)

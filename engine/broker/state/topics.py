@@ -18,11 +18,14 @@ from engine.protocol.bodies import TopicConfig
 from engine.protocol.codes import ResponseCode
 from engine.protocol.names import (
     AUTO_CREATE_TOPIC,
+    BENCHMARK_TOPIC,
     HALF_TOPIC,
+    OFFSET_MOVED_TOPIC,
     OP_HALF_TOPIC,
     SCHEDULE_TOPIC,
     SELF_TEST_TOPIC,
     Perm,
+    reply_topic,
 )
 
 READ_WRITE = int(Perm.READ | Perm.WRITE)
@@ -51,6 +54,9 @@ class Topics:
             (SCHEDULE_TOPIC, delay_levels_count, READ_WRITE),
             (HALF_TOPIC, 1, READ_WRITE),
             (OP_HALF_TOPIC, 1, READ_WRITE),
+            (OFFSET_MOVED_TOPIC, 1, READ_WRITE),
+            (BENCHMARK_TOPIC, 1024, READ_WRITE),
+            (reply_topic(cluster_name), 1, READ_WRITE),
             (cluster_name, 16, READ_WRITE | Perm.INHERIT),
             (broker_name, 1, READ_WRITE | Perm.INHERIT),
         ):

@@ -1,0 +1,157 @@
+"""Replies of request and reply: SEND_REPLY_MESSAGE, pushed at once to whoever asked.
+
+Place in the walk: a consumer that answers a request sends its reply here; the producer that asked
+has told its client id in the request's properties, and gets the reply over its own connection.
+
+Invariant: the answer says whether the asker got the reply. The reply is stored as well, as
+RocketMQ does by default (storeReplyMessageEnable), whether or not it could be pushed. Absent on
+purpose: finding an asker on another broker; clients send replies to the broker they were asked on.
+"""
+
+from __future__ import annotations
+
+from engine.broker.handlers.storing import stored
+from engine.broker.parts import BrokerParts
+from engine.foundation.errors import RequestRefused, TidemarkError
+from engine.foundation.limits import PROPERTIES_BYTES_MAX
+from engine.protocol.codes import RequestCode, ResponseCode
+from engine.protocol.command import RemotingCommand
+from engine.protocol.headers import (
+    ReplyMessageRequestHeader,
+    SendMessageRequestHeader,
+    SendMessageResponseHeader,
+)
+from engine.protocol.message_ids import offset_message_id
+from engine.protocol.names import FORBIDDEN_TO_CLIENTS, Perm, check_topic
+from engine.protocol.properties import (
+    PROPERTY_PUSH_REPLY_TIME,
+    PROPERTY_REPLY_TO_CLIENT,
+    decode_properties,
+    encode_properties,
+)
+from engine.remoting import Handler, Peer
+from engine.store import MessageDraft
+
+PUSH_TIMEOUT_MS = 10_000
+
+
+class ReplyHandlers:
+    """Both spellings of a reply."""
+
+    def __init__(self, parts: BrokerParts) -> None:
+        self._parts = parts
+
+    def handlers(self) -> dict[int, Handler]:
+        """Request code → handler."""
+        return {
+            RequestCode.SEND_REPLY_MESSAGE: self.send_reply,
+            RequestCode.SEND_REPLY_MESSAGE_V2: self.send_reply_v2,
+        }
+
+    async def send_reply(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
+        """SEND_REPLY_MESSAGE (324): long header names."""
+        return await self._reply(peer, request, SendMessageRequestHeader.decode(request.fields))
+
+    async def send_reply_v2(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
+        """SEND_REPLY_MESSAGE_V2 (325): one-letter header names."""
+        return await self._reply(peer, request, SendMessageRequestHeader.decode_v2(request.fields))
+
+    async def _reply(
+        self, peer: Peer, request: RemotingCommand, header: SendMessageRequestHeader
+    ) -> RemotingCommand:
+        queue_id = self._queue_for(header)
+        self._check_lengths(request.body, header)
+        refused = await self._push(peer, request, header, queue_id)
+        put = stored(
+            lambda: self._parts.store.put(
+                MessageDraft(
+                    topic=header.topic,
+                    queue_id=queue_id,
+                    body=request.body,
+                    properties=header.properties or "",
+                    born_timestamp_ms=header.born_timestamp_ms,
+                    born_host=peer.address,
+                    store_host=self._parts.address,
+                    flag=header.flag,
+                    sys_flag=header.sys_flag,
+                    reconsume_times=header.reconsume_times or 0,
+                )
+            )
+        )
+        fields = SendMessageResponseHeader(
+            msg_id=offset_message_id(self._parts.address, put.physical_offset),
+            queue_id=queue_id,
+            queue_offset=put.queue_offset,
+        ).encode()
+        code = ResponseCode.SUCCESS if refused is None else ResponseCode.SYSTEM_ERROR
+        return request.respond(code, refused, fields)
+
+    def _queue_for(self, header: SendMessageRequestHeader) -> int:
+        """The queue of an existing topic that clients may write. Raises RequestRefused."""
+        check_topic(header.topic)
+        config = self._parts.topics.require(header.topic)
+        if header.topic in FORBIDDEN_TO_CLIENTS or not config.perm & Perm.WRITE:
+            raise RequestRefused(
+                ResponseCode.NO_PERMISSION, f"sending a reply to topic[{header.topic}] is forbidden"
+            )
+        if header.queue_id < 0:
+            return self._parts.runtime.entropy.below(config.write_queue_nums)
+        if header.queue_id >= config.write_queue_nums:
+            raise RequestRefused(
+                ResponseCode.SYSTEM_ERROR,
+                f"request queueId[{header.queue_id}] is illegal, topic {header.topic} has "
+                f"{config.write_queue_nums} write queues",
+            )
+        return header.queue_id
+
+    def _check_lengths(self, body: object, header: SendMessageRequestHeader) -> None:
+        longest = self._parts.config.store.max_message_bytes
+        for name, length, most in (
+            ("body", len(body) if isinstance(body, bytes | memoryview) else 0, longest),
+            ("properties", len((header.properties or "").encode()), PROPERTIES_BYTES_MAX),
+        ):
+            if length > most:
+                raise RequestRefused(
+                    ResponseCode.MESSAGE_ILLEGAL,
+                    f"the reply's {name} are {length} bytes, at most {most} are allowed",
+                )
+
+    async def _push(
+        self, peer: Peer, request: RemotingCommand, header: SendMessageRequestHeader, queue_id: int
+    ) -> str | None:
+        """Give the reply to the asker; None when it has taken it, else why not."""
+        parts = self._parts
+        properties = decode_properties(header.properties or "")
+        asker = properties.get(PROPERTY_REPLY_TO_CLIENT)
+        if asker is None:
+            return f"reply message properties[{PROPERTY_REPLY_TO_CLIENT}] is null"
+        member = parts.producers.find(asker)
+        if member is None:
+            return f"push reply message fail, channel of <{asker}> not found."
+        properties[PROPERTY_PUSH_REPLY_TIME] = str(parts.now_ms())
+        pushed = ReplyMessageRequestHeader(
+            producer_group=header.producer_group,
+            topic=header.topic,
+            default_topic=header.default_topic,
+            default_topic_queue_nums=header.default_topic_queue_nums,
+            queue_id=queue_id,
+            sys_flag=header.sys_flag,
+            born_timestamp_ms=header.born_timestamp_ms,
+            flag=header.flag,
+            properties=encode_properties(properties),
+            reconsume_times=header.reconsume_times,
+            unit_mode=header.unit_mode,
+            born_host=peer.address,
+            store_host=parts.address,
+            store_timestamp_ms=parts.now_ms(),
+        )
+        question = RemotingCommand.request(
+            RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, pushed.encode(), request.body
+        )
+        try:
+            answer = await member.channel.peer.invoke(question, timeout_ms=PUSH_TIMEOUT_MS)
+        except TidemarkError as error:
+            return f"push reply message to {asker} fail: {error}"
+        if answer.code != ResponseCode.SUCCESS:
+            return f"push reply message to {asker} fail: {answer.code} {answer.remark}"
+        return None
