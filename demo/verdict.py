@@ -87,7 +87,8 @@ def _rows(lake: Path, table: GoldTable) -> pl.DataFrame:
     path = lake / GOLD_FOLDER / table.name
     if not DeltaTable.is_deltatable(str(path)):
         return pl.DataFrame(schema=dict.fromkeys(table.column_names, pl.Null))
-    return pl.DataFrame(pl.from_arrow(whole_table(DeltaTable(str(path)))))
+    rows = pl.DataFrame(pl.from_arrow(whole_table(DeltaTable(str(path)))))
+    return rows.sort("observed_at", "seq") if "seq" in table.column_names else rows
 
 
 def _present(table: GoldTable, rows: pl.DataFrame) -> pl.DataFrame:
@@ -197,15 +198,18 @@ def _look_for_consumer_kill(scene: Scene | None, gold: Gold) -> str:
             (pl.col("group") == scene.group.name)
             & (pl.col("topic") == scene.group.topic)
             & (pl.col("queue_id") == scene.queue_id)
+            & pl.col("client_id").str.ends_with(f"@{scene.victim}")
         )
     return "" if rows.is_empty() else f"duplicate_risk_windows: {rows['evidence'][0]}"
 
 
 def _look_for_join(scene: Scene | None, gold: Gold) -> str:
-    del scene  # Found means the same whether it was played or not: more members than the cast has.
+    """More members than the cast has; when it was played, by the one who was to join."""
     rows = _where(_of_group(gold["rebalances"], BILLING.name), kind=("JOINED",))
     if not rows.is_empty():
         rows = rows.filter(pl.col("members_after") > len(BILLING.members))
+    if scene is not None and not rows.is_empty():
+        rows = rows.filter(pl.col("client_id").str.ends_with(f"@{scene.victim}"))
     if rows.is_empty():
         return ""
     first = rows.row(0, named=True)

@@ -19,6 +19,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pipelines.catalogue import GROUP_STATE
 from pipelines.marts.consumer_lag import trend_of
 from pipelines.marts.contract import as_declared
+from pipelines.marts.sentences import messages, or_text, sentence
 from pipelines.settings import SECOND_US, Evaluation
 
 PERIOD_US: Final = 10 * SECOND_US
@@ -105,37 +106,34 @@ def _severity(state: Column) -> Column:
 
 
 def _reason() -> Column:
-    behind = F.concat(
-        F.coalesce(F.col("lag_messages").cast("string"), F.lit("an unknown number of")),
-        F.lit(" messages behind on "),
-        F.col("queues_known").cast("string"),
-        F.lit(" of "),
-        F.col("queues").cast("string"),
-        F.lit(" queues"),
+    behind = sentence(
+        messages(F.col("lag_messages")),
+        " behind on ",
+        F.col("queues_known"),
+        " of ",
+        F.col("queues"),
+        " queues",
     )
-    place = F.concat(F.col("worst.topic"), F.lit(" queue "), F.col("worst.queue_id").cast("string"))
-    worst = F.concat(
+    place = sentence(F.col("worst.topic"), " queue ", F.col("worst.queue_id"))
+    worst_behind = F.when(
+        F.col("worst.lag").isNotNull(), sentence(", ", messages(F.col("worst.lag")), " behind")
+    )
+    worst = sentence(
         F.lower("worst.state"),
-        F.lit(": "),
+        ": ",
         place,
-        F.coalesce(
-            F.concat(F.lit(", "), F.col("worst.lag").cast("string"), F.lit(" messages behind")),
-            F.lit(""),
-        ),
-        F.lit("; "),
-        F.col("queues_not_ok").cast("string"),
-        F.lit(" of "),
-        F.col("queues").cast("string"),
-        F.lit(" queues are not OK"),
+        or_text(worst_behind, ""),
+        "; ",
+        F.col("queues_not_ok"),
+        " of ",
+        F.col("queues"),
+        " queues are not OK",
     )
     return (
         F.when(F.col("queues_not_ok") > 0, worst)
         .when(
             F.col("worst.state") == "BROADCAST", "broadcasting: each client keeps its own offsets"
         )
-        .when(
-            F.col("worst.state") == "UNKNOWN",
-            F.concat(F.lit("no offset on "), place, F.lit("; "), behind),
-        )
+        .when(F.col("worst.state") == "UNKNOWN", sentence("no offset on ", place, "; ", behind))
         .otherwise(behind)
     )

@@ -9,6 +9,8 @@ from __future__ import annotations
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
+from pipelines.marts.sentences import messages, or_text, sentence
+
 
 def evidence() -> Column:
     """The sentence about a row of revisions."""
@@ -18,21 +20,21 @@ def evidence() -> Column:
 def _opened() -> Column:
     """What put messages at risk, by basis."""
     basis = F.col("basis")
-    client = F.coalesce(F.col("client_id"), F.lit("an unknown client"))
-    span = _sentence("[", F.col("from_offset"), ", ", F.col("to_offset"), ")")
-    message = F.coalesce("message_id", F.lit("?"))
+    client = or_text(F.col("client_id"), "an unknown client")
+    span = sentence("[", F.col("from_offset"), ", ", F.col("to_offset"), ")")
+    message = or_text(F.col("message_id"), "?")
     return (
         F.when(basis == "DEPARTURE", _departure(client, span))
         .when(basis == "RESTART", _restart(span))
         .when(basis == "OFFSET_FALL", _offset_fall())
         .when(
             basis == "EXPOSURE",
-            _sentence("commits stand still: a crash of ", client, " now would repeat ", span),
+            sentence("commits stand still: a crash of ", client, " now would repeat ", span),
         )
         .when(
-            basis == "SEND_BACK", _sentence("message ", message, " failed and was delivered again")
+            basis == "SEND_BACK", sentence("message ", message, " failed and was delivered again")
         )
-        .otherwise(_sentence("pulls went back below what ", client, " had pulled"))
+        .otherwise(sentence("pulls went back below what ", client, " had pulled"))
     )
 
 
@@ -41,17 +43,17 @@ def _departure(client: Column, span: Column) -> Column:
         " gave the queue up with "
     )
     count = F.col("to_offset") - F.col("from_offset")
-    return _sentence(client, verb, count, " messages pulled and not committed, ", span)
+    return sentence(client, verb, messages(count), " pulled and not committed, ", span)
 
 
 def _restart(span: Column) -> Column:
-    died = _sentence(
+    died = sentence(
         "the broker died when its disk knew offset ",
         F.col("from_offset"),
         " and the group was at ",
         F.col("to_offset"),
     )
-    damaged = _sentence("the broker's offsets file was damaged; at risk is ", span)
+    damaged = sentence("the broker's offsets file was damaged; at risk is ", span)
     return F.when(F.col("cause") == "BROKER_CRASH", died).otherwise(damaged)
 
 
@@ -59,22 +61,23 @@ def _offset_fall() -> Column:
     cause = F.when(
         F.col("cause") == "RESET", "an operator reset the commit offset from "
     ).otherwise("the commit offset fell for no known reason from ")
-    return _sentence(cause, F.col("to_offset"), " to ", F.col("from_offset"))
+    return sentence(cause, F.col("to_offset"), " to ", F.col("from_offset"))
 
 
 def _seen() -> Column:
     """Which messages were delivered again, and to whom; null when none were."""
+    count = F.col("redelivered")
     return F.when(
-        (F.col("redelivered") > 0) & (F.col("basis") != "SEND_BACK"),
-        _sentence(
+        (count > 0) & (F.col("basis") != "SEND_BACK"),
+        sentence(
             "; ",
-            F.col("redelivered"),
-            " messages of [",
+            messages(count),
+            " of [",
             F.col("redelivered_from"),
             ", ",
             F.col("redelivered_to"),
-            ") were delivered again to ",
-            F.coalesce(F.col("next_client_id"), F.lit("an unknown client")),
+            F.when(count == 1, ") was delivered again to ").otherwise(") were delivered again to "),
+            or_text(F.col("next_client_id"), "an unknown client"),
         ),
     )
 
@@ -88,7 +91,7 @@ def _beyond() -> Column:
     is_predicted = F.col("basis").isin("DEPARTURE", "RESTART", "OFFSET_FALL")
     return F.when(
         is_predicted & (F.col("redelivered_to") > F.col("to_offset")),
-        _sentence("; those from ", F.col("to_offset"), " on had been pulled after the event"),
+        sentence("; those from ", F.col("to_offset"), " on had been pulled after the event"),
     )
 
 
@@ -96,11 +99,4 @@ def _ended() -> Column:
     """How the window ended; null while it is open."""
     return F.when(F.col("told_by") == "TAKEN_OVER", "; a later event took over").when(
         (F.col("state") == "CLOSED") & (F.col("redelivered") == 0), "; nothing came again"
-    )
-
-
-def _sentence(*parts: Column | str) -> Column:
-    """The parts as one text; null when a column is."""
-    return F.concat(
-        *(F.lit(part) if isinstance(part, str) else part.cast("string") for part in parts)
     )

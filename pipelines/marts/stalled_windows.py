@@ -15,6 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from pipelines.catalogue import STALLED_WINDOWS
 from pipelines.marts.contract import QUEUE_KEY, as_declared, window_id
+from pipelines.marts.sentences import messages, or_text, sentence
 from pipelines.settings import Evaluation
 
 _HEAD_KINDS = ("FROZEN_HEAD", "BLOCKED_ORDERLY")
@@ -132,79 +133,77 @@ def _evidence(evaluation: Evaluation) -> Column:
     seconds = evaluation.window_ms // 1000
     closing = F.when(
         F.col("is_evaluated"),
-        F.concat(
-            F.lit("clean again: commit offset "),
+        sentence(
+            "clean again: commit offset ",
             _number("committed_to"),
-            F.lit(", "),
-            _number("lag_messages"),
-            F.lit(" messages behind"),
+            ", ",
+            messages(F.col("lag_messages")),
+            " behind",
         ),
-    ).otherwise(F.lit("the broker reports this queue of the group no more"))
+    ).otherwise("the broker reports this queue of the group no more")
     return F.when(F.col("is_closed"), closing).otherwise(
         F.concat_ws("", _what(seconds), _who(), _head())
     )
 
 
 def _what(seconds: int) -> Column:
-    committed, behind = _number("committed_to"), _number("lag_messages")
-    moved = F.concat(
-        F.lit(", pulls went from "),
+    committed = _number("committed_to")
+    moved = sentence(
+        ", pulls went from ",
         _number("pulled_from"),
-        F.lit(" to "),
+        " to ",
         _number("pulled_to"),
-        F.lit(", "),
-        behind,
-        F.lit(" messages wait"),
+        ", ",
+        messages(F.col("lag_messages")),
+        " waiting",
     )
     rule = F.col("rule")
     return (
         F.when(
             rule == "STALLED",
-            F.concat(
-                F.lit("commit offset stood at "), committed, F.lit(f" for {seconds} s"), moved
-            ),
+            sentence("commit offset stood at ", committed, f" for {seconds} s", moved),
         )
         .when(
             rule == "STOPPED",
-            F.concat(F.lit(f"no offset report for {seconds} s, the last said "), committed, moved),
+            sentence(f"no offset report for {seconds} s, the last said ", committed, moved),
         )
         .when(
             rule == "SLOW",
-            F.concat(
-                F.lit("commits advance from "),
+            sentence(
+                "commits advance from ",
                 _number("committed_from"),
-                F.lit(" to "),
+                " to ",
                 committed,
-                F.lit(f" in {seconds} s, yet the lag only grew, to "),
-                behind,
+                f" in {seconds} s, yet the lag only grew, to ",
+                messages(F.col("lag_messages")),
             ),
         )
         .when(
             rule == "REWOUND",
-            F.concat(
-                F.lit("commit offset fell to "),
+            sentence(
+                "commit offset fell to ",
                 committed,
-                F.lit(" and has not regained "),
-                F.coalesce(F.col("high").cast("string"), F.lit("what it was")),
+                " and has not regained ",
+                or_text(F.col("high"), "what it was"),
             ),
         )
         .when(
             rule == "DATA_LOST",
-            F.concat(
-                F.lit("commit offset "),
+            sentence(
+                "commit offset ",
                 committed,
-                F.lit(" lies outside what the queue keeps, ["),
-                F.col("now.min_offset").cast("string"),
-                F.lit(", "),
+                " lies outside what the queue keeps, [",
+                F.col("now.min_offset"),
+                ", ",
                 _number("max_offset_to"),
-                F.lit("]"),
+                "]",
             ),
         )
         .otherwise(
-            F.concat(
-                F.lit(f"no offset was ever committed in {seconds} s while messages up to "),
+            sentence(
+                f"no offset was ever committed in {seconds} s while messages up to ",
                 _number("max_offset_to"),
-                F.lit(" wait"),
+                " wait",
             )
         )
     )
@@ -215,15 +214,15 @@ def _who() -> Column:
         F.when(F.col("kind") == "DEAD_CONSUMER", "; the group has no member")
         .when(
             F.col("kind") == "DEAD_QUEUE",
-            F.concat(
-                F.lit("; nobody pulls, last "),
-                F.coalesce(F.col("client_id"), F.lit("nobody")),
-                F.coalesce(
-                    F.concat(
-                        F.lit(" at "),
+            sentence(
+                "; nobody pulls, last ",
+                or_text(F.col("client_id"), "nobody"),
+                or_text(
+                    sentence(
+                        " at ",
                         F.date_format(F.timestamp_micros("now.last_pull_us"), "HH:mm:ss"),
                     ),
-                    F.lit(""),
+                    "",
                 ),
             ),
         )
@@ -234,18 +233,16 @@ def _who() -> Column:
 def _head() -> Column:
     return F.when(
         F.col("head_message_id").isNotNull(),
-        F.concat(
-            F.lit("; message "),
+        sentence(
+            "; message ",
             F.col("head_message_id"),
-            F.coalesce(
-                F.concat(
-                    F.lit(" is in a listener since "), F.date_format("head_since", "HH:mm:ss")
-                ),
-                F.lit(" is at the head"),
+            or_text(
+                sentence(" is in a listener since ", F.date_format("head_since", "HH:mm:ss")),
+                " is at the head",
             ),
         ),
     )
 
 
 def _number(name: str) -> Column:
-    return F.coalesce(F.col(name).cast("string"), F.lit("unknown"))
+    return or_text(F.col(name), "unknown")

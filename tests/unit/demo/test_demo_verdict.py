@@ -34,6 +34,12 @@ def scene_row(incident: Incident) -> dict[str, Any]:
     return {"group": scene.group.name, "topic": scene.group.topic, "queue_id": scene.queue_id}
 
 
+def client_of(incident: Incident) -> str:
+    scene = PLAN.scene(incident)
+    assert scene is not None
+    return f"127.0.0.1@{scene.victim}"
+
+
 def full_gold() -> dict[str, pl.DataFrame]:
     """Every incident of the plan has left its trace, and the checks held."""
     killed = scene_row(Incident.CONSUMER_KILL)
@@ -45,6 +51,7 @@ def full_gold() -> dict[str, pl.DataFrame]:
         duplicate_risk_windows=[
             killed
             | {
+                "client_id": client_of(Incident.CONSUMER_KILL),
                 "cause": "CONSUMER_CRASH",
                 "outcome": "CONFIRMED",
                 "at_risk_messages": 5,
@@ -64,7 +71,7 @@ def full_gold() -> dict[str, pl.DataFrame]:
             {
                 "group": "billing",
                 "kind": "JOINED",
-                "client_id": "billing-3",
+                "client_id": "127.0.0.1@billing-3",
                 "members_before": 2,
                 "members_after": 3,
             }
@@ -119,6 +126,20 @@ def test_a_frozen_head_on_another_queue_than_the_one_played_does_not_count() -> 
     gold["stalled_windows"] = gold["stalled_windows"].with_columns(queue_id=pl.lit(99))
     verdict = judge(PLAN, gold)
     assert [f.incident for f in verdict.findings if not f.as_expected] == [Incident.FROZEN_HEAD]
+
+
+@pytest.mark.parametrize(
+    ("incident", "table"),
+    [
+        (Incident.JOIN, "rebalances"),
+        (Incident.CONSUMER_KILL, "duplicate_risk_windows"),
+    ],
+)
+def test_what_another_client_did_does_not_count(incident: Incident, table: str) -> None:
+    gold = full_gold()
+    gold[table] = gold[table].with_columns(client_id=pl.lit("127.0.0.1@billing-1"))
+    verdict = judge(PLAN, gold)
+    assert [f.incident for f in verdict.findings if not f.as_expected] == [incident]
 
 
 @pytest.mark.parametrize("left_out", Incident)
