@@ -22,6 +22,8 @@ class Side:
 
     name_server: str
     process_id: int | None
+    broker: str | None = None
+    """Where our broker listens; None for the rival, which only name servers know."""
 
     def memory_mib(self) -> tuple[float, float] | None:
         """Resident and anonymous memory of our process, MiB; None for the rival's two JVMs."""
@@ -51,7 +53,7 @@ def tidemark_side(flush: str, *options: str) -> Iterator[Side]:
         TemporaryDirectory(prefix="tidemark-bench-") as work,
         our_engine(Path(work), "--flush", flush, *settings, *options) as engine,
     ):
-        yield Side(engine.name_server, engine.process.pid)
+        yield Side(engine.name_server, engine.process.pid, engine.broker)
 
 
 @contextmanager
