@@ -16,7 +16,7 @@ from provision import jars, java
 from provision.places import rocketmq_jars
 
 SOURCES = Path(__file__).parent / "java"
-CHECKS = ("ConcurrentPush", "Orderly", "TagFilter", "LitePull", "BatchSend")
+CHECKS = ("ConcurrentPush", "Orderly", "TagFilter", "LitePull", "BatchSend", "Transaction")
 COMPILE_TIMEOUT_S = 120
 CHECK_TIMEOUT_S = 240
 

@@ -102,6 +102,10 @@ def broker_properties(cluster: RealRocketMQ, port: int) -> dict[str, str]:
         "autoCreateSubscriptionGroup": "true",
         "enablePropertyFilter": "true",
         "diskMaxUsedSpaceRatio": "98",
+        # Questions sooner than after half a minute; a time-out near transactionOpBatchInterval
+        # (3000) makes this broker ask about transactions that have just ended.
+        "transactionTimeOut": "4500",
+        "transactionCheckInterval": "2000",
     }
 
 

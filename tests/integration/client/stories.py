@@ -19,10 +19,12 @@ from engine.client import (
     MessageModel,
     SendResult,
     SendStatus,
+    TransactionProducer,
+    TransactionState,
 )
 from engine.client.queue_selectors import select_by_hash
 from engine.foundation.errors import TidemarkError
-from engine.protocol.message import MessageExt, MessageQueue
+from engine.protocol.message import Message, MessageExt, MessageQueue
 from engine.runtime import system_runtime
 from tests.integration.client.cluster_users import (
     LATER,
@@ -306,6 +308,65 @@ async def a_broker_shows_our_consumer_to_whoever_asks(cluster: Cluster, folder: 
         assert set(info.mq_table) == set(consumer.windows)
 
 
+async def a_message_of_a_transaction_appears_when_it_is_committed(
+    cluster: Cluster, folder: Path
+) -> None:
+    """Row D4: committed, rolled back, not known and then asked, by a producer with its own life."""
+    topic, ns = "PyTransaction", cluster.name_server
+    await make_topic(cluster, topic)
+    seen, asked = Seen(), Counter[str]()
+    answers = {"c": TransactionState.COMMIT, "r": TransactionState.ROLLBACK}
+
+    def execute(message: Message, argument: object) -> TransactionState:
+        assert argument == "its argument"
+        if message.keys == "raises":
+            raise OSError("planted")
+        return answers.get(str(message.keys), TransactionState.UNKNOWN)
+
+    async def check(message: MessageExt) -> TransactionState:
+        assert (message.topic, message.uniq_key) == (topic, ids[message.body.decode()])
+        body = message.body.decode()
+        asked[body] += 1
+        if body.startswith("later") and asked[body] < 2:
+            return TransactionState.UNKNOWN
+        return TransactionState.ROLLBACK if body.startswith("no") else TransactionState.COMMIT
+
+    ids: dict[str, str | None] = {}
+    producer = TransactionProducer(
+        system_runtime(), client_config(ns), "py_transaction_p", execute=execute, check=check
+    )
+    await producer.start()
+    async with consuming(ns, "py_transaction_c", {topic: seen}):
+        wanted = []
+        for number in range(5):
+            for kind, keys in KINDS.items():
+                body = f"{kind}#{number}"
+                message = text(topic, body * 2000 if kind == "long" else body, KEYS=keys)
+                ids[message.body.decode()] = None
+                sent = await producer.send_in_transaction(message, "its argument")
+                assert sent.half.status is SendStatus.SEND_OK
+                ids[message.body.decode()] = sent.half.message_id
+                if kind not in ("rolled back", "no"):
+                    wanted.append(message.body.decode())
+        await eventually(lambda: len(seen.bodies) >= len(wanted), "all that was committed")
+        await producer.stop()
+    assert sorted(seen.bodies) == sorted(wanted), "each once, and nothing else"
+    assert not [body for body in asked if body.startswith(("committed", "rolled", "long"))]
+    assert {asked[f"later#{number}"] for number in range(5)} == {2}
+    assert all(message.sys_flag & 0xC == 0x8 for message in seen.messages)
+
+
+KINDS = {
+    "committed": "c",
+    "rolled back": "r",
+    "long": "c",
+    "raises": "raises",
+    "later": "u",
+    "no": "u",
+}
+"""What becomes of a message in `a_message_of_a_transaction...` → its keys."""
+
+
 STORIES: tuple[Story, ...] = (
     messages_sent_in_every_way_are_consumed_once,
     an_orderly_consumer_sees_each_queue_in_order,
@@ -316,5 +377,6 @@ STORIES: tuple[Story, ...] = (
     two_members_share_the_queues_and_one_takes_over_when_the_other_leaves,
     every_broadcast_consumer_gets_every_message,
     a_broker_shows_our_consumer_to_whoever_asks,
+    a_message_of_a_transaction_appears_when_it_is_committed,
 )
 """Every story."""
