@@ -1,13 +1,14 @@
 # Every target does its own set-up first; a second run finds it done and needs no network.
 PYTHON ?= python3
 SEED ?= 1
+STATES ?= 24000
 ARGS ?=
 TESTS ?= tests
 
 export PYTHONHASHSEED := 0
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-run demo demo-matrix test test-fast test-slow sim mutants check format bench clean
+.PHONY: help setup setup-run demo demo-matrix test test-fast test-slow sim crash-states mutants check format bench clean
 
 help:  ## List the targets.
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 22
@@ -35,6 +36,9 @@ test-slow: setup  ## The long tests that the suite leaves out.
 
 sim: setup  ## One seed of the simulation, for example SEED=1234.
 	TIDEMARK_SEED=$(SEED) .venv/bin/pytest tests/simulation
+
+crash-states: setup  ## What a power cut may leave, in many more states than the suite; STATES=24000.
+	TIDEMARK_CRASH_STATES=$(STATES) TIDEMARK_SEED=$(SEED) .venv/bin/pytest -s tests/simulation/test_crash_states.py
 
 mutants: setup  ## Plant each listed bug in a copy and see its tests fail; ARGS="--only C7" is passed on.
 	.venv/bin/python -m tests.mutants $(ARGS)

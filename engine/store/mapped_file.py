@@ -263,7 +263,7 @@ class FileSequence:
 
         def destroy() -> None:
             self.disk.remove(path)
-            held.clear()
+            held.clear()  # The mapping goes here, where it may take its time.
 
         return destroy
 

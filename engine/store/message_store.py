@@ -157,21 +157,17 @@ class MessageStore(StoreQueries):
             if clean:
                 self._disk.remove(self._abort_path)  # Nothing was touched.
             raise
-        self._flusher.last_store_time_ms = max(
-            found.last_store_time_ms, self._checkpoint.value.physic_timestamp_ms
-        )
-        self._flusher.dispatched_store_time_ms = self._flusher.last_store_time_ms
-        self._flusher.committed_store_time_ms = self._flusher.last_store_time_ms
-        self._checkpoint.value.written_offset = self._log.end_offset
+        note = self._checkpoint.value
+        there_ms = found.last_store_time_ms or note.physic_timestamp_ms
+        self._flusher.last_store_time_ms = max(there_ms, note.physic_timestamp_ms)
+        note.written_offset = self._log.end_offset
         self._log.flushed_offset = self._log.end_offset if clean else found.scanned_from
         if not clean:
             self._queues.touch_all()
         await self._flusher.flush_log("RECOVERY")
-        if (
-            found.last_store_time_ms
-        ):  # What is missing is told once, not at every start from now on.
-            note = self._checkpoint.value
-            note.physic_timestamp_ms = min(note.physic_timestamp_ms, found.last_store_time_ms)
+        # What is missing is told once, not at every start from now on.
+        note.physic_timestamp_ms = min(note.physic_timestamp_ms, there_ms)
+        self._flusher.dispatched_store_time_ms = self._flusher.committed_store_time_ms = there_ms
         await self._flusher.flush_derived("RECOVERY")
         for event in found.events(self._log.min_offset):
             self._observer.observe(event)

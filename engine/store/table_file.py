@@ -20,6 +20,7 @@ from engine.foundation.errors import CorruptRecord, ProtocolError, StorageError
 from engine.foundation.observing import LifecycleEvent, Observer
 from engine.protocol.fastjson import dumps, loads
 from engine.runtime import Runtime
+from engine.runtime.durable_folders import make_durable
 
 _log = logging.getLogger(__name__)
 
@@ -97,7 +98,7 @@ class TableFile:
     def _replace(self, data: bytes) -> None:
         disk, fresh = self._disk, f"{self.path}.tmp"
         folder = self.path.rpartition("/")[0]
-        disk.make_directories(folder)
+        make_durable(disk, folder)
         disk.write(fresh, data)
         disk.sync_file(fresh)
         if disk.exists(self.path):

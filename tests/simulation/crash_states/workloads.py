@@ -1,0 +1,324 @@
+"""Short lives of one part of the engine on a recording disk, and what each had promised when.
+
+`record` plays the life; `check` opens what a power cut left, holds it against the last promise made
+before, opens it once more (which must change nothing), and lets it go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_right
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from engine.foundation.observing import LifecycleEvent
+from engine.runtime import Runtime, SystemEntropy, SystemNetwork
+from engine.store import FlushDiskType, MessageStore, PutResult
+from engine.store.table_file import TableFile
+from engine.telemetry import EmitterIdentity, Telemetry
+from engine.telemetry.frames import Turn, decode_frames
+from tests.simulation.crash_states.recording import RecordingDisk, Tree
+from tests.store_support import HandClock, Listener, draft, messages_of, small_config
+
+MASTER = EmitterIdentity("cluster-1", "broker-a", 0)
+LATER_MS = 1_900_000_000_000
+NEVER_MS = 3_600_000
+
+
+@dataclass
+class Life:
+    """A recording and the promises made along it: (changes made so far, promise)."""
+
+    disk: RecordingDisk
+    promises: list[tuple[int, Any]]
+    story: Any = None
+    """What `check` must know besides."""
+
+    def promise(self, promise: Any) -> None:
+        """From here on this holds."""
+        self.promises.append((len(self.disk.changes), promise))
+
+    def promised(self, done: int) -> Any:
+        """The last promise made before change number `done` was followed by another."""
+        at = bisect_right(self.promises, done, key=lambda each: each[0])
+        return self.promises[at - 1][1]
+
+
+@dataclass(frozen=True)
+class Workload:
+    """One part of the engine under power cuts."""
+
+    name: str
+    record: Callable[[], Awaitable[Life]]
+    check: Callable[[Life, Tree, Any], Awaitable[None]]
+
+
+def runtime_on(disk: RecordingDisk, clock: HandClock) -> Runtime:
+    """Everything real but the disk and the clock."""
+    return Runtime(clock, SystemNetwork(), disk, SystemEntropy())  # type: ignore[arg-type]
+
+
+# ---- the message store ---------------------------------------------------------------------
+
+
+@dataclass
+class StoreStory:
+    """What was put, and the settings of the store."""
+
+    settings: Mapping[str, Any]
+    put: list[tuple[int, bytes, PutResult]] = field(default_factory=list)
+    """(queue id, body, where)"""
+
+
+@dataclass(frozen=True)
+class StorePromise:
+    """Of the messages put, this many must survive; none before `first` need to."""
+
+    kept: int
+    first: int = 0
+
+
+def settings_of(**changes: Any) -> dict[str, Any]:
+    """Tiny files, and timers that never fire: every step is taken by hand."""
+    return {
+        "mapped_file_size_commit_log_bytes": 2048,
+        "mapped_file_size_consume_queue_bytes": 160,
+        "max_hash_slot_count": 10,
+        "max_index_count": 12,
+        "flush_interval_commit_log_ms": NEVER_MS,
+        "flush_interval_consume_queue_ms": NEVER_MS,
+        "commit_interval_commit_log_ms": NEVER_MS,
+        "clean_resource_interval_ms": NEVER_MS,
+    } | changes
+
+
+async def life_of_a_store(settings: Mapping[str, Any], *, start: Tree | None = None) -> Life:
+    """Puts, flushes of log and derived files, a roll now and then, a clean stop."""
+    disk, clock = RecordingDisk(start), HandClock()
+    story = StoreStory(settings)
+    life = Life(disk, [(0, StorePromise(0))], story)
+    store = await MessageStore.open(
+        runtime_on(disk, clock), small_config("/store", **settings), Listener()
+    )
+    store.start()
+    for number in range(26):
+        body = (b"%d:" % number).ljust(40 + number * 137 % 560, b"%d" % (number % 10))
+        result = store.put(
+            draft(body, queue_id=number % 2, properties=f"UNIQ_KEY\x01{number}\x02TAGS\x01T\x02")
+        )
+        story.put.append((number % 2, body, result))
+        clock.value_ms += 1700
+        await asyncio.sleep(0)
+        await flush_as_configured(store, life, number)
+        if number % 6 == 5:
+            await store._flusher.flush_derived("TIMER")
+    await store.close()
+    life.promise(StorePromise(len(story.put)))
+    return life
+
+
+async def flush_as_configured(store: MessageStore, life: Life, number: int) -> None:
+    """One step of the flush mode; what it returned for is promised."""
+    put = life.story.put
+    if store._sync_flush:
+        waiting = store.when_flushed(put[-1][2].end_offset)
+        assert waiting is not None
+        assert await waiting
+    elif number % 4 == 3:
+        store._committer.commit("TIMER")
+        await store._flusher.flush_log("TIMER")
+    flushed = store.physical_flushed
+    life.promise(StorePromise(sum(result.end_offset <= flushed for _, _, result in put)))
+
+
+async def life_with_retention() -> Life:
+    """As the store's, and on the way the oldest files go."""
+    life = await life_of_a_store(settings_of())
+    disk = RecordingDisk(life.disk.tree())
+    listener = Listener()
+    story = life.story
+    again = Life(disk, [(0, StorePromise(len(story.put)))], story)
+    config = small_config("/store", **settings_of(file_reserved_time_ms=1, delete_when_hours=(0,)))
+    store = await MessageStore.open(runtime_on(disk, HandClock(LATER_MS)), config, listener)
+    await asyncio.sleep(0)
+    store.retention.run(1, by_hand=True)
+    first = sum(result.physical_offset < store.physical_min for _, _, result in story.put)
+    assert 0 < first < len(story.put)
+    again.promises[0] = (0, StorePromise(len(story.put), first))
+    await store._flusher.flush_derived("TIMER")
+    await store.close()
+    return again
+
+
+async def life_of_a_recovery() -> Life:
+    """A power cut during recovery is a power cut, too: begin with a torn log and no queues."""
+    life = await life_of_a_store(settings_of(flush_disk_type=FlushDiskType.SYNC_FLUSH))
+    story = StoreStory(life.story.settings, life.story.put)
+    kept = 17
+    end = story.put[kept][2].physical_offset
+    tree = {path: data for path, data in life.disk.tree().items() if "/index/" not in path} | {
+        "/store/abort": b"1"
+    }
+    name = f"/store/commitlog/{end - end % 2048:020d}"
+    content = tree[name]
+    assert content is not None
+    tree[name] = content[: end % 2048 + 60].ljust(2048, b"\0")  # Message `kept` is torn.
+    for path in list(tree):
+        if path > name and path.startswith("/store/commitlog/"):
+            del tree[path]
+    disk = RecordingDisk(tree)
+    again = Life(disk, [(0, StorePromise(kept))], story)
+    config = small_config("/store", **story.settings)
+    store = await MessageStore.open(runtime_on(disk, HandClock()), config, Listener())
+    await store.close()
+    return again
+
+
+async def check_store(life: Life, tree: Tree, promise: StorePromise) -> None:
+    """Survivors are a run of what was put, as promised; queues and index say the same."""
+    story: StoreStory = life.story
+    config = small_config("/store", **story.settings)
+    disk = RecordingDisk(tree)
+    listener = Listener()
+    clock = HandClock(LATER_MS)
+    store = await MessageStore.open(runtime_on(disk, clock), config, listener)
+    found = sorted(
+        (message.physical_offset, queue_id, message.queue_offset, message.body)
+        for queue_id in (0, 1)
+        for message in messages_of(store, queue_id=queue_id)
+    )
+    expected = [
+        (result.physical_offset, queue_id, result.queue_offset, body)
+        for queue_id, body, result in story.put
+    ]
+    numbers = [expected.index(message) for message in found]  # Each exactly as it was put.
+    end = max([*(number + 1 for number in numbers), promise.first])
+    must = [number for number in numbers if number >= promise.first]
+    assert must == list(range(promise.first, end)), "a hole"
+    assert end >= promise.kept, f"{promise.kept} were promised, {end} are there"
+    for number in must:
+        key = store.query_by_key("TopicA", str(number), max_count=9, begin_ms=0, end_ms=1 << 60)
+        assert key.physical_offsets == [expected[number][0]], f"message {number} by its key"
+    gone = str(end)
+    assert not store.query_by_key(
+        "TopicA", gone, max_count=9, begin_ms=0, end_ms=1 << 60
+    ).physical_offsets, "a key of a message that is gone"
+    offsets = [store.max_offset("TopicA", queue_id) for queue_id in (0, 1)]
+    store._release()
+    settled = disk.tree()
+    again = Listener()
+    store = await MessageStore.open(runtime_on(disk, clock), config, again)
+    assert again.recovery.truncated_from is None, again.recovery
+    assert not again.lifecycle("DAMAGED_FILE"), again.lifecycle("DAMAGED_FILE")
+    store._release()
+    assert disk.tree() == settled, "a second recovery changes something"
+    store = await MessageStore.open(runtime_on(disk, clock), config, again)
+    assert store.put(draft(b"goes on", queue_id=1)).queue_offset == offsets[1]
+    await store.close()
+
+
+# ---- a table in JSON -----------------------------------------------------------------------
+
+TABLE = "/store/config/consumerOffset.json"
+
+
+async def life_of_a_table() -> Life:
+    """Versions written one after the other."""
+    disk = RecordingDisk()
+    life = Life(disk, [(0, (-1, 0))])
+    file = TableFile(runtime_on(disk, HandClock()), TABLE)
+    for version in range(6):
+        life.promise((version - 1, version))
+        offsets = {f"topic-{n}@group": {"0": version * 1000 + n} for n in range(9 * version + 1)}
+        await file.write({"offsetTable": offsets, "version": version})
+    life.promise((5, 5))
+    return life
+
+
+async def check_table(life: Life, tree: Tree, promise: tuple[int, int]) -> None:
+    """The version last written, or the one being written: whole, and without a word of damage."""
+    disk, listener = RecordingDisk(tree), Listener()
+    disk.make_directories("/store/config")
+    loaded: list[int] = []
+    file = TableFile(runtime_on(disk, HandClock()), TABLE)
+    file.load(listener, lambda found: loaded.append(int(str(found["version"]))))
+    written, under_way = promise
+    assert (loaded or [-1])[-1] in range(written, under_way + 1)
+    assert not listener.facts or written == -1, listener.facts
+    await file.write({"offsetTable": {}, "version": 99})
+    file.load(listener, lambda found: loaded.append(int(str(found["version"]))))
+    assert loaded[-1] == 99
+
+
+# ---- the spool of facts --------------------------------------------------------------------
+
+
+async def life_of_a_spool() -> Life:
+    """Turns of rows, syncs, small segments that roll."""
+    disk, clock = RecordingDisk(), HandClock()
+    life = Life(disk, [(0, 0)])
+    telemetry = Telemetry.open(runtime_on(disk, clock), "/spool", MASTER, segment_bytes=1500)
+    disk.sync_directory("/")  # As the store does with its folder when it is opened.
+    for number in range(24):
+        for row in range(1 + number % 3):
+            telemetry.observe(LifecycleEvent("BOOT", f"fact {number} {row} " + "." * (number * 9)))
+        telemetry.pulled("g", "t", 0, number, "c")
+        telemetry.write_turn()
+        clock.value_ms += 300
+        if number % 4 == 3:
+            telemetry.tick()
+            await telemetry.sync()
+            life.promise(telemetry.next_seq - 1)
+    life.story = rows_in(disk)
+    await telemetry.close()
+    return life
+
+
+def rows_in(disk: RecordingDisk) -> list[tuple[int, str]]:
+    """(seq, detail) of every row in the segments, in order."""
+    return [
+        (seq, str(values[-1]))
+        for name in disk.names("/spool")
+        if name.endswith(".seg")
+        for placed in decode_frames(disk.read(f"/spool/{name}"))[0]
+        if isinstance(placed.frame, Turn)
+        for seq, (_, _, values) in enumerate(placed.frame.rows, placed.frame.first_seq)
+    ]
+
+
+async def check_spool(life: Life, tree: Tree, promise: int) -> None:
+    """Rows without a gap, at least those synced; the next life's rows follow at once."""
+    disk, clock = RecordingDisk(tree), HandClock(LATER_MS)
+    telemetry = Telemetry.open(runtime_on(disk, clock), "/spool", MASTER, segment_bytes=1500)
+    kept = rows_in(disk)
+    assert kept == life.story[: len(kept)], "not a prefix of what was told"
+    assert len(kept) >= promise, f"{promise} rows were synced, {len(kept)} are there"
+    assert telemetry.next_seq == len(kept) + 1
+    telemetry.observe(LifecycleEvent("BOOT", "next life"))
+    await telemetry.close()
+    assert [seq for seq, _ in rows_in(disk)] == list(range(1, telemetry.next_seq))
+    settled = disk.tree()
+    telemetry = Telemetry.open(runtime_on(disk, clock), "/spool", MASTER, segment_bytes=1500)
+    assert rows_in(disk)[: len(kept)] == kept
+    assert settled.keys() <= disk.tree().keys(), "a segment is gone"
+    await telemetry.close()
+
+
+WORKLOADS = [
+    Workload(
+        "SYNC_FLUSH",
+        lambda: life_of_a_store(settings_of(flush_disk_type=FlushDiskType.SYNC_FLUSH)),
+        check_store,
+    ),
+    Workload("ASYNC_FLUSH", lambda: life_of_a_store(settings_of()), check_store),
+    Workload(
+        "pool",
+        lambda: life_of_a_store(settings_of(transient_store_pool_enable=True)),
+        check_store,
+    ),
+    Workload("retention", life_with_retention, check_store),
+    Workload("recovery", life_of_a_recovery, check_store),
+    Workload("table", life_of_a_table, check_table),
+    Workload("spool", life_of_a_spool, check_spool),
+]
