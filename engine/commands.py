@@ -27,6 +27,7 @@ from engine.foundation.config_layers import Layer, Setting, from_flags
 from engine.foundation.errors import ConfigError, TidemarkError
 from engine.namesrv import NameServer
 from engine.namesrv import rocketmq_settings as namesrv_words
+from engine.remoting.access import Access, read_access
 from engine.runtime import SystemDisk, system_runtime
 from engine.telemetry.commands import lake_address
 
@@ -61,6 +62,10 @@ RemoteOption = Annotated[
     bool,
     typer.Option("--allow-remote", help="Allow an address that other machines can reach."),
 ]
+AccessOption = Annotated[
+    Path | None,
+    typer.Option(help="TOML file of accounts and certificates; none: no accounts, no encryption."),
+]
 TelemetryOption = Annotated[
     bool, typer.Option(help="Keep a spool of facts below the store folder.")
 ]
@@ -80,6 +85,7 @@ def engine(
     lake: LakeOption = NO_LAKE,
     host: HostOption = None,
     allow_remote: RemoteOption = False,
+    access: AccessOption = None,
     telemetry: TelemetryOption = True,
     metrics_port: MetricsOption = None,
     settings: SetOption = None,
@@ -92,10 +98,10 @@ def engine(
             store=store, port=broker_port, host=host, flush=flush, metrics_port=metrics_port
         )
         start = broker_start(None, [*flags, *set_flags(settings)], telemetry=telemetry)
-        config = start.config
-        check_host(config.host, allow_remote=allow_remote)
+        config = replace(start.config, access=access_of(access))
+        check_host(config.host, config.access, allow_remote=allow_remote)
         named = from_flags({"bindAddress": config.host, "listenPort": str(namesrv_port)})
-        name_server = name_server_of(None, named, folder=config.config_folder)
+        name_server = name_server_of(None, named, folder=config.config_folder, access=config.access)
         namesrv_address = f"{config.host}:{await name_server.start()}"
         parties: list[Party] = [name_server]
         try:
@@ -127,6 +133,7 @@ def broker(
     lake: LakeOption = NO_LAKE,
     host: HostOption = None,
     allow_remote: RemoteOption = False,
+    access: AccessOption = None,
     telemetry: TelemetryOption = True,
     metrics_port: MetricsOption = None,
     settings: SetOption = None,
@@ -150,9 +157,10 @@ def broker(
         start = broker_start(
             config, [*nobody_said, *flags, *set_flags(settings)], telemetry=telemetry
         )
-        check_host(start.config.host, allow_remote=allow_remote)
-        party = Broker(system_runtime(), start.config, start.origin)
-        ready = f"ready broker={start.config.host}:{await party.start()}"
+        settled = replace(start.config, access=access_of(access))
+        check_host(settled.host, settled.access, allow_remote=allow_remote)
+        party = Broker(system_runtime(), settled, start.origin)
+        ready = f"ready broker={settled.host}:{await party.start()}"
         root = Path(start.config.store.root)
         await serve_and_ship([party], stopping, ready=ready, store=root, lake=ship_to)
 
@@ -166,6 +174,7 @@ def namesrv(
     port: PortOption = None,
     host: HostOption = None,
     allow_remote: RemoteOption = False,
+    access: AccessOption = None,
     store: Annotated[
         Path | None, typer.Option(help="Folder for key-value settings; none keeps them in memory.")
     ] = None,
@@ -178,8 +187,8 @@ def namesrv(
     async def work(stopping: asyncio.Event) -> None:
         flags = from_flags({"bindAddress": host, "listenPort": None if port is None else str(port)})
         folder = None if store is None else str(store.absolute())
-        party = name_server_of(config, flags, folder=folder)
-        check_host(party.config.host, allow_remote=allow_remote)
+        party = name_server_of(config, flags, folder=folder, access=access_of(access))
+        check_host(party.config.host, party.config.access, allow_remote=allow_remote)
         bound = await party.start()
         announce(f"ready namesrv={party.config.host}:{bound}")
         await serve([party], stopping)
@@ -232,7 +241,9 @@ def broker_start(path: Path | None, flags: list[Setting], *, telemetry: bool) ->
     return replace(start, config=replace(start.config, store=store, telemetry=telemetry))
 
 
-def name_server_of(path: Path | None, flags: list[Setting], *, folder: str | None) -> NameServer:
+def name_server_of(
+    path: Path | None, flags: list[Setting], *, folder: str | None, access: Access
+) -> NameServer:
     """A name server, not yet started; key-value settings are kept in `folder`, if there is one."""
     if folder is not None:
         kv_path = f"{folder}/kvConfig.json"
@@ -246,21 +257,43 @@ def name_server_of(path: Path | None, flags: list[Setting], *, folder: str | Non
     )
     for warning in start.warnings:
         _log.warning("%s", warning)
-    return NameServer(system_runtime(), start.config, start.origin)
+    return NameServer(system_runtime(), replace(start.config, access=access), start.origin)
 
 
-def check_host(host: str, *, allow_remote: bool) -> None:
-    """Refuse to listen where other machines could reach us, unless the user means it: there is no
-    authentication.
+def access_of(path: Path | None) -> Access:
+    """What the file says. Raises ConfigError, also for one that everybody may read."""
+    if path is None:
+        return Access()
+    try:
+        text, mode = path.read_text(encoding="utf-8"), path.stat().st_mode
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError("access", str(path), f"a file that can be read ({error})") from error
+    if mode & 0o007:
+        raise ConfigError(
+            "access", str(path), "a file of secrets that others may not read: chmod 600"
+        )
+    return read_access(text, str(path.absolute()))
+
+
+def check_host(host: str, access: Access, *, allow_remote: bool) -> None:
+    """Refuse to listen where other machines could reach us, unless the user means it and there
+    are accounts.
     """
     try:
         address = ip_address(host)
     except ValueError as error:
         raise ConfigError("host", host, "an IP address") from error
-    if not address.is_loopback and not allow_remote:
+    if address.is_loopback:
+        return
+    if not allow_remote or not access.accounts:
         raise ConfigError(
-            "host", host, "a loopback address, or --allow-remote: whoever reaches it may use it"
+            "host",
+            host,
+            "a loopback address; where other machines reach us, --allow-remote and accounts in an "
+            "--access file are needed",
         )
+    if access.server_tls is None:
+        _log.warning("no [tls] in the access file: whoever listens can read and repeat requests")
 
 
 def announce(line: str) -> None:

@@ -27,6 +27,8 @@ from engine.foundation.limits import (
 )
 from engine.foundation.units import KIB, MIB, MINUTE_MS, SECOND_MS
 from engine.protocol.compression import CompressionType
+from engine.remoting.signing import Credentials
+from engine.runtime import ClientTls
 
 DEFAULT_INSTANCE = "DEFAULT"
 """An instance name that means: make one that no other client of this host has."""
@@ -73,6 +75,12 @@ class ClientConfig:
 
     request_timeout_ms: int = field(default=3 * SECOND_MS, metadata=_rocketmq("mqClientApiTimeout"))
     """Milliseconds a name server or broker has for an ordinary answer."""
+
+    credentials: Credentials | None = None
+    """Account that signs every request; None: nothing is signed."""
+
+    tls: ClientTls | None = field(default=None, metadata=_rocketmq("useTLS"))
+    """How connections are encrypted; None: they are not."""
 
     stop_timeout_ms: int = 3 * SECOND_MS
     """Milliseconds that taking leave of the brokers may take when the client stops."""

@@ -47,7 +47,9 @@ class ClusterConnection:
         self.config = config
         self.ip = config.client_ip or runtime.network.local_ip()
         self.client_id = f"{self.ip}@{self._instance_name(keeps_default_instance)}"
-        self.rpc = RpcClient(runtime, handlers or {})
+        self.rpc = RpcClient(
+            runtime, handlers or {}, credentials=config.credentials, tls=config.tls
+        )
         self._new_broker = asyncio.Event()
         self.routes = RouteCache(runtime, config, self.rpc, on_new_broker=self._new_broker.set)
         self._describe = describe

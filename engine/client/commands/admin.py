@@ -8,9 +8,12 @@ Absent on purpose: work. Each module asks through engine/client/admin and shows 
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
 from engine.client.commands import brokers, dead_letters, groups, messages, offsets, topics
+from engine.client.commands.asking import CREDENTIALS_FILE
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 admin = typer.Typer(no_args_is_help=True, help="Ask a cluster, or change it.")
@@ -26,6 +29,21 @@ for name, group, summary in (
     ("broker", brokers.app, "Brokers: status, config, set, wipe-write, add-write, clean."),
 ):
     admin.add_typer(group, name=name, help=summary)
+
+
+@admin.callback()
+def known_as(
+    *,
+    credentials: Annotated[
+        str | None,
+        typer.Option(
+            envvar="TIDEMARK_CREDENTIALS",
+            help="TOML file: accessKey, secretKey, and a table tls with authorities.",
+        ),
+    ] = None,
+) -> None:
+    """Who asks, for all commands of the group."""
+    CREDENTIALS_FILE.set(credentials)
 
 
 @app.callback()

@@ -8,15 +8,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
 from typing import Annotated, TypeVar
 
 import typer
 
 from engine.client.admin import Admin
 from engine.client.config import ClientConfig
-from engine.foundation.errors import ConnectFailed, RequestRefused, TidemarkError
+from engine.foundation.errors import (
+    ConfigError,
+    ConnectFailed,
+    RequestRefused,
+    StorageError,
+    TidemarkError,
+)
 from engine.protocol.codes import ResponseCode
-from engine.runtime import system_runtime
+from engine.remoting.access import read_credentials
+from engine.runtime import SystemDisk, system_runtime
 
 Answer = TypeVar("Answer")
 
@@ -27,15 +35,15 @@ NamesrvOption = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="Answer with JSON in place of a table.")]
 DEFAULT_NAMESRV = "127.0.0.1:9876"
 
+CREDENTIALS_FILE: ContextVar[str | None] = ContextVar("CREDENTIALS_FILE", default=None)
+"""Given before the command, `tidemark admin --credentials FILE topic list`; None: no account."""
+
 
 def ask(namesrv: str, work: Callable[[Admin], Awaitable[Answer]]) -> Answer:
     """Do the work with a connected Admin; end the process with a sentence when it fails."""
 
     async def main() -> Answer:
-        addresses = tuple(part.strip() for part in namesrv.split(";") if part.strip())
-        async with Admin(
-            system_runtime(), ClientConfig(namesrv_addresses=addresses, instance_name="admin")
-        ) as admin:
+        async with Admin(system_runtime(), client_config(namesrv)) as admin:
             return await work(admin)
 
     try:
@@ -43,6 +51,22 @@ def ask(namesrv: str, work: Callable[[Admin], Awaitable[Answer]]) -> Answer:
     except TidemarkError as error:
         typer.echo(f"tidemark admin: {sentence(error)}", err=True)
         raise typer.Exit(1) from error
+
+
+def client_config(namesrv: str) -> ClientConfig:
+    """Where the cluster is, and who asks: the file given before the command, if there is one."""
+    addresses = tuple(part.strip() for part in namesrv.split(";") if part.strip())
+    path = CREDENTIALS_FILE.get()
+    if path is None:
+        return ClientConfig(namesrv_addresses=addresses, instance_name="admin")
+    try:
+        text = SystemDisk().read(path).decode()
+    except (StorageError, UnicodeDecodeError) as error:
+        raise ConfigError("credentials", path, f"a file that can be read ({error})") from error
+    credentials, tls = read_credentials(text, path)
+    return ClientConfig(
+        namesrv_addresses=addresses, instance_name="admin", credentials=credentials, tls=tls
+    )
 
 
 def sentence(error: TidemarkError) -> str:
