@@ -179,6 +179,11 @@ def test_row_d3_how_a_topic_filters_tags_is_fixed_once_it_holds_messages(tmp_pat
         await client.send(b"red", topic=PAINT, TAGS="red")
         await refused(client)
 
+        async def written() -> bool:
+            return "BITMAP" in (tmp_path / "store" / "config" / "topics.json").read_text()
+
+        await eventually(written, "topics.json holds the attribute")
+
     async def after(client: RawClient) -> None:
         await refused(client)
         assert (await make_topic(client, PAINT, "+message.type=NORMAL")).code == 0, "other changes"

@@ -105,6 +105,29 @@ def test_a_waiting_pull_is_woken_by_the_message_it_waits_for(
     asyncio.run(story())
 
 
+def test_a_waiting_pull_by_sql92_is_woken_by_what_its_selector_matches(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with cluster(broker_config(tmp_path, enable_property_filter=True)) as running:
+            client, producer = running.client(), running.client("127.0.0.1@producer")
+            await client.send(b"old", N="9")
+            asked = {"subscription": "N > 5", "expressionType": "SQL92"}
+            waiting = asyncio.create_task(client.pull(1, wait_ms=15_000, **asked))
+
+            async def held() -> bool:
+                return running.broker.parts.holds.count == 1
+
+            await eventually(held, "the pull is held")
+            await producer.send(b"not wanted", N="1")
+            await producer.send(b"nor this")
+            assert await held()
+            await producer.send(b"wanted", N="7")
+            pulled = await waiting
+            assert bodies(pulled) == [b"wanted"]
+            assert pulled.fields["nextBeginOffset"] == "4"
+
+    asyncio.run(story())
+
+
 def test_a_waiting_pull_is_answered_at_its_deadline_when_nothing_comes(tmp_path: Path) -> None:
     async def story() -> None:
         async with cluster(broker_config(tmp_path)) as running:
