@@ -21,6 +21,7 @@ import typer
 
 from engine.broker import rocketmq_settings as broker_words
 from engine.broker.broker import Broker
+from engine.broker.config import BrokerConfig, MetricsExporter
 from engine.foreground import Party, ShipperChild, run_until_signal, serve
 from engine.foundation.config import environment, split_settings
 from engine.foundation.config_layers import Layer, Setting, from_flags
@@ -100,6 +101,7 @@ def engine(
         start = broker_start(None, [*flags, *set_flags(settings)], telemetry=telemetry)
         config = replace(start.config, access=access_of(access))
         check_host(config.host, config.access, allow_remote=allow_remote)
+        check_metrics_host(config, allow_remote=allow_remote)
         named = from_flags({"bindAddress": config.host, "listenPort": str(namesrv_port)})
         name_server = name_server_of(None, named, folder=config.config_folder, access=config.access)
         namesrv_address = f"{config.host}:{await name_server.start()}"
@@ -159,6 +161,7 @@ def broker(
         )
         settled = replace(start.config, access=access_of(access))
         check_host(settled.host, settled.access, allow_remote=allow_remote)
+        check_metrics_host(settled, allow_remote=allow_remote)
         party = Broker(system_runtime(), settled, start.origin)
         ready = f"ready broker={settled.host}:{await party.start()}"
         root = Path(start.config.store.root)
@@ -294,6 +297,16 @@ def check_host(host: str, access: Access, *, allow_remote: bool) -> None:
         )
     if access.server_tls is None:
         _log.warning("no [tls] in the access file: whoever listens can read and repeat requests")
+
+
+def check_metrics_host(config: BrokerConfig, *, allow_remote: bool) -> None:
+    """Refuse to tell topics and groups to other machines, unless the user means it: whoever
+    reaches the metrics reads them.
+    """
+    host, exporter = config.metrics_host, config.metrics_exporter
+    loopback = ip_address(host).is_loopback
+    if exporter is not MetricsExporter.DISABLE and not loopback and not allow_remote:
+        raise ConfigError("metricsPromExporterHost", host, "a loopback address, or --allow-remote")
 
 
 def announce(line: str) -> None:

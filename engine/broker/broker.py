@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine.broker.client_windows import ClientWindows
-from engine.broker.config import BrokerConfig
+from engine.broker.config import BrokerConfig, MetricsExporter
 from engine.broker.earlier_life import compare_with_earlier_life
 from engine.broker.gatekeeping import gate_of
 from engine.broker.half_queue import HalfQueue
@@ -28,6 +28,7 @@ from engine.broker.handler_table import handler_table
 from engine.broker.handlers.putting import Putting
 from engine.broker.long_poll import HeldPull, HeldPulls
 from engine.broker.membership import Membership
+from engine.broker.metrics import BrokerMetrics, MetricsPort
 from engine.broker.parts import BrokerParts
 from engine.broker.registration import Registration
 from engine.broker.sampling import Watermarks
@@ -73,6 +74,7 @@ class _Running:
     half_queue: HalfQueue
     checks: TransactionChecks
     telemetry: Telemetry | None
+    metrics: MetricsPort | None = None
     loops: asyncio.Task[None] | None = None
 
 
@@ -136,6 +138,7 @@ class Broker:
             telemetry.start()
         try:
             await running.tables.save_settings()
+            running.metrics = await self._open_metrics(running.parts)
             await running.registration.register()
         except BaseException:
             await self.stop()
@@ -158,6 +161,8 @@ class Broker:
         if running is None:
             return
         await running.registration.unregister()
+        if running.metrics is not None:
+            await running.metrics.stop()
         for pull in running.parts.holds.take_all():
             pull.resume()
         await running.server.stop()
@@ -180,6 +185,14 @@ class Broker:
         running.parts.observer.observe(LifecycleEvent("SHUTDOWN", None, clean=clean))
         if running.telemetry is not None:
             await running.telemetry.close()
+
+    async def _open_metrics(self, parts: BrokerParts) -> MetricsPort | None:
+        config = self._config
+        if config.metrics_exporter is not MetricsExporter.PROM:
+            return None
+        metrics = MetricsPort(self._runtime.network, BrokerMetrics(parts).pages)
+        await metrics.start(config.metrics_host, config.metrics_port)
+        return metrics
 
     def _open_telemetry(self) -> Telemetry | None:
         config = self._config

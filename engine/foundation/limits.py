@@ -98,6 +98,13 @@ GUARD_KEYS_PER_CLEANING: Final = 10_000
 DEAD_LETTERS_READ_MAX: Final = 10_000
 """Dead letters one listing, re-drive or discard looks at; narrow the filters for more."""
 
+TRACES_WAITING_MAX: Final = 2048
+"""Message traces one client keeps until they are written; more are dropped (RocketMQ's queue)."""
+
+TRACE_BATCH_MAX: Final = 20
+TRACE_RECORD_BYTES_MAX: Final = 128_000
+"""Traces of one record, by number and by bytes (RocketMQ); what is more goes into the next one."""
+
 GROUPS_MAX: Final = 100_000
 TOPICS_MAX: Final = 100_000
 """Auto-created topics and groups stop here with SYSTEM_ERROR; explicit creation says the same."""
@@ -163,6 +170,9 @@ TRAFFIC_KEYS_MAX: Final = 100_000
 """Topics, or pairs of group and topic, whose traffic is counted one by one; what is beyond is
 counted together.
 """
+
+METRICS_CONNECTIONS_MAX: Final = 16
+"""Scrapes answered at once; one more is answered 503."""
 
 METRIC_SERIES_MAX: Final = 20_000
 """Series of one metric family in one answer to a scrape; those left out are counted."""

@@ -113,6 +113,11 @@ class StoreQueries:
             queue.last_store_time_ms = self.store_time_at(topic, queue_id, queue.max_offset - 1)
         return queue.last_store_time_ms
 
+    def oldest_store_time(self) -> int | None:
+        """Store time (ms) of the first message kept; None when there is none."""
+        record = self.record_at(self.physical_min)
+        return None if record is None else store_timestamp_of(memoryview(record))
+
     def offset_at_time(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
         """First queue offset stored at or after `timestamp_ms`; max_offset when all are older."""
         queue = self._queues.find(topic, queue_id)

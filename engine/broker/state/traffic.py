@@ -13,10 +13,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Generic, TypeVar
 
 from engine.foundation.limits import TRAFFIC_KEYS_MAX
-from engine.foundation.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
+from engine.foundation.units import DAY_MS, HOUR_MS, KIB, MIB, MINUTE_MS, SECOND_MS
 
 Key = TypeVar("Key")
 
@@ -29,6 +30,10 @@ MINUTE_SAMPLES, HOUR_SAMPLES, DAY_SAMPLES = 7, 7, 25
 NORMAL, FIFO, DELAY, TRANSACTION = range(4)
 MESSAGE_TYPES = ("normal", "fifo", "delay", "transaction")
 """RocketMQ's words for what a send brings, by their number."""
+
+SIZE_BOUNDS = (KIB, 4 * KIB, 512 * KIB, MIB, 2 * MIB, 4 * MIB)
+"""RocketMQ's buckets of the size of a stored message, in bytes."""
+_SIZE_BITS = 32
 
 Sample = tuple[int, int, int, int]
 """(time, messages, bytes, calls)"""
@@ -137,6 +142,8 @@ class Traffic:
         """(group, topic) → messages a group sent back."""
         self.dead_letters: Counts[tuple[str, str]] = Counts(now_ms)
         """(group, topic) → messages that went to the group's dead letters."""
+        self._sizes = [0] * (_SIZE_BITS + 1)
+        """Messages by the bits of their size less one: each bound is a power of two."""
         self.put_total = Count(begin_ms)
         self.get_total = Count(begin_ms)
         """Calls are pulls that found something."""
@@ -154,6 +161,7 @@ class Traffic:
     def put(self, topic: str, message_type: int, messages: int, size_bytes: int) -> None:
         """Hot: a send was stored."""
         self._puts[message_type].add(topic, messages, size_bytes)
+        self._sizes[(size_bytes // messages - 1).bit_length()] += messages
         total = self.put_total
         total.messages += messages
         total.size_bytes += size_bytes
@@ -170,6 +178,11 @@ class Traffic:
     def missed(self) -> None:
         """Hot: a pull found nothing."""
         self.get_misses += 1
+
+    def size_counts(self) -> list[int]:
+        """Messages up to each of SIZE_BOUNDS and above the one before, and those above all."""
+        bits = [0, *((bound - 1).bit_length() + 1 for bound in SIZE_BOUNDS), _SIZE_BITS + 1]
+        return [sum(self._sizes[low:high]) for low, high in pairwise(bits)]
 
     def puts(self) -> Iterator[tuple[str, str, Count]]:
         """(topic, message type, count) of everything that was sent."""

@@ -1,0 +1,342 @@
+"""Every metric of a broker, under RocketMQ 5.x's names and labels.
+
+Place in the walk: beside it, once a scrape; counts come from `state/traffic`, marks from the tables
+that handlers move.
+
+Invariant: a series is told only when its value is known: a queue without a consume offset has no
+lag, a broker without half messages no such topic. Counters count from the boot on. What RocketMQ
+measures and this broker has not (timer wheel, thread pools, RocksDB) is absent, not zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from engine.broker.metrics.exposition import Family, LeftOut, Series, histogram, written
+from engine.broker.parts import BrokerParts
+from engine.broker.state.traffic import SIZE_BOUNDS
+from engine.foundation.limits import METRIC_SERIES_MAX
+from engine.protocol.names import RETRY_PREFIX, is_system_topic
+
+SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
+
+
+@dataclass(frozen=True, slots=True)
+class _Lag:
+    """How far a group is behind in a topic, over its queues."""
+
+    waiting: int
+    """Messages not committed."""
+    inflight: int
+    """Messages pulled and not committed."""
+    ready: int
+    """Messages not pulled."""
+    waiting_since_ms: int | None
+    """Store time of the oldest message that is not committed; None when none waits."""
+    ready_since_ms: int | None
+    """Store time of the oldest message that is not pulled."""
+    unreadable: int
+    """Messages in queues that nobody may read any more."""
+
+
+class BrokerMetrics:
+    """The families of one broker."""
+
+    def __init__(self, parts: BrokerParts) -> None:
+        self._parts = parts
+        config = parts.config
+        self._node = {
+            "cluster": config.cluster_name,
+            "node_type": "broker",
+            "node_id": config.broker_name,
+        }
+
+    def pages(self) -> Iterator[str]:
+        """The text of one scrape, in pieces."""
+        left_out = LeftOut()
+        yield from written(self._families(), series_max=METRIC_SERIES_MAX, left_out=left_out)
+        own = [
+            Series(self._node | {"family": name}, count)
+            for name, count in left_out.by_family.items()
+        ]
+        family = Family(
+            "tidemark_metrics_left_out_series",
+            "gauge",
+            f"Series beyond the {METRIC_SERIES_MAX} of a family that this scrape did not tell",
+            own,
+        )
+        yield from written([family], series_max=METRIC_SERIES_MAX, left_out=left_out)
+
+    def _families(self) -> Iterator[Family]:
+        yield from self._broker_families()
+        yield from self._traffic_families()
+        yield from self._store_families()
+        yield from self._connection_families()
+        yield from self._lag_families()
+
+    def _one(self, name: str, kind: str, meaning: str, value: float | None) -> Family:
+        series = [] if value is None else [Series(self._node, value)]
+        return Family(name, kind, meaning, series)
+
+    def _broker_families(self) -> Iterator[Family]:
+        parts = self._parts
+        yield self._one(
+            "rocketmq_broker_permission",
+            "gauge",
+            "Broker permission: 4 read, 2 write, 6 both",
+            parts.config.broker_permission,
+        )
+        yield self._one(
+            "rocketmq_topic_number", "gauge", "Topics of this broker", len(parts.topics.all())
+        )
+        yield self._one(
+            "rocketmq_consumer_group_number",
+            "gauge",
+            "Consumer groups of this broker",
+            len(parts.group_configs.all()),
+        )
+        yield self._one(
+            "tidemark_traffic_uncounted_messages",
+            "gauge",
+            "Messages counted under no name, because there were too many topics or groups",
+            parts.traffic.keys_left_out(),
+        )
+
+    def _traffic_families(self) -> Iterator[Family]:
+        traffic = self._parts.traffic
+
+        def of_puts(column: str) -> Iterator[Series]:
+            for topic, message_type, count in traffic.puts():
+                labels = {"topic": topic, "message_type": message_type, "is_system": _system(topic)}
+                yield Series(self._node | labels, getattr(count, column))
+
+        def of_gets(column: str) -> Iterator[Series]:
+            for (group, topic), count in traffic.gets.items():
+                yield Series(self._node | _pair(group, topic), getattr(count, column))
+
+        for name, of, meaning in (
+            ("rocketmq_messages_{}_total", "messages", "Messages"),
+            ("rocketmq_throughput_{}_total", "size_bytes", "Bytes of messages"),
+        ):
+            yield Family(name.format("in"), "counter", f"{meaning} that were sent", of_puts(of))
+            yield Family(
+                name.format("out"),
+                "counter",
+                f"{meaning} that pulls were answered with",
+                of_gets(of),
+            )
+        total = traffic.put_total
+        yield Family(
+            "rocketmq_message_size",
+            "histogram",
+            "Bytes of a message as it is stored",
+            histogram(self._node, SIZE_BOUNDS, traffic.size_counts(), total.size_bytes),
+        )
+        yield Family(
+            "rocketmq_send_to_dlq_messages_total",
+            "counter",
+            "Messages that went to a group's dead letters",
+            (
+                Series(self._node | _pair(group, topic), count.messages)
+                for (group, topic), count in traffic.dead_letters.items()
+            ),
+        )
+
+    def _store_families(self) -> Iterator[Family]:
+        store, stored = self._parts.store, {"storage_type": "local", "storage_medium": "disk"}
+        labels = self._node | stored
+        for name, meaning, value in (
+            (
+                "rocketmq_storage_size",
+                "Bytes of the commit log",
+                store.physical_max - store.physical_min,
+            ),
+            (
+                "rocketmq_storage_flush_behind_bytes",
+                "Bytes written that a power cut could lose",
+                store.physical_max - store.physical_flushed,
+            ),
+            (
+                "rocketmq_storage_dispatch_behind_bytes",
+                "Bytes written that no consumer can see yet",
+                store.dispatch_behind_bytes,
+            ),
+        ):
+            yield Family(name, "gauge", meaning, [Series(labels, value)])
+        oldest_ms = self._parts.store.oldest_store_time()
+        age = [] if oldest_ms is None else [Series(labels, self._parts.now_ms() - oldest_ms)]
+        yield Family(
+            "rocketmq_storage_message_reserve_time",
+            "gauge",
+            "Age of the oldest message kept, in milliseconds",
+            age,
+        )
+
+    def _connection_families(self) -> Iterator[Family]:
+        parts = self._parts
+        producers: dict[tuple[str, str], int] = {}
+        for name in parts.producers.names():
+            for member in parts.producers.members(name):
+                key = (_language(member.channel.language), _version(member.channel.version))
+                producers[key] = producers.get(key, 0) + 1
+        yield Family(
+            "rocketmq_producer_connections",
+            "gauge",
+            "Producers by language and version, once for each of their groups",
+            [
+                Series(self._node | {"language": language, "version": version}, count)
+                for (language, version), count in producers.items()
+            ],
+        )
+        yield Family(
+            "rocketmq_consumer_connections",
+            "gauge",
+            "Members of a consumer group by language and version",
+            self._consumers(),
+        )
+
+    def _consumers(self) -> Iterator[Series]:
+        for group in list(self._parts.groups.all()):
+            counts: dict[tuple[str, str], int] = {}
+            for member_id in group.member_ids():
+                channel = group.members[member_id].channel
+                key = (_language(channel.language), _version(channel.version))
+                counts[key] = counts.get(key, 0) + 1
+            for (language, version), count in counts.items():
+                labels = {
+                    "consumer_group": group.name,
+                    "language": language,
+                    "version": version,
+                    "consume_mode": "push" if group.consume_type == "CONSUME_PASSIVELY" else "pull",
+                    "is_system": _word(group.name.startswith(SYSTEM_GROUP_PREFIX)),
+                }
+                yield Series(self._node | labels, count)
+
+    # ---- lag --------------------------------------------------------------------------------
+
+    def _lag_families(self) -> Iterator[Family]:
+        now_ms = self._parts.now_ms()
+        lags: list[tuple[str, str, _Lag]] = []
+        yield Family(
+            "rocketmq_consumer_lag_messages",
+            "gauge",
+            "Messages a group has not consumed",
+            self._of_lags(self._computed(lags), "waiting"),
+        )
+        for name, meaning, column in (
+            (
+                "rocketmq_consumer_inflight_messages",
+                "Messages pulled by a group and not consumed",
+                "inflight",
+            ),
+            ("rocketmq_consumer_ready_messages", "Messages not pulled by a group", "ready"),
+            (
+                "tidemark_consumer_unreadable_messages",
+                "Messages a group has not consumed in queues that cannot be read any more",
+                "unreadable",
+            ),
+        ):
+            yield Family(name, "gauge", meaning, self._of_lags(lags, column))
+        for name, meaning, column in (
+            (
+                "rocketmq_consumer_lag_latency",
+                "Age of the oldest message a group has not consumed, in milliseconds",
+                "waiting_since_ms",
+            ),
+            (
+                "rocketmq_consumer_queueing_latency",
+                "Age of the oldest message a group has not pulled, in milliseconds",
+                "ready_since_ms",
+            ),
+        ):
+            yield Family(name, "gauge", meaning, self._of_lags(lags, column, now_ms=now_ms))
+
+    def _of_lags(
+        self,
+        lags: Iterable[tuple[str, str, _Lag]],
+        column: str,
+        *,
+        now_ms: int | None = None,
+    ) -> Iterator[Series]:
+        """One column of the lags; with `now_ms` it is a time, and its age is told."""
+        for group, topic, lag in lags:
+            value = getattr(lag, column)
+            if now_ms is not None:
+                value = 0 if value is None else max(0, now_ms - value)
+            yield Series(self._node | _pair(group, topic), value)
+
+    def _computed(self, lags: list[tuple[str, str, _Lag]]) -> Iterator[tuple[str, str, _Lag]]:
+        """(group, topic, lag) of every group with offsets, computed one by one and kept in `lags`
+        for the families that follow.
+        """
+        parts = self._parts
+        pairs = dict.fromkeys((group, topic) for group, topic, _ in parts.offsets.keys())  # noqa: SIM118
+        queues: dict[str, list[int]] = {}
+        for topic, queue_id in parts.store.queues():
+            queues.setdefault(topic, []).append(queue_id)
+        for group, topic in pairs:
+            found = (group, topic, self._lag(group, topic, queues.get(topic, [])))
+            if len(lags) < METRIC_SERIES_MAX:
+                lags.append(found)
+            yield found
+
+    def _lag(self, group: str, topic: str, queue_ids: Iterable[int]) -> _Lag:
+        parts, store = self._parts, self._parts.store
+        config = parts.topics.find(topic)
+        readable = 0 if config is None else config.read_queue_nums
+        waiting = inflight = ready = unreadable = 0
+        waiting_since: list[int] = []
+        ready_since: list[int] = []
+        for queue_id in queue_ids:
+            committed = parts.offsets.committed(group, topic, queue_id)
+            if committed is None:
+                continue
+            maximum = store.max_offset(topic, queue_id)
+            behind = max(0, maximum - committed)
+            if queue_id >= readable:
+                unreadable += behind
+                continue
+            reading = parts.readers.of((group, topic, queue_id))
+            pulled = committed if reading is None else reading.pulled_offset or committed
+            pulled = min(max(pulled, committed), max(maximum, committed))
+            waiting += behind
+            inflight += pulled - committed
+            ready += max(0, maximum - pulled)
+            for offset, since in ((committed, waiting_since), (pulled, ready_since)):
+                stored_ms = store.store_time_at(topic, queue_id, offset)
+                if offset < maximum and stored_ms is not None:
+                    since.append(stored_ms)
+        return _Lag(
+            waiting=waiting,
+            inflight=inflight,
+            ready=ready,
+            waiting_since_ms=min(waiting_since, default=None),
+            ready_since_ms=min(ready_since, default=None),
+            unreadable=unreadable,
+        )
+
+
+def _pair(group: str, topic: str) -> dict[str, str]:
+    return {
+        "topic": topic,
+        "consumer_group": group,
+        "is_retry": _word(topic.startswith(RETRY_PREFIX)),
+        "is_system": _word(is_system_topic(topic) or group.startswith(SYSTEM_GROUP_PREFIX)),
+    }
+
+
+def _system(topic: str) -> str:
+    return _word(is_system_topic(topic))
+
+
+def _word(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def _language(language: str) -> str:
+    return language.lower()
+
+
+def _version(version: int) -> str:
+    return str(version)

@@ -1,0 +1,160 @@
+"""The HTTP port that a Prometheus scrapes: GET /metrics, one request a connection.
+
+Place in the walk: beside it, on an address of its own that is loopback unless the user says
+otherwise.
+
+Invariant: a request head is at most HEAD_BYTES_MAX long and here within PATIENCE_MS, an answer is
+taken within the same time, or the connection is cut; METRICS_CONNECTIONS_MAX are served at once.
+Whatever is wrong with a request, the broker goes on. Absent on purpose: what is measured, TLS,
+keeping connections open.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Iterator
+
+from engine.broker.metrics.exposition import CONTENT_TYPE
+from engine.foundation.limits import METRICS_CONNECTIONS_MAX
+from engine.foundation.units import KIB, SECOND_MS
+from engine.runtime import Network
+from engine.runtime.network import Listener
+
+HEAD_BYTES_MAX = 8 * KIB
+PATIENCE_MS = 10 * SECOND_MS
+METRICS_PATHS = ("/metrics", "/")
+
+_log = logging.getLogger(__name__)
+
+
+class MetricsPort:
+    """The port. `pages` makes the text of one scrape, in pieces."""
+
+    def __init__(self, network: Network, pages: Callable[[], Iterable[str]]) -> None:
+        self._network = network
+        self._pages = pages
+        self._listener: Listener | None = None
+        self._open: dict[_Request, None] = {}
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen; return the port in use. Raises ConfigError when it is taken."""
+        self._listener = await self._network.listen(host, port, lambda: _Request(self))
+        _log.info("metrics on http://%s:%d/metrics", host, self._listener.port)
+        return self._listener.port
+
+    async def stop(self) -> None:
+        """Close the port and every connection."""
+        if self._listener is not None:
+            await self._listener.close()
+            self._listener = None
+        for request in list(self._open):
+            request.cut()
+
+    def enter(self, request: _Request) -> bool:
+        """Is there room for one more?"""
+        self._open[request] = None
+        return len(self._open) <= METRICS_CONNECTIONS_MAX
+
+    def leave(self, request: _Request) -> None:
+        """The connection has ended."""
+        self._open.pop(request, None)
+
+    def pages(self) -> Iterator[str]:
+        """The text of one scrape, in pieces."""
+        yield from self._pages()
+
+
+class _Request(asyncio.Protocol):
+    """One connection: a request head in, an answer out, the end."""
+
+    def __init__(self, port: MetricsPort) -> None:
+        self._port = port
+        self._head = bytearray()
+        self._transport: asyncio.Transport | None = None
+        self._answer: asyncio.Task[None] | None = None
+        self._deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin the wait for the request."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._deadline = asyncio.get_running_loop().call_later(PATIENCE_MS / SECOND_MS, self.cut)
+        if not self._port.enter(self):
+            self._say(503, "too many scrapes at once\n")
+
+    def data_received(self, data: bytes) -> None:
+        """Collect the head; answer when it is whole. What follows a request is passed over."""
+        if self._answer is not None or self._transport is None or self._transport.is_closing():
+            return
+        self._head += data
+        end = self._head.find(b"\r\n\r\n")
+        if end < 0 and len(self._head) > HEAD_BYTES_MAX:
+            self._say(431, f"a request head is at most {HEAD_BYTES_MAX} bytes long\n")
+        elif end >= 0:
+            self._act(bytes(self._head[:end]))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop whatever is still made for it."""
+        del exc
+        if self._deadline is not None:
+            self._deadline.cancel()
+        if self._answer is not None:
+            self._answer.cancel()
+        self._port.leave(self)
+
+    def cut(self) -> None:
+        """End the connection now."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _act(self, head: bytes) -> None:
+        words = head.split(b"\r\n", 1)[0].split(b" ")
+        if len(words) != 3 or not words[2].startswith(b"HTTP/1."):
+            self._say(400, "this port speaks HTTP/1.1\n")
+            return
+        method, path = words[0], words[1].partition(b"?")[0]
+        if path.decode("latin-1") not in METRICS_PATHS:
+            self._say(404, "metrics are at /metrics\n")
+        elif method == b"GET":
+            self._answer = asyncio.get_running_loop().create_task(self._tell())
+        elif method == b"HEAD":
+            self._say(200, "", CONTENT_TYPE)
+        else:
+            self._say(405, "metrics are read by GET\n")
+
+    async def _tell(self) -> None:
+        """The whole text, made in turns: between two pieces the broker serves its clients."""
+        pieces = []
+        try:
+            for piece in self._port.pages():
+                pieces.append(piece)
+                await asyncio.sleep(0)
+        except Exception as error:  # noqa: BLE001 - a broker without metrics is still a broker.
+            _log.error("a scrape failed", exc_info=error)
+            self._say(500, f"{type(error).__name__}\n")
+            return
+        self._say(200, "".join(pieces), CONTENT_TYPE)
+
+    def _say(self, status: int, text: str, content_type: str = "text/plain; charset=utf-8") -> None:
+        if self._transport is None:
+            return
+        body = text.encode()
+        reason = _REASONS[status]
+        head = (
+            f"HTTP/1.1 {status} {reason}\r\nContent-Type: {content_type}\r\n"
+            f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+        )
+        self._transport.write(head.encode() + body)
+        self._transport.close()
+
+
+_REASONS = {
+    200: "OK",
+    400: "Bad Request",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    431: "Request Header Fields Too Large",
+    500: "Internal Server Error",
+    503: "Service Unavailable",
+}
