@@ -36,6 +36,7 @@ from typing import Any
 import msgspec
 
 from engine.foundation.errors import ConfigError
+from engine.protocol.names import DLQ_PREFIX, RETRY_PREFIX
 from engine.remoting.accounts import Account, Accounts, Permission
 from engine.remoting.gate import LOOPBACK, Gate
 from engine.remoting.signing import Credentials
@@ -170,6 +171,10 @@ def _list(words: list[str], name: str, access_key: str) -> dict[str, Permission]
         resource = resource.strip()
         if not equals or not resource or resource in permissions:
             raise ConfigError(name, word, f"name=permission, each name once (account {access_key})")
+        if name == "topicPerms" and resource.startswith((RETRY_PREFIX, DLQ_PREFIX)):
+            raise ConfigError(
+                name, word, f"a topic of a group is decided in groupPerms ({access_key})"
+            )
         permissions[resource] = _permission(permission, name, access_key)
     return permissions
 

@@ -1,0 +1,232 @@
+"""Every request code against every kind of sender, over TCP: who is let in, and what they are told.
+
+The table below is the contract; it is written down apart from the engine's own. A code that is
+missing here fails the test, so that nobody adds a request without saying who may send it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from engine.namesrv import NameServer, NameServerConfig
+from engine.protocol.codes import RequestCode as Code
+from engine.protocol.codes import ResponseCode
+from engine.protocol.command import RemotingCommand
+from engine.remoting.accounts import NOT_GENUINE, NOT_SIGNED
+from engine.runtime import system_runtime
+from tests.integration.broker.cluster import broker_config, cluster
+from tests.integration.broker.guarded import ACCESS, GUESSER, ROOT, SHOP, STRANGER, Caller
+
+TOPIC = {
+    *(Code.SEND_MESSAGE, Code.SEND_MESSAGE_V2, Code.SEND_BATCH_MESSAGE, Code.SEND_REPLY_MESSAGE),
+    *(Code.SEND_REPLY_MESSAGE_V2, Code.RECALL_MESSAGE, Code.SEARCH_OFFSET_BY_TIMESTAMP),
+    *(Code.GET_MAX_OFFSET, Code.GET_MIN_OFFSET, Code.GET_EARLIEST_MSG_STORETIME),
+    Code.QUERY_MESSAGE,
+}
+GROUP = {Code.GET_CONSUMER_LIST_BY_GROUP, Code.UNREGISTER_CLIENT}
+TOPIC_AND_GROUP = {
+    *(Code.PULL_MESSAGE, Code.LITE_PULL_MESSAGE, Code.QUERY_CONSUMER_OFFSET),
+    *(Code.UPDATE_CONSUMER_OFFSET, Code.POP_MESSAGE, Code.PEEK_MESSAGE, Code.ACK_MESSAGE),
+    *(Code.CHANGE_MESSAGE_INVISIBLETIME, Code.NOTIFICATION, Code.POLLING_INFO, Code.POP_ROLLBACK),
+    *(Code.QUERY_ASSIGNMENT, Code.HEART_BEAT, Code.LOCK_BATCH_MQ, Code.UNLOCK_BATCH_MQ),
+}
+STORED = {Code.VIEW_MESSAGE_BY_ID, Code.CONSUMER_SEND_MSG_BACK, Code.END_TRANSACTION}
+ANY_ACCOUNT = {Code.GET_ROUTEINFO_BY_TOPIC, Code.CHECK_CLIENT_CONFIG}
+ADMIN = set(Code) - TOPIC - GROUP - TOPIC_AND_GROUP - STORED - ANY_ACCOUNT
+GATE_SAYS = (NOT_SIGNED, NOT_GENUINE, "is for administrators", "has no ", "the request names no")
+
+Table = list[str]
+
+
+def request_fields(topic: str, group: str, offset: int = 0) -> dict[str, object]:
+    """Fields that any of the codes asks for, all about one topic and one group."""
+    return {
+        **dict(zip("abcdefghij", ("p", topic, "TBW102", 4, 0, 0, 7, 0, "", 0), strict=True)),
+        "topic": topic,
+        "consumerGroup": group,
+        "group": group,
+        "producerGroup": "p",
+        "queueId": 0,
+        "offset": offset,
+        "commitLogOffset": offset,
+        "commitOffset": 0,
+        "queueOffset": 0,
+        "maxMsgNums": 1,
+        "sysFlag": 0,
+        "suspendTimeoutMillis": 0,
+        "subVersion": 1,
+        "subscription": "*",
+        "bornTimestamp": 7,
+        "flag": 0,
+        "timestamp": 1,
+        "defaultTopic": "TBW102",
+        "defaultTopicQueueNums": 4,
+        "key": "k",
+        "maxNum": 1,
+        "beginTimestamp": 0,
+        "endTimestamp": 2**62,
+        "clientID": "c",
+        "delayLevel": 0,
+        "tranStateTableOffset": 0,
+        "commitOrRollback": 12,
+        "msgId": "m",
+    }
+
+
+def request_body(code: int, topic: str, group: str) -> bytes:
+    """The body of those codes whose names are in it."""
+    bodies: dict[int, Any] = {
+        Code.HEART_BEAT: {
+            "clientID": "c",
+            "consumerDataSet": [
+                {
+                    "groupName": group,
+                    "consumeType": "CONSUME_PASSIVELY",
+                    "messageModel": "CLUSTERING",
+                    "consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET",
+                    "subscriptionDataSet": [{"topic": topic, "subString": "*", "subVersion": 1}],
+                }
+            ],
+        },
+        Code.LOCK_BATCH_MQ: lock_body(topic, group),
+        Code.UNLOCK_BATCH_MQ: lock_body(topic, group),
+        Code.QUERY_ASSIGNMENT: {"topic": topic, "consumerGroup": group},
+    }
+    return json.dumps(bodies[code]).encode() if code in bodies else b""
+
+
+def lock_body(topic: str, group: str) -> dict[str, Any]:
+    queue = {"topic": topic, "brokerName": "broker-a", "queueId": 0}
+    return {"consumerGroup": group, "clientId": "c", "mqSet": [queue]}
+
+
+def is_refused(answer: RemotingCommand) -> bool:
+    """Did the gate refuse it? Handlers have words of their own for NO_PERMISSION."""
+    remark = answer.remark or ""
+    said = any(words in remark for words in GATE_SAYS)
+    return answer.code == ResponseCode.NO_PERMISSION and said
+
+
+async def wrong_answers(
+    address: str, allowed: tuple[str, str, int], forbidden: tuple[str, str, int]
+) -> Table:
+    """Each cell of the table in which the answer is not the one agreed."""
+    wrong: Table = []
+    for sender, credentials, words in (
+        ("unsigned", None, NOT_SIGNED),
+        ("unknown key", STRANGER, NOT_GENUINE),
+        ("wrong key", GUESSER, NOT_GENUINE),
+    ):
+        caller = Caller(address, credentials)
+        for code in Code:
+            answer = await caller.ask(code, **request_fields(*allowed))
+            if (answer.code, answer.remark) != (ResponseCode.NO_PERMISSION, words):
+                wrong.append(f"{code.name} {sender}: {answer.code} {answer.remark}")
+        await caller.close()
+    shop, root = Caller(address, SHOP), Caller(address, ROOT)
+    for code in Code:
+        for names, may in ((allowed, code not in ADMIN), (forbidden, code in ANY_ACCOUNT)):
+            body = request_body(code, names[0], names[1])
+            answer = await shop.ask(code, body, **request_fields(*names))
+            if is_refused(answer) is may:
+                wrong.append(f"{code.name} shop {names}: {answer.code} {answer.remark}")
+    for code in Code:
+        answer = await root.ask(code)
+        if is_refused(answer):
+            wrong.append(f"{code.name} administrator: {answer.code} {answer.remark}")
+    await shop.close()
+    await root.close()
+    return wrong
+
+
+def test_every_code_of_a_broker_is_for_those_who_may(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with cluster(broker_config(tmp_path, access=ACCESS)) as running:
+            address, root = running.broker.address, Caller(running.broker.address, ROOT)
+            offsets = []
+            for topic in ("orders", "private"):
+                fields = request_fields(topic, "p") | {"properties": "KEYS\x01k\x02"}
+                sent = await root.ask(Code.SEND_MESSAGE, b"x", **fields)
+                assert sent.code == ResponseCode.SUCCESS, sent.remark
+                offsets.append(int(sent.fields["msgId"][16:], 16))
+            await root.close()
+            wrong = await wrong_answers(
+                address,
+                ("orders", "orders-group", offsets[0]),
+                ("private", "private-group", offsets[1]),
+            )
+            assert not wrong, "\n".join(wrong)
+
+    asyncio.run(story())
+
+
+def test_every_code_of_a_name_server_is_for_those_who_may() -> None:
+    async def story() -> None:
+        server = NameServer(system_runtime(), NameServerConfig(port=0, access=ACCESS))
+        address = f"127.0.0.1:{await server.start()}"
+        wrong = [
+            line
+            for line in await wrong_answers(
+                address, ("orders", "orders-group", 0), ("private", "private-group", 0)
+            )
+            if not line.startswith(tuple(code.name + " shop" for code in STORED))
+        ]  # A name server stores no message whose topic could be looked up.
+        await server.stop()
+        assert not wrong, "\n".join(wrong)
+
+    asyncio.run(story())
+
+
+def names_of_a_topic_in_other_fields() -> Iterator[tuple[Code, dict[str, object]]]:
+    """Requests that name a topic of the sender's where the gate looks, and another beside it."""
+    mine, other = request_fields("orders", "orders-group"), {"topic": "private"}
+    yield Code.SEND_MESSAGE_V2, {k: v for k, v in mine.items() if k != "topic"} | other
+    yield Code.SEND_BATCH_MESSAGE, {k: v for k, v in mine.items() if k != "topic"} | other
+    yield Code.SEND_MESSAGE, mine | {"b": "private"}
+
+
+def test_a_second_topic_in_a_request_is_not_the_one_that_is_used(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with cluster(broker_config(tmp_path, access=ACCESS)) as running:
+            root = Caller(running.broker.address, ROOT)
+            await root.ask(Code.SEND_MESSAGE, b"x", **request_fields("private", "p"))
+            shop = Caller(running.broker.address, SHOP)
+            for code, fields in names_of_a_topic_in_other_fields():
+                body = b"" if code is not Code.SEND_BATCH_MESSAGE else batch_of_one()
+                answer = await shop.ask(code, body, **fields)
+                assert answer.code == ResponseCode.SUCCESS, (code.name, answer.remark)
+            end = await root.ask(Code.GET_MAX_OFFSET, topic="private", queueId=0)
+            assert end.fields["offset"] == "1", "nothing of the shop's is there"
+            await root.close()
+            await shop.close()
+
+    asyncio.run(story())
+
+
+def batch_of_one() -> bytes:
+    body = b"x"
+    return b"".join(
+        number.to_bytes(4, "big") for number in (4 * 5 + len(body) + 2, 0, 0, 0, len(body))
+    ) + body + b"\0\0"  # fmt: skip
+
+
+def test_without_accounts_what_is_for_administrators_is_for_this_machine_only(
+    tmp_path: Path,
+) -> None:
+    async def story() -> None:
+        nobody = type(ACCESS)(admin_networks=("192.0.2.0/24",))
+        async with cluster(broker_config(tmp_path, access=nobody)) as running:
+            caller = Caller(running.broker.address, None)
+            refused = [code for code in Code if is_refused(await caller.ask(code))]
+            assert refused == [code for code in Code if code in ADMIN]
+            await caller.close()
+        async with cluster(broker_config(tmp_path / "other")) as running:
+            caller = Caller(running.broker.address, None)
+            assert not [code for code in Code if is_refused(await caller.ask(code))]
+            await caller.close()
+
+    asyncio.run(story())
