@@ -27,6 +27,7 @@ from engine.foundation.limits import (
 )
 from engine.foundation.units import KIB, MIB, MINUTE_MS, SECOND_MS
 from engine.protocol.compression import CompressionType
+from engine.protocol.names import TRACE_TOPIC
 from engine.remoting.signing import Credentials
 from engine.runtime import ClientTls
 
@@ -82,6 +83,15 @@ class ClientConfig:
     tls: ClientTls | None = field(default=None, metadata=_rocketmq("useTLS"))
     """How connections are encrypted; None: they are not."""
 
+    enable_trace: bool = field(default=False, metadata=_rocketmq("enableMsgTrace"))
+    """Write what becomes of each message into the trace topic, in the background."""
+
+    trace_topic: str = field(default=TRACE_TOPIC, metadata=_rocketmq("customizedTraceTopic"))
+    """Where traces are written."""
+
+    trace_batch_max: int = field(default=10, metadata=_rocketmq("traceMsgBatchNum"))
+    """Traces written as one message, 1 to 20; fewer leave after 5 s."""
+
     stop_timeout_ms: int = 3 * SECOND_MS
     """Milliseconds that taking leave of the brokers may take when the client stops."""
 
@@ -101,6 +111,7 @@ class ClientConfig:
             "route_poll_ms",
             "request_timeout_ms",
             "stop_timeout_ms",
+            "trace_batch_max",
         )
         if self.heartbeat_ms * 3 > CLIENT_EXPIRY_MS:
             raise ConfigError(

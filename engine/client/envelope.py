@@ -29,6 +29,7 @@ from engine.protocol.properties import (
     PROPERTY_WAIT,
     encode_properties,
 )
+from engine.protocol.trace import TracedKind
 
 NOT_IN_A_BATCH = (
     *(PROPERTY_DELAY, "TIMER_DELAY_MS", "TIMER_DELAY_SEC", "TIMER_DELIVER_MS"),
@@ -48,6 +49,10 @@ class Envelope:
     body: bytes
     fields: dict[str, str]
     """The fields of SEND_MESSAGE_V2 that do not depend on the queue and the time."""
+    tags: str | None = None
+    keys: str | None = None
+    kind: TracedKind = TracedKind.NORMAL
+    """These three for the message trace; a batch has no tags and keys of its own."""
 
     def request(self, queue: MessageQueue, now_ms: int) -> RemotingCommand:
         """The request for one queue."""
@@ -98,7 +103,10 @@ class Envelopes:
             if limit is not None:
                 fields["l"] = limit
         fields["i"] = _property_text(properties)
-        return Envelope(message.topic, message_id, RequestCode.SEND_MESSAGE_V2, body, fields)
+        return Envelope(
+            *(message.topic, message_id, RequestCode.SEND_MESSAGE_V2, body, fields),
+            *(message.tags, message.keys, _kind_of(message)),
+        )
 
     def of_batch(self, messages: Sequence[Message]) -> Envelope:
         """Raises LocalProtocolError for what is no batch, RequestRefused as `of_message`."""
@@ -163,6 +171,14 @@ class Envelopes:
         if held is None:
             held = message.properties[PROPERTY_UNIQ_KEY] = self._next_id()
         return held
+
+
+def _kind_of(message: Message) -> TracedKind:
+    if message.properties.get(PROPERTY_TRANSACTION_PREPARED) == "true":
+        return TracedKind.TRANSACTION_HALF
+    if PROPERTY_DELAY in message.properties:
+        return TracedKind.DELAYED
+    return TracedKind.NORMAL
 
 
 def _property_text(properties: dict[str, str]) -> str:

@@ -22,6 +22,7 @@ from engine.client.queue_selectors import MessageQueueSelector
 from engine.client.send_result import SendResult
 from engine.client.send_window import SendWindow
 from engine.client.sender import Sender
+from engine.client.trace import Tracer
 from engine.foundation.errors import ClusterError, TidemarkError
 from engine.protocol.bodies import HeartbeatData, ProducerData
 from engine.protocol.message import Message, MessageQueue
@@ -52,7 +53,8 @@ class Producer:
             runtime, config, describe=self._describe, handlers=handlers
         )
         sending = producer or ProducerConfig()
-        self._sender = Sender(self._connection, group, sending)
+        self._tracer = Tracer(self._connection, group, "PRODUCE") if config.enable_trace else None
+        self._sender = Sender(self._connection, group, sending, tracer=self._tracer)
         self._window = SendWindow(sending.async_sends_max, sending.async_bytes_max)
         self._send_timeout_ms = sending.send_timeout_ms
         self._tasks = OwnedTasks(f"producer {group}")
@@ -68,13 +70,19 @@ class Producer:
         if not self._started and not self._stopped:
             self._started = True
             await self._connection.start()
+            if self._tracer is not None:
+                self._tasks.start(self._tracer.run(), "traces")
 
     async def stop(self) -> None:
-        """End sends under way, take leave of the brokers, close all connections."""
+        """End sends under way, write the last traces, take leave of the brokers, close all
+        connections.
+        """
         if not self._started or self._stopped:
             return
         self._stopped = True
         await self._tasks.close()
+        if self._tracer is not None:
+            await self._tracer.write_rest(self._connection.config.stop_timeout_ms)
         await self._connection.take_leave(producer_group=self.group)
         await self._connection.stop()
 

@@ -51,6 +51,7 @@ from engine.protocol.properties import (
     PROPERTY_PRODUCER_GROUP,
     PROPERTY_TRANSACTION_PREPARED,
 )
+from engine.protocol.trace import TransactionState as TracedState
 from engine.remoting import Handler, Peer
 from engine.runtime import Runtime
 
@@ -66,6 +67,13 @@ class TransactionState(Enum):
     ROLLBACK = 12
     UNKNOWN = 0
 
+
+_TRACED_STATE = {
+    TransactionState.COMMIT: TracedState.COMMIT_MESSAGE,
+    TransactionState.ROLLBACK: TracedState.ROLLBACK_MESSAGE,
+    TransactionState.UNKNOWN: TracedState.UNKNOW,
+}
+"""The trace has RocketMQ's own words."""
 
 StateAnswer = TransactionState | Awaitable[TransactionState]
 LocalExecutor = Callable[[Message, object], StateAnswer]
@@ -149,6 +157,8 @@ class TransactionProducer(Producer):
         state = TransactionState.ROLLBACK
         if half.status is SendStatus.SEND_OK:
             state, _ = await _state_of(lambda: self._execute(message, argument), half.message_id)
+        broker = self._connection.routes.master_address(half.queue.broker_name) or ""
+        self._trace_end(message, state, half.message_id, store_host=broker, from_check=False)
         try:
             await self.end_transaction(half, state)
         except TidemarkError as error:
@@ -181,6 +191,24 @@ class TransactionProducer(Producer):
             await self._connection.rpc.invoke_oneway(address, request)
         else:
             await self._connection.ask(address, request)
+
+    def _trace_end(
+        self,
+        message: Message | MessageExt,
+        state: TransactionState,
+        message_id: str,
+        *,
+        store_host: str,
+        from_check: bool,
+    ) -> None:
+        if self._tracer is not None:
+            self._tracer.ended_transaction(
+                message,
+                _TRACED_STATE[state],
+                message_id=message_id,
+                store_host=store_host,
+                from_check=from_check,
+            )
 
     async def _master_of(self, queue: MessageQueue) -> str:
         routes = self._connection.routes
@@ -234,6 +262,9 @@ class TransactionProducer(Producer):
         broker_name: str | None,
     ) -> None:
         state, error = await _state_of(lambda: self._check(message), message.message_id)
+        self._trace_end(
+            message, state, message.message_id, store_host=peer.address, from_check=True
+        )
         fields = EndTransactionRequestHeader(
             topic=header.topic,
             producer_group=self.group,

@@ -12,7 +12,8 @@ from engine.protocol.compression import decompress
 from engine.protocol.message import MessageExt, MessageQueue
 from engine.protocol.message_ids import parse_offset_message_id
 from engine.protocol.message_record import decode_record, decode_records
-from engine.protocol.names import PullSysFlag
+from engine.protocol.names import TRACE_TOPIC, PullSysFlag
+from engine.protocol.trace import Trace, decode_traces
 
 QUERY_MESSAGES_MAX = 32
 """Messages one query by key answers with (RocketMQ: defaultQueryMaxNum)."""
@@ -39,6 +40,14 @@ class MessageAdmin(Asking):
         message = decode_record(answer.body)
         message.body = decompress(message.body, message.sys_flag)
         return message
+
+    async def message_traces(
+        self, message_id: str, *, trace_topic: str = TRACE_TOPIC, begin_ms: int = 0
+    ) -> list[Trace]:
+        """What clients have traced of the message with this UNIQ_KEY, in the order written."""
+        records = await self.query_messages(trace_topic, message_id, begin_ms=begin_ms)
+        traces = [trace for m in records for trace in decode_traces(bytes(m.body).decode())]
+        return [trace for trace in traces if trace.message_id == message_id]
 
     async def query_messages(
         self,

@@ -25,6 +25,7 @@ from engine.client.consuming.listeners import (
     ListenerOutcome,
     acknowledged_count,
     call_listener,
+    call_traced,
 )
 from engine.client.consuming.process_queue import ProcessQueue
 from engine.client.owned_tasks import OwnedTasks
@@ -125,7 +126,7 @@ class ConcurrentService:
         window.mark_started((m.queue_offset for m in messages), self._clock.now_ms())
         context = ConsumeContext(request.queue)
         listener = self._state.listener_for(messages[0].topic)
-        outcome = await call_listener(listener, messages, context)
+        outcome = await call_traced(self._state.tracer, listener, messages, context)
         if window.dropped:
             _log.info(
                 "%s was given away while its listener worked; %d messages may be consumed again",

@@ -38,6 +38,7 @@ from engine.client.consuming.start_offset import StartOffsetAsk
 from engine.client.message_selector import MessageSelector
 from engine.client.owned_tasks import OwnedTasks
 from engine.client.sender import Sender
+from engine.client.trace import Tracer
 from engine.foundation.errors import ConfigError, TidemarkError
 from engine.foundation.units import MINUTE_MS
 from engine.protocol.bodies import ConsumerData, HeartbeatData, SubscriptionData
@@ -69,6 +70,7 @@ class PushConsumer:
         """
         check_group(group)
         consumer = consumer or ConsumerConfig()
+        self._tracer: Tracer | None = None
         self._runtime = runtime
         self._consumer = consumer
         requests = BrokerRequests()
@@ -86,6 +88,11 @@ class PushConsumer:
             consumer,
             self._offset_store(group, on_commit_answered),
         )
+        if config.enable_trace:
+            self._state.tracer = self._tracer = Tracer(
+                *(self._connection, group, "CONSUME"),
+                consume_timeout_ms=consumer.consume_timeout_ms,
+            )
         self._tasks = OwnedTasks(f"consumer {group} {self._connection.client_id}")
         self._pulls = OwnedTasks(f"pulls of {group} {self._connection.client_id}")
         self._started_ms = runtime.clock.now_ms()
@@ -194,6 +201,8 @@ class PushConsumer:
         self._tasks.start(self._persist_regularly(), "persist offsets")
         if self._consumer.orderly and self._state.is_clustering:
             self._tasks.start(self._locks.keep(), "order locks")
+        if self._tracer is not None:
+            self._tasks.start(self._tracer.run(), "traces")
         self._rebalancer.wake()
 
     async def stop(self) -> None:
@@ -205,6 +214,8 @@ class PushConsumer:
         await self._service.stop(self._consumer.stop_wait_ms)
         await self._tasks.close()
         await self._report_last()
+        if self._tracer is not None:
+            await self._tracer.write_rest(self._connection.config.stop_timeout_ms)
         await self._connection.take_leave(consumer_group=self.group)
         await self._connection.stop()
         for window in self._state.windows.values():

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from engine.client.config import ConsumerConfig, MessageModel
-from engine.client.consuming.listeners import MessageListener
+from engine.client.consuming.listeners import ConsumeTracer, MessageListener
 from engine.client.consuming.offset_store import OffsetStore
 from engine.client.consuming.process_queue import ProcessQueue
 from engine.protocol.bodies import SubscriptionData
@@ -52,6 +52,7 @@ class GroupState:
     subscriptions: dict[str, Subscription] = field(default_factory=dict)
     windows: dict[MessageQueue, ProcessQueue] = field(default_factory=dict)
     paused: bool = False
+    tracer: ConsumeTracer | None = None
 
     @property
     def is_clustering(self) -> bool:

@@ -16,6 +16,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any, Protocol
 
 from engine.protocol.message import MessageExt, MessageQueue
 
@@ -76,6 +77,33 @@ class ListenerOutcome:
     succeeded: bool
     answer: ListenerAnswer = None
     error: Exception | None = None
+
+
+class ConsumeTracer(Protocol):
+    """Who notes listener calls for the message trace; must neither raise nor wait."""
+
+    def consuming(self, messages: Sequence[MessageExt]) -> Any:
+        """A call begins; what is answered here is handed to `consumed`."""
+        ...
+
+    def consumed(self, begun: Any, outcome: ListenerOutcome) -> None:
+        """The call that `begun` stands for has ended."""
+        ...
+
+
+async def call_traced(
+    tracer: ConsumeTracer | None,
+    listener: MessageListener,
+    messages: Sequence[MessageExt],
+    context: ConsumeContext,
+) -> ListenerOutcome:
+    """As `call_listener`, and told to the tracer when there is one."""
+    if tracer is None:
+        return await call_listener(listener, messages, context)
+    begun = tracer.consuming(messages)
+    outcome = await call_listener(listener, messages, context)
+    tracer.consumed(begun, outcome)
+    return outcome
 
 
 async def call_listener(

@@ -23,6 +23,7 @@ from engine.client.consuming.listeners import (
     ConsumeContext,
     ListenerOutcome,
     call_listener,
+    call_traced,
 )
 from engine.client.consuming.process_queue import ProcessQueue
 from engine.client.owned_tasks import OwnedTasks
@@ -162,7 +163,7 @@ class OrderlyService:
     ) -> ListenerOutcome:
         try:
             listener = self._state.listener_for(batch[0].topic)
-            return await call_listener(listener, batch, context)
+            return await call_traced(self._state.tracer, listener, batch, context)
         except asyncio.CancelledError:
             window.roll_back_taken()
             raise
