@@ -101,6 +101,12 @@ class Broker:
         """`ip:port` under which a running broker is known."""
         return self.parts.address
 
+    @property
+    def metrics_address(self) -> str | None:
+        """`ip:port` of a running broker's metrics; None when it tells none."""
+        assert self._running is not None, "the broker is not running"
+        return None if self._running.metrics is None else self._running.metrics.address
+
     async def start(self) -> int:
         """Recover, open the port and register; return the port.
 

@@ -35,12 +35,15 @@ class MetricsPort:
         self._network = network
         self._pages = pages
         self._listener: Listener | None = None
+        self.address = ""
+        """`ip:port` of the open port."""
         self._open: dict[_Request, None] = {}
 
     async def start(self, host: str, port: int) -> int:
         """Listen; return the port in use. Raises ConfigError when it is taken."""
         self._listener = await self._network.listen(host, port, lambda: _Request(self))
-        _log.info("metrics on http://%s:%d/metrics", host, self._listener.port)
+        self.address = f"{host}:{self._listener.port}"
+        _log.info("metrics on http://%s/metrics", self.address)
         return self._listener.port
 
     async def stop(self) -> None:

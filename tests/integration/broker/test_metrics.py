@@ -1,0 +1,214 @@
+"""Prometheus metrics: what a scrape tells is what clients did, under RocketMQ 5's names, read by
+Prometheus' own parser."""
+
+from __future__ import annotations
+
+import asyncio
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from engine.broker.config import MetricsExporter
+from engine.client import Admin
+from engine.protocol.codes import RequestCode
+from engine.protocol.message import MessageExt
+from engine.runtime import system_runtime
+from tests.integration.broker.cluster import Cluster, RawClient, broker_config, cluster
+from tests.integration.broker.processes import party, refusal
+from tests.integration.client.cluster_users import (
+    LATER,
+    SUCCESS,
+    client_config,
+    consumer_config,
+    consuming,
+    eventually,
+    producing,
+    text,
+)
+
+Scrape = dict[tuple[str, str, str], float]
+"""(name, topic, group) → value; empty text for a label that the series has not."""
+
+
+def with_metrics(folder: Path, **settings: Any) -> Any:
+    return broker_config(folder, metrics_exporter=MetricsExporter.PROM, metrics_port=0, **settings)
+
+
+async def scraped(address: str) -> str:
+    """The text of one scrape."""
+
+    def get() -> tuple[str, str]:
+        with urllib.request.urlopen(f"http://{address}/metrics", timeout=30) as answer:
+            return answer.read().decode(), answer.headers["Content-Type"]
+
+    body, content_type = await asyncio.to_thread(get)
+    assert content_type == "text/plain; version=0.0.4; charset=utf-8"
+    return body
+
+
+async def values(address: str) -> Scrape:
+    """Every sample by name, topic and group; message types are summed."""
+    found: Scrape = {}
+    for family in text_string_to_metric_families(await scraped(address)):
+        for sample in family.samples:
+            if sample.name.endswith("_bucket"):
+                continue
+            assert sample.labels["cluster"] == "DefaultCluster"
+            assert (sample.labels["node_type"], sample.labels["node_id"]) == ("broker", "broker-a")
+            labels = sample.labels
+            key = (sample.name, labels.get("topic", ""), labels.get("consumer_group", ""))
+            found[key] = found.get(key, 0) + sample.value
+    return found
+
+
+def of(running: Cluster) -> str:
+    address = running.broker.metrics_address
+    assert address is not None
+    return address
+
+
+def test_a_scrape_tells_what_real_clients_did(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with cluster(with_metrics(tmp_path, delay_levels_ms=(50,) * 4)) as running:
+            names, topic, group = running.name_server_address, "Metered", "metered_c"
+            async with Admin(system_runtime(), client_config(names)) as admin:
+                await admin.create_topic(
+                    running.broker.address, topic, read_queues=2, write_queues=2
+                )
+
+                async def known() -> bool:
+                    return await admin.topic_route(topic) is not None
+
+                await eventually(known, "a route")
+            seen: list[bytes] = []
+
+            def listen(messages: list[MessageExt], context: object) -> object:
+                seen.extend(message.body for message in messages)
+                return LATER if messages[0].body == b"bad" else SUCCESS
+
+            async with producing(names, "metered_p") as producer:
+                once = consumer_config(max_reconsume_times=1)
+                async with consuming(names, group, {topic: listen}, config=once):
+                    for number in range(10):
+                        await producer.send(text(topic, f"m{number}"))
+                    await producer.send(text(topic, "bad"))
+                    await producer.send(text(topic, "late", DELAY="1"))
+
+                    async def buried() -> bool:
+                        told = await values(of(running))
+                        key = ("rocketmq_send_to_dlq_messages_total", topic, group)
+                        return len(seen) >= 13 and told.get(key) == 1
+
+                    await eventually(buried, "every message was seen and one died")
+                    live = await values(of(running))
+                    assert live["rocketmq_consumer_connections", "", group] == 1
+                    assert live["rocketmq_producer_connections", "", ""] >= 1
+                await producer.send(text(topic, "after"))
+                told = await values(of(running))
+            assert told["rocketmq_messages_in_total", topic, ""] == 13
+            assert told["rocketmq_messages_out_total", topic, group] == 12
+            assert told["rocketmq_messages_out_total", f"%RETRY%{group}", group] == 1
+            assert told["rocketmq_consumer_lag_messages", topic, group] == 1
+            assert told["rocketmq_consumer_ready_messages", topic, group] == 1
+            assert told["rocketmq_consumer_inflight_messages", topic, group] == 0
+            assert told["rocketmq_consumer_lag_latency", topic, group] >= 0
+            assert told["rocketmq_throughput_in_total", topic, ""] > 13 * 91
+            assert told["rocketmq_message_size_count", "", ""] == 13
+            assert told["rocketmq_broker_permission", "", ""] == 6
+            assert told["rocketmq_storage_dispatch_behind_bytes", "", ""] == 0
+            types = [
+                (sample.labels["message_type"], sample.value)
+                for family in text_string_to_metric_families(await scraped(of(running)))
+                for sample in family.samples
+                if sample.name == "rocketmq_messages_in_total" and sample.labels["topic"] == topic
+            ]
+            assert sorted(types) == [("delay", 1), ("normal", 12)]
+
+    asyncio.run(story())
+
+
+def test_queues_nobody_may_read_any_more_are_told_apart_from_lag(tmp_path: Path) -> None:
+    """Row C1."""
+
+    async def story() -> None:
+        async with cluster(with_metrics(tmp_path)) as running:
+            client = running.client()
+            for queue_id in (0, 3, 3):
+                await client.send(queue_id=queue_id)
+            for queue_id in range(4):
+                await client.commit(0, queue_id=queue_id)
+            fields = {"topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": False}
+            await client.ask(
+                RequestCode.UPDATE_AND_CREATE_TOPIC,
+                topic="orders",
+                readQueueNums=3,
+                writeQueueNums=3,
+                perm=6,
+                defaultTopic="TBW102",
+                **fields,
+            )
+            told = await values(of(running))
+            assert told["rocketmq_consumer_lag_messages", "orders", "orders-group"] == 1
+            assert told["tidemark_consumer_unreadable_messages", "orders", "orders-group"] == 2
+
+    asyncio.run(story())
+
+
+async def raw(address: str, data: bytes) -> bytes:
+    """What the port answers to these bytes, until it ends the connection."""
+    host, _, port = address.rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(data)
+    answer = await reader.read()
+    writer.close()
+    return answer
+
+
+def test_whatever_is_sent_to_the_port_the_broker_goes_on(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with cluster(with_metrics(tmp_path)) as running:
+            address, client = of(running), running.client()
+            for data, status in (
+                (b"GET /metrics HTTP/1.1\r\n\r\n", b"200 OK"),
+                (b"HEAD /metrics HTTP/1.0\r\n\r\n", b"200 OK"),
+                (b"GET /../../etc/passwd HTTP/1.1\r\n\r\n", b"404 Not Found"),
+                (b"POST /metrics HTTP/1.1\r\n\r\n", b"405 Method Not Allowed"),
+                (b"\xff\x00nonsense\r\n\r\n", b"400 Bad Request"),
+                (b"GET /metrics HTTP/1.1\r\nX: " + b"x" * 9000, b"431 Request Header"),
+            ):
+                answer = await raw(address, data)
+                assert answer.split(b" ", 1)[1].startswith(status), (data[:30], answer[:60])
+            idle = [await asyncio.open_connection(*address.split(":")) for _ in range(16)]
+            assert b" 503 " in await raw(address, b"GET /metrics HTTP/1.1\r\n\r\n")
+            assert (await client.send()).code == 0
+            for _, writer in idle:
+                writer.close()
+
+            async def room() -> bool:
+                return b" 200 " in await raw(address, b"GET /metrics HTTP/1.1\r\n\r\n")
+
+            await eventually(room, "there is room again")
+
+    asyncio.run(story())
+
+
+def test_the_port_is_an_option_and_on_loopback_alone_unless_meant(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    store = ("--store", str(tmp_path / "store"), "--port", "0")
+    quick = ("--set", "mappedFileSizeCommitLog=1048576", "--set", "maxIndexNum=1000")
+    with party(log, "broker", *store, *quick, "--metrics-port", "0") as broker:
+        (line,) = [line for line in log.read_text().splitlines() if "metrics on http://" in line]
+
+        async def send() -> Scrape:
+            client = RawClient(broker.address)
+            assert (await client.send()).code == 0
+            await client.close()
+            return await values(line.rpartition("http://")[2].removesuffix("/metrics"))
+
+        assert asyncio.run(send())["rocketmq_messages_in_total", "orders", ""] == 1
+    wide = ("metricsExporterType=PROM", "metricsPromExporterHost=0.0.0.0")
+    said = refusal("broker", *store, *(word for one in wide for word in ("--set", one)))
+    assert "metricsPromExporterHost" in said
+    assert "--allow-remote" in said
