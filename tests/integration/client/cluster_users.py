@@ -16,6 +16,7 @@ from engine.client import (
     ConsumeFromWhere,
     ConsumeOrderlyStatus,
     ConsumerConfig,
+    MessageSelector,
     Producer,
     ProducerConfig,
     PushConsumer,
@@ -47,7 +48,7 @@ async def eventually(
         await asyncio.sleep(0.02)
 
 
-def client_config(name_server: str, **settings: int) -> ClientConfig:
+def client_config(name_server: str, **settings: object) -> ClientConfig:
     """A client of one name server, with quick route polls."""
     defaults = {"route_poll_ms": 1000, "heartbeat_ms": 5000}
     return ClientConfig(namesrv_addresses=(name_server,), **(defaults | settings))  # type: ignore[arg-type]
@@ -114,7 +115,7 @@ async def consuming(
     group: str,
     subscriptions: dict[str, MessageListener],
     *,
-    expression: str = "*",
+    expression: str | MessageSelector = "*",
     config: ConsumerConfig | None = None,
     on_commit_answered: Callable[[MessageQueue, int], None] | None = None,
     runtime: Runtime | None = None,

@@ -1,5 +1,5 @@
-"""A link in front of a broker that can lose what the broker answers: the request is carried out,
-and the sender never hears of it.
+"""A link in front of a broker that can lose what the broker answers (the request is carried out,
+and the sender never hears of it), or what it is asked.
 """
 
 from __future__ import annotations
@@ -10,13 +10,16 @@ from contextlib import asynccontextmanager, suppress
 
 
 class LossyLink:
-    """Passes bytes both ways; while `losing`, answers fall into the gap."""
+    """Passes bytes both ways; while `losing`, answers fall into the gap; while `losing_requests`,
+    requests do.
+    """
 
     def __init__(self, broker: str) -> None:
         host, _, port = broker.rpartition(":")
         self._broker = (host, int(port))
         self.address = ""
         self.losing = False
+        self.losing_requests = False
         self.lost_bytes = 0
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -33,7 +36,7 @@ class LossyLink:
     ) -> None:
         try:
             while data := await reader.read(1 << 16):
-                if is_answer and self.losing:
+                if self.losing if is_answer else self.losing_requests:
                     self.lost_bytes += len(data)
                     continue
                 writer.write(data)

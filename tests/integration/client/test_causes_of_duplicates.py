@@ -1,0 +1,436 @@
+"""Row A10 (and guarantee G7): each cause of a message consumed twice, or passed over, played with
+processes that are really killed, and found in the table that fits.
+
+    redelivery of a range      redeliveries
+    a failed message           retry_dlq_flow
+    a lost answer to a send    a second message of the same UNIQ_KEY
+    a broadcast consumer       its own file; the broker tells nothing
+    a raised offsets file      consume_offsets, path RESTORE, with the count of the skipped range
+
+What was consumed is the consumers' own record; what is told is read from the spool.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.client import Admin
+from engine.client.queue_selectors import select_by_index
+from engine.runtime import system_runtime
+from tests.integration.broker.spooled import spooled
+from tests.integration.client.cluster_users import (
+    Seen,
+    client_config,
+    consumer_config,
+    consuming,
+    eventually,
+    producing,
+    text,
+)
+from tests.integration.client.consuming_process import ConsumerProcess, Orders
+from tests.integration.client.lossy_link import lossy_link
+from tests.integration.telemetry.killable_engine import KillableEngine
+from tests.interop.our_engine import OurEngine
+
+COUNT = 8
+"""Messages a scene begins with, all in queue 0 of two."""
+
+
+@dataclass
+class Scene:
+    """One topic and one group on a running engine."""
+
+    name: str
+    namesrv: str
+    broker: str
+    store: Path
+    folder: Path
+    engine: KillableEngine | None = None
+    consumers: list[ConsumerProcess] = field(default_factory=list)
+
+    async def begin(self, count: int = COUNT) -> None:
+        """The topic with its first messages."""
+        async with Admin(system_runtime(), client_config(self.namesrv)) as admin:
+            await admin.create_topic(self.broker, self.name, read_queues=2, write_queues=2)
+
+            async def known() -> bool:
+                return await admin.topic_route(self.name) is not None
+
+            await eventually(known, f"a route of {self.name}")
+        await self.send(*range(count))
+
+    async def send(self, *numbers: int) -> None:
+        async with producing(self.namesrv, "p") as producer:
+            for number in numbers:
+                message = text(self.name, f"{number}")
+                await producer.send(message, selector=select_by_index, argument=0)
+
+    async def consumer(self, **orders: Any) -> ConsumerProcess:
+        consumer = await ConsumerProcess.start(
+            Orders(self.namesrv, f"{self.name}-group", self.name, **orders)
+        )
+        self.consumers.append(consumer)
+        return consumer
+
+    async def end(self) -> None:
+        for consumer in self.consumers:
+            await consumer.kill()
+
+    def rows(self, table: str) -> list[dict[str, Any]]:
+        """What the broker told about the group."""
+        return [row for row in spooled(self.store, table) if row["group"] == f"{self.name}-group"]
+
+    def twice(self) -> Counter[int]:
+        """Offsets that were consumed more than once, as the consumers know it, retries apart."""
+        taken = Counter(
+            one["offset"] for each in self.consumers for one in each.taken if not one["at_retry"]
+        )
+        return Counter({offset: n - 1 for offset, n in taken.items() if n > 1})
+
+    def told_again(self) -> Counter[int]:
+        """Offsets that the broker says it delivered again."""
+        told: Counter[int] = Counter()
+        for row in self.rows("redeliveries"):
+            told.update(range(row["from_offset"], row["to_offset"]))
+        return told
+
+    def assert_redelivered(self, *expected: int) -> list[dict[str, Any]]:
+        """Exactly these were consumed twice, and each of them is told as delivered again."""
+        assert sorted(self.twice()) == list(expected)
+        assert not self.twice() - self.told_again(), "a duplicate that no row covers"
+        return self.rows("redeliveries")
+
+
+Story = Callable[[Scene], Awaitable[None]]
+
+
+# Causes in one life of the broker.
+
+
+async def a_consumer_dies_before_it_reported(scene: Scene) -> None:
+    first = await scene.consumer()
+    await first.took(COUNT)
+    await first.kill()
+    second = await scene.consumer()
+    await second.took(COUNT)
+    rows = scene.assert_redelivered(*range(COUNT))
+    assert {row["previous_client_id"] for row in rows} == {first.client_id}
+    assert {row["client_id"] for row in rows} == {second.client_id}
+
+
+async def a_consumer_is_restarted_while_one_message_is_stuck(scene: Scene) -> None:
+    """Finished work is not a prefix: what lies behind the stuck message comes again."""
+    first = await scene.consumer(stuck_on="3")
+    await first.took(COUNT - 1)
+    await first.leave()
+    await (await scene.consumer()).took(COUNT - 3)
+    scene.assert_redelivered(*range(4, COUNT))
+
+
+async def a_member_joins_and_takes_a_queue_over(scene: Scene) -> None:
+    """Scale-out: the one whose id sorts first gets queue 0, at the offset that was handed over."""
+    first = await scene.consumer(instance="b", stuck_on="3")
+    await first.took(COUNT - 1)
+    second = await scene.consumer(instance="a")
+    await second.took(COUNT - 3)
+    rows = scene.assert_redelivered(*range(4, COUNT))
+    assert {row["previous_client_id"] for row in rows} == {first.client_id}
+    handed_over = [r for r in scene.rows("consume_offsets") if r["trigger"] == "HAND_OVER"]
+    assert (scene.name, 0, 3) in {(r["topic"], r["queue_id"], r["offset"]) for r in handed_over}
+
+
+async def a_member_leaves_and_another_takes_its_queue(scene: Scene) -> None:
+    """Scale-in."""
+    first = await scene.consumer(instance="a", stuck_on="3")
+    other = await scene.consumer(instance="b")
+    await first.took(COUNT - 1)
+    assert other.taken == []
+    await first.leave()
+    await other.took(COUNT - 3)
+    rows = scene.assert_redelivered(*range(4, COUNT))
+    assert {row["client_id"] for row in rows} == {other.client_id}
+    left = [row for row in scene.rows("rebalance_events") if row["kind"] == "LEFT"]
+    assert [row["reason"] for row in left] == ["UNREGISTERED"]
+
+
+async def a_listener_says_later_though_its_work_is_done(scene: Scene) -> None:
+    """Wrong ACK by business code: each message comes again through the retry topic."""
+    consumer = await scene.consumer(later_once=True)
+    await consumer.took(2 * COUNT)
+    tries = Counter(one["id"] for one in consumer.taken)
+    assert set(tries.values()) == {2}, "each twice, under the same UNIQ_KEY"
+    steps = Counter((row["step"], row["message_id"]) for row in scene.rows("retry_dlq_flow"))
+    for message_id in tries:
+        for step in ("SENT_BACK", "SCHEDULED", "DELIVERED"):
+            assert steps[step, message_id] == 1
+    assert scene.rows("redeliveries") == [], "nothing of it is a redelivery"
+
+
+async def the_answer_to_a_send_is_lost(scene: Scene) -> None:
+    async with (
+        lossy_link(scene.broker) as link,
+        producing(scene.namesrv, "p", retry_times=0) as producer,
+    ):
+        await producer.send(text(scene.name, "warm-up"))
+        routes = producer._connection.routes
+        routes._addresses["broker-a"][0] = link.address
+        link.losing = True
+        message = text(scene.name, "once")
+        sending = asyncio.create_task(producer.send(message, timeout_ms=1000))
+        await asyncio.gather(sending, return_exceptions=True)
+        assert sending.exception() is not None
+        assert link.lost_bytes, "the broker stored it and said so"
+        routes._addresses["broker-a"][0] = scene.broker
+        await producer.send(message)
+    consumer = await scene.consumer()
+    await consumer.took(COUNT + 3)
+    again = [one for one in consumer.taken if one["body"] == "once"]
+    assert len({(one["queue_id"], one["offset"]) for one in again}) == 2, "two messages"
+    key = message.properties["UNIQ_KEY"]
+    assert {one["id"] for one in again} == {key}
+    async with Admin(system_runtime(), client_config(scene.namesrv)) as admin:
+        stored = await admin.query_messages(scene.name, key, is_unique_key=True)
+    assert len(stored) == 2, "both are found by the one key"
+    assert scene.rows("redeliveries") == [], "no message was delivered twice"
+
+
+async def the_last_report_of_a_consumer_is_lost(scene: Scene) -> None:
+    """Consume ACK lost: the one-way report falls into the gap, and nobody hears of it."""
+    seen = Seen()
+    async with (
+        lossy_link(scene.broker) as link,
+        consuming(
+            scene.namesrv,
+            f"{scene.name}-group",
+            {scene.name: seen},
+            config=consumer_config(persist_first_ms=60_000, piggyback_commit=False),
+            client=client_config(scene.namesrv, stop_timeout_ms=300, route_poll_ms=60_000),
+        ) as consumer,
+    ):
+        await eventually(lambda: len(seen.messages) == COUNT, "all consumed")
+        consumer._connection.routes._addresses["broker-a"][0] = link.address
+        link.losing_requests = True
+        client_id = consumer.client_id
+    second = await scene.consumer()
+    await second.took(COUNT)
+    rows = scene.rows("redeliveries")
+    assert sorted(scene.told_again()) == list(range(COUNT))
+    assert {row["previous_client_id"] for row in rows} == {client_id}
+
+
+async def a_broadcast_consumer_dies_before_it_wrote_its_file(scene: Scene) -> None:
+    folder = scene.folder / "offsets"
+    quick = {"persist_first_ms": 100, "persist_ms": 100}
+    first = await scene.consumer(broadcast_folder=str(folder), settings=quick)
+    await first.took(COUNT)
+    files = lambda: list(folder.rglob("offsets.json"))  # noqa: E731
+    written = lambda: f":{COUNT}" in files()[0].read_text().replace(" ", "")  # noqa: E731
+    await eventually(lambda: bool(files()) and written(), "the file says what was consumed")
+    await first.leave()
+    second = await scene.consumer(broadcast_folder=str(folder))
+    await scene.send(COUNT, COUNT + 1)
+    await second.took(2)
+    await second.kill()
+    assert written(), "its file does not know of the last two"
+    third = await scene.consumer(broadcast_folder=str(folder))
+    await third.took(2)
+    assert sorted(scene.twice()) == [COUNT, COUNT + 1]
+    assert scene.rows("redeliveries") == []
+    assert scene.rows("consume_offsets") == [], "the broker knows no offsets of broadcasting"
+
+
+ONE_LIFE: tuple[Story, ...] = (
+    a_consumer_dies_before_it_reported,
+    a_consumer_is_restarted_while_one_message_is_stuck,
+    a_member_joins_and_takes_a_queue_over,
+    a_member_leaves_and_another_takes_its_queue,
+    a_listener_says_later_though_its_work_is_done,
+    the_answer_to_a_send_is_lost,
+    the_last_report_of_a_consumer_is_lost,
+    a_broadcast_consumer_dies_before_it_wrote_its_file,
+)
+
+
+@pytest.mark.parametrize("story", ONE_LIFE, ids=lambda story: story.__name__)
+def test_a_duplicate_is_found_where_it_belongs(
+    engine: OurEngine, tmp_path: Path, story: Story
+) -> None:
+    async def play() -> None:
+        name = story.__name__[:40]
+        scene = Scene(name, engine.name_server, engine.broker, engine.store, tmp_path)
+        await scene.begin()
+        try:
+            await story(scene)
+        finally:
+            await scene.end()
+
+    asyncio.run(play())
+
+
+# Causes that need another life of the broker.
+
+
+async def a_broker_dies_before_it_persisted(scene: Scene) -> None:
+    assert scene.engine is not None
+    first = await scene.consumer(settings={"persist_first_ms": 100, "persist_ms": 100})
+    await first.took(COUNT)
+    full = lambda: any(row["offset"] == COUNT for row in scene.rows("consume_offsets"))  # noqa: E731
+    await eventually(full, "reported, and not persisted before 10 s are over")
+    await first.kill()
+    await scene.engine.end(signal.SIGKILL)
+    await scene.engine.start()
+    await (await scene.consumer()).took(COUNT)
+    rows = scene.assert_redelivered(*range(COUNT))
+    boots = [row for row in spooled(scene.store, "lifecycle") if row["kind"] == "BOOT"]
+    assert [row["clean"] for row in boots] == [True, False]
+    assert len({row["broker_epoch_before"] for row in rows}) == 1
+
+
+async def stopped_with_offset(scene: Scene, *, at: int = COUNT) -> Path:
+    """The engine stopped cleanly after the group consumed `at` messages; its offsets file."""
+    assert scene.engine is not None
+    consumer = await scene.consumer()
+    await consumer.took(at)
+    await consumer.leave()
+    await scene.engine.end(signal.SIGTERM)
+    path = scene.store / "config" / "consumerOffset.json"
+    assert offset_in(path, scene) == at
+    return path
+
+
+def key_of(scene: Scene) -> str:
+    return f"{scene.name}@{scene.name}-group"
+
+
+def offset_in(path: Path, scene: Scene) -> int:
+    return int(json.loads(path.read_text())["offsetTable"][key_of(scene)]["0"])
+
+
+def change_offset(path: Path, scene: Scene, offset: int) -> None:
+    document = json.loads(path.read_text())
+    document["offsetTable"][key_of(scene)]["0"] = offset
+    path.write_text(json.dumps(document))
+
+
+async def next_life(scene: Scene) -> list[str]:
+    """Start again; what the boot says about damaged files."""
+    assert scene.engine is not None
+    await scene.engine.start()
+    boots = lambda: [r for r in spooled(scene.store, "lifecycle") if r["kind"] == "BOOT"]  # noqa: E731
+    await eventually(lambda: len(boots()) == 2, "the second boot is told")
+    lifecycle = spooled(scene.store, "lifecycle")
+    return [row["detail"] for row in lifecycle if row["kind"] == "DAMAGED_FILE"]
+
+
+async def the_offsets_file_is_deleted(scene: Scene) -> None:
+    path = await stopped_with_offset(scene)
+    path.unlink()
+    path.with_suffix(".json.bak").unlink(missing_ok=True)
+    (damage,) = await next_life(scene)
+    assert "consumerOffset.json and its .bak are gone" in damage
+    await (await scene.consumer()).took(COUNT)
+    scene.assert_redelivered(*range(COUNT))
+
+
+async def the_offsets_file_is_truncated(scene: Scene) -> None:
+    path = await stopped_with_offset(scene)
+    older = json.loads(path.read_text())
+    older["offsetTable"][key_of(scene)]["0"] = 5
+    path.with_suffix(".json.bak").write_text(json.dumps(older))
+    path.write_bytes(path.read_bytes()[:20])
+    (damage,) = await next_life(scene)
+    assert "consumerOffset.json is damaged" in damage
+    await (await scene.consumer()).took(COUNT - 5)
+    scene.assert_redelivered(*range(5, COUNT))
+
+
+async def the_offsets_file_is_lowered(scene: Scene) -> None:
+    path = await stopped_with_offset(scene)
+    change_offset(path, scene, 2)
+    assert await next_life(scene) == []
+    await (await scene.consumer()).took(COUNT - 2)
+    scene.assert_redelivered(*range(2, COUNT))
+
+
+async def the_offsets_file_is_raised(scene: Scene) -> None:
+    path = await stopped_with_offset(scene)
+    change_offset(path, scene, COUNT + 3)
+    assert await next_life(scene) == []
+    await scene.send(*range(COUNT, COUNT + 5))
+    last = await scene.consumer()
+    await last.took(2)
+    assert [one["offset"] for one in last.taken] == [COUNT + 3, COUNT + 4]
+    assert scene.twice() == Counter()
+    (told,) = [row for row in scene.rows("consume_offsets") if row["path"] == "RESTORE"]
+    skipped = told["offset"] - told["previous_offset"]
+    consumed = {one["offset"] for each in scene.consumers for one in each.taken}
+    assert skipped == len(set(range(COUNT + 5)) - consumed) == 3
+
+
+ACROSS_LIVES: tuple[Story, ...] = (
+    a_broker_dies_before_it_persisted,
+    the_offsets_file_is_deleted,
+    the_offsets_file_is_truncated,
+    the_offsets_file_is_lowered,
+    the_offsets_file_is_raised,
+)
+
+
+@pytest.mark.parametrize("story", ACROSS_LIVES, ids=lambda story: story.__name__)
+def test_what_a_lost_or_changed_offset_does_is_found_where_it_belongs(
+    tmp_path: Path, story: Story
+) -> None:
+    async def play() -> None:
+        engine = KillableEngine(tmp_path)
+        await engine.start()
+        scene = Scene("tide", engine.namesrv, engine.broker, engine.store, tmp_path, engine)
+        try:
+            await scene.begin()
+            await story(scene)
+        finally:
+            await scene.end()
+            await engine.end(signal.SIGKILL)
+
+    asyncio.run(play())
+
+
+def test_with_both_offset_files_damaged_the_start_is_refused_in_one_sentence(
+    tmp_path: Path,
+) -> None:
+    async def play() -> None:
+        engine = KillableEngine(tmp_path)
+        await engine.start()
+        scene = Scene("tide", engine.namesrv, engine.broker, engine.store, tmp_path, engine)
+        try:
+            await scene.begin()
+            path = await stopped_with_offset(scene)
+            good = path.read_bytes()
+            backup = path.with_suffix(".json.bak")
+            for damaged in (path, backup):
+                damaged.write_bytes(b'{"offsetTable":{"tide@')
+            with pytest.raises(AssertionError) as refused:
+                await engine.start()
+            said = str(refused.value).strip().splitlines()[-1]
+            assert said.startswith("tidemark engine: ")
+            assert str(path) in said
+            assert str(backup) in said
+            assert "remove the damaged files to begin with an empty table" in said
+            assert path.exists(), "nothing is thrown away before somebody decides"
+            path.write_bytes(good)
+            await engine.start()
+            await (await scene.consumer()).took(0)
+            assert scene.rows("redeliveries") == []
+        finally:
+            await scene.end()
+            await engine.end(signal.SIGKILL)
+
+    asyncio.run(play())
