@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.interop.java_clients import JavaChecks, compile_checks
-from tests.interop.our_engine import QUICK_CHECKS, OurEngine, our_engine
+from tests.interop.our_engine import QUICK_CHECKS, SELECTING, OurEngine, our_engine
 from tests.interop.real_rocketmq import RealRocketMQ, real_rocketmq
 
 
@@ -26,6 +26,7 @@ def apache_rocketmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealRo
 
 @pytest.fixture(scope="module")
 def engine_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OurEngine]:
-    """Our engine without a lake, one per test module."""
-    with our_engine(tmp_path_factory.mktemp("our-engine"), *QUICK_CHECKS) as engine:
+    """Our engine without a lake, one per test module; it evaluates selectors, as the real one."""
+    folder = tmp_path_factory.mktemp("our-engine")
+    with our_engine(folder, *QUICK_CHECKS, *SELECTING) as engine:
         yield engine

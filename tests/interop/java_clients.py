@@ -17,6 +17,8 @@ from provision.places import rocketmq_jars
 
 SOURCES = Path(__file__).parent / "java"
 CHECKS = ("ConcurrentPush", "Orderly", "TagFilter", "LitePull", "BatchSend", "Transaction")
+ARGUMENTS = {"TagFilter": ("sql",)}
+"""What a check is told besides the name server: filter by MessageSelector.bySql as well."""
 COMPILE_TIMEOUT_S = 120
 CHECK_TIMEOUT_S = 240
 
@@ -32,6 +34,10 @@ class JavaChecks:
     @property
     def class_path(self) -> str:
         return f"{self.classes}:{rocketmq_jars()}/*"
+
+    def judge(self, check: str, name_server: str) -> str:
+        """Run one of CHECKS; return its PASS or FAIL line."""
+        return self.run(check, name_server, *ARGUMENTS.get(check, ()))
 
     def run(self, check: str, name_server: str, *arguments: str) -> str:
         """Run one check; return its PASS or FAIL line, with the end of its error output when it

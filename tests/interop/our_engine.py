@@ -23,6 +23,9 @@ QUICK_CHECKS = (
 )
 """Open transactions are asked about within two seconds instead of half a minute."""
 
+SELECTING = ("--set", "enablePropertyFilter=true")
+"""SQL92 selectors are evaluated, as the real cluster of these tests does."""
+
 
 @dataclass(frozen=True)
 class OurEngine:

@@ -22,5 +22,5 @@ QUICK = "Orderly"
 def test_java_check_passes_on_apache_rocketmq(
     check: str, java_checks: JavaChecks, apache_rocketmq: RealRocketMQ
 ) -> None:
-    verdict = java_checks.run(check, apache_rocketmq.name_server)
+    verdict = java_checks.judge(check, apache_rocketmq.name_server)
     assert verdict.startswith(f"PASS {check} "), verdict

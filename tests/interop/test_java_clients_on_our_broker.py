@@ -13,5 +13,5 @@ from tests.interop.our_engine import OurEngine
 def test_java_check_passes_on_our_broker(
     check: str, java_checks: JavaChecks, engine_process: OurEngine
 ) -> None:
-    verdict = java_checks.run(check, engine_process.name_server)
+    verdict = java_checks.judge(check, engine_process.name_server)
     assert verdict.startswith(f"PASS {check} "), verdict
