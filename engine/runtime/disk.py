@@ -155,6 +155,10 @@ class Disk(Protocol):
         """Time of the last change, milliseconds since 1970."""
         ...
 
+    def space_bytes(self, path: str) -> tuple[int, int]:
+        """Size of the file system that holds `path`, and what of it is free for us."""
+        ...
+
     def used_ratio(self, path: str) -> float:
         """Used share of the file system that holds `path`, 0.0 to 1.0."""
         ...
@@ -368,6 +372,14 @@ class SystemDisk:
             return os.stat(path).st_mtime_ns // 1_000_000
         except OSError as error:
             raise _storage_error("looking at", path, error) from error
+
+    def space_bytes(self, path: str) -> tuple[int, int]:
+        """See `Disk.space_bytes`."""
+        try:
+            usage = os.statvfs(path)
+        except OSError as error:
+            raise _storage_error("measuring", path, error) from error
+        return usage.f_blocks * usage.f_frsize, usage.f_bavail * usage.f_frsize
 
     def used_ratio(self, path: str) -> float:
         """See `Disk.used_ratio`."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 from engine.broker.handlers.retry_sends import make_dead_letter_topic
 from engine.broker.handlers.storing import answer_when_flushed, stored
 from engine.broker.parts import BrokerParts
+from engine.broker.state.traffic import DELAY, NORMAL
 from engine.delay.delay_service import scheduled
 from engine.foundation.errors import RequestRefused
 from engine.foundation.observing import RetryStep
@@ -93,17 +94,23 @@ class SendBackHandlers:
             step, delay_ms = "SCHEDULED", levels_ms[level - 1]
         put = stored(lambda: self._parts.store.put(draft))
         self._tell(message, header.group, step, delay_ms=delay_ms, reason=reason)
-        key = (header.group, _origin_topic(message))
-        counts = self._parts.traffic
-        (counts.send_backs if delay_ms is not None else counts.dead_letters).add(
-            key, 1, put.size_bytes
-        )
+        self._count(header.group, message, put.size_bytes, dead=delay_ms is None)
         response = request.respond(ResponseCode.SUCCESS)
         flushed = self._parts.store.when_flushed(put.end_offset)
         if flushed is None:
             return response
         answer_when_flushed(peer, request, response, flushed)
         return None
+
+    def _count(self, group: str, message: MessageExt, size_bytes: int, *, dead: bool) -> None:
+        """As RocketMQ counts it: a message sent to the retry topic, or to the dead letters."""
+        traffic, key = self._parts.traffic, (group, _origin_topic(message))
+        if dead:
+            traffic.put(dlq_topic(group), NORMAL, 1, size_bytes)
+            traffic.dead_letters.add(key, 1, size_bytes)
+        else:
+            traffic.put(retry_topic(group), DELAY, 1, size_bytes)
+            traffic.send_backs.add(key, 1, size_bytes)
 
     def _message_at(self, physical_offset: int) -> MessageExt:
         record = self._parts.store.record_at(physical_offset)

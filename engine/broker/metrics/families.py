@@ -20,6 +20,7 @@ from engine.foundation.limits import METRIC_SERIES_MAX
 from engine.protocol.names import RETRY_PREFIX, is_system_topic
 
 SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
+VERSION_4_0_0_SNAPSHOT = 212
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +114,7 @@ class BrokerMetrics:
 
         def of_gets(column: str) -> Iterator[Series]:
             for (group, topic), count in traffic.gets.items():
-                yield Series(self._node | _pair(group, topic), getattr(count, column))
+                yield Series(self._node | _reader(group, topic), getattr(count, column))
 
         for name, of, meaning in (
             ("rocketmq_messages_{}_total", "messages", "Messages"),
@@ -138,7 +139,7 @@ class BrokerMetrics:
             "counter",
             "Messages that went to a group's dead letters",
             (
-                Series(self._node | _pair(group, topic), count.messages)
+                Series(self._node | _reader(group, topic), count.messages)
                 for (group, topic), count in traffic.dead_letters.items()
             ),
         )
@@ -148,7 +149,7 @@ class BrokerMetrics:
         labels = self._node | stored
         for name, meaning, value in (
             (
-                "rocketmq_storage_size",
+                "rocketmq_storage_size_bytes",
                 "Bytes of the commit log",
                 store.physical_max - store.physical_min,
             ),
@@ -167,9 +168,9 @@ class BrokerMetrics:
         oldest_ms = self._parts.store.oldest_store_time()
         age = [] if oldest_ms is None else [Series(labels, self._parts.now_ms() - oldest_ms)]
         yield Family(
-            "rocketmq_storage_message_reserve_time",
+            "rocketmq_storage_message_reserve_time_milliseconds",
             "gauge",
-            "Age of the oldest message kept, in milliseconds",
+            "Age of the oldest message kept",
             age,
         )
 
@@ -185,7 +186,11 @@ class BrokerMetrics:
             "gauge",
             "Producers by language and version, once for each of their groups",
             [
-                Series(self._node | {"language": language, "version": version}, count)
+                Series(
+                    self._node
+                    | {"language": language, "version": version, "protocol_type": "remoting"},
+                    count,
+                )
                 for (language, version), count in producers.items()
             ],
         )
@@ -208,6 +213,7 @@ class BrokerMetrics:
                     "consumer_group": group.name,
                     "language": language,
                     "version": version,
+                    "protocol_type": "remoting",
                     "consume_mode": "push" if group.consume_type == "CONSUME_PASSIVELY" else "pull",
                     "is_system": _word(group.name.startswith(SYSTEM_GROUP_PREFIX)),
                 }
@@ -240,13 +246,13 @@ class BrokerMetrics:
             yield Family(name, "gauge", meaning, self._of_lags(lags, column))
         for name, meaning, column in (
             (
-                "rocketmq_consumer_lag_latency",
-                "Age of the oldest message a group has not consumed, in milliseconds",
+                "rocketmq_consumer_lag_latency_milliseconds",
+                "Age of the oldest message a group has not consumed",
                 "waiting_since_ms",
             ),
             (
-                "rocketmq_consumer_queueing_latency",
-                "Age of the oldest message a group has not pulled, in milliseconds",
+                "rocketmq_consumer_queueing_latency_milliseconds",
+                "Age of the oldest message a group has not pulled",
                 "ready_since_ms",
             ),
         ):
@@ -317,13 +323,16 @@ class BrokerMetrics:
         )
 
 
-def _pair(group: str, topic: str) -> dict[str, str]:
+def _reader(group: str, topic: str) -> dict[str, str]:
     return {
         "topic": topic,
         "consumer_group": group,
-        "is_retry": _word(topic.startswith(RETRY_PREFIX)),
         "is_system": _word(is_system_topic(topic) or group.startswith(SYSTEM_GROUP_PREFIX)),
     }
+
+
+def _pair(group: str, topic: str) -> dict[str, str]:
+    return _reader(group, topic) | {"is_retry": _word(topic.startswith(RETRY_PREFIX))}
 
 
 def _system(topic: str) -> str:
@@ -339,4 +348,9 @@ def _language(language: str) -> str:
 
 
 def _version(version: int) -> str:
-    return str(version)
+    """`v5_5_0` from RocketMQ's number of a version: from 4.0.0 on they go in pairs."""
+    step, is_release = divmod(version - VERSION_4_0_0_SNAPSHOT, 2)
+    if not 0 <= step < 200:
+        return str(version)
+    name = f"v{4 + step // 100}_{step % 100 // 10}_{step % 10}"
+    return name if is_release else f"{name}_snapshot"

@@ -4,6 +4,7 @@ Prometheus' own parser."""
 from __future__ import annotations
 
 import asyncio
+import json
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,9 @@ from tests.integration.client.cluster_users import (
     producing,
     text,
 )
+
+CASES = json.loads((Path(__file__).parents[2] / "cases" / "broker_figures.json").read_text())
+SIZE_LABELS = ("topic", "message_type", "is_system")  # Ours is one histogram of the broker.
 
 Scrape = dict[tuple[str, str, str], float]
 """(name, topic, group) → value; empty text for a label that the series has not."""
@@ -113,9 +117,11 @@ def test_a_scrape_tells_what_real_clients_did(tmp_path: Path) -> None:
             assert told["rocketmq_consumer_lag_messages", topic, group] == 1
             assert told["rocketmq_consumer_ready_messages", topic, group] == 1
             assert told["rocketmq_consumer_inflight_messages", topic, group] == 0
-            assert told["rocketmq_consumer_lag_latency", topic, group] >= 0
+            assert told["rocketmq_consumer_lag_latency_milliseconds", topic, group] >= 0
             assert told["rocketmq_throughput_in_total", topic, ""] > 13 * 91
-            assert told["rocketmq_message_size_count", "", ""] == 13
+            assert told["rocketmq_messages_in_total", f"%RETRY%{group}", ""] == 1
+            assert told["rocketmq_messages_in_total", f"%DLQ%{group}", ""] == 1
+            assert told["rocketmq_message_size_count", "", ""] == 15
             assert told["rocketmq_broker_permission", "", ""] == 6
             assert told["rocketmq_storage_dispatch_behind_bytes", "", ""] == 0
             types = [
@@ -125,6 +131,40 @@ def test_a_scrape_tells_what_real_clients_did(tmp_path: Path) -> None:
                 if sample.name == "rocketmq_messages_in_total" and sample.labels["topic"] == topic
             ]
             assert sorted(types) == [("delay", 1), ("normal", 12)]
+
+    asyncio.run(story())
+
+
+NOT_MEASURED = (
+    "rocketmq_pop_",  # no pop consumption
+    "rocketmq_timer_",  # no timer wheel
+    "rocketmq_processor_watermark",  # no thread pools
+    "rocketmq_rpc_latency_",
+    "rocketmq_topic_create_execution_time_",
+)
+
+
+def test_families_and_labels_are_those_of_rocketmq(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with cluster(with_metrics(tmp_path)) as running:
+            client = running.client()
+            await client.send()
+            await client.heartbeat()
+            await client.pull(0)
+            await client.commit(0)
+            ours = {
+                family.name.removesuffix("_total") + "_total" * (family.type == "counter"): family
+                for family in text_string_to_metric_families(await scraped(of(running)))
+            }
+            for name, theirs in CASES["metric_families"].items():
+                if name.startswith(NOT_MEASURED):
+                    assert name not in ours
+                    continue
+                assert ours[name].type == theirs["type"]
+                for sample in ours[name].samples:
+                    labels = [label for label in sample.labels if label != "le"]
+                    per_topic = SIZE_LABELS if name == "rocketmq_message_size" else ()
+                    assert sorted(labels) == sorted({*theirs["labels"]}.difference(per_topic)), name
 
     asyncio.run(story())
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 from engine.protocol import fastjson
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
+from engine.runtime import system_runtime
 from tests.integration.broker.cluster import GROUP, TOPIC, RawClient, broker_config, cluster
+
+CASES = json.loads((Path(__file__).parents[2] / "cases" / "broker_figures.json").read_text())
 
 
 async def stats(client: RawClient, name: str, key: str) -> RemotingCommand:
@@ -78,5 +82,47 @@ def test_every_groups_progress_is_told_at_once(tmp_path: Path) -> None:
             ordered = await client.ask(RequestCode.GET_BROKER_CONSUME_STATS, isOrder=True)
             told = fastjson.loads(ordered.body)
             assert told["totalDiff"] == 0, "the topic is no ordered one"
+
+    asyncio.run(story())
+
+
+UNMEASURED = {
+    "getMessageEntireTimeMax",
+    "putLatency99",
+    "putLatency999",
+    "putMessageDistributeTime",
+    "putMessageEntireTimeMax",
+    "putMessageFailedTimes",
+}
+"""Latencies of single calls are absent, not zero."""
+
+
+def test_the_runtime_figures_have_rocketmqs_names_and_are_true(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with cluster(broker_config(tmp_path)) as running:
+            client = running.client()
+            for _ in range(4):
+                await client.send(b"x" * 100)
+            await client.heartbeat()
+            await client.pull(0)
+            await client.pull(4)
+            answer = await client.ask(RequestCode.GET_BROKER_RUNTIME_INFO)
+            told: dict[str, str] = json.loads(answer.body)["table"]
+            theirs = {key for key in CASES["runtime_info_keys"] if "scheduleMessage" not in key}
+            assert sorted(theirs - told.keys()) == sorted(UNMEASURED)
+            assert told["putMessageTimesTotal"] == told["msgPutTotalTodayNow"] == "4"
+            assert told["msgGetTotalTodayNow"] == "4"
+            assert told["putMessageSizeTotal"] == told["commitLogMaxOffset"]
+            assert float(told["putMessageAverageSize"]) * 4 == int(told["commitLogMaxOffset"])
+            rates = [float(rate) for rate in told["putTps"].split(" ")]
+            assert len(rates) == 3
+            assert min(rates) > 0
+            assert float(told["getMissTps"].split(" ")[0]) > 0
+            now_ms = system_runtime().clock.now_ms()
+            assert 0 <= now_ms - int(told["earliestMessageTimeStamp"]) < 60_000
+            assert re.fullmatch(r"\[ 0 days, 0 hours, 0 minutes, \d+ seconds \]", told["runtime"])
+            assert re.fullmatch(r"Total : .+ GiB, Free : .+ GiB\.", told["commitLogDirCapacity"])
+            store = tmp_path / "store" / "commitlog"
+            assert told[f"commitLogDiskRatio_{store}"] == told["commitLogDiskRatio"]
 
     asyncio.run(story())
