@@ -38,9 +38,9 @@ class OurEngine:
 
 
 @contextmanager
-def our_engine(work: Path, *options: str) -> Iterator[OurEngine]:
+def our_engine(work: Path, *options: str, killed: bool = False) -> Iterator[OurEngine]:
     """Start `tidemark engine` below `work`, yield it ready, stop it by SIGTERM; it must then exit
-    with 0.
+    with 0. `killed`: end it by SIGKILL instead.
     """
     name_server_port, broker_port = free_port_block(1), free_broker_port()
     store, log = work / "store", work / "engine.log"
@@ -61,6 +61,8 @@ def our_engine(work: Path, *options: str) -> Iterator[OurEngine]:
             ready = READY.fullmatch(first_line(process, log))
             assert ready, f"the first line is not the ready line:\n{log.read_text()}"
             yield OurEngine(ready[1], ready[2], store, process)
+            if killed:
+                return
             process.terminate()
             code = process.wait(STOP_TIMEOUT_S)
             assert code == 0, (

@@ -19,6 +19,7 @@ from provision import java
 from provision.places import rocketmq_jars
 
 START_TIMEOUT_S = 90
+STOP_TIMEOUT_S = 60
 POLL_S = 0.2
 
 # A test run that is killed itself leaves no broker behind.
@@ -54,9 +55,11 @@ class RealRocketMQ:
 
 
 @contextmanager
-def real_rocketmq(work: Path, settings: Mapping[str, str] | None = None) -> Iterator[RealRocketMQ]:
+def real_rocketmq(
+    work: Path, settings: Mapping[str, str] | None = None, *, clean_stop: bool = False
+) -> Iterator[RealRocketMQ]:
     """Start name server and broker below `work`, yield when the broker has registered, stop both at
-    the end.
+    the end; with `clean_stop` the broker gets the time to close its store, `work`/store.
 
     `settings` are further lines of the broker's configuration, such as `{"flushDiskType":
     "SYNC_FLUSH"}`.
@@ -64,7 +67,7 @@ def real_rocketmq(work: Path, settings: Mapping[str, str] | None = None) -> Iter
     java_home = java.find(with_compiler=False)
     assert java_home is not None, java.missing(with_compiler=False)
     for folder in ("conf", "home", "store"):
-        (work / folder).mkdir(parents=True)
+        (work / folder).mkdir(parents=True, exist_ok=True)
     name_server_port, broker_port = free_port_block(1), free_broker_port()
     cluster = RealRocketMQ(
         name_server=f"127.0.0.1:{name_server_port}",
@@ -81,6 +84,9 @@ def real_rocketmq(work: Path, settings: Mapping[str, str] | None = None) -> Iter
         with jvm(java_home, work, "broker", heap="512m") as broker:
             wait_for_line(broker, work / "broker.out", "boot success")
             yield cluster
+            if clean_stop:
+                broker.terminate()
+                broker.wait(STOP_TIMEOUT_S)
 
 
 def broker_properties(cluster: RealRocketMQ, port: int) -> dict[str, str]:
@@ -102,10 +108,11 @@ def broker_properties(cluster: RealRocketMQ, port: int) -> dict[str, str]:
         "autoCreateSubscriptionGroup": "true",
         "enablePropertyFilter": "true",
         "diskMaxUsedSpaceRatio": "98",
-        # Questions sooner than after half a minute; a time-out near transactionOpBatchInterval
-        # (3000) makes this broker ask about transactions that have just ended.
-        "transactionTimeOut": "4500",
-        "transactionCheckInterval": "2000",
+        # Questions sooner than after half a minute. Its op messages must be written sooner still:
+        # with 4500, 2000 and its own 3000 it asked about what had ended, and delivered thrice.
+        "transactionTimeOut": "2000",
+        "transactionOpBatchInterval": "200",
+        "transactionCheckInterval": "1500",
     }
 
 

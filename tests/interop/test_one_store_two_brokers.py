@@ -1,0 +1,143 @@
+"""Rows C2, C3, C4: Apache RocketMQ 5.5 and our broker take turns on one store folder.
+
+Messages, keys, consume offsets, topics and delayed messages that one has stored are there for the
+other, in both directions, after a clean stop and after kill -9.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from engine.protocol.codes import RequestCode, ResponseCode
+from engine.protocol.message import MessageExt
+from engine.protocol.message_record import decode_records
+from tests.integration.broker.cluster import RawClient, eventually, messages
+from tests.interop.our_engine import our_engine
+from tests.interop.real_rocketmq import real_rocketmq
+
+SHAPE = {"mappedFileSizeCommitLog": "1048576", "mappedFileSizeConsumeQueue": "2000"}
+OUR_SHAPE = [word for key, value in SHAPE.items() for word in ("--set", f"{key}={value}")]
+TOPIC = "both-brokers"
+PER_BROKER = 130  # More than one consume-queue file of 100 units.
+DELAY_LEVEL = 3  # 10 s
+
+
+def talk(address: str, story: Callable[[RawClient], Awaitable[None]]) -> None:
+    """Run a story with a client of the broker at `address`."""
+
+    async def run() -> None:
+        client = RawClient(address)
+        try:
+            await story(client)
+        finally:
+            await client.close()
+
+    asyncio.run(run())
+
+
+def names(who: str) -> list[str]:
+    return [f"{who}-{number}" for number in range(PER_BROKER)]
+
+
+async def write(client: RawClient, who: str) -> None:
+    """Numbered messages with keys and tags, one that is delayed, and a consume offset."""
+    for name in names(who):
+        sent = await client.send(
+            name.encode() + bytes(2000), topic=TOPIC, KEYS=f"{name} {who}", TAGS=who
+        )
+        assert sent.code == ResponseCode.SUCCESS, sent.remark
+    delayed = await client.send(
+        f"late-{who}".encode(), topic=TOPIC, queue_id=1, DELAY=str(DELAY_LEVEL), KEYS=f"late-{who}"
+    )
+    assert delayed.code == ResponseCode.SUCCESS, delayed.remark
+    await client.heartbeat(topics=(TOPIC,))
+
+    async def committed() -> bool:
+        await client.commit(offset_of(who), topic=TOPIC)
+        return (await client.committed(topic=TOPIC)).fields.get("offset") == str(offset_of(who))
+
+    await eventually(committed, "the offset is stored")
+
+
+def offset_of(who: str) -> int:
+    return {"rocketmq": 77, "tidemark": 188}[who]
+
+
+async def check(client: RawClient, before: list[str]) -> None:
+    """Everything that was written in these turns is there."""
+    expected = [name for who in before for name in names(who)]
+    found: list[MessageExt] = []
+    while len(found) < len(expected):
+        answer = await client.pull(len(found), topic=TOPIC)
+        assert answer.code == ResponseCode.SUCCESS, (len(found), answer.code, answer.remark)
+        found += messages(answer)
+    assert [message.body.rstrip(b"\0").decode() for message in found] == expected
+    assert [message.queue_offset for message in found] == list(range(len(expected)))
+    committed = await client.committed(topic=TOPIC)
+    assert committed.fields["offset"] == str(offset_of(before[-1]))
+    for who in before:
+        for name in (f"{who}-0", f"{who}-{PER_BROKER - 1}"):
+            (message,) = await by_key(client, name)
+            assert message.properties["KEYS"].split()[0] == name
+        assert len(await by_key(client, who)) == 32, "as many as one answer holds"
+        by_offset = await client.ask(
+            RequestCode.VIEW_MESSAGE_BY_ID, offset=found[0].physical_offset
+        )
+        assert by_offset.code == ResponseCode.SUCCESS
+
+    async def delivered() -> bool:
+        answer = await client.pull(0, topic=TOPIC, queue_id=1)
+        bodies = [message.body for message in decode_records(answer.body)]
+        return bodies == [f"late-{who}".encode() for who in before]
+
+    await eventually(delivered, "delayed messages are delivered, once each", within_s=40)
+
+
+async def by_key(client: RawClient, key: str) -> list[MessageExt]:
+    answer = await client.ask(
+        RequestCode.QUERY_MESSAGE,
+        topic=TOPIC,
+        key=key,
+        maxNum=32,
+        beginTimestamp=0,
+        endTimestamp=1 << 60,
+    )
+    return messages(answer) if answer.code == ResponseCode.SUCCESS else []
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize(
+    "clean",
+    [
+        pytest.param(True, id="clean stops"),
+        pytest.param(False, id="kill -9", marks=pytest.mark.slow),
+    ],
+)
+def test_each_goes_on_where_the_other_stopped(tmp_path: Path, clean: bool) -> None:
+    with real_rocketmq(tmp_path, SHAPE, clean_stop=clean) as rocketmq:
+        talk(rocketmq.broker, lambda client: write(client, "rocketmq"))
+        if not clean:
+            wait_for_offset(tmp_path / "store", "rocketmq")
+    assert (tmp_path / "store" / "abort").exists() is not clean
+    with our_engine(tmp_path, *OUR_SHAPE, killed=not clean) as ours:
+        talk(ours.broker, lambda client: check(client, ["rocketmq"]))
+        talk(ours.broker, lambda client: write(client, "tidemark"))
+        if not clean:
+            wait_for_offset(tmp_path / "store", "tidemark")
+    assert (tmp_path / "store" / "abort").exists() is not clean
+    with real_rocketmq(tmp_path, SHAPE) as rocketmq:
+        talk(rocketmq.broker, lambda client: check(client, ["rocketmq", "tidemark"]))
+
+
+def wait_for_offset(store: Path, who: str) -> None:
+    """Offsets are persisted on a timer: a kill before it may lose them, and is meant not to."""
+
+    async def persisted() -> bool:
+        path = store / "config" / "consumerOffset.json"
+        return path.exists() and f":{offset_of(who)}" in path.read_text().replace(" ", "")
+
+    asyncio.run(eventually(persisted, "the offset is persisted", within_s=30))
