@@ -168,7 +168,8 @@ DUPLICATE_RISK_WINDOWS: Final = GoldTable(
             "cause",
             _S,
             "CONSUMER_CRASH, BROKER_CRASH, HAND_OVER, REWIND, RESET, OFFSET_STORE_LOST, SEND_BACK, "
-            "SEND_RETRY, DOUBLE_OWNER or REPLAY_AFTER_TRUNCATION",
+            "DOUBLE_OWNER or REPLAY_AFTER_TRUNCATION; SEND_RETRY (a message stored twice under one "
+            "UNIQ_KEY) is reserved: no broker tells of it yet",
         ),
         must(
             "basis",

@@ -17,8 +17,12 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from pipelines.marts.contract import QUEUE_KEY, QUEUE_PLACE
-from pipelines.settings import SILENCE_US
+from pipelines.settings import SECOND_US, SILENCE_US
 
+OVERLAP_US: Final = 30 * SECOND_US
+"""A queue that changed hands back within this long, in an unchanged group, had two owners: one
+division of the queues gives it to one member, and members divide anew each 20 s.
+"""
 OFFSETS_FILE: Final = "consumerOffset"
 """A DAMAGED_FILE whose detail names it has cost the broker its committed offsets."""
 
@@ -57,6 +61,7 @@ def risk_events(
     openings = (
         _departures(events, samples)
         .unionByName(_restarts(watermarks, lifecycle))
+        .unionByName(_replays(watermarks, lifecycle))
         .unionByName(_falls(violations))
     )
     sparks = openings.unionByName(_again(redeliveries))
@@ -103,7 +108,7 @@ def _carried_window() -> list[Column]:
 
 def _departures(events: DataFrame, samples: DataFrame) -> DataFrame:
     """A reader left, expired or lost a queue while more was pulled than committed."""
-    gone = events.where("is_new").where(F.col("kind").isin("LEFT", "EXPIRED", "REVOKED"))
+    gone = events.where(F.col("kind").isin("LEFT", "EXPIRED", "REVOKED"))
     queue = F.col("queue")
     named = gone.withColumn("queue", F.explode("queues")).withColumns(
         {
@@ -114,7 +119,8 @@ def _departures(events: DataFrame, samples: DataFrame) -> DataFrame:
         }
     )
     is_crash = (F.col("kind") == "EXPIRED") | F.col("reason").eqNullSafe("CONNECTION_LOST")
-    at_risk = named.where(F.col("from_offset") < F.col("to_offset"))
+    seen = named.withColumn("is_double", _is_double_owner()).where("is_new")
+    at_risk = seen.where(F.col("from_offset") < F.col("to_offset"))
     told = _with_sample(at_risk, samples)
     span = F.col("to_offset") - F.col("from_offset")
     # `least` passes over nulls, so what was not told must be kept unknown by hand.
@@ -124,9 +130,25 @@ def _departures(events: DataFrame, samples: DataFrame) -> DataFrame:
         told,
         type=F.lit("OPENING"),
         basis=F.lit("DEPARTURE"),
-        cause=F.when(is_crash, "CONSUMER_CRASH").otherwise("HAND_OVER"),
+        cause=F.when(is_crash, "CONSUMER_CRASH")
+        .when(F.col("is_double"), "DOUBLE_OWNER")
+        .otherwise("HAND_OVER"),
         certain=certain,
         uncertain=F.when(certain.isNotNull(), F.least("sample.held_count", span - certain)),
+    )
+
+
+def _is_double_owner() -> Column:
+    """Did the queue change hands before, a moment ago, while the group stayed as it is?
+
+    The first change may be a rebalance; one back within it means that two clients pulled in turn.
+    """
+    changes = Window.partitionBy(*QUEUE_KEY, "broker_epoch", "generation", "kind").orderBy("seq")
+    before_us, before = F.lag("event_us").over(changes), F.lag("client_id").over(changes)
+    return (
+        (F.col("kind") == "REVOKED")
+        & F.coalesce(before != F.col("client_id"), F.lit(False))
+        & F.coalesce(F.col("event_us") - before_us <= OVERLAP_US, F.lit(False))
     )
 
 
@@ -165,10 +187,16 @@ def _restarts(watermarks: DataFrame, lifecycle: DataFrame) -> DataFrame:
         F.when(died, "BROKER_CRASH").otherwise("OFFSET_STORE_LOST").alias("cause"),
     )
     before = watermarks.join(
-        F.broadcast(marked.select("emitter", F.col("seq").alias("shock_seq"))),
+        F.broadcast(
+            shocks.select(
+                "emitter",
+                F.col("seq").alias("shock_seq"),
+                F.col("broker_epoch").alias("shock_epoch"),
+            )
+        ),
         on="emitter",
         how="inner",
-    ).where(F.col("seq") < F.col("shock_seq"))
+    ).where(F.col("broker_epoch") < F.col("shock_epoch"))
     last = before.groupBy(*_PLACE, "shock_seq").agg(
         F.max_by(
             F.struct(
@@ -191,6 +219,43 @@ def _restarts(watermarks: DataFrame, lifecycle: DataFrame) -> DataFrame:
         }
     ).where(~F.col("last.is_broadcast") & (F.col("from_offset") < F.col("to_offset")))
     return _as_events(at_risk, type=F.lit("OPENING"), basis=F.lit("RESTART"), cause=F.col("cause"))
+
+
+def _replays(watermarks: DataFrame, lifecycle: DataFrame) -> DataFrame:
+    """Recovery cut the log below what a group had pulled: those messages are gone, and what their
+    producers send again is consumed again.
+
+    The broker tells the marks of such queues between its recovery and its boot.
+    """
+    cuts = lifecycle.where(F.col("truncated_from") < F.col("truncated_to"))
+    boots = lifecycle.where(F.col("is_new") & (F.col("kind") == "BOOT"))
+    starts = cuts.select("emitter", "broker_epoch", "seq", "event_us").join(
+        boots.select("emitter", "broker_epoch", F.col("seq").alias("boot_seq")),
+        on=["emitter", "broker_epoch"],
+        how="inner",
+    )
+    marks = watermarks.withColumn("mark_seq", F.col("seq")).drop("seq", "event_us", "broker_epoch")
+    near = marks.join(F.broadcast(starts), on="emitter", how="inner").where(
+        F.col("mark_seq") < F.col("boot_seq")
+    )
+    known = F.struct("committed", "pulled", "last_puller", "is_broadcast")
+    is_before = F.col("mark_seq") < F.col("seq")
+    sides = near.groupBy(*_PLACE, "seq", "event_us").agg(
+        F.max_by(known, F.when(is_before, F.col("mark_seq"))).alias("last"),
+        F.max_by("max_offset", F.when(~is_before, F.col("mark_seq"))).alias("from_offset"),
+    )
+    at_risk = sides.withColumns(
+        {
+            "to_offset": F.greatest("last.committed", "last.pulled"),
+            "client_id": F.col("last.last_puller"),
+        }
+    ).where(~F.col("last.is_broadcast") & (F.col("from_offset") < F.col("to_offset")))
+    return _as_events(
+        at_risk,
+        type=F.lit("OPENING"),
+        basis=F.lit("RESTART"),
+        cause=F.lit("REPLAY_AFTER_TRUNCATION"),
+    )
 
 
 def _falls(violations: DataFrame) -> DataFrame:

@@ -39,8 +39,10 @@ def _opened() -> Column:
 
 
 def _departure(client: Column, span: Column) -> Column:
-    verb = F.when(F.col("cause") == "CONSUMER_CRASH", " was lost with ").otherwise(
-        " gave the queue up with "
+    verb = (
+        F.when(F.col("cause") == "CONSUMER_CRASH", " was lost with ")
+        .when(F.col("cause") == "DOUBLE_OWNER", " and another member read the queue in turn with ")
+        .otherwise(" gave the queue up with ")
     )
     count = F.col("to_offset") - F.col("from_offset")
     return sentence(client, verb, messages(count), " pulled and not committed, ", span)
@@ -54,7 +56,12 @@ def _restart(span: Column) -> Column:
         F.col("to_offset"),
     )
     damaged = sentence("the broker's offsets file was damaged; at risk is ", span)
-    return F.when(F.col("cause") == "BROKER_CRASH", died).otherwise(damaged)
+    cut = sentence("the log lost its tail, and with it ", span, " that the group had pulled")
+    return (
+        F.when(F.col("cause") == "BROKER_CRASH", died)
+        .when(F.col("cause") == "REPLAY_AFTER_TRUNCATION", cut)
+        .otherwise(damaged)
+    )
 
 
 def _offset_fall() -> Column:
