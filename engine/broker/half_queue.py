@@ -57,7 +57,9 @@ from engine.protocol.properties import (
     PROPERTY_TAGS,
     PROPERTY_TRANSACTION_CHECK_TIMES,
     PROPERTY_TRANSACTION_FIRST_OFFSET,
+    PROPERTY_TRANSACTION_ID,
     PROPERTY_UNIQ_KEY,
+    PROPERTY_WAIT,
     decode_properties,
     encode_properties,
 )
@@ -153,6 +155,8 @@ class HalfQueue:
         properties = decode_properties(text)
         properties.pop(PROPERTY_TRANSACTION_FIRST_OFFSET, None)  # The broker's own: a client that
         properties.pop(PROPERTY_TRANSACTION_CHECK_TIMES, None)  # set them would name another's.
+        if PROPERTY_UNIQ_KEY in properties:
+            properties[PROPERTY_TRANSACTION_ID] = properties[PROPERTY_UNIQ_KEY]
         properties[PROPERTY_REAL_TOPIC] = draft.topic
         properties[PROPERTY_REAL_QUEUE_ID] = str(draft.queue_id)
         draft.properties = encode_properties(properties)
@@ -229,7 +233,7 @@ class HalfQueue:
         parts, end_offset = self._parts, None
         while batch := self.transactions.op_batch(parts.config.transaction_op_bytes_max):
             now_ms = parts.now_ms()
-            properties = {PROPERTY_UNIQ_KEY: parts.unique_ids.next(now_ms), PROPERTY_TAGS: OP_TAG}
+            properties = {PROPERTY_WAIT: "true", PROPERTY_TAGS: OP_TAG}
             put = parts.store.put(
                 MessageDraft(
                     topic=OP_HALF_TOPIC,
@@ -289,8 +293,10 @@ class HalfQueue:
             raise RequestRefused(
                 ResponseCode.SYSTEM_ERROR, f"half message {half.message_id} names no real topic"
             )
-        # As in RocketMQ, the stored properties keep TRAN_MSG, PGROUP, REAL_TOPIC and REAL_QID.
-        draft = _draft(half, *place, half.properties)
+        properties = dict(half.properties)  # As in RocketMQ 5.5.0, TRAN_MSG, PGROUP and the count
+        del properties[PROPERTY_REAL_TOPIC]  # of questions stay, the real place goes.
+        del properties[PROPERTY_REAL_QUEUE_ID]
+        draft = _draft(half, *place, properties)
         draft.sys_flag |= SysFlag.TRANSACTION_COMMIT
         draft.prepared_transaction_offset = half.physical_offset
         return self._parts.store.put(draft).end_offset
