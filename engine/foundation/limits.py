@@ -117,7 +117,7 @@ QUEUE_UNITS_TOLD_MAX: Final = 4096
 PULL_MESSAGES_MAX: Final = 1024
 
 COMMIT_LOG_FILE_BYTES_DEFAULT: Final = 1 * GIB
-COMMIT_LOG_FILE_BYTES_MAX: Final = 2 * GIB - 1
+STORE_FILE_BYTES_MAX: Final = 2 * GIB - 1
 """Positions inside a file are signed 32-bit numbers in RocketMQ's formats."""
 
 STORE_OPEN_FILES_MAX: Final = 256

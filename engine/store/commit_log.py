@@ -21,7 +21,7 @@ from __future__ import annotations
 from itertools import pairwise
 from struct import Struct
 
-from engine.foundation.errors import OffsetOutOfRange, StorageError
+from engine.foundation.errors import FileTooLarge, OffsetOutOfRange
 from engine.foundation.limits import TRANSIENT_POOL_BYTES_MAX
 from engine.runtime.disk import Disk, File
 from engine.store.mapped_file import FilePool, FileSequence, OpenFile
@@ -61,7 +61,7 @@ class CommitLog:
     def place_for(self, size_bytes: int) -> int:
         """Where a record of this length will begin; closes the current file when it must.
 
-        Raises DiskFull or StorageError when the next file cannot be made, StorageError when no file
+        Raises DiskFull or StorageError when the next file cannot be made, FileTooLarge when no file
         could hold it.
         """
         inside = self.end_offset % self.file_size_bytes
@@ -70,7 +70,7 @@ class CommitLog:
                 self._enter(self.end_offset - inside)
             return self.end_offset
         if size_bytes > self.record_bytes_max:
-            raise StorageError(
+            raise FileTooLarge(
                 f"a record of {size_bytes} bytes does not fit into commit-log files of "
                 f"{self.file_size_bytes} bytes; raise {SIZE_KEY}"
             )
@@ -96,11 +96,21 @@ class CommitLog:
         self._current_start = start
 
     def append(self, record: bytes | bytearray) -> None:
-        """Write a record at the place that `place_for` its length returned. Hot."""
-        current = self._current
-        assert current is not None, "append without place_for"
-        current.file.pwrite(record, self.end_offset - self._current_start)
+        """Write a record at the place that `place_for` its length returned. Hot.
+
+        Raises FileTooLarge, with nothing written, for a record that runs past the file's end.
+        """
+        current, inside = self._current, self.end_offset - self._current_start
+        if current is None or inside + len(record) > self.file_size_bytes:
+            raise self._past_the_end(len(record))
+        current.file.pwrite(record, inside)
         self.end_offset = self.committed_offset = self.end_offset + len(record)
+
+    def _past_the_end(self, size_bytes: int) -> FileTooLarge:
+        return FileTooLarge(
+            f"{size_bytes} bytes at {self.end_offset} run past the end of the commit-log file that "
+            f"begins at {self._current_start} and has {self.file_size_bytes}; ask for a place first"
+        )
 
     def commit_pool(self) -> int:
         """Move what waits in memory to the file; returns how many bytes. Without a pool: none."""
@@ -226,6 +236,9 @@ class PooledCommitLog(CommitLog):
 
     def append(self, record: bytes | bytearray) -> None:
         """See `CommitLog.append`; a pool that is full commits first. Hot."""
+        inside = self.end_offset - self._current_start
+        if self._current is None or inside + len(record) > self.file_size_bytes:
+            raise self._past_the_end(len(record))
         if self.end_offset - self.committed_offset + len(record) > TRANSIENT_POOL_BYTES_MAX:
             self.commit_pool()
         self._waiting.append(record)

@@ -13,7 +13,7 @@ from engine.foundation.errors import ConfigError
 from engine.foundation.limits import (
     BODY_BYTES_MAX,
     COMMIT_LOG_FILE_BYTES_DEFAULT,
-    COMMIT_LOG_FILE_BYTES_MAX,
+    STORE_FILE_BYTES_MAX,
 )
 from engine.foundation.units import DAY_MS, GIB, HOUR_MS, KIB, MINUTE_MS, SECOND_MS
 
@@ -128,11 +128,11 @@ class StoreConfig:
 
     def __post_init__(self) -> None:
         """Check each value, then how they fit together."""
-        if not 512 <= self.mapped_file_size_commit_log_bytes <= COMMIT_LOG_FILE_BYTES_MAX:
+        if not 512 <= self.mapped_file_size_commit_log_bytes <= STORE_FILE_BYTES_MAX:
             raise ConfigError(
                 "mappedFileSizeCommitLog",
                 self.mapped_file_size_commit_log_bytes,
-                f"512 to {COMMIT_LOG_FILE_BYTES_MAX} bytes",
+                f"512 to {STORE_FILE_BYTES_MAX} bytes",
             )
         if self.mapped_file_size_consume_queue_bytes % 20 or (
             self.mapped_file_size_consume_queue_bytes < 20
@@ -141,6 +141,20 @@ class StoreConfig:
                 "mappedFileSizeConsumeQueue",
                 self.mapped_file_size_consume_queue_bytes,
                 "a multiple of 20 bytes, one unit",
+            )
+        if self.mapped_file_size_consume_queue_bytes > STORE_FILE_BYTES_MAX:
+            raise ConfigError(
+                "mappedFileSizeConsumeQueue",
+                self.mapped_file_size_consume_queue_bytes,
+                f"at most {STORE_FILE_BYTES_MAX} bytes: positions are signed 32-bit numbers",
+            )
+        index_bytes = self.max_hash_slot_count * 4 + self.max_index_count * 20 + 40
+        if index_bytes > STORE_FILE_BYTES_MAX:
+            raise ConfigError(
+                "maxIndexNum",
+                (self.max_hash_slot_count, self.max_index_count),
+                f"slots and entries of a file of at most {STORE_FILE_BYTES_MAX} bytes, "
+                f"not {index_bytes}",
             )
         if self.max_hash_slot_count < 1 or self.max_index_count < 2:
             raise ConfigError(
