@@ -8,6 +8,7 @@ Absent on purpose: the tables' rules (routes), expiry and lost connections (name
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
 from engine.foundation.errors import RemoteProtocolError, RequestRefused
@@ -41,8 +42,10 @@ from engine.protocol.headers_admin import (
     UnregisterBrokerRequestHeader,
     WipeWritePermResponseHeader,
 )
-from engine.protocol.names import check_topic
+from engine.protocol.names import check_broker_word, check_topic, is_legal_topic
 from engine.remoting import Handler, Peer
+
+_log = logging.getLogger(__name__)
 
 
 class NameServerHandlers:
@@ -98,6 +101,18 @@ class NameServerHandlers:
             body = RegisterBrokerBody.decode(request.body, compressed=header.compressed)
         except RemoteProtocolError as error:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, str(error)) from error
+        check_broker_word("brokerName", header.broker_name)
+        check_broker_word("clusterName", header.cluster_name)
+        illegal = [topic for topic in body.topic_config_table if not is_legal_topic(topic)]
+        for topic in illegal:  # The rest of the broker is none the worse for it.
+            del body.topic_config_table[topic]
+        if illegal:
+            _log.warning(
+                "%d topics of %s have no legal name: %r ...",
+                len(illegal),
+                header.broker_name,
+                illegal[0],
+            )
         expiry_ms = header.heartbeat_timeout_ms or BROKER_EXPIRY_MS
         told = Registration(
             cluster_name=header.cluster_name,

@@ -42,6 +42,7 @@ FORBIDDEN_TO_CLIENTS: Final = frozenset(
 """Topics the broker alone may write."""
 
 _LEGAL = re.compile(r"[%|a-zA-Z0-9_-]+")
+_BROKER_WORD = re.compile(r"[^\s/\\\x00-\x20\x7f]+")
 
 
 class Perm(IntFlag):
@@ -124,6 +125,25 @@ def check_topic(topic: str) -> None:
 def check_group(group: str) -> None:
     """Raise RequestRefused when `group` is no legal name, saying which rule it breaks."""
     _check("group", group, GROUP_CHARS_MAX)
+
+
+def is_legal_topic(topic: str) -> bool:
+    """Would `check_topic` pass it?"""
+    try:
+        check_topic(topic)
+    except RequestRefused:
+        return False
+    return True
+
+
+def check_broker_word(kind: str, name: str) -> None:
+    """Raise RequestRefused when `name` is none that a broker or cluster may have."""
+    if not _BROKER_WORD.fullmatch(name) or len(name) > TOPIC_CHARS_MAX:
+        raise RequestRefused(
+            ResponseCode.SYSTEM_ERROR,
+            f"the {kind} {name!r} is no word of at most {TOPIC_CHARS_MAX} characters without "
+            "spaces and slashes",
+        )
 
 
 def check_producer_group(group: str) -> None:
