@@ -3,7 +3,7 @@
     python -m bench [--only PART ...] [--rounds N] [--seconds S] [--no-rival]
 
 Parts: throughput (ours beside Apache RocketMQ), telemetry (its cost), freshness (commit to gold to
-page), replay (rows a second), spool and store (micro-benchmarks of the hot paths).
+page), replay (rows a second), spool, store and filter (micro-benchmarks of the hot paths).
 """
 
 from __future__ import annotations
@@ -20,8 +20,13 @@ from bench.freshness import measure_freshness
 from bench.java_load import compile_load
 from bench.throughput import measure_telemetry_cost, measure_throughput
 
-PARTS = ("throughput", "telemetry", "freshness", "replay", "spool", "store")
-MODULES = {"replay": "bench.replay", "spool": "bench.spool", "store": "bench.store_paths"}
+PARTS = ("throughput", "telemetry", "freshness", "replay", "spool", "store", "filter")
+MODULES = {
+    "replay": "bench.replay",
+    "spool": "bench.spool",
+    "store": "bench.store_paths",
+    "filter": "bench.filter",
+}
 
 
 def main() -> None:

@@ -27,8 +27,9 @@ from engine.foundation.limits import STORE_MEMO_ENTRIES_MAX
 
 TAGS_SEPARATOR: Final = "||"
 TAG_BITS: Final = 6
-"""Bits a tag sets. With 62 bits: one in a million messages of one other tag passes, one in 5,000 of
-three, one in 50 of eight; fewer bits are worse for few tags, more for many."""
+"""Bits a tag sets. Of messages with one other tag one in 60 million passes in vain, with three one
+in 6,000, with eight one in 38; fewer bits are worse for few tags, more bits for many.
+"""
 
 WORD_BITS: Final = 62
 WORD_MARK: Final = 1 << WORD_BITS

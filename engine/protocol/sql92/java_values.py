@@ -20,6 +20,8 @@ INT_MAX: Final = (1 << 31) - 1
 LONG_MIN: Final = -(1 << 63)
 LONG_MAX: Final = (1 << 63) - 1
 _LONG_DIGITS_MAX: Final = 19
+_INT_DIGITS: Final = 10
+"""Any whole number with fewer digits fits 32 bits."""
 
 _WHOLE = re.compile(r"[+-]?\d+")
 _DECIMAL = re.compile(
@@ -59,7 +61,7 @@ def order(left: Value, right: Value) -> int | None:
     if left is None or right is None:
         return None
     if isinstance(left, str) and isinstance(right, str):
-        return _compare(java_double(left), java_double(right))
+        return _compare_numbers(java_double(left), java_double(right))
     return _compare(left, right)
 
 
@@ -106,6 +108,8 @@ def read_as(number: float, text: str) -> float:
 
 def _whole(text: str, lowest: int, highest: int) -> int:
     """A text as Integer.valueOf and Long.valueOf take it: a sign, then digits of any script."""
+    if len(text) < _INT_DIGITS and text.isascii() and text.isdigit():
+        return int(text)  # Nearly all are such.
     if _WHOLE.fullmatch(text) and max(text) <= "\uffff":
         negative = text[0] == "-"
         digits = text.lstrip("+-")
