@@ -47,6 +47,7 @@ from engine.protocol.properties import (
     PROPERTY_UNIQ_KEY,
     PROPERTY_WAIT,
     decode_properties,
+    encode_properties,
 )
 from engine.remoting import Handler, Peer
 from engine.store import MessageDraft
@@ -67,7 +68,13 @@ class SendHandlers:
         self._retry_sends = RetrySends(parts)
         self._host_of_ids = ""
         """How the broker's offset message ids begin; they differ in their last 16 digits only."""
-        self._cluster_property = f"{PROPERTY_CLUSTER}\x01{parts.config.cluster_name}\x02"
+        self._own_properties = {
+            PROPERTY_CLUSTER: parts.config.cluster_name,
+            PROPERTY_MSG_REGION: REGION,
+            PROPERTY_TRACE_ON: "true",
+        }
+        """What the broker adds to each message; consumers write no traces without the last two."""
+        self._own_text = encode_properties(self._own_properties)
 
     def handlers(self) -> dict[int, Handler]:
         """Request code → handler."""
@@ -259,7 +266,11 @@ class SendHandlers:
         """The property string as it is stored, with what the broker adds; and the UNIQ_KEY."""
         length = len(text) if text.isascii() else len(text.encode())
         self._check_length("properties", length, PROPERTIES_BYTES_MAX)
-        added = self._cluster_property
+        added = self._own_text
+        if PROPERTY_MSG_REGION in properties or PROPERTY_TRACE_ON in properties:  # A retried one.
+            added = encode_properties(
+                {name: own for name, own in self._own_properties.items() if name not in properties}
+            )
         unique_key = properties.get(PROPERTY_UNIQ_KEY)
         if not unique_key:
             unique_key = self._parts.unique_ids.next(self._parts.now_ms())
