@@ -25,6 +25,7 @@ import pytest
 
 from engine.client import Admin
 from engine.client.queue_selectors import select_by_index
+from engine.protocol.message_ids import parse_offset_message_id
 from engine.runtime import system_runtime
 from tests.integration.broker.spooled import spooled
 from tests.integration.client.cluster_users import (
@@ -56,6 +57,8 @@ class Scene:
     folder: Path
     engine: KillableEngine | None = None
     consumers: list[ConsumerProcess] = field(default_factory=list)
+    places: dict[int, int] = field(default_factory=dict)
+    """Physical offset of each message sent last under its number."""
 
     async def begin(self, count: int = COUNT) -> None:
         """The topic with its first messages."""
@@ -72,7 +75,8 @@ class Scene:
         async with producing(self.namesrv, "p") as producer:
             for number in numbers:
                 message = text(self.name, f"{number}")
-                await producer.send(message, selector=select_by_index, argument=0)
+                sent = await producer.send(message, selector=select_by_index, argument=0)
+                _, self.places[number] = parse_offset_message_id(sent.offset_message_id or "")
 
     async def consumer(self, **orders: Any) -> ConsumerProcess:
         consumer = await ConsumerProcess.start(
@@ -376,12 +380,36 @@ async def the_offsets_file_is_raised(scene: Scene) -> None:
     assert skipped == len(set(range(COUNT + 5)) - consumed) == 3
 
 
+async def the_log_loses_what_was_read(scene: Scene) -> None:
+    """A power cut takes the log's tail; its producer sends it again, and it is consumed again."""
+    assert scene.engine is not None
+    first = await scene.consumer()
+    await first.took(COUNT)
+    await first.kill()
+    await scene.engine.end(signal.SIGKILL)
+    (log,) = (scene.store / "commitlog").iterdir()
+    with log.open("r+b") as file:
+        file.seek(scene.places[5])
+        file.write(bytes(100))  # The first page that did not reach the disk; later ones did.
+    assert await next_life(scene) == []
+    (recovery,) = [r for r in spooled(scene.store, "lifecycle") if r["truncated_to"] is not None]
+    assert recovery["truncated_from"] == scene.places[5] < recovery["truncated_to"]
+    cut = [row for row in scene.rows("group_watermarks") if row["max_offset"] == 5]
+    assert (cut[0]["queue_id"], cut[0]["pulled"]) == (0, 5), "told before anybody pulls again"
+    await scene.send(*range(5, COUNT))
+    second = await scene.consumer()
+    await second.took(COUNT)
+    assert sorted(one["body"] for one in second.taken) == [f"{n}" for n in range(COUNT)]
+    assert set(scene.told_again()) == set(range(5)), "the others are other messages to the broker"
+
+
 ACROSS_LIVES: tuple[Story, ...] = (
     a_broker_dies_before_it_persisted,
     the_offsets_file_is_deleted,
     the_offsets_file_is_truncated,
     the_offsets_file_is_lowered,
     the_offsets_file_is_raised,
+    the_log_loses_what_was_read,
 )
 
 
