@@ -107,12 +107,14 @@ class TransactionHandlers:
         return half
 
     def _check_in_time(self, half: MessageExt) -> None:
-        """A producer that named its own time until the first question keeps to it."""
+        """A producer that named its own time until the first question keeps to it; the broker's
+        time-out it always has.
+        """
         word = half.properties.get(PROPERTY_CHECK_IMMUNITY_SECONDS)
         if not word:
             return
         timeout_ms = self._parts.config.transaction_timeout_ms
-        allowed_ms = immunity_ms(immunity_seconds(word), timeout_ms)
+        allowed_ms = max(immunity_ms(immunity_seconds(word), timeout_ms), timeout_ms)
         age_ms = self._parts.now_ms() - half.born_timestamp_ms
         if age_ms > allowed_ms:
             raise RequestRefused(

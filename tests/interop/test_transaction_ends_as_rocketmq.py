@@ -1,0 +1,60 @@
+"""Row D4: END_TRANSACTION that does not fit is refused by our broker as by Apache RocketMQ."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from engine.protocol.codes import ResponseCode
+from tests.integration.broker.cluster import RawClient
+from tests.integration.broker.test_transactions import COMMIT, ROLLBACK, Half, Transactor
+from tests.interop.our_engine import OurEngine
+from tests.interop.real_rocketmq import RealRocketMQ
+
+TOPIC = "RefusedEnds"
+BEYOND_THE_LOG = 1 << 40
+NO_REMARK = "not set any response code"
+"""RocketMQ 5.5's words for an answer that says nothing."""
+LONGER_THAN_ANY_S = 2.1
+"""Both brokers of these tests have a transactionTimeOut of at most 2000 ms."""
+
+
+async def ends(broker: str) -> list[tuple[str, int, str]]:
+    """What a broker answers to one end after the other: what was wrong, code, remark."""
+    client = RawClient(broker)
+    producer = Transactor(client)
+    answers: list[tuple[str, int, str]] = []
+
+    async def end(what: str, half: Half, how: int = COMMIT, **more: object) -> None:
+        answer = await producer.end(half, how, topic=TOPIC, **more)
+        answers.append((what, answer.code, answer.remark or ""))
+
+    try:
+        half = await producer.begin("half", topic=TOPIC)
+        hasty = await producer.begin("hasty", topic=TOPIC, CHECK_IMMUNITY_TIME_IN_SECONDS=1)
+        await asyncio.sleep(LONGER_THAN_ANY_S)  # Its time is measured by the broker's clock.
+        await end("another group", half, producerGroup="another")
+        await end("another queue offset", half, tranStateTableOffset=half.queue_offset + 1)
+        await end("no such record", half, commitLogOffset=BEYOND_THE_LOG)
+        await end("too late", hasty)
+        await end("too late", hasty, ROLLBACK)
+        await end("an answer to a question is never too late", hasty, fromTransactionCheck=True)
+        await end("all right", half, ROLLBACK)
+    finally:
+        await client.close()
+    return answers
+
+
+@pytest.mark.timeout(180)  # The first test also waits for two JVMs to start.
+def test_ends_are_judged_alike(engine_process: OurEngine, apache_rocketmq: RealRocketMQ) -> None:
+    ours, theirs = (asyncio.run(ends(who.broker)) for who in (engine_process, apache_rocketmq))
+    assert [answer[:2] for answer in ours] == [answer[:2] for answer in theirs]
+    assert {code for _, code, _ in ours} == {
+        ResponseCode.SUCCESS,
+        ResponseCode.SYSTEM_ERROR,
+        ResponseCode.ILLEGAL_OPERATION,
+    }
+    for (what, _, remark), (_, _, wanted) in zip(ours, theirs, strict=True):
+        if wanted != NO_REMARK:
+            assert remark.startswith(wanted), f"{what}: {remark!r} instead of {wanted!r}"
