@@ -2,7 +2,9 @@
 
 Exit code 0 only when every run says that gold found all that was played and nothing that was not.
 
-    python -m demo.matrix [--for SECONDS]
+    python -m demo.matrix [--for SECONDS] [--only TITLE ...]
+
+A run that does not come to its end counts as failed; the others are played all the same.
 """
 
 from __future__ import annotations
@@ -12,7 +14,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-from demo.plan import Incident, make_plan
+from rich.console import Console
+
+from demo.plan import Incident, Plan, make_plan
+from demo.processes import StageError
 from demo.report import print_verdict, wide_console
 from demo.stage import Settings, Stage
 
@@ -29,22 +34,36 @@ def main() -> int:
     """Play them all, one after the other."""
     parser = argparse.ArgumentParser(prog="python -m demo.matrix")
     parser.add_argument("--for", dest="duration_s", type=int, default=120)
-    duration_s = parser.parse_args().duration_s
+    titles = [title for title, _, _ in runs()]
+    parser.add_argument("--only", nargs="+", choices=titles, default=titles)
+    options = parser.parse_args()
     console = wide_console()
     failed: list[str] = []
     for title, seed, skip in runs():
+        if title not in options.only:
+            continue
         console.rule(title)
-        with tempfile.TemporaryDirectory(prefix="tidemark-demo-") as folder:
-            settings = Settings(Path(folder) / "home", dash_port=0, linger=False)
-            stage = Stage(make_plan(seed, duration_s, skip), settings, console)
-            verdict = stage.run(lambda verdict: print_verdict(verdict, console))
-        if not verdict.success:
+        if not play(make_plan(seed, options.duration_s, skip), console):
             failed.append(title)
     console.rule("matrix")
     console.print(
         f"{len(failed)} runs failed: {', '.join(failed)}" if failed else "all runs passed"
     )
     return 1 if failed else 0
+
+
+def play(plan: Plan, console: Console) -> bool:
+    """One run in a folder of its own: did it end, and with success?"""
+    with tempfile.TemporaryDirectory(prefix="tidemark-demo-") as folder:
+        settings = Settings(Path(folder) / "home", dash_port=0, linger=False)
+        try:
+            verdict = Stage(plan, settings, console).run(
+                lambda verdict: print_verdict(verdict, console)
+            )
+        except StageError as error:
+            console.print(f"the run ended early: {error}")
+            return False
+    return verdict.success
 
 
 if __name__ == "__main__":
