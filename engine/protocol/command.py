@@ -6,7 +6,7 @@ Invariant: a response echoes the opaque and the serialize type of its request (s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Final
@@ -46,6 +46,8 @@ class RemotingCommand:
     language: str = "PYTHON"
     version: int = VERSION
     serialize_type: SerializeType = SerializeType.JSON
+    pieces: Sequence[Buffer] = ()
+    """More of the body, behind `body`: a large answer is sent as it lies in memory, not joined."""
 
     @staticmethod
     def request(

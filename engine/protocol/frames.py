@@ -207,17 +207,22 @@ def _text(header: bytes, position: int, width: Struct) -> tuple[str | None, int]
 def encode_frame(command: RemotingCommand) -> bytes:
     """The command as one frame. Raises LocalProtocolError for what the format cannot carry."""
     head, body = encode_parts(command)
-    return head + body if body else head
+    return b"".join((head, body, *command.pieces))
 
 
 def encode_parts(command: RemotingCommand) -> tuple[bytes, bytes | bytearray | memoryview]:
-    """Length, header and body apart, so that a large body is not copied."""
+    """Length, header and body apart, so that a large body is not copied.
+
+    The length counts the command's `pieces`, too: they go behind the body.
+    """
     if command.serialize_type is SerializeType.JSON:
         header = _encode_json_header(command)
     else:
         header = _encode_binary_header(command)
     header_length, body = len(header), command.body
     length = 4 + header_length + len(body)
+    if command.pieces:
+        length += sum(map(len, command.pieces))
     if length > FRAME_BYTES_MAX or header_length > _HEADER_LENGTH_MAX:
         raise LocalProtocolError(
             f"a frame of {length} bytes: at most {FRAME_BYTES_MAX} are allowed"

@@ -32,7 +32,8 @@ from engine.protocol.command import FLAG_ONE_WAY, RemotingCommand
 from engine.protocol.frames import FrameDecoder, encode_parts
 from engine.remoting.load import Load
 from engine.remoting.pending import PendingRequests
-from engine.remoting.turn import Turn
+from engine.remoting.turn import Part, Turn
+from engine.runtime.gathering import gather_write
 
 READ_BUFFER_BYTES: Final = 256 * KIB
 JOINED_PARTS_BYTES_MAX: Final = 64 * KIB
@@ -252,7 +253,7 @@ class Connection(asyncio.BufferedProtocol):
         """Wait until the connection is lost, by whoever's doing."""
         await self._gone.wait()
 
-    def write_frames(self, parts: list[Buffer]) -> None:
+    def write_frames(self, parts: list[Part]) -> None:
         """See `Outlet.write_frames`. A reader that lets too much pile up is cut off."""
         self._queued_bytes = 0
         transport = self._transport
@@ -263,6 +264,10 @@ class Connection(asyncio.BufferedProtocol):
             return
         small: list[Buffer] = []
         for part in parts:
+            if isinstance(part, tuple):
+                gather_write(transport, [*small, *part])
+                small = []
+                continue
             if len(part) <= JOINED_PARTS_BYTES_MAX:
                 small.append(part)
                 continue
@@ -279,10 +284,14 @@ class Connection(asyncio.BufferedProtocol):
         if not self._closed:
             head, body = encode_parts(command)
             self._queued_bytes += len(head) + len(body)
+            part: Part = body
+            if command.pieces:
+                part = (body, *command.pieces)
+                self._queued_bytes += sum(map(len, command.pieces))
             if self._queued_bytes > CONNECTION_OUTPUT_BYTES_MAX:  # In one turn: it asked for this.
                 self._cut_off()
             else:
-                self._turn.add(self, head, body)
+                self._turn.add(self, head, part)
 
     def _cut_off(self) -> None:
         _log.warning(

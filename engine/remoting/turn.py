@@ -21,10 +21,14 @@ from engine.foundation.units import Buffer
 _log = logging.getLogger(__name__)
 
 
+Part = Buffer | tuple[Buffer, ...]
+"""Bytes to write; several in a tuple belong together and are not to be joined first."""
+
+
 class Outlet(Protocol):
     """A connection, as the turn sees it."""
 
-    def write_frames(self, parts: list[Buffer]) -> None:
+    def write_frames(self, parts: list[Part]) -> None:
         """Write the parts of whole frames, in order."""
         ...
 
@@ -36,10 +40,10 @@ class Turn:
 
     def __init__(self, before_answers: Callable[[], None]) -> None:
         self._before_answers = before_answers
-        self._frames: dict[Outlet, list[Buffer]] = {}
+        self._frames: dict[Outlet, list[Part]] = {}
         self._end_handle: asyncio.Handle | None = None
 
-    def add(self, outlet: Outlet, head: bytes, body: Buffer) -> None:
+    def add(self, outlet: Outlet, head: bytes, body: Part) -> None:
         """Queue one frame for the end of this turn."""
         parts = self._frames.get(outlet)
         if parts is None:

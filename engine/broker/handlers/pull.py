@@ -10,6 +10,7 @@ Absent on purpose: which messages it wants (pull_filter) and reading from a slav
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from struct import Struct
 
@@ -17,13 +18,12 @@ from engine.broker.handlers.offset import tell_commit
 from engine.broker.long_poll import HeldPull
 from engine.broker.membership import Membership
 from engine.broker.parts import BrokerParts, client_id_of
-from engine.broker.state.group_configs import TOOLS_GROUP
 from engine.broker.pull_filter import PullFilter, pull_filter
 from engine.broker.state.group_configs import TOOLS_GROUP
 from engine.broker.state.readers import QueueKey
 from engine.foundation.errors import RequestRefused
 from engine.foundation.limits import PULL_MESSAGES_MAX, PULL_SUSPEND_MS_MAX
-from engine.foundation.units import MIB
+from engine.foundation.units import MIB, Buffer
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
 from engine.protocol.headers import PullMessageRequestHeader, PullMessageResponseHeader
@@ -225,19 +225,22 @@ class PullHandlers:
     def _response(self, pull: Pull, found: GetResult) -> RemotingCommand:
         code = _code_of(found, pull.header.queue_offset)
         body: bytes | memoryview = b""
+        pieces: Sequence[memoryview] = ()
         if found.status is GetStatus.FOUND:
-            body = found.body()
+            body, pieces = found.body_and_pieces()
         if code in (ResponseCode.SUCCESS, ResponseCode.PULL_RETRY_IMMEDIATELY):
-            self._note_progress(pull, found, body)
+            self._note_progress(pull, found, (body, *pieces))
         if found.count:
             group, topic, _ = pull.key
-            self._parts.traffic.got(group, topic, found.count, len(body))
+            self._parts.traffic.got(group, topic, found.count, found.size_bytes)
         else:
             self._parts.traffic.missed()
         fields = _fields(pull, found.next_begin_offset, found.min_offset, found.max_offset)
-        return pull.request.respond(code, found.status.value, fields, body)
+        response = pull.request.respond(code, found.status.value, fields, body)
+        response.pieces = pieces
+        return response
 
-    def _note_progress(self, pull: Pull, found: GetResult, body: bytes | memoryview) -> None:
+    def _note_progress(self, pull: Pull, found: GetResult, bodies: Sequence[Buffer]) -> None:
         """Move the group's pulled mark, and tell what the answer delivers again."""
         if not pull.shared:
             return
@@ -247,7 +250,7 @@ class PullHandlers:
             pull.reader,
             from_offset=pull.header.queue_offset,
             next_offset=found.next_begin_offset,
-            count_below=lambda offset: _count_below(body, offset),
+            count_below=lambda offset: sum(_count_below(body, offset) for body in bodies),
         )
         if again is not None:
             parts.observer.observe(again)
@@ -284,7 +287,7 @@ def _code_of(found: GetResult, asked_offset: int) -> ResponseCode:
             return ResponseCode.PULL_OFFSET_MOVED
 
 
-def _count_below(body: bytes | memoryview, offset: int) -> int:
+def _count_below(body: Buffer, offset: int) -> int:
     """How many records of an answer have a queue offset below `offset`."""
     count = position = 0
     while position < len(body):
