@@ -85,7 +85,12 @@ CONSUMER_LAG: Final = GoldTable(
             "event time minus store time of the message AT committed; 0 when nothing waits",
         ),
         Column("time_lag_error_ms", _L, "half-width of the error bar of time_lag_ms; 0 when EXACT"),
-        must("provenance", _S, "EXACT, INTERPOLATED, EXTRAPOLATED, PURGED or UNKNOWN"),
+        must(
+            "provenance",
+            _S,
+            "EXACT, UNREADABLE (nobody may read the queue), INTERPOLATED, EXTRAPOLATED, PURGED or "
+            "UNKNOWN",
+        ),
         Column(
             "unknown_reason", _S, "why lag or time lag is null: NO_OFFSET, BROADCAST, PURGED, ..."
         ),

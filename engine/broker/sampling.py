@@ -48,7 +48,7 @@ class Watermarks:
 
     def of_queue(self, topic: str, queue_id: int) -> QueueWatermark:
         """The marks of one queue."""
-        store, config = self._parts.store, self._parts.topics.find(topic)
+        store = self._parts.store
         return QueueWatermark(
             topic=topic,
             queue_id=queue_id,
@@ -57,9 +57,16 @@ class Watermarks:
             flushed_offset=store.flushed_queue_offset(topic, queue_id),
             replicated_offset=None,
             last_store_time_ms=store.last_store_time(topic, queue_id),
-            readable=config is not None
+            readable=self._is_readable(topic, queue_id),
+        )
+
+    def _is_readable(self, topic: str, queue_id: int) -> bool:
+        """May anybody pull from it? Not beyond readQueueNums, nor without read permission."""
+        config = self._parts.topics.find(topic)
+        return (
+            config is not None
             and queue_id < config.read_queue_nums
-            and bool(config.perm & Perm.READ),
+            and bool(config.perm & Perm.READ)
         )
 
     def of_group(self, key: QueueKey, now_ms: int, *, reports: int) -> GroupWatermark:
@@ -69,9 +76,11 @@ class Watermarks:
         store, reading = parts.store, parts.readers.of(key)
         minimum, maximum = store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
         committed = parts.offsets.committed(group, topic, queue_id)
-        state = committed_state(committed, minimum, maximum)
+        state = committed_state(
+            committed, minimum, maximum, readable=self._is_readable(topic, queue_id)
+        )
         store_time_ms = None
-        if state == "EXACT" and committed is not None:
+        if state in {"EXACT", "UNREADABLE"} and committed is not None:
             store_time_ms = store.store_time_at(topic, queue_id, committed)
             if store_time_ms is None:  # Its bytes went between the two looks: retention was faster.
                 state = "PURGED"
@@ -111,12 +120,17 @@ class Watermarks:
         self._told_groups[key] = replace(mark, reports=0)
 
 
-def committed_state(committed: int | None, minimum: int, maximum: int) -> str:
+def committed_state(
+    committed: int | None, minimum: int, maximum: int, *, readable: bool = True
+) -> str:
     """What the message AT the consume offset is: EXACT (kept), AT_END (not there yet), PURGED (no
-    longer there), NONE (no offset). An offset beyond the end waits for messages as one at the end.
+    longer there), NONE (no offset), UNREADABLE (kept where nobody may read). An offset beyond the
+    end waits for messages as one at the end.
     """
     if committed is None:
         return "NONE"
     if committed >= maximum:
         return "AT_END"
-    return "PURGED" if committed < minimum else "EXACT"
+    if committed < minimum:
+        return "PURGED"
+    return "EXACT" if readable else "UNREADABLE"

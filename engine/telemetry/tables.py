@@ -157,7 +157,7 @@ GROUP_WATERMARKS: Final = Table(
         ),
         Column("committed", _L, "consume offset in the broker's memory; null when none"),
         Column("persisted", _L, "consume offset in the broker's file; null when none"),
-        must("committed_state", _S, "EXACT, AT_END, PURGED or NONE"),
+        must("committed_state", _S, "EXACT, AT_END, PURGED, UNREADABLE or NONE"),
         Column(
             "store_time_at_committed",
             _T,

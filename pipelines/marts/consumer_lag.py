@@ -4,8 +4,9 @@ Place in the walk: staged group_watermarks → gold consumer_lag. A projection, 
 minute for the trend.
 
 Invariant: a lag that is not known is null and `unknown_reason` says why; nothing is clamped, so a
-committed offset beyond the end of the log shows as a negative lag. Absent on purpose:
-interpolation. The engine tells the store time of the very message at the committed offset.
+committed offset beyond the end of the log shows as a negative lag. Lag in a queue that nobody may
+read any more (at or above readQueueNums) is UNREADABLE: no consumer can work it off. Absent on
+purpose: interpolation. The engine tells the store time of the very message at the committed offset.
 """
 
 from __future__ import annotations
@@ -81,7 +82,8 @@ def _change_per_minute() -> Column:
 
 def _provenance() -> Column:
     return (
-        F.when(F.col("time_lag_us").isNotNull(), "EXACT")
+        F.when(~F.col("is_broadcast") & (F.col("committed_state") == "UNREADABLE"), "UNREADABLE")
+        .when(F.col("time_lag_us").isNotNull(), "EXACT")
         .when(~F.col("is_broadcast") & (F.col("committed_state") == "PURGED"), "PURGED")
         .otherwise("UNKNOWN")
     )

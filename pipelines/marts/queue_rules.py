@@ -52,7 +52,7 @@ def _time_lag_us() -> Column:
     waited = F.col("tick_us") - F.col("now.store_us_at_committed")
     return (
         F.when(F.col("now.is_broadcast"), None)
-        .when(state == "EXACT", F.greatest(waited, F.lit(0)))
+        .when(state.isin("EXACT", "UNREADABLE"), F.greatest(waited, F.lit(0)))
         .when(state == "AT_END", 0)
     )
 

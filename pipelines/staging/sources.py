@@ -23,7 +23,9 @@ def stage_group_watermarks(raw: DataFrame) -> DataFrame:
     waited_us = F.greatest(_us("event_time") - _us("store_time_at_committed"), F.lit(0))
     lag = F.when(~is_broadcast & (state != "NONE"), F.col("max_offset") - F.col("committed"))
     time_lag_us = (
-        F.when(is_broadcast, None).when(state == "EXACT", waited_us).when(state == "AT_END", 0)
+        F.when(is_broadcast, None)
+        .when(state.isin("EXACT", "UNREADABLE"), waited_us)
+        .when(state == "AT_END", 0)
     )
     return raw.select(
         *_common(),

@@ -88,9 +88,13 @@ def test_lag_is_exact_or_null_with_a_reason(spark: SparkSession) -> None:
         watermark(13, committed=5, min_offset=20, committed_state="PURGED"),
         watermark(14, committed=120, committed_state="AT_END"),
         watermark(15, message_model="BROADCASTING"),
+        watermark(16, committed_state="UNREADABLE"),
     ).withColumn(
         "store_time_at_committed",
-        F.when(F.col("committed_state") == "EXACT", F.timestamp_micros(F.lit(NOON + 4 * SECOND))),
+        F.when(
+            F.col("committed_state").isin("EXACT", "UNREADABLE"),
+            F.timestamp_micros(F.lit(NOON + 4 * SECOND)),
+        ),
     )
     made = consumer_lag(sources.stage_group_watermarks(raw)).select(
         "seq", "lag_messages", "time_lag_ms", "provenance", "unknown_reason", "inflight_messages"
@@ -105,6 +109,7 @@ def test_lag_is_exact_or_null_with_a_reason(spark: SparkSession) -> None:
                 (4, 95, None, "PURGED", "PURGED", 85),
                 (5, -20, 0, "EXACT", None, -30),
                 (6, None, None, "UNKNOWN", "BROADCAST", 10),
+                (7, 20, 12000, "UNREADABLE", None, 10),
             ],
             "seq long, lag_messages long, time_lag_ms long, provenance string, "
             "unknown_reason string, inflight_messages long",

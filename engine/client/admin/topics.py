@@ -84,6 +84,7 @@ class TopicAdmin(Asking):
         read_queues: int = 8,
         write_queues: int = 8,
         perm: int = Perm.READ | Perm.WRITE,
+        order: bool = False,
         attributes: str = "",
     ) -> None:
         """Create a topic on one broker, or change it; `attributes` as `+key=value,-key`."""
@@ -95,7 +96,7 @@ class TopicAdmin(Asking):
             perm=int(perm),
             topicFilterType="SINGLE_TAG",
             topicSysFlag=0,
-            order=False,
+            order=order,
             attributes=attributes,
         )
         await self._ask(broker_address, RequestCode.UPDATE_AND_CREATE_TOPIC, fields)

@@ -12,7 +12,15 @@ from typing import Annotated
 
 import typer
 
-from engine.client.commands import brokers, dead_letters, groups, messages, offsets, topics
+from engine.client.commands import (
+    brokers,
+    dead_letters,
+    groups,
+    messages,
+    offsets,
+    topic_scaling,
+    topics,
+)
 from engine.client.commands.asking import CREDENTIALS_FILE
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
@@ -20,7 +28,7 @@ admin = typer.Typer(no_args_is_help=True, help="Ask a cluster, or change it.")
 app.add_typer(admin, name="admin")
 
 for name, group, summary in (
-    ("topic", topics.app, "Topics: list, show, route, status, groups, create, perm, delete."),
+    ("topic", topics.app, "Topics: list, show, route, status, groups, create, shrink, ..."),
     ("group", groups.app, "Groups: list, show, progress, connections, running, create, delete."),
     ("offset", offsets.app, "Consume offsets: reset."),
     ("dlq", dead_letters.app, "Dead letters: list, redrive, discard."),
@@ -29,6 +37,11 @@ for name, group, summary in (
     ("broker", brokers.app, "Brokers: status, config, set, wipe-write, add-write, clean."),
 ):
     admin.add_typer(group, name=name, help=summary)
+
+
+topics.app.command("shrink")(topic_scaling.shrink)
+topics.app.command("grow")(topic_scaling.grow)
+topics.app.command("idle")(topic_scaling.idle)
 
 
 @admin.callback()

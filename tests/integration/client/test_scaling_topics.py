@@ -1,0 +1,246 @@
+"""Row C1: queues of a topic are taken away in two steps, added at once, and nothing is lost sight
+of; through processes and a restart."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from typer.testing import CliRunner
+
+from engine.client import Admin
+from engine.client.admin.scaling import Stranded, stranded_of
+from engine.protocol.codes import ResponseCode
+from engine.protocol.message import MessageExt, MessageQueue
+from engine.runtime import system_runtime
+from tests.integration.broker.cluster import RawClient, broker_config, cluster
+from tests.integration.broker.processes import TIDEMARK, party, talk
+from tests.integration.broker.spooled import spooled
+from tests.integration.client.cluster_users import (
+    SUCCESS,
+    client_config,
+    consuming,
+    eventually,
+    producing,
+    text,
+)
+from tidemark import app
+
+TOPIC = "Scaled"
+SMALL = ("--set", "mappedFileSizeCommitLog=1048576", "--set", "maxIndexNum=1000")
+
+
+@dataclass
+class Listener:
+    """Remembers where each message came from."""
+
+    seen: list[tuple[int, bytes]] = field(default_factory=list)
+
+    def __call__(self, messages: list[MessageExt], context: object) -> object:
+        self.seen += [(message.queue_id, message.body) for message in messages]
+        return SUCCESS
+
+
+@dataclass
+class Command:
+    """`tidemark admin ...` under way."""
+
+    process: asyncio.subprocess.Process
+
+    async def ended(self) -> tuple[int | None, str, str]:
+        said, complained = await self.process.communicate()
+        return self.process.returncode, said.decode(), complained.decode()
+
+
+async def begin(names: str, *words: str) -> Command:
+    command = [TIDEMARK, "admin", *words, "--namesrv", names]
+    return Command(
+        await asyncio.create_subprocess_exec(
+            *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+        )
+    )
+
+
+async def run(names: str, *words: str) -> tuple[int, str, str]:
+    """The command in a thread of this process, which is quicker than in a process of its own."""
+    invoke = partial(CliRunner().invoke, app, ["admin", *words, "--namesrv", names])
+    done = await asyncio.to_thread(invoke)
+    return done.exit_code, done.stdout, done.stderr
+
+
+async def make_topic(admin: Admin, broker: str, queues: int) -> None:
+    await admin.create_topic(broker, TOPIC, read_queues=queues, write_queues=queues)
+
+    async def known() -> bool:
+        return await admin.topic_route(TOPIC) is not None
+
+    await eventually(known, "a route")
+
+
+async def numbers(admin: Admin) -> tuple[int, int]:
+    """(read, write) queues of the topic."""
+    config = (await admin.topic_configs(TOPIC))["broker-a"]
+    return config.read_queue_nums, config.write_queue_nums
+
+
+def test_queues_go_only_when_every_group_has_drained_them(tmp_path: Path) -> None:
+    async def story(names: str, broker: str) -> None:
+        client, ready, late = RawClient(broker), Listener(), Listener()
+        async with Admin(system_runtime(), client_config(names)) as admin:
+            await make_topic(admin, broker, 4)
+            for queue_id in range(4):
+                for number in range(2):
+                    await client.send(
+                        f"{queue_id}.{number}".encode(), topic=TOPIC, queue_id=queue_id
+                    )
+                await client.commit(1, topic=TOPIC, group="late_c", queue_id=queue_id)
+            async with consuming(names, "ready_c", {TOPIC: ready}):
+
+                async def drained() -> bool:
+                    progress = await admin.consume_stats("ready_c", TOPIC)
+                    return len(ready.seen) == 8 and sum(one.lag for one in progress.values()) == 0
+
+                await eventually(drained, "one group has read and reported all")
+                code, said, complained = await run(
+                    names, "topic", "shrink", TOPIC, "--queues", "2", "--now"
+                )
+                assert (code, said) == (1, "")
+                assert "group late_c: 1 messages of broker-a queue 2" in complained
+                assert "ready_c" not in complained
+                assert await numbers(admin) == (4, 4)
+                shrinking = await begin(
+                    *(names, "topic", "shrink", TOPIC, "--queues", "2"), "--settle", "1"
+                )
+
+                async def first_step() -> bool:
+                    return await numbers(admin) == (4, 2)
+
+                await eventually(first_step, "fewer queues to write, all still readable")
+                async with producing(names, "scaled_p") as producer:
+                    sent = [await producer.send(text(TOPIC, f"new {n}")) for n in range(4)]
+                assert {one.queue.queue_id for one in sent} == {0, 1}
+                assert shrinking.process.returncode is None, "it waits for the late group"
+                async with consuming(names, "late_c", {TOPIC: late}):
+                    code, said, complained = await shrinking.ended()
+                    assert (code, complained) == (0, "")
+                    assert "broker-a: 4 → 2 queues" in said
+
+                    async def all_seen() -> bool:
+                        return len(ready.seen) == 12 and len(late.seen) == 8
+
+                    await eventually(all_seen, "both groups have read every message they had to")
+        assert max(late.seen) == (3, b"3.1"), "the last of the queues that went"
+        await client.close()
+
+    async def after(client: RawClient) -> None:
+        refused = await client.send(topic=TOPIC, queue_id=2)
+        assert refused.code == ResponseCode.INVALID_PARAMETER
+        assert (await client.send(topic=TOPIC, queue_id=1)).code == ResponseCode.SUCCESS
+        pulled = await client.pull(0, topic=TOPIC, queue_id=2)
+        assert pulled.code == ResponseCode.INVALID_PARAMETER
+
+    log = tmp_path / "log"
+    with party(log, "namesrv", "--port", "0") as names:
+        options = ("broker", "--store", str(tmp_path / "store"), "--port", "0", *SMALL)
+        with party(log, *options, "--namesrv", names.address) as broker:
+            asyncio.run(story(names.address, broker.address))
+            broker.kill()
+        with party(log, *options, "--namesrv", names.address) as broker:
+            talk(broker.address, after)
+
+
+def test_forced_it_says_what_it_strands_and_the_lag_is_told_as_unreadable(tmp_path: Path) -> None:
+    def told_readable() -> list[bool]:
+        """What the watermarks of the queue that goes said, each once."""
+        rows = spooled(tmp_path / "store", "queue_watermarks")
+        place = (TOPIC, 2)
+        told = [row["readable"] for row in rows if (row["topic"], row["queue_id"]) == place]
+        return list(dict.fromkeys(told))
+
+    async def story() -> None:
+        async with cluster(broker_config(tmp_path)) as running:
+            names, client = running.name_server_address, running.client()
+            async with Admin(system_runtime(), client_config(names)) as admin:
+                await make_topic(admin, running.broker.address, 3)
+                await client.send(topic=TOPIC, queue_id=2)
+                alone = await run(names, "topic", "shrink", TOPIC, "-q", "2")
+                assert alone[0] == 1
+                assert "no group reads topic Scaled" in alone[2]
+                await client.commit(0, topic=TOPIC, group="c", queue_id=2)
+                await eventually(lambda: told_readable() == [True], "the queue was told readable")
+                forced = ("topic", "shrink", TOPIC, "-q", "2", "--now", "--force")
+                code, said, _ = await run(names, *forced)
+                assert code == 0
+                assert "stranded: group c: 1 messages of broker-a queue 2" in said
+                assert await numbers(admin) == (2, 2)
+                for words, complaint in (
+                    (("shrink", TOPIC, "-q", "2"), "fewer than broker broker-a has"),
+                    (("shrink", TOPIC, "-q", "1", "--force"), "given with --now"),
+                    (("shrink", "Nowhere", "-q", "1"), "no broker has the topic Nowhere"),
+                    (("grow", TOPIC, "-q", "1"), "to take queues away use shrink"),
+                ):
+                    code, said, complained = await run(names, "topic", *words)
+                    assert (code, said, complaint in complained) == (1, "", True), complained
+
+    asyncio.run(story())
+    groups = [
+        row["committed_state"]
+        for row in spooled(tmp_path / "store", "group_watermarks")
+        if (row["topic"], row["queue_id"], row["group"]) == (TOPIC, 2, "c")
+    ]
+    assert told_readable() == [True, False]
+    assert groups[-1] == "UNREADABLE"
+
+
+def test_more_queues_are_read_by_whoever_reads_already_and_idle_consumers_are_listed(
+    tmp_path: Path,
+) -> None:
+    async def story() -> None:
+        async with cluster(broker_config(tmp_path)) as running:
+            names, client, seen = running.name_server_address, running.client(), Listener()
+            async with Admin(system_runtime(), client_config(names)) as admin:
+                await make_topic(admin, running.broker.address, 1)
+                await client.send(b"0", topic=TOPIC, queue_id=0)
+                async with (
+                    consuming(names, "c", {TOPIC: seen}),
+                    consuming(names, "c", {TOPIC: seen}),
+                ):
+
+                    async def idle() -> str:
+                        code, said, _ = await run(names, "topic", "idle", TOPIC)
+                        assert code == 0
+                        return said
+
+                    async def one_without() -> bool:
+                        return (await idle()).count("it holds no queue") == 1
+
+                    await eventually(one_without, "one of two members of a single queue is idle")
+                    assert (await run(names, "topic", "grow", TOPIC, "-q", "4"))[0] == 0
+                    assert await numbers(admin) == (4, 4)
+
+                    async def one_unwritten() -> bool:
+                        return (await idle()).count("its queues were never written to") == 1
+
+                    await eventually(one_unwritten, "one member holds only queues without messages")
+                    for queue_id in range(1, 4):
+                        await client.send(str(queue_id).encode(), topic=TOPIC, queue_id=queue_id)
+
+                    async def all_seen() -> bool:
+                        return sorted(seen.seen) == [(n, str(n).encode()) for n in range(4)]
+
+                    await eventually(all_seen, "messages of the new queues are read")
+                    assert "no idle consumers" in await idle()
+
+    asyncio.run(story())
+
+
+def test_what_is_stranded_begins_at_the_first_message_kept() -> None:
+    queues = [MessageQueue(TOPIC, "b", queue_id) for queue_id in range(4)]
+    ends = {queues[0]: (0, 5), queues[1]: (3, 5), queues[2]: (5, 5), queues[3]: (0, 0)}
+    assert stranded_of("g", ends, {queues[0]: 4, queues[1]: 1}) == [
+        Stranded("g", queues[0], 1),
+        Stranded("g", queues[1], 2),
+    ]
+    assert stranded_of("g", ends, dict.fromkeys(queues, 9)) == []
