@@ -42,7 +42,8 @@ class ServedConsumer:
 
     state: GroupState
     rebalancer: Rebalancer
-    service: ConcurrentService | OrderlyService
+    service: ConcurrentService | OrderlyService | None
+    """None for a consumer without listeners."""
     tasks: OwnedTasks
     clock: Clock
     started_ms: int
@@ -146,6 +147,11 @@ class BrokerRequests:
         message.body = decompress(message.body, message.sys_flag)
         queue = MessageQueue(message.topic, request.fields.get("brokerName", ""), message.queue_id)
         started_us = consumer.clock.steady_us()
+        if consumer.service is None:
+            raise RequestRefused(
+                ResponseCode.SYSTEM_ERROR,
+                f"the consumer group {consumer.state.group} has no listener here: it polls",
+            )
         outcome = await consumer.service.consume_directly(message, queue)
         spent_ms = (consumer.clock.steady_us() - started_us) // 1000
         body = encode_direct_result(

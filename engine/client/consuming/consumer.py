@@ -10,47 +10,39 @@ reported (SHUTDOWN), locks are let go, brokers are told, connections close, wind
 What a listener had not finished is consumed again by the next owner.
 
 Invariant: `start` and `stop` may each be called again without effect; a consumer that was stopped
-stays stopped. Absent on purpose: pull consumers and transactions.
+stays stopped. Absent on purpose: what all kinds of consumers share, which `group_member` holds.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Mapping
 
-from engine.client.config import ClientConfig, ConsumerConfig, MessageModel, ProducerConfig
-from engine.client.connection import ClusterConnection
-from engine.client.consuming.broker_requests import BrokerRequests, ServedConsumer
-from engine.client.consuming.broker_side import BrokerSide
+from engine.client.config import ClientConfig, ConsumerConfig, ProducerConfig
+from engine.client.consuming.broker_requests import ServedConsumer
 from engine.client.consuming.concurrent_service import ConcurrentService
 from engine.client.consuming.failed_messages import FailedMessages
-from engine.client.consuming.group_state import GroupState, Subscription
+from engine.client.consuming.group_member import GroupMember
+from engine.client.consuming.group_state import Subscription
 from engine.client.consuming.listeners import MessageListener
-from engine.client.consuming.local_offset_store import LocalOffsetStore
-from engine.client.consuming.offset_store import BrokerOffsetStore, CommitTrigger, OffsetStore
+from engine.client.consuming.offset_store import OffsetStore
 from engine.client.consuming.orderly_service import OrderlyService
 from engine.client.consuming.process_queue import ProcessQueue
 from engine.client.consuming.pulling import Puller, PullHooks
-from engine.client.consuming.queue_locks import QueueLocks
-from engine.client.consuming.rebalance import RebalanceHooks, Rebalancer
-from engine.client.consuming.start_offset import StartOffsetAsk
+from engine.client.consuming.rebalance import RebalanceHooks
 from engine.client.message_selector import MessageSelector
 from engine.client.owned_tasks import OwnedTasks
 from engine.client.sender import Sender
 from engine.client.trace import Tracer
-from engine.foundation.errors import ConfigError, TidemarkError
-from engine.foundation.units import MINUTE_MS
-from engine.protocol.bodies import ConsumerData, HeartbeatData, SubscriptionData
+from engine.foundation.errors import ConfigError
+from engine.protocol.bodies import SubscriptionData
 from engine.protocol.message import MessageExt, MessageQueue
-from engine.protocol.names import check_group, check_topic, retry_topic
+from engine.protocol.names import retry_topic
 from engine.runtime import Runtime
 
 _log = logging.getLogger(__name__)
 
 INNER_PRODUCER_GROUP = "CLIENT_INNER_PRODUCER"
-CONSUME_TIMESTAMP_AGE_MS = 30 * MINUTE_MS
-"""CONSUME_FROM_TIMESTAMP without a timestamp begins this long before the start."""
 
 
 class PushConsumer:
@@ -68,54 +60,43 @@ class PushConsumer:
         """`on_commit_answered` hears each reported offset that a broker answered for, pull by pull
         and, with `commit_acknowledged`, report by report.
         """
-        check_group(group)
         consumer = consumer or ConsumerConfig()
-        self._tracer: Tracer | None = None
         self._runtime = runtime
         self._consumer = consumer
-        requests = BrokerRequests()
-        self._connection = ClusterConnection(
-            runtime,
-            config,
-            describe=self._describe,
-            handlers=requests.handlers(),
-            keeps_default_instance=consumer.message_model is MessageModel.BROADCASTING,
+        self._member = member = GroupMember(
+            *(runtime, config, group, consumer),
+            consume_type="CONSUME_PASSIVELY",
+            on_commit_answered=on_commit_answered,
         )
-        self._broker = BrokerSide(self._connection, group, consumer)
-        self._state = GroupState(
-            group,
-            self._connection.client_id,
-            consumer,
-            self._offset_store(group, on_commit_answered),
-        )
+        self._connection, self._state, self._tasks = member.connection, member.state, member.tasks
+        self._tracer: Tracer | None = None
         if config.enable_trace:
             self._state.tracer = self._tracer = Tracer(
                 *(self._connection, group, "CONSUME"),
                 consume_timeout_ms=consumer.consume_timeout_ms,
             )
-        self._tasks = OwnedTasks(f"consumer {group} {self._connection.client_id}")
         self._pulls = OwnedTasks(f"pulls of {group} {self._connection.client_id}")
-        self._started_ms = runtime.clock.now_ms()
         self._started = self._stopped = False
         sender = Sender(self._connection, INNER_PRODUCER_GROUP, ProducerConfig())
-        self._failed = FailedMessages(self._state, self._broker, sender.send)
-        self._locks = QueueLocks(self._state, runtime.clock, self._broker)
+        self._failed = FailedMessages(self._state, member.broker, sender.send)
         self._service = self._consume_service()
         self._puller = Puller(
             self._state,
             runtime.clock,
-            self._broker,
+            member.broker,
             PullHooks(self._on_messages, self._on_offset_illegal, on_commit_answered),
         )
-        self._rebalancer = self._make_rebalancer()
-        requests.serve(
+        self._rebalancer = member.rebalancer(
+            RebalanceHooks(self._on_taken_up, member.queues_changed, self._batch_ended)
+        )
+        member.requests.serve(
             ServedConsumer(
                 self._state,
                 self._rebalancer,
                 self._service,
                 self._tasks,
                 runtime.clock,
-                self._started_ms,
+                member.started_ms,
                 ";".join(config.namesrv_addresses),
             )
         )
@@ -151,11 +132,7 @@ class PushConsumer:
         May be called while running; the next rebalance takes it up. Raises RequestRefused for an
         illegal topic or expression.
         """
-        check_topic(topic)
-        if isinstance(selector, str):
-            selector = MessageSelector.by_tag(selector)
-        data = selector.subscription(topic, sub_version=self._runtime.clock.now_ms())
-        self._state.subscriptions[topic] = Subscription(data, listener)
+        self._member.want(topic, selector, listener)
         if self._started:
             self._tasks.start(self._announce_change(), "announce subscriptions")
 
@@ -191,16 +168,16 @@ class PushConsumer:
         await self._state.offsets.load()
         await self._connection.start()
         try:
-            await self._announce()
+            await self._member.announce()
         except BaseException:
             self._stopped = True
             await self._connection.stop()
             raise
         self._service.start()
         self._tasks.start(self._rebalancer.run(), "rebalance")
-        self._tasks.start(self._persist_regularly(), "persist offsets")
+        self._tasks.start(self._member.persist_regularly(), "persist offsets")
         if self._consumer.orderly and self._state.is_clustering:
-            self._tasks.start(self._locks.keep(), "order locks")
+            self._tasks.start(self._member.locks.keep(), "order locks")
         if self._tracer is not None:
             self._tasks.start(self._tracer.run(), "traces")
         self._rebalancer.wake()
@@ -213,29 +190,12 @@ class PushConsumer:
         await self._pulls.close()
         await self._service.stop(self._consumer.stop_wait_ms)
         await self._tasks.close()
-        await self._report_last()
+        await self._member.report_last()
         if self._tracer is not None:
             await self._tracer.write_rest(self._connection.config.stop_timeout_ms)
-        await self._connection.take_leave(consumer_group=self.group)
-        await self._connection.stop()
-        for window in self._state.windows.values():
-            window.dropped = True
-            window.clear()
-        self._state.windows.clear()
+        await self._member.leave()
 
     # Assembly.
-
-    def _offset_store(
-        self, group: str, on_commit_answered: Callable[[MessageQueue, int], None] | None
-    ) -> OffsetStore:
-        if self._consumer.message_model is MessageModel.CLUSTERING:
-            return BrokerOffsetStore(self._broker, on_commit_answered)
-        return LocalOffsetStore(
-            self._runtime.disk,
-            self._consumer.local_offset_directory,
-            client_id=self._connection.client_id,
-            group=group,
-        )
 
     def _consume_service(self) -> ConcurrentService | OrderlyService:
         clock = self._runtime.clock
@@ -244,24 +204,10 @@ class PushConsumer:
                 self._state,
                 clock,
                 self._tasks,
-                lock_queue=self._locks.lock,
+                lock_queue=self._member.locks.lock,
                 give_up=self._failed.send_copy,
             )
         return ConcurrentService(self._state, clock, self._tasks, self._failed.send_back)
-
-    def _make_rebalancer(self) -> Rebalancer:
-        timestamp_ms = self._consumer.consume_timestamp_ms
-        if timestamp_ms is None:
-            timestamp_ms = self._started_ms - CONSUME_TIMESTAMP_AGE_MS
-        return Rebalancer(
-            self._state,
-            self._runtime.clock,
-            self._broker,
-            locks=self._locks,
-            ask=StartOffsetAsk(self._broker.max_offset, self._broker.search_offset),
-            consume_timestamp_ms=timestamp_ms,
-            hooks=RebalanceHooks(self._on_taken_up, self._on_queues_changed, self._batch_ended),
-        )
 
     # What the parts tell each other.
 
@@ -282,69 +228,12 @@ class PushConsumer:
         await self._rebalancer.give_up(queue, window)
         self._rebalancer.wake()
 
-    async def _on_queues_changed(self, topic: str, held: int) -> None:
-        """A new subscription version makes brokers and members see that this member reads other
-        queues now.
-        """
-        _log.info("%s holds %d queues of %s", self.client_id, held, topic)
-        subscription = self._state.subscriptions.get(topic)
-        if subscription is not None:
-            subscription.data.sub_version = self._runtime.clock.now_ms()
-        await self._connection.heartbeat()
-
     async def _batch_ended(self, queue: MessageQueue, wait_ms: int) -> bool:
         if isinstance(self._service, OrderlyService):
             return await self._service.batch_ended(queue, wait_ms)
         return True
 
-    async def _announce(self) -> None:
-        """Learn the routes and send a first heartbeat, so that the first rebalance finds this
-        member in the list.
-        """
-        for topic in list(self._state.subscriptions):
-            try:
-                await self._connection.routes.refresh(topic)
-            except TidemarkError as error:
-                _log.warning("route of %s not known yet: %s", topic, error)
-        for subscription in list(self._state.subscriptions.values()):
-            if not subscription.data.is_by_tags:
-                await self._broker.check_subscription(subscription.data)
-        await self._connection.heartbeat()
-
     async def _announce_change(self) -> None:
         """Brokers hear of a changed subscription before pulls and members act on it."""
         await self._connection.heartbeat()
         self._rebalancer.wake()
-
-    async def _report_last(self) -> None:
-        """The offsets once more, then the locks; brokers that do not answer are not waited for."""
-        try:
-            async with asyncio.timeout(self._connection.config.stop_timeout_ms / 1000):
-                held = list(self._state.windows)
-                await self._state.offsets.persist_all(held, CommitTrigger.SHUTDOWN)
-                if self._consumer.orderly and self._state.is_clustering:
-                    await self._locks.unlock_all()
-        except TimeoutError:
-            _log.warning("%s stops without having reported every offset", self.client_id)
-
-    async def _persist_regularly(self) -> None:
-        await asyncio.sleep(self._consumer.persist_first_ms / 1000)
-        while True:
-            held = [queue for queue, window in self._state.windows.items() if not window.dropped]
-            await self._state.offsets.persist_all(held, CommitTrigger.TIMER)
-            await asyncio.sleep(self._consumer.persist_ms / 1000)
-
-    def _describe(self) -> HeartbeatData:
-        return HeartbeatData(
-            client_id=self._connection.client_id,
-            producer_data_set=[],
-            consumer_data_set=[
-                ConsumerData(
-                    group_name=self.group,
-                    consume_type="CONSUME_PASSIVELY",
-                    message_model=self._consumer.message_model.value,
-                    consume_from_where=self._consumer.consume_from_where.value,
-                    subscription_data_set=[s.data for s in self._state.subscriptions.values()],
-                )
-            ],
-        )

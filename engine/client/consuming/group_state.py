@@ -53,6 +53,8 @@ class GroupState:
     windows: dict[MessageQueue, ProcessQueue] = field(default_factory=dict)
     paused: bool = False
     tracer: ConsumeTracer | None = None
+    consume_type: str = "CONSUME_PASSIVELY"
+    """What brokers are told: CONSUME_PASSIVELY (push), CONSUME_ACTIVELY (pull)."""
 
     @property
     def is_clustering(self) -> bool:

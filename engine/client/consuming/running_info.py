@@ -63,7 +63,7 @@ def properties(state: GroupState, started_ms: int, *, namesrv_addresses: str) ->
     config = state.config
     return {
         "PROP_NAMESERVER_ADDR": namesrv_addresses,
-        "PROP_CONSUME_TYPE": "CONSUME_PASSIVELY",
+        "PROP_CONSUME_TYPE": state.consume_type,
         "PROP_CONSUME_ORDERLY": str(config.orderly).lower(),
         "PROP_THREADPOOL_CORE_SIZE": str(config.consume_concurrency),
         "PROP_CONSUMER_START_TIMESTAMP": str(started_ms),
