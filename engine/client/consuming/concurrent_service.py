@@ -18,6 +18,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from engine.client.consuming.busy_listeners import BusyListeners
 from engine.client.consuming.group_state import GroupState
 from engine.client.consuming.listeners import (
     LISTENER_TASK,
@@ -67,10 +68,7 @@ class ConcurrentService:
         self._send_back = send_back
         # Bounded by the windows: pulling pauses while a window holds too much.
         self._requests: asyncio.Queue[ConsumeRequest] = asyncio.Queue()
-        self._working_count = 0
-        self._all_idle = asyncio.Event()
-        self._all_idle.set()
-        self._stopping = False
+        self._busy = BusyListeners()
 
     def start(self) -> None:
         """Begin to take requests."""
@@ -91,14 +89,7 @@ class ConcurrentService:
         """Take no new request and wait for listeners at work; False when some did not end in
         time.
         """
-        self._stopping = True
-        try:
-            async with asyncio.timeout(wait_ms / 1000):
-                await self._all_idle.wait()
-        except TimeoutError:
-            _log.warning("%d listeners still at work after %d ms", self._working_count, wait_ms)
-            return False
-        return True
+        return await self._busy.stop(wait_ms)
 
     async def consume_directly(self, message: MessageExt, queue: MessageQueue) -> ListenerOutcome:
         """Give one message to the listener at an operator's wish; no window and no offset is
@@ -108,18 +99,12 @@ class ConcurrentService:
         return await call_listener(listener, [message], ConsumeContext(queue))
 
     async def _work(self) -> None:
-        while not self._stopping:
+        while not self._busy.stopping:
             request = await self._requests.get()
-            if self._stopping or request.window.dropped:
+            if self._busy.stopping or request.window.dropped:
                 continue
-            self._working_count += 1
-            self._all_idle.clear()
-            try:
+            with self._busy.one_more():
                 await self._consume(request)
-            finally:
-                self._working_count -= 1
-                if self._working_count == 0:
-                    self._all_idle.set()
 
     async def _consume(self, request: ConsumeRequest) -> None:
         messages, window = request.messages, request.window

@@ -17,6 +17,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 
+from engine.client.consuming.busy_listeners import BusyListeners
 from engine.client.consuming.group_state import GroupState
 from engine.client.consuming.listeners import (
     LISTENER_TASK,
@@ -73,10 +74,7 @@ class OrderlyService:
         # At most a few entries per queue: a session and its delayed continuation.
         self._sessions: asyncio.Queue[tuple[MessageQueue, ProcessQueue]] = asyncio.Queue()
         self._order: dict[MessageQueue, asyncio.Lock] = {}
-        self._working_count = 0
-        self._all_idle = asyncio.Event()
-        self._all_idle.set()
-        self._stopping = False
+        self._busy = BusyListeners()
 
     def start(self) -> None:
         """Begin to take sessions."""
@@ -91,14 +89,7 @@ class OrderlyService:
         """Begin no new batch and wait for those in a listener; False when some did not end in
         time.
         """
-        self._stopping = True
-        try:
-            async with asyncio.timeout(wait_ms / 1000):
-                await self._all_idle.wait()
-        except TimeoutError:
-            _log.warning("%d listeners still at work after %d ms", self._working_count, wait_ms)
-            return False
-        return True
+        return await self._busy.stop(wait_ms)
 
     async def batch_ended(self, queue: MessageQueue, wait_ms: int) -> bool:
         """Wait until no batch of `queue` is in a listener; False when one is after `wait_ms`."""
@@ -120,23 +111,17 @@ class OrderlyService:
         return await call_listener(listener, [message], ConsumeContext(queue))
 
     async def _work(self) -> None:
-        while not self._stopping:
+        while not self._busy.stopping:
             queue, window = await self._sessions.get()
-            if self._stopping or window.dropped:
+            if self._busy.stopping or window.dropped:
                 continue
-            self._working_count += 1
-            self._all_idle.clear()
-            try:
+            with self._busy.one_more():
                 async with self._order.setdefault(queue, asyncio.Lock()):
                     await self._session(queue, window)
-            finally:
-                self._working_count -= 1
-                if self._working_count == 0:
-                    self._all_idle.set()
 
     async def _session(self, queue: MessageQueue, window: ProcessQueue) -> None:
         began_ms = self._clock.steady_ms()
-        while not self._stopping and not window.dropped:
+        while not self._busy.stopping and not window.dropped:
             if self._is_lock_missing(window):
                 self._tasks.start(self._lock_and_continue(queue, window), f"lock {queue}")
                 return
