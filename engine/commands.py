@@ -26,10 +26,12 @@ from engine.foreground import Party, ShipperChild, run_until_signal, serve
 from engine.foundation.config import environment, split_settings
 from engine.foundation.config_layers import Layer, Setting, from_flags
 from engine.foundation.errors import ConfigError, TidemarkError
+from engine.foundation.limits import CONNECTIONS_MAX, DESCRIPTORS_RESERVED
 from engine.namesrv import NameServer
 from engine.namesrv import rocketmq_settings as namesrv_words
 from engine.remoting.access import Access, read_access
 from engine.runtime import SystemDisk, system_runtime
+from engine.runtime.network import allow_descriptors
 from engine.telemetry.commands import lake_address
 
 _log = logging.getLogger(__name__)
@@ -103,11 +105,22 @@ def engine(
         check_host(config.host, config.access, allow_remote=allow_remote)
         check_metrics_host(config, allow_remote=allow_remote)
         named = from_flags({"bindAddress": config.host, "listenPort": str(namesrv_port)})
-        name_server = name_server_of(None, named, folder=config.config_folder, access=config.access)
+        connections = connections_that_fit()
+        name_server = name_server_of(
+            None,
+            named,
+            folder=config.config_folder,
+            access=config.access,
+            connections_max=connections // 4,
+        )
         namesrv_address = f"{config.host}:{await name_server.start()}"
         parties: list[Party] = [name_server]
         try:
-            config = replace(config, namesrv_addresses=(namesrv_address,))
+            config = replace(
+                config,
+                namesrv_addresses=(namesrv_address,),
+                connections_max=connections - connections // 4,
+            )
             broker = Broker(system_runtime(), config, start.origin)
             port = await broker.start()
         except BaseException:
@@ -159,7 +172,9 @@ def broker(
         start = broker_start(
             config, [*nobody_said, *flags, *set_flags(settings)], telemetry=telemetry
         )
-        settled = replace(start.config, access=access_of(access))
+        settled = replace(
+            start.config, access=access_of(access), connections_max=connections_that_fit()
+        )
         check_host(settled.host, settled.access, allow_remote=allow_remote)
         check_metrics_host(settled, allow_remote=allow_remote)
         party = Broker(system_runtime(), settled, start.origin)
@@ -190,7 +205,13 @@ def namesrv(
     async def work(stopping: asyncio.Event) -> None:
         flags = from_flags({"bindAddress": host, "listenPort": None if port is None else str(port)})
         folder = None if store is None else str(store.absolute())
-        party = name_server_of(config, flags, folder=folder, access=access_of(access))
+        party = name_server_of(
+            config,
+            flags,
+            folder=folder,
+            access=access_of(access),
+            connections_max=connections_that_fit(),
+        )
         check_host(party.config.host, party.config.access, allow_remote=allow_remote)
         bound = await party.start()
         announce(f"ready namesrv={party.config.host}:{bound}")
@@ -240,12 +261,19 @@ def broker_start(path: Path | None, flags: list[Setting], *, telemetry: bool) ->
     )
     for warning in start.warnings:
         _log.warning("%s", warning)
-    store = replace(start.config.store, root=str(Path(start.config.store.root).absolute()))
+    store = start.config.store
+    log_path = store.commit_log_path and str(Path(store.commit_log_path).absolute())
+    store = replace(store, root=str(Path(store.root).absolute()), commit_log_path=log_path)
     return replace(start, config=replace(start.config, store=store, telemetry=telemetry))
 
 
 def name_server_of(
-    path: Path | None, flags: list[Setting], *, folder: str | None, access: Access
+    path: Path | None,
+    flags: list[Setting],
+    *,
+    folder: str | None,
+    access: Access,
+    connections_max: int,
 ) -> NameServer:
     """A name server, not yet started; key-value settings are kept in `folder`, if there is one."""
     if folder is not None:
@@ -260,7 +288,19 @@ def name_server_of(
     )
     for warning in start.warnings:
         _log.warning("%s", warning)
-    return NameServer(system_runtime(), replace(start.config, access=access), start.origin)
+    config = replace(start.config, access=access, connections_max=connections_max)
+    return NameServer(system_runtime(), config, start.origin)
+
+
+def connections_that_fit() -> int:
+    """Connections this process may have at the same time, by the limits and by what the system
+    allows; it is asked to allow as many as we would take.
+    """
+    allowed = allow_descriptors(CONNECTIONS_MAX + DESCRIPTORS_RESERVED)
+    fitting = max(allowed - DESCRIPTORS_RESERVED, allowed // 2)
+    if fitting < CONNECTIONS_MAX:
+        _log.warning("at most %d connections: the system allows %d descriptors", fitting, allowed)
+    return fitting
 
 
 def access_of(path: Path | None) -> Access:

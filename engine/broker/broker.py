@@ -128,7 +128,7 @@ class Broker:
         try:
             running = self._assemble(store, observer, telemetry)
             self._load(running, stopped_cleanly=stopped_cleanly)
-            running.half_queue.load(clean=stopped_cleanly)
+            running.half_queue.load()
             observer.observe(LifecycleEvent("BOOT", f"store {root}", clean=stopped_cleanly))
             port = await running.server.start(config.host, config.port)
         except BaseException:
@@ -289,6 +289,7 @@ class Broker:
             on_protocol_error=self._tell_malformed,
             gate=gate_of(self._config, parts.store.record_at),
             tls=access.server_tls,
+            connections_max=self._config.connections_max,
         )
 
     def _load(self, running: _Running, *, stopped_cleanly: bool) -> None:

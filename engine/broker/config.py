@@ -16,6 +16,7 @@ from engine.foundation.limits import (
     BROKER_EXPIRY_MS,
     BROKER_REGISTER_MS,
     CLIENT_EXPIRY_MS,
+    CONNECTIONS_MAX,
     QUEUES_PER_TOPIC_MAX,
 )
 from engine.foundation.units import KIB, SECOND_MS
@@ -66,6 +67,8 @@ class BrokerConfig:
     """Address of the metrics' port; whoever reaches it reads topic and group names."""
     access: Access = field(default_factory=Access)
     """Who may use it, and how its connections are protected."""
+    connections_max: int = CONNECTIONS_MAX
+    """Connections at the same time; less where the system allows fewer descriptors."""
     telemetry: bool = True
     """Keep a spool of facts below the store, for a shipper to bring into a lake."""
     auto_create_topic_enable: bool = _setting(True, "autoCreateTopicEnable")

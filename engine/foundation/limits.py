@@ -38,6 +38,11 @@ CONNECTIONS_MAX: Final = 16_384
 CONNECTIONS_PER_ADDRESS_MAX: Final = 12_288
 """As above, for the connections from one IP address: nobody takes them all."""
 
+DESCRIPTORS_RESERVED: Final = 1024
+"""Descriptors of a process that no connection may take: files of the store, spool, listening ports.
+Where the system allows less than both, fewer connections are served.
+"""
+
 HANDSHAKES_MAX: Final = 1024
 """Connections whose TLS handshake is under way; one beyond it is closed at once."""
 
@@ -213,6 +218,7 @@ assert 6 * PROPERTIES_BYTES_MAX + 16 * KIB <= HEADER_BYTES_MAX, "\\u0001 is six 
 assert STRANGER_HEADER_BYTES_MAX < HEADER_BYTES_MAX < FRAME_BYTES_MAX
 assert CONNECTIONS_PER_ADDRESS_MAX < CONNECTIONS_MAX
 assert HANDSHAKES_MAX < CONNECTIONS_MAX
+assert STORE_OPEN_FILES_MAX * 3 <= DESCRIPTORS_RESERVED
 assert FRAME_BYTES_MAX * 2 <= CONNECTION_REQUEST_BYTES_MAX
 assert CONNECTION_REQUEST_BYTES_MAX * 4 <= REQUEST_BYTES_MAX
 assert FRAME_BYTES_MAX * 8 <= UNFINISHED_FRAME_BYTES_MAX

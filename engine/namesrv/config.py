@@ -7,6 +7,7 @@ from ipaddress import ip_address
 from typing import Any
 
 from engine.foundation.errors import ConfigError
+from engine.foundation.limits import CONNECTIONS_MAX
 from engine.foundation.units import SECOND_MS
 from engine.remoting.access import Access
 
@@ -27,8 +28,12 @@ class NameServerConfig:
     """How often silent brokers are looked for (RocketMQ: 5 s)."""
     kv_path: str | None = _setting(None, "kvConfigPath")
     """File of the key-value settings; None keeps them in memory only."""
+    order_message_enable: bool = _setting(False, "orderMessageEnable")
+    """Do routes carry what ORDER_TOPIC_CONFIG says of their topic?"""
     access: Access = field(default_factory=Access)
     """Who may use it, and how its connections are protected."""
+    connections_max: int = CONNECTIONS_MAX
+    """Connections at the same time; less where the system allows fewer descriptors."""
 
     def __post_init__(self) -> None:
         """Check each value."""

@@ -47,6 +47,7 @@ class NameServer:
             self._key_values,
             now_ms=runtime.clock.now_ms,
             key_values_changed=self._key_values_changed.set,
+            orders_in_routes=lambda: self._config.order_message_enable,
         )
         settings = ConfigHandlers(
             runtime, config, origin or Origin(), in_force=self._change_settings
@@ -58,6 +59,7 @@ class NameServer:
             on_lost=self._lost,
             gate=config.access.gate(),
             tls=config.access.server_tls,
+            connections_max=config.connections_max,
         )
         self._loops: asyncio.Task[None] | None = None
 

@@ -11,6 +11,7 @@ requests, retries.
 from __future__ import annotations
 
 import asyncio
+import resource
 from collections.abc import Callable
 from typing import Protocol
 
@@ -19,6 +20,18 @@ from engine.runtime.tls import ClientTls, ServerTls, client_context
 from engine.runtime.tls_listener import open_tls_listener
 
 ProtocolFactory = Callable[[], asyncio.BaseProtocol]
+
+
+def allow_descriptors(wanted: int) -> int:
+    """Let this process open `wanted` files and sockets, or as many as the system allows; return
+    how many that are.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < allowed:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+        return allowed
+    return wanted if soft == resource.RLIM_INFINITY else min(wanted, soft)
 
 
 class Listener(Protocol):

@@ -9,6 +9,7 @@ defect.
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,14 +40,17 @@ class JavaChecks:
         """Run one of CHECKS; return its PASS or FAIL line."""
         return self.run(check, name_server, *ARGUMENTS.get(check, ()))
 
-    def run(self, check: str, name_server: str, *arguments: str) -> str:
+    def run(
+        self, check: str, name_server: str, *arguments: str, properties: Sequence[str] = ()
+    ) -> str:
         """Run one check; return its PASS or FAIL line, with the end of its error output when it
-        failed.
+        failed. `properties` are system properties of the JVM, `name=value`.
         """
         command = [
             *(str(self.java_home / "bin" / "java"), "-Xms64m", "-Xmx512m"),
             *("-XX:TieredStopAtLevel=1", "-Djava.net.preferIPv4Stack=true"),
-            *(f"-Duser.home={self.home}", "-cp", self.class_path),
+            *(f"-Duser.home={self.home}", *(f"-D{each}" for each in properties)),
+            *("-cp", self.class_path),
             *(check, name_server, *arguments),
         ]
         done = subprocess.run(
