@@ -90,8 +90,8 @@ class HalfQueue:
 
     # ---- life -------------------------------------------------------------------------------
 
-    def load(self, *, clean: bool) -> None:
-        """Find the open transactions of the last life; `clean`: it wrote all its op messages."""
+    def load(self) -> None:
+        """Find the open transactions of the last life, also those whose end it could not note."""
         half_begin, half_end = self._kept(HALF_TOPIC)
         op_begin, _ = self._kept(OP_HALF_TOPIC)
         self.transactions.restore(
@@ -105,7 +105,7 @@ class HalfQueue:
             op_begin=op_begin,
         )
         for half in self.transactions.open_halves():
-            message = None if clean else self.message_of(half)
+            message = self.message_of(half)
             if message is not None and self._is_committed(message):
                 self.transactions.end(half.first_offset, committed=True)
         open_count = len(self.transactions.open_halves())

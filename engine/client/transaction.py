@@ -119,8 +119,9 @@ class TransactionProducer(Producer):
 
     async def start(self) -> None:
         """As `Producer.start`; brokers with open transactions of the group hear of it and ask."""
+        if not self._started:
+            self._checks.start(self._find_brokers(), "routes")
         await super().start()
-        self._checks.start(self._find_brokers(), "routes")
 
     async def stop(self) -> None:
         """As `Producer.stop`; questions under way stay open, and the broker asks another one."""

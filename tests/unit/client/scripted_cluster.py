@@ -37,6 +37,11 @@ class ScriptedBroker:
     received: list[RemotingCommand] = field(default_factory=list)
     left: list[dict[str, str]] = field(default_factory=list)
     heartbeats: int = 0
+    ends: list[RemotingCommand] = field(default_factory=list)
+    """END_TRANSACTIONs; answered by `end_code`."""
+    end_code: int = ResponseCode.SUCCESS
+    clients: list[Peer] = field(default_factory=list)
+    """Who sent a heartbeat, newest last."""
 
     @property
     def address(self) -> str:
@@ -56,7 +61,12 @@ class ScriptedBroker:
 
     def on_heartbeat(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         self.heartbeats += 1
+        self.clients.append(peer)
         return request.respond(ResponseCode.SUCCESS)
+
+    def on_end(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
+        self.ends.append(request)
+        return request.respond(self.end_code, "by script")
 
     def on_leave(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         self.left.append(dict(request.fields))
@@ -115,6 +125,7 @@ class ScriptedCluster:
             handlers = dict.fromkeys(SENDS, broker.on_send) | {
                 RequestCode.HEART_BEAT: broker.on_heartbeat,
                 RequestCode.UNREGISTER_CLIENT: broker.on_leave,
+                RequestCode.END_TRANSACTION: broker.on_end,
             }
 
             async def serve(

@@ -1,0 +1,205 @@
+"""Row D4, the producer's side: what it says of a transaction, and when it does not run one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+import pytest
+
+from engine.client.config import ProducerConfig
+from engine.client.send_result import SendStatus
+from engine.client.transaction import TransactionProducer, TransactionState
+from engine.foundation.errors import LocalProtocolError, RequestRefused, TidemarkError
+from engine.foundation.limits import CLIENT_CHECKS_MAX
+from engine.protocol.codes import RequestCode, ResponseCode
+from engine.protocol.command import RemotingCommand
+from engine.protocol.message import Message, MessageExt
+from engine.protocol.message_record import encode_record
+from engine.protocol.properties import decode_properties
+from engine.runtime import Runtime
+from tests.unit.client.scripted_cluster import ScriptedBroker, ScriptedCluster, with_cluster
+
+ONE_BROKER = {"T": {"broker-a": 4}}
+COMMIT, ROLLBACK, UNKNOWN = TransactionState
+
+
+@dataclass
+class Business:
+    """A local transaction that answers by a script, and a checker that does."""
+
+    says: object = COMMIT
+    knows: object = COMMIT
+    executed: list[tuple[Message, object]] = field(default_factory=list)
+    checked: list[MessageExt] = field(default_factory=list)
+
+    def execute(self, message: Message, argument: object) -> TransactionState:
+        self.executed.append((message, argument))
+        return _say(self.says)
+
+    async def check(self, message: MessageExt) -> TransactionState:
+        self.checked.append(message)
+        return _say(self.knows)
+
+
+def _say(what: object) -> TransactionState:
+    if isinstance(what, Exception):
+        raise what
+    return what  # type: ignore[return-value]
+
+
+Story = Callable[[TransactionProducer, ScriptedBroker], Awaitable[None]]
+
+
+def with_producer(business: Business, story: Story) -> None:
+    """Run `story` with a running producer of one scripted broker."""
+
+    async def lived(cluster: ScriptedCluster, runtime: Runtime) -> None:
+        producer = TransactionProducer(
+            runtime,
+            cluster.config(),
+            "g",
+            execute=business.execute,
+            check=business.check,
+            topics=["T"],
+            producer=ProducerConfig(retry_times=0, compress_over_bytes=100),
+        )
+        await producer.start()
+        await story(producer, cluster.brokers["broker-a"])
+        await producer.stop()
+
+    with_cluster(lived, topics=ONE_BROKER, names=["broker-a"])
+
+
+def said(end: RemotingCommand) -> tuple[TransactionState, str, str]:
+    """What an END_TRANSACTION says: state, queue offset, physical offset."""
+    fields = end.fields
+    assert (fields["producerGroup"], fields["bname"]) == ("g", "broker-a")
+    state = TransactionState(int(fields["commitOrRollback"]))
+    return state, fields["tranStateTableOffset"], fields["commitLogOffset"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected", "oneway"),
+    [
+        (COMMIT, COMMIT, False),
+        (ROLLBACK, ROLLBACK, False),
+        (UNKNOWN, UNKNOWN, True),
+        (OSError("planted"), UNKNOWN, True),
+        (None, UNKNOWN, True),
+    ],
+)
+def test_the_broker_hears_how_the_local_transaction_ended(
+    answer: object, expected: TransactionState, oneway: bool
+) -> None:
+    business = Business(says=answer)
+
+    async def story(producer: TransactionProducer, broker: ScriptedBroker) -> None:
+        sent = await producer.send_in_transaction(Message("T", b"y" * 200), "argument")
+        await asyncio.sleep(0.1)
+        assert sent.state is expected
+        (half,) = broker.received
+        properties = decode_properties(half.fields["i"])
+        assert (properties["TRAN_MSG"], properties["PGROUP"]) == ("true", "g")
+        assert int(half.fields["f"]) & 0xC == 4, "prepared, whatever else it is"
+        assert int(half.fields["f"]) & 1, "compressed as well"
+        (end,) = broker.ends
+        assert (said(end), end.is_oneway) == ((expected, "0", "1"), oneway)
+        assert end.fields["transactionId"] == sent.half.message_id
+        assert [argument for _, argument in business.executed] == ["argument"]
+
+    with_producer(business, story)
+
+
+def test_what_is_not_stored_as_safely_as_promised_is_rolled_back_and_not_executed() -> None:
+    business = Business()
+
+    async def story(producer: TransactionProducer, broker: ScriptedBroker) -> None:
+        broker.script = [ResponseCode.FLUSH_DISK_TIMEOUT]
+        sent = await producer.send_in_transaction(Message("T", b"x"))
+        assert (sent.half.status, sent.state) == (SendStatus.FLUSH_DISK_TIMEOUT, ROLLBACK)
+        assert [said(end)[0] for end in broker.ends] == [ROLLBACK]
+        assert business.executed == []
+
+    with_producer(business, story)
+
+
+def test_a_half_message_that_is_refused_ends_nothing_and_runs_nothing() -> None:
+    business = Business()
+
+    async def story(producer: TransactionProducer, broker: ScriptedBroker) -> None:
+        broker.script = [ResponseCode.NO_PERMISSION]
+        with pytest.raises(RequestRefused):
+            await producer.send_in_transaction(Message("T", b"x"))
+        with pytest.raises(LocalProtocolError, match="cannot be delayed"):
+            await producer.send_in_transaction(Message("T", b"x", {"DELAY": "3"}))
+        half = Message("T", b"x", {"TRAN_MSG": "true"})
+        with pytest.raises(LocalProtocolError, match="TRAN_MSG"):
+            await producer.send_batch([half, half])
+        assert (broker.ends, business.executed) == ([], [])
+
+    with_producer(business, story)
+
+
+def test_a_broker_that_cannot_be_told_is_left_to_ask() -> None:
+    async def story(producer: TransactionProducer, broker: ScriptedBroker) -> None:
+        broker.end_code = ResponseCode.ILLEGAL_OPERATION
+        sent = await producer.send_in_transaction(Message("T", b"x"))
+        assert sent.state is COMMIT
+        with pytest.raises(TidemarkError):
+            await producer.end_transaction(sent.half, COMMIT)
+
+    with_producer(Business(), story)
+
+
+async def ask(producer: TransactionProducer, broker: ScriptedBroker, group: str = "g") -> None:
+    """Push a question to the producer, before it has sent anything."""
+    await asyncio.sleep(2)  # Virtual: its first heartbeat has come.
+    half = MessageExt("T", b"half", {"PGROUP": group, "UNIQ_KEY": "U"}, queue_offset=7)
+    fields = {"tranStateTableOffset": "7", "commitLogOffset": "700", "transactionId": "U"}
+    request = RemotingCommand.request(
+        RequestCode.CHECK_TRANSACTION_STATE,
+        fields | {"topic": "HALF", "bname": "broker-a"},
+        bytes(encode_record(half)),
+    )
+    broker.clients[-1].send(request)
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [(COMMIT, COMMIT), (ROLLBACK, ROLLBACK), (UNKNOWN, UNKNOWN), (KeyError("x"), UNKNOWN)],
+)
+def test_a_question_is_answered_by_the_checker_on_its_own_connection(
+    answer: object, expected: TransactionState
+) -> None:
+    business = Business(knows=answer)
+
+    async def story(producer: TransactionProducer, broker: ScriptedBroker) -> None:
+        await ask(producer, broker)
+        await asyncio.sleep(1)
+        (end,) = broker.ends
+        assert said(end) == (expected, "7", "700")
+        assert end.is_oneway
+        assert end.fields["fromTransactionCheck"] == "true"
+        assert (end.fields["topic"], end.fields["msgId"]) == ("HALF", "U")
+        assert ("KeyError" in (end.remark or "")) == isinstance(answer, KeyError)
+        assert [message.body for message in business.checked] == [b"half"]
+
+    with_producer(business, story)
+
+
+def test_a_question_about_another_group_or_one_too_many_is_not_answered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert CLIENT_CHECKS_MAX == 2000
+    monkeypatch.setattr("engine.client.transaction.CLIENT_CHECKS_MAX", 0)
+    business = Business()
+
+    async def story(producer: TransactionProducer, broker: ScriptedBroker) -> None:
+        await ask(producer, broker)
+        await ask(producer, broker, group="another")
+        await asyncio.sleep(1)
+        assert (broker.ends, business.checked) == ([], [])
+
+    with_producer(business, story)
