@@ -35,11 +35,12 @@ class KillableEngine:
         self.log = folder / "log.txt"
         self._process: asyncio.subprocess.Process | None = None
 
-    async def start(self) -> None:
+    async def start(self, *options: str) -> None:
         """The next life, ready for requests."""
         self._process = await self._run(
             *("engine", "--store", str(self.store), "--namesrv-port", str(self.namesrv_port)),
             *("--broker-port", str(self.broker_port)),
+            *options,
         )
         await self._first_line(self._process, b"ready ")
 
