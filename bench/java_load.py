@@ -6,7 +6,7 @@ import json
 import subprocess
 import tempfile
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,10 +15,13 @@ from bench.brokers import Side
 from provision import jars, java
 from provision.places import rocketmq_jars
 
-SOURCE = Path(__file__).parent / "java" / "Bench.java"
+SOURCES = sorted((Path(__file__).parent / "java").glob("*.java"))
 TIMEOUT_S = 900
 PAUSE = "pause"
 """A line of this name ends what is not measured: warming up, filling a topic."""
+SIDE = "side"
+"""A line of this name says whose the next figure is."""
+Figure = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,18 +31,28 @@ class JavaLoad:
     java_home: Path
     classes: Path
 
-    def run(self, side: Side, seconds: float, what: str) -> list[dict[str, Any]]:
+    def run(self, side: Side, seconds: float, what: str) -> list[Figure]:
         """Run the parts named in `what` (of send, consume, e2e), each `seconds` long.
 
         One dictionary per figure: bench, threads, batch, msgs_per_s, p50_us, p99_us and so on; and
         broker_cpu_us, the CPU time a message of that part cost our broker.
         """
+        return self._run("Bench", [side], side.name_server, str(seconds), what)
+
+    def run_pairs(self, sides: Sequence[Side], seconds: float, rounds: int) -> list[Figure]:
+        """Send and consume on two brokers in turn from one warm client, `seconds` long each.
+
+        Figures as of `run`, in the order of time; `side` says whose a figure is.
+        """
+        servers = (side.name_server for side in sides)
+        return self._run("Pairs", sides, *servers, str(seconds), str(rounds))
+
+    def _run(self, program: str, sides: Sequence[Side], *arguments: str) -> list[Figure]:
         with tempfile.TemporaryDirectory() as home:
             command = [
                 *(str(self.java_home / "bin" / "java"), "-Xms256m", "-Xmx1g", "-XX:+UseG1GC"),
                 *(f"-Duser.home={home}", "-Djava.net.preferIPv4Stack=true"),
-                *("-cp", f"{self.classes}:{rocketmq_jars()}/*", "Bench"),
-                *(side.name_server, str(seconds), what),
+                *("-cp", f"{self.classes}:{rocketmq_jars()}/*", program, *arguments),
             ]
             complaints = Path(home) / "stderr"
             with (
@@ -51,7 +64,7 @@ class JavaLoad:
                 assert process.stdout is not None
                 impatience = threading.Timer(TIMEOUT_S, process.kill)
                 impatience.start()
-                figures = list(_figures(process.stdout, side))
+                figures = list(_figures(process.stdout, sides))
                 impatience.cancel()
             if process.returncode or not figures:
                 said = complaints.read_text()[-2000:]
@@ -59,17 +72,21 @@ class JavaLoad:
         return figures
 
 
-def _figures(lines: Iterable[str], side: Side) -> Iterator[dict[str, Any]]:
+def _figures(lines: Iterable[str], sides: Sequence[Side]) -> Iterator[Figure]:
     """The figures as they are told; the broker's CPU time since the line before is theirs."""
-    before = side.cpu_seconds()
+    side = 0
+    before = sides[side].cpu_seconds()
     for line in lines:
         if not line.startswith("{"):
             continue
-        figure, now = json.loads(line), side.cpu_seconds()
-        if figure["bench"] != PAUSE:
+        figure = json.loads(line)
+        if figure["bench"] == SIDE:
+            side = figure["side"]
+        now = sides[side].cpu_seconds()
+        if figure["bench"] not in (PAUSE, SIDE):
             if now and figure["msgs"]:
                 figure["broker_cpu_us"] = (now - before) / figure["msgs"] * 1e6
-            yield figure
+            yield figure | {"side": side}
         before = now
 
 
@@ -85,7 +102,7 @@ def compile_load(folder: Path) -> JavaLoad:
     subprocess.run(
         [
             *(str(java_home / "bin" / "javac"), "-nowarn", "-proc:none"),
-            *("-cp", f"{rocketmq_jars()}/*", "-d", str(classes), str(SOURCE)),
+            *("-cp", f"{rocketmq_jars()}/*", "-d", str(classes), *map(str, SOURCES)),
         ],
         check=True,
     )
