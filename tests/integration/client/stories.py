@@ -12,21 +12,18 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Protocol
 
-import pytest
-
 from engine.client import (
     Admin,
     ConsumeContext,
     ConsumeOrderlyStatus,
     MessageModel,
-    MessageSelector,
     SendResult,
     SendStatus,
     TransactionProducer,
     TransactionState,
 )
 from engine.client.queue_selectors import select_by_hash
-from engine.foundation.errors import RequestRefused, TidemarkError
+from engine.foundation.errors import TidemarkError
 from engine.protocol.message import Message, MessageExt, MessageQueue
 from engine.runtime import system_runtime
 from tests.integration.client.cluster_users import (
@@ -137,49 +134,6 @@ async def an_orderly_consumer_sees_each_queue_in_order(cluster: Cluster, folder:
         if key == "a":
             expected.insert(4, 3)
         assert numbers == expected
-
-
-async def only_messages_with_a_wanted_tag_arrive(cluster: Cluster, folder: Path) -> None:
-    topic, ns = "PyTags", cluster.name_server
-    await make_topic(cluster, topic, queues=1)
-    async with producing(ns, "py_tags") as producer:
-        for number, tag in enumerate(["A", "B", "C", "A", "AaAa", "BBBB", ""]):
-            properties = {"TAGS": tag} if tag else {}
-            await producer.send(text(topic, f"{number}", **properties))
-    seen = Seen()
-    async with consuming(
-        *(ns, "py_tags_c", {topic: seen}),
-        expression="A || AaAa",
-        config=consumer_config(pull_suspend_ms=1000),
-    ) as consumer:
-        queue = MessageQueue(topic, "broker-a", 0)
-        await eventually(lambda: consumer.offsets.in_memory(queue) == 7, "all is passed")
-        # BBBB has the hash of AaAa: the broker lets it through, the client does not.
-        assert sorted(seen.bodies) == ["0", "3", "4"]
-        assert consumer.windows[queue].filtered_count == 1
-
-
-async def only_messages_a_selector_matches_arrive(cluster: Cluster, folder: Path) -> None:
-    topic, ns = "PySelected", cluster.name_server
-    await make_topic(cluster, topic, queues=1)
-    async with producing(ns, "py_selected") as producer:
-        for number in range(6):
-            color = {"color": "red"} if number % 2 else {}
-            await producer.send(text(topic, f"{number}", n=f"{number}", TAGS="A", **color))
-    seen, queue = Seen(), MessageQueue(topic, "broker-a", 0)
-    async with consuming(
-        *(ns, "py_selected_c", {topic: seen}),
-        expression=MessageSelector.by_sql("n > 2 AND (color = 'red' OR n = 4) AND TAGS = 'A'"),
-        config=consumer_config(pull_suspend_ms=1000),
-    ) as consumer:
-        await eventually(lambda: consumer.offsets.in_memory(queue) == 6, "all is passed")
-        assert sorted(seen.bodies) == ["3", "4", "5"]
-        assert consumer.windows[queue].filtered_count == 0, "the broker sent nothing else"
-    with pytest.raises(RequestRefused, match="23"):
-        async with consuming(
-            *(ns, "py_selected_c", {topic: seen}), expression=MessageSelector.by_sql("n >")
-        ):
-            pass
 
 
 async def a_failed_message_comes_again_through_the_retry_topic(
@@ -396,8 +350,6 @@ KINDS = {
 STORIES: tuple[Story, ...] = (
     messages_sent_in_every_way_are_consumed_once,
     an_orderly_consumer_sees_each_queue_in_order,
-    only_messages_with_a_wanted_tag_arrive,
-    only_messages_a_selector_matches_arrive,
     a_failed_message_comes_again_through_the_retry_topic,
     a_message_that_fails_too_often_ends_in_the_dead_letter_queue,
     a_restarted_consumer_goes_on_where_it_stopped_and_lag_is_zero,
