@@ -25,6 +25,7 @@ from tests.store_support import (
     small_config,
     sync_config,
     turn,
+    until,
 )
 
 TAG_A, TAG_B = tags_code("TagA"), tags_code("TagB")
@@ -328,6 +329,19 @@ def test_recovery_of_an_unclean_stop_is_reported_as_its_own_flush(tmp_path: Path
         assert (flush.cause, flush.flushed) == ("RECOVERY", result.end_offset)
         assert listener.recovery.clean is False
         assert store.physical_flushed == result.end_offset
+        await store.close()
+
+    asyncio.run(story())
+
+
+def test_under_sync_flush_a_put_that_nobody_waits_for_becomes_visible_too(tmp_path: Path) -> None:
+    """One-way sends with WAIT=false, delayed messages that are due, op messages of transactions."""
+
+    async def story() -> None:
+        store = await open_store(sync_config(tmp_path))
+        store.start()
+        store.put(draft(b"alone"))
+        await until(lambda: bodies_of(store) == [b"alone"])
         await store.close()
 
     asyncio.run(story())
