@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from engine.foundation.config_layers import Origin, text_of
 from engine.foundation.errors import ConfigError, NotChangeable, RequestRefused
 from engine.foundation.java_properties import parse, written
-from engine.foundation.live_settings import LiveKey, check_changes, redacted
+from engine.foundation.live_settings import ANY_WORD, LiveKey, check_changes, redacted
 from engine.foundation.units import MINUTE_MS
 from engine.namesrv.config import NameServerConfig
 from engine.namesrv.rocketmq_settings import rocketmq_values, with_rocketmq_settings
@@ -22,7 +22,10 @@ from engine.remoting import Handler, Peer
 from engine.runtime import Runtime
 from engine.store.settings_file import SettingsFile
 
-LIVE = {"scanNotActiveBrokerInterval": LiveKey(100, 2 * MINUTE_MS)}
+LIVE = {
+    "orderMessageEnable": ANY_WORD,
+    "scanNotActiveBrokerInterval": LiveKey(100, 2 * MINUTE_MS),
+}
 """The allow-list. Whatever is not here stays until a restart."""
 
 

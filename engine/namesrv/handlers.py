@@ -58,11 +58,14 @@ class NameServerHandlers:
         *,
         now_ms: Callable[[], int],
         key_values_changed: Callable[[], None],
+        orders_in_routes: Callable[[], bool] = lambda: False,
     ) -> None:
+        """`orders_in_routes`: do routes tell of ORDER_TOPIC_CONFIG (orderMessageEnable)?"""
         self._routes = routes
         self._key_values = key_values
         self._now_ms = now_ms
         self._key_values_changed = key_values_changed
+        self._orders_in_routes = orders_in_routes
 
     def handlers(self) -> dict[int, Handler]:
         """Request code → handler."""
@@ -163,7 +166,8 @@ class NameServerHandlers:
                 ResponseCode.TOPIC_NOT_EXIST,
                 f"No topic route info in name server for the topic: {topic}",
             )
-        route.order_topic_conf = self._key_values.get(ORDER_NAMESPACE, topic)
+        if self._orders_in_routes():
+            route.order_topic_conf = self._key_values.get(ORDER_NAMESPACE, topic)
         return request.respond(ResponseCode.SUCCESS, body=route.encode())
 
     def cluster_info(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:

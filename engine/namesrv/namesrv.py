@@ -47,7 +47,7 @@ class NameServer:
             self._key_values,
             now_ms=runtime.clock.now_ms,
             key_values_changed=self._key_values_changed.set,
-            orders_in_routes=lambda: self._config.order_message_enable,
+            orders_in_routes=lambda: self.config.order_message_enable,
         )
         settings = ConfigHandlers(
             runtime, config, origin or Origin(), in_force=self._change_settings
