@@ -1,4 +1,4 @@
-"""Producers, push consumers and administration of a RocketMQ cluster, ours or Apache's."""
+"""Producers, consumers and administration of a RocketMQ cluster, ours or Apache's."""
 
 from engine.client.admin import Admin
 from engine.client.config import ClientConfig, ConsumerConfig, MessageModel, ProducerConfig
@@ -8,9 +8,12 @@ from engine.client.consuming.listeners import (
     ConsumeContext,
     ConsumeOrderlyStatus,
 )
+from engine.client.consuming.lite_pull import LitePullConsumer
+from engine.client.consuming.pull_consumer import PullConsumer
 from engine.client.consuming.start_offset import ConsumeFromWhere
 from engine.client.message_selector import MessageSelector
 from engine.client.producer import Producer
+from engine.client.pull_config import LitePullConfig
 from engine.client.send_result import SendResult, SendStatus
 from engine.client.transaction import (
     TransactionProducer,
@@ -26,10 +29,13 @@ __all__ = [
     "ConsumeFromWhere",
     "ConsumeOrderlyStatus",
     "ConsumerConfig",
+    "LitePullConfig",
+    "LitePullConsumer",
     "MessageModel",
     "MessageSelector",
     "Producer",
     "ProducerConfig",
+    "PullConsumer",
     "PushConsumer",
     "SendResult",
     "SendStatus",

@@ -121,6 +121,8 @@ class BrokerSide:
         sys_flag = PullSysFlag.SUSPEND
         if question.commit_offset is not None:
             sys_flag |= PullSysFlag.COMMIT_OFFSET
+        if question.is_lite:
+            sys_flag |= PullSysFlag.SUBSCRIPTION | PullSysFlag.LITE_PULL
         fields = wire_fields(
             consumerGroup=self._group,
             queueOffset=question.queue_offset,
@@ -130,10 +132,12 @@ class BrokerSide:
             suspendTimeoutMillis=config.pull_suspend_ms,
             subVersion=question.subscription.pull_version,
             expressionType=data.expression_type,
+            subscription=data.sub_string if question.is_lite else None,
             maxMsgBytes=config.pull_bytes_max,
             **_place(question.queue),
         )
-        return RemotingCommand.request(RequestCode.PULL_MESSAGE, fields)
+        code = RequestCode.LITE_PULL_MESSAGE if question.is_lite else RequestCode.PULL_MESSAGE
+        return RemotingCommand.request(code, fields)
 
     # Send-backs (BrokerSendBacks).
 
@@ -186,6 +190,10 @@ class BrokerSide:
         await self._connection.ask(address, request)
 
     # Ends of a queue (StartOffsetAsk).
+
+    async def min_offset(self, queue: MessageQueue) -> int:
+        """The first message of the queue still kept."""
+        return await self._ask_offset(RequestCode.GET_MIN_OFFSET, queue, {})
 
     async def max_offset(self, queue: MessageQueue) -> int:
         """One past the last message of the queue."""

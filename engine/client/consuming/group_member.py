@@ -90,14 +90,14 @@ class GroupMember:
         """The questions a start without a stored offset may need."""
         return StartOffsetAsk(self.broker.max_offset, self.broker.search_offset)
 
-    def rebalancer(self, hooks: RebalanceHooks) -> Rebalancer:
-        """A rebalancer of this member."""
+    def rebalancer(self, hooks: RebalanceHooks, ask: StartOffsetAsk | None = None) -> Rebalancer:
+        """A rebalancer of this member; `ask` stands in for the broker's answers about a start."""
         return Rebalancer(
             self.state,
             self._runtime.clock,
             self.broker,
             locks=self.locks,
-            ask=self.start_ask,
+            ask=ask or self.start_ask,
             consume_timestamp_ms=self.consume_timestamp_ms,
             hooks=hooks,
         )

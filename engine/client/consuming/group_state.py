@@ -57,6 +57,11 @@ class GroupState:
     """What brokers are told: CONSUME_PASSIVELY (push), CONSUME_ACTIVELY (pull)."""
 
     @property
+    def polls(self) -> bool:
+        """Does the application ask for its messages itself?"""
+        return self.consume_type == "CONSUME_ACTIVELY"
+
+    @property
     def is_clustering(self) -> bool:
         """Do the members share the messages?"""
         return self.config.message_model is MessageModel.CLUSTERING

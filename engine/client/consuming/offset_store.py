@@ -39,6 +39,8 @@ class CommitTrigger(Enum):
     TIMER = "TIMER"
     SHUTDOWN = "SHUTDOWN"
     HAND_OVER = "HAND_OVER"
+    UNKNOWN = "UNKNOWN"
+    """The application's own wish, when it polls and commits by itself."""
 
 
 class ControllableOffset:

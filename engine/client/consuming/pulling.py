@@ -68,6 +68,8 @@ class PullQuestion:
     queue_offset: int
     commit_offset: int | None
     """The consume offset to report with it; None: nothing to report."""
+    is_lite: bool = False
+    """A pull of a consumer that polls: it carries its subscription itself."""
 
 
 class BrokerPulls(Protocol):

@@ -190,8 +190,8 @@ class Rebalancer:
             if queue.topic != topic:
                 continue
             if queue in mine and not window.dropped:
-                if not window.is_pull_expired(self._clock.now_ms()):
-                    continue
+                if self._state.polls or not window.is_pull_expired(self._clock.now_ms()):
+                    continue  # Who pulls by itself may rest for as long as it likes.
                 _log.error("%s was not pulled for long; it is taken up anew", queue)
             changed = await self.give_up(queue, window) or changed
         return changed

@@ -1,0 +1,402 @@
+"""The lite pull consumer: messages are pulled ahead in the background, and handed out when polled
+(another second half of the message's walk).
+
+Queues come in one of two ways, never both: `subscribe` shares a topic with the group's other
+members, `assign` takes queues without asking anybody. A poll hands out what one pull brought and
+moves that queue's position; a position becomes the group's consume offset by `commit`, or, with
+`auto_commit`, by a later poll.
+
+    pulled → held → polled (position moves) → committed (offset store) → persisted (broker)
+
+Invariant: a committed offset is never above a message that no poll has handed out; after a seek
+nothing pulled before it is handed out. At least once: what was polled and not committed comes
+again. Absent on purpose: listeners, retries and the retry topic. Source: spec rocketmq.md, section
+6 (B4), RocketMQ 5.5.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from engine.client.config import ClientConfig
+from engine.client.consuming.broker_requests import ServedConsumer
+from engine.client.consuming.group_member import GroupMember
+from engine.client.consuming.offset_store import CommitTrigger, ReadOffset
+from engine.client.consuming.process_queue import ProcessQueue
+from engine.client.consuming.pulling import PullQuestion, PullResult, PullStatus
+from engine.client.consuming.rebalance import RebalanceHooks
+from engine.client.consuming.start_offset import start_offset
+from engine.client.message_selector import MessageSelector
+from engine.client.owned_tasks import OwnedTasks
+from engine.client.pull_config import LitePullConfig
+from engine.foundation.errors import ClusterError, ConfigError, TidemarkError
+from engine.protocol.message import MessageExt, MessageQueue
+from engine.runtime import Runtime
+
+_log = logging.getLogger(__name__)
+
+PAUSED_MS = 1000
+FLOW_CONTROL_PAUSE_MS = 50
+
+
+@dataclass(slots=True)
+class _Held:
+    """A queue this consumer reads."""
+
+    window: ProcessQueue
+    position: int | None = None
+    """Next message to hand out, as far as this consumer knows; None before the first poll."""
+    paused: bool = False
+
+
+class LitePullConsumer:
+    """One member of a consumer group that asks for its messages."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        config: ClientConfig,
+        group: str,
+        *,
+        consumer: LitePullConfig | None = None,
+    ) -> None:
+        self._runtime = runtime
+        self._config = consumer or LitePullConfig()
+        self._member = member = GroupMember(
+            *(runtime, config, group, self._config), consume_type="CONSUME_ACTIVELY"
+        )
+        self._state = member.state
+        self._pulls = OwnedTasks(f"pulls of {group} {member.connection.client_id}")
+        self._rebalancer = member.rebalancer(
+            RebalanceHooks(self._on_taken_up, self._on_queues_changed, _nothing_in_a_listener)
+        )
+        self._held: dict[MessageQueue, _Held] = {}
+        self._ready: deque[tuple[MessageQueue, ProcessQueue, list[MessageExt]]] = deque()
+        self._arrived = asyncio.Event()
+        self._assigned: tuple[MessageQueue, ...] | None = None
+        self._next_auto_commit_ms = 0
+        self._started = self._stopped = False
+        member.requests.serve(
+            ServedConsumer(
+                *(member.state, self._rebalancer, None, member.tasks, runtime.clock),
+                *(member.started_ms, ";".join(config.namesrv_addresses)),
+            )
+        )
+
+    @property
+    def group(self) -> str:
+        """The consumer group."""
+        return self._state.group
+
+    @property
+    def client_id(self) -> str:
+        """The id under which brokers and members know this client."""
+        return self._state.client_id
+
+    # Which queues.
+
+    def subscribe(self, topic: str, selector: str | MessageSelector = "*") -> None:
+        """Share the queues of `topic` with the group. Raises ConfigError after `assign`."""
+        if self._assigned is not None:
+            raise ConfigError("subscribe", topic, "either subscribe or assign, not both")
+        self._member.want(topic, selector)
+        self._announce_change()
+
+    def unsubscribe(self, topic: str) -> None:
+        """Give its queues up at the next rebalance."""
+        self._state.subscriptions.pop(topic, None)
+        self._announce_change()
+
+    async def assign(
+        self, queues: Collection[MessageQueue], selector: str | MessageSelector = "*"
+    ) -> None:
+        """Read exactly these queues, whoever else does. Raises ConfigError after `subscribe`."""
+        if self._assigned is None and self._state.subscriptions:
+            raise ConfigError("assign", sorted(queues), "either subscribe or assign, not both")
+        topics = sorted({queue.topic for queue in queues})
+        for topic in list(self._state.subscriptions):
+            if topic not in topics:
+                del self._state.subscriptions[topic]
+        for topic in topics:
+            self._member.want(topic, selector)
+        self._assigned = tuple(sorted(queues))
+        if self._started:
+            await self._member.announce()
+            await self._take_assigned()
+
+    def assignment(self) -> list[MessageQueue]:
+        """The queues this consumer reads now, sorted."""
+        return sorted(self._held)
+
+    async def fetch_queues(self, topic: str) -> list[MessageQueue]:
+        """All readable queues of a topic, sorted."""
+        return list(await self._member.broker.queues(topic) or [])
+
+    # Life.
+
+    async def start(self) -> None:
+        """Announce this member and begin to pull.
+
+        Raises ConfigError without a queue to read, RequestRefused when a broker cannot filter as a
+        subscription says.
+        """
+        if self._started or self._stopped:
+            return
+        if not self._state.subscriptions:
+            raise ConfigError("subscriptions", {}, "a topic or queues; subscribe or assign first")
+        self._started = True
+        await self._state.offsets.load()
+        await self._member.connection.start()
+        try:
+            await self._member.announce()
+        except BaseException:
+            self._stopped = True
+            await self._member.connection.stop()
+            raise
+        self._next_auto_commit_ms = self._runtime.clock.steady_ms() + self._config.auto_commit_ms
+        self._member.tasks.start(self._member.persist_regularly(), "persist offsets")
+        if self._assigned is None:
+            self._member.tasks.start(self._rebalancer.run(), "rebalance")
+            self._rebalancer.wake()
+        else:
+            await self._take_assigned()
+
+    async def stop(self) -> None:
+        """End pulling, report what is committed, leave; what was polled since comes again."""
+        if not self._started or self._stopped:
+            return
+        self._stopped = True
+        self._arrived.set()
+        await self._pulls.close()
+        await self._member.tasks.close()
+        await self._member.report_last()
+        await self._member.leave()
+        self._held.clear()
+        self._ready.clear()
+
+    # Messages.
+
+    async def poll(self, timeout_ms: int | None = None) -> list[MessageExt]:
+        """Messages of one queue, in order; empty when none arrived in time.
+
+        With `auto_commit` this says that the messages of earlier polls are consumed.
+        """
+        if not self._started or self._stopped:
+            raise ClusterError(f"consumer {self.group} is not running; call start() first")
+        if self._config.auto_commit:
+            self._commit_now_and_then()
+        allowed_ms = self._config.poll_timeout_ms if timeout_ms is None else timeout_ms
+        deadline_ms = self._runtime.clock.steady_ms() + allowed_ms
+        while True:
+            while self._ready:
+                queue, window, messages = self._ready.popleft()
+                held = self._held.get(queue)
+                if window.dropped or held is None or held.window is not window:
+                    continue  # Given away, or before a seek.
+                now_ms = self._runtime.clock.now_ms()
+                safe = window.remove((m.queue_offset for m in messages), now_ms)
+                held.position = messages[-1].queue_offset + 1 if safe is None else safe
+                return messages
+            self._arrived.clear()
+            left_ms = deadline_ms - self._runtime.clock.steady_ms()
+            if left_ms <= 0 or self._stopped:
+                return []
+            try:
+                async with asyncio.timeout(left_ms / 1000):
+                    await self._arrived.wait()
+            except TimeoutError:
+                return []
+
+    def pause(self, queues: Collection[MessageQueue]) -> None:
+        """Pull nothing more of these queues; what is held of them is still handed out."""
+        self._set_paused(queues, paused=True)
+
+    def resume(self, queues: Collection[MessageQueue]) -> None:
+        """Pull them again."""
+        self._set_paused(queues, paused=False)
+
+    # Positions.
+
+    async def seek(self, queue: MessageQueue, offset: int) -> None:
+        """Go on at `offset`; nothing of this queue pulled before is handed out any more.
+
+        Raises ConfigError for a queue that is not read here, or an offset outside the queue.
+        """
+        self._held_of(queue)
+        low = await self._member.broker.min_offset(queue)
+        high = await self._member.broker.max_offset(queue)
+        if not low <= offset <= high:
+            raise ConfigError(
+                "seek", offset, f"an offset of {queue}: min offset {low} to max offset {high}"
+            )
+        self._restart(queue, offset)
+
+    async def seek_to_begin(self, queue: MessageQueue) -> None:
+        """Go on at the first message still kept."""
+        self._held_of(queue)
+        self._restart(queue, await self._member.broker.min_offset(queue))
+
+    async def seek_to_end(self, queue: MessageQueue) -> None:
+        """Go on behind the last message."""
+        self._held_of(queue)
+        self._restart(queue, await self._member.broker.max_offset(queue))
+
+    async def offset_for_timestamp(self, queue: MessageQueue, timestamp_ms: int) -> int:
+        """The first message stored at or after a time; for `seek`."""
+        return await self._member.broker.search_offset(queue, timestamp_ms)
+
+    async def committed(self, queue: MessageQueue) -> int | None:
+        """The group's consume offset; None when it has none.
+
+        Raises TidemarkError when the broker cannot be asked.
+        """
+        return await self._state.offsets.read(queue, ReadOffset.MEMORY_FIRST_THEN_STORE)
+
+    async def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
+        """Make these offsets, or all positions, the group's, and wait until the brokers have them.
+
+        Raises TidemarkError when one could not be told; it is tried again on the timer.
+        """
+        told = self._positions() if offsets is None else offsets
+        for queue, offset in told.items():
+            self._state.offsets.update(queue, offset, increase_only=False)
+        for queue in told:
+            await self._state.offsets.persist(queue, CommitTrigger.UNKNOWN)
+
+    def _positions(self) -> dict[MessageQueue, int]:
+        return {
+            queue: held.position
+            for queue, held in self._held.items()
+            if held.position is not None and not held.window.dropped
+        }
+
+    def _commit_now_and_then(self) -> None:
+        now_ms = self._runtime.clock.steady_ms()
+        if now_ms < self._next_auto_commit_ms:
+            return
+        self._next_auto_commit_ms = now_ms + self._config.auto_commit_ms
+        for queue, position in self._positions().items():
+            self._state.offsets.update(queue, position, increase_only=False)
+
+    # Taking queues up, and pulling them.
+
+    async def _take_assigned(self) -> None:
+        wanted = self._assigned or ()
+        for queue, window in list(self._state.windows.items()):
+            if queue not in wanted:
+                await self._rebalancer.give_up(queue, window)
+        self._forget_lost()
+        for queue in wanted:
+            if queue in self._held:
+                continue
+            stored = await self._state.offsets.read(queue, ReadOffset.READ_FROM_STORE)
+            first = await start_offset(
+                *(queue, stored, self._member.start_ask),
+                where=self._config.consume_from_where,
+                timestamp_ms=self._member.consume_timestamp_ms,
+            )
+            window = self._state.windows[queue] = ProcessQueue(self._runtime.clock.now_ms())
+            self._on_taken_up(queue, window, first)
+
+    def _on_taken_up(self, queue: MessageQueue, window: ProcessQueue, first_offset: int) -> None:
+        _log.info("%s takes up %s from offset %d", self.client_id, queue, first_offset)
+        held = self._held[queue] = _Held(window)
+        self._pulls.start(self._pull_on(queue, held, first_offset), f"pull {queue}")
+
+    async def _on_queues_changed(self, topic: str, held: int) -> None:
+        self._forget_lost()
+        await self._member.queues_changed(topic, held)
+
+    def _forget_lost(self) -> None:
+        for queue in [queue for queue in self._held if queue not in self._state.windows]:
+            del self._held[queue]
+
+    def _restart(self, queue: MessageQueue, offset: int) -> None:
+        """Another window from `offset` on; what the old one held is no longer handed out."""
+        held = self._held_of(queue)
+        held.window.dropped = True
+        held.window.clear()
+        window = self._state.windows[queue] = ProcessQueue(self._runtime.clock.now_ms())
+        fresh = self._held[queue] = _Held(window, offset, held.paused)
+        self._pulls.start(self._pull_on(queue, fresh, offset), f"pull {queue}")
+
+    async def _pull_on(self, queue: MessageQueue, held: _Held, offset: int) -> None:
+        window = held.window
+        while not window.dropped:
+            window.last_pull_ms = self._runtime.clock.now_ms()
+            pause_ms = self._pause_ms(held)
+            if pause_ms:
+                await asyncio.sleep(pause_ms / 1000)
+                continue
+            subscription = self._state.subscriptions.get(queue.topic)
+            if subscription is None:
+                await asyncio.sleep(PAUSED_MS / 1000)  # The next rebalance drops the queue.
+                continue
+            question = PullQuestion(queue, subscription, offset, None, is_lite=True)
+            try:
+                result = await self._member.broker.pull(question)
+            except TidemarkError as error:
+                if not window.dropped:
+                    _log.warning("pull of %s failed: %s", queue, error)
+                    await asyncio.sleep(self._config.pull_error_delay_ms / 1000)
+                continue
+            if not window.dropped:
+                offset = result.next_begin_offset
+                self._take(queue, held, result, subscription.data.tags_set)
+
+    def _take(
+        self, queue: MessageQueue, held: _Held, result: PullResult, tags: Collection[str]
+    ) -> None:
+        window = held.window
+        if result.status is PullStatus.OFFSET_ILLEGAL:
+            _log.warning("%s: the broker moves to offset %d", queue, result.next_begin_offset)
+            self._restart(queue, result.next_begin_offset)
+            return
+        wanted = [m for m in result.messages if not tags or m.tags in tags]
+        window.filtered_count += len(result.messages) - len(wanted)
+        if wanted:
+            window.put(wanted)
+            self._ready.append((queue, window, wanted))
+            self._arrived.set()
+        elif window.count == 0 and held.position is not None:
+            held.position = max(held.position, result.next_begin_offset)  # All was filtered.
+
+    def _pause_ms(self, held: _Held) -> int:
+        config, window = self._config, held.window
+        if held.paused:
+            return PAUSED_MS
+        if sum(one.window.count for one in self._held.values()) > config.held_messages_max:
+            return FLOW_CONTROL_PAUSE_MS
+        if window.count > config.queue_messages_max or window.held_bytes > config.queue_bytes_max:
+            return FLOW_CONTROL_PAUSE_MS
+        return FLOW_CONTROL_PAUSE_MS if window.max_span > config.queue_span_max else 0
+
+    # Small things.
+
+    def _held_of(self, queue: MessageQueue) -> _Held:
+        held = self._held.get(queue)
+        if held is None:
+            raise ConfigError(
+                "queue", queue, f"one that is read here: {[str(q) for q in self.assignment()]}"
+            )
+        return held
+
+    def _set_paused(self, queues: Collection[MessageQueue], *, paused: bool) -> None:
+        for queue in queues:
+            self._held_of(queue).paused = paused
+
+    def _announce_change(self) -> None:
+        if self._started:
+            self._member.tasks.start(self._announce_and_rebalance(), "announce subscriptions")
+
+    async def _announce_and_rebalance(self) -> None:
+        await self._member.connection.heartbeat()
+        self._rebalancer.wake()
+
+
+async def _nothing_in_a_listener(_queue: MessageQueue, _wait_ms: int) -> bool:
+    return True
