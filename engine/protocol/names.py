@@ -153,15 +153,15 @@ def check_producer_group(group: str) -> None:
 
 def _check(kind: str, name: str, longest: int) -> None:
     if not name or name.isspace():
-        raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"the specified {kind} is blank")
+        raise RequestRefused(ResponseCode.INVALID_PARAMETER, f"the specified {kind} is blank")
     if len(name) > longest:
         raise RequestRefused(
-            ResponseCode.SYSTEM_ERROR,
+            ResponseCode.INVALID_PARAMETER,
             f"the specified {kind} is {len(name)} characters long, at most {longest} are allowed",
         )
     if not _LEGAL.fullmatch(name):
         raise RequestRefused(
-            ResponseCode.SYSTEM_ERROR,
+            ResponseCode.INVALID_PARAMETER,
             f"the specified {kind} {name!r} contains illegal characters, "
             "allowed are ^[%|a-zA-Z0-9_-]+$",
         )

@@ -179,5 +179,5 @@ class TopicHandlers:
         if self._is_own(topic):
             raise RequestRefused(
                 ResponseCode.INVALID_PARAMETER,
-                f"The topic[{topic}] is conflict with system topic: the broker owns it",
+                f"The topic[{topic}] is conflict with system topic.",
             )

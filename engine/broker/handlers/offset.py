@@ -61,6 +61,7 @@ class OffsetHandlers:
 
     def __init__(self, parts: BrokerParts) -> None:
         self._parts = parts
+        self._resident_bytes = parts.config.store.resident_bytes
 
     def handlers(self) -> dict[int, Handler]:
         """Request code → handler."""
@@ -79,7 +80,7 @@ class OffsetHandlers:
         group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
         offset = self._parts.offsets.told(group, topic, queue_id)
         if offset is None:
-            young = self._parts.store.min_offset(topic, queue_id) <= 0
+            young = self._is_young(topic, queue_id)
             if header.set_zero_if_not_found is False or not young:
                 raise RequestRefused(
                     ResponseCode.QUERY_NOT_FOUND,
@@ -89,6 +90,18 @@ class OffsetHandlers:
         return request.respond(
             ResponseCode.SUCCESS, fields=OffsetResponseHeader(offset=offset).encode()
         )
+
+    def _is_young(self, topic: str, queue_id: int) -> bool:
+        """Is the queue's first message still there and near, or has it none yet?
+
+        A group without an offset then begins at 0, so that none of a new topic is missed; an old
+        queue that was never cut must not be read from its beginning by everybody who comes.
+        """
+        store = self._parts.store
+        if store.min_offset(topic, queue_id) > 0:
+            return False
+        first = store.queue_units(topic, queue_id, 0, 1)
+        return not first or store.physical_max - first[0][0] <= self._resident_bytes
 
     def update_consumer_offset(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """UPDATE_CONSUMER_OFFSET (15)."""
@@ -123,13 +136,9 @@ class OffsetHandlers:
             path="RESET" if is_reset else "COMMIT_RPC",
             trigger=header.trigger if header.trigger in TRIGGERS else "UNKNOWN",
         )
-        if not accepted:
-            raise RequestRefused(
-                ResponseCode.SYSTEM_ERROR,
-                f"Offset has been previously reset: the next pull of queue {header.queue_id} of "
-                f"{header.topic} tells group {header.consumer_group} where to",
-            )
-        return request.respond(ResponseCode.SUCCESS)
+        # Odd, and RocketMQ's own: a report that does not count is a success with a remark.
+        remark = None if accepted else "Offset has been previously reset"
+        return request.respond(ResponseCode.SUCCESS, remark)
 
     def max_offset(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """GET_MAX_OFFSET (30): the offset the queue's next message gets."""

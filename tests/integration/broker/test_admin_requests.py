@@ -186,7 +186,7 @@ def test_topics_and_groups_are_made_by_lists_or_not_at_all(tmp_path: Path) -> No
             one = await client.ask(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, group="g1")
             assert json.loads(one.body)["retryMaxTimes"] == 2
             groups = {"groupConfigList": [{"groupName": "g2"}, {"groupName": "../g3"}]}
-            assert (await client.ask(code, json.dumps(groups).encode())).code == 1
+            assert (await client.ask(code, json.dumps(groups).encode())).code == 29
             all_groups = await client.ask(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
             assert "g2" not in json.loads(all_groups.body)["subscriptionGroupTable"]
             for body in (b"[]", b"{}", b"nonsense"):

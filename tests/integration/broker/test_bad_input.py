@@ -29,13 +29,13 @@ REFUSALS: list[tuple[str, Ask, ResponseCode, str]] = [
     (
         "an illegal topic",
         lambda client: client.send(topic="../etc"),
-        ResponseCode.SYSTEM_ERROR,
+        ResponseCode.INVALID_PARAMETER,
         "'../etc'",
     ),
     (
         "a topic that is too long",
         lambda client: client.send(topic="t" * 128),
-        ResponseCode.SYSTEM_ERROR,
+        ResponseCode.INVALID_PARAMETER,
         "128 characters",
     ),
     (
@@ -105,7 +105,7 @@ REFUSALS: list[tuple[str, Ask, ResponseCode, str]] = [
     (
         "a pull for an illegal group",
         lambda client: client.pull(0, group="a/b"),
-        ResponseCode.SYSTEM_ERROR,
+        ResponseCode.INVALID_PARAMETER,
         "'a/b'",
     ),
     (
@@ -184,7 +184,7 @@ REFUSALS: list[tuple[str, Ask, ResponseCode, str]] = [
         lambda client: client.ask(
             RequestCode.LOCK_BATCH_MQ, b'{"consumerGroup":"a/b","clientId":"c","mqSet":[]}'
         ),
-        ResponseCode.SYSTEM_ERROR,
+        ResponseCode.INVALID_PARAMETER,
         "'a/b'",
     ),
     (
@@ -194,7 +194,7 @@ REFUSALS: list[tuple[str, Ask, ResponseCode, str]] = [
             b'{"consumerGroup":"g","clientId":"c",'
             b'"mqSet":[{"topic":"../x","brokerName":"broker-a","queueId":0}]}',
         ),
-        ResponseCode.SYSTEM_ERROR,
+        ResponseCode.INVALID_PARAMETER,
         "'../x'",
     ),
     (
@@ -208,7 +208,7 @@ REFUSALS: list[tuple[str, Ask, ResponseCode, str]] = [
         lambda client: client.ask(
             RequestCode.HEART_BEAT, b'{"clientID":"c","producerDataSet":[{"groupName":"a b"}]}'
         ),
-        ResponseCode.SYSTEM_ERROR,
+        ResponseCode.INVALID_PARAMETER,
         "producer group 'a b'",
     ),
     (
@@ -218,7 +218,7 @@ REFUSALS: list[tuple[str, Ask, ResponseCode, str]] = [
             b'{"clientID":"c","consumerDataSet":[{"groupName":"g",'
             b'"subscriptionDataSet":[{"topic":"../x","subString":"*"}]}]}',
         ),
-        ResponseCode.SYSTEM_ERROR,
+        ResponseCode.INVALID_PARAMETER,
         "'../x'",
     ),
     (

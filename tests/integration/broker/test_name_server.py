@@ -153,7 +153,7 @@ def test_settings_are_kept_over_a_restart_and_order_settings_go_to_brokers(tmp_p
     kept = {"kv_path": str(tmp_path / "kvConfig.json")}
 
     async def before() -> None:
-        async with name_server(**kept) as client:
+        async with name_server(**kept, order_message_enable=True) as client:
             await client.ask(
                 RequestCode.PUT_KV_CONFIG,
                 namespace="ORDER_TOPIC_CONFIG",
@@ -175,6 +175,9 @@ def test_settings_are_kept_over_a_restart_and_order_settings_go_to_brokers(tmp_p
             asked = {"namespace": "ORDER_TOPIC_CONFIG", "key": "orders"}
             value = await client.ask(RequestCode.GET_KV_CONFIG, **asked)
             assert value.fields == {"value": "broker-a:4"}
+            await register(client)
+            route = await client.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="orders")
+            assert json.loads(route.body)["orderTopicConf"] is None, "not told unless asked to"
             table = await client.ask(
                 RequestCode.GET_KVLIST_BY_NAMESPACE, namespace="ORDER_TOPIC_CONFIG"
             )
