@@ -46,6 +46,8 @@ class StoreConfig:
 
     root: str = field(metadata=_key("storePathRootDir"))
     """Folder of the store; made when missing."""
+    commit_log_path: str = field(default="", metadata=_key("storePathCommitLog"))
+    """Folder of the commit log, for a disk of its own; empty: `commitlog` below the root."""
     flush_disk_type: FlushDiskType = field(
         default=FlushDiskType.ASYNC_FLUSH, metadata=_key("flushDiskType")
     )
@@ -126,8 +128,15 @@ class StoreConfig:
         default=DELAY_LEVELS_MS_DEFAULT, metadata=_key("messageDelayLevel")
     )
 
+    @property
+    def commit_log_folder(self) -> str:
+        """Folder of the commit log's files."""
+        return self.commit_log_path.rstrip("/") or f"{self.root}/commitlog"
+
     def __post_init__(self) -> None:
         """Check each value, then how they fit together."""
+        if any(char in self.commit_log_path for char in ",;:"):
+            raise ConfigError("storePathCommitLog", self.commit_log_path, "one folder")
         if not 512 <= self.mapped_file_size_commit_log_bytes <= STORE_FILE_BYTES_MAX:
             raise ConfigError(
                 "mappedFileSizeCommitLog",

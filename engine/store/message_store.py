@@ -25,12 +25,12 @@ from typing import Any
 
 from engine.foundation.errors import ConfigError, DiskFull, StorageError, WritesStopped
 from engine.foundation.observing import LifecycleEvent, Observer
-from engine.runtime import File, Runtime
+from engine.runtime import Runtime
 from engine.runtime.durable_folders import make_durable
 from engine.store.commit_log import CommitLog, PooledCommitLog
 from engine.store.config import FlushDiskType, StoreConfig
 from engine.store.dispatch import Arrival, Dispatcher
-from engine.store.folder_lock import take_folder
+from engine.store.folder_lock import take_folders
 from engine.store.index import Index
 from engine.store.index_file import IndexShape
 from engine.store.mapped_file import FilePool
@@ -70,7 +70,9 @@ class MessageStore(StoreQueries):
         log_kind = PooledCommitLog if config.transient_store_pool_enable else CommitLog
         super().__init__(
             config,
-            log_kind(disk, f"{root}/commitlog", config.mapped_file_size_commit_log_bytes, pool),
+            log_kind(
+                disk, config.commit_log_folder, config.mapped_file_size_commit_log_bytes, pool
+            ),
             QueueTable(
                 disk, f"{root}/consumequeue", config.mapped_file_size_consume_queue_bytes, pool
             ),
@@ -83,7 +85,7 @@ class MessageStore(StoreQueries):
         self._loop = asyncio.get_running_loop()
         self._dispatcher = Dispatcher(self._log, self._queues, self._index, config.delay_levels_ms)
         self._abort_path = f"{root}/abort"
-        self._lock_file: File = take_folder(disk, root)
+        self._locks = take_folders(disk, config)
         self._checkpoint = CheckpointFile(disk, f"{root}/checkpoint")
         self._flusher = Flusher(
             runtime,
@@ -129,7 +131,8 @@ class MessageStore(StoreQueries):
         was not made with.
         """
         make_durable(runtime.disk, config.root)
-        for folder in ("commitlog", "consumequeue", "index"):
+        make_durable(runtime.disk, config.commit_log_folder)
+        for folder in ("consumequeue", "index"):
             runtime.disk.make_directories(f"{config.root}/{folder}")
         store = cls(runtime, config, observer)
         try:
@@ -243,7 +246,8 @@ class MessageStore(StoreQueries):
         if self._index is not None:
             self._index.close()
         self._checkpoint.close()
-        self._lock_file.close()
+        for lock_file in self._locks:
+            lock_file.close()
 
     async def failed(self) -> None:
         """Return never, while the disk is sound; raise WritesStopped when a sync has failed."""

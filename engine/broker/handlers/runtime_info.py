@@ -51,8 +51,8 @@ def runtime_figures(parts: BrokerParts, delay: DelayService) -> dict[str, str]:
 def _store_figures(parts: BrokerParts) -> dict[str, str]:
     store, config = parts.store, parts.config.store
     disk = parts.runtime.disk
-    used = disk.used_ratio(config.root)
-    total_bytes, free_bytes = disk.space_bytes(config.root)
+    used = disk.used_ratio(config.commit_log_folder)
+    total_bytes, free_bytes = disk.space_bytes(config.commit_log_folder)
     oldest_ms = store.oldest_store_time()
     figures = {
         "commitLogMinOffset": str(store.physical_min),
@@ -61,8 +61,8 @@ def _store_figures(parts: BrokerParts) -> dict[str, str]:
             f"Total : {total_bytes / GIB:.1f} GiB, Free : {free_bytes / GIB:.1f} GiB."
         ),
         "commitLogDiskRatio": f"{used:.2f}",
-        f"commitLogDiskRatio_{config.root}/commitlog": f"{used:.2f}",
-        "consumeQueueDiskRatio": f"{used:.2f}",
+        f"commitLogDiskRatio_{config.commit_log_folder}": f"{used:.2f}",
+        "consumeQueueDiskRatio": f"{disk.used_ratio(config.root):.2f}",
         "dispatchBehindBytes": str(store.dispatch_behind_bytes),
         "dispatchMaxBuffer": "0",
         "earliestMessageTimeStamp": str(-1 if oldest_ms is None else oldest_ms),

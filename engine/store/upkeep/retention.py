@@ -137,7 +137,7 @@ class Retention:
             files = [
                 AgedFile(start, self._disk.modified_ms(log.files.path_of(start))) for start in begun
             ]
-            used_ratio = self._disk.used_ratio(self._config.root)
+            used_ratio = self._disk.used_ratio(self._config.commit_log_folder)
         except StorageError as error:
             self._observer.observe(LifecycleEvent("DAMAGED_FILE", f"retention: {error}"))
             return Verdict((), self.stop_writes, "unknown")

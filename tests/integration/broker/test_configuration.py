@@ -28,6 +28,7 @@ fileReservedTime=48
 deleteWhen = 03;\\
              04
 storePathRootDir={root}
+storePathCommitLog={root}-log
 listenPort=0
 mappedFileSizeCommitLog=1048576
 maxIndexNum=1000
@@ -63,13 +64,17 @@ def test_a_broker_starts_from_a_file_and_variables_and_flags_overrule_it(tmp_pat
     with party(log, "broker", "-c", str(file), *flags, environment=variables) as broker:
         told = talk(broker.address, settings)
         assert talk(broker.address, lambda client: client.send(b"kept")).code == 0
+        other = refusal("broker", "-c", str(file), "--store", str(tmp_path / "other"))
+        assert "store-log is in use by another process" in other
         broker.stop()
+    assert [path.name for path in (tmp_path / "store-log").iterdir()] == ["0" * 20]
+    assert not (tmp_path / "store" / "commitlog").exists()
     assert picked(told, "brokerName", "brokerClusterName") == ["broker-city", "CityCluster"]
     assert picked(told, "flushDiskType", "brokerRole") == ["SYNC_FLUSH", "ASYNC_MASTER"]
     assert picked(told, "fileReservedTime", "deleteWhen") == ["24", "06"], "variable, then flag"
     said = log.read_text()
     assert said.count("autoCreateTopicEnabel is ignored") == 1
-    assert "broker.conf, line 15: autoCreateTopicEnabel" in said
+    assert "broker.conf, line 16: autoCreateTopicEnabel" in said
     assert "the nearest is autoCreateTopicEnable" in said
     assert said.count("sendMessageThreadPoolNums is ignored") == 1
     assert "TIDEMARK_BROKER_NO_SUCH" in said
@@ -161,7 +166,7 @@ def test_a_broker_without_write_permission_is_routed_as_such_and_refuses(tmp_pat
             names_client = RawClient(names.address)
             try:
                 route = await names_client.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic=TOPIC)
-                return int(json.loads(route.body)["queueDatas"][0]["perm"])
+                return int(json.loads(route.body)["queueDatas"][0]["perm"]) if route.body else 0
             finally:
                 await names_client.close()
 
