@@ -38,17 +38,21 @@ class PullFilter:
     """On a message's property string; None takes all."""
 
 
+EVERYTHING = PullFilter()
+"""What most pulls want."""
+
+
 def pull_filter(parts: BrokerParts, header: PullMessageRequestHeader) -> PullFilter:
     """The tests for a pull. Raises RequestRefused."""
     own = header.sys_flag & SUBSCRIPTION
     subscription = _told_subscription(header) if own else _group_subscription(parts, header)
     if subscription.is_by_tags:
-        return PullFilter(wanted=_tag_test(subscription))
+        return _by_tags(subscription)
     selector = _told_selector(header) if own else _group_selector(parts, header)
     if not parts.config.enable_property_filter:
         raise not_supported(subscription.expression_type)
     if subscription.class_filter_mode:
-        return PullFilter()
+        return EVERYTHING
     if parts.config.filter_support_retry and header.topic.startswith(RETRY_PREFIX):
         return PullFilter(matches=_retried_test(parts, header.consumer_group))
     return PullFilter(matches=_selector_test(selector))
@@ -118,12 +122,12 @@ def _group_selector(parts: BrokerParts, header: PullMessageRequestHeader) -> Sel
     return known.selector
 
 
-def _tag_test(subscription: SubscriptionData) -> Callable[[int], bool] | None:
+def _by_tags(subscription: SubscriptionData) -> PullFilter:
     """The broker's test by hashes or bits; the client tests the tags themselves (spec: D3)."""
     if subscription.sub_string == SUBSCRIBE_ALL or subscription.class_filter_mode:
-        return None
+        return EVERYTHING
     tags = subscription.tags_set or split_tags(subscription.sub_string)
-    return tag_test(tags, subscription.code_set)
+    return PullFilter(wanted=tag_test(tags, subscription.code_set))
 
 
 def _selector_test(selector: Selector) -> Callable[[bytes], bool]:

@@ -15,6 +15,6 @@ from tests.interop.real_rocketmq import RealRocketMQ
 
 
 @pytest.mark.timeout(180)  # The first one also waits for two JVMs to start.
-@pytest.mark.parametrize("story", (*STORIES, *FILTER_STORIES), ids=lambda story: story.__name__)
+@pytest.mark.parametrize("story", [*STORIES, *FILTER_STORIES], ids=lambda story: story.__name__)
 def test_on_apache_rocketmq(story: Story, apache_rocketmq: RealRocketMQ, tmp_path: Path) -> None:
     asyncio.run(story(apache_rocketmq, tmp_path))

@@ -5,11 +5,14 @@ By hash of the one tag, by bits of several tags, by SQL92 over the properties.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+import pytest
 
 from engine.protocol.bodies import (
     CheckClientRequest,
@@ -20,8 +23,16 @@ from engine.protocol.bodies import (
 )
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
-from engine.protocol.names import SysFlag
-from tests.integration.broker.cluster import GROUP, RawClient, bodies, eventually, messages
+from engine.protocol.names import SysFlag, retry_topic
+from tests.integration.broker.cluster import (
+    GROUP,
+    RawClient,
+    bodies,
+    broker_config,
+    cluster,
+    eventually,
+    messages,
+)
 from tests.integration.broker.processes import Started, party, talk
 
 PAINT = "paint"
@@ -290,3 +301,24 @@ def test_row_d3_selectors_that_are_missing_old_or_switched_off_are_refused_by_ro
         running.stop()
     with broker(tmp_path, *SELECTING) as running:
         talk(running.address, switched_on)
+
+
+@pytest.mark.parametrize(("supported", "expected"), [(True, [b"7"]), (False, [b"7", b"1"])])
+def test_row_d3_failed_messages_are_selected_as_the_topic_they_came_from_where_that_is_on(
+    tmp_path: Path, supported: bool, expected: list[bytes]
+) -> None:
+    async def story() -> None:
+        settings = {"enable_property_filter": True, "filter_support_retry": supported}
+        async with cluster(broker_config(tmp_path, **settings)) as running:
+            client, retry = running.client(), retry_topic(GROUP)
+            every = SubscriptionData.by_selector(retry, "TRUE", "SQL92", sub_version=1)
+            await heartbeat(client, wants("N > 3"), every)
+            for number in (7, 1):
+                sent = await client.send(
+                    b"%d" % number, topic=retry, RETRY_TOPIC=PAINT, N=str(number)
+                )
+                assert sent.code == ResponseCode.SUCCESS, sent.remark
+            answer = await client.pull(0, topic=retry, sysFlag=0, expressionType="SQL92")
+            assert bodies(answer) == expected
+
+    asyncio.run(story())
