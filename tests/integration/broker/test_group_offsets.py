@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -263,5 +264,27 @@ def test_a_clients_reset_by_the_broker_ends_exactly_where_it_was_told(tmp_path: 
             falls = [row for row in rows if row["accepted"] and row["previous_offset"] is not None
                      and row["offset"] < row["previous_offset"]]  # fmt: skip
             assert falls == []
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(("resident_bytes", "begins_at"), [(1, None), (1 << 30, "0")])
+def test_a_group_without_an_offset_is_told_zero_only_while_the_queues_begin_is_near(
+    tmp_path: Path, resident_bytes: int, begins_at: str | None
+) -> None:
+    """Row A8: else a new group reads an old topic from its beginning, wherever it wants to begin."""
+
+    async def story() -> None:
+        config = broker_config(tmp_path)
+        config = replace(config, store=replace(config.store, resident_bytes=resident_bytes))
+        for _ in range(2):  # The second time in the broker's next life.
+            async with cluster(config) as running:
+                client = running.client()
+                await send(client, 2, queue_id=0)
+                asked = {"consumerGroup": OTHER, "topic": TOPIC}
+                answer = await client.ask(RequestCode.QUERY_CONSUMER_OFFSET, **asked, queueId=0)
+                assert answer.fields.get("offset") == begins_at
+                young = await client.ask(RequestCode.QUERY_CONSUMER_OFFSET, **asked, queueId=1)
+                assert young.fields.get("offset") == "0", "nothing was ever sent there"
 
     asyncio.run(story())
