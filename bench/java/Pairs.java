@@ -25,7 +25,7 @@ public class Pairs {
     static void consume(int side, int round, double secs) throws Exception {
         enter(side);
         String t = Bench.topic("consume" + side + "_" + round);
-        long n = Bench.send(producers[side], t, 4, secs, 1024, 32, null);
+        long n = Bench.send(producers[side], t, 4, 3 * secs, 1024, 32, null);
         AtomicLong got = new AtomicLong(), first = new AtomicLong();
         tell(side);
         DefaultMQPushConsumer c = Bench.consumer("GID_pair_" + side + "_" + round + Bench.run, t, (ms, ctx) -> {
