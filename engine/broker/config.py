@@ -130,22 +130,7 @@ class BrokerConfig:
             raise ConfigError(
                 "brokerPermission", self.broker_permission, "4 (read), 2 (write) or 6 (both)"
             )
-        try:
-            ip_address(self.metrics_host)
-        except ValueError as error:
-            raise ConfigError(
-                "metricsPromExporterHost", self.metrics_host, "an IP address"
-            ) from error
-        try:
-            ip_address(self.host)
-        except ValueError as error:
-            raise ConfigError(
-                "brokerIP1", self.host, "an IP address: messages carry it in their ids"
-            ) from error
-        for address in self.namesrv_addresses:
-            host, _, port = address.rpartition(":")
-            if not host or not port.isdecimal() or int(port) > 65_535:
-                raise ConfigError("namesrvAddr", address, "host:port, the port at most 65535")
+        self._check_addresses()
         if self.dlq_topic_perm not in (2, 6):
             raise ConfigError("dlqTopicPerm", self.dlq_topic_perm, "2 (write) or 6 (read, write)")
         for key, name in (
@@ -185,6 +170,24 @@ class BrokerConfig:
                 f"at most {BROKER_EXPIRY_MS // 2} ms: name servers forget a broker that is silent "
                 f"for {BROKER_EXPIRY_MS} ms",
             )
+
+    def _check_addresses(self) -> None:
+        try:
+            ip_address(self.metrics_host)
+        except ValueError as error:
+            raise ConfigError(
+                "metricsPromExporterHost", self.metrics_host, "an IP address"
+            ) from error
+        try:
+            ip_address(self.host)
+        except ValueError as error:
+            raise ConfigError(
+                "brokerIP1", self.host, "an IP address: messages carry it in their ids"
+            ) from error
+        for address in self.namesrv_addresses:
+            host, _, port = address.rpartition(":")
+            if not host or not port.isdecimal() or int(port) > 65_535:
+                raise ConfigError("namesrvAddr", address, "host:port, the port at most 65535")
 
     def _check_transactions(self) -> None:
         for key, value in (

@@ -71,9 +71,9 @@ class StatsHandlers:
             )
         now_ms = self._parts.now_ms()
         data = BrokerStatsData(
-            stats_minute=_item([count.since(count.minute[0], now_ms) for count in counts], column),
-            stats_hour=_item([count.since(count.hour[0], now_ms) for count in counts], column),
-            stats_day=_item([count.since(count.day[0], now_ms) for count in counts], column),
+            stats_minute=_item([count.last_minute(now_ms) for count in counts], column),
+            stats_hour=_item([count.last_hour(now_ms) for count in counts], column),
+            stats_day=_item([count.last_day(now_ms) for count in counts], column),
         )
         return request.respond(ResponseCode.SUCCESS, body=data.encode())
 

@@ -69,17 +69,33 @@ class Count:
 
     def sample(self, now_ms: int, samples: deque[Sample]) -> None:
         """Take a sample; a key that stood still for the whole rhythm keeps only the newest."""
-        if samples[0][1:] == (self.messages, self.size_bytes, self.calls):
+        if samples[0][1] == self.messages:
+            if len(samples) == 1:
+                return  # Most keys, most of the time.
             samples.clear()
         samples.append((now_ms, self.messages, self.size_bytes, self.calls))
 
-    def since(self, oldest: Sample, now_ms: int) -> Sums:
-        """What was added since a sample."""
+    def last_minute(self, now_ms: int) -> Sums:
+        """What was added in the last minute, to within the sampling of ten seconds."""
+        return self._since(self.minute[0], now_ms, MINUTE_MS)
+
+    def last_hour(self, now_ms: int) -> Sums:
+        """What was added in the last hour, to within ten minutes."""
+        return self._since(self.hour[0], now_ms, HOUR_MS)
+
+    def last_day(self, now_ms: int) -> Sums:
+        """What was added in the last day, to within an hour."""
+        return self._since(self.day[0], now_ms, DAY_MS)
+
+    def _since(self, oldest: Sample, now_ms: int, rhythm_ms: int) -> Sums:
+        """A key that stood still has an old sample: it began again within the rhythm."""
+        age_ms = now_ms - oldest[0]
+        is_old = age_ms > rhythm_ms * 7 // 6
         return Sums(
             self.messages - oldest[1],
             self.size_bytes - oldest[2],
             self.calls - oldest[3],
-            now_ms - oldest[0],
+            rhythm_ms if is_old else age_ms,
         )
 
 
@@ -89,41 +105,41 @@ class Counts(Generic[Key]):
     def __init__(self, now_ms: Callable[[], int], keys_max: int = TRAFFIC_KEYS_MAX) -> None:
         self._now_ms = now_ms
         self._keys_max = keys_max
-        self._counts: dict[Key, Count] = {}
+        self.by_key: dict[Key, Count] = {}
+        """For reading, and for those who add in a hurry."""
         self.others: Count | None = None
         """What keys beyond the limit added."""
 
     def add(self, key: Key, messages: int, size_bytes: int) -> None:
-        """Hot: one call of a key."""
-        count = self._counts.get(key)
-        if count is None:
-            count = self._new(key)
+        """One call of a key."""
+        count = self.by_key.get(key) or self.make(key)
         count.messages += messages
         count.size_bytes += size_bytes
         count.calls += 1
 
     def find(self, key: Key) -> Count | None:
         """The count of a key that was added to."""
-        return self._counts.get(key)
+        return self.by_key.get(key)
 
     def items(self) -> list[tuple[Key, Count]]:
         """Every key with its count, in order of first appearance."""
-        return list(self._counts.items())
+        return list(self.by_key.items())
 
     def all(self) -> Iterator[Count]:
         """Every count, that of the others as well."""
-        yield from self._counts.values()
+        yield from self.by_key.values()
         if self.others is not None:
             yield self.others
 
     def forget(self, gone: Callable[[Key], bool]) -> None:
         """Drop the keys of something that was deleted."""
-        for key in [key for key in self._counts if gone(key)]:
-            del self._counts[key]
+        for key in [key for key in self.by_key if gone(key)]:
+            del self.by_key[key]
 
-    def _new(self, key: Key) -> Count:
-        if len(self._counts) < self._keys_max:
-            self._counts[key] = count = Count(self._now_ms())
+    def make(self, key: Key) -> Count:
+        """The count of a key that has none yet: its own, or that of the others."""
+        if len(self.by_key) < self._keys_max:
+            self.by_key[key] = count = Count(self._now_ms())
             return count
         if self.others is None:
             self.others = Count(self._now_ms())
@@ -160,7 +176,11 @@ class Traffic:
 
     def put(self, topic: str, message_type: int, messages: int, size_bytes: int) -> None:
         """Hot: a send was stored."""
-        self._puts[message_type].add(topic, messages, size_bytes)
+        counts = self._puts[message_type]
+        count = counts.by_key.get(topic) or counts.make(topic)
+        count.messages += messages
+        count.size_bytes += size_bytes
+        count.calls += 1
         self._sizes[(size_bytes // messages - 1).bit_length()] += messages
         total = self.put_total
         total.messages += messages
@@ -169,7 +189,11 @@ class Traffic:
 
     def got(self, group: str, topic: str, messages: int, size_bytes: int) -> None:
         """Hot: a pull was answered with messages."""
-        self.gets.add((group, topic), messages, size_bytes)
+        key = (group, topic)
+        count = self.gets.by_key.get(key) or self.gets.make(key)
+        count.messages += messages
+        count.size_bytes += size_bytes
+        count.calls += 1
         total = self.get_total
         total.messages += messages
         total.size_bytes += size_bytes

@@ -25,7 +25,7 @@ def test_labels_and_values_come_back(topic: str, group: str, value: float) -> No
     )
     (sample,) = family.samples
     assert sample.labels == awkward
-    assert sample.value == float(value)
+    assert sample.value == value
     assert family.documentation == 'a\\b\n"c"'
 
 

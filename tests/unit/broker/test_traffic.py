@@ -30,10 +30,8 @@ def test_a_minute_an_hour_and_a_day_forget_at_their_own_pace() -> None:
     (count,) = traffic.puts_of("t")
 
     def sums() -> list[int]:
-        return [
-            count.since(samples[0], clock.now_ms).messages
-            for samples in (count.minute, count.hour, count.day)
-        ]
+        spans = (count.last_minute, count.last_hour, count.last_day)
+        return [span(clock.now_ms).messages for span in spans]
 
     assert sums() == [10, 10, 10]
     run(traffic, clock, 90)
@@ -45,6 +43,17 @@ def test_a_minute_an_hour_and_a_day_forget_at_their_own_pace() -> None:
     run(traffic, clock, 26 * 3600)
     assert sums() == [0, 0, 0]
     assert count.messages == 11
+
+
+def test_a_key_that_wakes_up_has_the_rate_of_its_last_minute() -> None:
+    clock = Clock()
+    traffic = Traffic(clock)
+    traffic.put("t", NORMAL, 1, 1)
+    run(traffic, clock, 3600)
+    traffic.put("t", NORMAL, 30, 1)
+    (count,) = traffic.puts_of("t")
+    minute = count.last_minute(clock.now_ms)
+    assert (minute.messages, minute.per_second(minute.messages)) == (30, 0.5)
 
 
 def test_rates_look_back_ten_seconds_a_minute_and_ten_minutes() -> None:
