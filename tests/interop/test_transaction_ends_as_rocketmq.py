@@ -8,7 +8,7 @@ import pytest
 
 from engine.protocol.codes import ResponseCode
 from tests.integration.broker.cluster import RawClient
-from tests.integration.broker.test_transactions import COMMIT, ROLLBACK, Half, Transactor
+from tests.integration.broker.transactor import COMMIT, ROLLBACK, Half, Transactor
 from tests.interop.our_engine import OurEngine
 from tests.interop.real_rocketmq import RealRocketMQ
 

@@ -1,139 +1,44 @@
-"""Row D4, and A5 for transactions: half messages, their ends, questions to producers, and kills."""
+"""Row D4: half messages, their ends, questions to producers, limits and refusals."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from engine.protocol.codes import RequestCode, ResponseCode
-from engine.protocol.command import RemotingCommand
-from engine.protocol.message import MessageExt
-from engine.protocol.message_record import decode_record
+from engine.protocol.codes import ResponseCode
 from engine.store import FlushDiskType
 from tests.integration.broker.cluster import (
     TOPIC,
     Cluster,
-    RawClient,
     bodies,
     broker_config,
     cluster,
     eventually,
     messages,
 )
-from tests.integration.broker.spooled import picked, spooled
-from tests.integration.broker.test_restarts import engine, refusal, talk
+from tests.integration.broker.transactor import (
+    COMMIT,
+    GIVEN_UP_TOPIC,
+    GROUP,
+    HALF_TOPIC,
+    INTERNAL_GROUP,
+    OP_TOPIC,
+    ROLLBACK,
+    UNKNOWN,
+    Half,
+    Transactor,
+    kept,
+)
 
-COMMIT, ROLLBACK, UNKNOWN = 8, 12, 0
-GROUP = "p"
-HALF_TOPIC, OP_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"
-GIVEN_UP_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
-INTERNAL_GROUP = "CID_RMQ_SYS_TRANS"
 QUICK = {
     "transaction_timeout_ms": 300,
     "transaction_check_interval_ms": 100,
     "transaction_op_batch_interval_ms": 50,
 }
 """Half messages are asked about when they are 300 ms old."""
-NEVER = ("transactionCheckInterval=600000", "transactionTimeOut=600000")
-NO_OPS = ("transactionOpBatchInterval=500000", *NEVER)
-"""Nothing is asked, and op messages are not written by themselves."""
-OFTEN = (
-    *("transactionOpBatchInterval=50", "transactionTimeOut=300", "transactionCheckInterval=100"),
-    *("flushCommitLogLeastPages=0", "flushIntervalCommitLog=50"),
-)
-
-
-@dataclass
-class Half:
-    """A half message as its producer knows it."""
-
-    key: str
-    queue_offset: int
-    physical_offset: int
-
-
-class Transactor:
-    """A producer that speaks raw commands."""
-
-    def __init__(self, client: RawClient) -> None:
-        self.client = client
-
-    async def begin(self, key: str, **more: object) -> Half:
-        """Send a half message born now, with its key as its body."""
-        sent = await self.try_begin(key, **more)
-        assert sent.code == ResponseCode.SUCCESS, sent.remark
-        assert sent.fields["transactionId"] == key
-        physical_offset = int(sent.fields["msgId"][16:], 16)
-        return Half(key, int(sent.fields["queueOffset"]), physical_offset)
-
-    async def try_begin(self, key: str, **more: object) -> RemotingCommand:
-        fields = {"PGROUP": GROUP, "TRAN_MSG": "true", "UNIQ_KEY": key, "sysFlag": 4}
-        fields["bornTimestamp"] = int(time.time() * 1000)
-        return await self.client.send(key.encode(), **(fields | more))
-
-    async def end(self, half: Half, how: int, **more: object) -> RemotingCommand:
-        """END_TRANSACTION, two-way."""
-        return await self.client.ask(RequestCode.END_TRANSACTION, **self._end(half, how) | more)
-
-    async def end_oneway(self, half: Half, how: int, **more: object) -> None:
-        """END_TRANSACTION as RocketMQ's clients send it."""
-        fields = {name: str(value).lower() for name, value in self._end(half, how, **more).items()}
-        request = RemotingCommand.request(RequestCode.END_TRANSACTION, fields)
-        await self.client.rpc.invoke_oneway(self.client.address, request)
-
-    @staticmethod
-    def _end(half: Half, how: int, **more: object) -> dict[str, object]:
-        return {
-            "topic": TOPIC,
-            "producerGroup": GROUP,
-            "tranStateTableOffset": half.queue_offset,
-            "commitLogOffset": half.physical_offset,
-            "commitOrRollback": how,
-            "fromTransactionCheck": False,
-            "msgId": half.key,
-        } | more
-
-    async def register(self, group: str = GROUP) -> None:
-        """HEART_BEAT of a producer: from now on it can be asked."""
-        data = {"clientID": self.client.client_id, "producerDataSet": [{"groupName": group}]}
-        body = json.dumps(data | {"consumerDataSet": []}).encode()
-        assert (await self.client.ask(RequestCode.HEART_BEAT, body)).code == ResponseCode.SUCCESS
-
-    def asked(self) -> list[tuple[Half, MessageExt, Mapping[str, str]]]:
-        """Questions so far: the copy they are about, the message in their body, their fields."""
-        found = []
-        for push in self.client.pushed:
-            if push.code == RequestCode.CHECK_TRANSACTION_STATE:
-                assert push.is_oneway
-                offsets = [int(push.fields[n]) for n in ("tranStateTableOffset", "commitLogOffset")]
-                half = Half(push.fields["transactionId"], *offsets)
-                found.append((half, decode_record(bytes(push.body)), push.fields))
-        return found
-
-    async def question(self, number: int = 1) -> tuple[Half, MessageExt, Mapping[str, str]]:
-        """The `number`-th question, when it has come."""
-
-        async def came() -> bool:
-            return len(self.asked()) >= number
-
-        await eventually(came, f"question {number}")
-        return self.asked()[number - 1]
-
-
-async def kept(client: RawClient, topic: str = TOPIC) -> list[MessageExt]:
-    """What a consumer finds in queue 0 of a topic."""
-    answer = await client.pull(0, topic=topic, group="whoever")
-    if answer.code == ResponseCode.SUCCESS:
-        return messages(answer)
-    nothing = (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_OFFSET_MOVED)
-    assert answer.code in nothing, f"{answer.code}: {answer.remark}"
-    return []
 
 
 def progress(running: Cluster) -> tuple[int | None, int | None]:
@@ -141,114 +46,6 @@ def progress(running: Cluster) -> tuple[int | None, int | None]:
     offsets = running.broker.parts.offsets
     half = offsets.committed(INTERNAL_GROUP, HALF_TOPIC, 0)
     return half, offsets.committed(INTERNAL_GROUP, OP_TOPIC, 0)
-
-
-# ---- a broker process that is killed -----------------------------------------------------------
-
-
-def settings(*words: str) -> list[str]:
-    return [part for word in words for part in ("--set", word)]
-
-
-@pytest.mark.parametrize("flush", ["sync", "async"])
-def test_after_a_kill_ended_transactions_stay_ended_and_open_ones_are_asked_about(
-    tmp_path: Path, flush: str
-) -> None:
-    halves: dict[str, Half] = {}
-    store = tmp_path / "store"
-
-    async def topic_is_saved() -> bool:
-        topics = store / "config" / "topics.json"
-        return topics.exists() and f'"{TOPIC}"' in topics.read_text()
-
-    async def before(client: RawClient) -> None:
-        producer = Transactor(client)
-        for key in ("committed", "told", "rolled-back", "open"):
-            halves[key] = await producer.begin(key)
-        assert await kept(client) == [], "nobody sees half of anything"
-        assert (await producer.end(halves["rolled-back"], ROLLBACK)).code == ResponseCode.SUCCESS
-        # An answered rollback is written down at once; of these two only the commits are there.
-        await producer.end_oneway(halves["committed"], COMMIT)
-        assert (await producer.end(halves["told"], COMMIT)).code == ResponseCode.SUCCESS
-
-        async def both() -> bool:
-            return len(await kept(client)) == 2
-
-        await eventually(both, "commits")
-        await eventually(topic_is_saved, "the table of topics on disk")
-
-    async def after(client: RawClient) -> None:
-        producer = Transactor(client)
-        await producer.register()
-        copy, message, fields = await producer.question()
-        assert (copy.key, message.body, message.topic) == ("open", b"open", TOPIC)
-        assert copy.queue_offset > halves["open"].queue_offset, "it is put again at the tail"
-        assert fields["topic"] == HALF_TOPIC
-        assert fields["bname"] == "broker-a"
-        await producer.end_oneway(copy, COMMIT, fromTransactionCheck=True)
-        again = [await producer.end(halves[key], COMMIT) for key in ("committed", "told", "open")]
-        assert [answer.code for answer in again] == [ResponseCode.SUCCESS] * 3
-        refused = await producer.end(halves["rolled-back"], COMMIT)
-        assert refused.code == ResponseCode.TRANSACTION_FAILED
-        assert "rolled back" in str(refused.remark)
-
-        async def passed() -> bool:
-            answer = await client.committed(topic=HALF_TOPIC, group=INTERNAL_GROUP)
-            last = max(one.queue_offset for one, _, _ in producer.asked())
-            return answer.fields.get("offset") == str(last + 1)
-
-        await eventually(passed, "progress over all of them")
-        assert [one.body for one in await kept(client)] == [b"committed", b"told", b"open"]
-        assert {half.key for half, _, _ in producer.asked()} == {"open"}
-
-    async def at_last(client: RawClient) -> None:
-        producer = Transactor(client)
-        await producer.register()
-        await producer.begin("new")
-        half, _, _ = await producer.question()
-        assert half.key == "new", "the settled ones are not asked about again"
-        assert len(await kept(client)) == 3
-
-    with engine(store, "--flush", flush, *settings(*NO_OPS)) as (process, address):
-        talk(address, before)
-        process.kill()
-        process.wait(30)
-    with engine(store, "--flush", flush, *settings(*OFTEN)) as (process, address):
-        talk(address, after)
-        process.kill()
-        process.wait(30)
-    rows = [row for row in spooled(store, "consume_offsets") if row["path"] == "TRANSACTION"]
-    assert {picked(row, "group", "accepted") for row in rows} == {(INTERNAL_GROUP, True)}
-    for topic in (HALF_TOPIC, OP_TOPIC):
-        moves = [row["offset"] for row in rows if row["topic"] == topic]
-        assert moves == sorted(moves), f"{topic} goes forward"
-        assert moves, f"{topic} goes"
-    with engine(store, "--flush", flush, *settings(*OFTEN)) as (process, address):
-        talk(address, at_last)
-        process.terminate()
-        assert process.wait(30) == 0
-    table = json.loads((store / "config" / "consumerOffset.json").read_text())["offsetTable"]
-    assert table[f"{HALF_TOPIC}@{INTERNAL_GROUP}"]["0"] >= 5
-
-
-@pytest.mark.parametrize(
-    ("words", "complaint"),
-    [
-        (("transactionTimeOut=3000",), "more than transactionOpBatchInterval (3000 ms)"),
-        (("transactionTimeOut=900", "transactionOpBatchInterval=1000"), "transactionTimeOut='900'"),
-        (("transactionCheckMax=0",), "transactionCheckMax"),
-        (("transactionOpMsgMaxSize=5",), "32 to 4194304 bytes"),
-    ],
-)
-def test_settings_that_would_ask_about_what_has_just_ended_are_refused(
-    tmp_path: Path, words: tuple[str, ...], complaint: str
-) -> None:
-    store = str(tmp_path / "store")
-    said = refusal("broker", "--store", store, "--port", "0", *settings(*words))
-    assert complaint.replace("'", "") in said.replace("'", "")
-
-
-# ---- one broker --------------------------------------------------------------------------------
 
 
 def test_a_committed_message_is_the_half_message_under_its_real_name(tmp_path: Path) -> None:
