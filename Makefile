@@ -2,13 +2,15 @@
 PYTHON ?= python3
 SEED ?= 1
 STATES ?= 24000
+ROUNDS ?= 50
+SECONDS ?= 60
 ARGS ?=
 TESTS ?= tests
 
 export PYTHONHASHSEED := 0
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-run demo demo-matrix test test-fast test-slow sim crash-states mutants check format bench clean
+.PHONY: help setup setup-run demo demo-matrix test test-fast test-slow sim crash-states kill-loop fuzz mutants check format bench clean
 
 help:  ## List the targets.
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 22
@@ -39,6 +41,12 @@ sim: setup  ## One seed of the simulation, for example SEED=1234.
 
 crash-states: setup  ## What a power cut may leave, in many more states than the suite; STATES=24000.
 	TIDEMARK_CRASH_STATES=$(STATES) TIDEMARK_SEED=$(SEED) .venv/bin/pytest -s tests/simulation/test_crash_states.py
+
+kill-loop: setup  ## kill -9 of a broker under load, ROUNDS=50 times per flush mode.
+	TIDEMARK_KILL_ROUNDS=$(ROUNDS) TIDEMARK_SEED=$(SEED) .venv/bin/pytest -m "" tests/integration/broker/test_kill_loop.py
+
+fuzz: setup  ## Hostile bytes for every decoder, coverage-guided, SECONDS=60 shared by the targets.
+	.venv/bin/python -m tests.fuzz --seconds $(SECONDS)
 
 mutants: setup  ## Plant each listed bug in a copy and see its tests fail; ARGS="--only C7" is passed on.
 	.venv/bin/python -m tests.mutants $(ARGS)
