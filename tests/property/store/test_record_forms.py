@@ -11,9 +11,17 @@ from engine.protocol.hashes import tags_code
 from engine.protocol.message import MessageExt
 from engine.protocol.message_record import decode_record, encode_record
 from engine.protocol.properties import decode_properties
+from engine.protocol.tag_bits import tags_word
 from engine.store import MessageDraft
 from engine.store.config import DELAY_LEVELS_MS_DEFAULT
-from engine.store.record import DraftRecord, check_record, glance, store_timestamp_of
+from engine.store.record import (
+    MULTI_TAGS,
+    DraftRecord,
+    check_record,
+    glance,
+    properties_of,
+    store_timestamp_of,
+)
 
 int32 = st.integers(-(2**31), 2**31 - 1)
 times = st.integers(0, 2**45)
@@ -95,7 +103,9 @@ def test_what_dispatch_reads_is_what_the_whole_decoder_reads(
     assert (request.queue_offset, request.physical_offset) == (queue_offset, physical_offset)
     assert (request.size_bytes, request.store_timestamp_ms) == (len(record), stored_ms)
     assert request.sys_flag == whole.sys_flag
-    assert request.tags_code == tags_code(whole.tags)
+    code = tags_word if whole.sys_flag & MULTI_TAGS else tags_code
+    assert request.tags_code == code(whole.tags)
+    assert decode_properties(properties_of(memoryview(record)).decode()) == whole.properties
     assert store_timestamp_of(memoryview(record)) == stored_ms
 
 
