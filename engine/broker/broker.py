@@ -24,6 +24,7 @@ from engine.broker.config import BrokerConfig, MetricsExporter
 from engine.broker.earlier_life import compare_with_earlier_life
 from engine.broker.gatekeeping import gate_of
 from engine.broker.half_queue import HalfQueue
+from engine.broker.expired_dead_letters import tell_expired
 from engine.broker.handler_table import handler_table
 from engine.broker.handlers.putting import Putting
 from engine.broker.long_poll import HeldPull, HeldPulls
@@ -257,6 +258,7 @@ class Broker:
         parts.group_configs_changed = tables.want
         parts.filters_changed = tables.want
         parts.watermarks_wanted = lambda keys: watermarks.tell(keys, clock.now_ms())
+        store.retention.on_doomed = lambda physical_min: tell_expired(parts, physical_min)
         store.retention.on_purged = lambda purged: tell_unconsumed(parts, purged)
         return _Running(
             parts=parts,

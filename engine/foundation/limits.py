@@ -110,6 +110,10 @@ TRACE_BATCH_MAX: Final = 20
 TRACE_RECORD_BYTES_MAX: Final = 128_000
 """Traces of one record, by number and by bytes (RocketMQ); what is more goes into the next one."""
 
+EXPIRED_DEAD_LETTERS_MAX: Final = 10_000
+"""Expired dead letters told one by one in a round of retention; of more only that they were more.
+"""
+
 GROUPS_MAX: Final = 100_000
 TOPICS_MAX: Final = 100_000
 """Auto-created topics and groups stop here with SYSTEM_ERROR; explicit creation says the same."""

@@ -33,7 +33,7 @@ from engine.protocol.dead_letters import (
     PROPERTY_REDRIVEN_FROM,
 )
 from engine.protocol.message import MessageExt, MessageQueue
-from engine.protocol.names import AUTO_CREATE_TOPIC, dlq_topic, retry_topic
+from engine.protocol.names import AUTO_CREATE_TOPIC, Perm, dlq_topic, retry_topic
 from engine.protocol.properties import (
     PROPERTY_DELAY,
     PROPERTY_KEYS,
@@ -221,6 +221,9 @@ class DeadLetterAdmin(TopicAdmin, MessageAdmin):
         if route is None or not route.queue_datas:
             return []
         perm = route.queue_datas[0].perm
+        if perm & Perm.READ:  # Its route came between two looks.
+            await self._routes.refresh(topic)
+            return await self._routes.readable_queues(topic) or []
         raise RequestRefused(
             ResponseCode.NO_PERMISSION,
             f"{topic} has perm {perm}, which has no read bit; allow it first "

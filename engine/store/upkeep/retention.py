@@ -99,6 +99,8 @@ class Retention:
         self._queues = queues
         self._index = index
         self._dispatched = dispatched
+        self.on_doomed: Callable[[int], None] = _ignore
+        """Called with the log's next min offset, before files go: what is below can be read yet."""
         self.on_purged: Callable[[Purged], None] = _ignore
         """Called with what each queue lost, after files went."""
         self.stop_writes = False
@@ -150,7 +152,10 @@ class Retention:
     def _let_go(self, starts: Sequence[int], reason: str) -> Callable[[], None]:
         """Forget the files, tell it; what is returned deletes them from the disk."""
         log = self._log
-        destroy = [log.files.take_out(start) for start in starts if log.files.has(start)]
+        doomed = [start for start in starts if log.files.has(start)]
+        if doomed:
+            self.on_doomed(max(doomed) + log.file_size_bytes)
+        destroy = [log.files.take_out(start) for start in doomed]
         if destroy:
             log.folder_dirty = True
             log.set_min()
@@ -185,5 +190,5 @@ class Retention:
             self.on_purged(purged)
 
 
-def _ignore(purged: Purged) -> None:
-    del purged
+def _ignore(what: object) -> None:
+    del what

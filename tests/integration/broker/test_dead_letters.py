@@ -5,6 +5,7 @@ or discarded; every step is told and the sums close. A broker over TCP, restarte
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import Counter
 from pathlib import Path
 
@@ -261,3 +262,33 @@ def test_looking_at_dead_letters_is_nobodys_progress(tmp_path: Path) -> None:
         assert "TOOLS_CONSUMER" not in groups
 
     asyncio.run(story())
+
+
+def test_what_retention_takes_undecided_is_told_as_expired_and_the_sums_close(
+    tmp_path: Path,
+) -> None:
+    async def story() -> None:
+        config = broker_config(tmp_path, log_bytes=16 * 1024)
+        async with cluster(config) as running, admin_of(running) as admin:
+            client = running.client()
+            await client.heartbeat()
+            for key in ("redriven", "discarded", "forgotten"):
+                await kill_message(client, key)
+            redriven, discarded, _ = await waiting(admin, 3)
+            await admin.redrive(redriven, who=WHO, why=WHY)
+            await admin.discard(discarded, who=WHO, why=WHY)
+            for _ in range(40):
+                await client.send(bytes(1000), topic="filler")
+            await kill_message(client, "young")
+            for path in (tmp_path / "store" / "commitlog").iterdir():
+                os.utime(path, (1, 1))
+            await client.ask(RequestCode.DELETE_EXPIRED_COMMITLOG)
+            assert running.broker.parts.store.min_offset(DLQ, 0) == 3
+            assert await letters_of(admin) == ["young"]
+
+    asyncio.run(story())
+    flow = spooled(tmp_path / "store", "retry_dlq_flow")
+    assert [row["message_id"] for row in flow if row["step"] == "EXPIRED"] == ["forgotten"]
+    steps = balance(tmp_path)
+    decided = steps["REDRIVEN"] + steps["DISCARDED"] + steps["EXPIRED"]
+    assert (steps["DEAD_LETTERED"], decided) == (4, 3), "and one is left"
