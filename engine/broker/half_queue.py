@@ -225,6 +225,22 @@ class HalfQueue:
             self._parts.store.put(draft)
         self._note_end(half.first_offset, committed=False)
 
+    def resume(self, physical_offset: int) -> PutResult:
+        """Begin a transaction anew that was given up, from the record that was kept of it.
+
+        Raises RequestRefused when there is none, and as `put_half`; StorageError.
+        """
+        record = self._parts.store.record_at(physical_offset)
+        message = None if record is None else decode_record(record)
+        place = None if message is None else real_place(message)
+        if message is None or place is None or message.topic != CHECK_MAX_TIME_TOPIC:
+            raise RequestRefused(
+                ResponseCode.SYSTEM_ERROR,
+                "Put message back to RMQ_SYS_TRANS_HALF_TOPIC failed: no message of "
+                f"{CHECK_MAX_TIME_TOPIC} begins at {physical_offset}",
+            )
+        return self.put_half(_draft(message, *place, message.properties))
+
     def write_ops(self) -> int | None:
         """Write every op message that is due; return the end of the last, None when none was.
 

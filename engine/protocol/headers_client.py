@@ -139,6 +139,15 @@ class CheckTransactionStateRequestHeader(RequestHeader, kw_only=True):
     offset_msg_id: str | None = None
 
 
+class ResumeCheckHalfMessageRequestHeader(RequestHeader, kw_only=True):
+    """RESUME_CHECK_HALF_MESSAGE (323)."""
+
+    topic: str | None = None
+    msg_id: str
+    """Offset message id of a message in TRANS_CHECK_MAX_TIME_TOPIC."""
+    broker_name: str | None = wire_name("bname", None)
+
+
 # ---- pulling -------------------------------------------------------------------------------
 
 

@@ -1,4 +1,5 @@
-"""Ends of transactions: END_TRANSACTION, from the producer itself or as its answer to a question.
+"""Ends of transactions: END_TRANSACTION, from the producer itself or as its answer to a question;
+and the way back for those that were given up.
 
 Place in the walk: the half message is read from the log by its physical offset and checked against
 what the producer says of it; then the half queue ends the transaction (spec: producer, section 9,
@@ -18,11 +19,15 @@ from engine.broker.half_queue import HalfQueue
 from engine.broker.handlers.storing import answer_when_flushed, stored
 from engine.broker.parts import BrokerParts
 from engine.broker.state.transactions import immunity_ms, immunity_seconds
-from engine.foundation.errors import RequestRefused
+from engine.foundation.errors import RemoteProtocolError, RequestRefused
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
-from engine.protocol.headers import EndTransactionRequestHeader
+from engine.protocol.headers import (
+    EndTransactionRequestHeader,
+    ResumeCheckHalfMessageRequestHeader,
+)
 from engine.protocol.message import MessageExt
+from engine.protocol.message_ids import parse_offset_message_id
 from engine.protocol.names import SysFlag
 from engine.protocol.properties import PROPERTY_CHECK_IMMUNITY_SECONDS, PROPERTY_PRODUCER_GROUP
 from engine.remoting import Handler, Peer
@@ -43,7 +48,10 @@ class TransactionHandlers:
 
     def handlers(self) -> dict[int, Handler]:
         """Request code → handler."""
-        return {RequestCode.END_TRANSACTION: self.end_transaction}
+        return {
+            RequestCode.END_TRANSACTION: self.end_transaction,
+            RequestCode.RESUME_CHECK_HALF_MESSAGE: self.resume_check,
+        }
 
     def end_transaction(self, peer: Peer, request: RemotingCommand) -> RemotingCommand | None:
         """END_TRANSACTION (37)."""
@@ -54,6 +62,23 @@ class TransactionHandlers:
             if request.is_oneway:  # Nobody else would hear of it.
                 _log.warning("%s ends %s in vain: %s", peer.address, header.msg_id, error)
             raise
+
+    def resume_check(self, peer: Peer, request: RemotingCommand) -> RemotingCommand | None:
+        """RESUME_CHECK_HALF_MESSAGE (323): a transaction that was given up begins anew, and its
+        producer is asked from the next round on.
+        """
+        header = ResumeCheckHalfMessageRequestHeader.decode(request.fields)
+        try:
+            _, physical_offset = parse_offset_message_id(header.msg_id)
+        except RemoteProtocolError as error:
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, str(error)) from error
+        put = stored(lambda: self._half_queue.resume(physical_offset))
+        response = request.respond(ResponseCode.SUCCESS)
+        flushed = self._parts.store.when_flushed(put.end_offset)
+        if flushed is None:
+            return response
+        answer_when_flushed(peer, request, response, flushed)
+        return None
 
     def _end(
         self, peer: Peer, request: RemotingCommand, header: EndTransactionRequestHeader

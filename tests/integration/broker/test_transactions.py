@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.protocol.codes import ResponseCode
+from engine.protocol.codes import RequestCode, ResponseCode
 from engine.store import FlushDiskType
 from tests.integration.broker.cluster import (
     TOPIC,
@@ -132,6 +132,20 @@ def test_who_does_not_know_is_asked_again_and_given_up_with_a_record(tmp_path: P
             assert late.code == ResponseCode.TRANSACTION_FAILED
             assert len(producer.asked()) == 3
             assert await kept(producer.client) == []
+            (record,) = await kept(producer.client, GIVEN_UP_TOPIC)
+            resume = RequestCode.RESUME_CHECK_HALF_MESSAGE
+            wrong = await producer.client.ask(resume, topic=TOPIC, msgId="00" * 16)
+            assert "Put message back to RMQ_SYS_TRANS_HALF_TOPIC failed" in str(wrong.remark)
+            again = await producer.client.ask(resume, topic=TOPIC, msgId=record.offset_message_id)
+            assert again.code == ResponseCode.SUCCESS
+            copy, message, _ = await producer.question(4)
+            assert message.properties["TRANSACTION_CHECK_TIMES"] == "1", "it begins anew"
+            await producer.end_oneway(copy, COMMIT, fromTransactionCheck=True)
+
+            async def delivered() -> bool:
+                return [one.body for one in await kept(producer.client)] == [b"lost"]
+
+            await eventually(delivered, "the message, after all")
 
     asyncio.run(story())
 
