@@ -25,7 +25,7 @@ from engine.client.consuming.offset_store import CommitTrigger, ReadOffset
 from engine.client.consuming.process_queue import ProcessQueue
 from engine.client.consuming.queue_locks import QueueLocks
 from engine.client.consuming.start_offset import StartOffsetAsk, start_offset
-from engine.foundation.errors import ConfigError, TidemarkError
+from engine.foundation.errors import TidemarkError
 from engine.foundation.units import SECOND_MS
 from engine.protocol.message import MessageQueue
 from engine.protocol.names import RETRY_PREFIX
@@ -160,8 +160,8 @@ class Rebalancer:
             mine = self._state.config.allocation.allocate(
                 self._state.client_id, sorted(queues), sorted(members)
             )
-        except ConfigError as error:
-            _log.warning("queues of %s not divided, they stay as they are: %s", topic, error)
+        except Exception as error:  # noqa: BLE001 - strategies and resolvers may be the user's own
+            _log.warning("queues of %s not divided, they stay as they are: %r", topic, error)
             return False
         return await self._hold_exactly(topic, mine)
 
