@@ -301,3 +301,31 @@ def test_the_brokers_own_properties_cannot_be_set_by_a_client(tmp_path: Path) ->
             assert [one.body for one in await kept(producer.client)] == [b"victim"]
 
     asyncio.run(story())
+
+
+def test_on_a_topic_with_deduplication_a_resent_half_message_is_the_same_transaction(
+    tmp_path: Path,
+) -> None:
+    async def story() -> None:
+        async with cluster(broker_config(tmp_path)) as running:
+            producer = Transactor(running.client())
+            made = await producer.client.ask(
+                RequestCode.UPDATE_AND_CREATE_TOPIC,
+                topic=TOPIC,
+                defaultTopic="TBW102",
+                perm=6,
+                order=False,
+                readQueueNums=1,
+                writeQueueNums=1,
+                topicFilterType="SINGLE_TAG",
+                attributes="+message.deduplication=true",
+            )
+            assert made.code == ResponseCode.SUCCESS, made.remark
+            first, resent = [await producer.begin("once") for _ in range(2)]
+            assert first == resent
+            for half in (first, resent):
+                assert (await producer.end(half, COMMIT)).code == ResponseCode.SUCCESS
+            assert await producer.begin("once") == first, "also after its end"
+            assert [one.body for one in await kept(producer.client)] == [b"once"]
+
+    asyncio.run(story())
