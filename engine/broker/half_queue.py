@@ -211,6 +211,9 @@ class HalfQueue:
             return None
         end_offset = self._put_committed(half) if commit else None
         self._note_end(first_offset, committed=commit)
+        place = real_place(half)
+        if place is not None:
+            self._parts.traffic.transaction_ended(place[0], committed=commit)
         return end_offset
 
     def discard(self, half: HalfMessage, message: MessageExt | None) -> None:

@@ -72,6 +72,7 @@ class BrokerMetrics:
     def _families(self) -> Iterator[Family]:
         yield from self._broker_families()
         yield from self._traffic_families()
+        yield from self._transaction_families()
         yield from self._store_families()
         yield from self._connection_families()
         yield from self._lag_families()
@@ -143,6 +144,19 @@ class BrokerMetrics:
                 for (group, topic), count in traffic.dead_letters.items()
             ),
         )
+
+    def _transaction_families(self) -> Iterator[Family]:
+        traffic = self._parts.traffic
+        for name, ends in (("commit", traffic.commits), ("rollback", traffic.rollbacks)):
+            yield Family(
+                f"rocketmq_{name}_messages_total",
+                "counter",
+                f"Transactions that ended by {name}",
+                [
+                    Series(self._node | {"topic": topic}, count.messages)
+                    for topic, count in ends.items()
+                ],
+            )
 
     def _store_families(self) -> Iterator[Family]:
         store, stored = self._parts.store, {"storage_type": "local", "storage_medium": "disk"}

@@ -160,6 +160,9 @@ class Traffic:
         """(group, topic) → messages that went to the group's dead letters."""
         self._sizes = [0] * (_SIZE_BITS + 1)
         """Messages by the bits of their size less one: each bound is a power of two."""
+        self.commits: Counts[str] = Counts(now_ms)
+        self.rollbacks: Counts[str] = Counts(now_ms)
+        """topic → transactions that ended so."""
         self.put_total = Count(begin_ms)
         self.get_total = Count(begin_ms)
         """Calls are pulls that found something."""
@@ -199,6 +202,10 @@ class Traffic:
         total.size_bytes += size_bytes
         total.calls += 1
 
+    def transaction_ended(self, topic: str, *, committed: bool) -> None:
+        """A transaction of a topic was committed or rolled back."""
+        (self.commits if committed else self.rollbacks).add(topic, 1, 0)
+
     def missed(self) -> None:
         """Hot: a pull found nothing."""
         self.get_misses += 1
@@ -222,6 +229,8 @@ class Traffic:
         """Messages counted under nobody's name, for there were too many keys."""
         kinds: Iterable[Counts[str] | Counts[tuple[str, str]]] = (
             *self._puts,
+            self.commits,
+            self.rollbacks,
             self.gets,
             self.send_backs,
             self.dead_letters,
@@ -230,7 +239,7 @@ class Traffic:
 
     def forget_topic(self, topic: str) -> None:
         """The topic is deleted: so are its counts."""
-        for counts in self._puts:
+        for counts in (*self._puts, self.commits, self.rollbacks):
             counts.forget(lambda key: key == topic)
         for pairs in (self.gets, self.send_backs, self.dead_letters):
             pairs.forget(lambda key: key[1] == topic)
@@ -282,7 +291,7 @@ class Traffic:
         return rate(10 * SECOND_MS), rate(MINUTE_MS), rate(10 * MINUTE_MS)
 
     def _all(self) -> Iterator[Count]:
-        for counts in self._puts:
+        for counts in (*self._puts, self.commits, self.rollbacks):
             yield from counts.all()
         for pairs in (self.gets, self.send_backs, self.dead_letters):
             yield from pairs.all()

@@ -18,6 +18,7 @@ from engine.protocol.message import MessageExt
 from engine.runtime import system_runtime
 from tests.integration.broker.cluster import Cluster, RawClient, broker_config, cluster
 from tests.integration.broker.processes import party, refusal
+from tests.integration.broker.transactor import COMMIT, ROLLBACK, Transactor
 from tests.integration.client.cluster_users import (
     LATER,
     SUCCESS,
@@ -131,6 +132,20 @@ def test_a_scrape_tells_what_real_clients_did(tmp_path: Path) -> None:
                 if sample.name == "rocketmq_messages_in_total" and sample.labels["topic"] == topic
             ]
             assert sorted(types) == [("delay", 1), ("normal", 12)]
+
+    asyncio.run(story())
+
+
+def test_transactions_are_counted_by_how_they_ended(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with cluster(with_metrics(tmp_path)) as running:
+            producer = Transactor(running.client())
+            for name, end in (("a", COMMIT), ("b", COMMIT), ("c", ROLLBACK)):
+                await producer.end(await producer.begin(name), end)
+            told = await values(of(running))
+            assert told["rocketmq_messages_in_total", "orders", ""] == 3
+            assert told["rocketmq_commit_messages_total", "orders", ""] == 2
+            assert told["rocketmq_rollback_messages_total", "orders", ""] == 1
 
     asyncio.run(story())
 
