@@ -3,7 +3,8 @@
     python -m bench [--only PART ...] [--rounds N] [--seconds S] [--no-rival]
 
 Parts: throughput (ours beside Apache RocketMQ), telemetry (its cost), freshness (commit to gold to
-page), replay (rows a second), spool, store and filter (micro-benchmarks of the hot paths).
+page), replay (rows a second), spool, store and filter (micro-benchmarks of the hot paths),
+connections (10,000 idle ones and a slow reader).
 """
 
 from __future__ import annotations
@@ -20,12 +21,22 @@ from bench.freshness import measure_freshness
 from bench.java_load import compile_load
 from bench.throughput import measure_telemetry_cost, measure_throughput
 
-PARTS = ("throughput", "telemetry", "freshness", "replay", "spool", "store", "filter")
+PARTS = (
+    "throughput",
+    "telemetry",
+    "freshness",
+    "replay",
+    "spool",
+    "store",
+    "filter",
+    "connections",
+)
 MODULES = {
     "replay": "bench.replay",
     "spool": "bench.spool",
     "store": "bench.store_paths",
     "filter": "bench.filter",
+    "connections": "bench.connections",
 }
 
 
