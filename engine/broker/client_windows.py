@@ -16,7 +16,7 @@ from engine.broker.parts import BrokerParts
 from engine.broker.state.groups import ClientChannel
 from engine.broker.state.readers import QueueKey
 from engine.foundation.errors import RequestRefused, TidemarkError
-from engine.foundation.observing import ClientWindow
+from engine.foundation.observing import ClientWindow, RetryStep
 from engine.foundation.units import MIB, SECOND_MS
 from engine.protocol.bodies import ConsumerRunningInfo, ProcessQueueInfo
 from engine.protocol.codes import RequestCode, ResponseCode
@@ -40,6 +40,8 @@ class ClientWindows:
         self._under_way: set[tuple[str, str]] = set()
         self._standing: dict[QueueKey, tuple[int | None, int]] = {}
         """Consume offset of each queue of a group, and since when it has stood there."""
+        self._retries_told_ms: dict[tuple[str, str], int] = {}
+        """Up to when each member's local retries have been told."""
 
     async def run(self) -> None:
         """Ask each consumer in its turn, until cancelled."""
@@ -70,6 +72,7 @@ class ClientWindows:
                     due.append((group.name, member.channel))
         for key in [key for key in self._asked_ms if key not in members]:
             del self._asked_ms[key]
+            self._retries_told_ms.pop(key, None)
         return due
 
     def _frozen_readers(self, now_ms: int) -> dict[tuple[str, str], None]:
@@ -106,9 +109,34 @@ class ClientWindows:
             self._under_way.discard((group, channel.client_id))
         for window in windows_of(group, channel.client_id, info):
             self._parts.observer.observe(window)
+        self._tell_local_retries(group, channel.client_id, info)
         for queue, told in info.mq_table.items():
             if told.processed_offset is not None:
                 self._parts.processed[group, queue.topic, queue.queue_id] = told.processed_offset
+
+    def _tell_local_retries(self, group: str, client_id: str, info: ConsumerRunningInfo) -> None:
+        """Tell the messages that a member could not give back since it was asked last."""
+        told_ms = self._retries_told_ms.get((group, client_id), 0)
+        newest_ms = told_ms
+        for queue, window in sorted(info.mq_table.items()):
+            for at_ms, message_id, queue_offset, reconsume_times in window.local_retries or ():
+                if at_ms <= told_ms:
+                    continue
+                newest_ms = max(newest_ms, at_ms)
+                self._parts.observer.observe(
+                    RetryStep(
+                        message_id=message_id,
+                        origin_topic=queue.topic,
+                        origin_queue_id=queue.queue_id,
+                        origin_offset=queue_offset,
+                        group=group,
+                        reconsume_times=reconsume_times,
+                        step="LOCAL_RETRY",
+                        delay_ms=None,
+                        reason="no way back worked, the listener gets it again where it is",
+                    )
+                )
+        self._retries_told_ms[group, client_id] = newest_ms
 
     async def _running_info(self, group: str, channel: ClientChannel) -> ConsumerRunningInfo:
         fields = ConsumerRunningInfoRequestHeader(

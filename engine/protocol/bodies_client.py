@@ -211,6 +211,8 @@ class ProcessQueueInfo(Part):
     head_since_ms: int | None = msgspec.field(name="headSince", default=None)
     processed_offset: int | None = None
     client_committed: int | None = None
+    local_retries: list[tuple[int, str, int, int]] | None = None
+    """When, message id, queue offset and failed tries of messages that no way back took."""
 
 
 @dataclass(slots=True)

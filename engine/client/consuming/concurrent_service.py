@@ -144,6 +144,14 @@ class ConcurrentService:
             if not await self._send_back(message, level, request.queue):
                 message.reconsume_times += 1
                 kept.append(message.queue_offset)
+                request.window.local_retries.append(
+                    (
+                        self._clock.now_ms(),
+                        message.message_id,
+                        message.queue_offset,
+                        message.reconsume_times,
+                    )
+                )
         return frozenset(kept)
 
     def _finish(self, request: ConsumeRequest, finished: Iterable[MessageExt]) -> None:

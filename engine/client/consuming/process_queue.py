@@ -15,6 +15,7 @@ timers, the network. Callers pass `now_ms` and act on what is returned.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
+from collections import deque
 from collections.abc import Iterable, Sequence
 
 from engine.foundation.limits import CLIENT_LOCK_EXPIRY_MS
@@ -33,6 +34,13 @@ FINISHED_OFFSETS_MAX = 100_000
 """Finished offsets remembered one by one above an unfinished head; older ones beyond it are only
 counted.
 """
+
+
+LOCAL_RETRIES_MAX = 32
+"""Newest local retries told about a window."""
+
+LocalRetry = tuple[int, str, int, int]
+"""When (ms since 1970), message id, queue offset, failed tries so far."""
 
 
 class ProcessQueue:
@@ -54,6 +62,7 @@ class ProcessQueue:
         "last_consume_ms",
         "last_lock_ms",
         "last_pull_ms",
+        "local_retries",
         "locked",
         "processed_offset",
         "try_unlock_count",
@@ -79,6 +88,8 @@ class ProcessQueue:
         """Messages that the exact tag test dropped after the pull."""
         self.processed_offset: int | None = None
         """One past the highest finished offset."""
+        self.local_retries: deque[LocalRetry] = deque(maxlen=LOCAL_RETRIES_MAX)
+        """The newest messages that no way back took, so that they are tried here again."""
         self.last_pull_ms = now_ms
         self.last_consume_ms = now_ms
         self.last_lock_ms = now_ms

@@ -46,6 +46,7 @@ def queue_info(window: ProcessQueue, client_committed: int | None) -> dict[str, 
         "headMessageId": head[0].message_id if head else None,
         "headSince": head[1] if head else None,
         "processedOffset": window.processed_offset,
+        "localRetries": [list(retry) for retry in window.local_retries],
         "clientCommitted": client_committed,
     }
 

@@ -134,6 +134,11 @@ def test_a_message_that_cannot_be_given_back_is_tried_here_again_and_stays_unrep
         cut = False
         cluster.world.network.heal()
         await cluster.world.until("it succeeds", lambda: window.count == 0, within_s=60)
+        told = lambda: at(cluster, RetryStep, step="LOCAL_RETRY")  # noqa: E731
+        await cluster.world.until("they are told", lambda: len(told()) >= 2, within_s=60)
+        steps = [cluster.facts.facts[position] for position in told()]
+        assert [step.reconsume_times for step in steps][:2] == [1, 2]  # type: ignore[union-attr]
+        assert len(steps) == len({step.reconsume_times for step in steps}), "each once"  # type: ignore[union-attr]
         await cluster.world.until("reported", lambda: cluster.committed().get(0) == 1, within_s=60)
 
     on_virtual_cluster(story)
