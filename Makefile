@@ -10,7 +10,7 @@ TESTS ?= tests
 export PYTHONHASHSEED := 0
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-run demo demo-matrix test test-fast test-slow sim crash-states kill-loop fuzz mutants check format bench clean
+.PHONY: help setup setup-run demo demo-matrix test test-fast test-slow record-mqadmin sim crash-states kill-loop fuzz mutants check format bench clean
 
 help:  ## List the targets.
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 22
@@ -35,6 +35,9 @@ test-fast: setup  ## Unit, property and architecture tests only.
 
 test-slow: setup  ## The long tests that the suite leaves out.
 	.venv/bin/pytest -m slow $(TESTS)
+
+record-mqadmin: setup  ## Record again what mqadmin prints on a real RocketMQ.
+	.venv/bin/python -m tests.interop.record_mqadmin
 
 sim: setup  ## One seed of the simulation, for example SEED=1234.
 	TIDEMARK_SEED=$(SEED) .venv/bin/pytest tests/simulation

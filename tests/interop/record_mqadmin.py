@@ -1,0 +1,28 @@
+"""`make record-mqadmin`: run the commands on a real Apache RocketMQ and write what it printed."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from tests.interop.java_clients import compile_checks
+from tests.interop.mqadmin import EXPECTED, admin_session, run_all, written
+from tests.interop.real_rocketmq import real_rocketmq
+
+
+def main() -> None:
+    """Record."""
+    with tempfile.TemporaryDirectory() as folder:
+        work = Path(folder)
+        checks = compile_checks(work / "checks")
+        with (
+            real_rocketmq(work / "cluster") as cluster,
+            admin_session(checks, cluster.name_server, cluster.broker, work / "session") as session,
+        ):
+            outputs = run_all(session)
+    EXPECTED.parent.mkdir(exist_ok=True)
+    EXPECTED.write_text(written(outputs))
+
+
+if __name__ == "__main__":
+    main()
