@@ -2,12 +2,7 @@
 
 Place in the walk: a send marked TRAN_MSG is put here instead of into its topic; END_TRANSACTION and
 the check rounds end it. What is open and what is settled is `state.transactions`' to say; here are
-the records (spec: producer, section 9, D4):
-
-    half     RMQ_SYS_TRANS_HALF_TOPIC, queue 0, with its real topic and queue in properties
-    commit   the real topic, sysFlag 0x8, prepared offset = physical offset of the half message
-    op       RMQ_SYS_TRANS_OP_HALF_TOPIC, queue 0, tag d: a list of ended half queue offsets
-    given up TRANS_CHECK_MAX_TIME_TOPIC, queue 0
+the records put and read back (spec: producer, section 9, D4; their forms: half_records).
 
 Op messages are written in batches. A process killed in between comes back with ended transactions
 open: one whose commit is in the log is recognised by that and ended again without a second copy,
@@ -24,19 +19,28 @@ import asyncio
 import logging
 from collections.abc import Iterator
 
+from engine.broker.half_records import (
+    QUEUE_ID,
+    begun_anew,
+    committed_message,
+    further_copy,
+    further_properties,
+    given_up,
+    make_half,
+    op_message,
+)
 from engine.broker.parts import BrokerParts
 from engine.broker.state.transactions import (
     HalfMessage,
     Transactions,
     decode_op_body,
-    encode_op_body,
     first_offset_of,
     half_message,
     immunity_seconds,
 )
 from engine.delay.delay_service import real_place
 from engine.foundation.errors import RequestRefused, StorageError
-from engine.foundation.limits import PROPERTIES_BYTES_MAX, TRANSACTIONS_HELD_MAX
+from engine.foundation.limits import TRANSACTIONS_HELD_MAX
 from engine.foundation.observing import OffsetReport
 from engine.foundation.units import DAY_MS, MIB, SECOND_MS
 from engine.protocol.codes import ResponseCode
@@ -50,28 +54,11 @@ from engine.protocol.names import (
     TRANSACTION_GROUP,
     SysFlag,
 )
-from engine.protocol.properties import (
-    PROPERTY_CHECK_IMMUNITY_SECONDS,
-    PROPERTY_REAL_QUEUE_ID,
-    PROPERTY_REAL_TOPIC,
-    PROPERTY_TAGS,
-    PROPERTY_TRANSACTION_CHECK_TIMES,
-    PROPERTY_TRANSACTION_FIRST_OFFSET,
-    PROPERTY_TRANSACTION_ID,
-    PROPERTY_UNIQ_KEY,
-    PROPERTY_WAIT,
-    decode_properties,
-    encode_properties,
-)
+from engine.protocol.properties import PROPERTY_CHECK_IMMUNITY_SECONDS
 from engine.store import GetStatus, MessageDraft, PutResult
 
-QUEUE_ID = 0
-"""Of all queues of transactions; RocketMQ uses no other."""
-OP_TAG = "d"
 READ_COUNT = 512
 READ_BYTES = 4 * MIB
-COPIES_BYTES = 96
-"""Room that a half message keeps in its properties for what further copies add."""
 INDEX_GRAIN_MS = 2 * SECOND_MS
 """The index knows times to the second."""
 NAMESAKES_MAX = 64
@@ -149,26 +136,7 @@ class HalfQueue:
                 f"{TRANSACTIONS_HELD_MAX} half messages wait behind the oldest open transaction; "
                 "end transactions, or try again after the next check round",
             )
-        text = (
-            draft.properties.decode() if isinstance(draft.properties, bytes) else draft.properties
-        )
-        properties = decode_properties(text)
-        properties.pop(PROPERTY_TRANSACTION_FIRST_OFFSET, None)  # The broker's own: a client that
-        properties.pop(PROPERTY_TRANSACTION_CHECK_TIMES, None)  # set them would name another's.
-        if PROPERTY_UNIQ_KEY in properties:
-            properties[PROPERTY_TRANSACTION_ID] = properties[PROPERTY_UNIQ_KEY]
-        properties[PROPERTY_REAL_TOPIC] = draft.topic
-        properties[PROPERTY_REAL_QUEUE_ID] = str(draft.queue_id)
-        draft.properties = encode_properties(properties)
-        length, length_max = len(draft.properties.encode()), PROPERTIES_BYTES_MAX - COPIES_BYTES
-        if length > length_max:
-            raise RequestRefused(
-                ResponseCode.MESSAGE_ILLEGAL,
-                f"the properties of a half message have {length} bytes with what the broker adds, "
-                f"the limit is {length_max}",
-            )
-        draft.topic, draft.queue_id = HALF_TOPIC, QUEUE_ID
-        draft.sys_flag &= ~TRANSACTION_BITS  # So that it gets a place in the half queue.
+        properties = make_half(draft)
         put = self._parts.store.put(draft)
         immunity = properties.get(PROPERTY_CHECK_IMMUNITY_SECONDS)
         half = HalfMessage(
@@ -187,11 +155,8 @@ class HalfQueue:
         """Put a further copy of an open half message at the tail; return it. Raises StorageError,
         LocalProtocolError when its properties do not fit.
         """
-        first_offset = first_offset_of(message)
-        properties = {**message.properties, PROPERTY_TRANSACTION_FIRST_OFFSET: str(first_offset)}
-        if check_times:
-            properties[PROPERTY_TRANSACTION_CHECK_TIMES] = str(check_times)
-        put = self._parts.store.put(_draft(message, HALF_TOPIC, QUEUE_ID, properties))
+        properties = further_properties(message, check_times)
+        put = self._parts.store.put(further_copy(message, properties))
         message.properties = properties
         message.queue_offset, message.physical_offset = put.queue_offset, put.physical_offset
         message.store_timestamp_ms = put.store_timestamp_ms
@@ -209,7 +174,7 @@ class HalfQueue:
         if self.transactions.find(first_offset) is None:
             self._check_ended_alike(half, commit=commit)
             return None
-        end_offset = self._put_committed(half) if commit else None
+        end_offset = self._parts.store.put(committed_message(half)).end_offset if commit else None
         self._note_end(first_offset, committed=commit)
         place = real_place(half)
         if place is not None:
@@ -224,8 +189,7 @@ class HalfQueue:
             _, made = self._parts.topics.ensure(CHECK_MAX_TIME_TOPIC, 1)
             if made:
                 self._parts.topics_changed()
-            draft = _draft(message, CHECK_MAX_TIME_TOPIC, QUEUE_ID, message.properties)
-            self._parts.store.put(draft)
+            self._parts.store.put(given_up(message))
         self._note_end(half.first_offset, committed=False)
 
     def resume(self, physical_offset: int) -> PutResult:
@@ -234,15 +198,12 @@ class HalfQueue:
         Raises RequestRefused when there is none, and as `put_half`; StorageError.
         """
         record = self._parts.store.record_at(physical_offset)
-        message = None if record is None else decode_record(record)
-        place = None if message is None else real_place(message)
-        if message is None or place is None or message.topic != CHECK_MAX_TIME_TOPIC:
+        if record is None:
             raise RequestRefused(
                 ResponseCode.SYSTEM_ERROR,
-                "Put message back to RMQ_SYS_TRANS_HALF_TOPIC failed: no message of "
-                f"{CHECK_MAX_TIME_TOPIC} begins at {physical_offset}",
+                f"Put message back to {HALF_TOPIC} failed: no message begins at {physical_offset}",
             )
-        return self.put_half(_draft(message, *place, message.properties))
+        return self.put_half(begun_anew(decode_record(record)))
 
     def write_ops(self) -> int | None:
         """Write every op message that is due; return the end of the last, None when none was.
@@ -251,19 +212,7 @@ class HalfQueue:
         """
         parts, end_offset = self._parts, None
         while batch := self.transactions.op_batch(parts.config.transaction_op_bytes_max):
-            now_ms = parts.now_ms()
-            properties = {PROPERTY_WAIT: "true", PROPERTY_TAGS: OP_TAG}
-            put = parts.store.put(
-                MessageDraft(
-                    topic=OP_HALF_TOPIC,
-                    queue_id=QUEUE_ID,
-                    body=encode_op_body(batch),
-                    properties=encode_properties(properties),
-                    born_timestamp_ms=now_ms,
-                    born_host=parts.address,
-                    store_host=parts.address,
-                )
-            )
+            put = parts.store.put(op_message(batch, now_ms=parts.now_ms(), address=parts.address))
             self.transactions.note_op(put.queue_offset, batch, end_offset=put.end_offset)
             end_offset = put.end_offset
         return end_offset
@@ -305,20 +254,6 @@ class HalfQueue:
             offset = found.next_begin_offset
 
     # ---- endings ----------------------------------------------------------------------------
-
-    def _put_committed(self, half: MessageExt) -> int:
-        place = real_place(half)
-        if place is None:
-            raise RequestRefused(
-                ResponseCode.SYSTEM_ERROR, f"half message {half.message_id} names no real topic"
-            )
-        properties = dict(half.properties)  # As in RocketMQ 5.5.0, TRAN_MSG, PGROUP and the count
-        del properties[PROPERTY_REAL_TOPIC]  # of questions stay, the real place goes.
-        del properties[PROPERTY_REAL_QUEUE_ID]
-        draft = _draft(half, *place, properties)
-        draft.sys_flag |= SysFlag.TRANSACTION_COMMIT
-        draft.prepared_transaction_offset = half.physical_offset
-        return self._parts.store.put(draft).end_offset
 
     def _note_end(self, first_offset: int, *, committed: bool) -> None:
         self.transactions.end(first_offset, committed=committed)
@@ -382,21 +317,3 @@ class HalfQueue:
                 max_offset=parts.store.max_offset(topic, QUEUE_ID),
             )
         )
-
-
-def _draft(
-    message: MessageExt, topic: str, queue_id: int, properties: dict[str, str]
-) -> MessageDraft:
-    """A draft of the same message for another place."""
-    return MessageDraft(
-        topic=topic,
-        queue_id=queue_id,
-        body=message.body,
-        properties=encode_properties(properties),
-        born_timestamp_ms=message.born_timestamp_ms,
-        born_host=message.born_host,
-        store_host=message.store_host,
-        flag=message.flag,
-        sys_flag=message.sys_flag & ~TRANSACTION_BITS,
-        reconsume_times=message.reconsume_times,
-    )
