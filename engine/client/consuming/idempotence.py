@@ -263,10 +263,19 @@ def once_per_key(
     key; those before it in its batch are acknowledged.
     """
 
+    def do_once(message: MessageExt) -> bool:
+        key = key_of(message)
+        if not key:
+            raise ConfigError(
+                "business key", key, f"a key for {message.message_id}: without one it is unguarded"
+            )
+        body = bytes(message.body)
+        return guard.once(key, body, partial(work, message), now_ms=runtime.clock.now_ms())
+
     async def listen(messages: Sequence[MessageExt], context: ConsumeContext) -> ListenerAnswer:
         for position, message in enumerate(messages):
             try:
-                await runtime.disk.off_loop(partial(_once, runtime, guard, key_of, work, message))
+                await runtime.disk.off_loop(partial(do_once, message))
             except Exception as error:
                 if position == 0:
                     raise
@@ -276,22 +285,6 @@ def once_per_key(
         return ConsumeConcurrentlyStatus.CONSUME_SUCCESS
 
     return listen
-
-
-def _once(
-    runtime: Runtime,
-    guard: Guard,
-    key_of: Callable[[MessageExt], str | None],
-    work: Callable[[MessageExt, Any], object],
-    message: MessageExt,
-) -> bool:
-    key = key_of(message)
-    if not key:
-        raise ConfigError(
-            "business key", key, f"a key for {message.message_id}: without one it cannot be guarded"
-        )
-    body = bytes(message.body)
-    return guard.once(key, body, partial(work, message), now_ms=runtime.clock.now_ms())
 
 
 def digest_of(content: bytes) -> bytes:

@@ -24,10 +24,10 @@ from dataclasses import dataclass
 
 from engine.client.config import ClientConfig
 from engine.client.consuming.broker_requests import ServedConsumer
-from engine.client.consuming.group_member import GroupMember
+from engine.client.consuming.group_member import GroupMember, no_listener_at_work
 from engine.client.consuming.offset_store import CommitTrigger, ReadOffset
 from engine.client.consuming.process_queue import ProcessQueue
-from engine.client.consuming.pulling import PullQuestion, PullResult, PullStatus
+from engine.client.consuming.pulling import PullQuestion, PullResult, PullStatus, with_tags
 from engine.client.consuming.rebalance import RebalanceHooks
 from engine.client.consuming.start_offset import start_offset
 from engine.client.message_selector import MessageSelector
@@ -72,7 +72,7 @@ class LitePullConsumer:
         self._state = member.state
         self._pulls = OwnedTasks(f"pulls of {group} {member.connection.client_id}")
         self._rebalancer = member.rebalancer(
-            RebalanceHooks(self._on_taken_up, self._on_queues_changed, _nothing_in_a_listener)
+            RebalanceHooks(self._on_taken_up, self._on_queues_changed, no_listener_at_work)
         )
         self._held: dict[MessageQueue, _Held] = {}
         self._ready: deque[tuple[MessageQueue, ProcessQueue, list[MessageExt]]] = deque()
@@ -356,7 +356,7 @@ class LitePullConsumer:
             _log.warning("%s: the broker moves to offset %d", queue, result.next_begin_offset)
             self._restart(queue, result.next_begin_offset)
             return
-        wanted = [m for m in result.messages if not tags or m.tags in tags]
+        wanted = with_tags(result.messages, tags)
         window.filtered_count += len(result.messages) - len(wanted)
         if wanted:
             window.put(wanted)
@@ -374,8 +374,6 @@ class LitePullConsumer:
         if window.count > config.queue_messages_max or window.held_bytes > config.queue_bytes_max:
             return FLOW_CONTROL_PAUSE_MS
         return FLOW_CONTROL_PAUSE_MS if window.max_span > config.queue_span_max else 0
-
-    # Small things.
 
     def _held_of(self, queue: MessageQueue) -> _Held:
         held = self._held.get(queue)
@@ -396,7 +394,3 @@ class LitePullConsumer:
     async def _announce_and_rebalance(self) -> None:
         await self._member.connection.heartbeat()
         self._rebalancer.wake()
-
-
-async def _nothing_in_a_listener(_queue: MessageQueue, _wait_ms: int) -> bool:
-    return True

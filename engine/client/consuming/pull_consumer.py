@@ -16,11 +16,11 @@ from __future__ import annotations
 from engine.client.config import ClientConfig
 from engine.client.consuming.broker_requests import ServedConsumer
 from engine.client.consuming.failed_messages import SendBackRequest
-from engine.client.consuming.group_member import GroupMember
+from engine.client.consuming.group_member import GroupMember, no_listener_at_work
 from engine.client.consuming.group_state import Subscription
 from engine.client.consuming.offset_store import CommitTrigger, ReadOffset
 from engine.client.consuming.process_queue import ProcessQueue
-from engine.client.consuming.pulling import PullQuestion, PullResult, PullStatus
+from engine.client.consuming.pulling import PullQuestion, PullResult, PullStatus, with_tags
 from engine.client.consuming.rebalance import RebalanceHooks
 from engine.client.consuming.start_offset import StartOffsetAsk
 from engine.client.message_selector import MessageSelector
@@ -48,7 +48,7 @@ class PullConsumer:
         )
         self._state = member.state
         self._rebalancer = member.rebalancer(
-            RebalanceHooks(self._on_taken_up, member.queues_changed, _nothing_in_a_listener),
+            RebalanceHooks(self._on_taken_up, member.queues_changed, no_listener_at_work),
             ask=StartOffsetAsk(_at_zero, _at_zero),
         )
         self._started = self._stopped = False
@@ -125,7 +125,7 @@ class PullConsumer:
         if window is not None:
             window.last_pull_ms = now_ms
         if data.tags_set:
-            result.messages = [m for m in result.messages if m.tags in data.tags_set]
+            result.messages = with_tags(result.messages, data.tags_set)
             if result.status is PullStatus.FOUND and not result.messages:
                 result.status = PullStatus.NO_MATCHED_MESSAGE
         return result
@@ -177,7 +177,3 @@ class PullConsumer:
 
 async def _at_zero(_queue: MessageQueue, _timestamp_ms: int = 0) -> int:
     return 0
-
-
-async def _nothing_in_a_listener(_queue: MessageQueue, _wait_ms: int) -> bool:
-    return True

@@ -197,9 +197,7 @@ class Puller:
         """The exact tag test (the broker's is by hash), then retried messages get their topic
         back.
         """
-        wanted = subscription.data.tags_set
-        if wanted:
-            messages = [message for message in messages if carries_one(message, wanted)]
+        messages = with_tags(messages, subscription.data.tags_set)
         for message in messages:
             if message.topic == self._retry_topic:
                 message.topic = message.properties.get(PROPERTY_RETRY_TOPIC, message.topic)
@@ -218,6 +216,14 @@ class Puller:
             "pulling of %s pauses: %d messages, %d bytes, span %d, locked %s",
             *(queue, window.count, window.held_bytes, window.max_span, window.locked),
         )
+
+
+def with_tags(messages: list[MessageExt], wanted: Collection[str]) -> list[MessageExt]:
+    """The messages that carry one of these tags; all of them when none is named.
+
+    The exact test behind the broker's by hash or bits; every consumer has to make it.
+    """
+    return [one for one in messages if carries_one(one, wanted)] if wanted else messages
 
 
 def carries_one(message: MessageExt, wanted: Collection[str]) -> bool:

@@ -127,7 +127,7 @@ def test_a_batch_is_acknowledged_up_to_the_message_that_failed(database: str) ->
     assert rows(database) == [("1",)]
     with pytest.raises(ValueError, match="bad"):
         asyncio.run(listen(batch[1:], context))
-    with pytest.raises(ConfigError, match="without one it cannot be guarded"):
+    with pytest.raises(ConfigError, match="without one it is unguarded"):
         asyncio.run(listen([message(b"x")], context))
 
 

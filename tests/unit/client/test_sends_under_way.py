@@ -1,0 +1,104 @@
+"""Sends nobody waits for are bounded; a message that may be stored goes to no other broker.
+
+Feature rows: D1, D2.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from engine.client.send_result import SendResult
+from engine.foundation.errors import (
+    ClusterError,
+    RequestRefused,
+    RequestTimedOut,
+    TidemarkError,
+    Unreachable,
+)
+from engine.protocol.message import Message
+from engine.protocol.properties import decode_properties
+from engine.runtime import Runtime
+from tests.unit.client.scripted_cluster import ScriptedCluster, with_cluster
+from tests.unit.client.test_sending import ONE_BROKER, TWO_BROKERS, started
+
+
+def test_sends_beyond_the_window_are_refused_or_wait_for_room() -> None:
+    async def story(cluster: ScriptedCluster, runtime: Runtime) -> None:
+        broker = cluster.brokers["broker-a"]
+        broker.script = [None, None]
+        producer = await started(
+            cluster, runtime, async_sends_max=2, async_bytes_max=10, retry_times=0
+        )
+        heard: list[SendResult | TidemarkError] = []
+        for _ in range(2):
+            producer.send_async(Message("T", b"abc"), heard.append, timeout_ms=1000)
+        with pytest.raises(ClusterError, match="2 sends with 6 bytes are under way"):
+            producer.send_async(Message("T", b"x"), heard.append)
+        with pytest.raises(ClusterError, match="no room for one more send within 500 ms"):
+            await producer.begin_send(Message("T", b"x"), heard.append, timeout_ms=500)
+        assert len(broker.received) == 2, "nothing was sent without room"
+
+        began_ms = runtime.clock.steady_ms()
+        await producer.begin_send(Message("T", b"waited"), heard.append)
+        assert runtime.clock.steady_ms() - began_ms >= 400, "until the first two had timed out"
+        await cluster.world.until("all are answered", lambda: len(heard) == 3, within_s=5)
+        assert [type(end) for end in heard] == [RequestTimedOut, RequestTimedOut, SendResult]
+        big = Message("T", b"more than the window")
+        await producer.begin_send(big, heard.append)
+        with pytest.raises(ClusterError, match="20 bytes"):
+            producer.send_async(Message("T", b"x"), heard.append)
+        await cluster.world.until("the big one", lambda: len(heard) == 4, within_s=5)
+        await producer.stop()
+
+    with_cluster(story, topics=ONE_BROKER)
+
+
+def test_a_message_that_may_be_stored_is_sent_again_to_the_same_broker_only() -> None:
+    async def story(cluster: ScriptedCluster, runtime: Runtime) -> None:
+        producer = await started(cluster, runtime, resend_to_same_broker=True)
+        message = Message("T", b"x")
+        for broker in cluster.brokers.values():
+            broker.script = [None]
+        with pytest.raises(RequestTimedOut):
+            await producer.send(message, timeout_ms=300)
+        first = next(b for b in cluster.brokers.values() if b.received)
+        other = next(b for b in cluster.brokers.values() if b is not first)
+        other.script = []
+        del cluster.topics["T"][first.name]
+        await producer._connection.routes.refresh("T")
+        with pytest.raises(RequestRefused, match=f"may be stored on {first.name}"):
+            await producer.send(message)
+        assert not other.received
+        another = await producer.send(Message("T", b"another"))
+        assert another.queue.broker_name == other.name
+        cluster.topics["T"][first.name] = 2
+        await producer._connection.routes.refresh("T")
+        assert (await producer.send(message)).queue.broker_name == first.name
+        keys = {decode_properties(r.fields["i"])["UNIQ_KEY"] for r in first.received}
+        assert keys == {message.properties["UNIQ_KEY"]}
+        await producer.stop()
+
+    with_cluster(story, topics={"T": {"broker-a": 2, "broker-b": 2}})
+
+
+def test_tries_after_a_lost_connection_stay_on_the_broker_that_may_have_the_message() -> None:
+    async def story(cluster: ScriptedCluster, runtime: Runtime) -> None:
+        producer = await started(cluster, runtime, resend_to_same_broker=True)
+        for broker in cluster.brokers.values():
+            broker.script = [None]
+        sending = asyncio.ensure_future(producer.send(Message("T", b"x")))
+        await cluster.world.until(
+            "one broker has it",
+            lambda: any(broker.received for broker in cluster.brokers.values()),
+            within_s=2,
+        )
+        first = next(b for b in cluster.brokers.values() if b.received)
+        cluster.world.node(first.host).crash(power_cut=False)
+        with pytest.raises(Unreachable):
+            await sending
+        assert sum(len(broker.received) for broker in cluster.brokers.values()) == 1
+        await producer.stop()
+
+    with_cluster(story, topics=TWO_BROKERS)
