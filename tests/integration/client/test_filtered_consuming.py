@@ -10,10 +10,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import count
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
-from engine.client import Admin, MessageSelector
+from engine.client import Admin, MessageSelector, PullConsumer
 from engine.foundation.errors import RequestRefused
 from engine.protocol.message import MessageQueue
 from engine.protocol.tag_bits import tag_test, tags_word
@@ -29,6 +30,15 @@ from tests.integration.client.cluster_users import (
     producing,
     text,
 )
+from tests.integration.client.pull_stories import polled, polling
+
+
+class Addresses(NamedTuple):
+    """Of a cluster, as stories want them."""
+
+    name_server: str
+    broker: str
+
 
 TOPIC, GROUP = "paint", "painters"
 QUEUE = MessageQueue(TOPIC, "broker-a", 0)
@@ -87,6 +97,25 @@ def test_row_d3_a_consumer_gets_exactly_the_messages_that_carry_a_wanted_tag(
                     return bool(mine) and picked(mine[-1], "filtered_count", "held_count") == (1, 0)
 
                 await eventually(told, "the broker tells what was filtered")
+
+    asyncio.run(story())
+
+
+def test_row_d3_consumers_that_pull_by_themselves_test_each_tag_as_well(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with paint_shop(tmp_path, "+message.tag.filter=BITMAP") as (running, name_server):
+            await send(name_server, "red||big", "||".join(MANY), "big")
+            cluster_of = Addresses(name_server, running.broker.address)
+            async with polling(
+                cluster_of, "pollers", topic=TOPIC, expression=f"red || {CROWDED}"
+            ) as polled_by:
+                assert await polled(polled_by, 1) == ["red||big"]
+            puller = PullConsumer(system_runtime(), client_config(name_server), "pullers")
+            await puller.start()
+            found = await puller.pull(QUEUE, 0, f"red || {CROWDED}")
+            await puller.stop()
+            assert [bytes(message.body) for message in found.messages] == [b"red||big"]
+            assert found.next_begin_offset == 3
 
     asyncio.run(story())
 
