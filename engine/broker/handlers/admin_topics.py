@@ -151,7 +151,12 @@ class TopicHandlers:
                 max_offset=store.max_offset(topic, queue_id),
                 last_update_timestamp_ms=store.last_store_time(topic, queue_id) or 0,
             )
-        return request.respond(ResponseCode.SUCCESS, body=TopicStatsTable(table).encode())
+        now_ms, rate = self._parts.now_ms(), 0.0
+        for count in self._parts.traffic.puts_of(topic):
+            minute = count.last_minute(now_ms)
+            rate += minute.per_second(minute.messages)
+        stats = TopicStatsTable(table, topic_put_tps=rate)
+        return request.respond(ResponseCode.SUCCESS, body=stats.encode())
 
     def groups_of(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """QUERY_TOPIC_CONSUME_BY_WHO (300): groups that subscribe to it or have offsets on it."""
