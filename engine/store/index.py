@@ -41,13 +41,13 @@ class Index:
         self.files = [IndexFile(self._files, start, self._shape) for start in self._files.starts]
         return damaged
 
-    def repair_newest(self) -> None:
+    def repair_newest(self, log_bound: int) -> None:
         """After an unclean stop: the newest file with entries, and empty ones behind it, may have
         slots of entries that never arrived. Older ones were flushed whole before it.
         """
         filled = [number for number, file in enumerate(self.files) if file.index_count > 1]
         for file in self.files[filled[-1] if filled else 0 :]:
-            file.repair()
+            file.repair(log_bound)
 
     @property
     def end_physical(self) -> int | None:

@@ -184,11 +184,11 @@ class IndexFile:
         if header == self.header_bytes():
             self._header_dirty = False
 
-    def repair(self) -> None:
+    def repair(self, log_bound: int) -> None:
         """Build slots and chains anew from the entries the header counts, after an unclean stop.
 
         A torn header may count entries that are not there, or name another last message; the
-        entries themselves decide.
+        entries themselves decide, up to the first that no message below `log_bound` can have.
         """
         shape = self._shape
         file = self._open().file
@@ -197,7 +197,9 @@ class IndexFile:
         slots = array("i", bytes(SLOT_BYTES * shape.slot_count))
         number, newest, seconds = 1, 0, 0
         for key_hash, physical_offset, entry_seconds, _ in ENTRY.iter_unpack(bytes(data)):
-            if physical_offset < newest or (number > 1 and physical_offset == key_hash == 0):
+            if not newest <= physical_offset < log_bound:
+                break
+            if number > 1 and physical_offset == key_hash == 0:
                 break
             slot = key_hash % shape.slot_count
             SLOT.pack_into(data, number * ENTRY_BYTES - SLOT_BYTES, slots[slot])
@@ -233,7 +235,7 @@ class IndexFile:
         self.index_count = low
         self.end_physical = newest
         self.end_timestamp_ms = self.begin_timestamp_ms + seconds * SECOND_MS
-        self.repair()
+        self.repair(physical_end)
         return True
 
     def overlaps(self, begin_ms: int, end_ms: int) -> bool:

@@ -331,6 +331,10 @@ def check_record(
         raise CorruptRecord(f"no queue is called {request.topic!r} {request.queue_id}")
     if request.properties.endswith(b"\0") or _UNWRITTEN in request.properties:
         raise CorruptRecord(f"the properties at {physical_offset} were not written to their end")
+    try:
+        request.properties.decode()
+    except UnicodeDecodeError as error:
+        raise CorruptRecord(f"the properties at {physical_offset} are not text") from error
     return request
 
 

@@ -23,7 +23,7 @@ from engine.foundation.errors import CorruptRecord
 from engine.foundation.limits import DISPATCH_BATCH_MAX
 from engine.foundation.observing import LifecycleEvent
 from engine.store.commit_log import CommitLog, written_end
-from engine.store.consume_queue import ConsumeQueue
+from engine.store.consume_queue import FILLER_SIZE, ConsumeQueue
 from engine.store.dispatch import Dispatcher, QueueGap
 from engine.store.index import Index
 from engine.store.queue_table import QueueKey, QueueTable
@@ -98,14 +98,16 @@ class Recovery:
         found.damaged += self._queues.load(clean=clean)
         if self._index is not None:
             found.damaged += self._index.load()
-            if not clean:
-                self._index.repair_newest()
-        for queue in self._queues.all():
-            queue.wipe_behind_end()
         # Until the end is known, everything in the files may be read.
         starts = self._log.files.starts
         self._log.end_offset = starts[-1] + self._log.file_size_bytes if starts else 0
         self._log.committed_offset = self._log.end_offset
+        if self._index is not None and not clean:
+            self._index.repair_newest(self._log.end_offset)
+        for key, queue in zip(self._queues.keys(), self._queues.all(), strict=True):
+            if not clean:
+                self._drop_units_without_records(key, queue)
+            queue.wipe_behind_end()
         scan_from = self._trusted_end() if clean else None
         if scan_from is None:
             scan_from = self._vouched_start(checkpoint)
@@ -121,6 +123,22 @@ class Recovery:
                 f"up to time {checkpoint.physic_timestamp_ms} were on disk"
             )
         return found
+
+    def _drop_units_without_records(self, key: QueueKey, queue: ConsumeQueue) -> None:
+        """The newest unit must lead to its record: what lies before it counts as held."""
+        good = queue.max_offset
+        while good > queue.min_offset:
+            unit = queue.unit(good - 1)
+            if unit is None or unit[1] == FILLER_SIZE or unit[0] < self._log.min_offset:
+                break
+            request = self._record_at(unit[0])
+            if request is not None and (
+                (request.topic, request.queue_id, request.queue_offset) == (*key, good - 1)
+            ):
+                break
+            good -= 1
+        if good < queue.max_offset:
+            queue.truncate(good)
 
     # ---- where to begin ---------------------------------------------------------------------
 
