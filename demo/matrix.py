@@ -4,12 +4,14 @@ Exit code 0 only when every run says that gold found all that was played and not
 
     python -m demo.matrix [--for SECONDS] [--only TITLE ...]
 
-A run that does not come to its end counts as failed; the others are played all the same.
+A run that does not come to its end counts as failed; the others are played all the same, and what it
+left behind stays where it is.
 """
 
 from __future__ import annotations
 
 import argparse
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -53,16 +55,20 @@ def main() -> int:
 
 
 def play(plan: Plan, console: Console) -> bool:
-    """One run in a folder of its own: did it end, and with success?"""
-    with tempfile.TemporaryDirectory(prefix="tidemark-demo-") as folder:
-        settings = Settings(Path(folder) / "home", dash_port=0, linger=False)
-        try:
-            verdict = Stage(plan, settings, console).run(
-                lambda verdict: print_verdict(verdict, console)
-            )
-        except StageError as error:
-            console.print(f"the run ended early: {error}")
-            return False
+    """One run in a folder of its own, kept when it fails: did it end, and with success?"""
+    folder = Path(tempfile.mkdtemp(prefix="tidemark-demo-"))
+    settings = Settings(folder / "home", dash_port=0, linger=False)
+    try:
+        verdict = Stage(plan, settings, console).run(
+            lambda verdict: print_verdict(verdict, console)
+        )
+    except StageError as error:
+        console.print(f"the run ended early: {error}")
+        return False
+    if verdict.success:
+        shutil.rmtree(folder)
+    else:
+        console.print(f"lake and logs of this run stay in {folder}")
     return verdict.success
 
 
