@@ -11,9 +11,10 @@ measures and this broker has not (timer wheel, thread pools, RocksDB) is absent,
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
+from engine.broker.metrics.exporter_families import exporter_families
 from engine.broker.metrics.exposition import Family, LeftOut, Series, histogram, written
+from engine.broker.metrics.lags import GroupLag, Lags
 from engine.broker.parts import BrokerParts
 from engine.broker.state.traffic import SIZE_BOUNDS
 from engine.foundation.limits import METRIC_SERIES_MAX
@@ -21,24 +22,6 @@ from engine.protocol.names import RETRY_PREFIX, is_system_topic
 
 SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 VERSION_4_0_0_SNAPSHOT = 212
-
-
-@dataclass(frozen=True, slots=True)
-class _Lag:
-    """How far a group is behind in a topic, over its queues."""
-
-    waiting: int
-    """Messages not committed."""
-    inflight: int
-    """Messages pulled and not committed."""
-    ready: int
-    """Messages not pulled."""
-    waiting_since_ms: int | None
-    """Store time of the oldest message that is not committed; None when none waits."""
-    ready_since_ms: int | None
-    """Store time of the oldest message that is not pulled."""
-    unreadable: int
-    """Messages in queues that nobody may read any more."""
 
 
 class BrokerMetrics:
@@ -75,7 +58,9 @@ class BrokerMetrics:
         yield from self._transaction_families()
         yield from self._store_families()
         yield from self._connection_families()
-        yield from self._lag_families()
+        lags = Lags(self._parts)
+        yield from self._lag_families(lags)
+        yield from exporter_families(self._parts, lags.known)
 
     def _one(self, name: str, kind: str, meaning: str, value: float | None) -> Family:
         series = [] if value is None else [Series(self._node, value)]
@@ -235,14 +220,13 @@ class BrokerMetrics:
 
     # ---- lag --------------------------------------------------------------------------------
 
-    def _lag_families(self) -> Iterator[Family]:
+    def _lag_families(self, lags: Lags) -> Iterator[Family]:
         now_ms = self._parts.now_ms()
-        lags: list[tuple[str, str, _Lag]] = []
         yield Family(
             "rocketmq_consumer_lag_messages",
             "gauge",
             "Messages a group has not consumed",
-            self._of_lags(self._computed(lags), "waiting"),
+            self._of_lags(lags.computed(), "waiting"),
         )
         for name, meaning, column in (
             (
@@ -257,7 +241,7 @@ class BrokerMetrics:
                 "unreadable",
             ),
         ):
-            yield Family(name, "gauge", meaning, self._of_lags(lags, column))
+            yield Family(name, "gauge", meaning, self._of_lags(lags.known, column))
         for name, meaning, column in (
             (
                 "rocketmq_consumer_lag_latency_milliseconds",
@@ -270,71 +254,21 @@ class BrokerMetrics:
                 "ready_since_ms",
             ),
         ):
-            yield Family(name, "gauge", meaning, self._of_lags(lags, column, now_ms=now_ms))
+            yield Family(name, "gauge", meaning, self._of_lags(lags.known, column, now_ms=now_ms))
 
     def _of_lags(
         self,
-        lags: Iterable[tuple[str, str, _Lag]],
+        lags: Iterable[GroupLag],
         column: str,
         *,
         now_ms: int | None = None,
     ) -> Iterator[Series]:
         """One column of the lags; with `now_ms` it is a time, and its age is told."""
-        for group, topic, lag in lags:
+        for lag in lags:
             value = getattr(lag, column)
             if now_ms is not None:
                 value = 0 if value is None else max(0, now_ms - value)
-            yield Series(self._node | _pair(group, topic), value)
-
-    def _computed(self, lags: list[tuple[str, str, _Lag]]) -> Iterator[tuple[str, str, _Lag]]:
-        """(group, topic, lag) of every group with offsets, computed one by one and kept in `lags`
-        for the families that follow.
-        """
-        parts = self._parts
-        pairs = dict.fromkeys((group, topic) for group, topic, _ in parts.offsets.keys())  # noqa: SIM118
-        queues: dict[str, list[int]] = {}
-        for topic, queue_id in parts.store.queues():
-            queues.setdefault(topic, []).append(queue_id)
-        for group, topic in pairs:
-            found = (group, topic, self._lag(group, topic, queues.get(topic, [])))
-            if len(lags) < METRIC_SERIES_MAX:
-                lags.append(found)
-            yield found
-
-    def _lag(self, group: str, topic: str, queue_ids: Iterable[int]) -> _Lag:
-        parts, store = self._parts, self._parts.store
-        config = parts.topics.find(topic)
-        readable = 0 if config is None else config.read_queue_nums
-        waiting = inflight = ready = unreadable = 0
-        waiting_since: list[int] = []
-        ready_since: list[int] = []
-        for queue_id in queue_ids:
-            committed = parts.offsets.committed(group, topic, queue_id)
-            if committed is None:
-                continue
-            maximum = store.max_offset(topic, queue_id)
-            behind = max(0, maximum - committed)
-            if queue_id >= readable:
-                unreadable += behind
-                continue
-            reading = parts.readers.of((group, topic, queue_id))
-            pulled = committed if reading is None else reading.pulled_offset or committed
-            pulled = min(max(pulled, committed), max(maximum, committed))
-            waiting += behind
-            inflight += pulled - committed
-            ready += max(0, maximum - pulled)
-            for offset, since in ((committed, waiting_since), (pulled, ready_since)):
-                stored_ms = store.store_time_at(topic, queue_id, offset)
-                if offset < maximum and stored_ms is not None:
-                    since.append(stored_ms)
-        return _Lag(
-            waiting=waiting,
-            inflight=inflight,
-            ready=ready,
-            waiting_since_ms=min(waiting_since, default=None),
-            ready_since_ms=min(ready_since, default=None),
-            unreadable=unreadable,
-        )
+            yield Series(self._node | _pair(lag.group, lag.topic), value)
 
 
 def _reader(group: str, topic: str) -> dict[str, str]:

@@ -58,7 +58,7 @@ async def values(address: str) -> Scrape:
     found: Scrape = {}
     for family in text_string_to_metric_families(await scraped(address)):
         for sample in family.samples:
-            if sample.name.endswith("_bucket"):
+            if sample.name.endswith("_bucket") or "node_id" not in sample.labels:
                 continue
             assert sample.labels["cluster"] == "DefaultCluster"
             assert (sample.labels["node_type"], sample.labels["node_id"]) == ("broker", "broker-a")
@@ -180,6 +180,41 @@ def test_families_and_labels_are_those_of_rocketmq(tmp_path: Path) -> None:
                     labels = [label for label in sample.labels if label != "le"]
                     per_topic = SIZE_LABELS if name == "rocketmq_message_size" else ()
                     assert sorted(labels) == sorted({*theirs["labels"]}.difference(per_topic)), name
+
+    asyncio.run(story())
+
+
+def test_boards_made_for_the_exporter_find_their_names(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with cluster(with_metrics(tmp_path)) as running:
+            client = running.client()
+            for _ in range(6):
+                await client.send()
+            await client.heartbeat()
+            await client.pull(0)
+            await client.commit(2)
+            told = {
+                sample.name: (sample.labels, sample.value)
+                for family in text_string_to_metric_families(await scraped(of(running)))
+                for sample in family.samples
+                if "node_id" not in sample.labels
+            }
+            place = {"cluster": "DefaultCluster", "broker": "broker-a"}
+            pair = place | {"topic": "orders", "group": "orders-group"}
+            diff = {"group": "orders-group", "topic": "orders"}
+            online = {"countOfOnlineConsumers": "1", "msgModel": "CLUSTERING"}
+            assert told["rocketmq_group_diff"] == (diff | online, 4)
+            assert told["rocketmq_consumer_offset"] == (pair, 6)
+            assert told["rocketmq_group_consume_total_offset"] == (pair, 2)
+            assert told["rocketmq_producer_offset"] == (place | {"topic": "orders"}, 6)
+            assert told["rocketmq_group_count"][1] == 1
+            ip = {"brokerIP": running.broker.address}
+            assert told["rocketmq_broker_tps"][0] == place | ip
+            for rate in (
+                *("broker_tps", "broker_qps", "producer_tps", "producer_message_size"),
+                *("consumer_tps", "consumer_message_size", "group_get_latency_by_storetime"),
+            ):
+                assert told[f"rocketmq_{rate}"][1] > 0, rate
 
     asyncio.run(story())
 

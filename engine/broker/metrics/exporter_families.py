@@ -1,0 +1,183 @@
+"""The same figures under the names of rocketmq-exporter, so that boards made for it go on working.
+
+Place in the walk: behind the families of `families`, once a scrape. Where the exporter sums over a
+cluster, this broker tells its share; boards sum over brokers.
+
+Invariant: rates are those of the last minute. Absent on purpose: figures that only clients have
+(rocketmq_client_*), and those of the runtime info (rocketmq_brokeruntime_*).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from engine.broker.metrics.exposition import Family, Series
+from engine.broker.metrics.lags import GroupLag
+from engine.broker.parts import BrokerParts
+from engine.broker.state.traffic import Count, Sums
+from engine.protocol.names import DLQ_PREFIX, RETRY_PREFIX, is_system_topic
+
+NO_MODEL = "CLUSTERING"
+"""What the exporter tells of a group without members, too."""
+
+
+def exporter_families(parts: BrokerParts, lags: Sequence[GroupLag]) -> Iterator[Family]:
+    """Every family, from the counts and the lags of this scrape."""
+    place = {"cluster": parts.config.cluster_name, "broker": parts.config.broker_name}
+    yield from _of_broker(parts)
+    yield from _of_topics(parts, place)
+    yield from _of_groups(parts, place)
+    yield from _of_lags(parts, place, lags)
+
+
+def _of_broker(parts: BrokerParts) -> Iterator[Family]:
+    labels = {
+        "cluster": parts.config.cluster_name,
+        "brokerIP": parts.address,
+        "broker": parts.config.broker_name,
+    }
+    now_ms = parts.now_ms()
+    for name, meaning, count in (
+        ("rocketmq_broker_tps", "Messages put a second", parts.traffic.put_total),
+        ("rocketmq_broker_qps", "Messages got a second", parts.traffic.get_total),
+    ):
+        yield Family(name, "gauge", meaning, [Series(labels, _rate([count], now_ms, _messages))])
+
+
+def _of_topics(parts: BrokerParts, place: dict[str, str]) -> Iterator[Family]:
+    now_ms = parts.now_ms()
+
+    def rates(column: Callable[[Sums], int]) -> Iterator[Series]:
+        for topic in dict.fromkeys(topic for topic, _, _ in parts.traffic.puts()):
+            rate = _rate(parts.traffic.puts_of(topic), now_ms, column)
+            yield Series(place | {"topic": topic}, rate)
+
+    yield Family("rocketmq_producer_tps", "gauge", "Messages put a second", rates(_messages))
+    yield Family("rocketmq_producer_message_size", "gauge", "Bytes put a second", rates(_bytes))
+    ends: dict[str, int] = {}
+    for topic, queue_id in parts.store.queues():
+        ends[topic] = ends.get(topic, 0) + parts.store.max_offset(topic, queue_id)
+    ordinary = (RETRY_PREFIX, DLQ_PREFIX)
+    yield Family(
+        "rocketmq_producer_offset",
+        "gauge",
+        "Messages a topic has ever got",
+        [
+            Series(place | {"topic": topic}, end)
+            for topic, end in ends.items()
+            if not topic.startswith(ordinary) and not is_system_topic(topic)
+        ],
+    )
+    yield Family(
+        "rocketmq_topic_retry_offset",
+        "gauge",
+        "Messages a retry topic has ever got",
+        [
+            Series(place | {"topic": topic}, end)
+            for topic, end in ends.items()
+            if topic.startswith(RETRY_PREFIX)
+        ],
+    )
+    yield Family(
+        "rocketmq_topic_dlq_offset",
+        "gauge",
+        "Messages a group's dead letters have ever got",
+        [
+            Series(place | {"group": topic.removeprefix(DLQ_PREFIX)}, end)
+            for topic, end in ends.items()
+            if topic.startswith(DLQ_PREFIX)
+        ],
+    )
+
+
+def _of_groups(parts: BrokerParts, place: dict[str, str]) -> Iterator[Family]:
+    now_ms = parts.now_ms()
+    gets, send_backs = parts.traffic.gets.items(), parts.traffic.send_backs.items()
+    for name, meaning, counts, column in (
+        ("rocketmq_consumer_tps", "Messages got a second", gets, _messages),
+        ("rocketmq_group_consume_tps", "Messages got a second", gets, _messages),
+        ("rocketmq_consumer_message_size", "Bytes got a second", gets, _bytes),
+        ("rocketmq_send_back_nums", "Messages sent back a second", send_backs, _messages),
+    ):
+        series = [
+            Series(place | {"topic": topic, "group": group}, _rate([count], now_ms, column))
+            for (group, topic), count in counts
+        ]
+        yield Family(name, "gauge", meaning, series)
+    yield Family(
+        "rocketmq_producer_count",
+        "gauge",
+        "Producers of a group",
+        [
+            Series(place | {"group": name}, len(parts.producers.members(name)))
+            for name in parts.producers.names()
+        ],
+    )
+    yield Family("rocketmq_group_count", "gauge", "Consumers of a group at an address", _at(parts))
+
+
+def _at(parts: BrokerParts) -> Iterator[Series]:
+    for group in list(parts.groups.all()):
+        for member_id in group.member_ids():
+            channel = group.members[member_id].channel
+            labels = {"caddr": channel.peer.address, "localaddr": member_id, "group": group.name}
+            yield Series(labels, 1)
+
+
+def _of_lags(
+    parts: BrokerParts, place: dict[str, str], lags: Sequence[GroupLag]
+) -> Iterator[Family]:
+    for name, meaning, prefix in (
+        ("rocketmq_group_diff", "Messages not consumed", ""),
+        ("rocketmq_group_retrydiff", "Retried messages not consumed", RETRY_PREFIX),
+        ("rocketmq_group_dlqdiff", "Dead letters not consumed", DLQ_PREFIX),
+    ):
+        wanted = [lag for lag in lags if _kind(lag.topic) == prefix]
+        yield Family(name, "gauge", meaning, _diffs(parts, wanted))
+    now_ms = parts.now_ms()
+    for name, meaning, value in (
+        ("rocketmq_consumer_offset", "Ends of a group's queues", lambda lag: lag.max_offsets),
+        (
+            "rocketmq_group_consume_total_offset",
+            "A group's consume offsets",
+            lambda lag: lag.consume_offsets,
+        ),
+        (
+            "rocketmq_group_get_latency_by_storetime",
+            "Age of the oldest message not consumed, in milliseconds",
+            lambda lag: max(0, now_ms - (lag.waiting_since_ms or now_ms)),
+        ),
+    ):
+        series = [
+            Series(place | {"topic": lag.topic, "group": lag.group}, value(lag)) for lag in lags
+        ]
+        yield Family(name, "gauge", meaning, series)
+
+
+def _kind(topic: str) -> str:
+    return next((prefix for prefix in (RETRY_PREFIX, DLQ_PREFIX) if topic.startswith(prefix)), "")
+
+
+def _diffs(parts: BrokerParts, lags: Iterable[GroupLag]) -> Iterator[Series]:
+    for lag in lags:
+        members = parts.groups.of(lag.group)
+        labels = {
+            "group": lag.group,
+            "topic": lag.topic,
+            "countOfOnlineConsumers": str(0 if members is None else len(members.members)),
+            "msgModel": NO_MODEL if members is None else members.message_model,
+        }
+        yield Series(labels, lag.waiting)
+
+
+def _rate(counts: Iterable[Count], now_ms: int, column: Callable[[Sums], int]) -> float:
+    minutes = [count.last_minute(now_ms) for count in counts]
+    return sum(minute.per_second(column(minute)) for minute in minutes)
+
+
+def _messages(sums: Sums) -> int:
+    return sums.messages
+
+
+def _bytes(sums: Sums) -> int:
+    return sums.size_bytes

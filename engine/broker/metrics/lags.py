@@ -1,0 +1,101 @@
+"""How far every group is behind in every topic, summed over this broker's queues, for one scrape.
+
+Invariant: a queue of which the group has no consume offset counts nowhere: its lag is unknown, not
+zero. Messages in queues that nobody may read any more are counted apart. Absent on purpose: names
+of metrics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from engine.broker.parts import BrokerParts
+from engine.foundation.limits import METRIC_SERIES_MAX
+
+
+@dataclass(frozen=True, slots=True)
+class GroupLag:
+    """One group in one topic."""
+
+    group: str
+    topic: str
+    waiting: int
+    """Messages not committed."""
+    inflight: int
+    """Messages pulled and not committed."""
+    ready: int
+    """Messages not pulled."""
+    waiting_since_ms: int | None
+    """Store time of the oldest message that is not committed; None when none waits."""
+    ready_since_ms: int | None
+    """Store time of the oldest message that is not pulled; None when none waits."""
+    unreadable: int
+    """Messages in queues that nobody may read any more."""
+    max_offsets: int
+    """Ends of the readable queues, summed."""
+    consume_offsets: int
+    """The group's consume offsets in them, summed."""
+
+
+class Lags:
+    """The lags of one scrape: computed once, one by one, then known."""
+
+    def __init__(self, parts: BrokerParts) -> None:
+        self._parts = parts
+        self.known: list[GroupLag] = []
+        """Those computed so far, as many as one family may tell."""
+
+    def computed(self) -> Iterator[GroupLag]:
+        """Every group with offsets, topic by topic."""
+        parts = self._parts
+        pairs = dict.fromkeys((group, topic) for group, topic, _ in parts.offsets.keys())  # noqa: SIM118
+        queues: dict[str, list[int]] = {}
+        for topic, queue_id in parts.store.queues():
+            queues.setdefault(topic, []).append(queue_id)
+        for group, topic in pairs:
+            lag = self._of(group, topic, queues.get(topic, []))
+            if len(self.known) < METRIC_SERIES_MAX:
+                self.known.append(lag)
+            yield lag
+
+    def _of(self, group: str, topic: str, queue_ids: Iterable[int]) -> GroupLag:
+        parts, store = self._parts, self._parts.store
+        config = parts.topics.find(topic)
+        readable = 0 if config is None else config.read_queue_nums
+        waiting = inflight = ready = unreadable = max_offsets = consume_offsets = 0
+        waiting_since: list[int] = []
+        ready_since: list[int] = []
+        for queue_id in queue_ids:
+            committed = parts.offsets.committed(group, topic, queue_id)
+            if committed is None:
+                continue
+            maximum = store.max_offset(topic, queue_id)
+            behind = max(0, maximum - committed)
+            if queue_id >= readable:
+                unreadable += behind
+                continue
+            reading = parts.readers.of((group, topic, queue_id))
+            pulled = committed if reading is None else reading.pulled_offset or committed
+            pulled = min(max(pulled, committed), max(maximum, committed))
+            waiting += behind
+            inflight += pulled - committed
+            ready += max(0, maximum - pulled)
+            max_offsets += maximum
+            consume_offsets += committed
+            for offset, since in ((committed, waiting_since), (pulled, ready_since)):
+                stored_ms = store.store_time_at(topic, queue_id, offset)
+                if offset < maximum and stored_ms is not None:
+                    since.append(stored_ms)
+        return GroupLag(
+            group=group,
+            topic=topic,
+            waiting=waiting,
+            inflight=inflight,
+            ready=ready,
+            waiting_since_ms=min(waiting_since, default=None),
+            ready_since_ms=min(ready_since, default=None),
+            unreadable=unreadable,
+            max_offsets=max_offsets,
+            consume_offsets=consume_offsets,
+        )
