@@ -3,7 +3,7 @@
     python -m bench [--only PART ...] [--rounds N] [--seconds S] [--no-rival]
 
 Parts: throughput (ours beside Apache RocketMQ), telemetry (its cost), freshness (commit to gold to
-page), replay (rows a second), spool, store and filter (micro-benchmarks of the hot paths),
+page), replay (rows a second), spool, store, paths and filter (micro-benchmarks of the hot paths),
 connections (10,000 idle ones and a slow reader).
 """
 
@@ -28,6 +28,7 @@ PARTS = (
     "replay",
     "spool",
     "store",
+    "paths",
     "filter",
     "connections",
 )
@@ -37,6 +38,7 @@ MODULES = {
     "store": "bench.store_paths",
     "filter": "bench.filter",
     "connections": "bench.connections",
+    "paths": "bench.read_paths",
 }
 
 
