@@ -88,7 +88,10 @@ async def an_assigned_queue_is_polled_from_wherever_one_seeks(
     async with polling(cluster, group, queues=[queue], pull_batch_max=4) as consumer:
         assert consumer.assignment() == [queue]
         assert await consumer.fetch_queues(topic) == [queue, other]
-        assert await polled(consumer, 10) == numbers(range(10))
+        assert await polled(consumer, 4) == numbers(range(4))
+        await eventually(lambda: consumer._ready, "messages pulled ahead")
+        await consumer.seek(queue, 8)
+        assert await polled(consumer, 2) == numbers(range(8, 10)), "not those pulled ahead"
         await consumer.seek(queue, 4)
         assert await polled(consumer, 6) == numbers(range(4, 10))
         await consumer.seek_to_begin(queue)

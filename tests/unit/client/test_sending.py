@@ -89,6 +89,11 @@ def test_a_refusal_that_another_broker_may_not_share_is_tried_there(code: Respon
         for _ in range(4):
             result = await producer.send(Message("T", b"x"))
             assert result.queue.broker_name == "broker-b"
+        refused = Counter(
+            decode_properties(request.fields["i"])["UNIQ_KEY"]
+            for request in cluster.brokers["broker-a"].received
+        )
+        assert set(refused.values()) == {1}, "the next try goes elsewhere at once"
         await producer.stop()
 
     with_cluster(story, topics=TWO_BROKERS)
