@@ -4,8 +4,8 @@ Exit code 0 only when every run says that gold found all that was played and not
 
     python -m demo.matrix [--for SECONDS] [--only TITLE ...]
 
-A run that does not come to its end counts as failed; the others are played all the same, and what it
-left behind stays where it is.
+A run that does not come to its end counts as failed; the others are played all the same, and what
+it left behind stays where it is.
 """
 
 from __future__ import annotations
