@@ -255,6 +255,7 @@ class Broker:
             registration.want()
 
         parts.topics_changed = topics_changed
+        parts.topics_told = registration.told
         parts.group_configs_changed = tables.want
         parts.filters_changed = tables.want
         parts.watermarks_wanted = lambda keys: watermarks.tell(keys, clock.now_ms())

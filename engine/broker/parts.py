@@ -8,7 +8,7 @@ Absent on purpose: life cycle (broker), decisions (state and handlers).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from engine.broker.config import BrokerConfig
@@ -65,6 +65,8 @@ class BrokerParts:
     """One past the highest finished offset of each queue of a group, as its reader told last."""
     topics_changed: Callable[[], None] = lambda: None
     """Persist the topics and register at the name servers, soon."""
+    topics_told: Callable[[], Awaitable[None]] = field(init=False)
+    """Wait until the name servers have heard of the topics, for a moment at most."""
     group_configs_changed: Callable[[], None] = lambda: None
     """Persist the groups' settings, soon."""
     filters_changed: Callable[[], None] = lambda: None

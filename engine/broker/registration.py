@@ -27,6 +27,8 @@ from engine.remoting import RpcClient
 
 REGISTER_TIMEOUT_MS = 6 * SECOND_MS
 FAREWELL_TIMEOUT_MS = SECOND_MS
+TOLD_WAIT_MS = 3 * SECOND_MS
+"""How long the answer to a tool that made a topic waits for the name servers (RocketMQ)."""
 SETTLE_MS = 10
 """Topics made within this time of each other are registered together."""
 
@@ -40,10 +42,26 @@ class Registration:
         self._parts = parts
         self._client = client
         self._wanted = asyncio.Event()
+        self._begun = self._ended = 0
+        """Rounds, by number."""
+        self._turned = asyncio.Condition()
 
     def want(self) -> None:
         """Register soon: the topics have changed."""
         self._wanted.set()
+
+    async def told(self) -> None:
+        """Wait until the name servers have heard of the topics as they are now, TOLD_WAIT_MS at
+        most: whoever made one may look it up there at once.
+        """
+        if not self._parts.config.namesrv_addresses:
+            return
+        wanted = self._begun + 1  # What is under way may have been written before the change.
+        try:
+            async with asyncio.timeout(TOLD_WAIT_MS / SECOND_MS), self._turned:
+                await self._turned.wait_for(lambda: self._ended >= wanted)
+        except TimeoutError:
+            _log.warning("the name servers are slow to hear of a topic; they are told again")
 
     async def run(self) -> None:
         """Register when wanted and each `register_interval_ms`, until cancelled."""
@@ -61,6 +79,8 @@ class Registration:
     async def register(self) -> None:
         """One round over all name servers, side by side."""
         self._wanted.clear()
+        self._begun += 1
+        number = self._begun
         command = self._registration()
         await asyncio.gather(
             *(
@@ -68,6 +88,9 @@ class Registration:
                 for address in self._parts.config.namesrv_addresses
             )
         )
+        async with self._turned:
+            self._ended = number
+            self._turned.notify_all()
 
     async def unregister(self) -> None:
         """Say farewell to all name servers."""

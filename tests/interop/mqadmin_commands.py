@@ -139,6 +139,7 @@ NOISE = (
     (r"(?<=export )\S+(?=/(metadata|configs|metrics)/)", "<folder>"),
     (r"\[ 0 days, 0 hours, \d+ minutes, \d+ seconds \]", "<time>"),
     (r"Total : .*", "<bytes>"),
+    (r"(?<=MasterCommitLogMaxOffset\t)\d+", "<n>"),
     (r" +", " "),
 )
 

@@ -1,7 +1,7 @@
 """Topics as tools see them: create, change, delete, list, count.
 
-Place in the walk: beside it. A change is in force when it is answered; the file and the name
-servers follow within moments.
+Place in the walk: beside it. A change is in force when it is answered, and the name servers have
+heard of a topic that was made; the file follows within moments.
 
 Invariant: topics of the broker's own can be looked at, and neither changed nor deleted. Absent on
 purpose: static topics; what attributes mean.
@@ -54,7 +54,7 @@ class TopicHandlers:
             RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: self.groups_of,
         }
 
-    def create(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
+    async def create(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """UPDATE_AND_CREATE_TOPIC (17)."""
         header = CreateTopicRequestHeader.decode(request.fields)
         self._check_name(header.topic)
@@ -69,9 +69,10 @@ class TopicHandlers:
             ),
             header.attributes,
         )
+        await self._parts.topics_told()
         return request.respond(ResponseCode.SUCCESS)
 
-    def create_all(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
+    async def create_all(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """UPDATE_AND_CREATE_TOPIC_LIST (18): none of them when a name is refused."""
         try:
             configs = TopicConfigs.decode(request.body).topic_config_list
@@ -82,6 +83,7 @@ class TopicHandlers:
         for config in configs:
             words = ",".join(f"{key}={value}" for key, value in config.attributes.items())
             self._put(config, words)
+        await self._parts.topics_told()
         return request.respond(ResponseCode.SUCCESS)
 
     def _check_name(self, topic: str) -> None:

@@ -61,9 +61,7 @@ NOT_OF_A_BROKER = {
     "users and rules are files of this broker, not requests": tuple(
         code for code in C if 3001 <= code <= 3010
     ),
-    "no sub-command of mqadmin asks for it": (
-        *(C.UPDATE_AND_GET_GROUP_FORBIDDEN, C.RESUME_CHECK_HALF_MESSAGE),
-    ),
+    "no sub-command of mqadmin asks for it": (C.UPDATE_AND_GET_GROUP_FORBIDDEN,),
 }
 OF_A_NAME_SERVER = {
     *NOT_OF_A_BROKER["of the name server"],

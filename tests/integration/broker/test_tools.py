@@ -73,6 +73,20 @@ def test_a_topic_is_made_changed_listed_and_deleted(tmp_path: Path) -> None:
     asyncio.run(story())
 
 
+def test_a_topic_that_was_made_is_known_to_the_name_server_at_once(tmp_path: Path) -> None:
+    """Row C1: whoever asks after the answer finds it, as RocketMQ's tools expect."""
+
+    async def story() -> None:
+        async with cluster(broker_config(tmp_path)) as running:
+            client, names = running.client(), running.of_name_server()
+            for number in range(10):
+                await make_topic(client, f"made{number}", 1)
+                route = await names.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic=f"made{number}")
+                assert route.code == ResponseCode.SUCCESS
+
+    asyncio.run(story())
+
+
 def test_the_brokers_own_topics_cannot_be_changed_or_deleted(tmp_path: Path) -> None:
     async def story() -> None:
         async with cluster(broker_config(tmp_path)) as running:
