@@ -16,16 +16,11 @@ import asyncio
 import json
 import signal
 from collections import Counter
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from engine.client import Admin
-from engine.client.queue_selectors import select_by_index
-from engine.protocol.message_ids import parse_offset_message_id
 from engine.runtime import system_runtime
 from tests.integration.broker.spooled import spooled
 from tests.integration.client.cluster_users import (
@@ -37,85 +32,10 @@ from tests.integration.client.cluster_users import (
     producing,
     text,
 )
-from tests.integration.client.consuming_process import ConsumerProcess, Orders
+from tests.integration.client.duplicate_scenes import COUNT, Scene, Story
 from tests.integration.client.lossy_link import lossy_link
 from tests.integration.telemetry.killable_engine import KillableEngine
 from tests.interop.our_engine import OurEngine
-
-COUNT = 8
-"""Messages a scene begins with, all in queue 0 of two."""
-
-
-@dataclass
-class Scene:
-    """One topic and one group on a running engine."""
-
-    name: str
-    namesrv: str
-    broker: str
-    store: Path
-    folder: Path
-    engine: KillableEngine | None = None
-    consumers: list[ConsumerProcess] = field(default_factory=list)
-    places: dict[int, int] = field(default_factory=dict)
-    """Physical offset of each message sent last under its number."""
-
-    async def begin(self, count: int = COUNT) -> None:
-        """The topic with its first messages."""
-        async with Admin(system_runtime(), client_config(self.namesrv)) as admin:
-            await admin.create_topic(self.broker, self.name, read_queues=2, write_queues=2)
-
-            async def known() -> bool:
-                return await admin.topic_route(self.name) is not None
-
-            await eventually(known, f"a route of {self.name}")
-        await self.send(*range(count))
-
-    async def send(self, *numbers: int) -> None:
-        async with producing(self.namesrv, "p") as producer:
-            for number in numbers:
-                message = text(self.name, f"{number}")
-                sent = await producer.send(message, selector=select_by_index, argument=0)
-                _, self.places[number] = parse_offset_message_id(sent.offset_message_id or "")
-
-    async def consumer(self, **orders: Any) -> ConsumerProcess:
-        consumer = await ConsumerProcess.start(
-            Orders(self.namesrv, f"{self.name}-group", self.name, **orders)
-        )
-        self.consumers.append(consumer)
-        return consumer
-
-    async def end(self) -> None:
-        for consumer in self.consumers:
-            await consumer.kill()
-
-    def rows(self, table: str) -> list[dict[str, Any]]:
-        """What the broker told about the group."""
-        return [row for row in spooled(self.store, table) if row["group"] == f"{self.name}-group"]
-
-    def twice(self) -> Counter[int]:
-        """Offsets that were consumed more than once, as the consumers know it, retries apart."""
-        taken = Counter(
-            one["offset"] for each in self.consumers for one in each.taken if not one["at_retry"]
-        )
-        return Counter({offset: n - 1 for offset, n in taken.items() if n > 1})
-
-    def told_again(self) -> Counter[int]:
-        """Offsets that the broker says it delivered again."""
-        told: Counter[int] = Counter()
-        for row in self.rows("redeliveries"):
-            told.update(range(row["from_offset"], row["to_offset"]))
-        return told
-
-    def assert_redelivered(self, *expected: int) -> list[dict[str, Any]]:
-        """Exactly these were consumed twice, and each of them is told as delivered again."""
-        assert sorted(self.twice()) == list(expected)
-        assert not self.twice() - self.told_again(), "a duplicate that no row covers"
-        return self.rows("redeliveries")
-
-
-Story = Callable[[Scene], Awaitable[None]]
-
 
 # Causes in one life of the broker.
 
