@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from engine.client.admin.admin import Admin
-from engine.foundation.errors import RequestRefused
+from engine.foundation.errors import RemoteProtocolError, RequestRefused, Unreachable
 from engine.protocol.bodies import TopicConfig
 from engine.protocol.codes import ResponseCode
 from engine.protocol.message import MessageQueue
@@ -114,12 +114,18 @@ class IdleMember:
 
     group: str
     client_id: str
-    queues: tuple[MessageQueue, ...]
-    """What it holds of the topic: queues that nobody ever wrote to; empty when it holds none."""
+    queues: tuple[MessageQueue, ...] | None
+    """What it holds of the topic: queues that nobody ever wrote to; empty when it holds none, None
+    when it does not say.
+    """
+    silence: str | None = None
+    """Why it does not say what it holds."""
 
 
 async def idle_members(admin: Admin, topic: str) -> list[IdleMember]:
-    """Members of the topic's groups that hold none of its queues, or none ever written to."""
+    """Members of the topic's groups that hold none of its queues, or none ever written to; and
+    those that do not say what they hold.
+    """
     written: dict[MessageQueue, bool] = {}
     found = []
     for group in await admin.groups_of_topic(topic):
@@ -129,7 +135,11 @@ async def idle_members(admin: Admin, topic: str) -> list[IdleMember]:
             for connection in members.connection_set:
                 clients.setdefault(connection.client_id, masters[broker_name])
         for client_id, address in sorted(clients.items()):
-            info = await admin.consumer_running_info(address, group, client_id)
+            try:
+                info = await admin.consumer_running_info(address, group, client_id)
+            except (RequestRefused, RemoteProtocolError, Unreachable) as error:
+                found.append(IdleMember(group, client_id, None, str(error)))
+                continue
             held = tuple(sorted(queue for queue in info.mq_table if queue.topic == topic))
             for queue in held:
                 if queue not in written:

@@ -15,7 +15,14 @@ from typing import Annotated
 import typer
 
 from engine.client.admin import Admin
-from engine.client.admin.scaling import Removal, Stranded, idle_members, removal_of, set_queues
+from engine.client.admin.scaling import (
+    IdleMember,
+    Removal,
+    Stranded,
+    idle_members,
+    removal_of,
+    set_queues,
+)
 from engine.client.commands.asking import DEFAULT_NAMESRV, JsonOption, NamesrvOption, ask
 from engine.client.commands.showing import Row, shown
 from engine.client.commands.topics import BrokerOption, TopicArgument, chosen_masters
@@ -105,8 +112,9 @@ def idle(
             {
                 "group": one.group,
                 "client": one.client_id,
-                "queues": " ".join(f"{q.broker_name}:{q.queue_id}" for q in one.queues) or None,
-                "why": ("its queues were never written to" if one.queues else "it holds no queue"),
+                "queues": " ".join(f"{q.broker_name}:{q.queue_id}" for q in one.queues or ())
+                or None,
+                "why": _why_idle(one),
             }
             for one in await idle_members(admin, topic)
         ]
@@ -182,6 +190,12 @@ async def _checked(admin: Admin, topic: str, name: str, *, keep: int) -> Removal
     if not removal.ends:
         raise ConfigError("--queues", keep, f"fewer than broker {name} has; to add some use grow")
     return removal
+
+
+def _why_idle(one: IdleMember) -> str:
+    if one.queues is None:
+        return f"unknown: {one.silence}"
+    return "its queues were never written to" if one.queues else "it holds no queue"
 
 
 def _told(stranded: list[Stranded] | tuple[Stranded, ...]) -> str:

@@ -232,6 +232,9 @@ def test_more_queues_are_read_by_whoever_reads_already_and_idle_consumers_are_li
 
                     await eventually(all_seen, "messages of the new queues are read")
                     assert "no idle consumers" in await idle()
+                    await client.heartbeat("c", (TOPIC,))
+                    client.running_info = {"nonsense": 0}
+                    assert "unknown: " in await idle(), "whoever talks nonsense says nothing"
 
     asyncio.run(story())
 
