@@ -19,6 +19,7 @@ from engine.protocol.headers import (
     QueryMessageResponseHeader,
     ViewMessageRequestHeader,
 )
+from engine.protocol.message_record import decode_record
 from engine.remoting import Handler, Peer
 
 ANSWER_BYTES_MAX = 4 * MIB
@@ -44,17 +45,22 @@ class QueryHandlers:
         found = store.query_by_key(
             asked.topic,
             asked.key,
-            max_count=limit if asked.unique_key_query else max(1, min(asked.max_num, limit)),
+            max_count=limit,
             begin_ms=asked.begin_timestamp_ms,
             end_ms=asked.end_timestamp_ms,
         )
+        wanted = limit if asked.unique_key_query else max(1, min(asked.max_num, limit))
         records: list[bytes] = []
         size_bytes = 0
-        for physical_offset in found.physical_offsets:
+        for physical_offset in reversed(found.physical_offsets):  # The newest are wanted.
             record = store.record_at(physical_offset)
-            if record is not None and size_bytes + len(record) <= ANSWER_BYTES_MAX:
+            # Hashes collide, also on purpose: another topic's message is none of the asker's.
+            if record is None or decode_record(record).topic != asked.topic:
+                continue
+            if len(records) < wanted and size_bytes + len(record) <= ANSWER_BYTES_MAX:
                 records.append(record)
                 size_bytes += len(record)
+        records.reverse()
         header = QueryMessageResponseHeader(
             index_last_update_timestamp_ms=found.index_last_update_timestamp_ms,
             index_last_update_physical_offset=found.index_last_update_physical_offset,

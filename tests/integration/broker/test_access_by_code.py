@@ -18,7 +18,7 @@ from engine.protocol.codes import ResponseCode
 from engine.protocol.command import RemotingCommand
 from engine.remoting.accounts import NOT_GENUINE, NOT_SIGNED
 from engine.runtime import system_runtime
-from tests.integration.broker.cluster import broker_config, cluster
+from tests.integration.broker.cluster import broker_config, cluster, messages
 from tests.integration.broker.guarded import ACCESS, GUESSER, ROOT, SHOP, STRANGER, Caller
 
 TOPIC = {
@@ -203,6 +203,37 @@ def test_a_second_topic_in_a_request_is_not_the_one_that_is_used(tmp_path: Path)
             assert end.fields["offset"] == "1", "nothing of the shop's is there"
             await root.close()
             await shop.close()
+
+    asyncio.run(story())
+
+
+def test_a_key_of_one_topic_does_not_find_messages_of_another_with_the_same_hash(
+    tmp_path: Path,
+) -> None:
+    """Java's hash of `Aa#k` is that of `BB#k`, so the index alone would answer with both."""
+
+    async def story() -> None:
+        async with cluster(broker_config(tmp_path)) as running:
+            client = running.client()
+            await client.send(b"of Aa", topic="Aa", KEYS="k")
+            await client.send(b"of BB", topic="BB", KEYS="k")
+            for topic in ("Aa", "BB"):
+                found = await client.ask(Code.QUERY_MESSAGE, **request_fields(topic, "g"))
+                [message] = messages(found)
+                assert (message.topic, message.body) == (topic, b"of " + topic.encode())
+
+    asyncio.run(story())
+
+
+def test_no_configuration_that_is_told_holds_a_secret(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with cluster(broker_config(tmp_path, access=ACCESS)) as running:
+            root = Caller(running.broker.address, ROOT)
+            for code in (Code.GET_BROKER_CONFIG, Code.GET_BROKER_RUNTIME_INFO):
+                told = await root.ask(code)
+                assert told.code == ResponseCode.SUCCESS
+                assert b"canary" not in bytes(told.body)
+            await root.close()
 
     asyncio.run(story())
 
