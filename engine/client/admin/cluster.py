@@ -5,7 +5,7 @@ from __future__ import annotations
 from engine.client.admin.asking import Asking
 from engine.client.wire_fields import number, wire_fields
 from engine.foundation.errors import RequestRefused
-from engine.protocol.bodies import KVTable
+from engine.protocol.bodies import BrokerStatsData, KVTable
 from engine.protocol.codes import RequestCode, ResponseCode
 
 
@@ -46,6 +46,19 @@ class ClusterAdmin(Asking):
             answer = await self._ask(address, code, wire_fields(brokerName=broker_name))
             changed[address] = number(answer.fields, count)
         return changed
+
+    async def statistic(self, broker_address: str, name: str, key: str) -> BrokerStatsData | None:
+        """A broker's statistic, such as TOPIC_PUT_NUMS of a topic, or GROUP_GET_NUMS of
+        `topic@group`; None when it has counted nothing yet.
+        """
+        fields = wire_fields(statsName=name, statsKey=key)
+        try:
+            answer = await self._ask(broker_address, RequestCode.VIEW_BROKER_STATS_DATA, fields)
+        except RequestRefused as error:
+            if error.code == ResponseCode.SYSTEM_ERROR:
+                return None
+            raise
+        return BrokerStatsData.decode(answer.body)
 
     async def clean(self, broker_address: str) -> None:
         """Let a broker delete what has expired and what no topic owns, now."""

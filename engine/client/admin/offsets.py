@@ -34,6 +34,18 @@ class OffsetAdmin(Asking):
             raise
         return number(answer.fields, "offset")
 
+    async def clone_offsets(
+        self, source: str, target: str, topic: str, *, online_too: bool = False
+    ) -> None:
+        """Give a group the consume offsets that another one has on a topic.
+
+        Without `online_too` a source that is online and does not subscribe to the topic is left
+        alone.
+        """
+        fields = wire_fields(srcGroup=source, destGroup=target, topic=topic, offline=online_too)
+        for address in await self._brokers_of(topic):
+            await self._ask(address, RequestCode.CLONE_GROUP_OFFSET, fields)
+
     async def reset_offset(
         self, group: str, topic: str, timestamp_ms: int, *, force: bool = True
     ) -> dict[MessageQueue, int]:

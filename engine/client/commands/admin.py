@@ -28,11 +28,11 @@ admin = typer.Typer(no_args_is_help=True, help="Ask a cluster, or change it.")
 app.add_typer(admin, name="admin")
 
 for name, group, summary in (
-    ("topic", topics.app, "Topics: list, show, route, status, groups, create, shrink, ..."),
+    ("topic", topics.app, "Topics: list, show, route, status, stats, groups, create, ..."),
     ("group", groups.app, "Groups: list, show, progress, connections, running, create, delete."),
-    ("offset", offsets.app, "Consume offsets: reset."),
+    ("offset", offsets.app, "Consume offsets: reset, clone."),
     ("dlq", dead_letters.app, "Dead letters: list, redrive, discard."),
-    ("message", messages.app, "Messages: by id, by key, by time."),
+    ("message", messages.app, "Messages: by id, by key, by time; their trace."),
     ("cluster", brokers.cluster, "The cluster: list."),
     ("broker", brokers.app, "Brokers: status, config, set, wipe-write, add-write, clean."),
 ):

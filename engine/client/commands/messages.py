@@ -16,6 +16,8 @@ from engine.foundation.errors import RemoteProtocolError, RequestRefused
 from engine.protocol.codes import ResponseCode
 from engine.protocol.message import MessageExt, MessageQueue
 from engine.protocol.message_ids import parse_offset_message_id
+from engine.protocol.names import TRACE_TOPIC
+from engine.protocol.trace import ConsumedTrace, ConsumingTrace, SentTrace, Trace
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -93,6 +95,44 @@ def by_time(
 
     rows = [_line(message) for message in ask(namesrv, work)]
     typer.echo(shown(rows, as_json=as_json, empty="no messages"))
+
+
+@app.command("trace")
+def trace(
+    unique_key: Annotated[str, typer.Argument(help="Unique key of the message.")],
+    *,
+    namesrv: NamesrvOption = DEFAULT_NAMESRV,
+    as_json: JsonOption = False,
+) -> None:
+    """Who sent and who consumed a message, as far as their clients write traces."""
+
+    async def work(admin: Admin) -> list[Row]:
+        await _require(admin, TRACE_TOPIC)
+        return [_step(one) for one in await admin.message_traces(unique_key)]
+
+    empty = f"nobody traced a message with the unique key {unique_key}"
+    typer.echo(shown(ask(namesrv, work), as_json=as_json, empty=empty))
+
+
+def _step(one: Trace) -> Row:
+    """A traced step as one row of a list."""
+    if isinstance(one, ConsumedTrace):
+        success: bool | None = one.success
+        cost_ms: int | None = one.cost_ms
+        kind = "consumed"
+    elif isinstance(one, SentTrace):
+        success, cost_ms, kind = one.success, one.cost_ms, "sent"
+    else:
+        success, cost_ms = None, None
+        kind = "consuming" if isinstance(one, ConsumingTrace) else "transaction ended"
+    return {
+        "step": kind,
+        "time": moment(one.time_ms),
+        "group": one.group,
+        "cost_ms": cost_ms,
+        "success": success,
+        "keys": one.keys,
+    }
 
 
 async def _stored_within(

@@ -14,6 +14,7 @@ from engine.client.commands.showing import Row, shown
 from engine.client.commands.topics import TopicArgument
 from engine.foundation.errors import ConfigError, RequestRefused
 from engine.protocol.codes import ResponseCode
+from engine.protocol.names import check_group
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -47,6 +48,27 @@ def reset(
         ]
 
     typer.echo(shown(ask(namesrv, work), as_json=as_json, empty="no queue was moved"))
+
+
+@app.command("clone")
+def clone(
+    source: Annotated[str, typer.Argument(help="Group whose offsets are copied.")],
+    target: Annotated[str, typer.Argument(help="Group that gets them.")],
+    topic: TopicArgument,
+    *,
+    namesrv: NamesrvOption = DEFAULT_NAMESRV,
+) -> None:
+    """Let a group go on where another one is."""
+
+    async def work(admin: Admin) -> int:
+        if await admin.topic_route(topic) is None:
+            raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, f"no route leads to topic {topic}")
+        check_group(target)
+        await admin.clone_offsets(source, target, topic)
+        return len(await admin.consume_stats(target, topic))
+
+    count = ask(namesrv, work)
+    typer.echo(f"group {target} goes on where {source} is in {count} queues of {topic}")
 
 
 def read_time(text: str) -> int:

@@ -10,6 +10,7 @@ from engine.client.admin import Admin
 from engine.client.commands.asking import DEFAULT_NAMESRV, JsonOption, NamesrvOption, ask
 from engine.client.commands.showing import Row, moment, perm_text, shown
 from engine.foundation.errors import ConfigError, RequestRefused
+from engine.protocol.bodies import BrokerStatsData
 from engine.protocol.codes import ResponseCode
 from engine.protocol.names import Perm, check_topic
 
@@ -101,6 +102,45 @@ def status(
         ]
 
     typer.echo(shown(ask(namesrv, work), as_json=as_json))
+
+
+@app.command("stats")
+def stats(
+    topic: TopicArgument, *, namesrv: NamesrvOption = DEFAULT_NAMESRV, as_json: JsonOption = False
+) -> None:
+    """Messages that come in, and that each group gets: per second now, and over a day."""
+
+    async def work(admin: Admin) -> list[Row]:
+        groups: list[str | None] = [*await admin.groups_of_topic(topic)]
+        rows: list[Row] = []
+        for name in await admin.topic_configs(topic):
+            address = (await admin.masters())[name]
+            put = await admin.statistic(address, "TOPIC_PUT_NUMS", topic)
+            for group in groups or [None]:
+                key = f"{topic}@{group}"
+                got = await admin.statistic(address, "GROUP_GET_NUMS", key) if group else None
+                rows.append(
+                    {
+                        "broker": name,
+                        "group": group,
+                        "in_tps": round(put.stats_minute.tps, 2) if put else None,
+                        "out_tps": round(got.stats_minute.tps, 2) if got else None,
+                        "in_24h": _of_a_day(put),
+                        "out_24h": _of_a_day(got),
+                    }
+                )
+        if not rows:
+            raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, f"no broker has the topic {topic}")
+        return rows
+
+    typer.echo(shown(ask(namesrv, work), as_json=as_json))
+
+
+def _of_a_day(told: BrokerStatsData | None) -> int | None:
+    """The longest sum that has something in it yet."""
+    if told is None:
+        return None
+    return told.stats_day.sum or told.stats_hour.sum or told.stats_minute.sum
 
 
 @app.command("groups")

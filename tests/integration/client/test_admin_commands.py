@@ -10,12 +10,13 @@ import asyncio
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
 
-from engine.client import Admin
+from engine.client import Admin, Producer
 from engine.protocol.message import MessageQueue
 from engine.runtime import system_runtime
 from tests.integration.client.cluster_users import (
@@ -144,6 +145,21 @@ def test_offsets_are_reset_to_a_time_and_progress_says_so(engine: OurEngine) -> 
     assert lag.splitlines()[-1] == "lag 6, inflight 0"
 
 
+def test_a_group_goes_on_where_another_one_is(engine: OurEngine) -> None:
+    assert tidemark(engine, "group", "create", "copied").exit_code == 0
+    assert told(engine, "offset", "reset", GROUP, TOPIC, "latest")
+    done = tidemark(engine, "offset", "clone", GROUP, "copied", TOPIC)
+    assert done.stdout == f"group copied goes on where {GROUP} is in 2 queues of {TOPIC}\n"
+    progress = told(engine, "group", "progress", "copied", "--topic", TOPIC)
+    assert [row["consumer_offset"] for row in progress] == [3, 3]
+
+
+def test_what_comes_in_and_goes_out_is_counted(engine: OurEngine) -> None:
+    rows = told(engine, "topic", "stats", TOPIC)
+    assert {row["broker"] for row in rows} == {"broker-a"}
+    assert all(row["in_24h"] >= MESSAGES for row in rows)
+
+
 def test_messages_are_found_by_key_by_id_and_by_time(engine: OurEngine) -> None:
     (found,) = told(engine, "message", "by-key", TOPIC, "key3")
     assert (found["body"], found["queue"], found["offset"]) == ("body 3", 1, 1)
@@ -183,6 +199,34 @@ def test_members_of_a_group_and_producers_are_told_while_they_are_online(
     asyncio.run(story())
 
 
+def test_the_trace_of_a_message_names_who_sent_it(engine: OurEngine) -> None:
+    async def story() -> str:
+        sent = await send_traced(engine)
+        async with Admin(system_runtime(), client_config(engine.name_server)) as admin:
+
+            async def is_traced() -> bool:
+                return bool(await admin.message_traces(sent))
+
+            await eventually(is_traced, "the trace is stored")
+        return sent
+
+    unique_key = asyncio.run(story())
+    (step,) = told(engine, "message", "trace", unique_key)
+    assert (step["step"], step["group"], step["success"]) == ("sent", "admin-traced", True)
+    assert told(engine, "message", "trace", "F" * 32) == []
+
+
+async def send_traced(engine: OurEngine) -> str:
+    """One message from a producer that writes traces; its unique key."""
+    config = replace(client_config(engine.name_server), enable_trace=True)
+    producer = Producer(system_runtime(), config, "admin-traced")
+    await producer.start()
+    try:
+        return (await producer.send(text(TOPIC, "traced"))).message_id
+    finally:
+        await producer.stop()
+
+
 def test_a_broker_loses_and_gets_the_write_permission(engine: OurEngine) -> None:
     assert tidemark(engine, "broker", "wipe-write", "broker-a").exit_code == 0
     assert told(engine, "topic", "route", TOPIC)[0]["perm"] == "r"
@@ -214,6 +258,8 @@ def test_a_broker_cleans_and_changes_a_setting(engine: OurEngine) -> None:
         (("message", "by-id", "xyz"), "message id 'xyz'"),
         (("message", "by-key", "nowhere", "k"), "no route leads to topic nowhere"),
         (("message", "by-time", TOPIC, "--from", "soon"), "time='soon' is not allowed"),
+        (("offset", "clone", GROUP, "copied", "nowhere"), "no route leads to topic nowhere"),
+        (("topic", "stats", "nowhere"), "no broker has the topic nowhere"),
         (("offset", "reset", GROUP, "nowhere", "latest"), "no route leads to topic nowhere"),
         (("broker", "status", "broker-z"), "one of broker-a"),
         (("cluster", "list", "-n", "127.0.0.1:1"), "is it running, and is the address right?"),
