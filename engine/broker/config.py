@@ -13,6 +13,7 @@ from typing import Any
 
 from engine.foundation.errors import ConfigError
 from engine.foundation.limits import (
+    BODY_BYTES_MAX,
     BROKER_EXPIRY_MS,
     BROKER_REGISTER_MS,
     CLIENT_EXPIRY_MS,
@@ -197,11 +198,11 @@ class BrokerConfig:
         ):
             if value < 1:
                 raise ConfigError(key, value, "at least 1")
-        if not OP_BYTES_MIN <= self.transaction_op_bytes_max <= self.store.max_message_bytes:
+        if not OP_BYTES_MIN <= self.transaction_op_bytes_max <= BODY_BYTES_MAX:
             raise ConfigError(
                 "transactionOpMsgMaxSize",
                 self.transaction_op_bytes_max,
-                f"{OP_BYTES_MIN} to {self.store.max_message_bytes} bytes",
+                f"{OP_BYTES_MIN} to {BODY_BYTES_MAX} bytes",
             )
         if self.transaction_timeout_ms <= self.transaction_op_batch_interval_ms:
             raise ConfigError(

@@ -50,6 +50,10 @@ LIVE = {
     "maxTransferCountOnMessageInDisk": LiveKey(1, PULL_MESSAGES_MAX),
     "maxFilterMessageSize": LiveKey(20, 4 * MIB),
     "useServerSideResetOffset": ANY_WORD,
+    "rejectTransactionMessage": ANY_WORD,
+    "transactionTimeOut": LiveKey(1, DAY_MS),
+    "transactionCheckMax": LiveKey(1, 1000),
+    "transactionCheckInterval": LiveKey(1, DAY_MS),
 }
 """The allow-list, in RocketMQ's units. Whatever is not here stays until a restart."""
 

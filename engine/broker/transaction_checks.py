@@ -44,14 +44,8 @@ class TransactionChecks:
     """The check rounds of one broker."""
 
     def __init__(self, parts: BrokerParts, half_queue: HalfQueue) -> None:
-        config = parts.config
         self._parts = parts
         self._half_queue = half_queue
-        self._rules = CheckRules(
-            config.transaction_timeout_ms,
-            config.transaction_check_max,
-            config.store.file_reserved_time_ms,
-        )
         self._asked_count = 0
 
     async def run(self) -> None:
@@ -77,7 +71,13 @@ class TransactionChecks:
                 self._apply(half, now_ms=now_ms, round_began_ms=began_ms)
 
     def _apply(self, half: HalfMessage, *, now_ms: int, round_began_ms: int) -> None:
-        decided = verdict(half, now_ms=now_ms, round_began_ms=round_began_ms, rules=self._rules)
+        config = self._parts.config  # Read each time: it may change while the broker runs.
+        rules = CheckRules(
+            config.transaction_timeout_ms,
+            config.transaction_check_max,
+            config.store.file_reserved_time_ms,
+        )
+        decided = verdict(half, now_ms=now_ms, round_began_ms=round_began_ms, rules=rules)
         if decided is Verdict.WAIT:
             return
         message = self._half_queue.message_of(half)

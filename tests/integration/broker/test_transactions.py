@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from engine.protocol.codes import RequestCode, ResponseCode
+from engine.protocol.command import RemotingCommand
 from engine.store import FlushDiskType
 from tests.integration.broker.cluster import (
     TOPIC,
@@ -276,10 +277,20 @@ def test_what_cannot_be_half_of_a_transaction_is_refused(
     asyncio.run(story())
 
 
-def test_a_broker_that_rejects_transactions_says_so(tmp_path: Path) -> None:
+def test_transactions_can_be_rejected_while_the_broker_runs(
+    tmp_path: Path,
+) -> None:
     async def story() -> None:
-        async with cluster(broker_config(tmp_path, reject_transaction_message=True)) as running:
-            answer = await Transactor(running.client()).try_begin("half")
+        async with cluster(broker_config(tmp_path)) as running:
+            producer = Transactor(running.client())
+
+            async def change(words: bytes) -> RemotingCommand:
+                return await producer.client.ask(RequestCode.UPDATE_BROKER_CONFIG, words)
+
+            refused = await change(b"transactionTimeOut=3000")
+            assert "more than transactionOpBatchInterval (3000 ms)" in str(refused.remark)
+            assert (await change(b"rejectTransactionMessage=true")).code == ResponseCode.SUCCESS
+            answer = await producer.try_begin("late")
             assert answer.code == ResponseCode.NO_PERMISSION
             assert "sending transaction message is forbidden" in str(answer.remark)
 
