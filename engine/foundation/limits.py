@@ -85,7 +85,7 @@ beyond it the oldest is forgotten (and may then be stored twice).
 """
 
 DEDUPLICATED_SENDS_MAX: Final = 131_072
-"""Newest messages of topics with deduplication that a broker remembers (about 50 MB); the resend
+"""Newest messages of topics with deduplication that a broker remembers (about 70 MB); the resend
 of an older one is stored again.
 """
 

@@ -105,10 +105,10 @@ class Putting:
         window, now_ms = self._parts.deduplication, self._parts.now_ms()
         digests = [body_digest(draft.body) for draft in drafts]
         known: dict[str, FirstCopy] = {}
-        fresh: dict[str, int] = {}
+        fresh: dict[str | int, int] = {}  # By key; a copy on purpose by its place in the batch.
         for at, (draft, key) in enumerate(zip(drafts, unique_keys, strict=True)):
             if _is_new_copy(draft):
-                fresh[f"copy {at}"] = at
+                fresh[at] = at
                 continue
             copy = window.first_copy(topic, key, digests[at], now_ms=now_ms)
             if copy is not None:
@@ -126,11 +126,11 @@ class Putting:
             if draft.topic == topic:
                 draft.queue_id = queue_id
         placed = dict(zip(fresh, self._put_all(missing, put_one), strict=True)) if missing else {}
-        for key, put in placed.items():
-            if not key.startswith("copy "):
-                window.remember(topic, key, FirstCopy(digests[fresh[key]], queue_id, put))
+        for place, put in placed.items():
+            if isinstance(place, str):
+                window.remember(topic, place, FirstCopy(digests[fresh[place]], queue_id, put))
         puts = [
-            known[key].put if key in known else placed.get(key) or placed[f"copy {at}"]
+            placed[at] if at in placed else known[key].put if key in known else placed[key]
             for at, key in enumerate(unique_keys)
         ]
         return Put(puts, queue_id)

@@ -40,6 +40,10 @@ async def make_topic(engine: KillableEngine, topic: str = TOPIC, attributes: str
             return await admin.topic_route(topic) is not None
 
         await eventually(is_known, f"a route of {topic}")
+    topics = engine.store / "config" / "topics.json"
+    await eventually(
+        lambda: topics.exists() and f'"{topic}"' in topics.read_text(), "topics are saved"
+    )
 
 
 def with_engine(

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from engine.client import ConsumeFromWhere, LitePullConfig, LitePullConsumer, PullConsumer
+from engine.client import Admin, ConsumeFromWhere, LitePullConfig, LitePullConsumer, PullConsumer
 from engine.client.consuming.pulling import PullStatus
 from engine.foundation.errors import ConfigError
 from engine.protocol.message import MessageQueue
@@ -88,6 +88,10 @@ async def an_assigned_queue_is_polled_from_wherever_one_seeks(
     async with polling(cluster, group, queues=[queue], pull_batch_max=4) as consumer:
         assert consumer.assignment() == [queue]
         assert await consumer.fetch_queues(topic) == [queue, other]
+        async with Admin(system_runtime(), client_config(cluster.name_server)) as admin:
+            shown = await admin.consumer_running_info(cluster.broker, group, consumer.client_id)
+        assert shown.properties["PROP_CONSUME_TYPE"] == "CONSUME_ACTIVELY"
+        assert list(shown.mq_table) == [queue]
         assert await polled(consumer, 4) == numbers(range(4))
         await eventually(lambda: consumer._ready, "messages pulled ahead")
         await consumer.seek(queue, 8)
