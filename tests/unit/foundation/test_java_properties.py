@@ -53,7 +53,7 @@ def test_a_setting_knows_its_first_line() -> None:
 
 
 def test_half_an_escape_is_refused_with_its_line() -> None:
-    with pytest.raises(ConfigError, match="line 2.*hexadecimal"):
+    with pytest.raises(ConfigError, match=r"line 2.*hexadecimal"):
         parse("a=1\nb=\\u00g1\n")
 
 
