@@ -1,7 +1,7 @@
 """A consumer and its broker on virtual time: what happens in which order when a consumer stops,
 when its lock outlives it, when a message cannot be given back, when queues are taken away.
 
-Feature rows: A5, A9, A11, B4, B7, E2.
+Feature rows: A4, A5, A8, A9, A11, B4, B7, E2.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ import pytest
 from engine.client import (
     ConsumeConcurrentlyStatus,
     ConsumeContext,
+    ConsumeFromWhere,
     ConsumeOrderlyStatus,
 )
 from engine.client.admin.dead_letters import DeadLetterQuery
 from engine.foundation.errors import ConfigError
-from engine.foundation.observing import OffsetReport, RebalanceEvent, RetryStep
+from engine.foundation.observing import FlushDone, OffsetReport, RebalanceEvent, RetryStep
 from engine.protocol.message import MessageExt
 from tests.integration.client.cluster_users import LATER, SUCCESS, Seen
 from tests.integration.client.test_consumer_lives import config, send
@@ -27,6 +28,7 @@ from tests.integration.client.virtual_cluster import (
     GROUP,
     ONE,
     OTHER,
+    Q0,
     TOPIC,
     VirtualCluster,
     on_virtual_cluster,
@@ -204,5 +206,48 @@ def test_dead_letters_are_redriven_no_faster_than_asked() -> None:
         with pytest.raises(ConfigError, match="per_second=0 is not allowed"):
             await cluster.admin.redrive_all(letters, who="ada", why="x", per_second=0)
         assert await cluster.admin.dead_letters(GROUP, DeadLetterQuery()) == []
+
+    on_virtual_cluster(story)
+
+
+@pytest.mark.parametrize("where", ConsumeFromWhere)
+def test_a_new_group_begins_an_old_topic_where_it_wants_to(where: ConsumeFromWhere) -> None:
+    """Its beginning is far behind, so the broker has no "0" to tell; the deprecated values mean the
+    end.
+    """
+    expected = {
+        ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET: [0, 1, 2, 3, 4],
+        ConsumeFromWhere.CONSUME_FROM_TIMESTAMP: [2, 3, 4],
+    }.get(where, [4])
+
+    async def story(cluster: VirtualCluster) -> None:
+        seen = Seen()
+        await send(cluster, 0, 1, queue_id=0)
+        await asyncio.sleep(32 * 60 if expected == [2, 3, 4] else 1)
+        await send(cluster, 2, 3, queue_id=0)
+        await cluster.consume(ONE, seen, config(consume_from_where=where))
+        await asyncio.sleep(30)
+        await send(cluster, 4, queue_id=0)
+        await cluster.world.until("the last", lambda: "4" in seen.bodies, within_s=30)
+        assert sorted(map(int, seen.bodies)) == expected
+
+    on_virtual_cluster(story, resident_bytes=1)
+
+
+def test_the_broker_persists_offsets_after_ten_seconds_then_each_five_and_only_changes() -> None:
+    async def story(cluster: VirtualCluster) -> None:
+        booted_s = cluster.world.loop.time()
+        offsets = cluster.broker.parts.offsets
+
+        async def persisted(offset: int) -> float:
+            await cluster.admin.commit_offset(GROUP, Q0, offset)
+            there = lambda: offsets.persisted(GROUP, TOPIC, 0) == offset  # noqa: E731
+            await cluster.world.until("persisted", there, within_s=30)
+            return cluster.world.loop.time() - booted_s
+
+        assert [round(await persisted(n)) for n in (1, 2, 3)] == [10, 15, 20]
+        writes = len(at(cluster, FlushDone, component="CONSUMER_OFFSETS", action="PERSIST"))
+        await asyncio.sleep(60)
+        assert len(at(cluster, FlushDone, component="CONSUMER_OFFSETS")) == writes == 3
 
     on_virtual_cluster(story)

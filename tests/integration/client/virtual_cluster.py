@@ -53,6 +53,8 @@ class VirtualCluster:
     def __init__(self, world: World) -> None:
         self.world = world
         self.facts = Facts()
+        self.store_settings: dict[str, object] = {}
+        """Of the broker's store, where they are not the usual ones."""
         self.broker: Broker
         self.producer: Producer
         self.admin: Admin
@@ -85,6 +87,7 @@ class VirtualCluster:
             mapped_file_size_consume_queue_bytes=20 * 1000,
             max_hash_slot_count=50,
             max_index_count=200,
+            **self.store_settings,  # type: ignore[arg-type]
         )
         config = BrokerConfig(
             access=VIRTUAL_HOSTS,
@@ -145,12 +148,17 @@ class VirtualCluster:
 
 
 def on_virtual_cluster(
-    story: Callable[[VirtualCluster], Awaitable[None]], *, queues: int = 4, seed: int = 5
+    story: Callable[[VirtualCluster], Awaitable[None]],
+    *,
+    queues: int = 4,
+    seed: int = 5,
+    **store: object,
 ) -> None:
-    """Run `story` on a fresh cluster with one topic."""
+    """Run `story` on a fresh cluster with one topic; `store` are settings of the broker's store."""
 
     async def scenario(world: World) -> None:
         cluster = VirtualCluster(world)
+        cluster.store_settings = store
         await cluster.start(queues)
         await story(cluster)
 
