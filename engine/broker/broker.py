@@ -22,9 +22,9 @@ from typing import Any
 from engine.broker.client_windows import ClientWindows
 from engine.broker.config import BrokerConfig, MetricsExporter
 from engine.broker.earlier_life import compare_with_earlier_life
+from engine.broker.expired_dead_letters import tell_expired
 from engine.broker.gatekeeping import gate_of
 from engine.broker.half_queue import HalfQueue
-from engine.broker.expired_dead_letters import tell_expired
 from engine.broker.handler_table import handler_table
 from engine.broker.handlers.putting import Putting
 from engine.broker.long_poll import HeldPull, HeldPulls
