@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from engine.client import Admin, ClientConfig, Producer, PushConsumer
+from engine.client.transaction import TransactionProducer, TransactionState
 from engine.protocol.trace import (
     ConsumedTrace,
     ConsumeEnd,
@@ -117,6 +118,27 @@ def mqadmin(checks: JavaChecks, name_server: str, message_id: str, folder: Path)
         command, capture_output=True, text=True, timeout=60, check=False, cwd=folder
     )
     return done.stdout + done.stderr
+
+
+def test_a_transaction_is_traced_with_its_decision(engine_process: OurEngine) -> None:
+    async def story() -> str:
+        config = ClientConfig(namesrv_addresses=(engine_process.name_server,), enable_trace=True)
+        producer = TransactionProducer(
+            *(system_runtime(), config, "traced_tx"),
+            execute=lambda _message, _argument: TransactionState.ROLLBACK,
+            check=lambda _message: TransactionState.UNKNOWN,
+        )
+        await producer.start()
+        sent = await producer.send_in_transaction(text("tracedTx", "half", KEYS="k"))
+        await producer.stop()
+        return sent.half.message_id
+
+    half, end = asyncio.run(traces_of(engine_process, asyncio.run(story()), 2))
+    assert isinstance(half, SentTrace)
+    assert half.kind is TracedKind.TRANSACTION_HALF
+    assert isinstance(end, EndTransactionTrace)
+    assert (end.state.value, end.from_check, end.keys) == ("ROLLBACK_MESSAGE", False, "k")
+    assert end.store_host == engine_process.broker
 
 
 @pytest.mark.timeout(CHECK_TIMEOUT_S + 60)

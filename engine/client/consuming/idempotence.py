@@ -263,7 +263,7 @@ def once_per_key(
     key; those before it in its batch are acknowledged.
     """
 
-    def do_once(message: MessageExt) -> bool:
+    def consume_once(message: MessageExt) -> bool:
         key = key_of(message)
         if not key:
             raise ConfigError(
@@ -275,7 +275,7 @@ def once_per_key(
     async def listen(messages: Sequence[MessageExt], context: ConsumeContext) -> ListenerAnswer:
         for position, message in enumerate(messages):
             try:
-                await runtime.disk.off_loop(partial(do_once, message))
+                await runtime.disk.off_loop(partial(consume_once, message))
             except Exception as error:
                 if position == 0:
                     raise
