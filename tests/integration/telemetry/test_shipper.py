@@ -223,6 +223,7 @@ class SteppedClock(SystemClock):
     """The machine's clock, whose steady part moves only when told."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.ms = 0
 
     def steady_ms(self) -> int:
