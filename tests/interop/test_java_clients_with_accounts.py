@@ -62,14 +62,13 @@ def test_signed_and_encrypted_it_sends_and_consumes(
         assert verdict.startswith(f"PASS {check} "), verdict
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(2 * CHECK_TIMEOUT_S)
 @pytest.mark.parametrize(
     ("properties", "complaint"),
     [
-        pytest.param([], "not signed", marks=pytest.mark.slow),
-        pytest.param(
-            ["account.admin=root:guessed", SHOP], "authentication failed", marks=pytest.mark.slow
-        ),
+        ([], "not signed"),
+        (["account.admin=root:guessed", SHOP], "authentication failed"),
         ([ADMIN, "account.client=reader:secret-of-reader"], "no PUB permission"),
     ],
     ids=["nobody", "a guesser", "a reader"],
