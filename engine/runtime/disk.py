@@ -262,6 +262,11 @@ class _SystemFile:
             os.close(self._descriptor)
 
 
+def _owners_alone(path: str, flags: int) -> int:
+    """Open a file that, if it is new, nobody else may read."""
+    return os.open(path, flags | os.O_CLOEXEC, 0o600)
+
+
 class SystemDisk:
     """The machine's file system."""
 
@@ -318,7 +323,7 @@ class SystemDisk:
     def write(self, path: str, data: bytes) -> None:
         """See `Disk.write`."""
         try:
-            with open(path, "wb") as file:
+            with open(path, "wb", opener=_owners_alone) as file:
                 file.write(data)
         except OSError as error:
             raise _storage_error("writing", path, error) from error

@@ -128,6 +128,7 @@ def test_a_listed_setting_changes_while_running_and_a_restart_keeps_it(tmp_path:
         broker.kill()
     changed = FILE.format(root=tmp_path / "store").replace("Time=48", "Time=12")
     assert file.read_text() == f"{changed}maxMessageSize=5000\n", "the rest is as it was"
+    assert file.stat().st_mode & 0o077 == 0, "a setting may be a secret"
     with party(log, "broker", "-c", str(file)) as broker:
         talk(broker.address, after)
 
