@@ -149,6 +149,19 @@ async def what_was_polled_and_committed_does_not_come_again(cluster: Cluster, fo
         await eventually(is_committed, "a later poll commits the earlier one")
 
 
+async def a_reset_of_the_group_is_followed_by_who_polls(cluster: Cluster, folder: Path) -> None:
+    topic, group = "PyPollReset", "py_poll_reset_c"
+    await make_topic(cluster, topic, queues=1)
+    queue = MessageQueue(topic, "broker-a", 0)
+    await send_numbers(cluster, queue, range(6))
+    async with polling(cluster, group, topic=topic) as consumer:
+        assert await polled(consumer, 6) == numbers(range(6))
+        await consumer.commit()
+        async with Admin(system_runtime(), client_config(cluster.name_server)) as admin:
+            await admin.reset_offset(group, topic, 0)
+        assert await polled(consumer, 6) == numbers(range(6)), "all of it again"
+
+
 async def a_paused_queue_brings_nothing_until_it_is_resumed(cluster: Cluster, folder: Path) -> None:
     topic, group = "PyPaused", "py_paused_c"
     await make_topic(cluster, topic, queues=1)
@@ -251,6 +264,7 @@ async def a_pull_consumer_pulls_by_itself_and_leaves_its_offset_to_the_next(
 PULL_STORIES: tuple[Story, ...] = (
     an_assigned_queue_is_polled_from_wherever_one_seeks,
     what_was_polled_and_committed_does_not_come_again,
+    a_reset_of_the_group_is_followed_by_who_polls,
     a_paused_queue_brings_nothing_until_it_is_resumed,
     polling_members_share_a_topic_and_hand_over_what_they_committed,
     a_poll_brings_only_messages_with_a_wanted_tag,
