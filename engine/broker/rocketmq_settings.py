@@ -50,6 +50,9 @@ WITHOUT_EFFECT = {
 """
 
 _NO_REPLICATION = "this broker keeps one copy of its messages and replicates to nobody"
+ACCESS_KEYS = ("aclEnable", "authenticationEnabled", "authorizationEnabled")
+"""A file that asks for accounts is refused: else the broker would start open to everybody."""
+
 FIXED = {
     "brokerRole": ("ASYNC_MASTER", _NO_REPLICATION),
     "brokerId": ("0", f"only masters: {_NO_REPLICATION}"),
@@ -59,6 +62,7 @@ FIXED = {
     "duplicationEnable": ("false", _NO_REPLICATION),
     "inSyncReplicas": ("1", _NO_REPLICATION),
     "totalReplicas": ("1", _NO_REPLICATION),
+    **dict.fromkeys(ACCESS_KEYS, ("false", "accounts are given by --access FILE")),
 }
 """Keys with one possible value, and why."""
 
@@ -144,6 +148,7 @@ def broker_config_of(settings: Mapping[str, Setting]) -> BrokerConfig:
 def rocketmq_values(config: BrokerConfig) -> dict[str, str]:
     """Every key with the value in force, in RocketMQ's words, sorted by key."""
     found = {key: only for key, (only, _) in FIXED.items()}
+    found |= dict.fromkeys(ACCESS_KEYS, "true" if config.access.accounts else "false")
     found |= values_of(config, _WRITERS) | values_of(config.store, _WRITERS)
     return {key: found[key] for key in sorted(found) if key not in WITHOUT_EFFECT}
 

@@ -165,6 +165,7 @@ def test_with_certificates_everything_is_encrypted_and_plain_text_is_refused(
         (["--host", "0.0.0.0", "--allow-remote"], "--allow-remote and accounts"),
         (["--set", "brokerIP1=192.0.2.1", "--access", "FILE"], "--allow-remote and accounts"),
         (["--access", "OPEN"], "chmod 600"),
+        (["--set", "aclEnable=true"], "accounts are given by --access"),
     ],
 )
 def test_a_start_that_is_not_safe_is_refused_in_one_sentence(
