@@ -136,7 +136,7 @@ class GroupOffsetHandlers:
                 f"queueId={header.queue_id}: topic {header.topic} has {config.read_queue_nums} "
                 "read queues",
             )
-        if parts.group_configs.find(header.group) is None:
+        if not parts.group_configs.known(header.group):
             raise RequestRefused(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {header.group} does not exist"
             )

@@ -92,7 +92,7 @@ class OffsetHandlers:
         )
 
     def _is_young(self, topic: str, queue_id: int) -> bool:
-        """Is the queue's first message still there and near, or has it none yet?
+        """Is the queue's first message still there, and near the end of the log?
 
         A group without an offset then begins at 0, so that none of a new topic is missed; an old
         queue that was never cut must not be read from its beginning by everybody who comes.
@@ -101,7 +101,7 @@ class OffsetHandlers:
         if store.min_offset(topic, queue_id) > 0:
             return False
         first = store.queue_units(topic, queue_id, 0, 1)
-        return not first or store.physical_max - first[0][0] <= self._resident_bytes
+        return bool(first) and store.physical_max - first[0][0] <= self._resident_bytes
 
     def update_consumer_offset(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """UPDATE_CONSUMER_OFFSET (15)."""
