@@ -101,7 +101,9 @@ class OffsetHandlers:
         if store.min_offset(topic, queue_id) > 0:
             return False
         first = store.queue_units(topic, queue_id, 0, 1)
-        return bool(first) and store.physical_max - first[0][0] <= self._resident_bytes
+        if not first:
+            return False
+        return store.physical_max - first[0][0] <= self._resident_bytes
 
     def update_consumer_offset(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """UPDATE_CONSUMER_OFFSET (15)."""

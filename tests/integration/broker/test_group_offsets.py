@@ -273,7 +273,7 @@ def test_a_clients_reset_by_the_broker_ends_exactly_where_it_was_told(tmp_path: 
 def test_a_group_without_an_offset_is_told_zero_only_while_the_queues_begin_is_near(
     tmp_path: Path, resident_bytes: int, begins_at: str | None
 ) -> None:
-    """Row A8: else a new group reads an old topic from its beginning, wherever it wants to begin."""
+    """Row A8: else a new group reads an old topic whole, wherever it wants to begin."""
 
     async def story() -> None:
         config = broker_config(tmp_path)
