@@ -135,12 +135,14 @@ NOISE = (
     (r"(?<![\d.])\d+\.\d+(?![\d.])( \d+\.\d+)*", "<rate>"),
     (r"\b\d+(?=ms\b)|(?<=spentTimeMills=)\d+|(?<=CLUSTERING )\s*\d+", "<n>"),
     (r"(?<= (true|TRUE)) +\d+$", " <n>"),
-    (r"/\S*?(?=/(store|s|session)/)", "<folder>"),
-    (r"(?<=export )\S+(?=/(metadata|configs|metrics)/)", "<folder>"),
+    (r"(?<=[ _])/\S+?(?=/(store|home|conf|metadata|configs|metrics)(/| |$))", "<folder>"),
     (r"\[ 0 days, 0 hours, \d+ minutes, \d+ seconds \]", "<time>"),
     (r"Total : .*", "<bytes>"),
     (r"(?<=MasterCommitLogMaxOffset\t)\d+", "<n>"),
+    (r"\d+-\d+(?=\(\S+w,)", "<n>"),
     (r" +", " "),
+    (r"\(\d+,<n>ms(\|\d+,<n>ms)?\)", "(<n>)"),
+    (r"(?<=<rate>\)) \d+ (?=<rate>)", " <n> "),
 )
 
 
@@ -196,7 +198,7 @@ DIFFERENCES = (
     ),
     Difference(
         r"get(Broker|Namesrv)Config",
-        r"^(listenPort|namesrvAddr|storePath\w*|bindAddress|kvConfigPath|rocketmqHome)\b",
+        r"^(listenPort|haListenPort|fastListenPort|namesrvAddr|storePath\w*|bindAddress|kvConfigPath|rocketmqHome)\b",
         "where each of the two runs",
     ),
     Difference(
@@ -217,7 +219,7 @@ UNORDERED = (
 )
 """Commands whose lines come out of hash tables."""
 
-STABLE_FIGURES = r"^(brokerActive|brokerVersion|brokerVersionDesc|timer\w*|runtime|bootTimestamp)\b"
+STABLE_FIGURES = r"^(brokerActive|brokerVersion|brokerVersionDesc|runtime|bootTimestamp)\b"
 KEYS_ONLY = r"brokerStatus"
 """Outputs of which most values are of the moment: names must be equal, and values if stable."""
 KEYS_OF_BOTH = r"get(Broker|Namesrv)Config"

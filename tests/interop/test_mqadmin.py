@@ -7,6 +7,7 @@ cluster printed when it was recorded; `make test-slow` runs both side by side.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from difflib import unified_diff
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,8 @@ def test_the_recorded_outputs_are_what_a_real_cluster_prints(
     ):
         real = run_all(session)
     recorded = read(EXPECTED.read_text())
-    assert {
-        title: (real[title], recorded[title]) for title in real if real[title] != recorded[title]
-    } == {}
+    differences: list[str] = []
+    for title, lines in recorded.items():
+        now, before = comparable(title, real[title], lines)
+        differences += unified_diff(before, now, title, lineterm="", n=0)
+    assert not differences, "\n".join(differences)

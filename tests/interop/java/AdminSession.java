@@ -49,6 +49,8 @@ final class AdminSession {
         for (int q = 0; q < QUEUES; q++) admin.updateConsumeOffset(broker, OFFLINE, new MessageQueue(TOPIC, name(admin), q), q);
         until("the group has consumed and reported", () -> lag(admin) == 0);
         until("the trace is stored", () -> stored(admin, "RMQ_SYS_TRACE_TOPIC") > 0);
+        until("statistics were sampled", () -> counted(admin, broker, "GROUP_GET_NUMS", TOPIC + "@" + GROUP) == MESSAGES
+            && counted(admin, broker, "TOPIC_PUT_NUMS", "RMQ_SYS_TRACE_TOPIC") > 0);
         traced.shutdown();
         admin.shutdown();
         fact("consumer", consumer.buildMQClientId());
@@ -153,6 +155,10 @@ final class AdminSession {
         long count = 0;
         for (org.apache.rocketmq.remoting.protocol.admin.TopicOffset o : admin.examineTopicStats(topic).getOffsetTable().values()) count += o.getMaxOffset();
         return count;
+    }
+
+    static long counted(DefaultMQAdminExt admin, String broker, String statistic, String key) throws Exception {
+        return admin.viewBrokerStatsData(broker, statistic, key).getStatsMinute().getSum();
     }
 
     interface Check { boolean ok() throws Exception; }
