@@ -16,7 +16,7 @@ server and broker. The file is TOML, its keys are those of RocketMQ's plain_acl.
     admin = false
     defaultTopicPerm = "DENY"         # DENY, PUB, SUB or PUB|SUB
     defaultGroupPerm = "DENY"
-    topicPerms = ["orders=PUB|SUB"]
+    topicPerms = ["orders=PUB|SUB", "RMQ_SYS_TRACE_TOPIC=PUB"]
     groupPerms = ["orders-group=SUB"]
 
 A client's file has accessKey, secretKey and securityToken at its top, and of [tls] the authorities

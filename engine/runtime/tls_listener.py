@@ -14,17 +14,22 @@ import asyncio
 import logging
 import socket
 import ssl
+from asyncio.sslproto import SSLProtocol
 from typing import Any, Final
 
 from engine.foundation.errors import ConfigError
 from engine.foundation.limits import HANDSHAKES_MAX
-from engine.foundation.units import SECOND_MS
+from engine.foundation.units import KIB, SECOND_MS
 from engine.runtime.tls import ServerTls, TlsMode, server_context
 
 HANDSHAKE_MS_MAX: Final = 10 * SECOND_MS
 """A handshake that takes longer is ended."""
 ACCEPT_PAUSE_S: Final = 1.0
 """How long nobody is accepted after the machine refused one (no descriptors left)."""
+READ_BYTES: Final = 32 * KIB
+"""Encrypted bytes asyncio reads at once for one connection. Its own figure, 256 KiB, is taken for
+each connection as long as it lives, also when it is idle.
+"""
 _HANDSHAKE_BYTE: Final = b"\x16"
 
 _log = logging.getLogger(__name__)
@@ -37,6 +42,7 @@ class TlsListener:
         self._socket = port_socket
         self._factory = factory
         self._context = server_context(tls)
+        SSLProtocol.max_size = READ_BYTES  # A constant of its class; there is no other way.
         self._permissive = tls.mode is TlsMode.PERMISSIVE
         self._welcomes: dict[asyncio.Task[None], None] = {}
         self._accepting = asyncio.create_task(self._accept(), name="accept TLS connections")
