@@ -38,7 +38,17 @@ _log = logging.getLogger(__name__)
 class TlsListener:
     """See `engine.runtime.network.Listener`."""
 
-    def __init__(self, port_socket: socket.socket, factory: Any, tls: ServerTls) -> None:
+    def __init__(
+        self,
+        port_socket: socket.socket,
+        factory: Any,
+        tls: ServerTls,
+        *,
+        handshakes_max: int = HANDSHAKES_MAX,
+        handshake_ms_max: int = HANDSHAKE_MS_MAX,
+    ) -> None:
+        self._handshakes_max = handshakes_max
+        self._handshake_ms_max = handshake_ms_max
         self._socket = port_socket
         self._factory = factory
         self._context = server_context(tls)
@@ -69,8 +79,10 @@ class TlsListener:
                 _log.warning("no connection is accepted for %s s: %s", ACCEPT_PAUSE_S, error)
                 await asyncio.sleep(ACCEPT_PAUSE_S)
                 continue
-            if len(self._welcomes) >= HANDSHAKES_MAX:
-                _log.warning("a connection is closed: %d handshakes are under way", HANDSHAKES_MAX)
+            if len(self._welcomes) >= self._handshakes_max:
+                _log.warning(
+                    "a connection is closed: %d handshakes are under way", self._handshakes_max
+                )
                 connection.close()
                 continue
             welcome = loop.create_task(self._welcome(connection), name="TLS handshake")
@@ -82,14 +94,16 @@ class TlsListener:
         handed_over = False
         try:
             connection.setblocking(False)
-            async with asyncio.timeout(HANDSHAKE_MS_MAX / SECOND_MS):
+            async with asyncio.timeout(self._handshake_ms_max / SECOND_MS):
                 context: ssl.SSLContext | None = self._context
                 if self._permissive and await _first_byte(connection) != _HANDSHAKE_BYTE:
                     context = None
                 await loop.connect_accepted_socket(self._factory, connection, ssl=context)
                 handed_over = True
         except TimeoutError:
-            _log.warning("a connection is closed: no handshake within %d ms", HANDSHAKE_MS_MAX)
+            _log.warning(
+                "a connection is closed: no handshake within %d ms", self._handshake_ms_max
+            )
         except OSError as error:  # ssl.SSLError is one.
             _log.warning("a connection is closed: its TLS handshake failed: %s", error)
         finally:
@@ -114,7 +128,9 @@ async def _first_byte(connection: socket.socket) -> bytes:
     return connection.recv(1, socket.MSG_PEEK)
 
 
-def open_tls_listener(host: str, port: int, factory: Any, tls: ServerTls) -> TlsListener:
+def open_tls_listener(
+    host: str, port: int, factory: Any, tls: ServerTls, **limits: int
+) -> TlsListener:
     """Raises ConfigError when the port is taken or a certificate is of no use."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
@@ -125,7 +141,7 @@ def open_tls_listener(host: str, port: int, factory: Any, tls: ServerTls) -> Tls
         ) from error
     port_socket.setblocking(False)
     try:
-        return TlsListener(port_socket, factory, tls)
+        return TlsListener(port_socket, factory, tls, **limits)
     except BaseException:
         port_socket.close()
         raise

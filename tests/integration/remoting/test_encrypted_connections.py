@@ -17,6 +17,7 @@ from engine.protocol.command import RemotingCommand
 from engine.protocol.frames import encode_frame
 from engine.remoting import Peer, RpcClient, RpcServer
 from engine.runtime import ClientTls, ServerTls, TlsMode, system_runtime
+from engine.runtime.tls_listener import open_tls_listener
 from tests.certificates import Authority, authority
 
 ECHO, BULK = 1, 2
@@ -107,6 +108,27 @@ def test_a_silent_connection_keeps_nobody_from_being_served(ca: Authority) -> No
                 each.close()
 
     asyncio.run(story())
+
+
+@pytest.mark.parametrize("mode", TlsMode)
+def test_handshakes_that_never_end_are_bounded_in_number_and_time(
+    ca: Authority, caplog: pytest.LogCaptureFixture, mode: TlsMode
+) -> None:
+    async def story() -> None:
+        tls = server_tls(ca, mode=mode)
+        limits = {"handshakes_max": 3, "handshake_ms_max": 200}
+        listener = open_tls_listener("127.0.0.1", 0, asyncio.Protocol, tls, **limits)
+        silent = [await asyncio.open_connection("127.0.0.1", listener.port) for _ in range(5)]
+        async with asyncio.timeout(DEADLINE_S):
+            for reader, writer in silent:
+                assert await reader.read() == b"", "closed"
+                writer.close()
+        await listener.close()
+
+    asyncio.run(story())
+    warnings = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
+    assert sum("are under way" in words for words in warnings) == 2, warnings
+    assert sum("no handshake within" in words for words in warnings) == 3, warnings
 
 
 def test_a_server_s_certificate_must_be_the_right_one(ca: Authority, tmp_path: Path) -> None:
