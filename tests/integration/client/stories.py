@@ -22,6 +22,7 @@ from engine.client import (
     TransactionProducer,
     TransactionState,
 )
+from engine.client.admin.dead_letters import DeadLetter, DeadLetterQuery
 from engine.client.queue_selectors import select_by_hash
 from engine.foundation.errors import TidemarkError
 from engine.protocol.message import Message, MessageExt, MessageQueue
@@ -190,6 +191,40 @@ async def a_message_that_fails_too_often_ends_in_the_dead_letter_queue(
     assert [m.message_id for m in seen.messages] == [sent.message_id]
 
 
+async def a_dead_letter_is_redriven_to_its_group_and_consumed(
+    cluster: Cluster, folder: Path
+) -> None:
+    topic, group, ns = "PyRedrive", "py_redrive_c", cluster.name_server
+    await make_topic(cluster, topic)
+    fails = True
+    seen = Seen(lambda _message, _context: LATER if fails else SUCCESS)
+    async with producing(ns, "py_redrive") as producer:
+        sent = await producer.send(text(topic, "late luck", KEYS="order-7"))
+    config = consumer_config(max_reconsume_times=0)
+    async with (
+        consuming(ns, group, {topic: seen}, config=config),
+        Admin(system_runtime(), client_config(ns)) as admin,
+    ):
+        letters: list[DeadLetter] = []
+
+        async def is_dead() -> bool:
+            letters[:] = await admin.dead_letters(group, DeadLetterQuery())
+            return len(letters) == 1
+
+        await eventually(is_dead, "a dead letter", within_s=60)
+        fails = False
+        await admin.redrive(letters[0], who="ada", why="fixed")
+        await eventually(lambda: len(seen.messages) == 2, "it comes again", within_s=60)
+
+        async def is_decided() -> bool:
+            return await admin.dead_letters(group, DeadLetterQuery()) == []
+
+        await eventually(is_decided, "nothing waits for a decision")
+    first, again = seen.messages
+    assert first.message_id == again.message_id == sent.message_id
+    assert (again.topic, again.keys, again.reconsume_times) == (topic, "order-7", 0)
+
+
 async def a_restarted_consumer_goes_on_where_it_stopped_and_lag_is_zero(
     cluster: Cluster, folder: Path
 ) -> None:
@@ -352,6 +387,7 @@ STORIES: tuple[Story, ...] = (
     an_orderly_consumer_sees_each_queue_in_order,
     a_failed_message_comes_again_through_the_retry_topic,
     a_message_that_fails_too_often_ends_in_the_dead_letter_queue,
+    a_dead_letter_is_redriven_to_its_group_and_consumed,
     a_restarted_consumer_goes_on_where_it_stopped_and_lag_is_zero,
     two_members_share_the_queues_and_one_takes_over_when_the_other_leaves,
     every_broadcast_consumer_gets_every_message,
