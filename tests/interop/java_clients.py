@@ -17,7 +17,15 @@ from provision import jars, java
 from provision.places import rocketmq_jars
 
 SOURCES = Path(__file__).parent / "java"
-CHECKS = ("ConcurrentPush", "Orderly", "TagFilter", "LitePull", "BatchSend", "Transaction")
+CHECKS = (
+    "ConcurrentPush",
+    "Orderly",
+    "TagFilter",
+    "LitePull",
+    "BatchSend",
+    "Transaction",
+    "RequestReply",
+)
 ARGUMENTS = {"TagFilter": ("sql",)}
 """What a check is told besides the name server: filter by MessageSelector.bySql as well."""
 COMPILE_TIMEOUT_S = 120
