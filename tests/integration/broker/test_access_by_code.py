@@ -18,7 +18,7 @@ from engine.protocol.codes import ResponseCode
 from engine.protocol.command import RemotingCommand
 from engine.remoting.accounts import NOT_GENUINE, NOT_SIGNED
 from engine.runtime import system_runtime
-from tests.integration.broker.cluster import broker_config, cluster, messages
+from tests.integration.broker.cluster import broker_config, cluster, eventually, messages
 from tests.integration.broker.guarded import ACCESS, GUESSER, ROOT, SHOP, STRANGER, Caller
 
 TOPIC = {
@@ -259,5 +259,42 @@ def test_without_accounts_what_is_for_administrators_is_for_this_machine_only(
             caller = Caller(running.broker.address, None)
             assert not [code for code in Code if is_refused(await caller.ask(code))]
             await caller.close()
+
+    asyncio.run(story())
+
+
+def test_a_property_does_not_lead_a_delayed_or_half_message_to_another_topic(
+    tmp_path: Path,
+) -> None:
+    """The broker keeps the topic of what it delays in a property; nobody else's is believed."""
+
+    async def story() -> None:
+        async with cluster(broker_config(tmp_path, access=ACCESS)) as running:
+            root, shop = (Caller(running.broker.address, each) for each in (ROOT, SHOP))
+            await root.ask(Code.SEND_MESSAGE, b"x", **request_fields("private", "p"))
+            led = "REAL_TOPIC\x01private\x02REAL_QID\x010\x02"
+            fields = request_fields("orders", "p")
+            delayed = fields | {"properties": f"{led}DELAY\x011\x02{led}"}
+            answer = await shop.ask(Code.SEND_MESSAGE, b"delayed", **delayed)
+            assert answer.code == ResponseCode.SUCCESS, answer.remark
+            half = fields | {"properties": f"{led}TRAN_MSG\x01true\x02PGROUP\x01p\x02{led}"}
+            answer = await shop.ask(Code.SEND_MESSAGE, b"half", **half | {"sysFlag": 4})
+            assert answer.code == ResponseCode.SUCCESS, answer.remark
+            place = {
+                "commitLogOffset": int(answer.fields["msgId"][16:], 16),
+                "tranStateTableOffset": answer.fields["queueOffset"],
+            }
+            ended = await shop.ask(Code.END_TRANSACTION, **fields | place | {"commitOrRollback": 8})
+            assert ended.code == ResponseCode.SUCCESS, ended.remark
+
+            async def both_have_arrived() -> bool:
+                end = await root.ask(Code.GET_MAX_OFFSET, topic="orders", queueId=0)
+                return end.fields.get("offset") == "2"
+
+            await eventually(both_have_arrived, "both messages in orders")
+            end = await root.ask(Code.GET_MAX_OFFSET, topic="private", queueId=0)
+            assert end.fields["offset"] == "1"
+            await root.close()
+            await shop.close()
 
     asyncio.run(story())
