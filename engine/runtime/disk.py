@@ -31,63 +31,51 @@ class File(Protocol):
     @property
     def path(self) -> str:
         """Where the file was opened."""
-        ...
 
     def size_bytes(self) -> int:
         """Length of the file now."""
-        ...
 
     def pwrite(self, data: bytes | bytearray | memoryview, position: int) -> None:
         """Write all of `data` at `position`; it survives SIGKILL from then on.
 
         Raises DiskFull or StorageError.
         """
-        ...
 
     def pwritev(self, parts: Sequence[bytes | bytearray | memoryview], position: int) -> None:
         """Write `parts` one after the other at `position`, in as few system calls as possible."""
-        ...
 
     def pread(self, length: int, position: int) -> bytes:
         """Up to `length` bytes at `position`; shorter at the end of the file."""
-        ...
 
     def view(self) -> memoryview:
         """A read-only view of the file as it is long now; later writes inside it show through.
 
         Release it before `close`. An empty file gives an empty view.
         """
-        ...
 
     def truncate(self, size_bytes: int) -> None:
         """Cut or extend (with zeros) to `size_bytes`."""
-        ...
 
     def allocate(self, size_bytes: int) -> None:
         """Reserve `size_bytes` and extend to them with zeros; never shrinks. Raises DiskFull."""
-        ...
 
     def sync(self) -> None:
         """Block until the file's data are on stable storage (fdatasync).
 
         Raises StorageError; a second try could succeed and mean nothing.
         """
-        ...
 
     async def sync_async(self) -> None:
         """As `sync`, without holding the event loop."""
-        ...
 
     def lock(self) -> bool:
         """Take the file for this opening alone, until `close`; False when another has it.
 
         Excludes other openings in this process and other processes, a Java broker included.
         """
-        ...
 
     def close(self) -> None:
         """Give the descriptor back; a second close does nothing."""
-        ...
 
 
 class Disk(Protocol):
@@ -98,74 +86,57 @@ class Disk(Protocol):
 
         `work` must touch nothing but the files it was given: it runs beside the loop.
         """
-        ...
 
     def open(self, path: str, *, create: bool = False) -> File:
         """Open for reading and writing; `create` makes it when missing.
 
         Raises StorageError when it is absent, or its folder is.
         """
-        ...
 
     def exists(self, path: str) -> bool:
         """Is there a file or folder of that name?"""
-        ...
 
     def is_directory(self, path: str) -> bool:
         """Is it a folder?"""
-        ...
 
     def names(self, path: str) -> list[str]:
         """Names inside a folder, sorted; empty when there is no such folder."""
-        ...
 
     def make_directories(self, path: str) -> None:
         """Make a folder and its parents, mode 0700; nothing happens when it is there."""
-        ...
 
     def read(self, path: str) -> bytes:
         """The whole file. Raises StorageError when absent."""
-        ...
 
     def write(self, path: str, data: bytes) -> None:
         """Replace the whole file, in place, not synced."""
-        ...
 
     def rename(self, source: str, target: str) -> None:
         """Atomic replace within one file system."""
-        ...
 
     def remove(self, path: str) -> None:
         """Remove a file; nothing happens when it is not there."""
-        ...
 
     def remove_directory(self, path: str) -> None:
         """Remove an empty folder; nothing happens when it is absent or not empty."""
-        ...
 
     def sync_file(self, path: str) -> None:
         """Open, sync, close."""
-        ...
 
     def sync_directory(self, path: str) -> None:
         """Make creations, renames and removals inside a folder survive a power cut."""
-        ...
 
     def modified_ms(self, path: str) -> int:
         """Time of the last change, milliseconds since 1970."""
-        ...
 
     def space_bytes(self, path: str) -> tuple[int, int]:
         """Size of the file system that holds `path`, and what of it is free for us."""
-        ...
 
     def used_ratio(self, path: str) -> float:
         """Used share of the file system that holds `path`, 0.0 to 1.0."""
-        ...
 
     def unwritten_pages(self) -> UnwrittenPages | None:
         """What the kernel has not written yet; None where it does not tell."""
-        ...
 
 
 def _storage_error(doing: str, path: str, error: OSError) -> StorageError:

@@ -41,5 +41,5 @@ def _take_at_once(transport: asyncio.Transport, pieces: Sequence[Buffer]) -> int
         return 0
     try:
         return os.writev(socket.fileno(), pieces[:IOV_MAX])
-    except OSError:  # Full for now, or gone: the transport finds out which.
+    except OSError:  # Full, or gone: the transport finds out which.
         return 0
