@@ -3,7 +3,8 @@ formats.
 """
 
 from engine.store.config import FlushDiskType, StoreConfig
-from engine.store.message_store import MessageStore, PutResult
+from engine.store.message_store import MessageStore
+from engine.store.put_result import PutResult
 from engine.store.reading import GetResult, GetStatus
 from engine.store.record import MessageDraft
 

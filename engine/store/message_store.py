@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from engine.foundation.errors import ConfigError, DiskFull, StorageError, WritesStopped
@@ -34,6 +33,7 @@ from engine.store.folder_lock import take_folders
 from engine.store.index import Index
 from engine.store.index_file import IndexShape
 from engine.store.mapped_file import FilePool
+from engine.store.put_result import PutResult
 from engine.store.queries import StoreQueries
 from engine.store.queue_table import QueueTable
 from engine.store.record import (
@@ -45,18 +45,6 @@ from engine.store.upkeep.flush import Flusher
 from engine.store.upkeep.pool import PoolCommitter
 from engine.store.upkeep.recovery import Recovery
 from engine.store.upkeep.retention import Retention
-
-
-@dataclass(slots=True)
-class PutResult:
-    """Where a message was stored."""
-
-    queue_offset: int
-    physical_offset: int
-    size_bytes: int
-    store_timestamp_ms: int
-    end_offset: int
-    """First byte behind the record: what `when_flushed` wants."""
 
 
 class MessageStore(StoreQueries):
@@ -182,6 +170,7 @@ class MessageStore(StoreQueries):
         """
         self._config = config
         self._flusher.change_settings(config)
+        self._committer.change_settings(config)
         self.retention.change_settings(config)
 
     def start(self) -> None:

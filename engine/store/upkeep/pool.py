@@ -43,10 +43,14 @@ class PoolCommitter:
         self._checkpoint = checkpoint
         self._last_commit_ms = self._clock.steady_ms()
 
+    def change_settings(self, config: StoreConfig) -> None:
+        """Go by `config` from the next commit on."""
+        self._config = config
+
     async def run(self) -> None:
         """Commit until the flusher stops."""
-        config = self._config
-        while not await self._flusher.pause(config.commit_interval_commit_log_ms):
+        while not await self._flusher.pause(self._config.commit_interval_commit_log_ms):
+            config = self._config
             waiting_bytes = self._log.end_offset - self._log.committed_offset
             waiting_ms = self._clock.steady_ms() - self._last_commit_ms
             if (
