@@ -16,7 +16,7 @@ import pytest
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.message import MessageExt
 from tests.integration.broker.cluster import GROUP, TOPIC, RawClient, eventually, messages
-from tests.integration.telemetry.killable_engine import KillableEngine
+from tests.integration.telemetry.killable_engine import SMALL, KillableEngine
 
 KILLS = 5
 COUNT = 300
@@ -95,7 +95,7 @@ def test_no_answered_send_back_is_lost_and_none_is_both_retried_and_dead(tmp_pat
     answered: dict[str, bool] = {}
 
     async def play() -> tuple[Counter[str], Counter[str]]:
-        engine = KillableEngine(tmp_path)
+        engine = KillableEngine(tmp_path, *SMALL)
         await engine.start()
         try:
             await lives(engine, answered)

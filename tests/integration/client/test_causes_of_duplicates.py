@@ -34,7 +34,7 @@ from tests.integration.client.cluster_users import (
 )
 from tests.integration.client.duplicate_scenes import COUNT, Scene, Story
 from tests.integration.client.lossy_link import lossy_link
-from tests.integration.telemetry.killable_engine import KillableEngine
+from tests.integration.telemetry.killable_engine import SMALL, KillableEngine
 from tests.interop.our_engine import OurEngine
 
 # Causes in one life of the broker.

@@ -13,6 +13,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[3]
 TIDEMARK = Path(sys.executable).parent / "tidemark"
 START_S = 60
+SMALL = ("--set", "mappedFileSizeCommitLog=1048576", "--set", "maxIndexNum=1000")
+"""Options of a store that is quick to make and to recover."""
 STOP_S = 90
 
 
@@ -26,7 +28,9 @@ def free_port() -> int:
 class KillableEngine:
     """`tidemark engine` with a store that outlives it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *options: str) -> None:
+        """`options` are further ones of the command, the same in every life."""
+        self._options = options
         self.store = folder / "store"
         self.lake = folder / "lake"
         self.namesrv_port, self.broker_port = free_port(), free_port()
@@ -40,6 +44,7 @@ class KillableEngine:
         self._process = await self._run(
             *("engine", "--store", str(self.store), "--namesrv-port", str(self.namesrv_port)),
             *("--broker-port", str(self.broker_port)),
+            *self._options,
             *options,
         )
         await self._first_line(self._process, b"ready ")
