@@ -183,6 +183,13 @@ def wire_frames() -> list[bytes]:
     return found
 
 
+def elsewhere(record_bytes: bytes) -> bytes:
+    """The first record says that it is of another queue, while the queue it was put to knows it."""
+    return record_bytes[:12] + b"\0\0\xff\xff" + record_bytes[16:]
+
+
+FOUND = {"commitlog/0": [elsewhere(content_of("/store/commitlog/"))]}
+"""Inputs that once broke something."""
 FILES = ("commitlog/0", "consumequeue/TopicA/0/0", "index/", "checkpoint")
 TARGETS = [
     Target(
@@ -252,7 +259,7 @@ TARGETS = [
             f"store with a hostile {path}",
             store_with(f"/store/{path}"),
             (ConfigError, StorageError),
-            [content_of(f"/store/{path}")],
+            [content_of(f"/store/{path}"), *FOUND.get(path, ())],
         )
         for path in FILES
     ),

@@ -245,8 +245,10 @@ class Recovery:
         found.dropped_bytes = reached - found.end_offset
         found.written_offset = max(reached, checkpoint.written_offset)
         self._log.set_end(found.end_offset)
-        for queue in self._queues.all():
+        for key, queue in zip(self._queues.keys(), self._queues.all(), strict=True):
             queue.truncate_to_log(found.end_offset)
+            if not found.clean:  # A record may have turned out to be another queue's.
+                self._drop_units_without_records(key, queue)
             queue.follow_log(self._log.min_offset)
         if self._index is not None:
             self._index.truncate_to_log(found.end_offset)
