@@ -110,6 +110,9 @@ TRACE_BATCH_MAX: Final = 20
 TRACE_RECORD_BYTES_MAX: Final = 128_000
 """Traces of one record, by number and by bytes (RocketMQ); what is more goes into the next one."""
 
+DISAGREEING_MEMBERS_TOLD_MAX: Final = 32
+"""Members of a group that subscribe differently, named one by one when it is told."""
+
 EXPIRED_DEAD_LETTERS_MAX: Final = 10_000
 """Expired dead letters told one by one in a round of retention; of more only that they were more.
 """

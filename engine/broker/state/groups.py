@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from engine.foundation.errors import RequestRefused
-from engine.foundation.limits import GROUPS_MAX
+from engine.foundation.limits import DISAGREEING_MEMBERS_TOLD_MAX, GROUPS_MAX
 from engine.protocol.bodies import ConsumerData, SubscriptionData
 from engine.protocol.codes import ResponseCode
 from engine.remoting import Peer
@@ -58,6 +58,8 @@ class ConsumerGroup:
     consume_from_where: str
     members: dict[str, Member] = field(default_factory=dict)
     subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
+    told: dict[tuple[str, ...], int] = field(default_factory=dict)
+    """How many members told which subscription last: one entry when they agree."""
     disagreement_told: tuple[str, ...] = ()
     """The members' differing subscriptions as they were last told to the observer."""
 
@@ -74,14 +76,26 @@ class ConsumerGroup:
         """`topic:expression` of each subscribed topic, sorted."""
         return _spelled(self.subscriptions.values())
 
+    def count_told(self, before: tuple[str, ...], after: tuple[str, ...]) -> None:
+        """A member tells `after` where it told `before`; empty: nothing."""
+        if before == after:
+            return
+        if before:
+            self.told[before] -= 1
+            if not self.told[before]:
+                del self.told[before]
+        if after:
+            self.told[after] = self.told.get(after, 0) + 1
+
     def disagreement(self) -> tuple[str, ...]:
         """`client reads topic:expression, ...` of each member when they differ; empty when all
         that have told their subscription told the same.
         """
-        told = {one: member.subscription for one, member in self.members.items()}
-        if len(set(filter(None, told.values()))) < 2:
+        if len(self.told) < 2:
             return ()
-        return tuple(f"{one} reads {', '.join(told[one])}" for one in sorted(told) if told[one])
+        told = {one: member.subscription for one, member in self.members.items()}
+        members = [one for one in sorted(told) if told[one]][:DISAGREEING_MEMBERS_TOLD_MAX]
+        return tuple(f"{one} reads {', '.join(told[one])}" for one in members)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,8 +176,10 @@ class ConsumerGroups:
         members_before, subscription_before = group.member_ids(), group.spelled_subscription()
         member = group.members.get(channel.client_id)
         told = tuple(_spelled(data.subscription_data_set))
+        told_before = member.subscription if member is not None else ()
         if keep_subscription:
-            told = member.subscription if member is not None else ()
+            told = told_before
+        group.count_told(told_before, told)
         group.members[channel.client_id] = Member(channel, now_ms, told)
         group.consume_type = data.consume_type
         group.message_model = data.message_model
@@ -202,6 +218,7 @@ class ConsumerGroups:
             return None
         before = found.member_ids()
         member = found.members.pop(client_id)
+        found.count_told(member.subscription, ())
         if not found.members:
             del self._groups[group]
         return Departure(

@@ -39,6 +39,23 @@ def test_a_first_heartbeat_joins_and_the_next_does_not() -> None:
     assert (second.joined, second.topics_changed, second.generation) == (False, False, 1)
 
 
+def test_members_that_tell_another_subscription_are_counted_until_they_agree_or_leave() -> None:
+    groups = ConsumerGroups()
+    one, two = channel("c1"), channel("c2")
+    groups.register(consumer("A"), one, now_ms=0)
+    groups.register(consumer("B"), two, now_ms=0)
+    group = groups.of("g")
+    assert group is not None
+    assert group.disagreement() == ("c1 reads A:*", "c2 reads B:*")
+    groups.register(consumer(), two, keep_subscription=True, now_ms=1)
+    assert group.disagreement() != (), "what is left out has not changed"
+    groups.register(consumer("A"), two, now_ms=2)
+    assert (group.disagreement(), group.told) == ((), {("A:*",): 2})
+    groups.register(consumer("B"), one, now_ms=3)
+    groups.unregister("g", "c1")
+    assert (group.disagreement(), group.told) == ((), {("A:*",): 1})
+
+
 def test_a_client_on_a_new_connection_is_the_same_member() -> None:
     groups, old, new = ConsumerGroups(), End(), End()
     groups.register(consumer("A"), channel("c1", old), now_ms=0)
