@@ -257,6 +257,7 @@ class Broker:
         parts.topics_changed = topics_changed
         parts.topics_told = registration.told
         parts.group_configs_changed = tables.want
+        parts.settings_saved = tables.save_settings
         parts.filters_changed = tables.want
         parts.watermarks_wanted = lambda keys: watermarks.tell(keys, clock.now_ms())
         store.retention.on_doomed = lambda physical_min: tell_expired(parts, physical_min)

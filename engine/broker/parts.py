@@ -69,6 +69,8 @@ class BrokerParts:
     """Wait until the name servers have heard of the topics, for a moment at most."""
     group_configs_changed: Callable[[], None] = lambda: None
     """Persist the groups' settings, soon."""
+    settings_saved: Callable[[], Awaitable[None]] = field(init=False)
+    """Wait until what changed of topics and groups' settings is on disk. Raises StorageError."""
     filters_changed: Callable[[], None] = lambda: None
     """Persist the groups' selectors, soon."""
     watermarks_wanted: Callable[[list[QueueKey]], None] = lambda _keys: None

@@ -49,16 +49,17 @@ class GroupHandlers:
             RequestCode.GET_CONSUME_STATS: self.consume_stats,
         }
 
-    def create(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
+    async def create(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP (200)."""
         try:
             config = group_from_document(fastjson.loads(request.body))
         except (CorruptRecord, ProtocolError) as error:
             raise RequestRefused(ResponseCode.INVALID_PARAMETER, str(error)) from error
         self._put([config])
+        await self._parts.settings_saved()
         return request.respond(ResponseCode.SUCCESS)
 
-    def create_all(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
+    async def create_all(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST (225): none of them when a name is refused."""
         try:
             document = fastjson.loads(request.body)
@@ -69,6 +70,7 @@ class GroupHandlers:
         except (CorruptRecord, ProtocolError) as error:
             raise RequestRefused(ResponseCode.INVALID_PARAMETER, str(error)) from error
         self._put(configs)
+        await self._parts.settings_saved()
         return request.respond(ResponseCode.SUCCESS)
 
     def _put(self, configs: Sequence[SubscriptionGroupConfig]) -> None:
@@ -104,7 +106,7 @@ class GroupHandlers:
         assert config is not None, f"{group} is known"
         return request.respond(ResponseCode.SUCCESS, body=fastjson.dumps(group_to_document(config)))
 
-    def delete(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
+    async def delete(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """DELETE_SUBSCRIPTIONGROUP (207), with its offsets when asked to."""
         header = DeleteSubscriptionGroupRequestHeader.decode(request.fields)
         if self._parts.group_configs.delete(header.group_name):
@@ -115,6 +117,7 @@ class GroupHandlers:
             self._parts.traffic.forget_group(header.group_name)
             for key in [key for key in self._parts.processed if key[0] == header.group_name]:
                 del self._parts.processed[key]
+        await self._parts.settings_saved()
         return request.respond(ResponseCode.SUCCESS)
 
     def consume_stats(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:

@@ -1,0 +1,90 @@
+"""Rows C1 and C4: what a tool was told of topics and groups is still so after SIGKILL, at once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from engine.protocol.codes import RequestCode, ResponseCode
+from tests.integration.broker.cluster import RawClient
+from tests.integration.broker.processes import Started, party, talk
+
+TOPIC_FIELDS = {
+    "topic": "orders",
+    "defaultTopic": "TBW102",
+    "readQueueNums": 3,
+    "writeQueueNums": 3,
+    "perm": 6,
+    "topicFilterType": "SINGLE_TAG",
+    "order": "false",
+    "attributes": "+message.tag.filter=BITMAP",
+}
+
+
+@contextmanager
+def broker(folder: Path) -> Iterator[Started]:
+    options = ("--store", str(folder / "store"), "--port", "0")
+    with party(folder / "broker.log", "broker", *options) as started:
+        yield started
+
+
+async def make_topic(client: RawClient) -> None:
+    made = await client.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, **TOPIC_FIELDS)
+    assert made.code == ResponseCode.SUCCESS
+
+
+async def make_group(client: RawClient) -> None:
+    body = json.dumps({"groupName": "payers", "retryMaxTimes": 2}).encode()
+    made = await client.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body)
+    assert made.code == ResponseCode.SUCCESS
+
+
+async def delete_both(client: RawClient) -> None:
+    deleted = await client.ask(RequestCode.DELETE_TOPIC_IN_BROKER, topic="orders")
+    assert deleted.code == ResponseCode.SUCCESS
+    deleted = await client.ask(RequestCode.DELETE_SUBSCRIPTIONGROUP, groupName="payers")
+    assert deleted.code == ResponseCode.SUCCESS
+
+
+async def topic_of(client: RawClient) -> dict[str, object] | None:
+    shown = await client.ask(RequestCode.GET_TOPIC_CONFIG, topic="orders")
+    return json.loads(shown.body) if shown.code == ResponseCode.SUCCESS else None
+
+
+async def groups(client: RawClient) -> dict[str, dict[str, object]]:
+    shown = await client.ask(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
+    table: dict[str, dict[str, object]] = json.loads(shown.body)["subscriptionGroupTable"]
+    return table
+
+
+def test_topics_and_groups_survive_a_kill_right_after_the_answer(tmp_path: Path) -> None:
+    for order in (make_topic, make_group):
+        with broker(tmp_path) as started:
+            talk(started.address, order)
+            started.kill()
+    with broker(tmp_path) as started:
+        topic = talk(started.address, topic_of)
+        assert topic is not None
+        assert (topic["writeQueueNums"], topic["attributes"]) == (
+            3,
+            {"message.tag.filter": "BITMAP"},
+        )
+        assert talk(started.address, groups)["payers"]["retryMaxTimes"] == 2
+
+
+def test_what_was_deleted_stays_deleted_after_a_kill_right_after_the_answer(
+    tmp_path: Path,
+) -> None:
+    async def make_both(client: RawClient) -> None:
+        await make_topic(client)
+        await make_group(client)
+
+    for order in (make_both, delete_both):
+        with broker(tmp_path) as started:
+            talk(started.address, order)
+            started.kill()
+    with broker(tmp_path) as started:
+        assert talk(started.address, topic_of) is None
+        assert "payers" not in talk(started.address, groups)
