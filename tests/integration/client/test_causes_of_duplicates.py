@@ -338,7 +338,7 @@ def test_what_a_lost_or_changed_offset_does_is_found_where_it_belongs(
     tmp_path: Path, story: Story
 ) -> None:
     async def play() -> None:
-        engine = KillableEngine(tmp_path)
+        engine = KillableEngine(tmp_path, *SMALL)
         await engine.start()
         scene = Scene("tide", engine.namesrv, engine.broker, engine.store, tmp_path, engine)
         try:
@@ -355,7 +355,7 @@ def test_with_both_offset_files_damaged_the_start_is_refused_in_one_sentence(
     tmp_path: Path,
 ) -> None:
     async def play() -> None:
-        engine = KillableEngine(tmp_path)
+        engine = KillableEngine(tmp_path, *SMALL)
         await engine.start()
         scene = Scene("tide", engine.namesrv, engine.broker, engine.store, tmp_path, engine)
         try:
