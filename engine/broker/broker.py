@@ -251,6 +251,7 @@ class Broker:
         table = handler_table(parts, membership, delay, half_queue)
 
         def topics_changed() -> None:
+            parts.topics_unsaved = True
             tables.want()
             registration.want()
 

@@ -65,6 +65,8 @@ class BrokerParts:
     """One past the highest finished offset of each queue of a group, as its reader told last."""
     topics_changed: Callable[[], None] = lambda: None
     """Persist the topics and register at the name servers, soon."""
+    topics_unsaved: bool = False
+    """Were topics changed that are not on disk yet?"""
     topics_told: Callable[[], Awaitable[None]] = field(init=False)
     """Wait until the name servers have heard of the topics, for a moment at most."""
     group_configs_changed: Callable[[], None] = lambda: None

@@ -96,6 +96,7 @@ class Tables:
                 version = parts.data_version(counter).to_json()
                 await self._topics_file.write(parts.topics.to_document(version))
                 self._topics_written = counter
+                parts.topics_unsaved = parts.topics.counter != counter
             counter = parts.group_configs.counter
             if counter != self._groups_written:
                 version = parts.data_version(counter).to_json()

@@ -15,7 +15,7 @@ from __future__ import annotations
 from engine.broker.half_queue import HalfQueue
 from engine.broker.handlers.putting import Put, Putting
 from engine.broker.handlers.retry_sends import TOLD_TOPICS, RetrySends
-from engine.broker.handlers.storing import answer_when_flushed
+from engine.broker.handlers.storing import answer_when_flushed, answer_when_topics_saved
 from engine.broker.parts import BrokerParts
 from engine.broker.state.traffic import DELAY, FIFO, NORMAL, TRANSACTION
 from engine.delay.delay_service import scheduled
@@ -50,6 +50,7 @@ from engine.protocol.properties import (
     encode_properties,
 )
 from engine.remoting import Handler, Peer
+from engine.remoting.dispatcher import HandlerResult
 from engine.store import MessageDraft
 from engine.store.record import MULTI_TAGS
 
@@ -84,15 +85,15 @@ class SendHandlers:
             RequestCode.SEND_BATCH_MESSAGE: self.send_batch,
         }
 
-    def send(self, peer: Peer, request: RemotingCommand) -> RemotingCommand | None:
+    def send(self, peer: Peer, request: RemotingCommand) -> HandlerResult:
         """SEND_MESSAGE (10): long header names."""
         return self._send(peer, request, SendMessageRequestHeader.decode(request.fields))
 
-    def send_v2(self, peer: Peer, request: RemotingCommand) -> RemotingCommand | None:
+    def send_v2(self, peer: Peer, request: RemotingCommand) -> HandlerResult:
         """SEND_MESSAGE_V2 (310): one-letter header names."""
         return self._send(peer, request, SendMessageRequestHeader.decode_v2(request.fields))
 
-    def send_batch(self, peer: Peer, request: RemotingCommand) -> RemotingCommand | None:
+    def send_batch(self, peer: Peer, request: RemotingCommand) -> HandlerResult:
         """SEND_BATCH_MESSAGE (320): several messages of one topic for one queue."""
         header = SendMessageRequestHeader.decode_v2(request.fields)
         config = self._topic_for(header)
@@ -133,7 +134,7 @@ class SendHandlers:
 
     def _send(
         self, peer: Peer, request: RemotingCommand, header: SendMessageRequestHeader
-    ) -> RemotingCommand | None:
+    ) -> HandlerResult:
         config = self._topic_for(header)
         queue_id = self._queue_for(header, config)
         properties = decode_properties(header.properties or "")
@@ -315,7 +316,7 @@ class SendHandlers:
         *,
         unique_key: str,
         waits: bool,
-    ) -> RemotingCommand | None:
+    ) -> HandlerResult:
         if not self._host_of_ids:
             self._host_of_ids = offset_message_id(self._parts.address, 0)[:-16]
         host = self._host_of_ids
@@ -329,6 +330,8 @@ class SendHandlers:
         fields[PROPERTY_TRACE_ON] = "true"
         response = request.respond(ResponseCode.SUCCESS, fields=fields)
         flushed = self._parts.store.when_flushed(put.end_offset) if waits else None
+        if self._parts.topics_unsaved:  # A killed broker would know the message only.
+            return answer_when_topics_saved(self._parts, peer, request, response, flushed=flushed)
         if flushed is None:
             return response
         answer_when_flushed(peer, request, response, flushed)

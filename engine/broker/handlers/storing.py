@@ -7,15 +7,19 @@ was put is never answered as failed, only as not (yet) durable.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import TypeVar
 
+from engine.broker.parts import BrokerParts
 from engine.foundation.errors import RequestRefused, StorageError
 from engine.protocol.codes import ResponseCode
 from engine.protocol.command import RemotingCommand
 from engine.remoting import Peer
 
 Put = TypeVar("Put")
+
+_log = logging.getLogger(__name__)
 
 
 def stored(put: Callable[[], Put]) -> Put:
@@ -45,3 +49,26 @@ def answer_when_flushed(
         peer.answer(request, response)
 
     flushed.add_done_callback(answer)
+
+
+async def answer_when_topics_saved(
+    parts: BrokerParts,
+    peer: Peer,
+    request: RemotingCommand,
+    response: RemotingCommand,
+    *,
+    flushed: asyncio.Future[bool] | None,
+) -> RemotingCommand | None:
+    """`response` once the topic that was made for its message is on disk, and the message is
+    flushed.
+
+    A topic that cannot be saved is tried again each second (`Tables`); its message is stored.
+    """
+    try:
+        await parts.settings_saved()
+    except StorageError as error:
+        _log.warning("a topic made for a message is not saved yet: %s", error)
+    if flushed is None:
+        return response
+    answer_when_flushed(peer, request, response, flushed)
+    return None

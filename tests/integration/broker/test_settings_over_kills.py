@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from engine.protocol.codes import RequestCode, ResponseCode
-from tests.integration.broker.cluster import RawClient
+from tests.integration.broker.cluster import RawClient, bodies
 from tests.integration.broker.processes import Started, party, talk
 
 TOPIC_FIELDS = {
@@ -88,3 +88,22 @@ def test_what_was_deleted_stays_deleted_after_a_kill_right_after_the_answer(
     with broker(tmp_path) as started:
         assert talk(started.address, topic_of) is None
         assert "payers" not in talk(started.address, groups)
+
+
+def test_a_topic_made_by_its_first_send_survives_a_kill_right_after_the_answer(
+    tmp_path: Path,
+) -> None:
+    async def send(client: RawClient) -> None:
+        assert (await client.send(b"first", topic="made-on-demand")).code == ResponseCode.SUCCESS
+
+    async def pull(client: RawClient) -> list[bytes]:
+        return bodies(await client.pull(0, topic="made-on-demand"))
+
+    for life in range(5):  # The window is short: one try might pass by luck.
+        folder = tmp_path / f"life-{life}"
+        folder.mkdir()
+        with broker(folder) as started:
+            talk(started.address, send)
+            started.kill()
+        with broker(folder) as started:
+            assert talk(started.address, pull) == [b"first"]
