@@ -42,13 +42,14 @@ class Registration:
         self._parts = parts
         self._client = client
         self._wanted = asyncio.Event()
-        self._begun = self._ended = 0
-        """Rounds, by number."""
+        self._begun = self._ended = self._due = 0
+        """Rounds, by number; due is the one that tells of the newest change."""
         self._turned = asyncio.Condition()
 
     def want(self) -> None:
         """Register soon: the topics have changed."""
         self._wanted.set()
+        self._due = self._begun + 1  # What is under way may have been written before the change.
 
     async def told(self) -> None:
         """Wait until the name servers have heard of the topics as they are now, TOLD_WAIT_MS at
@@ -56,10 +57,10 @@ class Registration:
         """
         if not self._parts.config.namesrv_addresses:
             return
-        wanted = self._begun + 1  # What is under way may have been written before the change.
+        due = self._due
         try:
             async with asyncio.timeout(TOLD_WAIT_MS / SECOND_MS), self._turned:
-                await self._turned.wait_for(lambda: self._ended >= wanted)
+                await self._turned.wait_for(lambda: self._ended >= due)
         except TimeoutError:
             _log.warning("the name servers are slow to hear of a topic; they are told again")
 

@@ -14,9 +14,11 @@ because the shipper syncs before it ships.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeVar
 
+from engine.foundation.errors import StorageError
 from engine.runtime import Disk
 from engine.telemetry.frames import (
     Life,
@@ -31,6 +33,7 @@ from engine.telemetry.frames import (
 SEGMENT_SUFFIX: Final = ".seg"
 _DIGITS: Final = 20
 
+Answer = TypeVar("Answer")
 MarkKey = tuple[str, str, int]
 """(group, topic, queue_id)"""
 
@@ -161,7 +164,7 @@ def _settle_end(disk: Disk, directory: str, names: list[str], losses: list[str])
     # The life before may have died before it synced: what was read here must not be lost later on,
     # when the rows that follow it are on the disk.
     for name in names:
-        disk.sync_file(f"{directory}/{name}")
+        _unless_dropped(disk, f"{directory}/{name}", disk.sync_file)
     disk.sync_directory(directory)
     return segment
 
@@ -177,8 +180,22 @@ def _cut(disk: Disk, path: str, size_bytes: int) -> None:
 def _continues(disk: Disk, directory: str, names: list[str], segment: _Segment) -> bool:
     if len(names) == 1:
         return True
-    before = _read(disk, directory, names[-2])
+    path = f"{directory}/{names[-2]}"
+    before = _unless_dropped(disk, path, lambda _: _read(disk, directory, names[-2]))
+    if before is None:
+        return True  # It goes only when what follows it is whole.
     return bool(before.frames) and before.next_seq == first_seq_of(segment.name)
+
+
+def _unless_dropped(disk: Disk, path: str, work: Callable[[str], Answer]) -> Answer | None:
+    """What `work` makes of an older segment; None when the shipper, which may do so at any moment,
+    has dropped it meanwhile."""
+    try:
+        return work(path)
+    except StorageError:
+        if disk.exists(path):
+            raise
+        return None
 
 
 def _check_older(
@@ -187,7 +204,9 @@ def _check_older(
     """Verify the checksums of the closed segments; a damaged one stays, and what cannot be shipped
     of it is named."""
     for at, name in enumerate(names):
-        data = disk.read(f"{directory}/{name}")
+        data = _unless_dropped(disk, f"{directory}/{name}", disk.read)
+        if data is None:
+            continue
         spans, end = find_frames(data)
         found.sizes[name] = len(data)
         if end == len(data):

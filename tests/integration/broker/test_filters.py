@@ -162,7 +162,8 @@ def test_row_d3_with_bits_a_message_carries_several_tags_even_when_its_queue_is_
         talk(running.address, look)
         running.kill()
     shutil.rmtree(tmp_path / "store" / "consumequeue")
-    shutil.rmtree(tmp_path / "store" / "config")  # The attribute is lost: the log says it all.
+    for file in (tmp_path / "store" / "config").glob("topics.json*"):
+        file.unlink()  # The attribute is lost: the log says it all.
     with broker(tmp_path, *delays) as running:
         talk(running.address, lambda client: make_topic(client, PAINT))
         talk(running.address, look)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from engine.foundation.errors import ConfigError, StorageError
-from engine.runtime import system_runtime
+from engine.runtime import File, system_runtime
 from engine.telemetry import EmitterIdentity, PulledMark, Telemetry
 from engine.telemetry.frames import Life, decode_frames
 from engine.telemetry.segments import segment_name
 from engine.telemetry.shipped_mark import ShippedMark, write_shipped_mark
 from tests.unit.telemetry.lives import MASTER, Broker, report
+from tests.unit.telemetry.mortal_disk import MortalDisk
 
 
 @pytest.fixture
@@ -244,3 +246,44 @@ def test_files_that_are_no_segments_are_left_alone(broker: Broker) -> None:
     broker.boot()
     assert (broker.spool / "notes.txt").read_text() == "mine"
     assert (broker.spool / "old.seg").read_text() == "mine too"
+
+
+class BusyShipper(MortalDisk):
+    """Beside us, a shipper drops the oldest segment: after we have looked at the disk `looks`
+    times."""
+
+    def __init__(self, looks: int) -> None:
+        super().__init__()
+        self._looks = looks
+
+    def _look(self, path: str) -> None:
+        segments = sorted(Path(path).parent.glob("*.seg"))
+        if self._looks == 0 and len(segments) > 1:
+            segments[0].unlink()
+        self._looks -= 1
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        self._look(path)
+        return super().open(path, create=create)
+
+    def read(self, path: str) -> bytes:
+        self._look(path)
+        return super().read(path)
+
+
+@pytest.mark.parametrize("segment_count", [2, 4])
+@pytest.mark.parametrize("looks", range(14))
+def test_a_reboot_while_the_shipper_drops_a_segment_finds_its_place(
+    broker: Broker, looks: int, segment_count: int
+) -> None:
+    life = broker.boot(segment_bytes=1)  # Each row begins a new segment.
+    for offset in range(segment_count):
+        life.observe(report(offset))
+        life.write_turn()
+    assert len(broker.segments()) == segment_count
+    broker.disk.die()
+    disk = BusyShipper(looks)
+    broker.runtime = replace(broker.runtime, disk=disk)
+    broker.disk = disk
+    again = broker.boot()
+    assert again.next_seq == segment_count + 1
