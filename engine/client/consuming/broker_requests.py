@@ -36,13 +36,16 @@ from engine.runtime.clock import Clock
 _log = logging.getLogger(__name__)
 
 
+ListenerService = ConcurrentService | OrderlyService
+
+
 @dataclass(slots=True)
 class ServedConsumer:
     """The parts of one consumer that requests are about."""
 
     state: GroupState
     rebalancer: Rebalancer
-    service: ConcurrentService | OrderlyService | None
+    service: ListenerService | None
     """None for a consumer without listeners."""
     tasks: OwnedTasks
     clock: Clock

@@ -19,7 +19,6 @@ import logging
 from collections.abc import Callable, Mapping
 
 from engine.client.config import ClientConfig, ConsumerConfig, ProducerConfig
-from engine.client.consuming.broker_requests import ServedConsumer
 from engine.client.consuming.concurrent_service import ConcurrentService
 from engine.client.consuming.failed_messages import FailedMessages
 from engine.client.consuming.group_member import GroupMember
@@ -89,17 +88,7 @@ class PushConsumer:
         self._rebalancer = member.rebalancer(
             RebalanceHooks(self._on_taken_up, member.queues_changed, self._batch_ended)
         )
-        member.requests.serve(
-            ServedConsumer(
-                self._state,
-                self._rebalancer,
-                self._service,
-                self._tasks,
-                runtime.clock,
-                member.started_ms,
-                ";".join(config.namesrv_addresses),
-            )
-        )
+        member.serve(self._rebalancer, self._service)
 
     @property
     def group(self) -> str:

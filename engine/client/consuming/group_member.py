@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 from engine.client.config import ClientConfig, ConsumerConfig, MessageModel
 from engine.client.connection import ClusterConnection
-from engine.client.consuming.broker_requests import BrokerRequests
+from engine.client.consuming.broker_requests import BrokerRequests, ListenerService, ServedConsumer
 from engine.client.consuming.broker_side import BrokerSide
 from engine.client.consuming.group_state import GroupState, Subscription
 from engine.client.consuming.listeners import MessageListener
@@ -58,8 +58,9 @@ class GroupMember:
         check_group(group)
         self._runtime = runtime
         self._consumer = consumer
+        self._namesrv_addresses = ";".join(config.namesrv_addresses)
         self.requests = BrokerRequests()
-        """What brokers ask; answered once its `serve` was called."""
+        """What brokers ask; answered once `serve` was called."""
         self.connection = ClusterConnection(
             runtime,
             config,
@@ -100,6 +101,20 @@ class GroupMember:
             ask=ask or self.start_ask,
             consume_timestamp_ms=self.consume_timestamp_ms,
             hooks=hooks,
+        )
+
+    def serve(self, rebalancer: Rebalancer, service: ListenerService | None = None) -> None:
+        """Answer what brokers ask from now on; without `service`, as one that has no listeners."""
+        self.requests.serve(
+            ServedConsumer(
+                state=self.state,
+                rebalancer=rebalancer,
+                service=service,
+                tasks=self.tasks,
+                clock=self._runtime.clock,
+                started_ms=self.started_ms,
+                namesrv_addresses=self._namesrv_addresses,
+            )
         )
 
     def want(

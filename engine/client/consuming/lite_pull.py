@@ -23,7 +23,6 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from engine.client.config import ClientConfig
-from engine.client.consuming.broker_requests import ServedConsumer
 from engine.client.consuming.group_member import GroupMember, no_listener_at_work
 from engine.client.consuming.offset_store import CommitTrigger, ReadOffset
 from engine.client.consuming.process_queue import ProcessQueue
@@ -80,12 +79,7 @@ class LitePullConsumer:
         self._assigned: tuple[MessageQueue, ...] | None = None
         self._next_auto_commit_ms = 0
         self._started = self._stopped = False
-        member.requests.serve(
-            ServedConsumer(
-                *(member.state, self._rebalancer, None, member.tasks, runtime.clock),
-                *(member.started_ms, ";".join(config.namesrv_addresses)),
-            )
-        )
+        member.serve(self._rebalancer)
 
     @property
     def group(self) -> str:

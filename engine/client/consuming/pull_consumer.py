@@ -14,7 +14,6 @@ consumer has. Source: spec rocketmq.md, section 6 (B4), RocketMQ 5.5.
 from __future__ import annotations
 
 from engine.client.config import ClientConfig
-from engine.client.consuming.broker_requests import ServedConsumer
 from engine.client.consuming.failed_messages import SendBackRequest
 from engine.client.consuming.group_member import GroupMember, no_listener_at_work
 from engine.client.consuming.group_state import Subscription
@@ -52,12 +51,7 @@ class PullConsumer:
             ask=StartOffsetAsk(_at_zero, _at_zero),
         )
         self._started = self._stopped = False
-        member.requests.serve(
-            ServedConsumer(
-                *(member.state, self._rebalancer, None, member.tasks, runtime.clock),
-                *(member.started_ms, ";".join(config.namesrv_addresses)),
-            )
-        )
+        member.serve(self._rebalancer)
 
     @property
     def group(self) -> str:
