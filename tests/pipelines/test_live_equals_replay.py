@@ -26,7 +26,7 @@ pytestmark = pytest.mark.timeout(900)
 
 COMMITS_BEFORE_KILL = (1, 2, 1, 3, 2)
 """A killed process had appended this many marts since it started; the others of that cycle not."""
-ROWS_PER_CYCLE = 700
+ROWS_PER_CYCLE = 1500
 
 
 def test_a_stream_killed_five_times_equals_one_cycle_over_everything(
@@ -78,7 +78,7 @@ def test_a_replay_of_everything_equals_the_live_gold(
     spark: SparkSession, told: Path, tmp_path: Path
 ) -> None:
     side = Lake.at(str(tmp_path / "side"))
-    span = replay(spark, told, side, from_s=0, to_s=10_000, rows_per_cycle=900)
+    span = replay(spark, told, side, from_s=0, to_s=10_000, rows_per_cycle=2000)
     for one in compare(Lake.at(str(told)), side, span):
         assert (one.missing, one.surplus) == (0, 0), one
     assert everything(told) == everything(tmp_path / "side")

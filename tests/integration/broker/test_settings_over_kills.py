@@ -10,6 +10,7 @@ from pathlib import Path
 from engine.protocol.codes import RequestCode, ResponseCode
 from tests.integration.broker.cluster import RawClient, bodies
 from tests.integration.broker.processes import Started, party, talk
+from tests.integration.telemetry.killable_engine import SMALL
 
 TOPIC_FIELDS = {
     "topic": "orders",
@@ -25,7 +26,7 @@ TOPIC_FIELDS = {
 
 @contextmanager
 def broker(folder: Path) -> Iterator[Started]:
-    options = ("--store", str(folder / "store"), "--port", "0")
+    options = ("--store", str(folder / "store"), "--port", "0", *SMALL)
     with party(folder / "broker.log", "broker", *options) as started:
         yield started
 

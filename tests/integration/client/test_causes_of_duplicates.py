@@ -61,9 +61,15 @@ async def a_consumer_is_restarted_while_one_message_is_stuck(scene: Scene) -> No
 
 
 async def a_member_joins_and_takes_a_queue_over(scene: Scene) -> None:
-    """Scale-out: the one whose id sorts first gets queue 0, at the offset that was handed over."""
-    first = await scene.consumer(instance="b", stuck_on="3")
+    """Scale-out: the one whose id sorts first gets queue 0, at the offset that was handed over.
+
+    It may ask before the hand-over arrives, so that the same offset is reported beforehand too.
+    """
+    quick = {"persist_first_ms": 100, "persist_ms": 100}
+    first = await scene.consumer(instance="b", stuck_on="3", settings=quick)
     await first.took(COUNT - 1)
+    reported = lambda: any(row["offset"] == 3 for row in scene.rows("consume_offsets"))  # noqa: E731
+    await eventually(reported, "the offset of the stuck message")
     second = await scene.consumer(instance="a")
     await second.took(COUNT - 3)
     rows = scene.assert_redelivered(*range(4, COUNT))

@@ -4,6 +4,8 @@ of; through processes and a restart."""
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -54,13 +56,18 @@ class Command:
         return self.process.returncode, said.decode(), complained.decode()
 
 
-async def begin(names: str, *words: str) -> Command:
+@asynccontextmanager
+async def begun(names: str, *words: str) -> AsyncIterator[Command]:
     command = [TIDEMARK, "admin", *words, "--namesrv", names]
-    return Command(
-        await asyncio.create_subprocess_exec(
-            *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
-        )
+    process = await asyncio.create_subprocess_exec(
+        *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
     )
+    try:
+        yield Command(process)
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.communicate()
 
 
 async def run(names: str, *words: str) -> tuple[int, str, str]:
@@ -110,27 +117,33 @@ def test_queues_go_only_when_every_group_has_drained_them(tmp_path: Path) -> Non
                 assert "group late_c: 1 messages of broker-a queue 2" in complained
                 assert "ready_c" not in complained
                 assert await numbers(admin) == (4, 4)
-                shrinking = await begin(
+                async with begun(
                     *(names, "topic", "shrink", TOPIC, "--queues", "2"), "--settle", "1"
-                )
+                ) as shrinking:
 
-                async def first_step() -> bool:
-                    return await numbers(admin) == (4, 2)
+                    async def first_step() -> bool:
+                        route = await admin.topic_route(TOPIC)
+                        assert route is not None
+                        (queues,) = route.queue_datas
+                        return (queues.read_queue_nums, queues.write_queue_nums) == (4, 2)
 
-                await eventually(first_step, "fewer queues to write, all still readable")
-                async with producing(names, "scaled_p") as producer:
-                    sent = [await producer.send(text(TOPIC, f"new {n}")) for n in range(4)]
-                assert {one.queue.queue_id for one in sent} == {0, 1}
-                assert shrinking.process.returncode is None, "it waits for the late group"
-                async with consuming(names, "late_c", {TOPIC: late}):
-                    code, said, complained = await shrinking.ended()
-                    assert (code, complained) == (0, "")
-                    assert "broker-a: 4 → 2 queues" in said
+                    await eventually(first_step, "fewer queues to write, all still readable")
+                    assert await numbers(admin) == (4, 2)
+                    async with producing(names, "scaled_p") as producer:
+                        sent = [await producer.send(text(TOPIC, f"new {n}")) for n in range(4)]
+                    assert {one.queue.queue_id for one in sent} == {0, 1}
+                    assert shrinking.process.returncode is None, "it waits for the late group"
+                    async with consuming(names, "late_c", {TOPIC: late}):
+                        code, said, complained = await shrinking.ended()
+                        assert (code, complained) == (0, "")
+                        assert "broker-a: 4 → 2 queues" in said
 
-                    async def all_seen() -> bool:
-                        return len(ready.seen) == 12 and len(late.seen) == 8
+                        async def all_seen() -> bool:
+                            return len(ready.seen) == 12 and len(late.seen) == 8
 
-                    await eventually(all_seen, "both groups have read every message they had to")
+                        await eventually(
+                            all_seen, "both groups have read every message they had to"
+                        )
         assert max(late.seen) == (3, b"3.1"), "the last of the queues that went"
         await client.close()
 

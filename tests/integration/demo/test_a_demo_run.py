@@ -20,9 +20,7 @@ from deltalake import DeltaTable
 
 from demo.plan import LEDGER, ORDERS, PAYMENTS, Incident, make_plan
 from pipelines.lake import whole_table
-
-SEED, DURATION_S = 1, 120
-RUN_TIMEOUT_S = 900
+from tests.integration.demo.conftest import DURATION_S, RUN_TIMEOUT_S, SEED, Stage
 
 pytestmark = pytest.mark.timeout(RUN_TIMEOUT_S + 60)
 
@@ -48,14 +46,8 @@ class DemoRun:
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> DemoRun:
-    home = tmp_path_factory.mktemp("demo") / "home"
-    command = [str(Path(sys.prefix) / "bin" / "tidemark"), "demo", "--headless", "--port", "0"]
-    command += ["--for", str(DURATION_S), "--seed", str(SEED), "--home", str(home)]
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=RUN_TIMEOUT_S, check=False
-    )
-    return DemoRun(done.returncode, done.stdout + done.stderr, home)
+def run(stage: Stage) -> DemoRun:
+    return DemoRun(stage.process.returncode, stage.output(), stage.home)
 
 
 def test_every_incident_that_is_played_is_found_and_every_check_holds(run: DemoRun) -> None:
