@@ -144,6 +144,9 @@ TRANSIENT_POOL_BYTES_MAX: Final = 64 * MIB
 DISPATCH_BATCH_MAX: Final = 4096
 """Records dispatched in one go; the event loop gets its turn, then the rest follows."""
 
+DISPATCH_TOLD_MAX: Final = 4 * DISPATCH_BATCH_MAX
+"""Records whose put told dispatch of them; those beyond are read from the log again."""
+
 STORE_MEMO_ENTRIES_MAX: Final = 8192
 """Topics, tags and hosts remembered in decoded form; more are decoded again each time."""
 

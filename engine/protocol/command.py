@@ -7,9 +7,10 @@ Invariant: a response echoes the opaque and the serialize type of its request (s
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Final
+
+import msgspec
 
 from engine.foundation.units import Buffer
 
@@ -33,12 +34,11 @@ class SerializeType(IntEnum):
     ROCKETMQ = 1
 
 
-@dataclass(slots=True)
-class RemotingCommand:
+class RemotingCommand(msgspec.Struct):
     """A request or a response."""
 
     code: int
-    fields: dict[str, str] = field(default_factory=dict)
+    fields: dict[str, str] = msgspec.field(default_factory=dict)
     body: Buffer = b""
     remark: str | None = None
     opaque: int = 0

@@ -15,6 +15,7 @@ not checked. Absent on purpose: what a command means.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from struct import Struct
 from struct import error as struct_error
 from typing import Any
@@ -24,6 +25,7 @@ import msgspec
 from engine.foundation.errors import LocalProtocolError, RemoteProtocolError
 from engine.foundation.limits import FRAME_BYTES_MAX, HEADER_BYTES_MAX, HEADER_FIELDS_MAX
 from engine.protocol.command import LANGUAGES, RemotingCommand, SerializeType
+from engine.protocol.header_fields import Int32
 from engine.protocol.loose_headers import read_loose_header
 
 _LENGTHS = Struct(">iI")  # int32 frame length | uint32 type << 24 + header length
@@ -34,11 +36,11 @@ _HEADER_LENGTH_MAX = 0xFFFFFF
 
 
 class _JsonHeader(msgspec.Struct):
-    code: int
-    flag: int = 0
+    code: Int32
+    flag: Int32 = 0
     language: str | int | None = None
-    opaque: int = 0
-    version: int = 0
+    opaque: Int32 = 0
+    version: Int32 = 0
     remark: str | None = None
     extFields: dict[str, str | None] | None = None  # noqa: N815 - the name on the wire.
 
@@ -125,18 +127,36 @@ def _decode_header(serialize_type: int, header: bytes) -> RemotingCommand:
 
 
 def _decode_json_header(header: bytes) -> RemotingCommand:
-    fields: Any
     try:
-        parsed: Any = _decode_json(header)
-        remark, fields = parsed.remark, parsed.extFields or {}
+        parsed = _decode_json(header)
     except msgspec.ValidationError:  # JSON, but not all of it is of the kind we write.
-        parsed, remark, fields = read_loose_header(header)
+        return _decode_loose_header(header)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise RemoteProtocolError(f"JSON header: {error}") from error
-    if len(fields) > HEADER_FIELDS_MAX:
-        raise RemoteProtocolError(f"{len(fields)} header fields: at most {HEADER_FIELDS_MAX}")
-    if None in fields.values():
-        fields = {key: value for key, value in fields.items() if value is not None}
+    fields: Any = parsed.extFields
+    if fields is None:
+        fields = {}
+    else:
+        _check_count(fields)
+        if None in fields.values():
+            fields = {key: value for key, value in fields.items() if value is not None}
+    language = parsed.language
+    return RemotingCommand(
+        parsed.code,
+        fields,
+        b"",
+        parsed.remark,
+        parsed.opaque,
+        parsed.flag,
+        language if language in LANGUAGES else _language_name(language),
+        parsed.version,
+        SerializeType.JSON,
+    )
+
+
+def _decode_loose_header(header: bytes) -> RemotingCommand:
+    parsed, remark, fields = read_loose_header(header)
+    _check_count(fields)
     return RemotingCommand(
         _checked(parsed.code, "code"),
         fields,
@@ -148,6 +168,11 @@ def _decode_json_header(header: bytes) -> RemotingCommand:
         _checked(parsed.version, "version"),
         SerializeType.JSON,
     )
+
+
+def _check_count(fields: Mapping[str, str | None]) -> None:
+    if len(fields) > HEADER_FIELDS_MAX:
+        raise RemoteProtocolError(f"{len(fields)} header fields: at most {HEADER_FIELDS_MAX}")
 
 
 def _checked(value: int, name: str) -> int:

@@ -9,26 +9,51 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
+from functools import lru_cache
 from operator import mul
 from struct import Struct
 from typing import Final
 
+from engine.foundation.limits import STORE_MEMO_ENTRIES_MAX
 from engine.foundation.units import Buffer
 
 _POWERS_OF_31: Final = tuple(31**power % (1 << 32) for power in range(1023, -1, -1))
+_TAIL: Final = 12
+"""Of the characters of a UNIQ_KEY the last ones differ from message to message: time and count."""
+_REMEMBERED_CHARS_MAX: Final = 400
+"""Longer texts are no UNIQ_KEYs: their beginnings are not kept."""
+_TAIL_POWERS: Final = _POWERS_OF_31[-_TAIL:]
+_BEFORE_TAIL: Final = 31**_TAIL
 
 
 def java_hash(text: str) -> int:
     """Java's String.hashCode: over UTF-16 units, a signed 32-bit number. Hot: every index key."""
-    units: Sequence[int] = text.encode("ascii") if text.isascii() else _utf16_units(text)
+    if not text.isascii():
+        value = _hash_of(_utf16_units(text))
+    elif not _TAIL < len(text) <= _REMEMBERED_CHARS_MAX:
+        value = _hash_of(text.encode("ascii"))
+    else:
+        tail = text[-_TAIL:].encode("ascii")
+        value = _hash_of_head(text[:-_TAIL]) * _BEFORE_TAIL + sum(map(mul, tail, _TAIL_POWERS))
+        value &= 0xFFFFFFFF
+    return value - (1 << 32) if value >> 31 else value
+
+
+@lru_cache(STORE_MEMO_ENTRIES_MAX)
+def _hash_of_head(head: str) -> int:
+    return _hash_of(head.encode("ascii"))
+
+
+def _hash_of(units: Sequence[int]) -> int:
+    """The hash without its sign."""
     if 0 < len(units) <= len(_POWERS_OF_31):
         # One sum of products: half the time of a multiply and an add per unit.
-        value: int = sum(map(mul, units, _POWERS_OF_31[-len(units) :])) & 0xFFFFFFFF
-    else:
-        value = 0
-        for unit in units:
-            value = (value * 31 + unit) & 0xFFFFFFFF
-    return value - (1 << 32) if value >> 31 else value
+        total: int = sum(map(mul, units, _POWERS_OF_31[-len(units) :]))
+        return total & 0xFFFFFFFF
+    value = 0
+    for unit in units:
+        value = (value * 31 + unit) & 0xFFFFFFFF
+    return value
 
 
 def _utf16_units(text: str) -> Sequence[int]:

@@ -32,13 +32,12 @@ class Header(msgspec.Struct, rename="camel", kw_only=True):
 
     def encode(self) -> dict[str, str]:
         """As extFields: numbers and truth values as text, None left out."""
-        fields: dict[str, str] = {}
-        cls = type(self)
-        for name, wire in zip(cls.__struct_fields__, cls.__struct_encode_fields__, strict=True):
-            value = getattr(self, name)
-            if value is not None:
-                fields[wire] = as_text(value)
-        return fields
+        values = zip(self.__struct_encode_fields__, msgspec.structs.astuple(self), strict=True)
+        return {
+            wire: value if type(value) is str else as_text(value)
+            for wire, value in values
+            if value is not None
+        }
 
 
 class RequestHeader(Header):

@@ -36,10 +36,7 @@ from engine.store.mapped_file import FilePool
 from engine.store.put_result import PutResult
 from engine.store.queries import StoreQueries
 from engine.store.queue_table import QueueTable
-from engine.store.record import (
-    DraftRecord,
-    MessageDraft,
-)
+from engine.store.record import DispatchRequest, DraftRecord, MessageDraft
 from engine.store.upkeep.checkpoint import CheckpointFile
 from engine.store.upkeep.flush import Flusher
 from engine.store.upkeep.pool import PoolCommitter
@@ -283,13 +280,16 @@ class MessageStore(StoreQueries):
         topic, queue_id = records[0].draft.topic, records[0].draft.queue_id
         queue_offset = self._queues.next_offset(topic, queue_id)
         stored_ms = max(self._clock.now_ms(), self._flusher.last_store_time_ms)
+        delay_levels_ms = self._dispatcher.delay_levels_ms
         results: list[PutResult] = []
         encoded: list[bytes] = []
+        requests: list[DispatchRequest] = []
         try:
             end = self._log.place_for(sum([record.size_bytes for record in records]))
             for record in records:
                 placed_at = queue_offset if record.takes_queue_offset else 0
                 encoded.append(record.encode(placed_at, end, stored_ms))
+                requests.append(record.request(placed_at, end, stored_ms, delay_levels_ms))
                 size_bytes = record.size_bytes
                 results.append(PutResult(placed_at, end, size_bytes, stored_ms, end + size_bytes))
                 end += size_bytes
@@ -300,6 +300,8 @@ class MessageStore(StoreQueries):
             raise
         self._disk_full = False
         self._queues.advance(topic, queue_id, queue_offset)
+        for request in requests:
+            self._dispatcher.tell(request)
         self._flusher.last_store_time_ms = stored_ms
         if self._sync_flush:
             self._flusher.wake()  # Also for those nobody waits for: readers see what is flushed.

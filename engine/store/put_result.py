@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 
-@dataclass(slots=True)
-class PutResult:
+class PutResult(msgspec.Struct):
     """Where a message was stored."""
 
     queue_offset: int

@@ -16,11 +16,12 @@ be seen by anybody. Absent on purpose: files, time, the book-keeping of queue of
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from ipaddress import ip_address
 from struct import Struct
 from zlib import crc32
+
+import msgspec
 
 from engine.foundation.errors import CorruptRecord, LocalProtocolError
 from engine.foundation.limits import (
@@ -75,8 +76,7 @@ _HEAD_BYTES = _GLANCE.size
 RECORD_BYTES_MIN = _HEAD_BYTES + 1 + 2
 
 
-@dataclass(slots=True)
-class MessageDraft:
+class MessageDraft(msgspec.Struct):
     """A message that the broker has accepted and the store is to keep. Times in ms since 1970."""
 
     topic: str
@@ -95,8 +95,7 @@ class MessageDraft:
     prepared_transaction_offset: int = 0
 
 
-@dataclass(slots=True)
-class DispatchRequest:
+class DispatchRequest(msgspec.Struct):
     """What consume queue, index and waiting readers need to know of a record."""
 
     topic: str
@@ -206,6 +205,28 @@ class DraftRecord:
         properties = self._properties
         return b"".join((head, body, self._topic, _SHORT.pack(len(properties)), properties))
 
+    def request(
+        self,
+        queue_offset: int,
+        physical_offset: int,
+        store_timestamp_ms: int,
+        delay_levels_ms: Sequence[int],
+    ) -> DispatchRequest:
+        """What `glance` would read at its place. Hot."""
+        draft, properties = self.draft, self._properties
+        topic, sys_flag = draft.topic, self._sys_flag
+        return DispatchRequest(
+            topic,
+            draft.queue_id,
+            queue_offset,
+            physical_offset,
+            self.size_bytes,
+            _unit_code(topic, sys_flag, properties, store_timestamp_ms, delay_levels_ms),
+            store_timestamp_ms,
+            sys_flag,
+            properties,
+        )
+
 
 # ---- reading -------------------------------------------------------------------------------
 
@@ -270,16 +291,24 @@ def glance(
         topic_end = topic_at + 2 + _SHORT.unpack_from(view, topic_at)[0]
         topic = _decode_topic(bytes(view[topic_at + 2 : topic_end]))
     properties = bytes(view[topic_end + 2 : position + size])
+    code = _unit_code(topic, sys_flag, properties, stored_ms, delay_levels_ms)
+    return DispatchRequest(
+        topic, queue_id, queue_offset, physical_offset, size, code, stored_ms, sys_flag, properties
+    )
+
+
+def _unit_code(
+    topic: str, sys_flag: int, properties: bytes, stored_ms: int, delay_levels_ms: Sequence[int]
+) -> int:
+    """`DispatchRequest.tags_code` of a message."""
     code = 0
     if sys_flag & MULTI_TAGS:
         code = _tags_word_of(property_value(properties, b"TAGS\x01"))
     elif b"TAGS\x01" in properties:
         code = _tags_code_of(property_value(properties, b"TAGS\x01"))
     if topic == SCHEDULE_TOPIC:
-        code = _deliver_time(properties, code, stored_ms, delay_levels_ms)
-    return DispatchRequest(
-        topic, queue_id, queue_offset, physical_offset, size, code, stored_ms, sys_flag, properties
-    )
+        return _deliver_time(properties, code, stored_ms, delay_levels_ms)
+    return code
 
 
 def _deliver_time(

@@ -56,7 +56,7 @@ from engine.store.record import MULTI_TAGS
 
 REGION = "DefaultRegion"
 WRITE = int(Perm.WRITE)  # A plain number: the flag's own `&` costs a microsecond a message.
-TIMERS = ("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
+TIMERS = frozenset(("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"))
 
 
 class SendHandlers:
@@ -111,7 +111,7 @@ class SendHandlers:
         drafts, unique_keys = [], []
         for flag, body, told in _batch_of(request):
             properties = decode_properties(told)
-            if properties.get(PROPERTY_DELAY) or any(name in properties for name in TIMERS):
+            if properties.get(PROPERTY_DELAY) or not TIMERS.isdisjoint(properties):
                 raise RequestRefused(
                     ResponseCode.MESSAGE_ILLEGAL, "a batch cannot hold delayed messages"
                 )
@@ -231,7 +231,7 @@ class SendHandlers:
                 ResponseCode.NO_PERMISSION,
                 f"the broker[{self._parts.config.host}] sending transaction message is forbidden",
             )
-        if delayed or any(name in properties for name in TIMERS):
+        if delayed or not TIMERS.isdisjoint(properties):
             raise RequestRefused(
                 ResponseCode.MESSAGE_ILLEGAL,
                 "a message of a transaction cannot be delayed: it appears when it is committed",
@@ -248,8 +248,8 @@ class SendHandlers:
     @staticmethod
     def _check_timers(properties: dict[str, str]) -> None:
         """Refuse kinds of messages that this broker does not keep."""
-        timer = next((name for name in TIMERS if name in properties), None)
-        if timer is not None:
+        if not TIMERS.isdisjoint(properties):
+            (timer, *_) = sorted(TIMERS.intersection(properties))
             raise RequestRefused(
                 ResponseCode.MESSAGE_ILLEGAL,
                 f"property {timer}: accurate timer message is not enabled; use a delay level",
