@@ -59,6 +59,8 @@ class HeldPulls:
 
     def arrived(self, message: DispatchRequest) -> list[HeldPull]:
         """Take out the pulls that want the message just dispatched."""
+        if not self._held:
+            return []
         key = (message.topic, message.queue_id)
         if key not in self._held:
             return []

@@ -45,6 +45,19 @@ class _JsonHeader(msgspec.Struct):
     extFields: dict[str, str | None] | None = None  # noqa: N815 - the name on the wire.
 
 
+class _JsonHeaderWritten(msgspec.Struct):
+    """Ours; what is not set is left out."""
+
+    code: int
+    flag: int
+    language: str
+    opaque: int
+    serializeTypeCurrentRPC: str  # noqa: N815 - the name on the wire.
+    version: int
+    extFields: dict[str, str] | msgspec.UnsetType  # noqa: N815
+    remark: str | msgspec.UnsetType
+
+
 _decode_json = msgspec.json.Decoder(_JsonHeader).decode
 _encode_json = msgspec.json.Encoder().encode
 
@@ -93,7 +106,8 @@ class FrameDecoder:
                 break
             header_end = position + 8 + header_length
             header = bytes(source[position + 8 : header_end])
-            command = _decode_header(marked >> 24, header)
+            kind = marked >> 24
+            command = _decode_header(kind, header) if kind else _decode_json_header(header)
             if header_end < stop:
                 command.body = bytes(source[header_end:stop])
             commands.append(command)
@@ -256,18 +270,16 @@ def encode_parts(command: RemotingCommand) -> tuple[bytes, bytes | bytearray | m
 
 
 def _encode_json_header(command: RemotingCommand) -> bytes:
-    header: dict[str, Any] = {
-        "code": command.code,
-        "flag": command.flag,
-        "language": command.language,
-        "opaque": command.opaque,
-        "serializeTypeCurrentRPC": "JSON",
-        "version": command.version,
-    }
-    if command.fields:
-        header["extFields"] = command.fields
-    if command.remark is not None:
-        header["remark"] = command.remark
+    header = _JsonHeaderWritten(
+        command.code,
+        command.flag,
+        command.language,
+        command.opaque,
+        "JSON",
+        command.version,
+        command.fields or msgspec.UNSET,
+        msgspec.UNSET if command.remark is None else command.remark,
+    )
     try:
         return _encode_json(header)
     except (TypeError, ValueError) as error:

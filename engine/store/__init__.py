@@ -3,10 +3,10 @@ formats.
 """
 
 from engine.store.config import FlushDiskType, StoreConfig
+from engine.store.draft_record import MessageDraft
 from engine.store.message_store import MessageStore
 from engine.store.put_result import PutResult
 from engine.store.reading import GetResult, GetStatus
-from engine.store.record import MessageDraft
 
 __all__ = [
     "FlushDiskType",

@@ -29,6 +29,7 @@ from engine.runtime.durable_folders import make_durable
 from engine.store.commit_log import CommitLog, PooledCommitLog
 from engine.store.config import FlushDiskType, StoreConfig
 from engine.store.dispatch import Arrival, Dispatcher
+from engine.store.draft_record import DraftRecord, MessageDraft, place_batch
 from engine.store.folder_lock import take_folders
 from engine.store.index import Index
 from engine.store.index_file import IndexShape
@@ -36,7 +37,6 @@ from engine.store.mapped_file import FilePool
 from engine.store.put_result import PutResult
 from engine.store.queries import StoreQueries
 from engine.store.queue_table import QueueTable
-from engine.store.record import DispatchRequest, DraftRecord, MessageDraft
 from engine.store.upkeep.checkpoint import CheckpointFile
 from engine.store.upkeep.flush import Flusher
 from engine.store.upkeep.pool import PoolCommitter
@@ -257,7 +257,22 @@ class MessageStore(StoreQueries):
         stored; works again once there is room), StorageError, LocalProtocolError for a draft that
         no record can hold.
         """
-        return self._put([DraftRecord(draft)])[0]
+        record, queues, log = DraftRecord(draft), self._queues, self._log
+        queue_offset, stored_ms = self._begin(draft)
+        placed_at = queue_offset if record.takes_queue_offset else 0
+        try:
+            place = log.place_for(record.size_bytes)
+            log.append(record.encode(placed_at, place, stored_ms))
+        except DiskFull as error:
+            self._note_disk_full(error)
+            raise
+        if record.takes_queue_offset:
+            queues.advance(draft.topic, draft.queue_id, queue_offset + 1)
+        dispatcher = self._dispatcher
+        dispatcher.tell(record.request(placed_at, place, stored_ms, dispatcher.delay_levels_ms))
+        self._appended(stored_ms)
+        size_bytes = record.size_bytes
+        return PutResult(placed_at, place, size_bytes, stored_ms, place + size_bytes)
 
     def put_batch(self, drafts: Sequence[MessageDraft]) -> list[PutResult]:
         """Append messages for one queue as one write: all of them or none, offsets in a row.
@@ -269,45 +284,39 @@ class MessageStore(StoreQueries):
         if not drafts:
             return []
         records = [DraftRecord(draft) for draft in drafts]
-        if sum(record.size_bytes for record in records) > self._log.record_bytes_max:
-            return [self._put([record])[0] for record in records]
-        return self._put(records)
-
-    def _put(self, records: Sequence[DraftRecord]) -> list[PutResult]:
-        """Hot: one place, one write, then the offsets are taken."""
-        if not self.writable:
-            raise WritesStopped(self._why_not_writable())
-        topic, queue_id = records[0].draft.topic, records[0].draft.queue_id
-        queue_offset = self._queues.next_offset(topic, queue_id)
-        stored_ms = max(self._clock.now_ms(), self._flusher.last_store_time_ms)
-        delay_levels_ms = self._dispatcher.delay_levels_ms
-        results: list[PutResult] = []
-        encoded: list[bytes] = []
-        requests: list[DispatchRequest] = []
+        size_bytes = sum([record.size_bytes for record in records])
+        if size_bytes > self._log.record_bytes_max:
+            return [self.put(draft) for draft in drafts]
+        queue_offset, stored_ms = self._begin(drafts[0])
+        levels_ms = self._dispatcher.delay_levels_ms
         try:
-            end = self._log.place_for(sum([record.size_bytes for record in records]))
-            for record in records:
-                placed_at = queue_offset if record.takes_queue_offset else 0
-                encoded.append(record.encode(placed_at, end, stored_ms))
-                requests.append(record.request(placed_at, end, stored_ms, delay_levels_ms))
-                size_bytes = record.size_bytes
-                results.append(PutResult(placed_at, end, size_bytes, stored_ms, end + size_bytes))
-                end += size_bytes
-                queue_offset += record.takes_queue_offset
-            self._log.append(encoded[0] if len(encoded) == 1 else b"".join(encoded))
+            place = self._log.place_for(size_bytes)
+            placed = place_batch(records, queue_offset, place, stored_ms, delay_levels_ms=levels_ms)
+            self._log.append(placed.encoded)
         except DiskFull as error:
             self._note_disk_full(error)
             raise
-        self._disk_full = False
-        self._queues.advance(topic, queue_id, queue_offset)
-        for request in requests:
+        self._queues.advance(drafts[0].topic, drafts[0].queue_id, placed.next_queue_offset)
+        for request in placed.requests:
             self._dispatcher.tell(request)
+        self._appended(stored_ms)
+        return placed.results
+
+    def _begin(self, draft: MessageDraft) -> tuple[int, int]:
+        """The queue offset and the store time that the next message of its queue gets. Hot."""
+        if not self.writable:
+            raise WritesStopped(self._why_not_writable())
+        queue_offset = self._queues.next_offset(draft.topic, draft.queue_id)
+        return queue_offset, max(self._clock.now_ms(), self._flusher.last_store_time_ms)
+
+    def _appended(self, stored_ms: int) -> None:
+        """Messages are in the log; have them flushed or dispatched. Hot."""
+        self._disk_full = False
         self._flusher.last_store_time_ms = stored_ms
         if self._sync_flush:
             self._flusher.wake()  # Also for those nobody waits for: readers see what is flushed.
-        else:
+        elif not self._dispatch_planned:
             self._plan_dispatch()
-        return results
 
     def _why_not_writable(self) -> str:
         if self._flusher.failure is not None:

@@ -11,13 +11,14 @@ others. Absent on purpose: answers and checks.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
-from engine.broker.handlers.storing import stored
+import msgspec
+
+from engine.broker.handlers.storing import not_stored
 from engine.broker.parts import BrokerParts
 from engine.broker.state.deduplication import FirstCopy, body_digest
 from engine.broker.state.topic_attributes import BITMAP, DEDUPLICATION, is_on, tag_filter
-from engine.foundation.errors import RequestRefused
+from engine.foundation.errors import RequestRefused, StorageError
 from engine.foundation.observing import LifecycleEvent
 from engine.foundation.units import MIB
 from engine.protocol.bodies import TopicConfig
@@ -40,8 +41,7 @@ _WAITING_TOPICS = (SCHEDULE_TOPIC, HALF_TOPIC)
 """Where delayed messages and halves of transactions wait under another topic's name."""
 
 
-@dataclass(slots=True)
-class Put:
+class Put(msgspec.Struct):
     """Where a send's messages are."""
 
     puts: list[PutResult]
@@ -51,7 +51,7 @@ class Put:
     @property
     def end_offset(self) -> int:
         """What must be durable before the answer leaves."""
-        return max(put.end_offset for put in self.puts)
+        return max([put.end_offset for put in self.puts])
 
 
 class Putting:
@@ -74,13 +74,14 @@ class Putting:
         `queue_id` is the one their answer names; `put_one` stores a message that is alone, None
         as the store does. Raises RequestRefused.
         """
-        if config.attributes and tag_filter(config.attributes) == BITMAP:
-            for draft in drafts:
-                draft.sys_flag |= MULTI_TAGS
-        if config.attributes and is_on(config.attributes, DEDUPLICATION):
-            return self._put_once(
-                config.topic_name, drafts, unique_keys, queue_id=queue_id, put_one=put_one
-            )
+        if config.attributes:
+            if tag_filter(config.attributes) == BITMAP:
+                for draft in drafts:
+                    draft.sys_flag |= MULTI_TAGS
+            if is_on(config.attributes, DEDUPLICATION):
+                return self._put_once(
+                    config.topic_name, drafts, unique_keys, queue_id=queue_id, put_one=put_one
+                )
         return Put(self._put_all(drafts, put_one), queue_id)
 
     def _put_all(
@@ -89,9 +90,12 @@ class Putting:
         put_one: Callable[[MessageDraft], PutResult] | None,
     ) -> list[PutResult]:
         store = self._parts.store
-        if len(drafts) == 1:
-            return [stored(lambda: (put_one or store.put)(drafts[0]))]
-        return stored(lambda: store.put_batch(drafts))
+        try:
+            if len(drafts) == 1:
+                return [(put_one or store.put)(drafts[0])]
+            return store.put_batch(drafts)
+        except StorageError as error:
+            raise not_stored(error) from error
 
     def _put_once(
         self,

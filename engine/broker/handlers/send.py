@@ -25,7 +25,7 @@ from engine.protocol.bodies import TopicConfig
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
 from engine.protocol.dead_letters import DISCARDS_TOPIC
-from engine.protocol.headers import SendMessageRequestHeader, SendMessageResponseHeader
+from engine.protocol.headers import SendMessageRequestHeader
 from engine.protocol.message_batch import BatchEntry, decode_batch
 from engine.protocol.message_ids import offset_message_id
 from engine.protocol.names import (
@@ -57,6 +57,9 @@ from engine.store.record import MULTI_TAGS
 REGION = "DefaultRegion"
 WRITE = int(Perm.WRITE)  # A plain number: the flag's own `&` costs a microsecond a message.
 TIMERS = frozenset(("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"))
+
+_MARKS = TIMERS | {PROPERTY_DELAY, PROPERTY_TRANSACTION_PREPARED}
+"""Properties of messages that are not simply stored."""
 
 
 class SendHandlers:
@@ -138,8 +141,10 @@ class SendHandlers:
         config = self._topic_for(header)
         queue_id = self._queue_for(header, config)
         properties = decode_properties(header.properties or "")
-        half = self._is_half(header, properties)
-        self._check_timers(properties)
+        half, is_marked = False, not _MARKS.isdisjoint(properties)
+        if is_marked or header.sys_flag & TRANSACTION_BITS:
+            half = self._is_half(header, properties)
+            self._check_timers(properties)
         self._check_length("body", len(request.body), self._parts.config.store.max_message_bytes)
         text, unique_key = self._stored_properties(header.properties or "", properties)
         draft = self._draft(peer, header, queue_id, body=request.body, properties=text)
@@ -150,7 +155,7 @@ class SendHandlers:
             and header.topic != DISCARDS_TOPIC
             and self._retry_sends.bury_when_spent(draft, header)
         )
-        level = 0 if buried else self._delay_level(properties)
+        level = self._delay_level(properties) if is_marked and not buried else 0
         if level:
             draft = scheduled(draft, level)
             self._check_length("properties", len(str(draft.properties)), PROPERTIES_BYTES_MAX)
@@ -320,14 +325,15 @@ class SendHandlers:
         if not self._host_of_ids:
             self._host_of_ids = offset_message_id(self._parts.address, 0)[:-16]
         host = self._host_of_ids
-        fields = SendMessageResponseHeader(
-            msg_id=",".join([f"{host}{one.physical_offset:016X}" for one in put.puts]),
-            queue_id=put.queue_id,
-            queue_offset=put.puts[0].queue_offset,
-            transaction_id=unique_key,
-        ).encode()
-        fields[PROPERTY_MSG_REGION] = REGION
-        fields[PROPERTY_TRACE_ON] = "true"
+        first = put.puts[0]
+        fields = {  # SendMessageResponseHeader, word for word: building it takes longer.
+            "msgId": ",".join([f"{host}{one.physical_offset:016X}" for one in put.puts]),
+            "queueId": str(put.queue_id),
+            "queueOffset": str(first.queue_offset),
+            "transactionId": unique_key,
+            PROPERTY_MSG_REGION: REGION,
+            PROPERTY_TRACE_ON: "true",
+        }
         response = request.respond(ResponseCode.SUCCESS, fields=fields)
         flushed = self._parts.store.when_flushed(put.end_offset) if waits else None
         if self._parts.topics_unsaved:  # A killed broker would know the message only.

@@ -27,9 +27,12 @@ def stored(put: Callable[[], Put]) -> Put:
     try:
         return put()
     except StorageError as error:
-        raise RequestRefused(
-            ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now: {error}"
-        ) from error
+        raise not_stored(error) from error
+
+
+def not_stored(error: StorageError) -> RequestRefused:
+    """The refusal of a store that cannot write."""
+    return RequestRefused(ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now: {error}")
 
 
 def answer_when_flushed(

@@ -14,9 +14,9 @@ from engine.protocol.properties import decode_properties
 from engine.protocol.tag_bits import tags_word
 from engine.store import MessageDraft
 from engine.store.config import DELAY_LEVELS_MS_DEFAULT
+from engine.store.draft_record import DraftRecord
 from engine.store.record import (
     MULTI_TAGS,
-    DraftRecord,
     check_record,
     glance,
     properties_of,

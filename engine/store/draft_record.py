@@ -1,0 +1,206 @@
+"""A message the store is to keep, on its way to being a record (hot).
+
+Place in the walk: `message_store.put` makes records of drafts; `record` has the layout and reads
+what is made here.
+
+Invariant: what a draft's record tells dispatch is what would be read from its bytes, which a
+property test says. Absent on purpose: files, time, the book-keeping of queue offsets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from ipaddress import ip_address
+from struct import Struct
+from zlib import crc32
+
+import msgspec
+
+from engine.foundation.errors import LocalProtocolError
+from engine.foundation.limits import PROPERTIES_BYTES_MAX, STORE_MEMO_ENTRIES_MAX
+from engine.store.put_result import PutResult
+from engine.store.record import (
+    BORN_HOST_V6,
+    HEADS,
+    MAGIC_V1,
+    MAGIC_V2,
+    STORE_HOST_V6,
+    TOPIC_CHARS_V1_MAX,
+    TRANSACTION_MASK,
+    UNWRITTEN,
+    WITH_QUEUE_OFFSET,
+    DispatchRequest,
+    unit_code,
+)
+
+_SHORT = Struct(">h")
+_INT = Struct(">i")
+
+
+class MessageDraft(msgspec.Struct):
+    """A message that the broker has accepted and the store is to keep. Times in ms since 1970."""
+
+    topic: str
+    queue_id: int
+    body: bytes | bytearray | memoryview
+    properties: str | bytes
+    """In RocketMQ's string form: name \\x01 value \\x02, repeated."""
+    born_timestamp_ms: int
+    born_host: str
+    """`ip:port` of the sender, `[ip]:port` for IPv6."""
+    store_host: str
+    """`ip:port` under which this broker answers for the message (part of its offset message id)."""
+    flag: int = 0
+    sys_flag: int = 0
+    reconsume_times: int = 0
+    prepared_transaction_offset: int = 0
+
+
+@lru_cache(STORE_MEMO_ENTRIES_MAX)
+def encode_host(host: str) -> bytes:
+    """`ip:port` as the record has it: 8 bytes, or 20 for IPv6. Raises LocalProtocolError."""
+    address, _, port = host.rpartition(":")
+    try:
+        return ip_address(address.strip("[]")).packed + _INT.pack(int(port))
+    except ValueError as error:
+        raise LocalProtocolError(f"host {host!r} is not ip:port") from error
+
+
+@lru_cache(STORE_MEMO_ENTRIES_MAX)
+def _topic_part(topic: str) -> tuple[int, bytes]:
+    encoded = topic.encode()
+    if len(topic) > TOPIC_CHARS_V1_MAX:
+        return MAGIC_V2, _SHORT.pack(len(encoded)) + encoded
+    return MAGIC_V1, bytes((len(encoded),)) + encoded
+
+
+@lru_cache(STORE_MEMO_ENTRIES_MAX)
+def _host_parts(born_host: str, store_host: str) -> tuple[bytes, bytes, int]:
+    """Both hosts as the record has them, and the flags that say how long they are."""
+    born, stored = encode_host(born_host), encode_host(store_host)
+    flags = (BORN_HOST_V6 if len(born) > 8 else 0) | (STORE_HOST_V6 if len(stored) > 8 else 0)
+    return born, stored, flags
+
+
+class DraftRecord:
+    """A draft in encoded pieces: its length is known before its place is."""
+
+    __slots__ = (
+        "_born_host",
+        "_head",
+        "_magic",
+        "_properties",
+        "_store_host",
+        "_sys_flag",
+        "_topic",
+        "draft",
+        "size_bytes",
+        "takes_queue_offset",
+    )
+
+    def __init__(self, draft: MessageDraft) -> None:
+        properties = draft.properties
+        self._properties = properties.encode() if isinstance(properties, str) else properties
+        if self._properties.endswith(b"\0"):
+            self._properties += b"\x02"  # The separator may be there; a zero at the end may not.
+        if UNWRITTEN in self._properties:
+            raise LocalProtocolError("properties with 512 zero bytes in a row look like lost ones")
+        if len(self._properties) > PROPERTIES_BYTES_MAX:
+            raise LocalProtocolError(
+                f"{len(self._properties)} bytes of properties do not fit a record "
+                f"(at most {PROPERTIES_BYTES_MAX})"
+            )
+        self.draft = draft
+        self._magic, self._topic = _topic_part(draft.topic)
+        self._born_host, self._store_host, hosts = _host_parts(draft.born_host, draft.store_host)
+        sys_flag = draft.sys_flag
+        self.takes_queue_offset = sys_flag & TRANSACTION_MASK in WITH_QUEUE_OFFSET
+        self._sys_flag = sys_flag & ~(BORN_HOST_V6 | STORE_HOST_V6) | hosts
+        self._head = head = HEADS[hosts]
+        self.size_bytes = head.size + len(draft.body) + len(self._topic) + 2 + len(self._properties)
+
+    def encode(self, queue_offset: int, physical_offset: int, store_timestamp_ms: int) -> bytes:
+        """The record's bytes at its place. Hot."""
+        draft = self.draft
+        body = draft.body
+        head = self._head.pack(
+            self.size_bytes,
+            self._magic,
+            crc32(body) & 0x7FFFFFFF,
+            draft.queue_id,
+            draft.flag,
+            queue_offset,
+            physical_offset,
+            self._sys_flag,
+            draft.born_timestamp_ms,
+            self._born_host,
+            store_timestamp_ms,
+            self._store_host,
+            draft.reconsume_times,
+            draft.prepared_transaction_offset,
+            len(body),
+        )
+        properties = self._properties
+        return b"".join((head, body, self._topic, _SHORT.pack(len(properties)), properties))
+
+    def request(
+        self,
+        queue_offset: int,
+        physical_offset: int,
+        store_timestamp_ms: int,
+        delay_levels_ms: Sequence[int],
+    ) -> DispatchRequest:
+        """What `glance` would read at its place. Hot."""
+        draft, properties = self.draft, self._properties
+        topic, sys_flag = draft.topic, self._sys_flag
+        return DispatchRequest(
+            topic,
+            draft.queue_id,
+            queue_offset,
+            physical_offset,
+            self.size_bytes,
+            unit_code(
+                topic,
+                sys_flag,
+                properties,
+                stored_ms=store_timestamp_ms,
+                delay_levels_ms=delay_levels_ms,
+            ),
+            store_timestamp_ms,
+            sys_flag,
+            properties,
+        )
+
+
+class Placed(msgspec.Struct):
+    """Records of one write, at their places."""
+
+    encoded: bytes
+    requests: list[DispatchRequest]
+    results: list[PutResult]
+    next_queue_offset: int
+
+
+def place_batch(
+    records: Sequence[DraftRecord],
+    queue_offset: int,
+    physical_offset: int,
+    stored_ms: int,
+    *,
+    delay_levels_ms: Sequence[int],
+) -> Placed:
+    """Records for one queue, one behind the other."""
+    encoded: list[bytes] = []
+    requests: list[DispatchRequest] = []
+    results: list[PutResult] = []
+    end = physical_offset
+    for record in records:
+        placed_at = queue_offset if record.takes_queue_offset else 0
+        encoded.append(record.encode(placed_at, end, stored_ms))
+        requests.append(record.request(placed_at, end, stored_ms, delay_levels_ms))
+        size_bytes = record.size_bytes
+        results.append(PutResult(placed_at, end, size_bytes, stored_ms, end + size_bytes))
+        end += size_bytes
+        queue_offset += record.takes_queue_offset
+    return Placed(b"".join(encoded), requests, results, queue_offset)
