@@ -7,7 +7,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,10 +43,16 @@ class Started:
 
 @contextmanager
 def party(
-    log: Path, *arguments: str, environment: Mapping[str, str] | None = None
+    log: Path,
+    *arguments: str,
+    environment: Mapping[str, str] | None = None,
+    program: Sequence[str] = (TIDEMARK,),
 ) -> Iterator[Started]:
-    """`tidemark ARGUMENTS`, ready; killed at the end if it still runs. Its log goes to `log`."""
-    command = ["setpriv", "--pdeathsig", "KILL", TIDEMARK, *arguments]
+    """`tidemark ARGUMENTS`, ready; killed at the end if it still runs. Its log goes to `log`.
+
+    `program` begins the command otherwise, for a `tidemark` somewhere else.
+    """
+    command = ["setpriv", "--pdeathsig", "KILL", *program, *arguments]
     with (
         log.open("a") as errors,
         subprocess.Popen(
@@ -67,10 +73,10 @@ def party(
             process.kill()
 
 
-def refusal(*arguments: str) -> str:
+def refusal(*arguments: str, program: Sequence[str] = (TIDEMARK,)) -> str:
     """What `tidemark ARGUMENTS` says when it does not start."""
     done = subprocess.run(
-        [TIDEMARK, *arguments], capture_output=True, text=True, timeout=60, check=False
+        [*program, *arguments], capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == 1, done
     assert done.stdout == ""
