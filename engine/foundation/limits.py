@@ -205,6 +205,11 @@ SPOOL_FRAME_ROWS_MAX: Final = 4096
 written at once.
 """
 
+SPOOL_ROWS_KEPT_MAX: Final = 64
+"""Rows about the broker itself that wait for room on a full disk; those beyond it are lost and
+counted, as all others are.
+"""
+
 SPOOL_FRAME_BYTES_MAX: Final = 64 * MIB
 """A longer frame is not written (its rows are counted as lost) and not read."""
 

@@ -140,7 +140,8 @@ class Disk(Protocol):
 
 
 def _storage_error(doing: str, path: str, error: OSError) -> StorageError:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+    # A sync that finds no room has lost what it was to save; DiskFull says that nothing is lost.
+    if error.errno in (errno.ENOSPC, errno.EDQUOT) and not doing.startswith("syncing"):
         return DiskFull(
             f"{doing} {path}: no space left on the device; free some, writes resume by themselves"
         )

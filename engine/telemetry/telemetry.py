@@ -10,8 +10,9 @@ that could not be written never had one. event_time never goes back, and a row t
 was written is later than its `as_of`.
 
 What goes wrong here never harms messages: a full or failing disk costs rows, which are counted and
-reported as SPOOL_LOSS. Absent on purpose: Delta, and any wait. Syncing is a task of its own, once a
-second.
+reported as SPOOL_LOSS. Only what happened to the broker itself waits for room: that its disk was
+full must not be lost for lack of room. Absent on purpose: Delta, and any wait of the broker.
+Syncing is a task of its own, once a second.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from engine.foundation.limits import (
     PULLED_MARKS_MAX,
     SPOOL_BYTES_MAX,
     SPOOL_FRAME_ROWS_MAX,
+    SPOOL_ROWS_KEPT_MAX,
     SPOOL_SEGMENT_BYTES,
 )
 from engine.foundation.observing import Fact, FlushDone, LifecycleEvent
@@ -38,6 +40,7 @@ from engine.telemetry.frames import Life, Mark, Row, Turn, encode_frame
 from engine.telemetry.segments import MarkKey, restore
 from engine.telemetry.shipped_mark import read_shipped_mark
 from engine.telemetry.spool import Spool
+from engine.telemetry.tables import BY_NAME, TABLES
 
 SPOOL_DIRECTORY: Final = "spool"
 """Folder of the spool inside a broker's store folder."""
@@ -47,6 +50,8 @@ WRITER_LOCK_NAME: Final = "writer.lock"
 RESUME_RATIO: Final = 0.9
 """Telemetry that stopped because the spool was full resumes below this share of its limit: no
 flapping at the edge."""
+
+_LIFECYCLE: Final = TABLES.index(BY_NAME["lifecycle"])
 
 _log = logging.getLogger(__name__)
 
@@ -250,8 +255,8 @@ class Telemetry:
         )
 
     def _write(self) -> None:
-        """Encode and write the buffered rows and marks as one frame; the rows are written or
-        counted as lost."""
+        """Encode and write the buffered rows and marks as one frame; the rows are written,
+        counted as lost, or wait."""
         if self._stopped:
             return
         rows, self._rows = self._rows, []
@@ -269,7 +274,7 @@ class Telemetry:
         try:
             self._spool.write(data, heartbeat=not rows and not marks)
         except StorageError as error:
-            self._write_failed(len(rows), error)
+            self._write_failed(rows, error)
             return
         self._next_seq += len(rows)
         self._event_time = as_of + 1
@@ -303,13 +308,15 @@ class Telemetry:
         while len(self._marks) > PULLED_MARKS_MAX:
             del self._marks[next(iter(self._marks))]
 
-    def _write_failed(self, row_count: int, error: StorageError) -> None:
+    def _write_failed(self, rows: list[Row], error: StorageError) -> None:
         if not self._failing:
             _log.error(
                 "spool: %s; telemetry rows are lost until writes succeed, messages go on", error
             )
         self._failing = True
-        self._lost_count += row_count
+        kept = [row for row in rows if row[0] == _LIFECYCLE][:SPOOL_ROWS_KEPT_MAX]
+        self._rows = kept + self._rows
+        self._lost_count += len(rows) - len(kept)
         self._loss_reason = str(error)
         try:
             self._spool.discard_tail()

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from engine.foundation.limits import SPOOL_ROWS_KEPT_MAX
 from engine.foundation.observing import LifecycleEvent
 from engine.runtime import Disk, Runtime
 from engine.telemetry import EmitterIdentity, Telemetry
@@ -18,6 +19,7 @@ from engine.telemetry.frames import Turn, decode_frames
 from engine.telemetry.segments import segment_names
 from engine.telemetry.tables import TABLES
 from tests.simulation.world import World, run_world
+from tests.unit.telemetry.lives import report
 
 HOST = "10.0.0.1"
 SPOOL = "/store/spool"
@@ -122,7 +124,7 @@ def test_a_full_disk_costs_rows_that_are_counted_and_no_seq() -> None:
         telemetry.write_turn()
         node.disk.free_bytes = 3
         for number in range(7):
-            telemetry.observe(LifecycleEvent("BOOT", f"lost {number}"))
+            telemetry.observe(report(number))
             telemetry.pulled("g", "orders", 0, number, "client@1")
             telemetry.write_turn()
         telemetry.tick()
@@ -139,6 +141,39 @@ def test_a_full_disk_costs_rows_that_are_counted_and_no_seq() -> None:
         node.crash(power_cut=False)
         again = await boot(world)
         assert again.pulled_marks()["g", "orders", 0].offset == 6, "marks wait for room"
+
+    run_world(1, scenario)
+
+
+def test_what_happened_to_the_broker_itself_waits_for_room_in_its_order() -> None:
+    """Row C7: that the disk was full is told, though it was full."""
+
+    async def scenario(world: World) -> None:
+        telemetry = await boot(world)
+        node = world.node(HOST)
+        node.disk.free_bytes = 3
+        for number in range(SPOOL_ROWS_KEPT_MAX + 5):
+            telemetry.observe(LifecycleEvent("DISK_FULL", f"{number}"))
+            telemetry.observe(report(number))
+            telemetry.write_turn()
+        telemetry.tick()
+        node.disk.free_bytes = 1_000_000
+        telemetry.observe(LifecycleEvent("BOOT", "after"))
+        telemetry.tick()
+        telemetry.tick()
+        disk = node.runtime.disk
+        assert details(disk, "DISK_FULL") == [f"{n}" for n in range(SPOOL_ROWS_KEPT_MAX)]
+        (loss,) = details(disk, "SPOOL_LOSS")
+        lost = SPOOL_ROWS_KEPT_MAX + 5 + 5
+        assert loss.startswith(f"{lost} facts were not written and have no seq")
+        assert sorted(spooled(disk)) == list(range(1, SPOOL_ROWS_KEPT_MAX + 3))
+        times = [
+            time
+            for placed in decode_frames(disk.read(f"{SPOOL}/{segment_names(disk, SPOOL)[-1]}"))[0]
+            if isinstance(placed.frame, Turn)
+            for _, time, _ in placed.frame.rows
+        ]
+        assert times == sorted(times)
 
     run_world(1, scenario)
 
