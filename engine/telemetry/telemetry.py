@@ -217,7 +217,7 @@ class Telemetry:
         try:
             await self._spool.sync()
         except StorageError as error:
-            _log.exception("spool: sync failed; a new segment begins")
+            _log.error("spool: %s; a new segment begins", error)
             self.observe(
                 LifecycleEvent(
                     "SPOOL_LOSS",
