@@ -7,11 +7,13 @@ from engine.store.draft_record import MessageDraft
 from engine.store.message_store import MessageStore
 from engine.store.put_result import PutResult
 from engine.store.reading import GetResult, GetStatus
+from engine.store.upkeep.group_commit import GroupCommit
 
 __all__ = [
     "FlushDiskType",
     "GetResult",
     "GetStatus",
+    "GroupCommit",
     "MessageDraft",
     "MessageStore",
     "PutResult",

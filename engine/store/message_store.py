@@ -39,6 +39,7 @@ from engine.store.queries import StoreQueries
 from engine.store.queue_table import QueueTable
 from engine.store.upkeep.checkpoint import CheckpointFile
 from engine.store.upkeep.flush import Flusher
+from engine.store.upkeep.group_commit import GroupCommit
 from engine.store.upkeep.pool import PoolCommitter
 from engine.store.upkeep.recovery import Recovery
 from engine.store.upkeep.retention import Retention
@@ -333,8 +334,8 @@ class MessageStore(StoreQueries):
             self._disk_full = True
             self._observer.observe(LifecycleEvent("DISK_FULL", str(error)))
 
-    def when_flushed(self, end_offset: int) -> asyncio.Future[bool] | None:
-        """Future of the sync that makes the log durable up to `end_offset`; None when there is
+    def when_flushed(self, end_offset: int) -> GroupCommit | None:
+        """Outcome of the sync that makes the log durable up to `end_offset`; None when there is
         nothing to wait for (durable already, or ASYNC_FLUSH).
 
         Shared by all who wait for the same sync: do not cancel it. False: not confirmed within

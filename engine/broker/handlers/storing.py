@@ -6,7 +6,6 @@ was put is never answered as failed, only as not (yet) durable.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable
 from typing import TypeVar
@@ -16,6 +15,7 @@ from engine.foundation.errors import RequestRefused, StorageError
 from engine.protocol.codes import ResponseCode
 from engine.protocol.command import RemotingCommand
 from engine.remoting import Peer
+from engine.store import GroupCommit
 
 Put = TypeVar("Put")
 
@@ -36,22 +36,19 @@ def not_stored(error: StorageError) -> RequestRefused:
 
 
 def answer_when_flushed(
-    peer: Peer, request: RemotingCommand, response: RemotingCommand, flushed: asyncio.Future[bool]
+    peer: Peer, request: RemotingCommand, response: RemotingCommand, flushed: GroupCommit
 ) -> None:
-    """Queue `response` once the group commit it waits for has ended.
-
-    A callback on the shared future, not a task: a batch of waiters costs no task each.
-    """
+    """Queue `response` once the group commit it waits for has ended."""
     if request.is_oneway:
         return
 
-    def answer(done: asyncio.Future[bool]) -> None:
-        if done.cancelled() or not done.result():
+    def answer(is_flushed: bool) -> None:
+        if not is_flushed:
             response.code = ResponseCode.FLUSH_DISK_TIMEOUT
             response.remark = "flush disk timeout: stored, but not yet on stable storage"
         peer.answer(request, response)
 
-    flushed.add_done_callback(answer)
+    flushed.tell(answer)
 
 
 async def answer_when_topics_saved(
@@ -60,7 +57,7 @@ async def answer_when_topics_saved(
     request: RemotingCommand,
     response: RemotingCommand,
     *,
-    flushed: asyncio.Future[bool] | None,
+    flushed: GroupCommit | None,
 ) -> RemotingCommand | None:
     """`response` once the topic that was made for its message is on disk, and the message is
     flushed.

@@ -29,6 +29,7 @@ from engine.store.index import Index
 from engine.store.mapped_file import MAKING, OpenFile
 from engine.store.queue_table import QueueTable
 from engine.store.upkeep.checkpoint import CheckpointFile
+from engine.store.upkeep.group_commit import GroupCommit
 
 SYNC_CHUNK_QUEUES = 64
 """Consume queues synced in one go: bounds the files that are open for it."""
@@ -73,8 +74,8 @@ class Flusher:
         self._stopping = asyncio.Event()
         self._work = asyncio.Event()
         self._sync_target = 0
-        self._running_group: asyncio.Future[bool] | None = None
-        self._next_group: asyncio.Future[bool] | None = None
+        self._running_group: GroupCommit | None = None
+        self._next_group: GroupCommit | None = None
         self._last_flush_ms = self._clock.steady_ms()
         self._kernel: UnwrittenPages | None = None
         self._sampled_ms = self._last_flush_ms - SECOND_MS
@@ -85,9 +86,8 @@ class Flusher:
         """Go by `config` from the next flush on."""
         self._config = config
 
-    def when_flushed(self, end_offset: int) -> asyncio.Future[bool] | None:
-        """Future of the group commit that covers `end_offset`; None when nothing is to be waited
-        for.
+    def when_flushed(self, end_offset: int) -> GroupCommit | None:
+        """The group commit that covers `end_offset`; None when nothing is to be waited for.
 
         Resolves to False when the sync failed or took longer than sync_flush_timeout_ms: outcome
         unknown.
@@ -96,20 +96,19 @@ class Flusher:
             return None
         if end_offset <= self._log.flushed_offset:
             return None
-        loop = asyncio.get_running_loop()
         if self.failure is not None:
-            refused: asyncio.Future[bool] = loop.create_future()
-            refused.set_result(False)
+            refused = self._new_group()
+            refused.settle(flushed=False)
             return refused
         if self._running_group is not None and end_offset <= self._sync_target:
             return self._running_group
         if self._next_group is None:
-            self._next_group = loop.create_future()
-            loop.call_later(
-                self._config.sync_flush_timeout_ms / 1000, _settle, self._next_group, False
-            )
+            self._next_group = self._new_group()
         self._work.set()
         return self._next_group
+
+    def _new_group(self) -> GroupCommit:
+        return GroupCommit(asyncio.get_running_loop(), self._config.sync_flush_timeout_ms)
 
     def wake(self) -> None:
         """There is something to flush now (SYNC_FLUSH)."""
@@ -159,7 +158,7 @@ class Flusher:
             # Whoever began to wait during a sync that nobody had waited for is covered by it.
             covered, self._next_group = self._next_group, None
             if covered is not None:
-                _settle(covered, True)
+                covered.settle(flushed=True)
             return
         target, stored_ms = log.committed_offset, self.last_store_time_ms
         if target < log.end_offset:
@@ -184,7 +183,7 @@ class Flusher:
         finally:
             self._running_group = None
             if group is not None:
-                _settle(group, log.flushed_offset >= target)
+                group.settle(flushed=log.flushed_offset >= target)
 
     async def _make_spare(self) -> None:
         """Make the next commit-log file ahead, so that the roll has nothing to wait for."""
@@ -321,7 +320,7 @@ class Flusher:
             )
         for group in (self._running_group, self._next_group):
             if group is not None:
-                _settle(group, False)
+                group.settle(flushed=False)
 
     def _report(
         self, component: str, cause: str, started_us: int, *, flushed: int | None, stored_ms: int
@@ -353,8 +352,3 @@ class Flusher:
 
 def _ignore(error: DiskFull) -> None:
     del error
-
-
-def _settle(group: asyncio.Future[bool], flushed: bool) -> None:
-    if not group.done():
-        group.set_result(flushed)
