@@ -17,9 +17,11 @@ def java_checks(tmp_path_factory: pytest.TempPathFactory) -> JavaChecks:
     return compile_checks(tmp_path_factory.mktemp("java-checks"))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def apache_rocketmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealRocketMQ]:
-    """One real Apache RocketMQ for the whole run; tests use topics and groups of their own."""
+    """One real Apache RocketMQ for all tests of this folder, which use topics and groups of their
+    own; it takes half a processor even when nobody asks it, so it ends with them.
+    """
     with real_rocketmq(tmp_path_factory.mktemp("apache-rocketmq")) as cluster:
         yield cluster
 

@@ -1,0 +1,1 @@
+"""Tests that speak with real RocketMQ clients, tools and brokers."""
