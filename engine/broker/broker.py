@@ -292,6 +292,7 @@ class Broker:
             before_answers=_nothing if telemetry is None else telemetry.write_turn,
             on_lost=membership.lost,
             on_protocol_error=self._tell_malformed,
+            latencies=parts.latencies,
             gate=gate_of(self._config, parts.store.record_at),
             tls=access.server_tls,
             connections_max=self._config.connections_max,
@@ -360,6 +361,7 @@ class Broker:
             now_ms = clock.now_ms()
             everything = now_ms // all_ms != (now_ms - every_ms) // all_ms
             running.parts.traffic.sample(now_ms)
+            running.parts.put_times.sample(now_ms)
             running.watermarks.sample(now_ms, everything=everything)
             if everything:
                 Putting(running.parts).tell_resends()

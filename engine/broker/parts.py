@@ -18,6 +18,7 @@ from engine.broker.state.deduplication import Deduplication
 from engine.broker.state.group_configs import GroupConfigs
 from engine.broker.state.groups import ClientChannel, ConsumerGroups, ProducerGroups
 from engine.broker.state.offsets import ConsumerOffsets
+from engine.broker.state.put_times import PutTimes
 from engine.broker.state.queue_locks import QueueLocks
 from engine.broker.state.readers import QueueKey, Readers
 from engine.broker.state.topics import Topics
@@ -27,6 +28,7 @@ from engine.foundation.observing import Observer
 from engine.protocol.bodies import DataVersion
 from engine.protocol.message_ids import UniqueIds
 from engine.remoting import Peer
+from engine.remoting.latencies import Latencies
 from engine.runtime import Runtime
 from engine.store import MessageStore
 
@@ -52,6 +54,9 @@ class BrokerParts:
     origin: Origin = field(default_factory=Origin)
     """Where the settings came from."""
     traffic: Traffic = field(init=False)
+    latencies: Latencies = field(default_factory=Latencies)
+    """How long requests took."""
+    put_times: PutTimes = field(init=False)
     filters: ConsumerFilters = field(default_factory=ConsumerFilters)
     """What consumer groups select by SQL92."""
     address: str = ""
@@ -81,6 +86,7 @@ class BrokerParts:
     def __post_init__(self) -> None:
         """Counting begins now."""
         self.traffic = Traffic(self.runtime.clock.now_ms)
+        self.put_times = PutTimes(self.latencies, self.now_ms())
 
     def now_ms(self) -> int:
         """The broker's clock."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Final, cast
 
 from engine.foundation.errors import ProtocolError, TidemarkError
 from engine.foundation.limits import (
@@ -23,15 +23,18 @@ from engine.protocol.command import RemotingCommand
 from engine.remoting.connection import READ_BUFFER_BYTES, Connection, close_all
 from engine.remoting.dispatcher import Dispatcher, Handler, answer_to
 from engine.remoting.gate import Gate
+from engine.remoting.latencies import Latencies
 from engine.remoting.load import Load
+from engine.remoting.measured import MeasuredConnection, MeasuredTurn
 from engine.remoting.peer import Peer
-from engine.remoting.turn import Turn
 from engine.runtime import Runtime, ServerTls
 from engine.runtime.network import Listener
 
 IDLE_MS_MAX: Final = 120 * SECOND_MS
 """A connection that says nothing for this long is closed (RocketMQ: 120 s)."""
 IDLE_CHECK_MS: Final = 10 * SECOND_MS
+
+_OnCommand = Callable[[Connection, RemotingCommand], None]
 
 _log = logging.getLogger(__name__)
 
@@ -64,10 +67,13 @@ class RpcServer:
         connections_max: int = CONNECTIONS_MAX,
         connections_per_address_max: int = CONNECTIONS_PER_ADDRESS_MAX,
         load: Load | None = None,
+        latencies: Latencies | None = None,
         gate: Gate | None = None,
         tls: ServerTls | None = None,
     ) -> None:
-        """`gate` says who may pass; without one everybody may. `tls` encrypts the ports."""
+        """`gate` says who may pass; without one everybody may. `tls` encrypts the ports. How long
+        answers take is counted in `latencies`.
+        """
         self._runtime = runtime
         self._dispatcher = Dispatcher(handlers)
         self._gate = gate
@@ -81,7 +87,9 @@ class RpcServer:
         self._connections_per_address_max = connections_per_address_max
         self._per_address: dict[str, int] = {}
         self.load: Final = load or Load()
-        self.turn: Final = Turn(before_answers)
+        self.turn: Final = MeasuredTurn(
+            before_answers, latencies or Latencies(), runtime.clock.steady_us
+        )
         self._buffer = memoryview(bytearray(READ_BUFFER_BYTES))
         self._connections: dict[Connection, None] = {}
         self._listeners: list[Listener] = []
@@ -124,35 +132,45 @@ class RpcServer:
     def _accept(self) -> Connection:
         gate = self._gate
         strangers = gate is not None and gate.has_accounts
-        return Connection(
+        connection = MeasuredConnection(
             turn=self.turn,
             buffer=self._buffer,
             steady_ms=self._runtime.clock.steady_ms,
             on_made=self._made,
-            on_command=self._dispatcher.dispatch if gate is None else self._admit,
+            on_command=cast("_OnCommand", self._admit),  # All connections are ours, and measured.
             on_lost=self._lost,
             on_protocol_error=self._on_protocol_error,
             header_bytes_max=STRANGER_HEADER_BYTES_MAX if strangers else HEADER_BYTES_MAX,
             load=self.load,
         )
+        return connection.measured_in(self.turn)
 
-    def _admit(self, connection: Connection, request: RemotingCommand) -> None:
-        """To its handler when the gate lets it pass; else the refusal is its answer."""
-        if request.code in self._open_codes:
+    def _admit(self, connection: MeasuredConnection, request: RemotingCommand) -> None:
+        """To its handler when the gate lets it pass; else the refusal is its answer. Hot."""
+        turn = self.turn
+        if not turn.began_us:
+            turn.began_us = turn.steady_us()
+        connection.is_answered = False
+        if request.code in self._open_codes or self._passes(connection, request):
             self._dispatcher.dispatch(connection, request)
-            return
-        assert self._gate is not None
+        if not connection.is_answered:
+            connection.answered_later(request)
+
+    def _passes(self, connection: Connection, request: RemotingCommand) -> bool:
+        gate = self._gate
+        if gate is None:
+            return True
         try:
-            self._gate.check(connection, request)
+            gate.check(connection, request)
         except TidemarkError as error:
             if not connection.refusal_told:  # Once a connection: a log is no place for floods.
                 connection.refusal_told = True
                 _log.warning("refused %s: %s", connection.address, error)
             connection.answer(request, answer_to(request, error))
-            return
+            return False
         if not connection.is_known:
             connection.know()
-        self._dispatcher.dispatch(connection, request)
+        return True
 
     def _made(self, connection: Connection) -> None:
         self._connections[connection] = None

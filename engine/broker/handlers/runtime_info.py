@@ -2,9 +2,8 @@
 
 Place in the walk: beside it, when a tool asks.
 
-Invariant: a figure is true or absent. Absent are latencies of single calls (putLatency99 and its
-kin), which this broker does not measure; queues before handlers are always empty here, for a
-request runs when it arrives. Pure reading.
+Invariant: a figure is true or absent. Queues before handlers are always empty here, for a request
+runs when it arrives. Pure reading.
 """
 
 from __future__ import annotations
@@ -37,6 +36,7 @@ def runtime_figures(parts: BrokerParts, delay: DelayService) -> dict[str, str]:
         "pageCacheLockTimeMills": "0",
         **_store_figures(parts),
         **_traffic_figures(parts, now_ms),
+        **parts.put_times.figures(),
         **_delay_figures(parts, delay),
     }
     for pool in POOLS:

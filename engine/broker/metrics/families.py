@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator
 from engine.broker.metrics.exporter_families import exporter_families
 from engine.broker.metrics.exposition import Family, LeftOut, Series, histogram, written
 from engine.broker.metrics.lags import GroupLag, Lags
+from engine.broker.metrics.latency_families import latency_family
 from engine.broker.parts import BrokerParts
 from engine.broker.state.traffic import SIZE_BOUNDS
 from engine.foundation.limits import METRIC_SERIES_MAX
@@ -58,6 +59,7 @@ class BrokerMetrics:
         yield from self._transaction_families()
         yield from self._store_families()
         yield from self._connection_families()
+        yield latency_family(self._parts.latencies, self._node)
         lags = Lags(self._parts)
         yield from self._lag_families(lags)
         yield from exporter_families(self._parts, lags.known)

@@ -14,6 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from engine.broker.config import MetricsExporter
 from engine.client import Admin
 from engine.protocol.codes import RequestCode
+from engine.protocol.command import RemotingCommand
 from engine.protocol.message import MessageExt
 from engine.runtime import system_runtime
 from tests.integration.broker.cluster import Cluster, RawClient, broker_config, cluster
@@ -136,6 +137,55 @@ def test_a_scrape_tells_what_real_clients_did(tmp_path: Path) -> None:
     asyncio.run(story())
 
 
+def test_requests_are_timed_by_their_codes_and_a_new_life_begins_anew(tmp_path: Path) -> None:
+    async def life(end: int) -> dict[tuple[str, ...], float]:
+        async with cluster(with_metrics(tmp_path)) as running:
+            client = running.client()
+            for _ in range(3):
+                await client.send()
+            await client.pull(0)
+            await client.pull(end, wait_ms=200)
+            assert (await client.ask(424_242)).code == 3
+            commit = {"consumerGroup": "g", "topic": "orders", "queueId": 0, "commitOffset": 1}
+            request = RemotingCommand.request(
+                RequestCode.UPDATE_CONSUMER_OFFSET, {k: str(v) for k, v in commit.items()}
+            )
+            await client.rpc.invoke_oneway(client.address, request)
+            await client.committed()
+            samples = [
+                sample
+                for family in text_string_to_metric_families(await scraped(of(running)))
+                for sample in family.samples
+                if sample.name.startswith("rocketmq_rpc_latency_milliseconds")
+            ]
+        bounds = [one.labels["le"] for one in samples if "le" in one.labels]
+        assert bounds[:10] == ["1", "3", "5", "7", "10", "100", "1000", "2000", "3000", "+Inf"]
+        names = ("request_code", "response_code", "is_long_polling", "result")
+        counts = {
+            tuple(one.labels[name] for name in names): one.value
+            for one in samples
+            if one.name.endswith("_count")
+        }
+        held_ms = [
+            one.value
+            for one in samples
+            if one.name.endswith("_sum") and one.labels["is_long_polling"] == "true"
+        ]
+        assert held_ms[0] >= 150, "the hold is part of it"
+        return counts
+
+    async def story() -> None:
+        first = await life(3)
+        for expected in (first, await life(6)):
+            assert expected["send_message", "success", "false", "success"] == 3
+            assert expected["pull_message", "success", "false", "success"] == 1
+            assert expected["pull_message", "pull_not_found", "true", "success"] == 1
+            assert expected["update_consumer_offset", "success", "false", "oneway"] == 1
+            assert expected["unknown", "request_code_not_supported", "false", "success"] == 1
+
+    asyncio.run(story())
+
+
 def test_transactions_are_counted_by_how_they_ended(tmp_path: Path) -> None:
     async def story() -> None:
         async with cluster(with_metrics(tmp_path)) as running:
@@ -154,7 +204,6 @@ NOT_MEASURED = (
     "rocketmq_pop_",  # no pop consumption
     "rocketmq_timer_",  # no timer wheel
     "rocketmq_processor_watermark",  # no thread pools
-    "rocketmq_rpc_latency_",
     "rocketmq_topic_create_execution_time_",
 )
 
