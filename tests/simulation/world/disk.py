@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import posixpath
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
@@ -153,8 +153,9 @@ class MountedFile:
     def pwrite(self, data: Data, position: int) -> None:
         self._disk.write_into(self._inode, position, bytes(data))
 
-    def pwritev(self, parts: Sequence[Data], position: int) -> None:
-        self.pwrite(b"".join(bytes(part) for part in parts), position)
+    def copy_in(self, data: Data, position: int) -> None:
+        assert position + len(data) <= self.size_bytes(), "only inside what was reserved"
+        self.pwrite(data, position)
 
     def pread(self, length: int, position: int) -> bytes:
         return bytes(self._inode.image[position : position + length])
