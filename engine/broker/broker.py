@@ -39,6 +39,7 @@ from engine.broker.state.offsets import ConsumerOffsets
 from engine.broker.state.queue_locks import QueueLocks
 from engine.broker.state.readers import Readers
 from engine.broker.state.topics import Topics
+from engine.broker.stored_resends import StoredResends
 from engine.broker.tables import Tables
 from engine.broker.transaction_checks import TransactionChecks
 from engine.broker.unconsumed import tell_unconsumed
@@ -142,6 +143,7 @@ class Broker:
         store.on_arrival(self._arrived)
         store.start()
         if telemetry is not None:
+            StoredResends(running.parts).begin()
             telemetry.start()
         try:
             await running.tables.save_settings()

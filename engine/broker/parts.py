@@ -8,7 +8,7 @@ Absent on purpose: life cycle (broker), decisions (state and handlers).
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
 from engine.broker.config import BrokerConfig
@@ -21,10 +21,12 @@ from engine.broker.state.offsets import ConsumerOffsets
 from engine.broker.state.put_times import PutTimes
 from engine.broker.state.queue_locks import QueueLocks
 from engine.broker.state.readers import QueueKey, Readers
+from engine.broker.state.second_copies import SecondCopies
 from engine.broker.state.topics import Topics
 from engine.broker.state.traffic import Traffic
 from engine.foundation.config_layers import Origin
 from engine.foundation.observing import Observer
+from engine.foundation.units import Buffer
 from engine.protocol.bodies import DataVersion
 from engine.protocol.message_ids import UniqueIds
 from engine.remoting import Peer
@@ -66,6 +68,8 @@ class BrokerParts:
     """Resends answered with their first copy since boot."""
     resends_refused: int = 0
     """Resends refused since boot: another body under the same UNIQ_KEY."""
+    second_copies: SecondCopies = field(default_factory=SecondCopies)
+    """Messages stored twice, because their producer sent them again."""
     processed: dict[QueueKey, int] = field(default_factory=dict)
     """One past the highest finished offset of each queue of a group, as its reader told last."""
     topics_changed: Callable[[], None] = lambda: None
@@ -82,6 +86,8 @@ class BrokerParts:
     """Persist the groups' selectors, soon."""
     watermarks_wanted: Callable[[list[QueueKey]], None] = lambda _keys: None
     """Tell the watermarks of these (group, topic, queue) now."""
+    handed: Callable[[QueueKey, range, Sequence[Buffer]], None] = lambda _key, _span, _bodies: None
+    """An answer over these queue offsets, with these messages, brought a group further."""
 
     def __post_init__(self) -> None:
         """Counting begins now."""

@@ -92,6 +92,23 @@ of an older one is stored again.
 DEDUPLICATION_WINDOW_MS: Final = 10 * MINUTE_MS
 """A resend is recognised for this long after its first copy was stored."""
 
+SENDS_REMEMBERED_MAX: Final = 65_536
+SECOND_COPIES_MAX: Final = 4096
+"""Newest messages of which a broker remembers enough to notice that one was stored twice (twice as
+many at most, about 9 MB), and the second copies it then knows of; older ones are not told.
+"""
+
+SENDS_READ_BACK_MAX: Final = 8192
+"""Of these, read back from the log when a broker starts (about 0.1 s)."""
+
+SECOND_COPIES_LOOKED_UP_MAX: Final = 1000
+"""Messages with a known UNIQ_KEY that are compared with the first in one second; those beyond it
+are told as a number.
+"""
+
+SEND_RETRY_SPAN_MS: Final = 10 * MINUTE_MS
+"""A message stored again later than this is not told as its producer's retry."""
+
 GUARD_KEYS_KEPT_MS: Final = 7 * 24 * HOUR_MS
 """Business keys a consumer's guard remembers; a message that arrives again later is consumed
 again. Longer than messages are kept (72 h) and all their retries together.

@@ -173,6 +173,17 @@ def _host(buffer: Buffer, position: int, is_v6: int) -> tuple[str, int]:
     return join_host(packed, port), position + layout.size
 
 
+def queue_offsets(body: Buffer) -> list[int]:
+    """The queue offset of each record of a pull answer, read from our own log."""
+    offsets: list[int] = []
+    position = 0
+    while position < len(body):
+        size_bytes, *_, queue_offset, _, _, _ = _HEAD.unpack_from(body, position)
+        offsets.append(queue_offset)
+        position += size_bytes
+    return offsets
+
+
 def decode_records(body: Buffer) -> list[MessageExt]:
     """All records of a pull answer. Raises CorruptRecord for bytes that are none."""
     messages: list[MessageExt] = []

@@ -273,7 +273,8 @@ RETRY_DLQ_FLOW: Final = Table(
             "step",
             _S,
             "SENT_BACK, SCHEDULED, DELIVERED, LOCAL_RETRY, DEAD_LETTERED, REDRIVEN, DISCARDED or "
-            "EXPIRED",
+            "EXPIRED; SENT_AGAIN: the group was handed a second copy that the producer had sent, "
+            "whose queue and offset the row names",
         ),
         Column("delay_ms", _L, "delay until the next delivery; null when none follows"),
         Column("reason", _S, "why, in words"),

@@ -115,6 +115,7 @@ class TopicHandlers:
         parts.readers.forget_topic(topic)
         parts.traffic.forget_topic(topic)
         parts.deduplication.forget_topic(topic)
+        parts.second_copies.forget_topic(topic)
         for key in [key for key in parts.processed if key[1] == topic]:
             del parts.processed[key]
         await parts.settings_saved()

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from struct import Struct
 
 from engine.broker.handlers.offset import tell_commit
 from engine.broker.long_poll import HeldPull
@@ -27,6 +26,7 @@ from engine.foundation.units import MIB, Buffer
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
 from engine.protocol.headers import PullMessageRequestHeader, PullMessageResponseHeader
+from engine.protocol.message_record import queue_offsets
 from engine.protocol.names import Perm, PullSysFlag
 from engine.remoting import Handler, Peer
 from engine.store import GetResult, GetStatus
@@ -35,10 +35,6 @@ ANSWER_BYTES_MAX = 4 * MIB
 READ = int(Perm.READ)  # Plain numbers: a flag's own `&` costs a microsecond a pull.
 COMMIT_OFFSET = int(PullSysFlag.COMMIT_OFFSET)
 SUSPEND = int(PullSysFlag.SUSPEND)
-
-_RECORD_SIZE = Struct(">i")
-_QUEUE_OFFSET = Struct(">q")
-_QUEUE_OFFSET_AT = 20
 
 
 @dataclass(slots=True)
@@ -250,13 +246,16 @@ class PullHandlers:
             pull.reader,
             from_offset=pull.header.queue_offset,
             next_offset=found.next_begin_offset,
-            count_below=lambda offset: sum(_count_below(body, offset) for body in bodies),
+            count_below=lambda offset: sum(
+                one < offset for body in bodies for one in queue_offsets(body)
+            ),
         )
         if again is not None:
             parts.observer.observe(again)
         if moved:
             group, topic, queue_id = pull.key
             parts.observer.pulled(group, topic, queue_id, found.next_begin_offset, pull.reader)
+            parts.handed(pull.key, range(pull.header.queue_offset, found.next_begin_offset), bodies)
 
 
 def _fields(pull: Pull, next_begin_offset: int, min_offset: int, max_offset: int) -> dict[str, str]:
@@ -285,14 +284,3 @@ def _code_of(found: GetResult, asked_offset: int) -> ResponseCode:
             return ResponseCode.PULL_OFFSET_MOVED
         case GetStatus.OFFSET_OVERFLOW_BADLY | GetStatus.OFFSET_TOO_SMALL:
             return ResponseCode.PULL_OFFSET_MOVED
-
-
-def _count_below(body: Buffer, offset: int) -> int:
-    """How many records of an answer have a queue offset below `offset`."""
-    count = position = 0
-    while position < len(body):
-        (queue_offset,) = _QUEUE_OFFSET.unpack_from(body, position + _QUEUE_OFFSET_AT)
-        count += queue_offset < offset
-        (size_bytes,) = _RECORD_SIZE.unpack_from(body, position)
-        position += size_bytes
-    return count

@@ -3,7 +3,7 @@ processes that are really killed, and found in the table that fits.
 
     redelivery of a range      redeliveries
     a failed message           retry_dlq_flow
-    a lost answer to a send    a second message of the same UNIQ_KEY
+    a lost answer to a send    a second message of the same UNIQ_KEY, named in retry_dlq_flow
     a broadcast consumer       its own file; the broker tells nothing
     a raised offsets file      consume_offsets, path RESTORE, with the count of the skipped range
 
@@ -134,6 +134,10 @@ async def the_answer_to_a_send_is_lost(scene: Scene) -> None:
     async with Admin(system_runtime(), client_config(scene.namesrv)) as admin:
         stored = await admin.query_messages(scene.name, key, is_unique_key=True)
     assert len(stored) == 2, "both are found by the one key"
+    [told] = [row for row in scene.rows("retry_dlq_flow") if row["step"] == "SENT_AGAIN"]
+    last = max(stored, key=lambda copy: copy.physical_offset)
+    second = (key, last.queue_id, last.queue_offset)
+    assert (told["message_id"], told["origin_queue_id"], told["origin_offset"]) == second
     assert scene.rows("redeliveries") == [], "no message was delivered twice"
 
 

@@ -1,0 +1,185 @@
+"""Finds out which messages a broker has stored twice, because a producer that heard no answer sent
+them again; and tells the groups that are handed the second one.
+
+Place in the walk: dispatch tells of each message; a pull answer that holds a second copy becomes a
+row of retry_dlq_flow (SENT_AGAIN), from which gold makes a window with the cause SEND_RETRY.
+
+A resend brings the very properties of the first send, UNIQ_KEY among them. So what is remembered
+of a message is the hash of its property string: finding the key in it takes as long again. A known
+hash is only a suspicion; the index and the two records decide.
+
+Invariant: what is told as a second copy has the UNIQ_KEY and the body of an earlier message of its
+topic, and is no copy on purpose (a retry, a re-drive, a delayed or half message that waits).
+What is not seen: a resend to another broker, with other properties, after SENDS_REMEMBERED_MAX
+other messages, or over a restart if the first copy is not among the newest SENDS_READ_BACK_MAX;
+groups that share no queues (BROADCASTING); anything while messageIndexEnable is false. Absent on
+purpose: refusing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from engine.broker.parts import BrokerParts
+from engine.broker.state.readers import QueueKey
+from engine.broker.state.second_copies import SecondCopy
+from engine.foundation.errors import CorruptRecord
+from engine.foundation.limits import (
+    SECOND_COPIES_LOOKED_UP_MAX,
+    SEND_RETRY_SPAN_MS,
+    SENDS_READ_BACK_MAX,
+    SENDS_REMEMBERED_MAX,
+)
+from engine.foundation.observing import LifecycleEvent, RetryStep
+from engine.foundation.units import SECOND_MS, Buffer
+from engine.protocol.message import MessageExt
+from engine.protocol.message_record import decode_record, queue_offsets
+from engine.protocol.names import (
+    DLQ_PREFIX,
+    HALF_TOPIC,
+    RETRY_PREFIX,
+    SCHEDULE_TOPIC,
+    is_system_topic,
+)
+from engine.protocol.properties import PROPERTY_ORIGIN_MESSAGE_ID
+from engine.store.record import DispatchRequest, glance
+
+COPIES_MAX: Final = 64
+"""Entries of the index looked at under one key."""
+_WAITING_TOPICS: Final = frozenset((SCHEDULE_TOPIC, HALF_TOPIC))
+"""Their messages come again, with the same properties, under the topic they wait for."""
+
+
+class StoredResends:
+    """The look-out of one broker."""
+
+    def __init__(self, parts: BrokerParts) -> None:
+        self._parts = parts
+        self._newer: set[int] = set()
+        self._older: set[int] = set()
+        self._second_s = 0
+        self._looked_up_count = 0
+
+    def begin(self) -> None:
+        """Read the newest keys back from the log, then hear of each message."""
+        store, levels_ms = self._parts.store, self._parts.config.store.delay_levels_ms
+        queues = store.queues()
+        per_queue = max(1, SENDS_READ_BACK_MAX // max(1, len(queues)))
+        places: list[int] = []
+        for topic, queue_id in queues:
+            begin = max(
+                store.min_offset(topic, queue_id), store.max_offset(topic, queue_id) - per_queue
+            )
+            units = store.queue_units(topic, queue_id, begin, per_queue) or []
+            places += [physical_offset for physical_offset, *_ in units]
+        for place in sorted(places)[-SENDS_READ_BACK_MAX:]:
+            record = store.record_at(place)
+            request = None if record is None else glance(memoryview(record), 0, levels_ms)
+            if request is not None:
+                self.arrived(request)
+        self._parts.handed = self.handed
+        store.on_arrival(self.arrived)
+
+    def arrived(self, message: DispatchRequest) -> None:
+        """A message became visible. Hot."""
+        if message.topic in _WAITING_TOPICS:
+            return
+        mark = hash(message.properties)
+        if mark in self._newer or mark in self._older:
+            self._look_closer(message)
+            return
+        self._newer.add(mark)
+        if len(self._newer) >= SENDS_REMEMBERED_MAX:  # Nothing is done for one that gets old.
+            self._newer, self._older = set(), self._newer
+
+    def handed(self, key: QueueKey, span: range, bodies: Sequence[Buffer]) -> None:
+        """An answer brings a group further, over `span`: tell which of it are second copies."""
+        copies = self._parts.second_copies
+        if not copies:
+            return
+        offsets: list[int] = []
+
+        def holds(queue_offset: int) -> bool:
+            if not offsets:
+                offsets.extend(offset for body in bodies for offset in queue_offsets(body))
+            return queue_offset in offsets
+
+        group, topic, queue_id = key
+        for copy in copies.handed(key, span, holds):
+            self._parts.observer.observe(
+                RetryStep(
+                    message_id=copy.message_id,
+                    origin_topic=topic,
+                    origin_queue_id=queue_id,
+                    origin_offset=copy.queue_offset,
+                    group=group,
+                    reconsume_times=0,
+                    step="SENT_AGAIN",
+                    delay_ms=None,
+                    reason=f"its producer sent it again {copy.later_ms} ms later; the first copy "
+                    f"is at queue {copy.first_queue_id}, offset {copy.first_queue_offset}",
+                )
+            )
+
+    def _look_closer(self, message: DispatchRequest) -> None:
+        """Is it a second copy?"""
+        topic = message.topic
+        if topic.startswith((RETRY_PREFIX, DLQ_PREFIX)) or is_system_topic(topic):
+            return
+        if not self._may_look_up(message.store_timestamp_ms // SECOND_MS):
+            return
+        second = self._message_at(message.physical_offset)
+        if second is None or PROPERTY_ORIGIN_MESSAGE_ID in second.properties:
+            return
+        found = self._parts.store.query_by_key(
+            topic,
+            second.message_id,
+            max_count=COPIES_MAX,
+            begin_ms=message.store_timestamp_ms - SEND_RETRY_SPAN_MS,
+            end_ms=message.store_timestamp_ms,
+        )
+        places = [place for place in found.physical_offsets if place < message.physical_offset]
+        first = next(
+            (one for place in places if (one := self._message_at(place)) and _same(one, second)),
+            None,
+        )
+        if first is not None:
+            self._parts.second_copies.add(
+                SecondCopy(
+                    message_id=second.message_id,
+                    topic=topic,
+                    queue_id=second.queue_id,
+                    queue_offset=second.queue_offset,
+                    first_queue_id=first.queue_id,
+                    first_queue_offset=first.queue_offset,
+                    later_ms=second.store_timestamp_ms - first.store_timestamp_ms,
+                )
+            )
+
+    def _may_look_up(self, second_s: int) -> bool:
+        """At most SECOND_COPIES_LOOKED_UP_MAX in a second; those beyond it are told as a number."""
+        if second_s != self._second_s:
+            beyond = self._looked_up_count - SECOND_COPIES_LOOKED_UP_MAX
+            self._second_s, self._looked_up_count = second_s, 0
+            if beyond > 0:
+                detail = f"{beyond} messages that may be second copies were not compared: too many"
+                self._parts.observer.observe(LifecycleEvent("RESENDS", detail))
+        self._looked_up_count += 1
+        return self._looked_up_count <= SECOND_COPIES_LOOKED_UP_MAX
+
+    def _message_at(self, physical_offset: int) -> MessageExt | None:
+        record = self._parts.store.record_at(physical_offset)
+        try:
+            return None if record is None else decode_record(record)
+        except CorruptRecord:  # Properties that are no text, in a store of another broker's.
+            return None
+
+
+def _same(first: MessageExt, second: MessageExt) -> bool:
+    """Two bodies under one id are two messages: ids are made by clients and can collide."""
+    return (
+        first.topic == second.topic
+        and first.uniq_key == second.uniq_key
+        and first.body == second.body
+    )
