@@ -5,8 +5,8 @@ Place in the walk: dispatch tells of each message; a pull answer that holds a se
 row of retry_dlq_flow (SENT_AGAIN), from which gold makes a window with the cause SEND_RETRY.
 
 A resend brings the very properties of the first send, UNIQ_KEY among them. So what is remembered
-of a message is the hash of its property string: finding the key in it takes as long again. A known
-hash is only a suspicion; the index and the two records decide.
+of a message is a checksum of its property string: finding the key in it takes longer. A known
+one is only a suspicion; the index and the two records decide.
 
 Invariant: what is told as a second copy has the UNIQ_KEY and the body of an earlier message of its
 topic, and is no copy on purpose (a retry, a re-drive, a delayed or half message that waits).
@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Final
+from zlib import crc32
 
 from engine.broker.parts import BrokerParts
 from engine.broker.state.readers import QueueKey
@@ -85,7 +86,7 @@ class StoredResends:
         """A message became visible. Hot."""
         if message.topic in _WAITING_TOPICS:
             return
-        mark = hash(message.properties)
+        mark = crc32(message.properties)
         if mark in self._newer or mark in self._older:
             self._look_closer(message)
             return
