@@ -41,6 +41,7 @@ from engine.protocol.properties import (
     encode_properties,
 )
 from engine.store import MessageDraft
+from engine.store.redraft import redraft
 
 QUEUE_ID = 0
 """Of all queues of transactions; RocketMQ uses no other."""
@@ -139,15 +140,6 @@ def op_message(half_offsets: Sequence[int], *, now_ms: int, address: str) -> Mes
 def _copy(
     message: MessageExt, topic: str, queue_id: int, properties: dict[str, str]
 ) -> MessageDraft:
-    return MessageDraft(
-        topic=topic,
-        queue_id=queue_id,
-        body=message.body,
-        properties=encode_properties(properties),
-        born_timestamp_ms=message.born_timestamp_ms,
-        born_host=message.born_host,
-        store_host=message.store_host,
-        flag=message.flag,
-        sys_flag=message.sys_flag & ~TRANSACTION_BITS,
-        reconsume_times=message.reconsume_times,
-    )
+    draft = redraft(message, topic, queue_id, properties)
+    draft.sys_flag &= ~TRANSACTION_BITS
+    return draft

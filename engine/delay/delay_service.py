@@ -32,6 +32,7 @@ from engine.protocol.properties import (
 )
 from engine.runtime import Runtime
 from engine.store import GetStatus, MessageDraft, MessageStore
+from engine.store.redraft import redraft
 from engine.store.table_file import TableFile
 
 TICK_MS = 100
@@ -225,21 +226,9 @@ class DelayService:
             return
         topic, queue_id = place
         # As in RocketMQ, the stored properties keep DELAY, REAL_TOPIC and REAL_QID.
-        put = self._store.put(
-            MessageDraft(
-                topic=topic,
-                queue_id=queue_id,
-                body=message.body,
-                properties=encode_properties(message.properties),
-                born_timestamp_ms=message.born_timestamp_ms,
-                born_host=message.born_host,
-                store_host=message.store_host,
-                flag=message.flag,
-                sys_flag=message.sys_flag,
-                reconsume_times=message.reconsume_times,
-                prepared_transaction_offset=message.prepared_transaction_offset,
-            )
-        )
+        draft = redraft(message, topic, queue_id, message.properties)
+        draft.prepared_transaction_offset = message.prepared_transaction_offset
+        put = self._store.put(draft)
         self._put_end = put.end_offset
         if topic.startswith(RETRY_PREFIX):
             self._observer.observe(

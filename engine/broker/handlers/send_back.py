@@ -33,10 +33,10 @@ from engine.protocol.properties import (
     PROPERTY_REAL_TOPIC,
     PROPERTY_RETRY_TOPIC,
     PROPERTY_WAIT,
-    encode_properties,
 )
 from engine.remoting import Handler, Peer
 from engine.store import MessageDraft
+from engine.store.redraft import redraft
 
 FIRST_RETRY_LEVEL = 3
 """Retry k of a message waits at level 2 + k when the consumer leaves it to the broker."""
@@ -150,18 +150,10 @@ class SendBackHandlers:
     def _draft(
         self, message: MessageExt, topic: str, queue_id: int, properties: dict[str, str]
     ) -> MessageDraft:
-        return MessageDraft(
-            topic=topic,
-            queue_id=queue_id,
-            body=message.body,
-            properties=encode_properties(properties),
-            born_timestamp_ms=message.born_timestamp_ms,
-            born_host=message.born_host,
-            store_host=self._parts.address,
-            flag=message.flag,
-            sys_flag=message.sys_flag,
-            reconsume_times=message.reconsume_times + 1,
-        )
+        draft = redraft(message, topic, queue_id, properties)
+        draft.store_host = self._parts.address
+        draft.reconsume_times += 1
+        return draft
 
     def _tell(
         self,
