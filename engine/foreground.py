@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import signal
 import sys
@@ -58,6 +59,10 @@ async def serve(parties: Sequence[Party], stopping: asyncio.Event) -> None:
 
     Raises what ended a party.
     """
+    # What there is by now lives as long as the process: the collector never looks at it again, and
+    # so looks sooner, and for less long, at what connections leave behind.
+    gc.freeze()
+    gc.collect()
     ends = [asyncio.create_task(party.wait()) for party in parties]
     signalled = asyncio.create_task(stopping.wait())
     try:

@@ -203,6 +203,12 @@ TRAFFIC_KEYS_MAX: Final = 100_000
 counted together.
 """
 
+LOG_LINES_PER_SECOND_MAX: Final = 20
+"""Lines of one kind that are logged in one second; those beyond it are counted in the next line."""
+
+LOG_KINDS_MAX: Final = 1024
+"""Kinds of lines counted apart; of more the oldest begins anew."""
+
 METRICS_CONNECTIONS_MAX: Final = 16
 """Scrapes answered at once; one more is answered 503."""
 

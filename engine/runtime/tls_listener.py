@@ -20,6 +20,7 @@ from typing import Any, Final
 from engine.foundation.errors import ConfigError
 from engine.foundation.limits import HANDSHAKES_MAX
 from engine.foundation.units import KIB, SECOND_MS
+from engine.runtime.memory import give_back_memory
 from engine.runtime.tls import ServerTls, TlsMode, server_context
 
 HANDSHAKE_MS_MAX: Final = 10 * SECOND_MS
@@ -30,6 +31,8 @@ READ_BYTES: Final = 32 * KIB
 """Encrypted bytes asyncio reads at once for one connection. Its own figure, 256 KiB, is taken for
 each connection as long as it lives, also when it is idle.
 """
+CROWD: Final = HANDSHAKES_MAX // 4
+"""After so many handshakes at a time their memory is given back: about 100 KiB each."""
 _HANDSHAKE_BYTE: Final = b"\x16"
 
 _log = logging.getLogger(__name__)
@@ -55,6 +58,7 @@ class TlsListener:
         SSLProtocol.max_size = READ_BYTES  # A constant of its class; there is no other way.
         self._permissive = tls.mode is TlsMode.PERMISSIVE
         self._welcomes: dict[asyncio.Task[None], None] = {}
+        self._crowd = 0
         self._accepting = asyncio.create_task(self._accept(), name="accept TLS connections")
 
     @property
@@ -87,7 +91,14 @@ class TlsListener:
                 continue
             welcome = loop.create_task(self._welcome(connection), name="TLS handshake")
             self._welcomes[welcome] = None
-            welcome.add_done_callback(self._welcomes.pop)
+            self._crowd = max(self._crowd, len(self._welcomes))
+            welcome.add_done_callback(self._welcomed)
+
+    def _welcomed(self, welcome: asyncio.Task[None]) -> None:
+        del self._welcomes[welcome]
+        if not self._welcomes and self._crowd >= CROWD:
+            self._crowd = 0
+            asyncio.get_running_loop().run_in_executor(None, give_back_memory)
 
     async def _welcome(self, connection: socket.socket) -> None:
         loop = asyncio.get_running_loop()
