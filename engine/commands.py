@@ -19,6 +19,7 @@ from typing import Annotated
 
 import typer
 
+from engine.access_file import access_of
 from engine.broker import rocketmq_settings as broker_words
 from engine.broker.broker import Broker
 from engine.broker.config import BrokerConfig, MetricsExporter
@@ -27,9 +28,10 @@ from engine.foundation.config import environment, split_settings
 from engine.foundation.config_layers import Layer, Setting, from_flags
 from engine.foundation.errors import ConfigError, TidemarkError
 from engine.foundation.limits import CONNECTIONS_MAX, DESCRIPTORS_RESERVED
+from engine.foundation.log_floods import FloodFilter
 from engine.namesrv import NameServer
 from engine.namesrv import rocketmq_settings as namesrv_words
-from engine.remoting.access import Access, read_access
+from engine.remoting.access import Access
 from engine.runtime import SystemDisk, system_runtime
 from engine.runtime.network import allow_descriptors
 from engine.telemetry.commands import lake_address
@@ -303,21 +305,6 @@ def connections_that_fit() -> int:
     return fitting
 
 
-def access_of(path: Path | None) -> Access:
-    """What the file says. Raises ConfigError, also for one that everybody may read."""
-    if path is None:
-        return Access()
-    try:
-        text, mode = path.read_text(encoding="utf-8"), path.stat().st_mode
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError("access", str(path), f"a file that can be read ({error})") from error
-    if mode & 0o007:
-        raise ConfigError(
-            "access", str(path), "a file of secrets that others may not read: chmod 600"
-        )
-    return read_access(text, str(path.absolute()))
-
-
 def check_host(host: str, access: Access, *, allow_remote: bool) -> None:
     """Refuse to listen where other machines could reach us, unless the user means it and there
     are accounts.
@@ -378,6 +365,8 @@ async def serve_and_ship(
 def run_command(name: str, work: Callable[[asyncio.Event], Awaitable[None]]) -> None:
     """Run it; a TidemarkError becomes one sentence and exit code 1."""
     logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(FloodFilter())
     try:
         run_until_signal(work)
     except TidemarkError as error:

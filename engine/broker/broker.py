@@ -50,6 +50,7 @@ from engine.foundation.observing import LifecycleEvent, Observer, SilentObserver
 from engine.foundation.units import SECOND_MS
 from engine.protocol.message_ids import UniqueIds
 from engine.remoting import Handler, Peer, RpcClient, RpcServer
+from engine.remoting.gate import Gate
 from engine.runtime import Runtime
 from engine.runtime.durable_folders import make_durable
 from engine.store import MessageStore
@@ -235,8 +236,8 @@ class Broker:
             boot_ms=clock.now_ms(),
             origin=self._origin,
         )
-        own, tls = config.access.own_credentials, config.access.client_tls
-        client = RpcClient(runtime, credentials=own, tls=tls)
+        gate = gate_of(config, store.record_at)
+        client = RpcClient(runtime, credentials=gate, tls=config.access.client_tls)
         registration = Registration(parts, client)
         membership = Membership(parts)
         watermarks = Watermarks(parts)
@@ -267,7 +268,7 @@ class Broker:
         store.retention.on_purged = lambda purged: tell_unconsumed(parts, purged)
         return _Running(
             parts=parts,
-            server=self._server(parts, table, membership, telemetry),
+            server=self._server(parts, table, membership, telemetry=telemetry, gate=gate),
             client=client,
             registration=registration,
             membership=membership,
@@ -285,9 +286,10 @@ class Broker:
         parts: BrokerParts,
         table: Mapping[int, Handler],
         membership: Membership,
+        *,
         telemetry: Telemetry | None,
+        gate: Gate,
     ) -> RpcServer:
-        access = self._config.access
         return RpcServer(
             self._runtime,
             table,
@@ -295,8 +297,8 @@ class Broker:
             on_lost=membership.lost,
             on_protocol_error=self._tell_malformed,
             latencies=parts.latencies,
-            gate=gate_of(self._config, parts.store.record_at),
-            tls=access.server_tls,
+            gate=gate,
+            tls=self._config.access.server_tls,
             connections_max=self._config.connections_max,
         )
 

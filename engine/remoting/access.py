@@ -1,7 +1,8 @@
 """Who may use a party and how its connections are protected: one value, read from one file.
 
-Place in the walk: read once by the command line, then passed down in the configurations of name
-server and broker. The file is TOML, its keys are those of RocketMQ's plain_acl.yml:
+Place in the walk: read by the command line, then passed down in the configurations of name server
+and broker; changed accounts are taken up while they run (accounts_watch). The file is TOML, its
+keys are those of RocketMQ's plain_acl.yml:
 
     [tls]                             # optional; paths are relative to this file
     certificate = "server.pem"
@@ -30,7 +31,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -38,7 +39,8 @@ import msgspec
 from engine.foundation.errors import ConfigError
 from engine.protocol.names import DLQ_PREFIX, RETRY_PREFIX
 from engine.remoting.accounts import Account, Accounts, Permission
-from engine.remoting.gate import LOOPBACK, Gate
+from engine.remoting.accounts_watch import AccountsSource, AccountsWatch
+from engine.remoting.gate import LOOPBACK, Gate, nowhere
 from engine.remoting.signing import Credentials
 from engine.runtime import ClientTls, ServerTls, TlsMode
 
@@ -63,23 +65,21 @@ class Access:
     server_tls: ServerTls | None = None
     client_tls: ClientTls | None = None
     """How it connects to others of its cluster."""
+    source: AccountsSource | None = field(default=None, compare=False)
+    """Where the accounts are read again when they have changed."""
 
     def __post_init__(self) -> None:
         """Raises ConfigError when the accounts do not fit together."""
         if self.accounts:
             Accounts(self.accounts)
 
-    @property
-    def own_credentials(self) -> Credentials | None:
-        """What the party itself signs with."""
-        return Accounts(self.accounts).own if self.accounts else None
-
     def gate(self, topic_at: Callable[[int], str | None] | None = None) -> Gate:
         """The gate of a party; `topic_at` finds the topic of a stored message."""
         accounts = Accounts(self.accounts) if self.accounts else None
-        if topic_at is None:
-            return Gate(accounts, admin_networks=self.admin_networks)
-        return Gate(accounts, admin_networks=self.admin_networks, topic_at=topic_at)
+        gate = Gate(accounts, admin_networks=self.admin_networks, topic_at=topic_at or nowhere)
+        if self.source is not None:
+            gate.look = AccountsWatch(self.source, self.accounts, gate.take).look
+        return gate
 
 
 class _Tls(msgspec.Struct, rename="camel", forbid_unknown_fields=True):

@@ -26,7 +26,7 @@ TopicAt = Callable[[int], str | None]
 """The topic of the message that begins at a physical offset; None when none begins there."""
 
 
-def _nowhere(physical_offset: int) -> None:
+def nowhere(physical_offset: int) -> None:
     """A party without a log has no message anywhere."""
     del physical_offset
 
@@ -39,12 +39,23 @@ class Gate:
         accounts: Accounts | None,
         *,
         admin_networks: tuple[str, ...] = LOOPBACK,
-        topic_at: TopicAt = _nowhere,
+        topic_at: TopicAt = nowhere,
     ) -> None:
         """`admin_networks` counts only without accounts. Raises ConfigError for no network."""
         self._accounts = accounts
         self._networks = [_network(text) for text in admin_networks]
         self._topic_at = topic_at
+        self.look: Callable[[], None] | None = None
+        """Looks whether the accounts have changed; None where they do not."""
+
+    def take(self, accounts: Accounts) -> None:
+        """These are in force from now on."""
+        self._accounts = accounts
+
+    def sign(self, request: RemotingCommand) -> None:
+        """Sign what the party itself asks of others of its cluster, where requests are signed."""
+        if self._accounts is not None:
+            self._accounts.own.sign(request)
 
     @property
     def open_codes(self) -> frozenset[int]:

@@ -19,7 +19,7 @@ from engine.foundation.units import SECOND_MS
 from engine.protocol.command import RemotingCommand
 from engine.remoting.connection import READ_BUFFER_BYTES, Connection, close_all
 from engine.remoting.dispatcher import Dispatcher, Handler
-from engine.remoting.signing import Credentials
+from engine.remoting.signing import Signer
 from engine.remoting.turn import Turn
 from engine.runtime import ClientTls, Runtime
 
@@ -44,7 +44,7 @@ class RpcClient:
         *,
         on_lost: Callable[[str], None] = _nobody,
         connect_timeout_ms: int = CONNECT_TIMEOUT_MS,
-        credentials: Credentials | None = None,
+        credentials: Signer | None = None,
         tls: ClientTls | None = None,
     ) -> None:
         """`handlers` serve what servers push; `on_lost` hears the address of a connection's end.

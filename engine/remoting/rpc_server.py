@@ -20,6 +20,7 @@ from engine.foundation.limits import (
 )
 from engine.foundation.units import SECOND_MS
 from engine.protocol.command import RemotingCommand
+from engine.remoting.accounts_watch import LOOK_MS
 from engine.remoting.connection import READ_BUFFER_BYTES, Connection, close_all
 from engine.remoting.dispatcher import Dispatcher, Handler, answer_to
 from engine.remoting.gate import Gate
@@ -93,15 +94,18 @@ class RpcServer:
         self._buffer = memoryview(bytearray(READ_BUFFER_BYTES))
         self._connections: dict[Connection, None] = {}
         self._listeners: list[Listener] = []
-        self._sweeper: asyncio.Task[None] | None = None
+        self._minding: list[asyncio.Task[None]] = []
         self._stopping = False
 
     async def start(self, host: str, port: int) -> int:
         """Listen on host:port too; return the port in use. Raises ConfigError when it is taken."""
         listener = await self._runtime.network.listen(host, port, self._accept, tls=self._tls)
         self._listeners.append(listener)
-        if self._sweeper is None:
-            self._sweeper = asyncio.create_task(self._sweep(), name="idle connections")
+        if not self._minding:
+            self._minding.append(asyncio.create_task(self._sweep(), name="idle connections"))
+            if self._gate is not None and self._gate.look is not None:
+                look = _watch(self._gate.look)
+                self._minding.append(asyncio.create_task(look, name="accounts"))
         return listener.port
 
     async def stop_listening(self) -> None:
@@ -117,9 +121,9 @@ class RpcServer:
         """
         self._stopping = True
         await self.stop_listening()
-        if self._sweeper is not None:
-            self._sweeper.cancel()
-            await asyncio.gather(self._sweeper, return_exceptions=True)
+        for minding in self._minding:
+            minding.cancel()
+        await asyncio.gather(*self._minding, return_exceptions=True)
         await self._dispatcher.stop()
         self.turn.end()
         await close_all(list(self._connections), "the server stops")
@@ -205,6 +209,12 @@ class RpcServer:
                     connection.abort()  # It had an interval to take what was left for it.
                 elif connection.last_heard_ms < oldest_ms:
                     connection.close(f"nothing heard for {self._idle_ms_max} ms")
+
+
+async def _watch(look: Callable[[], None]) -> None:
+    while True:
+        await asyncio.sleep(LOOK_MS / 1000)
+        look()
 
 
 def _host(connection: Connection) -> str:

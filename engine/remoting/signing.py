@@ -19,7 +19,7 @@ import hmac
 from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
 from engine.foundation.errors import ConfigError
 from engine.foundation.units import Buffer
@@ -31,6 +31,14 @@ SIGNATURE: Final = "Signature"
 UNIQUE_KEY_QUERY: Final = "_UNIQUE_KEY_QUERY"
 VERSION_4_9_3: Final = 399
 """MQVersion ordinal; clients up to it add `_UNIQUE_KEY_QUERY` after they have signed."""
+
+
+class Signer(Protocol):
+    """Whoever can sign requests."""
+
+    def sign(self, request: RemotingCommand) -> None:
+        """Add the fields that tell who asks, and the proof."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

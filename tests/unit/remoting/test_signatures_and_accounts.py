@@ -166,7 +166,7 @@ def test_a_file_of_accounts_and_certificates_is_read() -> None:
     assert root.admin
     assert shop.topic_perms == {"orders": PUB | SUB, "private": Permission.DENY}
     assert (shop.default_topic_perm, shop.default_group_perm) == (SUB, Permission.DENY)
-    assert access.own_credentials == root.credentials
+    assert Accounts(access.accounts).own == root.credentials
     assert access.server_tls is not None
     assert access.server_tls.certificate == "/etc/tidemark/server.pem"
     assert access.server_tls.key == "/etc/keys/server.key"
