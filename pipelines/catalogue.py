@@ -173,14 +173,14 @@ DUPLICATE_RISK_WINDOWS: Final = GoldTable(
             "cause",
             _S,
             "CONSUMER_CRASH, BROKER_CRASH, HAND_OVER, REWIND, RESET, OFFSET_STORE_LOST, SEND_BACK, "
-            "DOUBLE_OWNER or REPLAY_AFTER_TRUNCATION; SEND_RETRY (a message stored twice under one "
-            "UNIQ_KEY) is reserved: no broker tells of it yet",
+            "SEND_RETRY (a message stored twice under one UNIQ_KEY), DOUBLE_OWNER or "
+            "REPLAY_AFTER_TRUNCATION",
         ),
         must(
             "basis",
             _S,
             "what told: DEPARTURE, RESTART, OFFSET_FALL, EXPOSURE (at risk while commits stand "
-            "still), SEND_BACK, or REDELIVERY (seen without a prediction)",
+            "still), SEND_BACK, SEND_RETRY, or REDELIVERY (seen without a prediction)",
         ),
         must("outcome", _S, "POSSIBLE, CONFIRMED or PASSED"),
         Column("client_id", _S, "client whose work may be repeated"),

@@ -38,7 +38,11 @@ from pipelines.lake import Lake, arrow_schema
 from pipelines.marks import Plan
 from pipelines.marts.consumer_lag import consumer_lag
 from pipelines.marts.dead_letters import dead_letters
-from pipelines.marts.duplicate_risk import duplicate_risk_windows, from_events, sent_back
+from pipelines.marts.duplicate_risk import (
+    delivered_once_more,
+    duplicate_risk_windows,
+    from_events,
+)
 from pipelines.marts.emitter_health import emitter_health
 from pipelines.marts.exposures import exposures
 from pipelines.marts.group_state import group_state
@@ -197,7 +201,7 @@ def _judging_makers(
     if is_troubled or carried.exposures.num_rows:
         parts.append(exposures(shown, to_spark(spark, carried.exposures)))
     if rows.has_new("retry_dlq_flow", _IS_DELIVERED):
-        parts.append(sent_back(frames.retry_steps))
+        parts.append(delivered_once_more(frames.retry_steps))
     if broken.num_rows or carried.risks.num_rows or _puts_at_risk(rows):
         parts.append(from_events(_events(frames, violations, to_spark(spark, carried.risks))))
     if parts:
@@ -248,7 +252,7 @@ _BREAKS_A_LAW: Final = pc.field("accepted") & (
     | (pc.field("offset") < pc.field("min_offset"))
 )
 _IS_DEAD: Final = pc.field("step") == "DEAD_LETTERED"
-_IS_DELIVERED: Final = pc.field("step") == "DELIVERED"
+_IS_DELIVERED: Final = pc.field("step").isin(["DELIVERED", "SENT_AGAIN"])
 _IS_DEPARTURE: Final = pc.field("kind").isin(["LEFT", "EXPIRED", "REVOKED"])
 _IS_SHOCK: Final = pc.field("kind").isin(["BOOT", "DAMAGED_FILE"])
 

@@ -1,11 +1,12 @@
 """Intervals in which messages of a queue were at risk of double consumption, and what came of it.
 
-Place in the walk: risk events, exposed queues and redelivered retries → gold
+Place in the walk: risk events, exposed queues and messages delivered under two places → gold
 duplicate_risk_windows.
 
 Three sources, told apart by `basis`: what an event put at risk (DEPARTURE, RESTART, OFFSET_FALL,
 and REDELIVERY that nobody expected), what is at risk as long as a head is frozen (EXPOSURE, judged
-on ticks), and messages that failed and were delivered once more (SEND_BACK). Invariant: predicted
+on ticks), and messages delivered once more from another place: because they failed (SEND_BACK), or
+because their producer sent them again and both copies are stored (SEND_RETRY). Invariant: predicted
 and observed stand side by side in one row; an observed re-delivery comes from the broker's own
 redeliveries, never from a prediction. Absent on purpose: how events are folded (`risk_fold`), ticks
 judged (`exposures`) and sentences made (`risk_evidence`).
@@ -19,7 +20,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pipelines.catalogue import DUPLICATE_RISK_WINDOWS
 from pipelines.marts.contract import QUEUE_KEY, QUEUE_PLACE, as_declared, window_id
 from pipelines.marts.risk_events import WINDOW_FIELDS
-from pipelines.marts.risk_evidence import evidence
+from pipelines.marts.risk_evidence import OF_ONE_MESSAGE, evidence
 from pipelines.marts.risk_fold import revisions_of
 
 _PLACE = ("emitter", *QUEUE_PLACE)
@@ -29,7 +30,7 @@ _OUT = (*_PLACE, *WINDOW_FIELDS, "observed_us", "seq", "state", "told_by", "mess
 def duplicate_risk_windows(revisions: DataFrame) -> DataFrame:
     """One row per revision of an interval in which a queue's messages might be doubled.
 
-    `revisions` is the union of `from_events`, `exposures` and `sent_back`.
+    `revisions` is the union of `from_events`, `exposures` and `delivered_once_more`.
     """
     is_closed = F.col("state") == "CLOSED"
     outcome = (
@@ -70,21 +71,26 @@ def from_events(events: DataFrame) -> DataFrame:
 def as_revisions(rows: DataFrame) -> DataFrame:
     """The columns in which every source of revisions ends.
 
-    Windows of retries may open at the same instant on the same queue: `from_offset_opened` tells
-    them apart.
+    Windows of single messages may open at the same instant on the same queue: `from_offset_opened`
+    tells them apart.
     """
-    opened_at = F.when(F.col("basis") == "SEND_BACK", F.col("from_offset"))
+    opened_at = F.when(F.col("basis").isin(*OF_ONE_MESSAGE), F.col("from_offset"))
     return rows.select(*_OUT, opened_at.alias("from_offset_opened"))
 
 
-def sent_back(steps: DataFrame) -> DataFrame:
-    """A failed message that was delivered again, opened and closed at once: surely a duplicate."""
-    again = steps.where(F.col("is_new") & (F.col("step") == "DELIVERED")).where(
+def delivered_once_more(steps: DataFrame) -> DataFrame:
+    """A message that was delivered once more from another place, opened and closed at once: surely
+    a duplicate.
+
+    The window lies where a failed message was first, and where the copy is that was sent again.
+    """
+    again = steps.where(F.col("is_new") & F.col("step").isin("DELIVERED", "SENT_AGAIN")).where(
         F.col("origin_topic").isNotNull()
         & F.col("origin_queue_id").isNotNull()
         & F.col("origin_offset").isNotNull()
     )
     end = F.col("origin_offset") + 1
+    cause = F.when(F.col("step") == "DELIVERED", "SEND_BACK").otherwise("SEND_RETRY")
     delivered = again.select(
         "emitter",
         "cluster",
@@ -94,8 +100,8 @@ def sent_back(steps: DataFrame) -> DataFrame:
         F.col("origin_queue_id").alias("queue_id"),
         F.col("event_us").alias("opened_us"),
         F.lit(1).alias("revision"),
-        F.lit("SEND_BACK").alias("basis"),
-        F.lit("SEND_BACK").alias("cause"),
+        cause.alias("basis"),
+        cause.alias("cause"),
         F.lit(None).cast("string").alias("client_id"),
         F.lit(None).cast("string").alias("next_client_id"),
         F.col("origin_offset").alias("from_offset"),

@@ -6,10 +6,15 @@ Invariant: a sentence says nothing that the row's other columns do not. Absent o
 
 from __future__ import annotations
 
+from typing import Final
+
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from pipelines.marts.sentences import messages, or_text, sentence
+
+OF_ONE_MESSAGE: Final = ("SEND_BACK", "SEND_RETRY")
+"""Bases whose windows are about one message, opened and closed at once."""
 
 
 def evidence() -> Column:
@@ -33,6 +38,16 @@ def _opened() -> Column:
         )
         .when(
             basis == "SEND_BACK", sentence("message ", message, " failed and was delivered again")
+        )
+        .when(
+            basis == "SEND_RETRY",
+            sentence(
+                "message ",
+                message,
+                " was sent again by its producer and stored twice: the second copy, at offset ",
+                F.col("from_offset"),
+                ", was delivered too",
+            ),
         )
         .otherwise(sentence("pulls went back below what ", client, " had pulled"))
     )
@@ -75,7 +90,7 @@ def _seen() -> Column:
     """Which messages were delivered again, and to whom; null when none were."""
     count = F.col("redelivered")
     return F.when(
-        (count > 0) & (F.col("basis") != "SEND_BACK"),
+        (count > 0) & ~F.col("basis").isin(*OF_ONE_MESSAGE),
         sentence(
             "; ",
             messages(count),

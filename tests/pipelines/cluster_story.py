@@ -184,6 +184,21 @@ class ClusterStory:
             "retry_dlq_flow", **place, reconsume_times=times, step="DEAD_LETTERED", reason="tries"
         )
 
+    def send_again(self, queue: Queue, *, message_id: str) -> int:
+        """The group is handed the newest message, which is a copy of an earlier one; its offset."""
+        offset = queue.max_offset - 1
+        self.writer.report(
+            "retry_dlq_flow",
+            message_id=message_id,
+            origin_topic=queue.topic,
+            origin_queue_id=queue.queue_id,
+            origin_offset=offset,
+            group=queue.group,
+            reconsume_times=0,
+            step="SENT_AGAIN",
+        )
+        return offset
+
     def _join(self, group: str, client: str) -> None:
         before = list(self.members.setdefault(group, []))
         self.members[group].append(client)

@@ -10,7 +10,17 @@ from tests.pipelines.cluster_story import ClusterStory
 def tell_incidents(lake: Path, *, seed: int = 7) -> None:
     """One lake with every incident, each in a group of its own, and groups without any."""
     story = ClusterStory(lake, seed=seed)
-    for group in ("calm", "frozen", "dead-queue", "killed", "handed", "ghost", "reset", "gone"):
+    for group in (
+        "calm",
+        "frozen",
+        "dead-queue",
+        "killed",
+        "handed",
+        "ghost",
+        "reset",
+        "gone",
+        "twice",
+    ):
         story.group(group, [f"{group}-1", f"{group}-2"])
     story.group("failing", ["failing-1"], queues=1)
     story.group("paused", ["paused-1"], queues=1)
@@ -37,6 +47,8 @@ def tell_incidents(lake: Path, *, seed: int = 7) -> None:
     for client in ("gone-1", "gone-2"):
         story.lose("gone", client, kind="EXPIRED", reason="HEARTBEAT_EXPIRED")
     story.run(6)
+    for queue_id in range(2):
+        story.send_again(story.queue("twice", queue_id), message_id="TWICE")
     story.fail(story.queue("failing", 0), message_id="POISON", times=2)
     story.run(40)
     story.queue("frozen", 0).frozen_at = None

@@ -102,6 +102,22 @@ def test_a_poison_message_is_followed_to_the_dead_letters(told: Path) -> None:
     assert letter["first_failed_at"] == again[0]["opened_at"]
 
 
+def test_a_message_that_its_producer_sent_again_is_a_certain_duplicate(told: Path) -> None:
+    windows = present(told, "duplicate_risk_windows", group="twice", cause="SEND_RETRY")
+    assert sorted(row["queue_id"] for row in windows) == [0, 1]
+    for row in windows:
+        assert (row["basis"], row["outcome"], row["state"]) == ("SEND_RETRY", "CONFIRMED", "CLOSED")
+        assert (row["message_id"], row["opened_at"]) == ("TWICE", row["closed_at"])
+        second = (row["from_offset"], row["to_offset"])
+        assert second == (row["redelivered_from"], row["redelivered_to"])
+        assert (row["at_risk_messages"], row["redelivered_messages"]) == (1, 1)
+        assert row["evidence"] == (
+            "message TWICE was sent again by its producer and stored twice: the second copy, at "
+            f"offset {row['from_offset']}, was delivered too"
+        )
+    assert present(told, "stalled_windows", group="twice") == []
+
+
 def test_a_broker_s_crash_puts_at_risk_what_its_disk_did_not_know(told: Path) -> None:
     windows = present(told, "duplicate_risk_windows", group="calm", cause="BROKER_CRASH")
     assert {row["queue_id"] for row in windows} == {0, 1}
