@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Awaitable, Callable
 
 import pytest
 
@@ -40,11 +41,15 @@ async def scenario(world: World) -> None:
     assert cluster.history.acked, "a run in which nothing was acknowledged proves nothing"
 
 
-async def play(cluster: SimCluster) -> None:
-    """The run itself, and the laws that hold at its end."""
+async def play(
+    cluster: SimCluster, trouble: Callable[[SimCluster], Awaitable[None]] | None = None
+) -> None:
+    """The run itself, with faults of `make_trouble` or others, and the laws that hold at its
+    end.
+    """
     world = cluster.world
     sending = asyncio.ensure_future(send_through_trouble(cluster))
-    await make_trouble(cluster)
+    await (trouble or make_trouble)(cluster)
     await heal(cluster)
     await sending
     await world.until("all consumed", lambda: not cluster.history.unseen(), within_s=SETTLE_S)

@@ -112,6 +112,16 @@ class VirtualDisk:
         self.locks: dict[str, MountedFile] = {}
         self.free_bytes: int | None = None
         self.fail_syncs = False
+        self.slow_s = 0.0
+        """What blocks on the disk takes up to this much longer, and at least half of it."""
+
+    async def take_time(self) -> None:
+        """What blocks on the disk does so beside the event loop: others run meanwhile."""
+        chance = self.world.random
+        await asyncio.sleep(
+            chance.uniform(0.0001, 0.005)
+            + (chance.uniform(self.slow_s / 2, self.slow_s) if self.slow_s else 0.0)
+        )
 
     def mount(self) -> MountedDisk:
         return MountedDisk(self)
@@ -176,7 +186,7 @@ class MountedFile:
         self._disk.sync_inode(self._inode)
 
     async def sync_async(self) -> None:
-        await asyncio.sleep(self._disk.platter.world.random.uniform(0.0001, 0.005))
+        await self._disk.platter.take_time()
         self.sync()
 
     def lock(self) -> bool:
@@ -219,7 +229,7 @@ class MountedDisk:
 
     async def off_loop(self, work: Callable[[], Answer]) -> Answer:
         """Other tasks run before `work` does, and it may find its node dead."""
-        await asyncio.sleep(self.platter.world.random.uniform(0.0001, 0.005))
+        await self.platter.take_time()
         self.check_alive()
         return work()
 

@@ -17,7 +17,7 @@ import random
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
-from engine.runtime import Runtime
+from engine.runtime import Runtime, SystemClock
 from tests.simulation.world.disk import MountedDisk, VirtualDisk
 from tests.simulation.world.loop import VirtualLoop
 from tests.simulation.world.network import HostNetwork, VirtualNetwork
@@ -64,23 +64,30 @@ class World:
 
 
 class SimClock:
-    """The `Clock` port on virtual time; `skew_ms` is this host's error."""
+    """The `Clock` port of one life: the production clock, fed with virtual time and with what the
+    host's wall clock makes of it.
+    """
 
-    def __init__(self, world: World) -> None:
-        self._world = world
-        self.skew_ms = 0
+    def __init__(self, node: Node) -> None:
+        self._world = node.world
+        self._wall = SystemClock(
+            lambda: (EPOCH_MS + node.set_by_ms) * 1_000_000 + self._steady_ns(), self._steady_ns
+        )
+
+    def _steady_ns(self) -> int:
+        return int(self._world.loop.time() * 1_000_000_000)
 
     def now_ms(self) -> int:
-        return self.now_us() // 1000
+        return self._wall.now_ms()
 
     def now_us(self) -> int:
-        return EPOCH_MS * 1000 + self.steady_us() + self.skew_ms * 1000
+        return self._wall.now_us()
 
     def steady_ms(self) -> int:
-        return self.steady_us() // 1000
+        return self._steady_ns() // 1_000_000
 
     def steady_us(self) -> int:
-        return int(self._world.loop.time() * 1_000_000)
+        return self._steady_ns() // 1000
 
 
 class SimEntropy:
@@ -104,10 +111,9 @@ class _Life:
 
     def __init__(self, node: Node, number: int) -> None:
         self.disk: MountedDisk = node.disk.mount()
-        self.clock = node.clock
         self.tasks: dict[asyncio.Task[Any], None] = {}
         self.runtime = Runtime(
-            clock=node.clock,
+            clock=SimClock(node),
             network=HostNetwork(node.world.network, node.host),
             disk=self.disk,
             entropy=SimEntropy(f"{node.world.seed}/{node.host}/{number}"),
@@ -121,7 +127,8 @@ class Node:
         self.world = world
         self.host = host
         self.disk = VirtualDisk(world, host)
-        self.clock = SimClock(world)
+        self.set_by_ms = 0
+        """How far somebody has set the host's wall clock from the true time."""
         self.lives = 0
         self._life: _Life | None = None
 

@@ -1,0 +1,105 @@
+"""Rows A4, C4, C7 while somebody sets the hosts' clocks, forward and back by hours, and the
+broker's disk takes hundreds of milliseconds for a sync: nothing acknowledged is lost, all is
+consumed, store times never go back, and a slow disk refuses nobody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from engine.foundation.units import DAY_MS, HOUR_MS
+from engine.protocol.message_record import decode_records
+from tests.simulation.cluster import BROKER, CONSUMERS, PRODUCER, QUEUES, TOPIC, SimCluster
+from tests.simulation.test_a_cluster_under_faults import (
+    TROUBLE_S,
+    crash_and_restart,
+    keep_watch,
+    play,
+)
+from tests.simulation.world import World, run_world
+
+STEPS_MS = (HOUR_MS, -HOUR_MS, DAY_MS, -DAY_MS, 300, -300)
+SLOW_S = 0.5
+"""The slowest sync. A send waits for the one under way, perhaps for a file that is made ahead, and
+for its own; producers here are patient for 2 s.
+"""
+
+
+async def make_trouble(cluster: SimCluster) -> None:
+    """Clocks are set, the disk is slow for a while; now and then the broker dies meanwhile, and
+    lives on by the new time.
+    """
+    world = cluster.world
+    end_s = world.loop.time() + TROUBLE_S
+    while world.loop.time() < end_s:
+        await asyncio.sleep(world.random.uniform(0.2, 2.0))
+        host = world.random.choice((BROKER, BROKER, PRODUCER, *CONSUMERS))
+        match world.random.choice(("clock", "clock", "slow disk", "kill", "power cut")):
+            case "clock":
+                cluster.node(host).set_by_ms += world.random.choice(STEPS_MS)
+            case "slow disk":
+                cluster.node(BROKER).disk.slow_s = world.random.uniform(0.2, SLOW_S)
+                await asyncio.sleep(world.random.uniform(1.0, 5.0))
+                cluster.node(BROKER).disk.slow_s = 0.0
+            case "kill":
+                await crash_and_restart(cluster, BROKER, power_cut=False)
+            case "power cut":
+                await crash_and_restart(cluster, BROKER, power_cut=True)
+
+
+def store_times_in_log_order(cluster: SimCluster) -> list[int]:
+    """Store times of the topic's messages, in the order in which the log holds them."""
+    assert cluster.broker is not None
+    store = cluster.broker.parts.store
+    found: list[tuple[int, int]] = []
+    for queue_id in range(QUEUES):
+        offset = store.min_offset(TOPIC, queue_id)
+        while offset < store.max_offset(TOPIC, queue_id):
+            got = store.get(TOPIC, queue_id, offset, max_count=32, max_bytes=1 << 20)
+            found += [
+                (message.physical_offset, message.store_timestamp_ms)
+                for message in decode_records(got.body())
+            ]
+            offset = got.next_begin_offset
+    return [time_ms for _, time_ms in sorted(found)]
+
+
+async def set_clocks(world: World) -> None:
+    cluster = SimCluster(world)
+    await cluster.start()
+    async with asyncio.TaskGroup() as group:
+        watch = group.create_task(keep_watch(cluster))
+        await play(cluster, make_trouble)
+        watch.cancel()
+    assert cluster.history.acked
+    times = store_times_in_log_order(cluster)
+    assert times == sorted(times), "a message is older than the one before it"
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_nothing_is_lost_and_time_never_goes_back_while_clocks_are_set(seed: int) -> None:
+    run_world(seed, set_clocks)
+
+
+async def sync_slowly(world: World) -> None:
+    cluster = SimCluster(world)
+    await cluster.start()
+    await cluster.send(0)  # Makes the topic.
+    assert len(cluster.history.acked) == 1
+    cluster.node(BROKER).disk.slow_s = SLOW_S
+    count = 200
+    began_s = world.loop.time()
+    await asyncio.gather(*(cluster.send(number) for number in range(1, count)))
+    assert len(cluster.history.acked) == count, "every send is answered as safe"
+    took_s = world.loop.time() - began_s
+    assert took_s < 4 * SLOW_S, "one sync serves all who wait for it"
+    await world.until("all consumed", lambda: not cluster.history.unseen(), within_s=30)
+    for host in CONSUMERS:
+        assert host in [owner for owner, queues in cluster.owners() if queues], "nobody is expired"
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_slow_disk_makes_sends_wait_together_and_refuses_nobody(seed: int) -> None:
+    run_world(seed, sync_slowly)
