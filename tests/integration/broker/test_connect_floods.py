@@ -1,0 +1,108 @@
+"""Connections opened and dropped as fast as possible, and TLS handshakes that never end: a producer
+beside them has every send answered, and what they took is given back. Every party is a process of
+its own.
+
+The limits they meet are HANDSHAKES_MAX, CONNECTIONS_MAX and CONNECTIONS_PER_ADDRESS_MAX.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from pathlib import Path
+
+import pytest
+
+from engine.client import ClientConfig, Producer, ProducerConfig
+from engine.foundation.limits import HANDSHAKES_MAX
+from engine.protocol.message import Message
+from engine.runtime import ClientTls, system_runtime
+from tests.certificates import authority
+from tests.integration.broker.cluster import eventually
+from tests.integration.broker.connect_floods import flooding
+from tests.interop.our_engine import OurEngine, our_engine
+
+TOPIC = "beside-floods"
+CONNECTIONS = 3000
+LEFT_MIB_MAX = 16
+"""Anonymous memory that may be left of the floods: 1000 handshakes under way take 100 MiB."""
+
+
+def anonymous_mib(engine: OurEngine) -> float:
+    lines = Path(f"/proc/{engine.process.pid}/status").read_text().splitlines()
+    [kib] = [line.split()[1] for line in lines if line.startswith("RssAnon")]
+    return int(kib) / 1024
+
+
+def sockets(engine: OurEngine) -> int:
+    count = 0
+    for descriptor in Path(f"/proc/{engine.process.pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # Closed since the folder was read.
+            count += str(descriptor.readlink()).startswith("socket:")
+    return count
+
+
+async def send_beside(engine: OurEngine, tls: ClientTls | None, kinds: tuple[str, ...]) -> int:
+    """Send for as long as the floods last, never twice; the number of sends, all answered."""
+    config = ClientConfig(namesrv_addresses=(engine.name_server,), tls=tls)
+    settings = ProducerConfig(retry_times=0)
+    producer = Producer(system_runtime(), config, "p", producer=settings)
+    await producer.start()
+    sent = 0
+    try:
+        await producer.send(Message(TOPIC, b"makes the topic"))
+        before = sockets(engine)
+        for kind in kinds:
+            with flooding(engine.broker, kind, CONNECTIONS) as flood:
+                while flood.poll() is None:
+                    await producer.send(Message(TOPIC, b"%d" % sent))
+                    sent += 1
+                assert flood.returncode == 0
+            await eventually(lambda: _has_returned(engine, before), "every connection is gone")
+    finally:
+        await producer.stop()
+    return sent
+
+
+async def _holds_at_most(engine: OurEngine, mib: float) -> bool:
+    return anonymous_mib(engine) <= mib
+
+
+async def _has_returned(engine: OurEngine, before: int) -> bool:
+    return sockets(engine) <= before
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("encrypted", [False, True], ids=["plain", "TLS"])
+def test_every_send_is_answered_beside_floods_and_what_they_took_is_given_back(
+    tmp_path: Path, *, encrypted: bool
+) -> None:
+    options: tuple[str, ...] = ()
+    kinds: tuple[str, ...] = ("drop",)
+    tls: ClientTls | None = None
+    if encrypted:
+        ca = authority(tmp_path / "ca")
+        certificate, key = ca.issue("server")
+        access = tmp_path / "access.toml"
+        access.touch(mode=0o600)
+        access.write_text(
+            f'[tls]\ncertificate = "{certificate}"\nkey = "{key}"\n'
+            f'authorities = "{ca.certificate}"\n'
+        )
+        options, kinds = ("--access", str(access)), ("drop", "half-open")
+        tls = ClientTls(str(ca.certificate))
+    with our_engine(tmp_path / "engine", *options) as engine:
+        assert asyncio.run(send_beside(engine, tls, ())) == 0
+        before = anonymous_mib(engine)
+        assert asyncio.run(send_beside(engine, tls, kinds)) > 0
+        asyncio.run(
+            eventually(
+                lambda: _holds_at_most(engine, before + LEFT_MIB_MAX),
+                f"memory is where it was, {before} MiB",
+            )
+        )
+    log = (tmp_path / "engine" / "engine.log").read_text()
+    assert "Traceback" not in log
+    assert log.count("\n") < CONNECTIONS, "a log is no place for floods"
+    if encrypted:
+        assert f"{HANDSHAKES_MAX} handshakes are under way" in log
