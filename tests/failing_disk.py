@@ -7,7 +7,7 @@ after a failure is seen on real files, too.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from engine.foundation.errors import DiskFull, StorageError
@@ -92,9 +92,9 @@ class FailingFile:
         self._disk.log.append(f"write {short(self.path)} {position}+{len(data)}")
         self._file.pwrite(data, position)
 
-    def copy_in(self, data: Data, position: int) -> None:
-        self._disk.log.append(f"write {short(self.path)} {position}+{len(data)}")
-        self._file.copy_in(data, position)
+    def pwritev(self, parts: Sequence[Data], position: int) -> None:
+        self._disk.log.append(f"write {short(self.path)} {position}+{sum(map(len, parts))}")
+        self._file.pwritev(parts, position)
 
     def pread(self, length: int, position: int) -> bytes:
         return self._file.pread(length, position)

@@ -26,7 +26,7 @@ from engine.foundation.errors import ConfigError, DiskFull, StorageError, Writes
 from engine.foundation.observing import LifecycleEvent, Observer
 from engine.runtime import Runtime
 from engine.runtime.durable_folders import make_durable
-from engine.store.commit_log import open_log
+from engine.store.commit_log import CommitLog, PooledCommitLog
 from engine.store.config import FlushDiskType, StoreConfig
 from engine.store.dispatch import Arrival, Dispatcher
 from engine.store.draft_record import DraftRecord, MessageDraft, place_batch
@@ -53,9 +53,12 @@ class MessageStore(StoreQueries):
         disk, root = runtime.disk, config.root
         pool = FilePool()
         shape = IndexShape(config.max_hash_slot_count, config.max_index_count)
+        log_kind = PooledCommitLog if config.transient_store_pool_enable else CommitLog
         super().__init__(
             config,
-            open_log(disk, config, pool),
+            log_kind(
+                disk, config.commit_log_folder, config.mapped_file_size_commit_log_bytes, pool
+            ),
             QueueTable(
                 disk, f"{root}/consumequeue", config.mapped_file_size_consume_queue_bytes, pool
             ),

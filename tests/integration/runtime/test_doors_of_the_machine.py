@@ -19,6 +19,8 @@ def test_a_full_device_is_said_to_be_full() -> None:
     file = SystemDisk().open("/dev/full")
     with pytest.raises(DiskFull, match="/dev/full: no space left"):
         file.pwrite(b"x", 0)
+    with pytest.raises(DiskFull):
+        file.pwritev([b"x", b"y"], 0)
     file.close()
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import posixpath
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeVar
 
@@ -194,9 +194,8 @@ class RecordingFile:
             mirror[position : position + len(part)] = part
         self._disk.changes.append(Change("write", content.number, position, written))
 
-    def copy_in(self, data: Data, position: int) -> None:
-        assert position + len(data) <= self.size_bytes(), "only inside what was reserved"
-        self.pwrite(data, position)
+    def pwritev(self, parts: Sequence[Data], position: int) -> None:
+        self.pwrite(b"".join(bytes(part) for part in parts), position)
 
     def pread(self, length: int, position: int) -> bytes:
         return bytes(self.content.image[position : position + length])
