@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from demo.accounts import AccountFiles
 from demo.plan import (
     BILLING,
     BROKER_NAME,
@@ -38,6 +39,8 @@ class Roles:
     namesrv_port: int
     broker_port: int
     dash_port: int
+    accounts: AccountFiles | None = None
+    """Files of who may do what; None: the cluster has no accounts."""
 
     @property
     def namesrv(self) -> str:
@@ -62,7 +65,8 @@ class Cast:
         self.roles = roles
         lake = ("--lake", str(roles.lake))
         self.name_server = self._actor(
-            "namesrv", tidemark("namesrv", "--port", str(roles.namesrv_port))
+            "namesrv",
+            tidemark("namesrv", "--port", str(roles.namesrv_port), *_access_options(roles)),
         )
         self.broker = self._actor("broker", tidemark("broker", *_broker_options(roles)))
         self.shipper = self._actor(
@@ -76,7 +80,7 @@ class Cast:
             ),
         )
         self.dash = self._actor("dash", tidemark("dash", *lake, "--port", str(roles.dash_port)))
-        self.producer = self._actor("producer", module("demo.producer", roles.namesrv), talks=True)
+        self.producer = self._actor("producer", _producer_command(roles), talks=True)
         self.consumers = {
             member: self._actor(member, _consumer_command(plan, roles, group, member))
             for group in GROUPS
@@ -112,13 +116,27 @@ def _broker_options(roles: Roles) -> list[str]:
     options += ["--port", str(roles.broker_port), "--flush", "async", "--lake", "none"]
     for key, value in settings.items():
         options += ["--set", f"{key}={value}"]
-    return options
+    return options + _access_options(roles)
+
+
+def _access_options(roles: Roles) -> list[str]:
+    return [] if roles.accounts is None else ["--access", str(roles.accounts.access)]
+
+
+def _producer_command(roles: Roles) -> list[str]:
+    command = module("demo.producer", roles.namesrv)
+    if roles.accounts is not None:
+        command += ["--credentials", str(roles.accounts.producer)]
+        command += ["--admin-credentials", str(roles.accounts.admin)]
+    return command
 
 
 def _consumer_command(plan: Plan, roles: Roles, group: GroupPlan, member: str) -> list[str]:
     """A consumer that knows which message is meant for it, if any."""
     ledger = roles.home / "ledgers" / f"{member}.jsonl"
     command = module("demo.consumer", roles.namesrv, group.name, group.topic, member, str(ledger))
+    if roles.accounts is not None:
+        command += ["--credentials", str(roles.accounts.consumer)]
     for incident, option, concerned in (
         (Incident.FROZEN_HEAD, "--freezes-on", group is SHIPPING),
         (Incident.POISON, "--fails-on", group is BILLING),

@@ -32,6 +32,10 @@ def demo(
     ] = None,
     home: Annotated[Path, typer.Option(help="Folder for lake, store and logs.")] = Path("var"),
     port: Annotated[int, typer.Option(help="Port of the dashboard; 0 takes a free one.")] = 8050,
+    accounts: Annotated[
+        bool,
+        typer.Option("--accounts", help="Give each client an account, let nobody else in."),
+    ] = False,
 ) -> None:
     """Play a whole cluster with incidents, and show what is found.
 
@@ -42,7 +46,7 @@ def demo(
     console = wide_console()
     plan = make_plan(seed, for_s or DURATION_S_DEFAULT, skip or ())
     linger = for_s is None and not headless
-    stage = Stage(plan, Settings(home, port, linger), console)
+    stage = Stage(plan, Settings(home, port, linger, with_accounts=accounts), console)
     try:
         verdict = stage.run(lambda verdict: print_verdict(verdict, console))
     except KeyboardInterrupt:

@@ -5,7 +5,7 @@ processes: a listener that never returns, a listener that always fails, a proces
 SIGKILL after it has done the work and before its offset is reported.
 
     python -m demo.consumer NAMESRV GROUP TOPIC MEMBER LEDGER [--freezes-on KEY] [--fails-on KEY]
-                            [--dies-on KEY]
+                            [--dies-on KEY] [--credentials FILE]
 
 Invariant: a ledger line is written when the work on a message is done, before anything else
 happens.
@@ -29,22 +29,26 @@ from engine.client.consuming.listeners import (
     MessageListener,
 )
 from engine.client.consuming.start_offset import ConsumeFromWhere
+from engine.client.credentials_file import with_credentials
 from engine.protocol.message import MessageExt
-from engine.runtime import system_runtime
+from engine.runtime import SystemDisk, system_runtime
 
 WORK_S = 0.02
 REBALANCE_MS = 5_000
 HEARTBEAT_MS = 3_000
 
 
-def client_config(namesrv: str, instance_name: str) -> ClientConfig:
-    """Short periods, so that a cluster of the demo notices changes within seconds."""
-    return ClientConfig(
+def client_config(namesrv: str, instance_name: str, credentials: str | None = None) -> ClientConfig:
+    """Short periods, so that a cluster of the demo notices changes within seconds; and the account
+    in the file `credentials`, if there is one.
+    """
+    config = ClientConfig(
         namesrv_addresses=(namesrv,),
         instance_name=instance_name,
         heartbeat_ms=HEARTBEAT_MS,
         route_poll_ms=REBALANCE_MS,
     )
+    return with_credentials(config, SystemDisk(), credentials)
 
 
 CONSUMER = ConsumerConfig(
@@ -59,7 +63,7 @@ async def consume(options: argparse.Namespace) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    config = client_config(options.namesrv, options.member)
+    config = client_config(options.namesrv, options.member, options.credentials)
     consumer = PushConsumer(system_runtime(), config, options.group, consumer=CONSUMER)
     consumer.subscribe(options.topic, "*", make_listener(options))
     await consumer.start()
@@ -108,7 +112,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m demo.consumer")
     for name in ("namesrv", "group", "topic", "member", "ledger"):
         parser.add_argument(name)
-    for option in ("--freezes-on", "--fails-on", "--dies-on"):
+    for option in ("--freezes-on", "--fails-on", "--dies-on", "--credentials"):
         parser.add_argument(option)
     asyncio.run(consume(parser.parse_args()))
 

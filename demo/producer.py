@@ -1,6 +1,6 @@
 """The producer of the demo: steady traffic on every topic, and one special message for each order.
 
-    python -m demo.producer NAMESRV
+    python -m demo.producer NAMESRV [--credentials FILE] [--admin-credentials FILE]
 
 An order is a JSON line on standard input: {"topic": .., "queue_id": .., "key": ..}. A message that
 cannot be sent (the broker is down) is dropped; traffic goes on when there is somebody to send to.
@@ -8,6 +8,7 @@ cannot be sent (the broker is down) is dropped; traffic goes on when there is so
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import json
 import signal
@@ -16,6 +17,7 @@ import sys
 from demo.consumer import client_config
 from demo.plan import BROKER_NAME, ORDERS, PAYMENTS, QUEUES_PER_TOPIC
 from engine.client.admin import Admin
+from engine.client.config import ClientConfig
 from engine.client.producer import Producer
 from engine.foundation.errors import TidemarkError
 from engine.protocol.message import Message, MessageQueue
@@ -27,13 +29,14 @@ ORDER_TRIES_MAX = 20
 MASTER_ID = 0
 
 
-async def produce(namesrv: str) -> None:
+async def produce(options: argparse.Namespace) -> None:
     """Run until SIGTERM."""
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    await make_topics(namesrv)
-    producer = Producer(system_runtime(), client_config(namesrv, "producer"), "demo-producers")
+    await make_topics(client_config(options.namesrv, "admin", options.admin_credentials))
+    config = client_config(options.namesrv, "producer", options.credentials)
+    producer = Producer(system_runtime(), config, "demo-producers")
     await producer.start()
     tasks = [asyncio.create_task(send_steadily(producer, topic)) for topic in (ORDERS, PAYMENTS)]
     tasks.append(asyncio.create_task(carry_out_orders(producer)))
@@ -45,9 +48,9 @@ async def produce(namesrv: str) -> None:
     await producer.stop()
 
 
-async def make_topics(namesrv: str) -> None:
+async def make_topics(config: ClientConfig) -> None:
     """Create the topics of the demo with their queues."""
-    async with Admin(system_runtime(), client_config(namesrv, "admin")) as admin:
+    async with Admin(system_runtime(), config) as admin:
         cluster = await admin.cluster_info()
         broker_address = cluster.broker_addr_table[BROKER_NAME].broker_addrs[MASTER_ID]
         for topic in (ORDERS, PAYMENTS):
@@ -98,5 +101,14 @@ async def send_surely(producer: Producer, message: Message, queue: MessageQueue)
     print("gave up:", message.keys, flush=True)
 
 
+def main() -> None:
+    """Entry point of the process."""
+    parser = argparse.ArgumentParser(prog="python -m demo.producer")
+    parser.add_argument("namesrv")
+    for option in ("--credentials", "--admin-credentials"):
+        parser.add_argument(option)
+    asyncio.run(produce(parser.parse_args()))
+
+
 if __name__ == "__main__":
-    asyncio.run(produce(sys.argv[1]))
+    main()

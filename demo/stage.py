@@ -20,6 +20,7 @@ from pathlib import Path
 from deltalake import DeltaTable
 from rich.console import Console
 
+from demo.accounts import write_accounts
 from demo.cast import Cast, Roles
 from demo.plan import JOINER, Incident, Plan, Scene
 from demo.ports import free_broker_port, free_port_block
@@ -46,6 +47,8 @@ class Settings:
     dash_port: int
     linger: bool
     """Keep the cluster at work after the verdict, until Ctrl-C."""
+    with_accounts: bool = False
+    """Give every party an account, and take no request that is not signed."""
 
 
 class Stage:
@@ -57,6 +60,7 @@ class Stage:
         self._console = console
         self._home = fresh_home(settings.home)
         self.lake = self._home / "lake"
+        accounts = write_accounts(self._home / "accounts") if settings.with_accounts else None
         self._cast = Cast(
             plan,
             Roles(
@@ -65,6 +69,7 @@ class Stage:
                 namesrv_port=free_port_block(1),
                 broker_port=free_broker_port(),
                 dash_port=settings.dash_port or free_port_block(1),
+                accounts=accounts,
             ),
         )
 
@@ -94,6 +99,9 @@ class Stage:
         self._start(cast.name_server)
         self._start(cast.broker)
         self._say(f"name server and broker are up at {cast.roles.namesrv}")
+        if cast.roles.accounts is not None:
+            admin = cast.roles.accounts.admin
+            self._say(f"they want signed requests: tidemark admin --credentials {admin}")
         for actor in (cast.shipper, cast.pipeline, cast.dash):
             actor.start()
         self._start(cast.producer)

@@ -15,15 +15,9 @@ import typer
 
 from engine.client.admin import Admin
 from engine.client.config import ClientConfig
-from engine.foundation.errors import (
-    ConfigError,
-    ConnectFailed,
-    RequestRefused,
-    StorageError,
-    TidemarkError,
-)
+from engine.client.credentials_file import with_credentials
+from engine.foundation.errors import ConnectFailed, RequestRefused, TidemarkError
 from engine.protocol.codes import ResponseCode
-from engine.remoting.access import read_credentials
 from engine.runtime import SystemDisk, system_runtime
 
 Answer = TypeVar("Answer")
@@ -56,17 +50,8 @@ def ask(namesrv: str, work: Callable[[Admin], Awaitable[Answer]]) -> Answer:
 def client_config(namesrv: str) -> ClientConfig:
     """Where the cluster is, and who asks: the file given before the command, if there is one."""
     addresses = tuple(part.strip() for part in namesrv.split(";") if part.strip())
-    path = CREDENTIALS_FILE.get()
-    if path is None:
-        return ClientConfig(namesrv_addresses=addresses, instance_name="admin")
-    try:
-        text = SystemDisk().read(path).decode()
-    except (StorageError, UnicodeDecodeError) as error:
-        raise ConfigError("credentials", path, f"a file that can be read ({error})") from error
-    credentials, tls = read_credentials(text, path)
-    return ClientConfig(
-        namesrv_addresses=addresses, instance_name="admin", credentials=credentials, tls=tls
-    )
+    config = ClientConfig(namesrv_addresses=addresses, instance_name="admin")
+    return with_credentials(config, SystemDisk(), CREDENTIALS_FILE.get())
 
 
 def sentence(error: TidemarkError) -> str:
