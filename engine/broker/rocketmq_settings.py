@@ -12,7 +12,7 @@ broker that ignored `brokerRole=SLAVE` would be a second master. Absent on purpo
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from engine.broker.config import BrokerConfig
 from engine.foundation.config import (
@@ -23,15 +23,12 @@ from engine.foundation.config import (
     write_spans,
 )
 from engine.foundation.config_layers import (
-    Origin,
+    PartyStart,
     Setting,
     applied,
     from_environment,
-    from_file,
     layered,
-    origin_of,
-    sift,
-    text_of,
+    start_with,
 )
 from engine.foundation.errors import ConfigError
 from engine.foundation.units import HOUR_MS, KIB
@@ -153,14 +150,8 @@ def rocketmq_values(config: BrokerConfig) -> dict[str, str]:
     return {key: found[key] for key in sorted(found) if key not in WITHOUT_EFFECT}
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
-    """What a broker starts with."""
-
-    config: BrokerConfig
-    origin: Origin
-    warnings: tuple[str, ...]
-    """A sentence about each setting that means nothing here."""
+Start = PartyStart[BrokerConfig]
+"""What a broker starts with."""
 
 
 def read_start(
@@ -183,6 +174,6 @@ def read_start(
     elif (root := layered(above).get(ROOT)) is not None:
         path = f"{root.value}/config/{FILE_NAME}"
         data = disk.read(path) if disk.exists(path) else b""
-    settings = layered([*from_file(text_of(data), path or ""), *above])
-    kept, warnings = sift(settings, known, WITHOUT_EFFECT)
-    return Start(broker_config_of(kept), origin_of(kept, path or ""), tuple(warnings))
+    return start_with(
+        data, path, above, known=known, without_effect=WITHOUT_EFFECT, make=broker_config_of
+    )

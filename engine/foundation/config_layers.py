@@ -15,7 +15,7 @@ import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from engine.foundation.errors import ConfigError
 from engine.foundation.java_properties import parse
@@ -54,6 +54,16 @@ class Origin:
     """The file that a restart reads; empty when there is none."""
     pinned: Mapping[str, str] = field(default_factory=dict)
     """Keys that environment or flags decide, with the place: a change would not outlive us."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartyStart(Generic[Config]):
+    """What a party starts with."""
+
+    config: Config
+    origin: Origin
+    warnings: tuple[str, ...]
+    """A sentence about each setting that means nothing here."""
 
 
 def origin_of(settings: Mapping[str, Setting], path: str) -> Origin:
@@ -159,3 +169,21 @@ def applied(
         if setting is None or error.place:
             raise
         raise ConfigError(error.key, error.value, error.allowed, setting.place) from error
+
+
+def start_with(
+    file: bytes,
+    path: str | None,
+    above: Iterable[Setting],
+    *,
+    known: Sequence[str],
+    without_effect: Mapping[str, str],
+    make: Callable[[Mapping[str, Setting]], Config],
+) -> PartyStart[Config]:
+    """What `make` makes of a file, empty when there is none, and of the layers above it.
+
+    Raises ConfigError.
+    """
+    settings = layered([*from_file(text_of(file), path or ""), *above])
+    kept, warnings = sift(settings, known, without_effect)
+    return PartyStart(make(kept), origin_of(kept, path or ""), tuple(warnings))

@@ -7,19 +7,14 @@ purpose: options (commands).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from engine.foundation.config import keys_of, values_of, with_settings
 from engine.foundation.config_layers import (
-    Origin,
+    PartyStart,
     Setting,
     applied,
     from_environment,
-    from_file,
-    layered,
-    origin_of,
-    sift,
-    text_of,
+    start_with,
 )
 from engine.namesrv.config import NameServerConfig
 from engine.runtime import Disk
@@ -30,16 +25,6 @@ ENVIRONMENT_PREFIX = "TIDEMARK_NAMESRV_"
 WITHOUT_EFFECT = {"configStorePath": "changes are kept in the file that was read at start"}
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
-    """What a name server starts with."""
-
-    config: NameServerConfig
-    origin: Origin
-    warnings: tuple[str, ...]
-    """A sentence about each setting that means nothing here."""
-
-
 def read_start(
     disk: Disk,
     path: str | None,
@@ -47,7 +32,7 @@ def read_start(
     folder: str | None,
     environment: Mapping[str, str],
     flags: Sequence[Setting],
-) -> Start:
+) -> PartyStart[NameServerConfig]:
     """The configuration by file, environment and flags.
 
     Without a path the file is the one in `folder`, if it is there. Raises ConfigError, and
@@ -60,16 +45,15 @@ def read_start(
     elif folder is not None:
         path = f"{folder}/{FILE_NAME}"
         data = disk.read(path) if disk.exists(path) else b""
-    settings = layered(
-        [
-            *from_file(text_of(data), path or ""),
-            *from_environment(environment, ENVIRONMENT_PREFIX, known),
-            *flags,
-        ]
+    above = [*from_environment(environment, ENVIRONMENT_PREFIX, known), *flags]
+    return start_with(
+        data, path, above, known=known, without_effect=WITHOUT_EFFECT, make=name_server_config_of
     )
-    kept, warnings = sift(settings, known, WITHOUT_EFFECT)
-    config = applied(kept, lambda values: with_rocketmq_settings(NameServerConfig(), values))
-    return Start(config, origin_of(kept, path or ""), tuple(warnings))
+
+
+def name_server_config_of(settings: Mapping[str, Setting]) -> NameServerConfig:
+    """The configuration that these settings make over the defaults. Raises ConfigError."""
+    return applied(settings, lambda values: with_rocketmq_settings(NameServerConfig(), values))
 
 
 def with_rocketmq_settings(
