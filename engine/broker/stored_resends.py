@@ -27,6 +27,7 @@ from engine.broker.state.readers import QueueKey
 from engine.broker.state.second_copies import SecondCopy
 from engine.foundation.errors import CorruptRecord
 from engine.foundation.limits import (
+    SECOND_COPIES_LOOKED_UP_A_SECOND,
     SECOND_COPIES_LOOKED_UP_MAX,
     SEND_RETRY_SPAN_MS,
     SENDS_READ_BACK_MAX,
@@ -46,8 +47,8 @@ from engine.protocol.names import (
 from engine.protocol.properties import PROPERTY_ORIGIN_MESSAGE_ID
 from engine.store.record import DispatchRequest, glance
 
-COPIES_MAX: Final = 64
-"""Entries of the index looked at under one key."""
+COPIES_MAX: Final = 8
+"""Newest entries of the index looked at under one key."""
 _WAITING_TOPICS: Final = frozenset((SCHEDULE_TOPIC, HALF_TOPIC))
 """Their messages come again, with the same properties, under the topic they wait for."""
 
@@ -60,7 +61,8 @@ class StoredResends:
         self._newer: set[int] = set()
         self._older: set[int] = set()
         self._second_s = 0
-        self._looked_up_count = 0
+        self._looks_left = SECOND_COPIES_LOOKED_UP_MAX
+        self._passed_over_count = 0
 
     def begin(self) -> None:
         """Read the newest keys back from the log, then hear of each message."""
@@ -118,17 +120,17 @@ class StoredResends:
                     reconsume_times=0,
                     step="SENT_AGAIN",
                     delay_ms=None,
-                    reason=f"its producer sent it again {copy.later_ms} ms later; the first copy "
-                    f"is at queue {copy.first_queue_id}, offset {copy.first_queue_offset}",
+                    reason=f"its producer sent it again {copy.later_ms} ms later; an earlier "
+                    f"copy is at queue {copy.earlier_queue_id}, offset {copy.earlier_queue_offset}",
                 )
             )
 
     def _look_closer(self, message: DispatchRequest) -> None:
         """Is it a second copy?"""
         topic = message.topic
-        if topic.startswith((RETRY_PREFIX, DLQ_PREFIX)) or is_system_topic(topic):
+        if not self._may_look(message.store_timestamp_ms // SECOND_MS):
             return
-        if not self._may_look_up(message.store_timestamp_ms // SECOND_MS):
+        if topic.startswith((RETRY_PREFIX, DLQ_PREFIX)) or is_system_topic(topic):
             return
         second = self._message_at(message.physical_offset)
         if second is None or PROPERTY_ORIGIN_MESSAGE_ID in second.properties:
@@ -141,33 +143,43 @@ class StoredResends:
             end_ms=message.store_timestamp_ms,
         )
         places = [place for place in found.physical_offsets if place < message.physical_offset]
-        first = next(
+        earlier = next(
             (one for place in places if (one := self._message_at(place)) and _same(one, second)),
             None,
         )
-        if first is not None:
+        if earlier is not None:
             self._parts.second_copies.add(
                 SecondCopy(
                     message_id=second.message_id,
                     topic=topic,
                     queue_id=second.queue_id,
                     queue_offset=second.queue_offset,
-                    first_queue_id=first.queue_id,
-                    first_queue_offset=first.queue_offset,
-                    later_ms=second.store_timestamp_ms - first.store_timestamp_ms,
+                    earlier_queue_id=earlier.queue_id,
+                    earlier_queue_offset=earlier.queue_offset,
+                    later_ms=second.store_timestamp_ms - earlier.store_timestamp_ms,
                 )
             )
 
-    def _may_look_up(self, second_s: int) -> bool:
-        """At most SECOND_COPIES_LOOKED_UP_MAX in a second; those beyond it are told as a number."""
+    def _may_look(self, second_s: int) -> bool:
+        """Many may be sent again at once, after a restart; a client that sends nothing else must
+        not slow the others. What is passed over is told as a number.
+        """
         if second_s != self._second_s:
-            beyond = self._looked_up_count - SECOND_COPIES_LOOKED_UP_MAX
-            self._second_s, self._looked_up_count = second_s, 0
-            if beyond > 0:
-                detail = f"{beyond} messages that may be second copies were not compared: too many"
+            more = SECOND_COPIES_LOOKED_UP_A_SECOND * max(0, second_s - self._second_s)
+            self._second_s = second_s
+            self._looks_left = min(SECOND_COPIES_LOOKED_UP_MAX, self._looks_left + more)
+            if self._passed_over_count:
+                detail = (
+                    f"{self._passed_over_count} messages that may be second copies were not "
+                    "compared: too many in a second"
+                )
+                self._passed_over_count = 0
                 self._parts.observer.observe(LifecycleEvent("RESENDS", detail))
-        self._looked_up_count += 1
-        return self._looked_up_count <= SECOND_COPIES_LOOKED_UP_MAX
+        if self._looks_left:
+            self._looks_left -= 1
+            return True
+        self._passed_over_count += 1
+        return False
 
     def _message_at(self, physical_offset: int) -> MessageExt | None:
         record = self._parts.store.record_at(physical_offset)
@@ -177,10 +189,10 @@ class StoredResends:
             return None
 
 
-def _same(first: MessageExt, second: MessageExt) -> bool:
+def _same(earlier: MessageExt, second: MessageExt) -> bool:
     """Two bodies under one id are two messages: ids are made by clients and can collide."""
     return (
-        first.topic == second.topic
-        and first.uniq_key == second.uniq_key
-        and first.body == second.body
+        earlier.topic == second.topic
+        and earlier.uniq_key == second.uniq_key
+        and earlier.body == second.body
     )

@@ -102,8 +102,9 @@ SENDS_READ_BACK_MAX: Final = 8192
 """Of these, read back from the log when a broker starts (about 0.1 s)."""
 
 SECOND_COPIES_LOOKED_UP_MAX: Final = 1000
-"""Messages with a known UNIQ_KEY that are compared with the first in one second; those beyond it
-are told as a number.
+SECOND_COPIES_LOOKED_UP_A_SECOND: Final = 100
+"""Messages that may be second copies and are compared with the first: so many at once, and so many
+in a second for ever; those beyond it are told as a number.
 """
 
 SEND_RETRY_SPAN_MS: Final = 10 * MINUTE_MS

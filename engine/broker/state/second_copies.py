@@ -3,13 +3,14 @@
 Place in the walk: `stored_resends` notes second copies here when they are stored, and asks which of
 them an answer brings to a group.
 
-Invariant: a copy is told to a group once; the newest SECOND_COPIES_MAX are known. Absent on
-purpose: finding them, reading messages, refusing them (that is `deduplication`, on topics that ask
-for it).
+Invariant: a copy is told to a group once; those of a queue come in its order; the newest
+SECOND_COPIES_MAX are known. Absent on purpose: finding them, reading messages, refusing them (that
+is `deduplication`, on topics that ask for it).
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -26,12 +27,16 @@ class SecondCopy:
     topic: str
     queue_id: int
     queue_offset: int
-    first_queue_id: int
-    first_queue_offset: int
+    earlier_queue_id: int
+    earlier_queue_offset: int
     later_ms: int
-    """How long after the first copy it was stored."""
+    """How long after the earlier copy it was stored."""
     told: list[str] = field(default_factory=list)
     """Groups that were handed it, and of which that was told."""
+
+
+def _queue_offset(copy: SecondCopy) -> int:
+    return copy.queue_offset
 
 
 class SecondCopies:
@@ -60,10 +65,13 @@ class SecondCopies:
         them, or a filter has left it out.
         """
         group, topic, queue_id = key
+        copies = self._of_queues.get((topic, queue_id), [])
+        first = bisect_left(copies, span.start, key=_queue_offset)
+        end = bisect_left(copies, span.stop, key=_queue_offset)
         brought = [
             copy
-            for copy in self._of_queues.get((topic, queue_id), ())
-            if copy.queue_offset in span and group not in copy.told and holds(copy.queue_offset)
+            for copy in copies[first:end]
+            if group not in copy.told and holds(copy.queue_offset)
         ]
         for copy in brought:
             copy.told.append(group)
