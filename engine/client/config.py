@@ -71,6 +71,9 @@ class ClientConfig:
     )
     """Milliseconds between heartbeats to all brokers."""
 
+    use_heartbeat_v2: bool = field(default=False, metadata=_rocketmq("useHeartbeatV2"))
+    """Leave subscriptions out of heartbeats to brokers that know them."""
+
     route_poll_ms: int = field(default=30 * SECOND_MS, metadata=_rocketmq("pollNameServerInterval"))
     """Milliseconds between refreshes of all known routes."""
 

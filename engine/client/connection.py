@@ -17,12 +17,14 @@ import logging
 from collections.abc import Callable, Mapping
 
 from engine.client.config import DEFAULT_INSTANCE, ClientConfig
+from engine.client.heartbeats import Beat, ToldSubscriptions, first_version, second_version
 from engine.client.owned_tasks import OwnedTasks
 from engine.client.route_cache import RouteCache
 from engine.foundation.errors import RequestRefused, TidemarkError
 from engine.protocol.bodies import HeartbeatData
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
+from engine.protocol.headers import HeartbeatResponseHeader
 from engine.remoting import Handler, RpcClient
 from engine.runtime import Runtime
 
@@ -47,8 +49,13 @@ class ClusterConnection:
         self.config = config
         self.ip = config.client_ip or runtime.network.local_ip()
         self.client_id = f"{self.ip}@{self._instance_name(keeps_default_instance)}"
+        self._told = ToldSubscriptions()
         self.rpc = RpcClient(
-            runtime, handlers or {}, credentials=config.credentials, tls=config.tls
+            runtime,
+            handlers or {},
+            on_lost=self._told.forget,
+            credentials=config.credentials,
+            tls=config.tls,
         )
         self._new_broker = asyncio.Event()
         self.routes = RouteCache(runtime, config, self.rpc, on_new_broker=self._new_broker.set)
@@ -79,9 +86,9 @@ class ClusterConnection:
             raise RequestRefused(answer.code, answer.remark or "no remark")
         return answer
 
-    async def heartbeat(self) -> None:
+    async def heartbeat(self, *, in_full: bool = False) -> None:
         """Tell all known brokers what this client is; those that do not answer hear the next
-        one.
+        one. `in_full`: subscriptions as well, whoever knows them.
         """
         if self._describe is None:
             return
@@ -89,8 +96,11 @@ class ClusterConnection:
         if not body.producer_data_set and not body.consumer_data_set:
             return
         addresses = self.routes.broker_addresses(masters_only=not body.consumer_data_set)
-        encoded = body.encode()
-        await asyncio.gather(*(self._heartbeat_to(address, encoded) for address in addresses))
+        if in_full:
+            self._told.forget_all()
+        beat = second_version(body) if self.config.use_heartbeat_v2 else first_version(body)
+        forms = [(address, self._told.form_for(address, beat)) for address in addresses]
+        await asyncio.gather(*(self._heartbeat_to(address, beat, form) for address, form in forms))
 
     async def take_leave(
         self, *, producer_group: str | None = None, consumer_group: str | None = None
@@ -129,10 +139,16 @@ class ClusterConnection:
             await self.heartbeat()
             wait_ms = self.config.heartbeat_ms
 
-    async def _heartbeat_to(self, address: str, body: bytes) -> None:
+    async def _heartbeat_to(self, address: str, beat: Beat, form: bytes) -> None:
         try:
-            await self.ask(address, RemotingCommand.request(RequestCode.HEART_BEAT, {}, body))
+            answer = await self.ask(
+                address, RemotingCommand.request(RequestCode.HEART_BEAT, {}, form)
+            )
+            self._told.answered(address, beat, HeartbeatResponseHeader.decode(answer.fields))
+            said = "all" if form is beat.full else "no subscriptions, which it knows"
+            _log.debug("heartbeat to %s said %s", address, said)
         except TidemarkError as error:
+            self._told.forget(address)
             _log.warning("heartbeat to %s failed, the next one tries again: %s", address, error)
 
     async def _take_leave_from(self, address: str, fields: dict[str, str]) -> None:

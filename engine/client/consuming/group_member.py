@@ -154,7 +154,7 @@ class GroupMember:
         subscription = self.state.subscriptions.get(topic)
         if subscription is not None:
             subscription.data.sub_version = self._runtime.clock.now_ms()
-        await self.connection.heartbeat()
+        await self.connection.heartbeat(in_full=True)
 
     async def persist_regularly(self) -> None:
         """Write the offsets of the held queues on a timer, until cancelled."""
