@@ -189,22 +189,25 @@ class Recovery:
     # ---- reading on -------------------------------------------------------------------------
 
     def _scan(self, found: Recovered, scan_from: int, *, now_ms: int, fill_gaps: bool) -> None:
-        """Check and dispatch record after record until one fails."""
-        position = scan_from
+        """Check and dispatch record after record until one fails. Hot."""
+        position = file_start = file_end = scan_from
         found.scanned_from = scan_from
         found.records_checked = 0
         batch: list[DispatchRequest] = []
         expected: dict[QueueKey, int] = {}
+        view = memoryview(b"")
         try:
             while True:
-                start = self._log.files.start_at(position)
-                if not self._log.files.has(start):
-                    found.stopped_by = "no further file"
-                    break
-                view = self._log.file_view(start)
-                request = check_record(view, position - start, position, self._delay_levels_ms)
+                if position >= file_end:
+                    file_start = self._log.files.start_at(position)
+                    if not self._log.files.has(file_start):
+                        found.stopped_by = "no further file"
+                        break
+                    view = self._log.file_view(file_start)
+                    file_end = file_start + self._log.file_size_bytes
+                request = check_record(view, position - file_start, position, self._delay_levels_ms)
                 if request is None:
-                    position = start + self._log.file_size_bytes
+                    position = file_end
                     continue
                 self._check_queue_offset(request, expected, whole_log=scan_from == 0)
                 batch.append(request)
