@@ -173,11 +173,6 @@ DIFFERENCES = (
     ),
     Difference(
         r"brokerStatus",
-        r"putLatency|putMessage(DistributeTime|EntireTimeMax|FailedTimes)|getMessageEntireTimeMax",
-        "figures this broker does not measure; it leaves out what it does not know",
-    ),
-    Difference(
-        r"brokerStatus",
         r"ThreadPoolQueueCapacity",
         "one event loop has one bound for all requests, not a queue for each kind",
     ),
