@@ -4,6 +4,7 @@ reads go on."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from dataclasses import replace
 from pathlib import Path
 
@@ -88,6 +89,56 @@ def test_a_sync_that_does_not_end_in_time_is_answered_as_stored_but_not_safe(
             disk.hold_syncs.set()
             pulled = await client.pull(1, wait_ms=10_000)
             assert bodies(pulled)[0] == b"not yet safe"
+
+    asyncio.run(story())
+
+
+class WatchedDisk(FailingDisk):
+    """Notes the syncs that keep the event loop waiting."""
+
+    __slots__ = ("held_the_loop",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.held_the_loop: list[str] = []
+
+    def check_sync(self, path: str) -> None:
+        with contextlib.suppress(RuntimeError):  # Beside the loop no loop is running.
+            asyncio.get_running_loop()
+            self.held_the_loop.append(path)
+        super().check_sync(path)
+
+
+@pytest.mark.parametrize("flush", FlushDiskType)
+def test_however_slow_a_sync_is_nobody_else_waits_for_it(
+    tmp_path: Path, flush: FlushDiskType
+) -> None:
+    """Row C7: while a broker serves, no sync runs on the event loop."""
+
+    async def story() -> None:
+        disk = WatchedDisk()
+        config = broker_config(tmp_path, log_bytes=LOG_BYTES, flush=flush)
+        async with cluster(config, replace(system_runtime(), disk=disk)) as running:
+            disk.held_the_loop.clear()
+            disk.log.clear()
+            client, offsets = running.client(), running.broker.parts.offsets
+            for number in range(60):  # Several commit-log files, new topics, delayed messages.
+                topic = f"{TOPIC}-{number % 5}"
+                answer = await client.send(bytes(4096), topic=topic, DELAY=number % 2)
+                assert answer.code == ResponseCode.SUCCESS, answer.remark
+            await client.heartbeat()
+            await client.commit(1, topic=f"{TOPIC}-0")
+
+            async def persisted() -> bool:
+                return offsets.persisted(GROUP, f"{TOPIC}-0", 0) == 1
+
+            await eventually(persisted, "the offset is persisted")
+
+            async def flushed() -> bool:
+                return any(line.startswith("sync 0/") for line in disk.log)
+
+            await eventually(flushed, "consume queues are flushed")
+            assert disk.held_the_loop == []
 
     asyncio.run(story())
 
