@@ -68,12 +68,15 @@ def written(families: Iterable[Family], *, series_max: int, left_out: LeftOut) -
 def histogram(
     labels: Mapping[str, str], bounds: Sequence[float], counts: Sequence[int], total: float
 ) -> Iterator[Series]:
-    """Series of one histogram: `counts` has one entry for each bound and one beyond the last."""
+    """Series of one histogram: `counts` has one entry for each bound and one beyond the last.
+
+    Bounds are told as RocketMQ tells them, `1.0` and not `1`: boards select by the word.
+    """
     assert len(counts) == len(bounds) + 1, "one count for each bucket"
     below = 0
     for bound, count in zip(bounds, counts, strict=False):
         below += count
-        yield Series({**labels, "le": _number(bound)}, below, "_bucket")
+        yield Series({**labels, "le": repr(float(bound))}, below, "_bucket")
     below += counts[-1]
     yield Series({**labels, "le": "+Inf"}, below, "_bucket")
     yield Series(labels, total, "_sum")
