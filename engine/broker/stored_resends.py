@@ -48,7 +48,7 @@ from engine.protocol.properties import PROPERTY_ORIGIN_MESSAGE_ID
 from engine.store.record import DispatchRequest, glance
 
 COPIES_MAX: Final = 8
-"""Newest entries of the index looked at under one key."""
+"""Newest entries of the index looked at under one key; more copies at once are not told apart."""
 _WAITING_TOPICS: Final = frozenset((SCHEDULE_TOPIC, HALF_TOPIC))
 """Their messages come again, with the same properties, under the topic they wait for."""
 

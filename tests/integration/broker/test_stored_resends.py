@@ -11,9 +11,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from engine.protocol.codes import ResponseCode
+from engine.foundation.limits import SECOND_COPIES_LOOKED_UP_MAX
+from engine.protocol.codes import RequestCode, ResponseCode
+from engine.protocol.message import Message
+from engine.protocol.message_batch import encode_batch
 from tests.integration.broker.cluster import TOPIC, RawClient, bodies
 from tests.integration.broker.spooled import picked, spooled
+from tests.integration.client.cluster_users import eventually
 from tests.integration.telemetry.killable_engine import SMALL, KillableEngine
 
 KEY = "7F00000100002A139A4B018B4D400001"
@@ -97,5 +101,38 @@ def test_what_only_looks_like_a_second_copy_is_not_told(tmp_path: Path) -> None:
         await send(client, b"later", queue_id=1, UNIQ_KEY="D", DELAY=1)
         assert await read(client, "group", queue_id=1, offset=1) == [b"later"]
         assert told(engine) == [("group", "D", TOPIC, 1, 1)]
+
+    with_engine(tmp_path, story)
+
+
+def test_a_client_that_repeats_one_id_is_compared_up_to_a_limit_and_the_rest_is_a_number(
+    tmp_path: Path,
+) -> None:
+    more = 199
+
+    async def story(engine: KillableEngine, client: RawClient) -> None:
+        message = Message(TOPIC, b"again", {"UNIQ_KEY": KEY})
+        batch = bytes(encode_batch([message] * (1 + SECOND_COPIES_LOOKED_UP_MAX + more)))
+        header: dict[str, Any] = {
+            "a": "p",
+            "b": TOPIC,
+            "c": "TBW102",
+            "d": 4,
+            "e": 0,
+            "f": 0,
+            "g": 0,
+            "h": 0,
+        }
+        header |= {"i": "", "j": 0, "k": "false", "m": "true"}
+        sent = await client.ask(RequestCode.SEND_BATCH_MESSAGE, batch, **header)
+        assert sent.code == ResponseCode.SUCCESS, sent.remark
+
+        async def is_told() -> bool:
+            await send(client, b"again")
+            rows = [row for row in spooled(engine.store, "lifecycle") if row["kind"] == "RESENDS"]
+            assert all("may be second copies were not compared" in row["detail"] for row in rows)
+            return sum(int(row["detail"].split()[0]) for row in rows) >= more
+
+        await eventually(is_told, "the number of those passed over")
 
     with_engine(tmp_path, story)
