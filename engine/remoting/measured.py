@@ -6,7 +6,7 @@ run, of which only the length is counted; a request that is not answered at once
 its stamp. The turn settles its runs when its answers are written.
 
 Invariant: what is measured changes nothing of what is answered, and a stamp never outlives its turn
-but for requests that wait. It costs 0.4 us a request in turns of many, 2.4 us a turn of one.
+but for requests that wait. It costs 0.4 us a request in turns of many, 2.2 us a turn of one.
 """
 
 from __future__ import annotations
@@ -52,8 +52,9 @@ class MeasuredTurn(Turn):
         self.began_us = 0
         """When the requests of this turn arrived; 0 before the first."""
         self.run = _NO_RUN
-        """The run of the last answer."""
+        """The run of the last answer, of this turn or an earlier one."""
         self._runs: list[Run] = []
+        """Further runs of this turn."""
         self._runs_known: dict[tuple[int, int], Run] = {}
         """By codes that RocketMQ has: they are used turn after turn."""
         self._late: dict[tuple[int, int, int], int] = {}
@@ -62,34 +63,39 @@ class MeasuredTurn(Turn):
     def end(self) -> None:
         """See `Turn.end`."""
         Turn.end(self)
-        turn_began_us, self.began_us = self.began_us, 0
-        if not self._runs and not self._late:
+        began_us, self.began_us = self.began_us, 0
+        if not self.run.count and not self._late:
             return
         now_us = self.steady_us()
-        took_ms = (now_us - turn_began_us) // 1000
-        for run in self._runs:
-            run.histogram.add(took_ms, run.count)
-            run.count = 0
-        self._runs.clear()
-        self.run = _NO_RUN
+        if self.run.count:
+            self._settle((now_us - began_us) // 1000 if began_us else None)
         if self._late:
             late, self._late = self._late, {}
-            for (began_us, code, response_code), count in late.items():
+            for (arrived_us, code, response_code), count in late.items():
                 histogram = self.latencies.histogram(
                     code, response_code, Result.SUCCESS, is_late=True
                 )
-                histogram.add((now_us - began_us) // 1000, count)
+                histogram.add((now_us - arrived_us) // 1000, count)
+
+    def _settle(self, took_ms: int | None) -> None:
+        """None: nobody stamped it, as when a peer uses an opaque twice; that is not measured."""
+        self._runs.append(self.run)
+        for run in self._runs:  # One that came back is here twice, and has nothing left then.
+            if run.count and took_ms is not None:
+                run.histogram.add(took_ms, run.count)
+            run.count = 0
+        self._runs.clear()
 
     def begin_run(self, request_code: int, response_code: int) -> Run:
         """The run of an answer that is not of the same kind as the one before."""
+        if self.run.count:
+            self._runs.append(self.run)
         codes = (request_code, response_code)
         run = self._runs_known.get(codes)
         if run is None:
             run = Run(*codes, self.latencies.histogram(*codes, Result.SUCCESS, is_late=False))
             if request_code in KNOWN_CODES:
                 self._runs_known[codes] = run
-        if not run.count:
-            self._runs.append(run)
         self.run = run
         return run
 

@@ -171,3 +171,39 @@ def test_every_bound_that_is_asked_for_is_exact() -> None:
         ]
         assert regrouped(histogram.counts, bounds) == expected
     assert (histogram.total_ms, histogram.max_ms) == (sum(times), 123_456)
+
+
+def test_answers_of_several_kinds_in_one_turn_are_each_counted() -> None:
+    async def story() -> None:
+        async with Server() as server:
+            codes = [COMMIT, SEND, COMMIT, SEND, SEND, COMMIT]
+            await asyncio.gather(*(server.ask(code) for code in codes))
+            assert server.told() == {key(COMMIT): (3, 42, 14), key(SEND): (3, 42, 14)}
+            await server.ask(COMMIT)
+            assert server.told()[key(COMMIT)] == (4, 42, 14)
+
+    asyncio.run(story())
+
+
+def test_an_opaque_that_a_peer_uses_twice_measures_nothing_wrong() -> None:
+    async def story() -> None:
+        async with Server() as server:
+            tasks = [asyncio.create_task(server.ask(PULL)) for _ in range(2)]
+            while len(server.held) < 2:
+                server.is_held.clear()
+                await server.is_held.wait()
+            (_, first), (_, second) = server.held
+            second.opaque = first.opaque
+            server.clock.us += 1_000_000
+            server.release()
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            polled = key(PULL, ResponseCode.PULL_NOT_FOUND, polled=True)
+            assert server.told() == {
+                polled: (1, 1000, 1000),
+                key(PULL, ResponseCode.PULL_NOT_FOUND): (0, 0, 0),
+            }
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    asyncio.run(story())
