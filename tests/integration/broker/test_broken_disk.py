@@ -43,7 +43,8 @@ async def send_until_it_ends(client: RawClient, switch: Path, pattern: str) -> l
             if len(safe) == 40:
                 switch.write_text(pattern)
 
-    await asyncio.gather(*(produce(producer) for producer in range(PRODUCERS)))
+    async with asyncio.timeout(END_TIMEOUT_S):
+        await asyncio.gather(*(produce(producer) for producer in range(PRODUCERS)))
     return safe
 
 
