@@ -178,6 +178,38 @@ def test_a_broker_killed_on_a_full_disk_says_why_it_does_not_start_and_starts_wi
             second.stop()
 
 
+def test_what_fits_the_log_is_kept_though_queues_and_telemetry_find_no_room(tmp_path: Path) -> None:
+    """The log has its room since its file was made; consume queues and spool take theirs late."""
+    acked: dict[Place, bytes] = {}
+
+    async def begins(client: RawClient) -> None:
+        answer = await client.send(b"makes the topic", queue_id=0)
+        acked[0, int(answer.fields["queueOffset"])] = b"makes the topic"
+
+    async def fills(client: RawClient) -> None:
+        acked.update((await fill_by_sends(client))[0])
+
+    async def has_all(client: RawClient) -> None:
+        assert await stored(client) == acked
+
+    with small_disk(tmp_path / "disk", 8 * MIB) as disk:
+        with broker(disk) as first:
+            talk(first.address, begins)
+            disk.fill()
+            talk(first.address, fills)
+            disk.free()
+
+            async def is_told() -> bool:
+                return bool(told(disk, "DISK_FULL"))
+
+            asyncio.run(eventually(is_told, "the full disk is told when there is room for it"))
+            first.kill()
+        assert len(acked) > 20
+        with broker(disk) as second:
+            talk(second.address, has_all)
+            second.stop()
+
+
 def test_a_disk_over_its_warning_ratio_refuses_sends_until_it_is_emptier(tmp_path: Path) -> None:
     quick = ("--set", "cleanResourceInterval=100", "--set", f"mappedFileSizeCommitLog={2 * MIB}")
 
