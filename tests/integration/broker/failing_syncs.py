@@ -1,5 +1,5 @@
 """`tidemark` on a machine whose disk breaks: every sync of matching files fails from then on that
-the file named by TIDEMARK_BROKEN_DISK exists and holds their pattern.
+the file named by TIDEMARK_BROKEN_DISK exists; it holds the name of the error and their pattern.
 
     python -m tests.integration.broker.failing_syncs broker --store ...
 
@@ -16,7 +16,7 @@ from pathlib import Path
 from tidemark import main
 
 SWITCH = "TIDEMARK_BROKEN_DISK"
-"""Environment variable that names the file; what it holds is looked for in paths."""
+"""Environment variable that names the file, which holds for example `EIO /commitlog/`."""
 
 
 def breaking(sync: Callable[[int], None]) -> Callable[[int], None]:
@@ -25,8 +25,11 @@ def breaking(sync: Callable[[int], None]) -> Callable[[int], None]:
 
     def work(descriptor: int) -> None:
         path = str(Path(f"/proc/self/fd/{descriptor}").readlink())
-        if switch.exists() and switch.read_text() in path:
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        if switch.exists():
+            name, pattern = switch.read_text().split()
+            if pattern in path:
+                number = getattr(errno, name)
+                raise OSError(number, os.strerror(number))
         sync(descriptor)
 
     return work

@@ -22,7 +22,7 @@ END_TIMEOUT_S = 30
 PRODUCERS = 4
 
 
-async def send_until_it_ends(client: RawClient, switch: Path, pattern: str) -> list[bytes]:
+async def send_until_it_ends(client: RawClient, switch: Path, fault: str) -> list[bytes]:
     """Several producers at once; after some answers the disk breaks. What was answered as safe."""
     safe: list[bytes] = []
 
@@ -41,7 +41,7 @@ async def send_until_it_ends(client: RawClient, switch: Path, pattern: str) -> l
                 return
             safe.append(body)
             if len(safe) == 40:
-                switch.write_text(pattern)
+                switch.write_text(fault)
 
     async with asyncio.timeout(END_TIMEOUT_S):
         await asyncio.gather(*(produce(producer) for producer in range(PRODUCERS)))
@@ -49,25 +49,35 @@ async def send_until_it_ends(client: RawClient, switch: Path, pattern: str) -> l
 
 
 @pytest.mark.parametrize(
-    "pattern", ["/commitlog/", "/consumequeue/", "/"], ids=["log", "queues", "everything"]
+    ("fault", "words_for_it"),
+    [
+        ("EIO /commitlog/", "Input/output error"),
+        ("EIO /consumequeue/", "Input/output error"),
+        ("EIO /", "Input/output error"),
+        ("ENOSPC /consumequeue/", "No space left on device"),
+    ],
+    ids=["log", "queues", "everything", "queues without room"],
 )
 def test_a_failed_sync_ends_the_broker_with_a_sentence_and_a_restart_has_what_was_safe(
-    tmp_path: Path, pattern: str
+    tmp_path: Path, fault: str, words_for_it: str
 ) -> None:
+    """A sync that finds no room has failed like any other: the kernel has dropped the pages, and
+    room that comes later brings none back.
+    """
     switch, log = tmp_path / "broken", tmp_path / "log"
     store = ("--store", str(tmp_path / "store"), "--port", "0", "--namesrv", "127.0.0.1:1")
     small = ("--set", "mappedFileSizeCommitLog=65536", "--set", "maxIndexNum=2000")
     words = ("broker", *store, *small, "--flush", "sync")
     environment = {failing_syncs.SWITCH: str(switch)}
     with party(log, *words, environment=environment, program=PROGRAM) as broken:
-        safe = talk(broken.address, lambda client: send_until_it_ends(client, switch, pattern))
+        safe = talk(broken.address, lambda client: send_until_it_ends(client, switch, fault))
         assert broken.process.wait(END_TIMEOUT_S) == 1
         assert broken.process.stdout is not None
         assert broken.process.stdout.read() == "", "nothing behind the ready line"
     said = log.read_text()
     last = said.splitlines()[-1]
     assert last.startswith("tidemark broker: the store stopped writing: ")
-    assert last.endswith("Input/output error; restart it on a sound disk")
+    assert last.endswith(f"{words_for_it}; restart it on a sound disk")
     assert "Traceback" not in said
     kinds = [row["kind"] for row in spooled(tmp_path / "store", "lifecycle")]
     assert kinds.count("WRITES_STOPPED") == 1

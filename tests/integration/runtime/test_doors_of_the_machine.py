@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import errno
-import os
 import socket
 import stat
 from pathlib import Path
@@ -21,24 +19,6 @@ def test_a_full_device_is_said_to_be_full() -> None:
         file.pwrite(b"x", 0)
     with pytest.raises(DiskFull):
         file.pwritev([b"x", b"y"], 0)
-    file.close()
-
-
-def test_a_sync_that_finds_no_room_has_failed_and_is_not_a_full_disk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Row C7: the kernel has dropped the pages it had no room for; room later brings none back."""
-
-    def no_room(descriptor: int) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    for call in ("fdatasync", "fsync"):
-        monkeypatch.setattr(os, call, no_room)
-    file = SystemDisk().open(f"{tmp_path}/file", create=True)
-    for sync in (file.sync, lambda: SystemDisk().sync_directory(str(tmp_path))):
-        with pytest.raises(StorageError, match="No space left") as failed:
-            sync()
-        assert not isinstance(failed.value, DiskFull)
     file.close()
 
 
