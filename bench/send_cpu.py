@@ -28,7 +28,7 @@ from engine.protocol.headers import SendMessageRequestHeader
 
 TOPIC: Final = "BenchSendCpu"
 IN_FLIGHT: Final = 64
-FRAMES: Final = 64 * 64
+KEY_BEGIN: Final = b"7F00000100002A9F0000000"
 ROUNDS: Final = 5
 LENGTH: Final = Struct(">i")
 
@@ -44,7 +44,7 @@ def frame(number: int) -> bytes:
         sys_flag=0,
         born_timestamp_ms=1_800_000_000_000,
         flag=0,
-        properties=f"UNIQ_KEY\x017F00000100002A9F000000000{number:07d}\x02WAIT\x01true\x02",
+        properties=f"UNIQ_KEY\x01{KEY_BEGIN.decode()}{number:09d}\x02WAIT\x01true\x02",
         reconsume_times=0,
         broker_name="broker-a",
     )
@@ -60,11 +60,14 @@ class Load:
         host, _, port = address.rpartition(":")
         self._socket = socket.create_connection((host, int(port)))
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        frames = [frame(number) for number in range(FRAMES)]
-        self._windows = [
-            b"".join(frames[first : first + IN_FLIGHT // 2])
-            for first in range(0, FRAMES, IN_FLIGHT // 2)
-        ]
+        self._window = bytearray()
+        self._numbers_at: list[int] = []
+        """Where each frame of the window has its number in its UNIQ_KEY."""
+        for number in range(IN_FLIGHT // 2):
+            one = frame(number)
+            self._numbers_at.append(len(self._window) + one.index(KEY_BEGIN) + len(KEY_BEGIN))
+            self._window += one
+        self._sent = 0
 
     def run(self, seconds: float) -> int:
         """Send for `seconds`; how many messages were answered, all of them with success.
@@ -72,13 +75,20 @@ class Load:
         Half a window follows each half that was answered, so that the broker never runs dry.
         """
         answers = self._answers()
-        until, sent, answered, number = time.perf_counter() + seconds, 0, 0, 0
+        until, sent, answered = time.perf_counter() + seconds, 0, 0
         while time.perf_counter() < until or answered < sent:
             while sent - answered <= IN_FLIGHT // 2 and time.perf_counter() < until:
-                self._socket.sendall(self._windows[number % len(self._windows)])
-                sent, number = sent + IN_FLIGHT // 2, number + 1
+                self._socket.sendall(self._next_window())
+                sent += IN_FLIGHT // 2
             answered += next(answers)
         return answered
+
+    def _next_window(self) -> bytearray:
+        """Half a window of messages that were not sent before: a resend costs more."""
+        for at in self._numbers_at:
+            self._window[at : at + 9] = b"%09d" % self._sent
+            self._sent += 1
+        return self._window
 
     def _answers(self) -> Iterator[int]:
         rest = b""

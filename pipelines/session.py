@@ -111,7 +111,12 @@ def require_java() -> None:
             f"Spark needs a JDK {JAVA_VERSION_MIN} or newer and none is there: run `make setup`, "
             "or install one (Debian: `apt install openjdk-17-jre-headless`)",
         )
-    done = subprocess.run([program, "-version"], capture_output=True, text=True, check=False)
+    try:
+        done = subprocess.run([program, "-version"], capture_output=True, text=True, check=False)
+    except OSError as error:
+        raise ConfigError(
+            "JAVA_HOME", home or program, f"a Java that can be run ({error}): run `make setup`"
+        ) from error
     found = re.search(r'version "(\d+)', done.stderr + done.stdout)
     if found is None or int(found[1]) < JAVA_VERSION_MIN:
         raise ConfigError(

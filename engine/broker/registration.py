@@ -4,7 +4,7 @@ Place in the walk: on start, soon after a topic changed, and each 30 s; clients 
 by its topics.
 
 Invariant: at most one round is under way, and a change during a round starts another one. A name
-server that is away is asked again in the next round; the broker serves all the same.
+server that is away is told again, soon and then less often; the broker serves all the same.
 Absent on purpose: routes (engine/namesrv).
 """
 
@@ -29,6 +29,9 @@ REGISTER_TIMEOUT_MS = 6 * SECOND_MS
 FAREWELL_TIMEOUT_MS = SECOND_MS
 TOLD_WAIT_MS = 3 * SECOND_MS
 """How long the answer to a tool that made a topic waits for the name servers (RocketMQ)."""
+RETRY_MS = SECOND_MS
+"""A name server that did not hear is told again so soon, then after twice as long, and so on."""
+DOUBLINGS_MAX = 10
 SETTLE_MS = 10
 """Topics made within this time of each other are registered together."""
 
@@ -42,6 +45,8 @@ class Registration:
         self._parts = parts
         self._client = client
         self._wanted = asyncio.Event()
+        self._failed_rounds = 0
+        """Rounds since all name servers heard."""
         self._begun = self._ended = self._due = 0
         """Rounds, by number; due is the one that tells of the newest change."""
         self._turned = asyncio.Condition()
@@ -68,8 +73,11 @@ class Registration:
         """Register when wanted and each `register_interval_ms`, until cancelled."""
         interval_ms = self._parts.config.register_interval_ms
         while True:
+            pause_ms = interval_ms
+            if self._failed_rounds:
+                pause_ms = min(interval_ms, RETRY_MS << self._failed_rounds - 1)
             try:
-                async with asyncio.timeout(interval_ms / SECOND_MS):
+                async with asyncio.timeout(pause_ms / SECOND_MS):
                     await self._wanted.wait()
             except TimeoutError:
                 pass
@@ -83,12 +91,13 @@ class Registration:
         self._begun += 1
         number = self._begun
         command = self._registration()
-        await asyncio.gather(
+        heard = await asyncio.gather(
             *(
                 self._tell(address, command, REGISTER_TIMEOUT_MS)
                 for address in self._parts.config.namesrv_addresses
             )
         )
+        self._failed_rounds = 0 if all(heard) else min(self._failed_rounds + 1, DOUBLINGS_MAX)
         async with self._turned:
             self._ended = number
             self._turned.notify_all()
@@ -127,15 +136,17 @@ class Registration:
         ).encode()
         return RemotingCommand.request(RequestCode.REGISTER_BROKER, fields, body)
 
-    async def _tell(self, address: str, command: RemotingCommand, timeout_ms: int) -> None:
+    async def _tell(self, address: str, command: RemotingCommand, timeout_ms: int) -> bool:
+        """Was it heard?"""
         request = RemotingCommand.request(command.code, command.fields, command.body)
         try:
             response = await self._client.invoke(address, request, timeout_ms=timeout_ms)
         except TidemarkError as error:
             _log.warning("name server %s: %s", address, error)
-            return
+            return False
         if response.code != ResponseCode.SUCCESS:
             _log.warning("name server %s refused: %d %s", address, response.code, response.remark)
+        return response.code == ResponseCode.SUCCESS
 
 
 def _masked(topics: dict[str, TopicConfig], broker_permission: int) -> dict[str, TopicConfig]:

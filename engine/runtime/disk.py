@@ -139,7 +139,8 @@ class Disk(Protocol):
         """What the kernel has not written yet; None where it does not tell."""
 
 
-def _storage_error(doing: str, path: str, error: OSError) -> StorageError:
+def storage_error(doing: str, path: str, error: OSError) -> StorageError:
+    """What an error of the machine means to a store."""
     # A sync that finds no room has lost what it was to save; DiskFull says that nothing is lost.
     if error.errno in (errno.ENOSPC, errno.EDQUOT) and not doing.startswith("syncing"):
         return DiskFull(
@@ -171,7 +172,7 @@ class _SystemFile:
                 while written < len(rest):
                     written += os.pwrite(self._descriptor, rest[written:], position + written)
         except OSError as error:
-            raise _storage_error("writing", self._path, error) from error
+            raise storage_error("writing", self._path, error) from error
 
     def pwritev(self, parts: Sequence[bytes | bytearray | memoryview], position: int) -> None:
         for first in range(0, len(parts), 1024):  # IOV_MAX of Linux.
@@ -180,7 +181,7 @@ class _SystemFile:
             try:
                 written = os.pwritev(self._descriptor, chunk, position)
             except OSError as error:
-                raise _storage_error("writing", self._path, error) from error
+                raise storage_error("writing", self._path, error) from error
             if written != total:
                 self.pwrite(b"".join(chunk)[written:], position + written)
             position += total
@@ -189,7 +190,7 @@ class _SystemFile:
         try:
             return os.pread(self._descriptor, length, position)
         except OSError as error:
-            raise _storage_error("reading", self._path, error) from error
+            raise storage_error("reading", self._path, error) from error
 
     def view(self) -> memoryview:
         size_bytes = self.size_bytes()
@@ -201,19 +202,19 @@ class _SystemFile:
         try:
             os.ftruncate(self._descriptor, size_bytes)
         except OSError as error:
-            raise _storage_error("truncating", self._path, error) from error
+            raise storage_error("truncating", self._path, error) from error
 
     def allocate(self, size_bytes: int) -> None:
         try:
             os.posix_fallocate(self._descriptor, 0, size_bytes)
         except OSError as error:
-            raise _storage_error("allocating", self._path, error) from error
+            raise storage_error("allocating", self._path, error) from error
 
     def sync(self) -> None:
         try:
             os.fdatasync(self._descriptor)
         except OSError as error:
-            raise _storage_error("syncing", self._path, error) from error
+            raise storage_error("syncing", self._path, error) from error
 
     async def sync_async(self) -> None:
         await asyncio.to_thread(self.sync)
@@ -225,7 +226,7 @@ class _SystemFile:
         except BlockingIOError:
             return False
         except OSError as error:
-            raise _storage_error("locking", self._path, error) from error
+            raise storage_error("locking", self._path, error) from error
         return True
 
     def close(self) -> None:
@@ -254,7 +255,7 @@ class SystemDisk:
         try:
             return _SystemFile(path, os.open(path, flags, 0o600))
         except OSError as error:
-            raise _storage_error("opening", path, error) from error
+            raise storage_error("opening", path, error) from error
 
     def exists(self, path: str) -> bool:
         """See `Disk.exists`."""
@@ -271,7 +272,7 @@ class SystemDisk:
         except FileNotFoundError:
             return []
         except OSError as error:
-            raise _storage_error("listing", path, error) from error
+            raise storage_error("listing", path, error) from error
 
     def make_directories(self, path: str) -> None:
         """See `Disk.make_directories`."""
@@ -282,7 +283,7 @@ class SystemDisk:
             os.mkdir(path, 0o700)
         except OSError as error:
             if not os.path.isdir(path):
-                raise _storage_error("making folder", path, error) from error
+                raise storage_error("making folder", path, error) from error
 
     def read(self, path: str) -> bytes:
         """See `Disk.read`."""
@@ -290,7 +291,7 @@ class SystemDisk:
             with open(path, "rb") as file:
                 return file.read()
         except OSError as error:
-            raise _storage_error("reading", path, error) from error
+            raise storage_error("reading", path, error) from error
 
     def write(self, path: str, data: bytes) -> None:
         """See `Disk.write`."""
@@ -298,14 +299,14 @@ class SystemDisk:
             with open(path, "wb", opener=_owners_alone) as file:
                 file.write(data)
         except OSError as error:
-            raise _storage_error("writing", path, error) from error
+            raise storage_error("writing", path, error) from error
 
     def rename(self, source: str, target: str) -> None:
         """See `Disk.rename`."""
         try:
             os.replace(source, target)
         except OSError as error:
-            raise _storage_error("renaming", source, error) from error
+            raise storage_error("renaming", source, error) from error
 
     def remove(self, path: str) -> None:
         """See `Disk.remove`."""
@@ -314,7 +315,7 @@ class SystemDisk:
         except FileNotFoundError:
             return
         except OSError as error:
-            raise _storage_error("removing", path, error) from error
+            raise storage_error("removing", path, error) from error
 
     def remove_directory(self, path: str) -> None:
         """See `Disk.remove_directory`."""
@@ -322,7 +323,7 @@ class SystemDisk:
             os.rmdir(path)
         except OSError as error:
             if error.errno not in (errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST):
-                raise _storage_error("removing folder", path, error) from error
+                raise storage_error("removing folder", path, error) from error
 
     def sync_file(self, path: str) -> None:
         """See `Disk.sync_file`."""
@@ -341,21 +342,21 @@ class SystemDisk:
             finally:
                 os.close(descriptor)
         except OSError as error:
-            raise _storage_error("syncing folder", path, error) from error
+            raise storage_error("syncing folder", path, error) from error
 
     def modified_ms(self, path: str) -> int:
         """See `Disk.modified_ms`."""
         try:
             return os.stat(path).st_mtime_ns // 1_000_000
         except OSError as error:
-            raise _storage_error("looking at", path, error) from error
+            raise storage_error("looking at", path, error) from error
 
     def space_bytes(self, path: str) -> tuple[int, int]:
         """See `Disk.space_bytes`."""
         try:
             usage = os.statvfs(path)
         except OSError as error:
-            raise _storage_error("measuring", path, error) from error
+            raise storage_error("measuring", path, error) from error
         return usage.f_blocks * usage.f_frsize, usage.f_bavail * usage.f_frsize
 
     def used_ratio(self, path: str) -> float:
@@ -363,7 +364,7 @@ class SystemDisk:
         try:
             usage = os.statvfs(path)
         except OSError as error:
-            raise _storage_error("measuring", path, error) from error
+            raise storage_error("measuring", path, error) from error
         used_blocks = usage.f_blocks - usage.f_bfree
         # As df counts: root's reserved share is neither used nor to be had.
         return used_blocks / max(used_blocks + usage.f_bavail, 1)

@@ -135,6 +135,8 @@ class StoreConfig:
 
     def __post_init__(self) -> None:
         """Check each value, then how they fit together."""
+        if not self.root:
+            raise ConfigError("storePathRootDir", self.root, "the folder of the store")
         if any(char in self.commit_log_path for char in ",;:"):
             raise ConfigError("storePathCommitLog", self.commit_log_path, "one folder")
         if not 512 <= self.mapped_file_size_commit_log_bytes <= STORE_FILE_BYTES_MAX:

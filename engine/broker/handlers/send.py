@@ -265,7 +265,7 @@ class SendHandlers:
         if length > length_max:
             raise RequestRefused(
                 ResponseCode.MESSAGE_ILLEGAL,
-                f"the message is illegal: its {what} has {length} bytes, the limit is {length_max}",
+                f"the message is illegal: its {what}: {length} bytes, the limit is {length_max}",
             )
 
     def _stored_properties(self, text: str, properties: dict[str, str]) -> tuple[str, str]:

@@ -48,13 +48,13 @@ REFUSALS: list[tuple[str, Ask, ResponseCode, str]] = [
         "a body that is too long",
         lambda client: client.send(bytes(4 * MIB + 1)),
         ResponseCode.MESSAGE_ILLEGAL,
-        "its body has 4194305 bytes, the limit is 4194304",
+        "its body: 4194305 bytes, the limit is 4194304",
     ),
     (
         "properties that are too long",
         lambda client: client.send(KEYS="k" * 32_767),
         ResponseCode.MESSAGE_ILLEGAL,
-        "its properties has 32773 bytes, the limit is 32767",
+        "its properties: 32773 bytes, the limit is 32767",
     ),
     (
         "a queue id out of range",

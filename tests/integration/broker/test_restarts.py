@@ -10,15 +10,15 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from engine.protocol.codes import ResponseCode
-from tests.integration.broker.cluster import TOPIC, RawClient, bodies
+from engine.protocol.codes import RequestCode, ResponseCode
+from tests.integration.broker.cluster import TOPIC, RawClient, bodies, eventually
+from tests.integration.broker.processes import party
 from tests.integration.broker.spooled import picked, spooled
 
 TIDEMARK = str(Path(sys.prefix) / "bin" / "tidemark")
@@ -221,26 +221,22 @@ def test_a_lake_nothing_could_read_is_refused_before_anything_starts(tmp_path: P
     assert not (tmp_path / "store").exists()
 
 
-def test_a_broker_without_its_name_server_serves_all_the_same(tmp_path: Path) -> None:
-    command = [TIDEMARK, "broker", "--store", str(tmp_path / "store"), "--port", "0", *QUICK]
-    with (
-        socket.create_server(("127.0.0.1", 0)) as nobody,
-        subprocess.Popen(
-            [*command, "--namesrv", f"127.0.0.1:{nobody.getsockname()[1]}"],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        ) as process,
-    ):
-        nobody.close()
-        try:
-            assert process.stdout is not None
-            began_s = time.monotonic()
-            line = process.stdout.readline()
-            assert line.startswith("ready broker=127.0.0.1:")
-            assert time.monotonic() - began_s < 30
-            talk(line.strip().removeprefix("ready broker="), send_ten)
-            process.terminate()
-            assert process.wait(30) == 0
-        finally:
-            process.kill()
+def test_a_broker_serves_without_its_name_server_and_tells_it_soon_after_it_came(
+    tmp_path: Path,
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as nobody:
+        names = f"127.0.0.1:{nobody.getsockname()[1]}"
+    log = tmp_path / "log"
+    options = ("broker", "--store", str(tmp_path / "store"), "--port", "0", *QUICK)
+
+    async def known(client: RawClient) -> None:
+        async def has_route() -> bool:
+            asked = await client.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic=TOPIC)
+            return asked.code == ResponseCode.SUCCESS
+
+        await eventually(has_route, "told before its next round, which is 30 s away", within_s=20)
+
+    with party(log, *options, "--namesrv", names) as broker:
+        talk(broker.address, send_ten)
+        with party(log, "namesrv", "--port", names.rpartition(":")[2]):
+            talk(names, known)
