@@ -6,8 +6,8 @@ Place in the walk: around it. Nothing is decided here but the order of things:
 
 Invariant: the port opens only when the tables are loaded, so no client meets a half-known broker;
 the spool closes last, so that the shutdown itself is told. A loop that ends by an error ends the
-broker, as does a failed sync of the store: `wait` raises it, and whoever started us lets the
-process die, because only a recovery finds out what the disk really holds.
+broker, as does a failed sync of the store or a broken invariant of a handler: `wait` raises it, and
+whoever started us lets the process die, because only a recovery finds out what really holds.
 Absent on purpose: requests (handlers), signals and the command line (commands).
 """
 
@@ -293,7 +293,7 @@ class Broker:
         return RpcServer(
             self._runtime,
             table,
-            before_answers=_nothing if telemetry is None else telemetry.write_turn,
+            before_answers=(lambda: None) if telemetry is None else telemetry.write_turn,
             on_lost=membership.lost,
             on_protocol_error=self._tell_malformed,
             latencies=parts.latencies,
@@ -335,6 +335,7 @@ class Broker:
                 self._keep_house(running),
                 self._sample(running),
                 running.parts.store.failed(),
+                running.server.failed(),
             ):
                 _start(loops, work)
 
@@ -394,7 +395,3 @@ class Broker:
 
 def _start(loops: asyncio.TaskGroup, work: Coroutine[Any, Any, None]) -> None:
     loops.create_task(work, name=getattr(work, "__qualname__", "broker loop"))
-
-
-def _nothing() -> None:
-    """There is no spool to write."""

@@ -88,6 +88,7 @@ class NameServer:
         async with asyncio.TaskGroup() as loops:
             loops.create_task(self._expire_brokers(), name="expire brokers")
             loops.create_task(self._save_key_values(), name="save key values")
+            loops.create_task(self._server.failed(), name="broken invariants")
 
     async def _expire_brokers(self) -> None:
         while True:

@@ -4,7 +4,8 @@ A handler returns a response (answered at the end of the turn), an awaitable (ru
 party, answered with its result), or None (one-way, or it answers later by `peer.answer`).
 
 Invariant: every request that wants an answer gets one, whatever its handler does; a handler's error
-harms nobody but its own request. Absent on purpose: permissions, which handlers check.
+harms nobody but its own request. Only a broken invariant (AssertionError) ends the party. Absent
+on purpose: permissions, which handlers check.
 """
 
 from __future__ import annotations
@@ -29,14 +30,20 @@ _log = logging.getLogger(__name__)
 class Dispatcher:
     """The handlers of one party and the tasks they started."""
 
-    __slots__ = ("_handlers", "_tasks")
+    __slots__ = ("_broken", "_ends_when_broken", "_handlers", "_is_broken", "_tasks")
 
-    def __init__(self, handlers: Mapping[int, Handler]) -> None:
+    def __init__(self, handlers: Mapping[int, Handler], *, ends_when_broken: bool = False) -> None:
+        """`ends_when_broken`: is this the party of a process that ends for a broken invariant?"""
+        self._ends_when_broken = ends_when_broken
         self._handlers = handlers
         self._tasks: dict[asyncio.Task[None], None] = {}
+        self._broken: AssertionError | None = None
+        self._is_broken = asyncio.Event()
 
     def dispatch(self, peer: Peer, request: RemotingCommand) -> None:
         """Run the handler of `request`, or say that there is none."""
+        if self._broken is not None:
+            return
         handler = self._handlers.get(request.code)
         if handler is None:
             remark = f" request type {request.code} not supported"
@@ -49,12 +56,33 @@ class Dispatcher:
         try:
             result = handler(peer, request)
         except Exception as error:  # noqa: BLE001 - whatever a handler raises becomes its answer.
-            peer.answer(request, answer_to(request, error))
+            if not self._breaks(error):
+                peer.answer(request, answer_to(request, error))
             return
         if isinstance(result, RemotingCommand):
             _answer(peer, request, result)
         elif result is not None:
             self.own(self._finish(peer, request, result))
+
+    async def failed(self) -> None:
+        """Return never, while every invariant holds; raise the AssertionError of the first that
+        did not. From then on nothing is answered: what would be true of it is unknown.
+        """
+        await self._is_broken.wait()
+        assert self._broken is not None
+        raise self._broken
+
+    def _breaks(self, error: Exception) -> bool:
+        """Is it the end of the party?"""
+        if not self._ends_when_broken or not isinstance(error, AssertionError):
+            return False
+        if self._broken is None:
+            self._broken = error
+            self._is_broken.set()
+            asyncio.get_running_loop().call_exception_handler(
+                {"message": "an invariant is broken, the party ends", "exception": error}
+            )
+        return True
 
     def own(self, work: Coroutine[Any, Any, None]) -> None:
         """Run `work` as a task that ends with this party at the latest."""
@@ -75,6 +103,8 @@ class Dispatcher:
         try:
             response = await result
         except Exception as error:  # noqa: BLE001 - as in `dispatch`.
+            if self._breaks(error):
+                return
             response = answer_to(request, error)
         if response is not None:
             _answer(peer, request, response)

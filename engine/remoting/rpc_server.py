@@ -76,7 +76,7 @@ class RpcServer:
         answers take is counted in `latencies`.
         """
         self._runtime = runtime
-        self._dispatcher = Dispatcher(handlers)
+        self._dispatcher = Dispatcher(handlers, ends_when_broken=True)
         self._gate = gate
         self._open_codes: frozenset[int] = frozenset() if gate is None else gate.open_codes
         self._tls = tls
@@ -128,6 +128,10 @@ class RpcServer:
         self.turn.end()
         await close_all(list(self._connections), "the server stops")
         self.turn.end()
+
+    async def failed(self) -> None:
+        """See `Dispatcher.failed`."""
+        await self._dispatcher.failed()
 
     def peers(self) -> list[Peer]:
         """Everybody connected, in the order in which they came."""

@@ -91,6 +91,7 @@ def test_a_slow_reader_is_not_read_until_it_has_taken_its_answers() -> None:
             loop = asyncio.get_running_loop()
             slow = served.connect()
             slow.setblocking(False)
+            await until(lambda: bool(served.server.peers()))  # Else all it asks is one read.
             asked = 60
             for _ in range(asked):
                 await loop.sock_sendall(slow, request(BULK))

@@ -107,6 +107,43 @@ def test_an_answer_that_no_frame_carries_is_said_to_be_none(handler: Handler) ->
     asyncio.run(story())
 
 
+def wrong(peer: Peer, request: RemotingCommand) -> RemotingCommand:
+    raise AssertionError("offset 3 is behind 5")
+
+
+async def wrong_later(peer: Peer, request: RemotingCommand) -> RemotingCommand:
+    await asyncio.sleep(0)
+    return wrong(peer, request)
+
+
+@pytest.mark.parametrize("handler", [wrong, wrong_later])
+def test_a_broken_invariant_ends_the_party_and_nothing_is_answered_from_then_on(
+    handler: Handler,
+) -> None:
+    async def story() -> None:
+        noted: list[str] = []
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _loop, context: noted.append(str(context["exception"])))
+        runtime = runtime_over(MemoryNetwork())
+        server = RpcServer(runtime, {ECHO: echo, BAD: handler})
+        await server.start("memory", 9876)
+        client = RpcClient(runtime)
+        asked = asyncio.create_task(ask(client, BAD))
+        with pytest.raises(AssertionError, match="offset 3 is behind 5"):
+            await server.failed()
+        echoed = asyncio.create_task(ask(client, ECHO))
+        for _ in range(10):
+            await asyncio.sleep(0)
+        await server.stop()
+        for task in (asked, echoed):
+            with pytest.raises(ConnectionLost):
+                await task
+        assert noted == ["offset 3 is behind 5"], "who watches the loop is told once"
+        await client.close()
+
+    asyncio.run(story())
+
+
 def test_requests_beyond_those_that_may_wait_are_told_to_come_back() -> None:
     async def story() -> None:
         may_end = asyncio.Event()
