@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +9,7 @@ import typer
 
 from demo.plan import Incident, make_plan
 from demo.report import print_verdict, wide_console
-from demo.stage import Settings, Stage
+from demo.stage import Settings, perform
 
 app = typer.Typer()
 
@@ -42,13 +41,12 @@ def demo(
     Exit code 0: every incident that was played was found in gold, none that was left out, and every
     check holds.
     """
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # Both ways to end stop everything.
     console = wide_console()
-    plan = make_plan(seed, for_s or DURATION_S_DEFAULT, skip or ())
+    plan = make_plan(seed, DURATION_S_DEFAULT if for_s is None else for_s, skip or ())
     linger = for_s is None and not headless
-    stage = Stage(plan, Settings(home, port, linger, with_accounts=accounts), console)
+    settings = Settings(home, port, linger, with_accounts=accounts)
     try:
-        verdict = stage.run(lambda verdict: print_verdict(verdict, console))
+        verdict = perform(plan, settings, console, lambda verdict: print_verdict(verdict, console))
     except KeyboardInterrupt:
         console.print("stopped")
         raise typer.Exit(0 if linger else 130) from None

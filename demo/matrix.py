@@ -21,7 +21,7 @@ from rich.console import Console
 from demo.plan import Incident, Plan, make_plan
 from demo.processes import StageError
 from demo.report import print_verdict, wide_console
-from demo.stage import Settings, Stage
+from demo.stage import Settings, perform
 
 SEEDS = (1, 2, 3)
 
@@ -59,9 +59,7 @@ def play(plan: Plan, console: Console) -> bool:
     folder = Path(tempfile.mkdtemp(prefix="tidemark-demo-"))
     settings = Settings(folder / "home", dash_port=0, linger=False)
     try:
-        verdict = Stage(plan, settings, console).run(
-            lambda verdict: print_verdict(verdict, console)
-        )
+        verdict = perform(plan, settings, console, lambda verdict: print_verdict(verdict, console))
     except StageError as error:
         console.print(f"the run ended early: {error}")
         return False

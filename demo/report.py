@@ -38,7 +38,6 @@ def _groups(verdict: Verdict) -> Table:
         "predicted duplicates",
         "observed duplicates",
         "dead letters",
-        "failed checks",
     ):
         table.add_column(heading, justify="left" if heading == "group" else "right")
     for row in verdict.groups:
@@ -51,7 +50,6 @@ def _groups(verdict: Verdict) -> Table:
             str(row.predicted_duplicates),
             str(row.observed_duplicates),
             str(row.dead_letters),
-            str(len(verdict.failed_checks)),
         )
     return table
 

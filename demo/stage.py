@@ -3,17 +3,16 @@
 Place in the walk: it stands beside the platform and uses only what a user has: the tidemark
 commands, client processes that use the client library, SIGKILL, and the lake.
 
-Invariant: whatever happens (an error, Ctrl-C), every process it started is stopped before it
-returns. Absent on purpose: any channel to the platform's inside. It knows what it did; the
-verdict never asks.
+Invariant: whatever happens (an error, Ctrl-C at any moment, and again), every process it started
+is stopped before it returns. Absent on purpose: any channel to the platform's inside. It knows what
+it did; the verdict never asks.
 """
 
 from __future__ import annotations
 
 import json
-import shutil
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,15 +21,13 @@ from rich.console import Console
 
 from demo.accounts import write_accounts
 from demo.cast import Cast, Roles
+from demo.ending import WishToEnd
+from demo.home import fresh_home
 from demo.plan import JOINER, Incident, Plan, Scene
 from demo.ports import free_broker_port, free_port_block
 from demo.processes import Actor, StageError, stop_all
 from demo.verdict import Verdict, judge, read_gold
-from engine.foundation.errors import ConfigError
 from pipelines.catalogue import GOLD_FOLDER
-
-MARKER = "made-by-tidemark-demo"
-"""A file that says: this folder was made by the demo and may be emptied by the next one."""
 
 START_PATIENCE_S = 60.0
 GOLD_PATIENCE_S = 180.0
@@ -51,21 +48,37 @@ class Settings:
     """Give every party an account, and take no request that is not signed."""
 
 
+def perform(
+    plan: Plan, settings: Settings, console: Console, show: Callable[[Verdict], None]
+) -> Verdict:
+    """Play everything, `show` what gold says, and return it.
+
+    Raises StageError when a process does not play its part, ConfigError when the home cannot be
+    had, and KeyboardInterrupt, after everything has been stopped, when a signal wanted the end.
+    """
+    with WishToEnd() as wish, fresh_home(settings.home) as home:
+        verdict = Stage(plan, settings, home, console, wish).run(show)
+        wish.heed()  # It may have come while everything was being stopped.
+        return verdict
+
+
 class Stage:
     """One run of the demo."""
 
-    def __init__(self, plan: Plan, settings: Settings, console: Console) -> None:
+    def __init__(
+        self, plan: Plan, settings: Settings, home: Path, console: Console, wish: WishToEnd
+    ) -> None:
         self._plan = plan
         self._settings = settings
         self._console = console
-        self._home = fresh_home(settings.home)
-        self.lake = self._home / "lake"
-        accounts = write_accounts(self._home / "accounts") if settings.with_accounts else None
+        self._wish = wish
+        self._lake = home / "lake"
+        accounts = write_accounts(home / "accounts") if settings.with_accounts else None
         self._cast = Cast(
             plan,
             Roles(
-                home=self._home,
-                lake=self.lake,
+                home=home,
+                lake=self._lake,
                 namesrv_port=free_port_block(1),
                 broker_port=free_broker_port(),
                 dash_port=settings.dash_port or free_port_block(1),
@@ -74,11 +87,7 @@ class Stage:
         )
 
     def run(self, show: Callable[[Verdict], None]) -> Verdict:
-        """Play everything, `show` what gold says, and return it.
-
-        Raises StageError when a process does not play its part.
-        """
-        cast = self._cast
+        """Play everything, `show` what gold says, and return it; no process is left."""
         try:
             self._raise_curtain()
             self._play()
@@ -89,10 +98,16 @@ class Stage:
                 self._linger()
             return verdict
         finally:
-            self._say("stopping everything")
-            stop_all(cast.clients)  # First, so that their last facts still reach the lake.
-            stop_all([cast.broker])
-            stop_all([cast.shipper, cast.pipeline, cast.dash, cast.name_server])
+            try:
+                self._say("stopping everything")
+            finally:  # Nobody may be listening any more.
+                self._stop_everything()
+
+    def _stop_everything(self) -> None:
+        cast = self._cast
+        stop_all(cast.clients)  # First, so that their last facts still reach the lake.
+        stop_all([cast.broker])
+        stop_all([cast.shipper, cast.pipeline, cast.dash, cast.name_server])
 
     def _raise_curtain(self) -> None:
         cast = self._cast
@@ -103,13 +118,15 @@ class Stage:
             admin = cast.roles.accounts.admin
             self._say(f"they want signed requests: tidemark admin --credentials {admin}")
         for actor in (cast.shipper, cast.pipeline, cast.dash):
+            self._wish.heed()
             actor.start()
         self._start(cast.producer)
         for name, consumer in cast.consumers.items():
             if name != JOINER:
+                self._wish.heed()
                 consumer.start()
         self._say("a producer and three consumer groups are at work; Spark is starting")
-        line = cast.dash.wait_for_line("dash ", within_s=START_PATIENCE_S)
+        line = cast.dash.wait_for_line("dash ", within_s=START_PATIENCE_S, heed=self._wish.heed)
         self._say(f"dashboard: {line.removeprefix('dash ')}")
         self._wait("the first gold row", lambda: self._gold_seen_us() > 0, GOLD_PATIENCE_S)
         self._say(f"first gold row; {len(self._plan.scenes)} incidents follow")
@@ -118,7 +135,12 @@ class Stage:
         """Start and wait for the line in which it says that it is ready."""
         said_bytes = actor.said_bytes()
         actor.start()
-        actor.wait_for_line("ready", within_s=START_PATIENCE_S, offset_bytes=said_bytes)
+        actor.wait_for_line(
+            "ready",
+            within_s=START_PATIENCE_S,
+            offset_bytes=said_bytes,
+            heed=self._wish.heed,
+        )
 
     def _play(self) -> None:
         began_s = time.monotonic()
@@ -142,7 +164,7 @@ class Stage:
                 cast.consumers[JOINER].start()
             case Incident.BROKER_KILL:
                 cast.broker.kill()
-                time.sleep(BROKER_DOWN_S)
+                self._pause_until(time.monotonic() + BROKER_DOWN_S)
                 self._start(cast.broker)
 
     def _drain(self) -> None:
@@ -157,18 +179,21 @@ class Stage:
         self._say("running the checks")
         check = self._cast.check()
         check.start()
-        check.await_end(within_s=DRAIN_PATIENCE_S)
-        return judge(self._plan, read_gold(self.lake))
+        try:
+            check.await_end(within_s=DRAIN_PATIENCE_S, heed=self._wish.heed)
+        finally:
+            stop_all([check])
+        return judge(self._plan, read_gold(self._lake))
 
     def _linger(self) -> None:
         self._say("the cluster stays up; Ctrl-C stops everything")
         while True:
-            self._require_running(self._cast.platform)
+            self._look_around()
             time.sleep(POLL_S)
 
     def _gold_seen_us(self) -> int:
         """Newest observed_at in consumer_lag, µs since 1970; 0 before there is any."""
-        path = str(self.lake / GOLD_FOLDER / "consumer_lag")
+        path = str(self._lake / GOLD_FOLDER / "consumer_lag")
         if not DeltaTable.is_deltatable(path):
             return 0
         newest = DeltaTable(path).get_add_actions(flatten=True)["max.observed_at"].to_pylist()
@@ -178,20 +203,27 @@ class Stage:
     def _wait(self, what: str, condition: Callable[[], bool], within_s: float) -> None:
         deadline_s = time.monotonic() + within_s
         while not condition():
-            self._require_running(self._cast.platform)
+            self._look_around()
             if time.monotonic() > deadline_s:
                 logs = self._cast.roles.logs
                 raise StageError(f"{what} did not come within {within_s:.0f} s; see {logs}")
             time.sleep(POLL_S)
 
     def _sleep_until(self, moment_s: float) -> None:
+        while time.monotonic() < moment_s:
+            self._look_around()
+            self._pause_until(min(time.monotonic() + POLL_S, moment_s))
+
+    def _pause_until(self, moment_s: float) -> None:
+        """Wait, whoever runs or not."""
         while (left_s := moment_s - time.monotonic()) > 0:
-            self._require_running(self._cast.platform)
+            self._wish.heed()
             time.sleep(min(POLL_S, left_s))
 
-    @staticmethod
-    def _require_running(actors: Iterable[Actor]) -> None:
-        for actor in actors:
+    def _look_around(self) -> None:
+        """Raise when somebody wants the end, or when a part of the platform has ended."""
+        self._wish.heed()
+        for actor in self._cast.platform:
             if actor.exit_code is not None:
                 raise StageError(
                     f"{actor.name} ended, exit code {actor.exit_code}; see {actor.log}"
@@ -199,20 +231,6 @@ class Stage:
 
     def _say(self, words: str) -> None:
         self._console.print(words, highlight=False)
-
-
-def fresh_home(home: Path) -> Path:
-    """An empty folder at `home`; ConfigError when it holds something the demo did not make."""
-    home = home.absolute()
-    if home.exists() and any(home.iterdir()):
-        if not (home / MARKER).exists():
-            raise ConfigError(
-                "home", str(home), "a folder that is empty, absent or made by an earlier demo"
-            )
-        shutil.rmtree(home)
-    (home / "logs").mkdir(parents=True)
-    (home / MARKER).write_text("Everything in here is removed by the next run of the demo.\n")
-    return home
 
 
 def announcement(scene: Scene) -> str:

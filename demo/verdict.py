@@ -218,8 +218,14 @@ def _look_for_join(scene: Scene | None, gold: Gold) -> str:
 
 
 def _look_for_broker_kill(scene: Scene | None, gold: Gold) -> str:
-    del scene
+    """Its unclean boot: basis RESTART, which a clean restart never gives, with a decided outcome.
+
+    When it was left out, the least that gold lays to a broker's death counts.
+    """
     rows = _where(gold["duplicate_risk_windows"], cause=("BROKER_CRASH",))
+    if scene is not None and not rows.is_empty():
+        rows = _where(rows, basis=("RESTART",), outcome=("CONFIRMED", "PASSED"))
+        rows = rows.filter(pl.col("broker") == scene.victim)
     return "" if rows.is_empty() else f"duplicate_risk_windows: {rows['evidence'][0]}"
 
 

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration.demo.process_list import marked
+
 SEED, DURATION_S = 1, 120
 RUN_TIMEOUT_S = 900
 
@@ -43,7 +45,9 @@ def begin(session: pytest.Session) -> Stage:
     command = [str(Path(sys.prefix) / "bin" / "tidemark"), "demo", "--headless", "--port", "0"]
     command += ["--for", str(DURATION_S), "--seed", str(SEED), "--home", str(folder / "home")]
     with (folder / "output").open("wb") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
+        process = subprocess.Popen(
+            command, stdout=output, stderr=subprocess.STDOUT, env=marked(folder / "home")
+        )
     stage = session.stash[ON_STAGE] = Stage(process, folder)
     return stage
 

@@ -21,6 +21,7 @@ from deltalake import DeltaTable
 from demo.plan import LEDGER, ORDERS, PAYMENTS, Incident, make_plan
 from pipelines.lake import whole_table
 from tests.integration.demo.conftest import DURATION_S, RUN_TIMEOUT_S, SEED, Stage
+from tests.integration.demo.process_list import marked, processes_of
 
 pytestmark = pytest.mark.timeout(RUN_TIMEOUT_S + 60)
 
@@ -73,7 +74,11 @@ def test_an_end_in_the_middle_stops_everything(tmp_path: Path, number: signal.Si
     home = tmp_path / "home"
     command = [str(Path(sys.prefix) / "bin" / "tidemark"), "demo", "--headless", "--port", "0"]
     with subprocess.Popen(
-        [*command, "--home", str(home)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        [*command, "--home", str(home)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=marked(home),
     ) as demo:
         assert demo.stdout is not None
         for line in demo.stdout:
@@ -119,18 +124,3 @@ def test_work_done_twice_lies_inside_a_window_that_gold_flagged(run: DemoRun) ->
             & (pl.col("to_offset") > offset)
         )
         assert covering.height, f"{topic}/{queue_id} offset {offset} came twice, unflagged"
-
-
-def processes_of(home: Path) -> list[str]:
-    """Numbers of processes whose command line names `home`."""
-    mark = str(home).encode()
-    return [
-        path.parent.name for path in Path("/proc").glob("[0-9]*/cmdline") if mark in _content(path)
-    ]
-
-
-def _content(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError:  # The process ended meanwhile.
-        return b""

@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from demo.plan import Incident, make_plan
+from demo.plan import BROKER_NAME, Incident, make_plan
 from demo.verdict import READ_TABLES, judge
 from pipelines.catalogue import BY_NAME
 
@@ -60,6 +60,8 @@ def full_gold() -> dict[str, pl.DataFrame]:
             },
             killed
             | {
+                "broker": BROKER_NAME,
+                "basis": "RESTART",
                 "cause": "BROKER_CRASH",
                 "outcome": "PASSED",
                 "at_risk_messages": 2,
@@ -140,6 +142,25 @@ def test_what_another_client_did_does_not_count(incident: Incident, table: str) 
     gold[table] = gold[table].with_columns(client_id=pl.lit("127.0.0.1@billing-1"))
     verdict = judge(PLAN, gold)
     assert [f.incident for f in verdict.findings if not f.as_expected] == [incident]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"basis": "REDELIVERY"}, {"outcome": "POSSIBLE"}, {"broker": "broker-b"}],
+    ids=["restarted cleanly", "not decided", "another broker"],
+)
+def test_a_broker_kill_counts_when_its_unclean_boot_is_told_with_an_outcome(
+    other: dict[str, str],
+) -> None:
+    crash = {"cause": "BROKER_CRASH", "basis": "RESTART", "outcome": "PASSED", "evidence": "died"}
+    told = scene_row(Incident.BROKER_KILL) | crash | {"broker": BROKER_NAME}
+    for row, found in ((told, True), (told | other, False)):
+        gold = full_gold() | {
+            "duplicate_risk_windows": rows(duplicate_risk_windows=[row])["duplicate_risk_windows"]
+        }
+        assert judge(PLAN, gold).findings[-1].found is found
+        left_out = judge(make_plan(1, 120, [Incident.BROKER_KILL]), gold).findings[-1]
+        assert left_out.found, "the least trace counts when it was not played"
 
 
 @pytest.mark.parametrize("left_out", Incident)

@@ -1,0 +1,48 @@
+"""The wish to end: Ctrl-C, SIGTERM or a closed terminal, noted at once and heeded at safe points.
+
+An exception straight out of a signal handler can come between the birth of a process and the note
+of its number, or in the midst of stopping the others; whoever was concerned would stay behind. So
+the handler only takes a note, and those who wait ask `heed` at every look.
+
+Invariant: nothing is raised outside `heed`, however often and whenever a signal comes.
+"""
+
+from __future__ import annotations
+
+import signal
+from types import TracebackType
+from typing import Self
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class WishToEnd:
+    """Takes note of the signals while its `with` block runs, in the main thread."""
+
+    def __init__(self) -> None:
+        self.noted = False
+        # What held before, to be put back.
+        self._before = {number: signal.getsignal(number) for number in SIGNALS}
+
+    def __enter__(self) -> Self:
+        for number, before in self._before.items():
+            if before is not signal.SIG_IGN:  # nohup wants it ignored.
+                signal.signal(number, self._note)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for number, before in self._before.items():
+            signal.signal(number, signal.SIG_DFL if before is None else before)
+
+    def heed(self) -> None:
+        """Raise KeyboardInterrupt when somebody wants the end."""
+        if self.noted:
+            raise KeyboardInterrupt
+
+    def _note(self, *_: object) -> None:
+        self.noted = True
