@@ -135,14 +135,13 @@ def lab(
     browser: Annotated[bool, typer.Option(help="Open a browser.")] = True,
 ) -> None:
     """Open the notebooks in JupyterLab, on a lake."""
-    from pipelines.lab import ROOT, lab_command, lab_environment, write_kernel
+    from pipelines.lab import JUPYTER, lab_command, lab_environment, write_jupyter
     from pipelines.lake import Lake
 
-    folder = ROOT / "var" / "jupyter"
-    write_kernel(folder, Lake.at(lake))
+    write_jupyter(JUPYTER)
     command = lab_command(port=port, browser=browser)
     # In place of this process: signals and the exit code are JupyterLab's own.
-    os.execve(command[0], command, lab_environment(folder))  # noqa: S606
+    os.execve(command[0], command, lab_environment(JUPYTER, Lake.at(lake)))  # noqa: S606
 
 
 def _micros(option: str, text: str) -> int:

@@ -1,10 +1,13 @@
-"""JupyterLab on our notebooks, with a kernel that knows the lake.
+"""JupyterLab on our notebooks, ready to run: every kernel knows the lake, no dialog is in the way.
 
-Place in the walk: `tidemark lab`. The kernel is described in a folder of the lake's own making, so
-two labs on two lakes do not disturb each other and nothing is left in the user's home.
+Place in the walk: `tidemark lab`. What tells one lab from another, the lake, is in the environment
+of its process, which kernels inherit; the files are the same for all labs. A lake written into a
+kernel's description would reach that kernel only, and a notebook names the kernel it was saved
+with (ours name `python3`, so that they run anywhere).
 
-Invariant: the server listens on this machine only; its token is Jupyter's own. Absent on purpose:
-Spark. A notebook that wants it opens a session itself.
+Invariant: the server listens on this machine only; its token is Jupyter's own; what we write lies
+in the cache of the set-up, never in the user's home. Absent on purpose: Spark. A notebook that
+wants it opens a session itself.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from pipelines.lake import Lake
 from pipelines.tm import LAKE_VARIABLE
@@ -21,24 +24,30 @@ from pipelines.tm import LAKE_VARIABLE
 KERNEL: Final = "tidemark"
 ROOT: Final = Path(__file__).resolve().parent.parent
 NOTEBOOKS: Final = ROOT / "notebooks"
+JUPYTER: Final = ROOT / ".cache" / "jupyter"
+"""Not below var: the demo's home is there, and a home that holds other people's files is refused.
+"""
+
+_PAGE: Final[dict[str, Any]] = {
+    # Dash brings the source of an extension that nobody here builds; JupyterLab would ask to at
+    # every start.
+    "buildCheck": False,
+    "disabledExtensions": {
+        # Asks whether it may fetch news, and fetches the newest version's number.
+        "@jupyterlab/apputils-extension:announcements": True,
+    },
+}
 
 
-def write_kernel(folder: Path, lake: Lake) -> Path:
-    """Describe the kernel below `folder`, in Jupyter's layout; returns the description's path."""
-    place = folder / "kernels" / KERNEL
-    place.mkdir(parents=True, exist_ok=True)
-    environment = {LAKE_VARIABLE: lake.root, "PYTHONPATH": str(ROOT)}
-    if "JAVA_HOME" in os.environ:
-        environment["JAVA_HOME"] = os.environ["JAVA_HOME"]
-    described = {
+def write_jupyter(folder: Path) -> None:
+    """Write our kernel and the page's settings below `folder`, in Jupyter's layout."""
+    kernel = {
         "argv": [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"],
         "display_name": "Tidemark (Spark + Delta)",
         "language": "python",
-        "env": environment,
     }
-    path = place / "kernel.json"
-    path.write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
-    return path
+    _write_json(folder / "kernels" / KERNEL / "kernel.json", kernel)
+    _write_json(folder / "config" / "labconfig" / "page_config.json", _PAGE)
 
 
 def lab_command(*, port: int, browser: bool) -> list[str]:
@@ -55,8 +64,20 @@ def lab_command(*, port: int, browser: bool) -> list[str]:
     ]
 
 
-def lab_environment(folder: Path) -> dict[str, str]:
-    """This process's environment, with the kernels of `folder` in view."""
-    earlier = os.environ.get("JUPYTER_PATH")
-    paths = [str(folder), *([earlier] if earlier else [])]
-    return {**os.environ, "JUPYTER_PATH": os.pathsep.join(paths)}
+def lab_environment(folder: Path, lake: Lake) -> dict[str, str]:
+    """This process's environment, with the lake, the rooms, and what is written below `folder`."""
+    environment = {**os.environ, LAKE_VARIABLE: lake.root}
+    firsts = {
+        "JUPYTER_PATH": folder,
+        "JUPYTER_CONFIG_PATH": folder / "config",
+        "PYTHONPATH": ROOT,
+    }
+    for name, first in firsts.items():
+        earlier = os.environ.get(name)
+        environment[name] = os.pathsep.join([str(first), *([earlier] if earlier else [])])
+    return environment
+
+
+def _write_json(path: Path, content: dict[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

@@ -2,8 +2,8 @@
 
     python -m tests.fuzz [--seconds N] [--only NAME ...]
 
-Inputs that brought new coverage are kept in var/fuzz/<target>, and the next run begins with them,
-as is one that broke something; it becomes a sample of its target once the defect is mended.
+Inputs that brought new coverage are kept in .cache/fuzz/<target>, and the next run begins with
+them, as is one that broke something; it becomes a sample of its target once the defect is mended.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-KEPT = ROOT / "var" / "fuzz"
+KEPT = ROOT / ".cache" / "fuzz"
 INPUT_BYTES_MAX = 4096
 MEMORY_MIB_MAX = 768
 

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from engine.foundation.errors import ConfigError, LakeError
-from pipelines.lab import lab_command, write_kernel
 from pipelines.lake import Lake
 from pipelines.marks import Cut, Marks, plan_cuts
 from pipelines.replay import range_of
@@ -136,9 +135,3 @@ def test_a_replay_that_ends_before_it_begins_is_refused(tmp_path: Path) -> None:
     )
     assert done.returncode == 1
     assert "a moment after --from" in done.stderr
-
-
-def test_the_lab_s_kernel_knows_the_lake(tmp_path: Path) -> None:
-    described = write_kernel(tmp_path / "jupyter", Lake.at(str(tmp_path / "lake")))
-    assert str(tmp_path / "lake") in described.read_text(encoding="utf-8")
-    assert "--ServerApp.ip=127.0.0.1" in lab_command(port=0, browser=False)
