@@ -1,10 +1,12 @@
 """`make bench`: what this machine measures, as tables. Nothing asserts; ratios tell most.
+A figure that has a bar (bench.bars) has it beside it.
 
     python -m bench [--only PART ...] [--rounds N] [--seconds S] [--no-rival]
 
 Parts: throughput (ours beside Apache RocketMQ), telemetry (its cost), freshness (commit to gold to
 page), replay (rows a second), spool, store, paths and filter (micro-benchmarks of the hot paths),
-connections (10,000 idle ones and a slow reader), start (to ready; takes 12 GiB for a while).
+cpu (what a message sent costs our broker), connections (10,000 idle ones and a slow reader), start
+(to ready; takes 12 GiB for a while).
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ PARTS = (
     "store",
     "paths",
     "filter",
+    "cpu",
     "connections",
     "start",
 )
@@ -38,6 +41,7 @@ MODULES = {
     "spool": "bench.spool",
     "store": "bench.store_paths",
     "filter": "bench.filter",
+    "cpu": "bench.send_cpu",
     "connections": "bench.connections",
     "paths": "bench.read_paths",
     "start": "bench.start",

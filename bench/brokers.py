@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from tests.interop.real_rocketmq import real_rocketmq
 
 FLUSHES = ("async", "sync")
 LOG_FILE_BYTES = 256 << 20
+NO_LAKE = "none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,23 +39,47 @@ class Side:
         return resident / 1024, anonymous / 1024
 
     def cpu_seconds(self) -> float:
-        """CPU time our process has taken since its start; 0 for the rival."""
+        """CPU time our process has taken since its start, without its shipper; 0 for the rival."""
+        return 0.0 if self.process_id is None else cpu_seconds(self.process_id)
+
+    def shipper_cpu_seconds(self) -> float:
+        """CPU time our shipper has taken since its start; 0 without one."""
+        return sum(map(cpu_seconds, self._shippers()))
+
+    def let_ship(self, *, go_on: bool) -> None:
+        """Hold our shipper, or let it go on; without one, nothing."""
+        for process_id in self._shippers():
+            os.kill(process_id, signal.SIGCONT if go_on else signal.SIGSTOP)
+
+    def _shippers(self) -> list[int]:
+        """Our process's children: none, or the shipper."""
         if self.process_id is None:
-            return 0.0
-        stat = Path(f"/proc/{self.process_id}/stat").read_text()
-        user_ticks, system_ticks = stat.rpartition(") ")[2].split()[11:13]
-        return (int(user_ticks) + int(system_ticks)) / os.sysconf("SC_CLK_TCK")
+            return []
+        tasks = Path(f"/proc/{self.process_id}/task").glob("*/children")
+        return [int(child) for children in tasks for child in children.read_text().split()]
+
+
+def cpu_seconds(process_id: int) -> float:
+    """CPU time of a process so far, which a busy machine changes least."""
+    stat = Path(f"/proc/{process_id}/stat").read_text()
+    return sum(map(int, stat.rpartition(") ")[2].split()[11:13])) / os.sysconf("SC_CLK_TCK")
 
 
 @contextmanager
-def tidemark_side(flush: str, *options: str) -> Iterator[Side]:
-    """Our name server and broker in one process, without a shipper."""
-    settings = ("--set", f"mappedFileSizeCommitLog={LOG_FILE_BYTES}")
+def tidemark_side(flush: str, *options: str, ships: bool = False) -> Iterator[Side]:
+    """Our name server and broker in one process; `ships`: with a lake, and so with a shipper."""
+    settings = ("--flush", flush, "--set", f"mappedFileSizeCommitLog={LOG_FILE_BYTES}")
     with (
         TemporaryDirectory(prefix="tidemark-bench-") as work,
-        our_engine(Path(work), "--flush", flush, *settings, *options) as engine,
+        our_engine(
+            Path(work), *settings, "--lake", f"{work}/lake" if ships else NO_LAKE, *options
+        ) as engine,
     ):
-        yield Side(engine.name_server, engine.process.pid, engine.broker)
+        side = Side(engine.name_server, engine.process.pid, engine.broker)
+        try:
+            yield side
+        finally:
+            side.let_ship(go_on=True)  # A held one could not be stopped.
 
 
 @contextmanager

@@ -14,6 +14,7 @@ import time
 from rich.console import Console
 from rich.table import Table
 
+from bench.bars import CONNECTIONS_MEMORY, CONNECTIONS_RATE_RATIO, Bar
 from bench.brokers import Side, tidemark_side
 from engine.client import ClientConfig, Producer
 from engine.protocol.message import Message
@@ -68,6 +69,8 @@ def measure_connections(*, rounds: int, seconds: float, count: int = CONNECTIONS
     table = Table(title=f"{count} idle connections and a slow reader, median of {rounds}")
     table.add_column("what")
     table.add_column("value", justify="right")
+    table.add_column("bar", justify="right")
+    bars: dict[str, Bar] = {"memory they add": CONNECTIONS_MEMORY, "ratio": CONNECTIONS_RATE_RATIO}
     mib, ratio = max(added), statistics.median(beside) / statistics.median(alone)
     for what, value in (
         ("memory they add", f"{mib:.1f} MiB"),
@@ -77,7 +80,7 @@ def measure_connections(*, rounds: int, seconds: float, count: int = CONNECTIONS
         ("sends beside them", f"{statistics.median(beside):,.0f} msg/s"),
         ("ratio", f"{ratio:.2f}"),
     ):
-        table.add_row(what, value)
+        table.add_row(what, value, str(bars.get(what, "")))
     return table
 
 

@@ -20,6 +20,7 @@ from typing import Final
 from rich.console import Console
 from rich.table import Table
 
+from bench.bars import SEND_CPU_ASYNC, SEND_CPU_SYNC, Bar
 from bench.brokers import FLUSHES, Side, tidemark_side
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
@@ -31,6 +32,7 @@ IN_FLIGHT: Final = 64
 KEY_BEGIN: Final = b"7F00000100002A9F0000000"
 ROUNDS: Final = 5
 LENGTH: Final = Struct(">i")
+BARS: Final[dict[str, Bar]] = {"async": SEND_CPU_ASYNC, "sync": SEND_CPU_SYNC}
 
 
 def frame(number: int) -> bytes:
@@ -143,10 +145,11 @@ def main() -> None:
     parser.add_argument("--flush", nargs="+", choices=FLUSHES, default=list(FLUSHES))
     options = parser.parse_args()
     table = Table(title=f"broker's CPU a message, 1 KiB, 1 connection, {IN_FLIGHT} in flight")
-    for heading in ("flush", "CPU µs", "least", "msg/s"):
+    for heading in ("flush", "CPU µs", "bar", "least", "msg/s"):
         table.add_column(heading, justify="left" if heading == "flush" else "right")
     for flush in options.flush:
-        table.add_row(flush.upper(), *measure(flush, options.seconds))
+        cost, *others = measure(flush, options.seconds)
+        table.add_row(flush.upper(), cost, str(BARS[flush]), *others)
     Console(width=100).print(table)
 
 

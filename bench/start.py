@@ -27,6 +27,8 @@ from typing import Any, Final, cast
 from rich.console import Console
 from rich.table import Table
 
+from bench.bars import START_CLEAN, START_EMPTY, START_UNCLEAN, Bar
+from bench.brokers import cpu_seconds
 from engine.foundation.observing import SilentObserver
 from engine.foundation.units import GIB, KIB, MIB
 from engine.runtime import Runtime, SystemDisk, system_runtime
@@ -133,12 +135,6 @@ def seconds_to_ready(store: Path, *, killed: bool) -> Clocks:
     return seconds
 
 
-def cpu_seconds(process_id: int) -> float:
-    """CPU time of a process so far, which a busy machine changes least."""
-    stat = Path(f"/proc/{process_id}/stat").read_text()
-    return sum(map(int, stat.rpartition(") ")[2].split()[11:13])) / os.sysconf("SC_CLK_TCK")
-
-
 def empty_starts(home: Path, rounds: int) -> list[Clocks]:
     """Each in a folder that is not there yet."""
     return [seconds_to_ready(home / f"empty-{number}", killed=False) for number in range(rounds)]
@@ -174,19 +170,19 @@ def unclean_starts(home: Path, rounds: int) -> tuple[list[Clocks], int]:
 def measure_start(home: Path, *, rounds: int) -> Table:
     """The three starts, medians and worst."""
     table = Table(title=f"from start to ready, {rounds} rounds, files not in memory")
-    for heading in ("store", "messages", "median s", "worst s", "CPU s", "goal s"):
+    for heading in ("store", "messages", "median s", "worst s", "CPU s", "bar"):
         table.add_column(heading, justify="left" if heading == "store" else "right")
 
-    def row(name: str, found: list[Clocks], count: int, goal: str) -> None:
+    def row(name: str, found: list[Clocks], count: int, bar: Bar) -> None:
         wall, cpu = zip(*found, strict=True)
         figures = [statistics.median(wall), max(wall), statistics.median(cpu)]
-        table.add_row(name, f"{count:,}", *(f"{figure:.2f}" for figure in figures), goal)
+        table.add_row(name, f"{count:,}", *(f"{figure:.2f}" for figure in figures), str(bar))
 
-    row("empty", empty_starts(home, rounds), 0, "0.5")
+    row("empty", empty_starts(home, rounds), 0, START_EMPTY)
     found, count = clean_starts(home, rounds)
-    row("10 GiB after a clean stop", found, count, "2")
+    row("10 GiB after a clean stop", found, count, START_CLEAN)
     found, count = unclean_starts(home, rounds)
-    row("1 GiB after SIGKILL", found, count, "15")
+    row("1 GiB after SIGKILL", found, count, START_UNCLEAN)
     return table
 
 

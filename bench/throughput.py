@@ -8,10 +8,26 @@ from typing import Any
 
 from rich.table import Table
 
+from bench.bars import (
+    BATCH_RATE_RATIO,
+    CONSUME_RATE_RATIO,
+    MEMORY_AT_LOAD,
+    SEND_LATENCY_RATIO,
+    SEND_RATE_RATIO,
+    TELEMETRY_RATE_RATIO,
+    Bar,
+)
 from bench.brokers import FLUSHES, rival_side, tidemark_side
 from bench.java_load import JavaLoad
 
 Figures = dict[str, list[dict[str, Any]]]
+SEND, BATCH, CONSUME = "send, {} in flight", "send batches of {}", "consume_backlog"
+RATE_BARS: dict[str, Bar] = {
+    SEND.format(64): SEND_RATE_RATIO,
+    BATCH.format(32): BATCH_RATE_RATIO,
+    CONSUME: CONSUME_RATE_RATIO,
+}
+LATENCY_BARS: dict[str, Bar] = {SEND.format(1): SEND_LATENCY_RATIO}
 
 
 def measure_throughput(load: JavaLoad, *, rounds: int, seconds: float, rival: bool) -> list[Table]:
@@ -33,7 +49,8 @@ def _measure(load: JavaLoad, flush: str, *, rounds: int, seconds: float, rival: 
     resident, anonymous = (median(values) for values in zip(*memory, strict=True))
     table = Table(
         title=f"{flush.upper()}_FLUSH, 1 KiB, Java client, median of {rounds} "
-        f"(our broker afterwards: {resident:.0f} MiB resident, {anonymous:.0f} MiB anonymous)"
+        f"(our broker afterwards: {resident:.0f} MiB resident, {anonymous:.0f} MiB anonymous, "
+        f"bar {MEMORY_AT_LOAD})"
     )
     for heading in (
         "what",
@@ -44,10 +61,15 @@ def _measure(load: JavaLoad, flush: str, *, rounds: int, seconds: float, rival: 
         "rival msg/s",
         "p50 µs",
         "ratio",
+        "bar",
+        "p50 ratio",
+        "bar",
     ):
         table.add_column(heading, justify="left" if heading == "what" else "right")
     for name, runs in ours.items():
-        table.add_row(name, *_row(runs, theirs.get(name, [])))
+        rate, latency = RATE_BARS.get(name, ""), LATENCY_BARS.get(name, "")
+        *cells, ratio, p50_ratio = _row(runs, theirs.get(name, []))
+        table.add_row(name, *cells, ratio, str(rate), p50_ratio, str(latency))
     return table
 
 
@@ -55,9 +77,9 @@ def _collect(into: Figures, figures: list[dict[str, Any]]) -> None:
     for figure in figures:
         name = figure["bench"]
         if name == "send_sync":
-            name = f"send, {figure['threads']} in flight"
+            name = SEND.format(figure["threads"])
         elif name == "send_batch":
-            name = f"send batches of {figure['batch']}"
+            name = BATCH.format(figure["batch"])
         into[name].append(figure)
 
 
@@ -65,9 +87,10 @@ def _row(ours: list[dict[str, Any]], theirs: list[dict[str, Any]]) -> list[str]:
     keys = ("msgs_per_s", "p50_us", "p99_us", "broker_cpu_us")
     rate, p50, p99, cpu = (_median(ours, key) for key in keys)
     their_rate, their_p50 = (_median(theirs, key) for key in ("msgs_per_s", "p50_us"))
-    ratio = f"{rate / their_rate:.2f}" if rate and their_rate else ""
+    pairs = ((rate, their_rate), (p50, their_p50))
+    ratios = (f"{mine / other:.2f}" if mine and other else "" for mine, other in pairs)
     cells = (rate, p50, p99, cpu, their_rate, their_p50)
-    return [*(f"{v:,.0f}" if v else "" for v in cells), ratio]
+    return [*(f"{v:,.0f}" if v else "" for v in cells), *ratios]
 
 
 def _median(runs: list[dict[str, Any]], key: str) -> float | None:
@@ -76,23 +99,28 @@ def _median(runs: list[dict[str, Any]], key: str) -> float | None:
 
 
 def measure_telemetry_cost(load: JavaLoad, *, rounds: int, seconds: float) -> Table:
-    """Two of our brokers, with and without a spool of facts, loaded in turn by one warm client.
+    """Two of our brokers, with facts shipped to a lake and with none, loaded in turn by one client.
 
     A ratio is the median of the pairs' ratios: what else the machine does meets both of a pair.
+    The shipper's CPU time is apart from its broker's; it runs a cycle behind, so that some of it
+    falls to the load that follows.
     """
     figures: tuple[Figures, Figures] = (defaultdict(list), defaultdict(list))
-    with tidemark_side("async") as told, tidemark_side("async", "--no-telemetry") as silent:
+    silence = tidemark_side("async", "--no-telemetry")
+    with tidemark_side("async", ships=True) as told, silence as silent:
         for figure in load.run_pairs((told, silent), seconds, rounds):
             _collect(figures[figure["side"]], [figure])
     table = Table(title=f"cost of telemetry, ASYNC_FLUSH, 1 KiB, medians of {rounds} pairs")
-    rates_of = ("with msg/s", "without", "ratio", "pairs, middle half")
-    for heading in ("what", *rates_of, "CPU µs", "without", "ratio"):
+    rates_of = ("with msg/s", "without", "ratio", "bar", "pairs, middle half")
+    for heading in ("what", *rates_of, "CPU µs", "without", "ratio", "shipper's CPU µs"):
         table.add_column(heading, justify="left" if heading == "what" else "right")
-    with_spool, without = figures
-    for name, runs in with_spool.items():
-        rates_told = _compared(runs, without[name], "msgs_per_s", ",.0f")
-        costs_told = _compared(runs, without[name], "broker_cpu_us", ".1f")
-        table.add_row(name, *rates_told, *costs_told[:3])
+    shipping, without = figures
+    for name, runs in shipping.items():
+        *rates, middle = _compared(runs, without[name], "msgs_per_s", ",.0f")
+        *costs, _ = _compared(runs, without[name], "broker_cpu_us", ".1f")
+        shipper = _median(runs, "shipper_cpu_us")
+        told_shipper = "" if shipper is None else f"{shipper:.1f}"
+        table.add_row(name, *rates, str(TELEMETRY_RATE_RATIO), middle, *costs, told_shipper)
     return table
 
 
