@@ -186,7 +186,10 @@ def _judging_makers(
     broken = arrow_schema(OFFSET_VIOLATIONS.columns).empty_table()
     if rows.has_new("consume_offsets", _BREAKS_A_LAW):
         broken = offset_violations(
-            frames.consume_offsets, frames.redeliveries, frames.rebalance_events
+            frames.consume_offsets,
+            frames.redeliveries,
+            frames.rebalance_events,
+            frames.lifecycle,
         ).toArrow()
     violations = to_spark(spark, broken)
     if broken.num_rows:

@@ -94,7 +94,8 @@ def bronze_offsets(lake: CheckedLake, _now: datetime) -> Subject:
 
 
 def _falls(reports: pl.DataFrame) -> pl.DataFrame:
-    """Accepted reports that are lower than the accepted report before them, in the order of seq.
+    """Accepted reports that are lower than the accepted report before them, in the order of seq, or
+    than what the broker says it held.
 
     By seq and not by time: equal times and a clock that was set back would make false falls.
     """
@@ -104,13 +105,16 @@ def _falls(reports: pl.DataFrame) -> pl.DataFrame:
         pl.col("broker_epoch").shift(1).over(over).alias("epoch_before"),
     )
     # A restart answers from the offsets file, a deleted offset from nothing: in neither case is
-    # the report lower than what the broker held, so gold has no violation of it either.
-    starts_anew = (
+    # the report lower than what the broker held, so gold has no violation of it either. Lower
+    # than what it held is a fall, however young the broker: whether a restart accounts for it is
+    # told by gold, which knows how the broker stopped.
+    is_below_held = (pl.col("offset") < pl.col("previous_offset")).fill_null(value=False)
+    starts_anew = ~is_below_held & (
         (pl.col("broker_epoch") != pl.col("epoch_before"))
         | (pl.col("path") == "RESTORE")
         | pl.col("previous_offset").is_null()
     )
-    return before.filter(pl.col("offset") < pl.col("previous")).with_columns(
+    return before.filter((pl.col("offset") < pl.col("previous")) | is_below_held).with_columns(
         starts_anew.alias("starts_anew"),
         (starts_anew | (pl.col("path") == "RESET")).alias("explains_itself"),
     )

@@ -1,7 +1,7 @@
 """Accepted offset reports that broke a law of offsets, each with the fact that accounts for it, if
 one does.
 
-Place in the walk: staged consume_offsets, redeliveries and rebalance_events → gold
+Place in the walk: staged consume_offsets, redeliveries, rebalance_events and lifecycle → gold
 offset_violations, which the expectations assert on and the stall rules take their falls from.
 
 Laws: MONOTONIC (an offset never falls), AT_MOST_MAX (never beyond the queue's end), AT_LEAST_MIN
@@ -19,22 +19,27 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from pipelines.catalogue import OFFSET_VIOLATIONS
 from pipelines.marts.contract import QUEUE_KEY, as_declared
+from pipelines.marts.shocks import broker_died, log_cut, offsets_lost
 from pipelines.settings import SECOND_US
 
 CAUSE_SPAN_US: Final = 60 * SECOND_US
-"""A restart or replay accounts for violations this long after it."""
+"""A restart that cost the broker something, or a replay, accounts for violations this long."""
 MOVE_SPAN_US: Final = 20 * SECOND_US
 """A queue that changed hands does for this long: both readers have reported by then."""
 MOVES: Final = ("ASSIGNED", "REVOKED", "LEFT", "EXPIRED")
 
 
-def offset_violations(reports: DataFrame, redeliveries: DataFrame, events: DataFrame) -> DataFrame:
+def offset_violations(
+    reports: DataFrame, redeliveries: DataFrame, events: DataFrame, lifecycle: DataFrame
+) -> DataFrame:
     """One row per accepted offset report and law it broke."""
     broken = _broken(reports)
     with_replay = _with_last(broken, redeliveries, QUEUE_KEY, "replay_us")
     moves = events.where(F.col("kind").isin(*MOVES))
     with_move = _with_last(with_replay, moves, ("emitter", "group"), "move_us")
-    rows = with_move.withColumn("cause", _cause())
+    shocks = lifecycle.where(broker_died() | offsets_lost() | log_cut())
+    with_shock = _with_last(with_move, shocks, ("emitter", "broker_epoch"), "shock_us")
+    rows = with_shock.withColumn("cause", _cause())
     return as_declared(
         rows.withColumns(
             {
@@ -87,7 +92,7 @@ def _cause() -> Column:
 
     return (
         F.when(F.col("path") == "RESET", "RESET")
-        .when((F.col("path") == "RESTORE") | lately("broker_epoch"), "BROKER_RESTART")
+        .when((F.col("path") == "RESTORE") | lately("shock_us"), "BROKER_RESTART")
         .when(lately("replay_us"), "REPLAY")
         .when((F.col("trigger") == "HAND_OVER") | lately("move_us", MOVE_SPAN_US), "HAND_OVER")
         .otherwise("UNEXPLAINED")

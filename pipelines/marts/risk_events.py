@@ -17,14 +17,13 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from pipelines.marts.contract import QUEUE_KEY, QUEUE_PLACE
+from pipelines.marts.shocks import broker_died, log_cut, offsets_lost
 from pipelines.settings import SECOND_US, SILENCE_US
 
 OVERLAP_US: Final = 30 * SECOND_US
 """A queue that changed hands back within this long, in an unchanged group, had two owners: one
 division of the queues gives it to one member, and members divide anew each 20 s.
 """
-OFFSETS_FILE: Final = "consumerOffset"
-"""A DAMAGED_FILE whose detail names it has cost the broker its committed offsets."""
 
 _PLACE: Final = ("emitter", *QUEUE_PLACE)
 _FIELDS: Final[dict[str, str]] = {
@@ -177,14 +176,12 @@ def _restarts(watermarks: DataFrame, lifecycle: DataFrame) -> DataFrame:
     """The broker died, or lost its offsets file: what its memory knew beyond its disk may come
     again.
     """
-    died = (F.col("kind") == "BOOT") & (F.col("clean") == F.lit(False))
-    lost = (F.col("kind") == "DAMAGED_FILE") & F.contains(F.col("detail"), F.lit(OFFSETS_FILE))
-    shocks = lifecycle.where("is_new").where(died | lost)
+    shocks = lifecycle.where("is_new").where(broker_died() | offsets_lost())
     marked = shocks.select(
         "emitter",
         "seq",
         "event_us",
-        F.when(died, "BROKER_CRASH").otherwise("OFFSET_STORE_LOST").alias("cause"),
+        F.when(broker_died(), "BROKER_CRASH").otherwise("OFFSET_STORE_LOST").alias("cause"),
     )
     before = watermarks.join(
         F.broadcast(
@@ -227,7 +224,7 @@ def _replays(watermarks: DataFrame, lifecycle: DataFrame) -> DataFrame:
 
     The broker tells the marks of such queues between its recovery and its boot.
     """
-    cuts = lifecycle.where(F.col("truncated_from") < F.col("truncated_to"))
+    cuts = lifecycle.where(log_cut())
     boots = lifecycle.where(F.col("is_new") & (F.col("kind") == "BOOT"))
     starts = cuts.select("emitter", "broker_epoch", "seq", "event_us").join(
         boots.select("emitter", "broker_epoch", F.col("seq").alias("boot_seq")),

@@ -135,14 +135,15 @@ class ClusterStory:
 
     def crash_broker(self, *, down_s: int) -> None:
         """SIGKILL: memory is lost, the offsets file is as old as its last persist."""
-        self.writer.ship()
-        self.second += down_s
-        self.writer.at(self.second)
-        self.writer.epoch_us = self.writer.now_us
-        self.writer.report("lifecycle", kind="BOOT", clean=False)
+        self._boot(down_s, clean=False)
         for queue in self.queues:
             queue.committed = queue.persisted
-            queue.told = ()
+
+    def restart_broker(self, *, down_s: int) -> None:
+        """A stop that writes what memory knows, and the boot after it."""
+        for queue in self.queues:
+            queue.persisted = queue.committed
+        self._boot(down_s, clean=True)
 
     def commit(self, queue: Queue, offset: int, *, path: str, client: str | None) -> None:
         """An offset report that is accepted."""
@@ -198,6 +199,15 @@ class ClusterStory:
             step="SENT_AGAIN",
         )
         return offset
+
+    def _boot(self, down_s: int, *, clean: bool) -> None:
+        self.writer.ship()
+        self.second += down_s
+        self.writer.at(self.second)
+        self.writer.epoch_us = self.writer.now_us
+        self.writer.report("lifecycle", kind="BOOT", clean=clean)
+        for queue in self.queues:
+            queue.told = ()
 
     def _join(self, group: str, client: str) -> None:
         before = list(self.members.setdefault(group, []))

@@ -27,6 +27,9 @@ def tell_incidents(lake: Path, *, seed: int = 7) -> None:
     story.group("idle", ["idle-1"], queues=1, rate=0)
     story.group("radio", ["radio-1"], queues=1)
     story.queue("radio", 0).message_model = "BROADCASTING"
+    story.group("restarted", ["restarted-1"], queues=1, rate=0)
+    restarted = story.queue("restarted", 0)
+    restarted.max_offset = 9
     story.run(32)
     story.freeze(story.queue("frozen", 0))
     dead = story.queue("dead-queue", 1)
@@ -55,4 +58,8 @@ def tell_incidents(lake: Path, *, seed: int = 7) -> None:
     story.queue("paused", 0).is_pulled = True
     story.run(20)
     story.crash_broker(down_s=3)
+    story.commit(restarted, 8, path="COMMIT_RPC", client="restarted-1")
     story.run(20)
+    story.restart_broker(down_s=2)
+    story.commit(restarted, 7, path="COMMIT_RPC", client="restarted-1")
+    story.run(6)

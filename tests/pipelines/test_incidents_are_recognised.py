@@ -86,6 +86,16 @@ def test_a_ghost_s_old_offset_is_an_unexplained_violation_and_a_rewind(told: Pat
     assert (window["from_offset"], window["to_offset"]) == (100, violation["previous_offset"])
 
 
+def test_a_restart_accounts_for_a_fall_only_after_a_stop_that_was_not_clean(told: Path) -> None:
+    crashed, stopped = gold(told, "offset_violations", group="restarted")
+    assert (crashed["offset"], crashed["previous_offset"]) == (8, 9)
+    assert (crashed["cause"], crashed["explained"]) == ("BROKER_RESTART", True)
+    assert (stopped["offset"], stopped["previous_offset"]) == (7, 9)
+    assert (stopped["cause"], stopped["explained"]) == ("UNEXPLAINED", False)
+    [window] = present(told, "duplicate_risk_windows", group="restarted", cause="REWIND")
+    assert (window["from_offset"], window["to_offset"]) == (7, 9)
+
+
 def test_an_operator_s_reset_is_explained_and_stalls_nothing(told: Path) -> None:
     [violation] = gold(told, "offset_violations", group="reset")
     assert (violation["cause"], violation["explained"]) == ("RESET", True)

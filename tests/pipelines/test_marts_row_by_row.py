@@ -171,6 +171,7 @@ def test_each_broken_law_is_a_row_with_its_cause(spark: SparkSession) -> None:
         sources.stage_consume_offsets(reports),
         sources.stage_redeliveries(nothing),
         sources.stage_rebalance_events(events),
+        sources.stage_lifecycle(bronze(spark, "lifecycle")),
     ).select("seq", "law", "delta", "cause", "explained")
     assertDataFrameEqual(
         made,
@@ -185,6 +186,45 @@ def test_each_broken_law_is_a_row_with_its_cause(spark: SparkSession) -> None:
             "seq long, law string, delta long, cause string, explained boolean",
         ),
     )
+
+
+OFFSETS = "damaged: /store/config/consumerOffset.json"
+RESTARTS: dict[str, tuple[dict[str, Any], str]] = {
+    "killed": ({"kind": "BOOT", "clean": False}, "BROKER_RESTART"),
+    "offsets file lost": ({"kind": "DAMAGED_FILE", "detail": OFFSETS}, "BROKER_RESTART"),
+    "log cut": (
+        {"kind": "RECOVERY", "truncated_from": 1, "truncated_to": 2},
+        "BROKER_RESTART",
+    ),
+    "clean stop, or new store": ({"kind": "BOOT", "clean": True}, "UNEXPLAINED"),
+    "another file damaged": ({"kind": "DAMAGED_FILE", "detail": "an index"}, "UNEXPLAINED"),
+    "killed long ago": ({"kind": "BOOT", "clean": False, "at": -70}, "UNEXPLAINED"),
+    "killed a life before": (
+        {"kind": "BOOT", "clean": False, "broker_epoch": NOON - 9 * SECOND},
+        "UNEXPLAINED",
+    ),
+}
+"""A fact about a broker, and what then accounts for a fall one second after noon."""
+
+
+def test_only_a_restart_that_lost_something_accounts_for_a_fall(spark: SparkSession) -> None:
+    """Each broker held 9 and took 7."""
+    life = {"broker_epoch": NOON - SECOND, "min_offset": 0}
+    falls = [report(1, 7, 9, seq=2, emitter=name, broker=name, **life) for name in RESTARTS]
+    facts = [
+        {**life, "at": 0, "seq": 1, "emitter": name, "broker": name, **fact}
+        for name, (fact, _) in RESTARTS.items()
+    ]
+    made = offset_violations(
+        sources.stage_consume_offsets(bronze(spark, "consume_offsets", *falls)),
+        sources.stage_redeliveries(bronze(spark, "redeliveries")),
+        sources.stage_rebalance_events(bronze(spark, "rebalance_events")),
+        sources.stage_lifecycle(bronze(spark, "lifecycle", *facts)),
+    ).collect()
+    assert {row["law"] for row in made} == {"MONOTONIC"}
+    causes = {name: cause for name, (_, cause) in RESTARTS.items()}
+    assert {row["emitter"]: row["cause"] for row in made} == causes
+    assert all(row["explained"] == (row["cause"] != "UNEXPLAINED") for row in made)
 
 
 def test_a_lost_and_a_doubled_row_of_telemetry_show_in_its_health(spark: SparkSession) -> None:

@@ -116,9 +116,30 @@ def test_a_refused_report_breaks_nothing(lake: Lake) -> None:
 
 
 def test_a_restart_explains_a_fall_that_gold_need_not_have(lake: Lake) -> None:
+    """The restarted broker held what its file told it, and the report is no lower than that."""
     DeltaTable(lake.gold("offset_violations")).delete()
+    reports = DeltaTable(lake.bronze("consume_offsets"))
+    first_of_life = {"previous_offset": "offset", "broker_epoch": "broker_epoch + 1"}
+    reports.update({**first_of_life, "path": "'COMMIT_RPC'"}, predicate="path = 'RESTORE'")
 
     assert failing(run(lake)) == {}
+
+
+def test_no_restart_makes_good_a_report_below_what_the_restarted_broker_held(lake: Lake) -> None:
+    """A clean stop with the offset held, a clean boot, and a commit of two less."""
+    report = newest(lake, lake.bronze("consume_offsets"), group="billing", queue_id=1)
+    held = report["offset"]
+    lower = {"offset": held - 2, "previous_offset": held, "seq": horizon(lake) + 1}
+    next_life = {"broker_epoch": report["broker_epoch"] + 1, "path": "COMMIT_RPC"}
+    add_fact(lake, "consume_offsets", {**report, **lower, **next_life})
+
+    broken = failing(run(lake))
+
+    assert list(broken) == ["reported_offsets_never_fall_unexplained"]
+
+    add_gold(lake, "emitter_health", {**newest_health(lake), "seq_to": horizon(lake)})
+    broken = failing(run(lake))
+    assert set(broken) == {"reported_offsets_never_fall_unexplained", "every_fall_is_in_gold"}
 
 
 def test_a_fall_that_gold_overlooked_is_a_fault_of_gold(lake: Lake) -> None:
