@@ -57,7 +57,7 @@ def perform(
     had, and KeyboardInterrupt, after everything has been stopped, when a signal wanted the end.
     """
     with WishToEnd() as wish, fresh_home(settings.home) as home:
-        verdict = Stage(plan, settings, home, console, wish).run(show)
+        verdict = Stage(plan, settings, console, home=home, wish=wish).run(show)
         wish.heed()  # It may have come while everything was being stopped.
         return verdict
 
@@ -66,7 +66,7 @@ class Stage:
     """One run of the demo."""
 
     def __init__(
-        self, plan: Plan, settings: Settings, home: Path, console: Console, wish: WishToEnd
+        self, plan: Plan, settings: Settings, console: Console, *, home: Path, wish: WishToEnd
     ) -> None:
         self._plan = plan
         self._settings = settings
