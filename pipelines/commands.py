@@ -103,23 +103,21 @@ def replay(
     from pipelines.session import open_session
     from pipelines.settings import Evaluation, Pace
 
+    evaluation = Evaluation(window_ms=window_ms, slide_ms=slide_ms)
+    pace = Pace(rows_per_cycle=rows_per_cycle)
     source, target = Lake.at(lake), Lake.at(into)
     from_us, to_us = _micros("--from", begin), _micros("--to", end)
     if from_us >= to_us:
         raise ConfigError("--to", end, f"a moment after --from {begin}")
+    tell = typer.echo
+    span = again.find_range(source, target, from_us=from_us, to_us=to_us, tell=tell)
+    judged = again.judged_part(span, source) if compare else None
     spark = open_session(master)
-    span = again.replay_range(
-        spark,
-        source,
-        target,
-        from_us=from_us,
-        to_us=to_us,
-        evaluation=Evaluation(window_ms=window_ms, slide_ms=slide_ms),
-        pace=Pace(rows_per_cycle=rows_per_cycle),
-        tell=typer.echo,
-    )
-    differences = again.compare(source, target, span) if compare else []
+    again.replay_range(spark, source, target, span, evaluation=evaluation, pace=pace, tell=tell)
+    differences = again.compare(source, target, judged) if judged is not None else []
     spark.stop()
+    if judged not in (None, span):
+        typer.echo("compared up to where the live gold ends")
     for one in differences:
         typer.echo(f"{one.table}: {one.rows} rows, {one.missing} missing, {one.surplus} surplus")
         for sample in one.samples:

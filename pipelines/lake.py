@@ -24,7 +24,7 @@ from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
 from engine.foundation.errors import ConfigError, LakeError
 from engine.telemetry.tables import BRONZE_FOLDER, LAKE_SCHEMES, Column, ColumnType
-from pipelines.catalogue import GOLD_FOLDER, STATE_FOLDER
+from pipelines.catalogue import DELTA_RS_TABLES, GOLD_FOLDER, STATE_FOLDER
 
 STORAGE_VARIABLES: Final = ("AWS_",)
 """Environment variables with these beginnings are handed to the object store client, as its own
@@ -114,8 +114,20 @@ class Lake:
         except (DeltaError, OSError) as error:
             raise LakeError(
                 f"the Delta table at {address} cannot be read ({first_line(error)}): its log is "
-                "incomplete; restore the folder, or move it away and let it be shipped again"
+                f"incomplete; restore the folder, or {self._made_again(address)}"
             ) from error
+
+    def _made_again(self, address: str) -> str:
+        """How a table that cannot be restored is got back: facts are shipped, gold is computed."""
+        folder, _, name = address.removeprefix(f"{self.root}/").partition("/")
+        if folder == BRONZE_FOLDER:
+            return "move it away and let it be shipped again"
+        if folder == GOLD_FOLDER and name in {table.name for table in DELTA_RS_TABLES}:
+            return "move it away: the next `tidemark check` begins it anew, without earlier runs"
+        return (
+            f"move {self.root}/{GOLD_FOLDER} and {self.root}/{STATE_FOLDER} away and let "
+            "`tidemark pipeline run` compute them again from bronze"
+        )
 
     def rows(self, address: str, wanted: str, columns: Sequence[Column]) -> pa.Table:
         """The rows of a table for which the SQL condition `wanted` holds, in declared types.

@@ -140,6 +140,37 @@ def shipped(lake: Lake, marks: Sequence[Cut]) -> list[dict[str, Any]]:
     return rows
 
 
+def last_marks(lake: Lake) -> tuple[Cut, ...]:
+    """Where the lake's run stands, whatever its settings; the last cycle counts as carried out.
+
+    LakeError when no run has begun there.
+    """
+    address = lake.state(CYCLES)
+    rows = whole_table(lake.table(address)) if lake.exists(address) else _SCHEMA.empty_table()
+    cycle = pc.max(rows["cycle"]).as_py()
+    if not cycle:
+        raise LakeError(
+            f"{lake.root} has no gold that was computed live ({address} says so): run "
+            f"`tidemark pipeline run --lake {lake.root}` first, or name another lake"
+        )
+    return tuple(cut.rest() for cut in _cuts_of(rows, cycle))
+
+
+def _cuts_of(rows: pa.Table, cycle: int) -> tuple[Cut, ...]:
+    """The plan of one cycle, from the rows of the table of cycles."""
+    planned = rows.filter(pc.equal(rows["cycle"], cycle)).sort_by("emitter").to_pylist()
+    return tuple(
+        Cut(
+            row["emitter"],
+            row["seq_from"],
+            row["seq_to"],
+            row["time_from_us"],
+            row["time_to_us"],
+        )
+        for row in planned
+    )
+
+
 class Marks:
     """The table <lake>/state/cycles of one run."""
 
@@ -190,18 +221,7 @@ class Marks:
         cycle = pc.max(rows["cycle"]).as_py()
         if cycle == 0:
             return Marks(lake, settings, run_id, None)
-        newest = rows.filter(pc.equal(rows["cycle"], cycle)).sort_by("emitter").to_pylist()
-        cuts = tuple(
-            Cut(
-                row["emitter"],
-                row["seq_from"],
-                row["seq_to"],
-                row["time_from_us"],
-                row["time_to_us"],
-            )
-            for row in newest
-        )
-        return Marks(lake, settings, run_id, Plan(run_id, cycle, cuts))
+        return Marks(lake, settings, run_id, Plan(run_id, cycle, _cuts_of(rows, cycle)))
 
     def positions(self) -> tuple[Cut, ...]:
         """Where each emitter stands once the last plan is carried out."""

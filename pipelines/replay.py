@@ -11,7 +11,7 @@ range are equal in all columns, whichever way they were made.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import pyarrow as pa
@@ -24,7 +24,7 @@ from pipelines.catalogue import SPARK_TABLES, GoldTable
 from pipelines.cycle import TICK_TABLES, run_cycle
 from pipelines.gold import create_gold, earlier_rows, open_windows, spark_address, to_spark
 from pipelines.lake import Lake
-from pipelines.marks import SHIPPER_SUFFIX, Cut, Marks, plan_cuts
+from pipelines.marks import CYCLES, SHIPPER_SUFFIX, Cut, Marks, last_marks, plan_cuts
 from pipelines.settings import Evaluation, Pace
 
 SAMPLES: Final = 3
@@ -59,38 +59,71 @@ class Difference:
     samples: tuple[str, ...]
 
 
+def find_range(
+    source: Lake, target: Lake, *, from_us: int, to_us: int, tell: Callable[[str], None]
+) -> Range:
+    """What a replay of [from_us, to_us] would compute; without Spark, so that a wrong name or time
+    is refused at once.
+
+    LakeError when `source` has no shipments of that time, or `target` has been computed before.
+    """
+    shipments = _all_shipments(source)
+    if target.exists(target.state(CYCLES)):
+        raise LakeError(f"{target.root} has been computed before: name an empty place for a replay")
+    span = range_of(shipments, from_us, to_us)
+    has_gold = all(source.exists(source.gold(table.name)) for table in SPARK_TABLES)
+    if not has_gold and any(cut.time_from_us for cut in span.cuts):
+        tell("no gold to take open windows from: computing from the first row of bronze")
+        span = range_of(shipments, 0, to_us)
+    return span
+
+
+def judged_part(span: Range, live: Lake) -> Range:
+    """The part of the range that the live run has come to; beyond its last marks only a replay has
+    rows.
+
+    LakeError when there is no such part.
+    """
+    marks = {mark.emitter: mark for mark in last_marks(live)}
+    parts = []
+    for cut in span.cuts:
+        mark = marks.get(cut.emitter)
+        if mark is None or mark.time_to_us <= cut.time_from_us:
+            continue
+        seq_to, time_to_us = min(cut.seq_to, mark.seq_to), min(cut.time_to_us, mark.time_to_us)
+        parts.append(replace(cut, seq_to=seq_to, time_to_us=time_to_us))
+    if not parts:
+        raise LakeError(
+            f"nothing to compare: the gold of {live.root} ends before --from; let the live run "
+            "catch up, or name an earlier moment"
+        )
+    return Range(tuple(parts))
+
+
 def replay_range(
     spark: SparkSession,
     source: Lake,
     target: Lake,
+    span: Range,
     *,
-    from_us: int,
-    to_us: int,
     evaluation: Evaluation,
     pace: Pace,
     tell: Callable[[str], None],
-) -> Range:
-    """Compute gold of [from_us, to_us] from the bronze of `source` into `target`, which must have
-    no gold yet.
+) -> None:
+    """Compute gold of the range that `find_range` has found from the bronze of `source` into
+    `target`.
     """
-    if target.exists(target.state("cycles")):
-        raise LakeError(f"{target.root} has been computed before: name an empty place for a replay")
-    shipments = _all_shipments(source)
-    whole = range_of(shipments, from_us, to_us)
-    has_gold = all(source.exists(source.gold(table.name)) for table in SPARK_TABLES)
-    if not has_gold and any(cut.time_from_us for cut in whole.cuts):
-        tell("no gold to take open windows from: computing from the first row of bronze")
-        whole = range_of(shipments, 0, to_us)
+    shipments = _until(_all_shipments(source), span)
     marks = Marks.open(target, evaluation.as_text())
     create_gold(spark, target)
-    begun = [cut for cut in whole.begins if cut.time_from_us]
+    begun = [cut for cut in span.begins if cut.time_from_us]
     if begun:
         _carry_over(spark, source, target, begun)
         marks.begin_at(begun)
     while True:
-        cuts = plan_cuts(marks.positions(), _until(shipments, whole), rows_max=pace.rows_per_cycle)
+        cuts = plan_cuts(marks.positions(), shipments, rows_max=pace.rows_per_cycle)
         if all(cut.is_empty for cut in cuts):
-            return whole
+            return
         plan = marks.record(cuts)
         rows = run_cycle(spark, source, target, plan, evaluation=evaluation)
         tell(f"cycle {plan.cycle}: {plan.rows} rows in, {sum(rows.values())} out")

@@ -17,8 +17,9 @@ from pipelines.catalogue import SPARK_TABLES
 from pipelines.gold import create_gold
 from pipelines.lake import Lake
 from pipelines.marks import Marks
-from pipelines.replay import compare, replay_range
+from pipelines.replay import Range, compare, find_range, replay_range
 from pipelines.settings import Evaluation, Pace
+from pipelines.stream import carry_out, next_plan
 from tests.pipelines.cluster_story import moment
 from tests.pipelines.gold_lake import SHORT, compute, everything, gold
 
@@ -29,7 +30,7 @@ COMMITS_BEFORE_KILL = (1, 2, 1, 3, 2)
 ROWS_PER_CYCLE = 1500
 
 
-def test_a_stream_killed_five_times_equals_one_cycle_over_everything(
+def test_a_stream_killed_five_times_equals_one_cycle_and_its_own_replay_after_gold_is_lost(
     spark: SparkSession, told: Path, fresh_lake: Callable[[], Path]
 ) -> None:
     lake = fresh_lake()
@@ -42,6 +43,10 @@ def test_a_stream_killed_five_times_equals_one_cycle_over_everything(
     live = everything(lake)
     assert all(live.values()), "every mart has rows in this story"
     assert live == everything(told)
+    shutil.rmtree(lake / "gold")
+    shutil.rmtree(lake / "state")
+    replay(spark, lake, home, from_s=0, to_s=10_000)
+    assert everything(lake) == live
 
 
 def kill_stream_after(lake: Path, commits: int) -> None:
@@ -74,21 +79,43 @@ def gold_commits(lake: Path) -> int:
     return sum(1 for _ in (lake / "gold").glob("*/_delta_log/*.json"))
 
 
-def test_a_replay_of_everything_equals_the_live_gold(
-    spark: SparkSession, told: Path, tmp_path: Path
+def test_the_command_compares_as_far_as_the_live_run_has_come(
+    spark: SparkSession, told: Path, fresh_lake: Callable[[], Path], tmp_path: Path
 ) -> None:
-    side = Lake.at(str(tmp_path / "side"))
-    span = replay(spark, told, side, from_s=0, to_s=10_000, rows_per_cycle=2000)
-    for one in compare(Lake.at(str(told)), side, span):
-        assert (one.missing, one.surplus) == (0, 0), one
-    assert everything(told) == everything(tmp_path / "side")
+    """Bronze goes on behind the live run, and `--to` lies behind both."""
+    lake = fresh_lake()
+    home = Lake.at(str(lake))
+    marks = Marks.open(home, SHORT.as_text())
+    create_gold(spark, home)
+    plan = next_plan(home, marks, Pace(rows_per_cycle=ROWS_PER_CYCLE))
+    assert plan is not None
+    carry_out(spark, home, plan, SHORT)
+    done = subprocess.run(
+        [
+            str(Path(sys.executable).parent / "tidemark"),
+            *("pipeline", "replay", "--lake", str(lake), "--into", str(tmp_path / "side")),
+            *("--from", "2026-03-01T12:00:00Z", "--to", "2026-03-01T15:00:00Z", "--compare"),
+            *("--window-ms", str(SHORT.window_ms), "--slide-ms", str(SHORT.slide_ms)),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "compared up to where the live gold ends" in done.stdout
+    judged = [line for line in done.stdout.splitlines() if line.endswith("surplus")]
+    assert judged == [
+        f"{table.name}: {len(gold(lake, table.name))} rows, 0 missing, 0 surplus"
+        for table in SPARK_TABLES
+    ]
+    assert everything(tmp_path / "side") == everything(told), "the replay goes on to --to"
 
 
 def test_a_replay_of_a_range_takes_over_what_was_open_and_equals_its_part_of_gold(
     spark: SparkSession, told: Path, tmp_path: Path
 ) -> None:
     side = Lake.at(str(tmp_path / "side"))
-    span = replay(spark, told, side, from_s=61, to_s=95, rows_per_cycle=1_000_000)
+    span = replay(spark, told, side, from_s=61, to_s=95)
     differences = compare(Lake.at(str(told)), side, span)
     for one in differences:
         assert (one.missing, one.surplus) == (0, 0), one
@@ -97,19 +124,13 @@ def test_a_replay_of_a_range_takes_over_what_was_open_and_equals_its_part_of_gol
     assert rows["consumer_lag"] < len(gold(told, "consumer_lag"))
 
 
-def replay(
-    spark: SparkSession, lake: Path, side: Lake, *, from_s: int, to_s: int, rows_per_cycle: int
-) -> object:
-    return replay_range(
-        spark,
-        Lake.at(str(lake)),
-        side,
-        from_us=moment(from_s),
-        to_us=moment(to_s),
-        evaluation=SHORT,
-        pace=Pace(rows_per_cycle=rows_per_cycle),
-        tell=print,
-    )
+def replay(spark: SparkSession, lake: Path, into: Lake, *, from_s: int, to_s: int) -> Range:
+    """A replay in one cycle; returns what it covered."""
+    home = Lake.at(str(lake))
+    span = find_range(home, into, from_us=moment(from_s), to_us=moment(to_s), tell=print)
+    pace = Pace(rows_per_cycle=1_000_000)
+    replay_range(spark, home, into, span, evaluation=SHORT, pace=pace, tell=print)
+    return span
 
 
 def test_gold_without_marks_is_refused(told: Path, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 from engine.foundation.errors import ConfigError, LakeError
 from pipelines.lake import Lake
 from pipelines.marks import Cut, Marks, plan_cuts
-from pipelines.replay import range_of
+from pipelines.replay import judged_part, range_of
 from pipelines.settings import Evaluation
 from pipelines.stream import await_first_shipment
 
@@ -57,6 +57,60 @@ def test_a_replayed_range_begins_and_ends_at_shipments() -> None:
     assert range_of(SHIPPED, 150, 180).cuts == (Cut("c/b/0", 10, 30, 100, 200),)
     with pytest.raises(LakeError, match="nothing was shipped in that range"):
         range_of(SHIPPED, 900, 950)
+
+
+def test_only_what_the_live_run_has_judged_is_compared(tmp_path: Path) -> None:
+    lake = Lake.at(str(tmp_path))
+    span = range_of(SHIPPED, 0, 1000)
+    with pytest.raises(LakeError, match="has no gold that was computed live"):
+        judged_part(span, lake)
+    marks = Marks.open(lake, Evaluation().as_text())
+    with pytest.raises(LakeError, match="has no gold that was computed live"):
+        judged_part(span, lake)
+    marks.record((Cut("c/b/0", 0, 10, 0, 100),))
+    assert judged_part(span, lake).cuts == (Cut("c/b/0", 0, 10, 0, 100),)
+    with pytest.raises(LakeError, match=r"ends before --from"):
+        judged_part(range_of(SHIPPED, 100, 1000), lake)
+    marks.record((Cut("c/b/0", 10, 30, 100, 300),))
+    assert judged_part(span, lake) == span
+
+
+def test_a_replay_of_a_lake_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
+    """Refused before Spark is started: nothing but the sentence is said, and no Java is needed."""
+    done = subprocess.run(
+        [
+            *(TIDEMARK, "pipeline", "replay", "--lake", str(tmp_path / "nowhere")),
+            *("--from", "2026-03-01", "--to", "2026-03-02", "--into", str(tmp_path / "side")),
+        ],
+        env={**os.environ, "JAVA_HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode != 0
+    [line] = done.stderr.strip().splitlines()
+    assert f"no Delta table at {tmp_path / 'nowhere'}/bronze/shipments" in line
+
+
+@pytest.mark.parametrize(
+    ("table", "remedy"),
+    [
+        ("bronze/lifecycle", "let it be shipped again"),
+        ("gold/consumer_lag", "`tidemark pipeline run` compute them again from bronze"),
+        ("gold/dq_results", "the next `tidemark check` begins it anew"),
+        ("state/cycles", "`tidemark pipeline run` compute them again from bronze"),
+    ],
+)
+def test_a_torn_table_is_got_back_the_way_it_was_made(
+    tmp_path: Path, table: str, remedy: str
+) -> None:
+    log = tmp_path / table / "_delta_log"
+    log.mkdir(parents=True)
+    (log / "00000000000000000003.json").write_text('{"commitInfo":{}}')
+    lake = Lake.at(str(tmp_path))
+    with pytest.raises(LakeError, match="its log is incomplete; restore the folder, or") as told:
+        lake.table(f"{lake.root}/{table}")
+    assert remedy in str(told.value)
 
 
 def test_marks_are_found_again_after_a_restart(tmp_path: Path) -> None:
