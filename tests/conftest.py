@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import Browser, sync_playwright
 
 from provision import chromium
 
@@ -25,6 +27,18 @@ ORDER = (
     "pipelines",
     "dashboards",
     "notebooks",
+)
+
+
+BROWSER_ARGUMENTS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--force-color-profile=srgb",
 )
 
 
@@ -48,6 +62,17 @@ def chromium_path() -> str:
     if found is None:
         pytest.fail(chromium.MISSING)
     return found
+
+
+@pytest.fixture(scope="session")
+def browser(chromium_path: str) -> Iterator[Browser]:
+    """That Chromium, driven by Playwright: one for all, for a second driver beside it fails."""
+    with sync_playwright() as playwright:
+        launched = playwright.chromium.launch(
+            executable_path=chromium_path, args=list(BROWSER_ARGUMENTS)
+        )
+        yield launched
+        launched.close()
 
 
 def _place(item: pytest.Item) -> int:

@@ -7,10 +7,10 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import Browser
 
 from pipelines.lake import Lake
-from tests.dashboards.served import BROWSER_ARGUMENTS, Windows, serving
+from tests.dashboards.served import Windows, serving
 from tests.gold_lake import END, Cast, write_gold_lake
 
 HOSTILE = Cast(
@@ -73,9 +73,6 @@ def origins(
 
 
 @pytest.fixture(scope="session")
-def windows(chromium_path: str) -> Iterator[Windows]:
-    """The machine's Chromium, driven by Playwright."""
-    with sync_playwright() as playwright:
-        launched = playwright.chromium.launch(executable_path=chromium_path, args=BROWSER_ARGUMENTS)
-        yield Windows(launched)
-        launched.close()
+def windows(browser: Browser) -> Windows:
+    """The profiles of the browser."""
+    return Windows(browser)

@@ -26,16 +26,6 @@ PAGE_WITHIN_MS = 20_000
 ABANDONED = "net::ERR_ABORTED"
 """What Chromium says of a request whose page was left or loaded anew before the answer came."""
 SIZE = {"width": 1440, "height": 900}
-BROWSER_ARGUMENTS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--force-color-profile=srgb",
-]
 
 
 @contextmanager

@@ -10,9 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from playwright.sync_api import Route, sync_playwright
-
-from tests.dashboards.served import BROWSER_ARGUMENTS
+from playwright.sync_api import Browser, Route
 
 TIDEMARK = Path(sys.executable).parent / "tidemark"
 ADDRESS = re.compile(r"(http://127\.0\.0\.1:\d+)/lab\?(token=\w+)")
@@ -59,12 +57,10 @@ def keep_the_notebook(route: Route) -> None:
 
 
 def test_one_key_press_in_a_lab_just_opened_connects_the_tour_to_its_lake(
-    tmp_path: Path, chromium_path: str
+    tmp_path: Path, browser: Browser
 ) -> None:
     asked: list[str] = []
-    with lab(tmp_path / "lake", tmp_path) as address, sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium_path, args=BROWSER_ARGUMENTS)
-        page = browser.new_page()
+    with lab(tmp_path / "lake", tmp_path) as address, browser.new_page() as page:
         page.set_default_timeout(WITHIN_MS)
         page.route("**/api/contents/**", keep_the_notebook)
         page.on("request", lambda request: asked.append(request.url))
@@ -81,6 +77,5 @@ def test_one_key_press_in_a_lab_just_opened_connects_the_tour_to_its_lake(
         assert str(tmp_path / "lake") in shown.inner_text()
         assert page.locator(".jp-Dialog").count() == 0
         assert page.locator(".Toastify__toast").count() == 0
-        browser.close()
     assert not [url for url in asked if re.search("/lab/api/(build|news|update)", url)]
     assert not [url for url in asked if not url.startswith(("http://127.0.0.1:", "data:", "blob:"))]

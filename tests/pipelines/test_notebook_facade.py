@@ -56,7 +56,7 @@ def test_sql_asks_gold_by_the_tables_names(told: Path) -> None:
     rows = tm.connect(told).sql(
         'SELECT "group", COUNT(*) AS n FROM offset_violations GROUP BY "group" ORDER BY "group"'
     )
-    assert rows.df["group"].to_list() == ["ghost", "reset"]
+    assert rows.df["group"].to_list() == ["ghost", "reset", "restarted"]
 
 
 def test_wrong_questions_say_what_would_be_right(told: Path, tmp_path: Path) -> None:
