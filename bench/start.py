@@ -29,14 +29,14 @@ from rich.table import Table
 
 from bench.bars import START_CLEAN, START_EMPTY, START_UNCLEAN, Bar
 from bench.brokers import cpu_seconds
+from bench.store_paths import message
 from engine.foundation.observing import SilentObserver
 from engine.foundation.units import GIB, KIB, MIB
 from engine.runtime import Runtime, SystemDisk, system_runtime
 from engine.runtime.disk import File
-from engine.store import MessageDraft, MessageStore, StoreConfig
+from engine.store import MessageStore, StoreConfig
 
 TIDEMARK: Final = str(Path(sys.prefix) / "bin" / "tidemark")
-QUEUES: Final = 8
 SMALL: Final = os.urandom(KIB)
 LARGE: Final = bytes(MIB)
 PER_TURN: Final = 64
@@ -71,20 +71,6 @@ class SparseDisk(SystemDisk):
     def open(self, path: str, *, create: bool = False) -> File:
         """See `Disk.open`."""
         return cast("File", SparseFile(super().open(path, create=create)))
-
-
-def message(number: int, body: bytes) -> MessageDraft:
-    """For one of eight queues, with a tag and a unique key, as Java clients send them."""
-    return MessageDraft(
-        topic="BenchmarkTest",
-        queue_id=number % QUEUES,
-        body=body,
-        properties=f"UNIQ_KEY\x017F00000100002A9F000000000{number:07d}\x02WAIT\x01true\x02"
-        "TAGS\x01TagA\x02",
-        born_timestamp_ms=1_800_000_000_000,
-        born_host="127.0.0.1:40000",
-        store_host="127.0.0.1:10911",
-    )
 
 
 async def fill(runtime: Runtime, store_folder: Path, parts: list[tuple[int, bytes]]) -> int:
@@ -140,18 +126,23 @@ def empty_starts(home: Path, rounds: int) -> list[Clocks]:
     return [seconds_to_ready(home / f"empty-{number}", killed=False) for number in range(rounds)]
 
 
+def starts_of(store: Path, rounds: int, *, killed: bool) -> list[Clocks]:
+    """Start it again and again, its files not in memory; then it goes."""
+    found = []
+    for _ in range(rounds):
+        forget(store)
+        found.append(seconds_to_ready(store, killed=killed))
+    shutil.rmtree(store)
+    return found
+
+
 def clean_starts(home: Path, rounds: int) -> tuple[list[Clocks], int]:
     """Ten gibibytes, stopped cleanly each time; also how many messages they are."""
     store = home / "clean"
     runtime = replace(system_runtime(), disk=SparseDisk())
     parts = [(9 * GIB, LARGE), (10 * GIB - MIB, SMALL)]
     count = asyncio.run(fill(runtime, store, parts))
-    found = []
-    for _ in range(rounds):
-        forget(store)
-        found.append(seconds_to_ready(store, killed=False))
-    shutil.rmtree(store)
-    return found, count
+    return starts_of(store, rounds, killed=False), count
 
 
 def unclean_starts(home: Path, rounds: int) -> tuple[list[Clocks], int]:
@@ -159,12 +150,7 @@ def unclean_starts(home: Path, rounds: int) -> tuple[list[Clocks], int]:
     store = home / "unclean"
     count = asyncio.run(fill(system_runtime(), store, [(GIB - MIB, SMALL)]))
     (store / "abort").touch()
-    found = []
-    for _ in range(rounds):
-        forget(store)
-        found.append(seconds_to_ready(store, killed=True))
-    shutil.rmtree(store)
-    return found, count
+    return starts_of(store, rounds, killed=True), count
 
 
 def measure_start(home: Path, *, rounds: int) -> Table:

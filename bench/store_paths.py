@@ -39,12 +39,12 @@ def config(root: Path, flush: FlushDiskType) -> StoreConfig:
     return StoreConfig(str(root), flush_disk_type=flush, mapped_file_size_commit_log_bytes=16 * MIB)
 
 
-def message(number: int) -> MessageDraft:
-    """1 KiB for one of eight queues, with a tag and a unique key, as Java clients send them."""
+def message(number: int, body: bytes = BODY) -> MessageDraft:
+    """For one of eight queues, with a tag and a unique key, as Java clients send them."""
     return MessageDraft(
         topic="BenchmarkTest",
         queue_id=number % QUEUES,
-        body=BODY,
+        body=body,
         properties=f"UNIQ_KEY\x017F00000100002A9F000000000{number:07d}\x02WAIT\x01true\x02"
         "TAGS\x01TagA\x02",
         born_timestamp_ms=1_800_000_000_000,

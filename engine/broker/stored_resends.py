@@ -39,9 +39,8 @@ from engine.protocol.message import MessageExt
 from engine.protocol.message_record import decode_record, queue_offsets
 from engine.protocol.names import (
     DLQ_PREFIX,
-    HALF_TOPIC,
     RETRY_PREFIX,
-    SCHEDULE_TOPIC,
+    WAITING_TOPICS,
     is_system_topic,
 )
 from engine.protocol.properties import PROPERTY_ORIGIN_MESSAGE_ID
@@ -49,8 +48,6 @@ from engine.store.record import DispatchRequest, glance
 
 COPIES_MAX: Final = 8
 """Newest entries of the index looked at under one key; more copies at once are not told apart."""
-_WAITING_TOPICS: Final = frozenset((SCHEDULE_TOPIC, HALF_TOPIC))
-"""Their messages come again, with the same properties, under the topic they wait for."""
 
 
 class StoredResends:
@@ -86,8 +83,8 @@ class StoredResends:
 
     def arrived(self, message: DispatchRequest) -> None:
         """A message became visible. Hot."""
-        if message.topic in _WAITING_TOPICS:
-            return
+        if message.topic in WAITING_TOPICS:
+            return  # It comes again, with the same properties, under the topic it waits for.
         mark = crc32(message.properties)
         if mark in self._newer or mark in self._older:
             self._look_closer(message)

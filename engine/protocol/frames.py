@@ -106,8 +106,7 @@ class FrameDecoder:
                 break
             header_end = position + 8 + header_length
             header = bytes(source[position + 8 : header_end])
-            kind = marked >> 24
-            command = _decode_header(kind, header) if kind else _decode_json_header(header)
+            command = _decode_header(marked >> 24, header)
             if header_end < stop:
                 command.body = bytes(source[header_end:stop])
             commands.append(command)
@@ -154,7 +153,6 @@ def _decode_json_header(header: bytes) -> RemotingCommand:
         _check_count(fields)
         if None in fields.values():
             fields = {key: value for key, value in fields.items() if value is not None}
-    language = parsed.language
     return RemotingCommand(
         parsed.code,
         fields,
@@ -162,7 +160,7 @@ def _decode_json_header(header: bytes) -> RemotingCommand:
         parsed.remark,
         parsed.opaque,
         parsed.flag,
-        language if language in LANGUAGES else _language_name(language),
+        _language_name(parsed.language),
         parsed.version,
         SerializeType.JSON,
     )

@@ -72,6 +72,8 @@ class SysFlag(IntFlag):
 
 COMPRESSION_BITS: Final = 0x700
 TRANSACTION_BITS: Final = 0xC
+WAITING_TOPICS: Final = (SCHEDULE_TOPIC, HALF_TOPIC)
+"""Where delayed messages and halves of transactions wait under another topic's name."""
 
 
 class PullSysFlag(IntFlag):

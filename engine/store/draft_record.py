@@ -27,10 +27,9 @@ from engine.store.record import (
     MAGIC_V2,
     STORE_HOST_V6,
     TOPIC_CHARS_V1_MAX,
-    TRANSACTION_MASK,
     UNWRITTEN,
-    WITH_QUEUE_OFFSET,
     DispatchRequest,
+    has_queue_offset,
     unit_code,
 )
 
@@ -57,8 +56,7 @@ class MessageDraft(msgspec.Struct):
     prepared_transaction_offset: int = 0
 
 
-@lru_cache(STORE_MEMO_ENTRIES_MAX)
-def encode_host(host: str) -> bytes:
+def _encode_host(host: str) -> bytes:
     """`ip:port` as the record has it: 8 bytes, or 20 for IPv6. Raises LocalProtocolError."""
     address, _, port = host.rpartition(":")
     try:
@@ -78,7 +76,7 @@ def _topic_part(topic: str) -> tuple[int, bytes]:
 @lru_cache(STORE_MEMO_ENTRIES_MAX)
 def _host_parts(born_host: str, store_host: str) -> tuple[bytes, bytes, int]:
     """Both hosts as the record has them, and the flags that say how long they are."""
-    born, stored = encode_host(born_host), encode_host(store_host)
+    born, stored = _encode_host(born_host), _encode_host(store_host)
     flags = (BORN_HOST_V6 if len(born) > 8 else 0) | (STORE_HOST_V6 if len(stored) > 8 else 0)
     return born, stored, flags
 
@@ -114,9 +112,8 @@ class DraftRecord:
         self.draft = draft
         self._magic, self._topic = _topic_part(draft.topic)
         self._born_host, self._store_host, hosts = _host_parts(draft.born_host, draft.store_host)
-        sys_flag = draft.sys_flag
-        self.takes_queue_offset = sys_flag & TRANSACTION_MASK in WITH_QUEUE_OFFSET
-        self._sys_flag = sys_flag & ~(BORN_HOST_V6 | STORE_HOST_V6) | hosts
+        self.takes_queue_offset = has_queue_offset(draft.sys_flag)
+        self._sys_flag = draft.sys_flag & ~(BORN_HOST_V6 | STORE_HOST_V6) | hosts
         self._head = head = HEADS[hosts]
         self.size_bytes = head.size + len(draft.body) + len(self._topic) + 2 + len(self._properties)
 

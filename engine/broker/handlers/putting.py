@@ -25,7 +25,7 @@ from engine.protocol.bodies import TopicConfig
 from engine.protocol.codes import ResponseCode
 from engine.protocol.message import MessageExt
 from engine.protocol.message_record import decode_records
-from engine.protocol.names import HALF_TOPIC, SCHEDULE_TOPIC
+from engine.protocol.names import WAITING_TOPICS
 from engine.protocol.properties import (
     PROPERTY_ORIGIN_MESSAGE_ID,
     PROPERTY_REAL_QUEUE_ID,
@@ -37,8 +37,6 @@ from engine.store.record import MULTI_TAGS, property_value
 READ_BYTES_MAX = 4 * MIB
 READ_MESSAGES_MAX = 1024
 _ORIGIN = f"{PROPERTY_ORIGIN_MESSAGE_ID}\x01".encode()
-_WAITING_TOPICS = (SCHEDULE_TOPIC, HALF_TOPIC)
-"""Where delayed messages and halves of transactions wait under another topic's name."""
 
 
 class Put(msgspec.Struct):
@@ -153,7 +151,7 @@ class Putting:
             return
         found: list[MessageExt] = []
         for topic, queue_id in parts.store.queues():
-            if topic in topics or topic in _WAITING_TOPICS:
+            if topic in topics or topic in WAITING_TOPICS:
                 found += self._window_of(topic, queue_id)
         found.sort(key=lambda message: message.physical_offset)
         for message in found:
@@ -206,7 +204,7 @@ def _is_new_copy(draft: MessageDraft) -> bool:
 def _sent_to(message: MessageExt) -> tuple[str, int]:
     """Topic and queue its producer meant."""
     queue_id = message.properties.get(PROPERTY_REAL_QUEUE_ID, "")
-    if message.topic in _WAITING_TOPICS and queue_id.isdecimal():
+    if message.topic in WAITING_TOPICS and queue_id.isdecimal():
         return message.properties.get(PROPERTY_REAL_TOPIC, ""), int(queue_id)
     return message.topic, message.queue_id
 

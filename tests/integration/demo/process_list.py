@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 MARK = "DEMO_UNDER_TEST"
@@ -29,3 +31,15 @@ def _content(path: Path) -> bytes:
         return path.read_bytes()
     except OSError:  # The process ended meanwhile, or is not ours.
         return b""
+
+
+def demo_in(home: Path) -> subprocess.Popen[str]:
+    """A demo as a user starts it, its processes marked."""
+    command = [str(Path(sys.prefix) / "bin" / "tidemark"), "demo", "--headless", "--port", "0"]
+    return subprocess.Popen(
+        [*command, "--home", str(home)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=marked(home),
+    )

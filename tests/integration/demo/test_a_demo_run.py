@@ -21,7 +21,7 @@ from deltalake import DeltaTable
 from demo.plan import LEDGER, ORDERS, PAYMENTS, Incident, make_plan
 from pipelines.lake import whole_table
 from tests.integration.demo.conftest import DURATION_S, RUN_TIMEOUT_S, SEED, Stage
-from tests.integration.demo.process_list import marked, processes_of
+from tests.integration.demo.process_list import demo_in, processes_of
 
 pytestmark = pytest.mark.timeout(RUN_TIMEOUT_S + 60)
 
@@ -72,14 +72,7 @@ def test_it_leaves_no_process_behind(run: DemoRun) -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_end_in_the_middle_stops_everything(tmp_path: Path, number: signal.Signals) -> None:
     home = tmp_path / "home"
-    command = [str(Path(sys.prefix) / "bin" / "tidemark"), "demo", "--headless", "--port", "0"]
-    with subprocess.Popen(
-        [*command, "--home", str(home)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env=marked(home),
-    ) as demo:
+    with demo_in(home) as demo:
         assert demo.stdout is not None
         for line in demo.stdout:
             if "Spark is starting" in line:

@@ -14,23 +14,11 @@ import pytest
 
 from demo.ending import WishToEnd
 from demo.processes import POLL_S, Actor, stop_all
-from tests.integration.demo.process_list import marked, processes_of
+from tests.integration.demo.process_list import demo_in, processes_of
 
 BIRTHS = 60
 STEP_S = 0.000_05
 END_PATIENCE_S = 120
-
-
-def demo_in(home: Path) -> subprocess.Popen[str]:
-    """A demo as a user starts it."""
-    command = [str(Path(sys.prefix) / "bin" / "tidemark"), "demo", "--headless", "--port", "0"]
-    return subprocess.Popen(
-        [*command, "--home", str(home)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env=marked(home),
-    )
 
 
 def test_no_process_is_left_at_whatever_moment_of_its_birth_the_signal_comes(
