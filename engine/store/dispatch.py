@@ -215,10 +215,7 @@ def _held(queue: ConsumeQueue, request: DispatchRequest) -> bool:
 
 def message_keys(properties: bytes) -> list[str]:
     """The keys a message is indexed under: UNIQ_KEY, then each of KEYS (split at blanks)."""
-    if properties.startswith(b"UNIQ_KEY\x01"):  # As our clients and Java's write it.
-        unique = properties[9:].partition(b"\x02")[0]
-    else:
-        unique = property_value(properties, b"UNIQ_KEY\x01")
+    unique = property_value(properties, b"UNIQ_KEY\x01")
     keys = [unique.decode("utf-8", "replace")] if unique else []
     if b"KEYS\x01" in properties:
         listed = property_value(properties, b"KEYS\x01")
