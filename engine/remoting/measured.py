@@ -104,8 +104,8 @@ class MeasuredTurn(Turn):
         key = (began_us, request_code, response_code)
         self._late[key] = self._late.get(key, 0) + 1
 
-    def not_opened(self) -> None:
-        """A request queued no answer: unless another one did, nothing ends this turn."""
+    def forget_stamp_if_idle(self) -> None:
+        """What was read is with its handlers; unless one has answered, nothing ends the turn."""
         if self._end_handle is None:
             self.began_us = 0
 
@@ -123,11 +123,15 @@ class MeasuredConnection(Connection):
         """Stamps of requests that were not answered at once, by opaque."""
         return self
 
+    def buffer_updated(self, nbytes: int) -> None:
+        """See `Connection.buffer_updated`. Requests that are read together arrive together."""
+        Connection.buffer_updated(self, nbytes)
+        self._measured.forget_stamp_if_idle()
+
     def answered_later(self, request: RemotingCommand) -> None:
         """Its handler has returned without an answer."""
         if not request.flag & FLAG_ONE_WAY:
             self._late[request.opaque] = self._measured.began_us
-        self._measured.not_opened()
 
     def answer(self, request: RemotingCommand, response: RemotingCommand) -> None:
         """See `Peer.answer`. Hot."""
@@ -156,7 +160,8 @@ class MeasuredConnection(Connection):
         if began_us is None:
             self.is_answered = True
             began_us = turn.began_us
+        if not began_us:
+            return  # Nobody waits for it, and when it arrived was not kept.
         result = Result.ONE_WAY if request.is_oneway else Result.WRITE_FAILED
         histogram = turn.latencies.histogram(request.code, response_code, result, is_late=is_late)
         histogram.add((turn.steady_us() - began_us) // 1000, 1)
-        turn.not_opened()
