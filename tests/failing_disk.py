@@ -7,12 +7,15 @@ after a failure is seen on real files, too.
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from engine.foundation.errors import DiskFull, StorageError
 from engine.runtime.disk import File, SystemDisk
+from engine.store.mapped_file import MAKING
 
+HOLD_S_MAX = 30
 Answer = TypeVar("Answer")
 Data = bytes | bytearray | memoryview
 
@@ -21,7 +24,8 @@ class FailingDisk(SystemDisk):
     """Works until told otherwise."""
 
     __slots__ = (
-        *("fail_syncs", "fail_writes", "free_bytes", "hold_syncs", "log", "ratio", "skip_syncs"),
+        *("fail_syncs", "fail_writes", "free_bytes", "hold_making", "hold_syncs"),
+        *("log", "ratio", "skip_syncs"),
     )
 
     def __init__(self) -> None:
@@ -36,6 +40,8 @@ class FailingDisk(SystemDisk):
         """What `used_ratio` says; None asks the machine."""
         self.hold_syncs: asyncio.Event | None = None
         """Work beside the loop waits for this before it begins."""
+        self.hold_making: threading.Event | None = None
+        """Files that are made ahead, beside the loop, wait for this."""
         self.log: list[str] = []
         """sync, sync_directory and write calls in order, with the file's name."""
 
@@ -45,6 +51,8 @@ class FailingDisk(SystemDisk):
         return await super().off_loop(work)
 
     def open(self, path: str, *, create: bool = False) -> File:
+        if self.hold_making is not None and path.endswith(MAKING):
+            assert self.hold_making.wait(HOLD_S_MAX), "nobody lets it go on"
         if create and self.free_bytes is not None and not self.exists(path):
             self.take(path, 1)
         return FailingFile(self, super().open(path, create=create))

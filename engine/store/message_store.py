@@ -23,7 +23,7 @@ from collections.abc import Coroutine, Sequence
 from typing import Any
 
 from engine.foundation.errors import ConfigError, DiskFull, StorageError, WritesStopped
-from engine.foundation.observing import LifecycleEvent, Observer
+from engine.foundation.observing import Observer
 from engine.runtime import Runtime
 from engine.runtime.durable_folders import make_durable
 from engine.store.commit_log import CommitLog, PooledCommitLog
@@ -83,7 +83,6 @@ class MessageStore(StoreQueries):
             checkpoint=self._checkpoint,
         )
         self._flusher.on_flushed = self._dispatch_turn
-        self._flusher.on_disk_full = self._note_disk_full
         self._committer = PoolCommitter(
             runtime,
             config,
@@ -103,7 +102,6 @@ class MessageStore(StoreQueries):
         )
         self._sync_flush = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
         self._dispatch_planned = False
-        self._disk_full = False
         self._closed = False
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -265,7 +263,7 @@ class MessageStore(StoreQueries):
             place = log.place_for(record.size_bytes)
             log.append(record.encode(placed_at, place, stored_ms))
         except DiskFull as error:
-            self._note_disk_full(error)
+            self._flusher.tell_disk_full(error)
             raise
         if record.takes_queue_offset:
             queues.advance(draft.topic, draft.queue_id, queue_offset + 1)
@@ -295,7 +293,7 @@ class MessageStore(StoreQueries):
             placed = place_batch(records, queue_offset, place, stored_ms, delay_levels_ms=levels_ms)
             self._log.append(placed.encoded)
         except DiskFull as error:
-            self._note_disk_full(error)
+            self._flusher.tell_disk_full(error)
             raise
         self._queues.advance(drafts[0].topic, drafts[0].queue_id, placed.next_queue_offset)
         for request in placed.requests:
@@ -312,7 +310,6 @@ class MessageStore(StoreQueries):
 
     def _appended(self, stored_ms: int) -> None:
         """Messages are in the log; have them flushed or dispatched. Hot."""
-        self._disk_full = False
         self._flusher.last_store_time_ms = stored_ms
         if self._sync_flush:
             self._flusher.wake()  # Also for those nobody waits for: readers see what is flushed.
@@ -328,11 +325,6 @@ class MessageStore(StoreQueries):
             f"the disk of {self._config.root} is fuller than "
             f"{self._config.disk_warning_ratio:.0%}; writes resume when there is room"
         )
-
-    def _note_disk_full(self, error: DiskFull) -> None:
-        if not self._disk_full:
-            self._disk_full = True
-            self._observer.observe(LifecycleEvent("DISK_FULL", str(error)))
 
     def when_flushed(self, end_offset: int) -> GroupCommit | None:
         """Outcome of the sync that makes the log durable up to `end_offset`; None when there is
@@ -368,7 +360,7 @@ class MessageStore(StoreQueries):
         try:
             more = self._dispatcher.run(self._dispatch_limit(), now_ms=self._clock.now_ms())
         except DiskFull as error:
-            self._note_disk_full(error)  # The records are in the log; tried again each second.
+            self._flusher.tell_disk_full(error)  # The records stay; tried again each second.
             return
         except StorageError as error:
             self._flusher.fail(f"dispatch: {error}")

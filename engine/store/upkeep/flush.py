@@ -34,6 +34,10 @@ from engine.store.upkeep.group_commit import GroupCommit
 SYNC_CHUNK_QUEUES = 64
 """Consume queues synced in one go: bounds the files that are open for it."""
 
+DISK_FULL_QUIET_MS = 60 * SECOND_MS
+"""A full disk is told again when so long nothing was refused for it: small messages may still find
+room where large ones do not."""
+
 
 class Flusher:
     """Knows what is dirty and makes it durable."""
@@ -67,12 +71,13 @@ class Flusher:
         """Store time of the newest message dispatched; 0 for none."""
         self.on_flushed: Callable[[], None] = lambda: None
         """Called after `flushed_offset` moved, before the waiters are told."""
-        self.on_disk_full: Callable[[DiskFull], None] = _ignore
-        """Called when a derived file could not be written; tried again each second."""
         self.failed = asyncio.Event()
         """Set together with `failure`."""
+        self._disk_full_ms: int | None = None
+        """When a write was last refused for want of room."""
         self._stopping = asyncio.Event()
         self._work = asyncio.Event()
+        self._spare_due = asyncio.Event()
         self._sync_target = 0
         self._running_group: GroupCommit | None = None
         self._next_group: GroupCommit | None = None
@@ -117,13 +122,21 @@ class Flusher:
     # ---- the commit log ---------------------------------------------------------------------
 
     async def run_log(self) -> None:
-        """Flush the commit log until `stop`, as the flush type says."""
+        """Flush the commit log until `stop`, as the flush type says; beside that, make files ahead.
+
+        No sync waits for a file to be made.
+        """
+        async with asyncio.TaskGroup() as beside:
+            beside.create_task(self._make_spares(), name="store spare files")
+            await self._flush_until_stop()
+
+    async def _flush_until_stop(self) -> None:
         if self._config.flush_disk_type is FlushDiskType.SYNC_FLUSH:
             while not self._stopping.is_set():
                 await self._work.wait()
                 self._work.clear()
                 await self.flush_log("GROUP")
-                await self._make_spare()
+                self._mind_spare()
             return
         while not await self.pause(self._config.flush_interval_commit_log_ms):
             waiting_ms = self._clock.steady_ms() - self._last_flush_ms
@@ -133,12 +146,13 @@ class Flusher:
                 or waiting_ms >= self._config.flush_commit_log_thorough_interval_ms
             ):
                 await self.flush_log("TIMER")
-            await self._make_spare()
+            self._mind_spare()
 
     def stop(self) -> None:
         """Let the loops end when what they are doing is done: a sync is never abandoned."""
         self._stopping.set()
         self._work.set()
+        self._spare_due.set()
 
     async def pause(self, pause_ms: int) -> bool:
         """Wait; True when `stop` was called meanwhile."""
@@ -184,6 +198,16 @@ class Flusher:
             self._running_group = None
             if group is not None:
                 group.settle(flushed=log.flushed_offset >= target)
+
+    def _mind_spare(self) -> None:
+        if self._log.spare_wanted() is not None:
+            self._spare_due.set()
+
+    async def _make_spares(self) -> None:
+        while not self._stopping.is_set():
+            await self._spare_due.wait()
+            self._spare_due.clear()
+            await self._make_spare()
 
     async def _make_spare(self) -> None:
         """Make the next commit-log file ahead, so that the roll has nothing to wait for."""
@@ -234,7 +258,7 @@ class Flusher:
             await self._flush_index(cause)
             await self._save_checkpoint()
         except DiskFull as error:
-            self.on_disk_full(error)
+            self.tell_disk_full(error)
         except StorageError as error:
             self.fail(str(error))
 
@@ -310,6 +334,12 @@ class Flusher:
 
     # ---- common -----------------------------------------------------------------------------
 
+    def tell_disk_full(self, error: DiskFull) -> None:
+        """A write was refused for want of room; told once for all that follow soon after."""
+        before_ms, self._disk_full_ms = self._disk_full_ms, self._clock.steady_ms()
+        if before_ms is None or self._disk_full_ms - before_ms >= DISK_FULL_QUIET_MS:
+            self._observer.observe(LifecycleEvent("DISK_FULL", str(error)))
+
     def fail(self, reason: str) -> None:
         """A sync failed: stop writing for good, tell the waiters."""
         if self.failure is None:
@@ -348,7 +378,3 @@ class Flusher:
             self._sampled_ms = now_ms
             self._kernel = self._disk.unwritten_pages()
         return self._kernel
-
-
-def _ignore(error: DiskFull) -> None:
-    del error

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from pathlib import Path
 
 import pytest
 
 from engine.foundation.errors import DiskFull, WritesStopped
 from engine.store import MessageStore, PutResult
+from engine.store.upkeep.flush import DISK_FULL_QUIET_MS
 from tests.failing_disk import FailingDisk
 from tests.store_support import (
+    HandClock,
     Listener,
     abandon,
     bodies_of,
@@ -128,6 +131,28 @@ def test_a_full_disk_refuses_at_the_roll_and_writing_resumes_by_itself(tmp_path:
     asyncio.run(story())
 
 
+def test_small_messages_that_still_find_room_do_not_have_the_full_disk_told_again(
+    tmp_path: Path,
+) -> None:
+    async def story() -> None:
+        disk, listener, clock = FailingDisk(), Listener(), HandClock()
+        store = await open_store(small_config(tmp_path), listener, runtime_on(disk, clock))
+        store.put(draft(bytes(3000)))
+        disk.free_bytes = 0
+        for _ in range(3):
+            with pytest.raises(DiskFull):
+                store.put(draft(bytes(2000)))
+            store.put(draft(b"small"))
+        assert len(listener.lifecycle("DISK_FULL")) == 1
+        clock.value_ms += DISK_FULL_QUIET_MS
+        with pytest.raises(DiskFull):
+            store.put(draft(bytes(2000)))
+        assert len(listener.lifecycle("DISK_FULL")) == 2, "after a minute without, it is news"
+        await abandon(store)
+
+    asyncio.run(story())
+
+
 def test_a_consume_queue_that_found_no_room_is_filled_when_there_is(tmp_path: Path) -> None:
     async def story() -> None:
         disk = FailingDisk()
@@ -192,6 +217,24 @@ def test_one_sync_serves_every_waiter_and_comes_after_its_writes(tmp_path: Path)
         assert [line.split()[0] for line in log[:12]] == ["write"] * 10 + ["sync_directory", "sync"]
         assert store.physical_flushed == results[-1].end_offset
         assert store.when_flushed(results[-1].end_offset) is None
+        await store.close()
+
+    asyncio.run(story())
+
+
+def test_no_send_waits_for_the_next_file_to_be_made(tmp_path: Path) -> None:
+    async def story() -> None:
+        disk = FailingDisk()
+        disk.hold_making = threading.Event()
+        store = await open_store(sync_config(tmp_path), runtime=runtime_on(disk))
+        store.start()
+        for _ in range(2):  # The first makes the log half full: the next file is begun, and held.
+            waiting = store.when_flushed(store.put(draft(bytes(2500))).end_offset)
+            assert waiting is not None
+            async with asyncio.timeout(3):  # Less than sync_flush_timeout_ms.
+                assert await waiting is True
+            await turn()
+        disk.hold_making.set()
         await store.close()
 
     asyncio.run(story())
