@@ -38,7 +38,14 @@ from engine.telemetry.tables import BRONZE_FOLDER, SHIPMENTS, TABLES
 LOCK_NAME: Final = "shipper.lock"
 
 SHIP_INTERVAL_S: Final = 1.0
-"""At most one commit a second and table: each costs 13 ms or more and makes a file."""
+"""At most one commit a second and table: each costs 10 ms of CPU or more and makes a file."""
+
+SHIP_INTERVAL_MAX_S: Final = 2.5
+"""A shipment that took long is followed by a longer pause, but by no longer one than this: what is
+told of the broker must stay fresh."""
+
+SHIP_CPU_SHARE: Final = 0.03
+"""What the shipper may take of one processor, as far as those intervals allow it."""
 
 SHIP_AT_ONCE_ROWS: Final = 5_000
 """A run of so many rows is not followed by a pause."""
@@ -80,9 +87,10 @@ class Shipper:
         Raises LakeError or StorageError.
         """
         while not stop.is_set() and wanted():
-            began = time.monotonic()
+            began, cpu_before = time.monotonic(), time.process_time()
             if self.ship() < SHIP_AT_ONCE_ROWS:
-                stop.wait(max(0.0, began + SHIP_INTERVAL_S - time.monotonic()))
+                interval_s = interval_after(time.process_time() - cpu_before)
+                stop.wait(max(0.0, began + interval_s - time.monotonic()))
         self.ship_all()
 
     def ship_all(self) -> int:
@@ -207,6 +215,12 @@ class Shipper:
                 f"{self._directory}: another spool was shipped there. Give this broker another "
                 "name or another lake"
             )
+
+
+def interval_after(cpu_s: float) -> float:
+    """How long after the begin of a shipment that took `cpu_s` seconds of CPU the next one begins:
+    a broker under full load should not feel it."""
+    return min(SHIP_INTERVAL_MAX_S, max(SHIP_INTERVAL_S, cpu_s / SHIP_CPU_SHARE))
 
 
 def _app_id(emitter: str, table: BronzeTable) -> str:

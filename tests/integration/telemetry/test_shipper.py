@@ -21,8 +21,12 @@ from engine.foundation.observing import (
 from engine.runtime import SystemClock, system_runtime
 from engine.telemetry import EmitterIdentity, Telemetry
 from engine.telemetry.segments import segment_name
-from engine.telemetry.shipper.lake import BronzeTable
-from engine.telemetry.shipper.shipper import Shipper
+from engine.telemetry.shipper.lake import (
+    COMPACT_TARGET_BYTES,
+    LARGE_TARGET_BYTES,
+    BronzeTable,
+)
+from engine.telemetry.shipper.shipper import Shipper, interval_after
 from engine.telemetry.shipper.spool_reader import SpoolReader
 from engine.telemetry.tables import BY_NAME, TABLES, ColumnType
 from tests.integration.telemetry.bronze_rows import assert_exactly_once, read_all, read_bronze
@@ -197,6 +201,12 @@ def test_small_files_are_merged_now_and_then_and_rows_and_transactions_stay(
         table.append(run.speaker, run.rows[TABLES.index(table.declared)])
         table.tidy()
     assert len(DeltaTable(folder).file_uris()) == 2, "one merged file and the newest commit's"
+    merges = [
+        int(entry["operationParameters"]["targetSize"])
+        for entry in reversed(DeltaTable(folder).history())
+        if entry["operation"] == "OPTIMIZE"
+    ]
+    assert merges == [LARGE_TARGET_BYTES, COMPACT_TARGET_BYTES], "most leave larger files alone"
     assert texts(setting) == [f"fact {number}" for number in range(9)]
     assert table.shipped_seq("cluster-1/broker-a/0/lifecycle") == 9
 
@@ -214,6 +224,16 @@ def test_two_brokers_share_a_lake_each_with_its_own_seq(setting: Setting, tmp_pa
     rows = read_all(setting.lake)
     assert assert_exactly_once(rows, MASTER.emitter) == 5
     assert assert_exactly_once(rows, other.emitter) == 5
+
+
+@pytest.mark.parametrize(
+    ("cpu_s", "interval_s"),
+    [(0.001, 1.0), (0.03, 1.0), (0.06, 2.0), (0.075, 2.5), (10.0, 2.5)],
+)
+def test_a_costly_shipment_is_followed_by_a_longer_pause_within_limits(
+    cpu_s: float, interval_s: float
+) -> None:
+    assert interval_after(cpu_s) == pytest.approx(interval_s), "three per cent of one processor"
 
 
 # Time without rows
