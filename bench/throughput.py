@@ -27,6 +27,9 @@ RATE_BARS: dict[str, Bar] = {
     BATCH.format(32): BATCH_RATE_RATIO,
     CONSUME: CONSUME_RATE_RATIO,
 }
+TELEMETRY_TURN_S = 5.0
+"""A side's turn lasts for two of the shipper's longest intervals at least: it begins with a
+shipment, because the shipper was held before, and a short turn would have one too many."""
 LATENCY_BARS: dict[str, Bar] = {SEND.format(1): SEND_LATENCY_RATIO}
 
 
@@ -103,8 +106,9 @@ def measure_telemetry_cost(load: JavaLoad, *, rounds: int, seconds: float) -> Ta
 
     A ratio is the median of the pairs' ratios: what else the machine does meets both of a pair.
     The shipper's CPU time is apart from its broker's; it runs a cycle behind, so that some of it
-    falls to the load that follows.
+    falls to the load that follows. No turn is shorter than TELEMETRY_TURN_S.
     """
+    seconds = max(seconds, TELEMETRY_TURN_S)
     figures: tuple[Figures, Figures] = (defaultdict(list), defaultdict(list))
     silence = tidemark_side("async", "--no-telemetry")
     with tidemark_side("async", ships=True) as told, silence as silent:
