@@ -68,11 +68,13 @@ class FrameDecoder:
     `header_bytes_max` may be changed between two reads: strangers get less than those we know.
     """
 
-    __slots__ = ("_buffer", "header_bytes_max")
+    __slots__ = ("_buffer", "fault", "header_bytes_max")
 
     def __init__(self, header_bytes_max: int = HEADER_BYTES_MAX) -> None:
         self._buffer = bytearray()
         self.header_bytes_max = header_bytes_max
+        self.fault: RemoteProtocolError | None = None
+        """What is wrong with the bytes behind the last command; the decoder is of no use then."""
 
     @property
     def buffered_bytes(self) -> int:
@@ -82,15 +84,25 @@ class FrameDecoder:
     def feed(self, data: bytes | bytearray | memoryview) -> list[RemotingCommand]:
         """All commands that `data` completes, in order; their bodies are copies that outlive it.
 
-        Raises RemoteProtocolError for bytes that are no frame; the decoder is of no use afterwards.
+        Raises RemoteProtocolError for bytes that are no frame; when commands come before them,
+        these are returned, and `fault` tells of the rest.
         """
+        commands: list[RemotingCommand] = []
+        try:
+            self._feed(data, commands)
+        except RemoteProtocolError as error:
+            self.fault = error
+            if not commands:
+                raise
+        return commands
+
+    def _feed(self, data: bytes | bytearray | memoryview, commands: list[RemotingCommand]) -> None:
         buffer = self._buffer
         if buffer:
             buffer += data
             source: bytes | bytearray | memoryview = buffer
         else:
             source = data  # Nothing is waiting: decode in place, keep only what is left over.
-        commands: list[RemotingCommand] = []
         position, end, header_max = 0, len(source), self.header_bytes_max
         while end - position >= 8:
             length, marked = _LENGTHS.unpack_from(source, position)
@@ -119,7 +131,6 @@ class FrameDecoder:
             del buffer[:position]
         elif position < end:
             buffer += source[position:]
-        return commands
 
 
 def _refused_lengths(length: int, header: str) -> RemoteProtocolError:

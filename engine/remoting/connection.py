@@ -123,8 +123,7 @@ class Connection(asyncio.BufferedProtocol):
         try:
             commands = self._decoder.feed(self._buffer[:nbytes])
         except RemoteProtocolError as error:
-            self._on_protocol_error(self, error)
-            self.close(f"it sent no frame of ours: {error}", level=logging.WARNING)
+            self._refuse(error)
             return
         if commands:
             self.last_heard_ms = self._steady_ms()
@@ -140,6 +139,13 @@ class Connection(asyncio.BufferedProtocol):
             self._on_command(self, command)
         self._is_dispatching = False
         self._count_input(begins_anew=bool(commands))
+        if self._decoder.fault is not None and not self._closed:
+            self._turn.end()  # What came before the fault is answered.
+            self._refuse(self._decoder.fault)
+
+    def _refuse(self, error: RemoteProtocolError) -> None:
+        self._on_protocol_error(self, error)
+        self.close(f"it sent no frame of ours: {error}", level=logging.WARNING)
 
     def eof_received(self) -> bool:
         """The other end says no more: so do we."""

@@ -174,10 +174,30 @@ def test_whatever_a_handler_does_there_is_an_answer(
     asyncio.run(story())
 
 
-@pytest.mark.parametrize(
+GARBAGE = pytest.mark.parametrize(
     "garbage",
     [b"GET / HTTP/1.1\r\n\r\n", struct.pack(">iI", 2**31 - 1, 0), struct.pack(">iI", -5, 0)],
 )
+
+
+@GARBAGE
+def test_what_came_whole_before_a_malformed_frame_is_answered(garbage: bytes) -> None:
+    async def story() -> None:
+        async with serving() as served:
+            reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+            whole = [encode_frame(RemotingCommand(ECHO, opaque=number)) for number in (7, 8)]
+            writer.write(b"".join(whole) + garbage)
+            async with asyncio.timeout(DEADLINE_S):
+                answers = FrameDecoder().feed(await reader.read())
+            assert [answer.opaque for answer in answers] == [7, 8]
+            assert len(served.malformed) == 1
+            writer.close()
+            await writer.wait_closed()
+
+    asyncio.run(story())
+
+
+@GARBAGE
 def test_a_malformed_frame_ends_its_own_connection_only(garbage: bytes) -> None:
     async def story() -> None:
         async with serving() as served, calling() as client:
