@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -371,11 +371,14 @@ class Broker:
             if everything:
                 Putting(running.parts).tell_resends()
 
-    def _arrived(self, message: DispatchRequest) -> None:
-        """Dispatch made a message visible: wake who waits for it, once the batch is through."""
+    def _arrived(self, messages: Sequence[DispatchRequest]) -> None:
+        """Dispatch made messages visible: wake who waits for them, once it is through."""
         if self._running is None:
             return
-        woken = self._running.parts.holds.arrived(message)
+        holds = self._running.parts.holds
+        if not holds.count:
+            return
+        woken = [pull for message in messages for pull in holds.arrived(message)]
         if woken:
             if not self._woken:
                 asyncio.get_running_loop().call_soon(self._answer_woken)

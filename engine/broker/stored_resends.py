@@ -77,21 +77,26 @@ class StoredResends:
             record = store.record_at(place)
             request = None if record is None else glance(memoryview(record), 0, levels_ms)
             if request is not None:
-                self.arrived(request)
+                self.arrived([request])
         self._parts.handed = self.handed
         store.on_arrival(self.arrived)
 
-    def arrived(self, message: DispatchRequest) -> None:
-        """A message became visible. Hot."""
-        if message.topic in WAITING_TOPICS:
-            return  # It comes again, with the same properties, under the topic it waits for.
-        mark = crc32(message.properties)
-        if mark in self._newer or mark in self._older:
-            self._look_closer(message)
-            return
-        self._newer.add(mark)
-        if len(self._newer) >= SENDS_REMEMBERED_MAX:  # Nothing is done for one that gets old.
-            self._newer, self._older = set(), self._newer
+    def arrived(self, messages: Sequence[DispatchRequest]) -> None:
+        """Messages became visible. Hot: one look tells that all of them are new."""
+        # What waits comes again, with the same properties, under the topic it waits for.
+        messages = [one for one in messages if one.topic not in WAITING_TOPICS]
+        marks = [crc32(one.properties) for one in messages]
+        newer, older = self._newer, self._older
+        if newer.isdisjoint(marks) and older.isdisjoint(marks) and len(set(marks)) == len(marks):
+            newer.update(marks)
+        else:
+            for message, mark in zip(messages, marks, strict=True):
+                if mark in newer or mark in older:
+                    self._look_closer(message)
+                else:
+                    newer.add(mark)
+        if len(newer) >= SENDS_REMEMBERED_MAX:  # Nothing is done for one that gets old.
+            self._newer, self._older = set(), newer
 
     def handed(self, key: QueueKey, span: range, bodies: Sequence[Buffer]) -> None:
         """An answer brings a group further, over `span`: tell which of it are second copies."""

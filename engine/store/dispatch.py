@@ -36,8 +36,8 @@ from engine.store.record import (
     property_value,
 )
 
-Arrival = Callable[[DispatchRequest], None]
-"""Hears of one message that became visible."""
+Arrival = Callable[[Sequence[DispatchRequest]], None]
+"""Hears of messages that became visible, together, in the order of the log."""
 
 
 class QueueGap(StorageError):
@@ -193,10 +193,10 @@ class Dispatcher:
         index.put(keys, now_ms=now_ms)
 
     def _announce(self, requests: Sequence[DispatchRequest]) -> None:
-        for arrival in self.arrivals:
-            for request in requests:
-                if has_queue_offset(request.sys_flag):
-                    arrival(request)
+        visible = [request for request in requests if has_queue_offset(request.sys_flag)]
+        if visible:
+            for arrival in self.arrivals:
+                arrival(visible)
 
 
 def _held(queue: ConsumeQueue, request: DispatchRequest) -> bool:

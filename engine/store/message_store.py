@@ -339,7 +339,7 @@ class MessageStore(StoreQueries):
     # ---- dispatch ---------------------------------------------------------------------------
 
     def on_arrival(self, callback: Arrival) -> None:
-        """Have `callback` called for each message that became visible to `get`, in log order."""
+        """Have `callback` called with messages that became visible to `get`, in log order."""
         self._dispatcher.arrivals.append(callback)
 
     def _dispatch_limit(self) -> int:

@@ -40,7 +40,7 @@ def test_what_waits_in_the_pool_is_seen_by_nobody_until_its_commit(tmp_path: Pat
     async def story() -> None:
         listener, arrived = Listener(), list[int]()
         store = await open_store(pooled(tmp_path), listener)
-        store.on_arrival(lambda request: arrived.append(request.queue_offset + 1))
+        store.on_arrival(lambda requests: arrived.extend(one.queue_offset + 1 for one in requests))
         result = store.put(draft(b"waits", properties="UNIQ_KEY\x01k\x02"))
         await turn()
         assert (store.physical_committed, store.physical_max) == (0, result.end_offset)

@@ -35,7 +35,7 @@ def test_whatever_puts_told_every_record_is_dispatched_once_and_as_it_was_put(
         queues = QueueTable(disk, f"{root}/consumequeue", 20 * 100, pool)
         dispatcher = Dispatcher(log, queues, None, (), told_max=told_max)
         dispatched: list[DispatchRequest] = []
-        dispatcher.arrivals.append(dispatched.append)
+        dispatcher.arrivals.append(dispatched.extend)
         put: list[DispatchRequest] = []
         for number, (body_bytes, tells, runs) in enumerate(steps):
             record = DraftRecord(draft(b"x" * body_bytes, topic="T", queue_id=0))

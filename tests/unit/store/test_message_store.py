@@ -170,11 +170,12 @@ def test_arrivals_are_told_in_log_order_with_what_a_held_pull_needs(tmp_path: Pa
         store = await open_store(small_config(tmp_path), runtime=runtime_on(clock=clock))
         told: list[tuple[str, int, int, int, int]] = []
         store.on_arrival(
-            lambda message: told.append(
+            lambda messages: told.extend(
                 (
                     *(message.topic, message.queue_id, message.queue_offset),
                     *(message.tags_code, message.store_timestamp_ms),
                 )
+                for message in messages
             )
         )
         store.put(draft(b"1"))
