@@ -114,14 +114,8 @@ class SendHandlers:
         drafts, unique_keys = [], []
         for flag, body, told in _batch_of(request):
             properties = decode_properties(told)
-            if properties.get(PROPERTY_DELAY) or not TIMERS.isdisjoint(properties):
-                raise RequestRefused(
-                    ResponseCode.MESSAGE_ILLEGAL, "a batch cannot hold delayed messages"
-                )
-            if _says_half(properties):
-                raise RequestRefused(
-                    ResponseCode.MESSAGE_ILLEGAL, "a batch cannot hold messages of a transaction"
-                )
+            if not _MARKS.isdisjoint(properties):
+                self._refuse_in_batch(properties)
             text, unique_key = self._stored_properties(told, properties)
             draft = self._draft(peer, header, queue_id, body=body, properties=text)
             draft.flag = flag
@@ -249,6 +243,18 @@ class SendHandlers:
                 "owns it",
             )
         return True
+
+    @staticmethod
+    def _refuse_in_batch(properties: dict[str, str]) -> None:
+        """Refuse what is not simply stored: the messages of a batch become visible together."""
+        if properties.get(PROPERTY_DELAY) or not TIMERS.isdisjoint(properties):
+            raise RequestRefused(
+                ResponseCode.MESSAGE_ILLEGAL, "a batch cannot hold delayed messages"
+            )
+        if _says_half(properties):
+            raise RequestRefused(
+                ResponseCode.MESSAGE_ILLEGAL, "a batch cannot hold messages of a transaction"
+            )
 
     @staticmethod
     def _check_timers(properties: dict[str, str]) -> None:
