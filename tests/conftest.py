@@ -12,11 +12,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 from playwright.sync_api import Browser, sync_playwright
 
 from provision import chromium
 
 TESTS = Path(__file__).parent
+settings.register_profile("no test is timed", deadline=None)
+settings.load_profile("no test is timed")
 ORDER = (
     "architecture",
     "unit",

@@ -11,7 +11,10 @@ import pytest
 from tests.interop.java_clients import CHECK_TIMEOUT_S, CHECKS, JavaChecks
 from tests.interop.real_rocketmq import RealRocketMQ
 
-QUICK = "Orderly"
+QUICK = "RequestReply"
+"""Quick and always the same. Orderly is not: RocketMQ's handlers run in several threads, so that a
+leaving member's last commit may come after the next member's question, and messages come again.
+"""
 
 
 @pytest.mark.timeout(CHECK_TIMEOUT_S + 60)

@@ -41,7 +41,6 @@ def made_cases() -> list[Case]:
         max_examples=EXAMPLES,
         derandomize=True,
         database=None,
-        deadline=None,
         suppress_health_check=list(HealthCheck),
     )
     @given(

@@ -50,7 +50,7 @@ def test_hostile_bytes_end_in_a_declared_error(target: Target) -> None:
         with contextlib.suppress(*target.allowed):
             target.run(sample)
 
-    @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=60, suppress_health_check=list(HealthCheck))
     @given(bent(samples))
     @example(b"")
     def one_input(data: bytes) -> None:

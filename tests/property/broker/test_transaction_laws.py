@@ -139,4 +139,4 @@ class TransactionMachine(RuleBasedStateMachine):
 
 
 TestTransactions = TransactionMachine.TestCase
-TestTransactions.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestTransactions.settings = settings(max_examples=150, stateful_step_count=40)

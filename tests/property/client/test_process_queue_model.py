@@ -134,6 +134,6 @@ class OrderlyWindow(RuleBasedStateMachine):
 
 
 TestConcurrentWindow = ConcurrentWindow.TestCase
-TestConcurrentWindow.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestConcurrentWindow.settings = settings(max_examples=60, stateful_step_count=30)
 TestOrderlyWindow = OrderlyWindow.TestCase
-TestOrderlyWindow.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestOrderlyWindow.settings = settings(max_examples=60, stateful_step_count=30)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.foundation.errors import RequestRefused
@@ -43,7 +43,7 @@ def test_any_text_is_a_selector_or_a_refusal_and_matching_never_raises(
         assert expression.endswith(selector.ignored)
 
 
-@settings(deadline=None)  # A quadratic step would take minutes and meet the suite's time limit.
+# A quadratic step would take minutes and meet the suite's time limit.
 @given(NASTY, NASTY, st.integers(1, FILTER_EXPRESSION_CHARS_MAX))
 def test_no_repetition_takes_long_or_exhausts_the_stack(one: str, other: str, count: int) -> None:
     selector = compiled(((one * count) + other * 3)[:FILTER_EXPRESSION_CHARS_MAX])

@@ -186,5 +186,5 @@ class StoreMachine(RuleBasedStateMachine):
                 assert self.store.offset_at_time(topic, queue_id, timestamp_ms) == older
 
 
-StoreMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
+StoreMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=25)
 TestStoreAgainstAModel = StoreMachine.TestCase

@@ -121,7 +121,5 @@ class SpoolFromBothEnds(RuleBasedStateMachine):
             shutil.rmtree(self.folder)
 
 
-SpoolFromBothEnds.TestCase.settings = settings(
-    max_examples=60, stateful_step_count=40, deadline=None
-)
+SpoolFromBothEnds.TestCase.settings = settings(max_examples=60, stateful_step_count=40)
 TestSpoolFromBothEnds = SpoolFromBothEnds.TestCase
