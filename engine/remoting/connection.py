@@ -143,10 +143,6 @@ class Connection(asyncio.BufferedProtocol):
             self._turn.end()  # What came before the fault is answered.
             self._refuse(self._decoder.fault)
 
-    def _refuse(self, error: RemoteProtocolError) -> None:
-        self._on_protocol_error(self, error)
-        self.close(f"it sent no frame of ours: {error}", level=logging.WARNING)
-
     def eof_received(self) -> bool:
         """The other end says no more: so do we."""
         return False
@@ -306,6 +302,10 @@ class Connection(asyncio.BufferedProtocol):
             CONNECTION_OUTPUT_BYTES_MAX,
         )
         self.abort()
+
+    def _refuse(self, error: RemoteProtocolError) -> None:
+        self._on_protocol_error(self, error)
+        self.close(f"it sent no frame of ours: {error}", level=logging.WARNING)
 
     # What the party's load is told.
 

@@ -204,10 +204,11 @@ class Flusher:
             self._spare_due.set()
 
     async def _make_spares(self) -> None:
-        while not self._stopping.is_set():
-            await self._spare_due.wait()
+        await self._spare_due.wait()
+        while not self._stopping.is_set():  # A stop would remove what was made for it.
             self._spare_due.clear()
             await self._make_spare()
+            await self._spare_due.wait()
 
     async def _make_spare(self) -> None:
         """Make the next commit-log file ahead, so that the roll has nothing to wait for."""

@@ -48,13 +48,13 @@ COMPACT_TARGET_BYTES: Final = MIB
 """A file of this size is left alone by most merges, so that no byte is rewritten for ever."""
 
 LARGE_MERGES: Final = 40
-"""Each so many merges one goes up to LARGE_TARGET_BYTES: about each quarter of an hour."""
+"""Each so many merges one goes up to LARGE_TARGET_BYTES: after 16 to 40 minutes."""
 
 LARGE_TARGET_BYTES: Final = 32 * MIB
 """A file of this size is not merged again."""
 
 VACUUM_COMMITS: Final = 3_600
-"""Replaced files are looked for after so many commits: about each hour."""
+"""Replaced files are looked for after so many commits: each one to three hours."""
 
 VACUUM_RETENTION_HOURS: Final = 6
 """Files that merging replaced stay this long: far longer than any reader holds a version. A day of
