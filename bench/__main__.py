@@ -4,9 +4,10 @@ A figure that has a bar (bench.bars) has it beside it.
     python -m bench [--only PART ...] [--rounds N] [--seconds S] [--no-rival]
 
 Parts: throughput (ours beside Apache RocketMQ), telemetry (its cost), freshness (commit to gold to
-page), replay (rows a second), spool, store, paths and filter (micro-benchmarks of the hot paths),
-cpu (what a message sent costs our broker), connections (10,000 idle ones and a slow reader), start
-(to ready; takes 12 GiB for a while).
+page), topics (sends over 10,000 of them), catchup (sends beside a reader of cold data), replay
+(rows a second), spool, store, paths and filter (micro-benchmarks of the hot paths), cpu (what a
+message sent costs our broker), connections (10,000 idle ones and a slow reader), start (to ready;
+takes 12 GiB for a while).
 """
 
 from __future__ import annotations
@@ -21,12 +22,15 @@ from rich.console import Console
 
 from bench.freshness import measure_freshness
 from bench.java_load import compile_load
+from bench.side_loads import measure_catch_up, measure_topics
 from bench.throughput import measure_telemetry_cost, measure_throughput
 
 PARTS = (
     "throughput",
     "telemetry",
     "freshness",
+    "topics",
+    "catchup",
     "replay",
     "spool",
     "store",
@@ -71,6 +75,11 @@ def main() -> None:
                 if part == "throughput":
                     for table in measure_throughput(load, rival=not options.no_rival, **pace):
                         console.print(table)
+                elif part == "topics":
+                    rival = not options.no_rival
+                    console.print(measure_topics(load, rival=rival, **pace))
+                elif part == "catchup":
+                    console.print(measure_catch_up(load, **pace))
                 else:
                     console.print(measure_telemetry_cost(load, **pace))
 

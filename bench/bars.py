@@ -57,3 +57,8 @@ START_CLEAN: Final = at_most(2, "s")
 """10 GiB after a clean stop."""
 START_UNCLEAN: Final = at_most(15, "s")
 """1 GiB to look through after SIGKILL."""
+
+MANY_TOPICS_RATE_RATIO: Final = at_least(0.8)
+"""Send rate over 10,000 topics, over that of one."""
+CATCH_UP_P99_RATIO: Final = at_most(3)
+"""99th percentile of sends beside a full-speed read of cold data, over alone."""

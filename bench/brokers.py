@@ -26,6 +26,8 @@ class Side:
     process_id: int | None
     broker: str | None = None
     """Where our broker listens; None for the rival, which only name servers know."""
+    store: Path | None = None
+    """The folder of our broker's store."""
 
     def memory_mib(self) -> tuple[float, float] | None:
         """Resident and anonymous memory of our process, MiB; None for the rival's two JVMs."""
@@ -51,6 +53,19 @@ class Side:
         for process_id in self._shippers():
             os.kill(process_id, signal.SIGCONT if go_on else signal.SIGSTOP)
 
+    def open_files(self) -> int | None:
+        """Descriptors our process has open; None for the rival."""
+        if self.process_id is None:
+            return None
+        return sum(1 for _ in Path(f"/proc/{self.process_id}/fd").iterdir())
+
+    def forget_log(self) -> None:
+        """Take out of the machine's memory what our commit log holds and nobody has mapped."""
+        for path in [] if self.store is None else (self.store / "commitlog").iterdir():
+            with path.open("rb+") as file:
+                os.fdatasync(file.fileno())
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
     def _shippers(self) -> list[int]:
         """Our process's children: none, or the shipper."""
         if self.process_id is None:
@@ -75,7 +90,7 @@ def tidemark_side(flush: str, *options: str, ships: bool = False) -> Iterator[Si
             Path(work), *settings, "--lake", f"{work}/lake" if ships else NO_LAKE, *options
         ) as engine,
     ):
-        side = Side(engine.name_server, engine.process.pid, engine.broker)
+        side = Side(engine.name_server, engine.process.pid, engine.broker, engine.store)
         try:
             yield side
         finally:

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from bench.brokers import Side
 from provision import jars, java
@@ -19,6 +19,8 @@ SOURCES = sorted((Path(__file__).parent / "java").glob("*.java"))
 TIMEOUT_S = 900
 PAUSE = "pause"
 """A line of this name ends what is not measured: warming up, filling a topic."""
+COLD = "cold"
+"""A line of this name asks for the log to be taken out of the machine's memory, and is answered."""
 SIDE = "side"
 """A line of this name says whose the next figure is."""
 Figure = dict[str, Any]
@@ -49,6 +51,17 @@ class JavaLoad:
         servers = (side.name_server for side in sides)
         return self._run("Pairs", sides, *servers, str(seconds), str(rounds))
 
+    def run_topics(self, side: Side, seconds: float, rounds: int, *, count: int) -> list[Figure]:
+        """Sends to one topic and to `count` topics in turn: send_one_topic, send_many_topics."""
+        pace = (str(seconds), str(rounds))
+        return self._run("Topics", [side], side.name_server, *pace, str(count))
+
+    def run_catch_up(self, side: Side, seconds: float, rounds: int) -> list[Figure]:
+        """Sends alone and beside a reader of a backlog that no memory holds any more: send_alone,
+        send_beside, and what was read meanwhile, read_beside.
+        """
+        return self._run("CatchUp", [side], side.name_server, str(seconds), str(rounds))
+
     def _run(self, program: str, sides: Sequence[Side], *arguments: str) -> list[Figure]:
         with tempfile.TemporaryDirectory() as home:
             command = [
@@ -60,13 +73,18 @@ class JavaLoad:
             with (
                 complaints.open("w") as stderr,
                 subprocess.Popen(
-                    command, stdout=subprocess.PIPE, stderr=stderr, text=True
+                    command,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=stderr,
+                    text=True,
                 ) as process,
             ):
+                assert process.stdin is not None
                 assert process.stdout is not None
                 impatience = threading.Timer(TIMEOUT_S, process.kill)
                 impatience.start()
-                figures = list(_figures(process.stdout, sides))
+                figures = list(_figures(process.stdout, process.stdin, sides))
                 impatience.cancel()
             if process.returncode or not figures:
                 said = complaints.read_text()[-2000:]
@@ -74,7 +92,7 @@ class JavaLoad:
         return figures
 
 
-def _figures(lines: Iterable[str], sides: Sequence[Side]) -> Iterator[Figure]:
+def _figures(lines: Iterable[str], answers: IO[str], sides: Sequence[Side]) -> Iterator[Figure]:
     """The figures as they are told; the CPU time since the line before is theirs."""
     side = 0
     before = _cpu_seconds(sides[side])
@@ -86,8 +104,11 @@ def _figures(lines: Iterable[str], sides: Sequence[Side]) -> Iterator[Figure]:
             side = figure["side"]
             for number, other in enumerate(sides):
                 other.let_ship(go_on=number == side)
+        if figure["bench"] == COLD:
+            sides[side].forget_log()
+            print(file=answers, flush=True)
         now = _cpu_seconds(sides[side])
-        if figure["bench"] not in (PAUSE, SIDE):
+        if figure["bench"] not in (PAUSE, COLD, SIDE):
             for process, total in now.items():
                 if total and figure["msgs"]:
                     figure[f"{process}_cpu_us"] = (total - before[process]) / figure["msgs"] * 1e6

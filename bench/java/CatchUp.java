@@ -1,0 +1,50 @@
+import java.util.concurrent.atomic.AtomicLong;
+import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
+import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
+
+/**
+ * CatchUp NAMESRV SECONDS ROUNDS: latencies of sends alone and beside a group that reads a backlog from its beginning as fast as
+ * it can. The line {"bench":"cold"} asks whoever reads to take the backlog out of the machine's memory, and to answer with a line.
+ */
+public class CatchUp {
+    static final int THREADS = 8, MESSAGES_BEHIND = 100_000; // A second: more than a reader takes.
+
+    public static void main(String[] a) throws Exception {
+        Bench.ns = a[0];
+        double secs = Double.parseDouble(a[1]);
+        int rounds = Integer.parseInt(a[2]);
+        Bench.admin = new DefaultMQAdminExt(10000);
+        Bench.admin.setNamesrvAddr(Bench.ns);
+        Bench.admin.setInstanceName("catchadm" + Bench.run);
+        Bench.admin.start();
+        DefaultMQProducer producer = new DefaultMQProducer("PG_catch_" + Bench.run);
+        producer.setNamesrvAddr(Bench.ns);
+        producer.setInstanceName("catchp" + Bench.run);
+        producer.setSendMsgTimeout(10000);
+        producer.start();
+        String live = Bench.topic("live");
+        Bench.send(producer, live, THREADS, secs, 1024, 1, null);
+        for (int round = 0; round < rounds; round++) {
+            String backlog = Bench.topic("backlog" + round); // Pages that nobody has read can be taken out of memory.
+            long behind = 0;
+            while (behind < MESSAGES_BEHIND * secs) behind += Bench.send(producer, backlog, 4, secs, 1024, 32, null);
+            Bench.send(producer, live, THREADS, secs, 1024, 1, "send_alone");
+            System.out.println("{\"bench\":\"cold\"}");
+            System.in.read();
+            AtomicLong got = new AtomicLong();
+            DefaultMQPushConsumer reader = Bench.consumer("GID_catch_" + round + Bench.run, backlog, (ms, ctx) -> {
+                got.addAndGet(ms.size());
+                return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+            });
+            while (got.get() == 0) Thread.sleep(1);
+            long before = got.get();
+            Bench.send(producer, live, THREADS, secs, 1024, 1, "send_beside");
+            System.out.printf("{\"bench\":\"read_beside\",\"msgs\":%d,\"of\":%d,\"msgs_per_s\":%.0f}%n", got.get() - before, behind, (got.get() - before) / secs);
+            reader.shutdown();
+        }
+        System.out.flush();
+        Runtime.getRuntime().halt(0);
+    }
+}
