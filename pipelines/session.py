@@ -43,14 +43,16 @@ JARS_FOLDER: Final = Path(
 JARS: Final = ("delta-spark_4.2_2.13-4.4.0.jar", "delta-storage-4.4.0.jar")
 JAVA_VERSION_MIN: Final = 17
 
+LOOPBACK: Final = "127.0.0.1"
+
 SETTINGS: Final = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": LOOPBACK,
+    "spark.driver.bindAddress": LOOPBACK,
     "spark.driver.memory": "1g",
     "spark.driver.extraJavaOptions": "-XX:+UseSerialGC",
     "spark.sql.session.timeZone": "UTC",
@@ -93,6 +95,7 @@ _SPARK: Final[dict[ColumnType, DataType]] = {
 def open_session(master: str = "local[2]") -> SparkSession:
     """The session, started on first use. ConfigError without Java, LakeError without jars."""
     require_java()
+    os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)  # Else the machine's name must resolve.
     builder = SparkSession.builder.master(master).appName("tidemark")
     builder = builder.config("spark.jars", ",".join(str(jar) for jar in require_jars()))
     for name, value in SETTINGS.items():

@@ -94,6 +94,7 @@ class LiveConfig:
         template = (config.auto_create_topic_enable, config.default_topic_queue_nums)
         if template != (before.auto_create_topic_enable, before.default_topic_queue_nums):
             parts.topics.set_template(config.default_topic_queue_nums if template[0] else None)
+            parts.topics.touch()
             parts.topics_changed()
         if config.broker_permission != before.broker_permission:
             parts.topics.touch()

@@ -93,8 +93,7 @@ class Tables:
         async with self._saving:
             counter = parts.topics.counter
             if counter != self._topics_written:
-                version = parts.data_version(counter).to_json()
-                await self._topics_file.write(parts.topics.to_document(version))
+                await self._topics_file.write_data(parts.topics.encode(parts.data_version(counter)))
                 self._topics_written = counter
                 parts.topics_unsaved = parts.topics.counter != counter
             counter = parts.group_configs.counter

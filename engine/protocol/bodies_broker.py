@@ -22,7 +22,7 @@ from engine.foundation.errors import LocalProtocolError, RemoteProtocolError
 from engine.foundation.limits import FRAME_BYTES_MAX, TOPICS_MAX
 from engine.foundation.units import Buffer
 from engine.protocol import fastjson
-from engine.protocol.body_codec import Body, Part, convert, table_of
+from engine.protocol.body_codec import Body, Part, convert
 
 _INT: Final = Struct(">i")
 INFLATED_BYTES_MAX: Final = 4 * FRAME_BYTES_MAX
@@ -148,6 +148,23 @@ class BrokerStatsData(Body):
     stats_day: BrokerStatsItem
 
 
+class _Wrapper(Part):
+    """A registration's topics; those of static topics stay empty."""
+
+    data_version: DataVersion | None = None
+    topic_config_table: dict[str, TopicConfig] | None = None
+    mapping_data_version: DataVersion | None = msgspec.field(default_factory=DataVersion)
+    topic_queue_mapping_detail_map: dict[str, Any] | None = msgspec.field(default_factory=dict)
+    topic_queue_mapping_info_map: dict[str, Any] | None = msgspec.field(default_factory=dict)
+
+
+class _Registration(Body):
+    """REGISTER_BROKER as JSON."""
+
+    topic_config_serialize_wrapper: _Wrapper | None = None
+    filter_server_list: list[str] | None = None
+
+
 @dataclass(slots=True)
 class RegisterBrokerBody:
     """REGISTER_BROKER (103): a broker's topics."""
@@ -160,17 +177,8 @@ class RegisterBrokerBody:
         """As bytes; what is sent must say which form it is."""
         if compressed:
             return self._encode_compressed()
-        topics = {name: config.to_json() for name, config in self.topic_config_table.items()}
-        wrapper: dict[str, Any] = {
-            "dataVersion": self.data_version.to_json(),
-            "mappingDataVersion": DataVersion().to_json(),
-            "topicConfigTable": topics,
-            "topicQueueMappingDetailMap": {},
-            "topicQueueMappingInfoMap": {},
-        }
-        return fastjson.dumps(
-            {"filterServerList": self.filter_server_list, "topicConfigSerializeWrapper": wrapper}
-        )
+        wrapper = _Wrapper(self.data_version, self.topic_config_table)
+        return _Registration(wrapper, self.filter_server_list).encode()
 
     def _encode_compressed(self) -> bytes:
         # In the order of RocketMQ's own writer; readers go by name.
@@ -191,13 +199,12 @@ class RegisterBrokerBody:
         """From bytes in the form told. Raises RemoteProtocolError."""
         if compressed:
             return cls._decode_compressed(_Pieces(_inflate(body)))
-        document = fastjson.loads(body)
-        wrapper = table_of(document, "topicConfigSerializeWrapper")
-        topics = table_of(wrapper, "topicConfigTable")
+        told = _Registration.decode(body)
+        wrapper = told.topic_config_serialize_wrapper or _Wrapper()
         return cls(
-            convert(wrapper.get("dataVersion") or {}, DataVersion),
-            convert(topics, dict[str, TopicConfig]),
-            convert(document.get("filterServerList") or [], list[str]),
+            wrapper.data_version or DataVersion(),
+            wrapper.topic_config_table or {},
+            told.filter_server_list or [],
         )
 
     @classmethod

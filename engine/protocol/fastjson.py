@@ -19,7 +19,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import orjson
@@ -37,7 +37,11 @@ _INT64_MAX: Final = 2**63 - 1
 _SPACE = re.compile(r"[ \t\r\n]*")
 _STRING = re.compile(r'"((?:[^"\\\x00-\x1f]|\\.)*+)"')
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,39})(\.[0-9]{1,400})?([eE][+-]?[0-9]{1,4})?")
+_LONG_NUMBER = re.compile(r"[0-9]{19}")
+"""May exceed 64 bits; orjson would take it for a fraction."""
 _INTEGER_KEY = re.compile(r"-?[0-9]{1,20}")
+_PLAIN_KEYS: Final = frozenset({str, int})
+_PLAIN_VALUES: Final = frozenset({str, int, bool, type(None)})
 _WORDS: Final = (("true", True), ("false", False), ("null", None))
 
 ObjectKey = tuple[tuple[str, Any], ...]
@@ -56,10 +60,34 @@ def loads(data: bytes | bytearray | memoryview | str) -> Any:
         text = data if isinstance(data, str) else str(data, "utf-8")
     except UnicodeDecodeError as error:
         raise RemoteProtocolError(f"JSON is not UTF-8: {error}") from error
+    if not _LONG_NUMBER.search(text):
+        try:
+            value = orjson.loads(text)
+        except ValueError:
+            pass  # fastjson's liberties, or wrong: the reader knows.
+        else:
+            if _levels_within(value, DEPTH_MAX):
+                return value
     reader = _Reader(text)
     value = reader.value(0)
     reader.end()
     return value
+
+
+def _levels_within(value: Any, levels: int) -> bool:
+    """Is `value` nested no deeper?"""
+    if isinstance(value, dict):
+        inner: Iterable[Any] = value.values()
+    elif isinstance(value, list):
+        inner = value
+    else:
+        return True
+    if levels == 0:
+        return False
+    for one in inner:
+        if isinstance(one, dict | list) and not _levels_within(one, levels - 1):
+            return False
+    return True
 
 
 class _Reader:
@@ -198,7 +226,9 @@ def dumps(value: Any) -> bytes:
 def _write(value: Any, parts: list[str], depth: int) -> None:
     if depth > DEPTH_MAX:
         raise LocalProtocolError(f"a document of more than {DEPTH_MAX} levels")
-    if isinstance(value, Mapping):
+    if type(value) is dict and _is_plain(value):
+        parts.append(_plain(value))
+    elif isinstance(value, Mapping):
         sign = "{"
         for key, item in value.items():
             parts.append(sign)
@@ -218,6 +248,13 @@ def _write(value: Any, parts: list[str], depth: int) -> None:
         parts.append(_scalar(value))
 
 
+def _is_plain(table: dict[Any, Any]) -> bool:
+    """May a table, of a queue's offsets or a topic's settings, be written in one go?"""
+    return _PLAIN_KEYS.issuperset(map(type, table)) and _PLAIN_VALUES.issuperset(
+        map(type, table.values())
+    )
+
+
 def _write_key(key: Any, parts: list[str], depth: int) -> None:
     if isinstance(key, tuple):
         _write(dict(key), parts, depth + 1)
@@ -234,7 +271,11 @@ def _scalar(value: Any) -> str:
         raise LocalProtocolError(f"{value} cannot be written as JSON")
     if value is not None and not isinstance(value, str | bool | int | float):
         raise LocalProtocolError(f"{value!r} cannot be written as JSON")
+    return _plain(value)
+
+
+def _plain(value: Any) -> str:
     try:
-        return orjson.dumps(value).decode()
+        return orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS).decode()
     except TypeError as error:  # Its encoding errors are of this type.
         raise LocalProtocolError(f"{value!r:.60} cannot be written as JSON: {error}") from error

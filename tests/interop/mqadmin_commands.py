@@ -131,7 +131,7 @@ NOISE = (
     (r"\b1[789]\d{11}\b", "<time>"),
     (r"\b20\d{12}(\d{3})?\b", "<time>"),
     (r"@[0-9a-f]{5,8}\b", "@<hash>"),
-    (r"Lambda\$\d+/0x[0-9a-f]+", "Lambda"),
+    (r"Lambda(\$\d+)?/0x[0-9a-f]+", "Lambda"),  # Java 17, Java 21.
     (r"(?<![\d.])\d+\.\d+(?![\d.])( \d+\.\d+)*", "<rate>"),
     (r"\b\d+(?=ms\b)|(?<=spentTimeMills=)\d+|(?<=CLUSTERING )\s*\d+", "<n>"),
     (r"(?<= (true|TRUE)) +\d+$", " <n>"),

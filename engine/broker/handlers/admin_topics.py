@@ -13,7 +13,6 @@ from engine.broker.membership import Membership
 from engine.broker.parts import BrokerParts
 from engine.broker.state.topic_attributes import TAG_FILTER, changed_attributes, tag_filter
 from engine.foundation.errors import ProtocolError, RequestRefused
-from engine.protocol import fastjson
 from engine.protocol.bodies import (
     GroupList,
     TopicConfig,
@@ -135,9 +134,9 @@ class TopicHandlers:
     def all_configs(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """GET_ALL_TOPIC_CONFIG (21)."""
         topics = self._parts.topics
-        document = topics.to_document(self._parts.data_version(topics.counter).to_json())
+        body = topics.encode(self._parts.data_version(topics.counter))
         fields = AllTopicConfigResponseHeader(total_topic_num=len(topics.all())).encode()
-        return request.respond(ResponseCode.SUCCESS, fields=fields, body=fastjson.dumps(document))
+        return request.respond(ResponseCode.SUCCESS, fields=fields, body=body)
 
     def system_topics(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """GET_SYSTEM_TOPIC_LIST_FROM_BROKER (305)."""

@@ -14,7 +14,7 @@ from typing import Any
 
 from engine.foundation.errors import CorruptRecord, RequestRefused
 from engine.foundation.limits import QUEUES_PER_TOPIC_MAX, TOPICS_MAX
-from engine.protocol.bodies import TopicConfig
+from engine.protocol.bodies import DataVersion, TopicConfig, TopicConfigTable
 from engine.protocol.codes import ResponseCode
 from engine.protocol.names import (
     AUTO_CREATE_TOPIC,
@@ -39,6 +39,8 @@ class Topics:
         self._topics: dict[str, TopicConfig] = {}
         self.counter = 0
         """Counter of the data version."""
+        self._untold: dict[str, None] | None = None
+        """Topics made or changed since `take_untold`; None: count all as such."""
 
     def add_system_topics(
         self,
@@ -74,8 +76,14 @@ class Topics:
             )
 
     def touch(self) -> None:
-        """Let the table count as changed: name servers take it over again."""
+        """Let the whole table count as changed: name servers take it over again."""
         self.counter += 1
+        self._untold = None
+
+    def take_untold(self) -> list[TopicConfig] | None:
+        """The topics made or changed since the last call; None: the whole table counts as such."""
+        untold, self._untold = self._untold, {}
+        return None if untold is None else [self._topics[name] for name in untold]
 
     def find(self, topic: str) -> TopicConfig | None:
         """The topic's settings; None when it does not exist."""
@@ -144,6 +152,8 @@ class Topics:
             )
         self._topics[name] = config
         self.counter += 1
+        if self._untold is not None:
+            self._untold[name] = None
         return config
 
     def delete(self, topic: str) -> bool:
@@ -151,18 +161,17 @@ class Topics:
         if self._topics.pop(topic, None) is None:
             return False
         self.counter += 1
+        if self._untold is not None:
+            self._untold.pop(topic, None)
         return True
 
     def table(self) -> dict[str, TopicConfig]:
         """name → settings, by name."""
         return {config.topic_name: config for config in self.all()}
 
-    def to_document(self, version: Mapping[str, int]) -> dict[str, Any]:
+    def encode(self, version: DataVersion) -> bytes:
         """The table as topics.json has it."""
-        return {
-            "dataVersion": dict(version),
-            "topicConfigTable": {name: config.to_json() for name, config in self.table().items()},
-        }
+        return TopicConfigTable(version, self.table()).encode()
 
     def load(self, document: Mapping[str, Any]) -> None:
         """Take over topics.json as parsed. Raises CorruptRecord."""

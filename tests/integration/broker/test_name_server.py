@@ -6,13 +6,17 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
+from engine.broker.broker import Broker
 from engine.namesrv import NameServer, NameServerConfig
 from engine.protocol.bodies import DataVersion, RegisterBrokerBody, TopicConfig
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
 from engine.protocol.hashes import body_crc
+from engine.protocol.headers_admin import RegisterBrokerRequestHeader
+from engine.remoting import Peer, RpcServer
 from engine.runtime import system_runtime
 from tests.integration.broker.cluster import TOPIC, RawClient, broker_config, cluster, eventually
 
@@ -111,6 +115,68 @@ def test_a_broker_whose_connection_ends_leaves_the_routes() -> None:
                 return route.code == ResponseCode.TOPIC_NOT_EXIST
 
             await eventually(gone, "the lost broker leaves the routes")
+
+    asyncio.run(story())
+
+
+def test_a_topic_made_later_is_told_alone(tmp_path: Path) -> None:
+    heard: list[list[str]] = []
+
+    def write_down(peer: Peer, request: RemotingCommand) -> RemotingCommand:
+        header = RegisterBrokerRequestHeader.decode(request.fields)
+        body = RegisterBrokerBody.decode(request.body, compressed=header.compressed)
+        heard.append(list(body.topic_config_table))
+        return request.respond(ResponseCode.SUCCESS)
+
+    async def story() -> None:
+        listener = RpcServer(system_runtime(), {RequestCode.REGISTER_BROKER: write_down})
+        port = await listener.start("127.0.0.1", 0)
+        config = broker_config(tmp_path, namesrv_addresses=(f"127.0.0.1:{port}",))
+        broker = Broker(system_runtime(), config)
+        client = RawClient(f"127.0.0.1:{await broker.start()}")
+        for topic in ("orders", "payments"):
+            await client.ask(
+                RequestCode.UPDATE_AND_CREATE_TOPIC,
+                topic=topic,
+                readQueueNums=1,
+                writeQueueNums=1,
+                perm=6,
+                topicFilterType="SINGLE_TAG",
+                topicSysFlag=0,
+                order=False,
+                defaultTopic="TBW102",
+            )
+        await client.close()
+        await broker.stop()
+        await listener.stop()
+
+    asyncio.run(story())
+    (first, *later) = heard
+    assert "TBW102" in first
+    assert later == [["orders"], ["payments"]]
+
+
+def test_a_name_server_that_began_anew_and_heard_of_one_topic_alone_hears_of_all(
+    tmp_path: Path,
+) -> None:
+    async def found(names: RawClient, topic: str) -> bool:
+        route = await names.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic=topic)
+        return route.code == ResponseCode.SUCCESS
+
+    async def story() -> None:
+        async with cluster(broker_config(tmp_path, register_interval_ms=2000)) as running:
+            await running.client().send(topic="before")
+            port = int(running.name_server_address.rpartition(":")[2])
+            await running.name_server.stop()
+            fresh = NameServer(system_runtime(), NameServerConfig(port=port))
+            await fresh.start()
+            names = running.of_name_server()
+            try:
+                await running.client().send(topic="after")
+                for topic in ("after", "before"):
+                    await eventually(partial(found, names, topic), f"{topic} is in the routes")
+            finally:
+                await fresh.stop()
 
     asyncio.run(story())
 

@@ -202,6 +202,28 @@ def test_garbage_documents_raise_only_what_is_declared(garbage: str | bytes) -> 
         return
 
 
+JSON_NUMBERS = st.from_regex(
+    r"-?(0|[1-9][0-9]{0,24})(\.[0-9]{1,9})?([eE][+-]?[0-9]{1,4})?", fullmatch=True
+)
+
+
+@given(
+    st.text('{}[]:,"\\0123456789.eE+-tru flasn', max_size=40)
+    | JSON_NUMBERS
+    | DOCUMENTS.map(lambda document: dumps(document).decode())
+)
+def test_a_document_means_the_same_beside_one_that_only_fastjson_writes(text: str) -> None:
+    def read(document: str) -> object:
+        try:
+            return repr(loads(document))
+        except RemoteProtocolError:
+            return "refused"
+
+    alone, beside = read(f"[{text}]"), read(f"[{{1:0}},{text}]")
+    if text.strip():
+        assert beside == (alone if alone == "refused" else f"[{{'1': 0}}, {str(alone)[1:]}")
+
+
 @given(st.binary(max_size=60) | DOCUMENTS.map(dumps))
 def test_garbage_bodies_raise_only_what_is_declared(data: bytes) -> None:
     for read in (

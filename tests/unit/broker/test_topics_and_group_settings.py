@@ -12,8 +12,9 @@ from engine.broker.state.group_configs import (
 )
 from engine.broker.state.topics import Topics
 from engine.foundation.errors import CorruptRecord, RequestRefused
-from engine.protocol.bodies import TopicConfig
+from engine.protocol.bodies import DataVersion, TopicConfig
 from engine.protocol.codes import ResponseCode
+from engine.protocol.fastjson import loads
 
 
 def with_system_topics(template_queue_nums: int | None = 8) -> Topics:
@@ -81,10 +82,23 @@ def test_each_change_of_a_topic_advances_the_version_and_no_change_does_not() ->
     assert topics.counter == 2
 
 
+def test_what_name_servers_have_to_hear_of_is_all_at_first_and_then_what_changed() -> None:
+    topics = with_system_topics()
+    assert topics.take_untold() is None
+    orders, payments = (topics.ensure(name, 1)[0] for name in ("orders", "payments"))
+    topics.put(orders)
+    topics.ensure("short-lived", 1)
+    topics.delete("short-lived")
+    assert topics.take_untold() == [orders, payments]
+    assert topics.take_untold() == []
+    topics.touch()
+    assert topics.take_untold() is None
+
+
 def test_topics_json_has_rocketmqs_form_and_reads_back() -> None:
     topics, again = Topics(), Topics()
     topics.put(TopicConfig("orders", 4, 8, 6))
-    document = topics.to_document({"stateVersion": 0, "timestamp": 1, "counter": 1})
+    document = loads(topics.encode(DataVersion(0, 1, 1)))
     assert document["topicConfigTable"]["orders"] == {
         "topicName": "orders",
         "readQueueNums": 4,
