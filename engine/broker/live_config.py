@@ -43,6 +43,8 @@ LIVE = {
     "flushCommitLogLeastPages": LiveKey(0, 4096),
     "flushCommitLogThoroughInterval": LiveKey(1, 10 * MINUTE_MS),
     "flushIntervalConsumeQueue": LiveKey(1, MINUTE_MS),
+    "flushConsumeQueueLeastPages": LiveKey(0, 4096),
+    "flushConsumeQueueThoroughInterval": LiveKey(1, 10 * MINUTE_MS),
     "syncFlushTimeout": LiveKey(100, 60 * SECOND_MS),
     "maxTransferBytesOnMessageInMemory": LiveKey(1, 4 * MIB),
     "maxTransferCountOnMessageInMemory": LiveKey(1, PULL_MESSAGES_MAX),

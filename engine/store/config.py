@@ -85,6 +85,17 @@ class StoreConfig:
         default=SECOND_MS, metadata=_key("flushIntervalConsumeQueue")
     )
     """Also the rhythm of index and checkpoint."""
+    flush_consume_queue_least_bytes: int = field(
+        default=2 * 4 * KIB, metadata=_key("flushConsumeQueueLeastPages")
+    )
+    """While many queues are written to, those with fewer new bytes wait until all are flushed."""
+    flush_consume_queue_thorough_interval_ms: int = field(
+        default=60 * SECOND_MS, metadata=_key("flushConsumeQueueThoroughInterval")
+    )
+    flush_consume_queues_at_once: int = field(default=64, metadata=_key("flushConsumeQueuesAtOnce"))
+    """So many written queues, or fewer, are all flushed each time. Ours alone: recovery after a
+    crash then reads a second's messages and not a minute's.
+    """
     sync_flush_timeout_ms: int = field(default=5 * SECOND_MS, metadata=_key("syncFlushTimeout"))
     max_transfer_bytes_in_memory: int = field(
         default=256 * KIB, metadata=_key("maxTransferBytesOnMessageInMemory")

@@ -49,6 +49,8 @@ class ConsumeQueue:
         self.last_store_time_ms: int | None = None
         """Store time of the newest message dispatched since the store was opened, else unknown."""
         self._dirty: list[int] = []
+        self.dirty_bytes = 0
+        """What was written since the last flush."""
         self.folder_dirty = False
         """Were files made or removed since the folder was last synced?"""
 
@@ -86,6 +88,7 @@ class ConsumeQueue:
                 self._dirty.append(start)
             taken += len(part)
         self.max_offset += len(packed) // UNIT_BYTES
+        self.dirty_bytes += len(packed)
 
     def skip_to(self, queue_offset: int) -> None:
         """Make `queue_offset` the next one: fill what lies before it in its file, drop older files.
@@ -243,7 +246,7 @@ class ConsumeQueue:
 
     def take_dirty(self) -> list[OpenFile]:
         """Files written since the last call, pinned for the flush that has to sync them."""
-        dirty, self._dirty = self._dirty, []
+        dirty, self._dirty, self.dirty_bytes = self._dirty, [], 0
         return [self._files.open_file(start).pin() for start in dirty if self._files.has(start)]
 
     def touch(self) -> None:

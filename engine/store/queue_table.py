@@ -91,6 +91,16 @@ class QueueTable:
         self.folder_dirty = False
         return repairs
 
+    def take_dirty(self, least_bytes: int) -> dict[QueueKey, ConsumeQueue]:
+        """The dirty queues with at least so many new bytes, for the caller to flush; others stay
+        dirty.
+        """
+        dirty, self.dirty = self.dirty, {}
+        due: dict[QueueKey, ConsumeQueue] = {}
+        for key, queue in dirty.items():
+            (due if queue.dirty_bytes >= least_bytes else self.dirty)[key] = queue
+        return due
+
     def touch_all(self) -> None:
         """Count every queue as written, for the next flush."""
         for key in self.keys():

@@ -1,5 +1,5 @@
-"""`tidemark pipeline run` as a process: it says when it is ready, and ends cleanly when asked, also on
-a machine whose own name no one knows (containers without a hosts file).
+"""`tidemark pipeline run` as a process: it says when it is ready, and ends cleanly when asked, also
+on a machine whose own name no one knows (containers without a hosts file).
 """
 
 from __future__ import annotations

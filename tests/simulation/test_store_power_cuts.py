@@ -25,6 +25,12 @@ LIVES = 6
 MODES = {
     "SYNC_FLUSH": {"flush_disk_type": FlushDiskType.SYNC_FLUSH},
     "ASYNC_FLUSH": {},
+    "QUEUES_WAIT": {
+        "flush_disk_type": FlushDiskType.SYNC_FLUSH,
+        "flush_consume_queues_at_once": 0,
+        "flush_consume_queue_least_bytes": 60,
+        "flush_consume_queue_thorough_interval_ms": 500,
+    },
     "POOL": {"transient_store_pool_enable": True, "commit_interval_commit_log_ms": 15},
 }
 

@@ -82,6 +82,7 @@ class Flusher:
         self._running_group: GroupCommit | None = None
         self._next_group: GroupCommit | None = None
         self._last_flush_ms = self._clock.steady_ms()
+        self._last_queues_flush_ms = self._last_flush_ms
         self._kernel: UnwrittenPages | None = None
         self._sampled_ms = self._last_flush_ms - SECOND_MS
 
@@ -265,7 +266,9 @@ class Flusher:
 
     async def _flush_queues(self, cause: str) -> None:
         stored_ms = self.dispatched_store_time_ms
-        dirty, self._queues.dirty = self._queues.dirty, {}
+        is_thorough = cause != "TIMER" or self._all_queues_due()
+        least_bytes = 0 if is_thorough else self._config.flush_consume_queue_least_bytes
+        dirty = self._queues.take_dirty(least_bytes)
         folders = [queue.directory for queue in dirty.values() if queue.folder_dirty]
         if self._queues.folder_dirty or folders:
             folders += sorted({folder.rsplit("/", 1)[0] for folder in folders})
@@ -285,8 +288,20 @@ class Flusher:
                 for entry in queue.take_dirty()
             ]
             await self._sync_beside(files, [])
-        self._checkpoint.value.logics_timestamp_ms = stored_ms
+        if is_thorough:
+            self._last_queues_flush_ms = self._clock.steady_ms()
+            self._checkpoint.value.logics_timestamp_ms = stored_ms
         self._report("CONSUME_QUEUE", cause, started_us, flushed=None, stored_ms=stored_ms)
+
+    def _all_queues_due(self) -> bool:
+        """To flush thousands of queues each second would keep the disk busy with nothing else, so
+        those with little to lose wait; recovery reads from where all were flushed.
+        """
+        config, waiting_ms = self._config, self._clock.steady_ms() - self._last_queues_flush_ms
+        return (
+            len(self._queues.dirty) <= config.flush_consume_queues_at_once
+            or waiting_ms >= config.flush_consume_queue_thorough_interval_ms
+        )
 
     async def _flush_index(self, cause: str) -> None:
         """Entries and slots first, the header that counts them when those are safe."""

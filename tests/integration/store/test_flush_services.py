@@ -18,6 +18,7 @@ from engine.store import FlushDiskType, GetStatus, StoreConfig
 from tests.failing_disk import FailingDisk
 from tests.store_support import (
     BIG,
+    HandClock,
     Listener,
     abandon,
     bodies_of,
@@ -208,6 +209,37 @@ def test_the_pool_is_refused_where_it_would_break_a_promise() -> None:
         )
     with pytest.raises(ConfigError, match="on a slave"):
         BrokerConfig(StoreConfig("/store", transient_store_pool_enable=True), broker_id=1)
+
+
+def test_of_many_queues_those_with_little_to_lose_wait_and_the_checkpoint_with_them(
+    tmp_path: Path,
+) -> None:
+    async def story() -> None:
+        clock = HandClock()
+        config = small_config(
+            tmp_path, flush_consume_queues_at_once=3, flush_consume_queue_least_bytes=2 * 20
+        )
+        store = await open_store(config, runtime=runtime_on(clock=clock))
+        begun_ms = store._checkpoint.value.logics_timestamp_ms
+
+        async def put(*queue_ids: int) -> int:
+            clock.value_ms += 10
+            stored_ms = max(store.put(draft(queue_id=one)).store_timestamp_ms for one in queue_ids)
+            await turn()
+            await store._flusher.flush_derived("TIMER")
+            return stored_ms
+
+        await put(0, 0, 1, 2, 3)
+        assert list(store._queues.dirty) == [("TopicA", 1), ("TopicA", 2), ("TopicA", 3)]
+        assert store._checkpoint.value.logics_timestamp_ms == begun_ms
+        clock.value_ms += config.flush_consume_queue_thorough_interval_ms
+        for queue_ids in ((0, 1, 2, 3), (1, 2, 3)):
+            stored_ms = await put(*queue_ids)
+            assert not store._queues.dirty, f"all due, or few: {queue_ids}"
+            assert store._checkpoint.value.logics_timestamp_ms == stored_ms
+        await store.close()
+
+    asyncio.run(story())
 
 
 def test_each_flush_tells_what_the_kernel_has_not_written_yet(tmp_path: Path) -> None:
