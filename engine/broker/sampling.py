@@ -26,20 +26,38 @@ class Watermarks:
     def __init__(self, parts: BrokerParts) -> None:
         self._parts = parts
         self._told_queues: dict[tuple[str, int], QueueWatermark] = {}
+        self._told_of_topics = -1
+        """Version of the topics at the last sample."""
         self._told_groups: dict[QueueKey, GroupWatermark] = {}
 
     def sample(self, now_ms: int, *, everything: bool) -> None:
         """Tell the marks that changed since they were told last, or all."""
-        queues = {key: self.of_queue(*key) for key in self._parts.store.queues()}
-        for queue, mark in queues.items():
-            if everything or self._told_queues.get(queue) != mark:
-                self._parts.observer.observe(mark)
-        self._told_queues = queues
+        self._sample_queues(everything=everything)
         keys = dict.fromkeys([*self._parts.offsets.keys(), *self._parts.readers.all_keys()])
         for key in keys:
             self._tell_group(key, now_ms, always=everything)
         for key in [key for key in self._told_groups if key not in keys]:
             del self._told_groups[key]
+
+    def _sample_queues(self, *, everything: bool) -> None:
+        """Hot with many queues: one that stands still costs two looks a second."""
+        store, observer, told = self._parts.store, self._parts.observer, self._told_queues
+        version = self._parts.topics.counter
+        same_topics, self._told_of_topics = version == self._told_of_topics, version
+        self._told_queues = marks = {}
+        for key in store.queues():
+            mark = before = told.get(key)
+            stands_still = (
+                before is not None
+                and same_topics
+                and before.flushed_offset == before.max_offset
+                and (before.min_offset, before.max_offset) == store.offsets_of(*key)
+            )
+            if mark is None or not stands_still:
+                mark = self.of_queue(*key)
+            marks[key] = mark
+            if everything or (mark is not before and mark != before):
+                observer.observe(mark)
 
     def tell(self, keys: Iterable[QueueKey], now_ms: int) -> None:
         """Tell the marks of these queues of groups now, changed or not."""

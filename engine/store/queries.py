@@ -74,6 +74,11 @@ class StoreQueries:
         queue = self._queues.find(topic, queue_id)
         return queue.max_offset if queue is not None else 0
 
+    def offsets_of(self, topic: str, queue_id: int) -> tuple[int, int]:
+        """`min_offset` and `max_offset`. Hot."""
+        queue = self._queues.find(topic, queue_id)
+        return (queue.min_offset, queue.max_offset) if queue is not None else (0, 0)
+
     def queues(self) -> list[QueueKey]:
         """(topic, queue_id) of every queue that has or had messages, sorted."""
         return self._queues.keys()

@@ -33,6 +33,7 @@ class QueueTable:
         self._file_size_bytes = file_size_bytes
         self._pool = pool
         self._queues: dict[QueueKey, ConsumeQueue] = {}
+        self._sorted: list[QueueKey] | None = None
         self._next_offsets: dict[QueueKey, int] = {}
         self.dirty: dict[QueueKey, ConsumeQueue] = {}
         """Queues written since the last flush."""
@@ -54,12 +55,15 @@ class QueueTable:
                 self._pool,
             )
             self._queues[topic, queue_id] = queue
+            self._sorted = None
             self.folder_dirty = True
         return queue
 
     def keys(self) -> list[QueueKey]:
         """Every queue there is, sorted."""
-        return sorted(self._queues)
+        if self._sorted is None:
+            self._sorted = sorted(self._queues)
+        return list(self._sorted)
 
     def all(self) -> list[ConsumeQueue]:
         """Every queue there is, in the order of `keys`."""
@@ -116,6 +120,7 @@ class QueueTable:
     def delete_topic(self, topic: str) -> int:
         """Delete the topic's queues; a topic made again under the name begins at offset 0."""
         doomed = [key for key in self.keys() if key[0] == topic]
+        self._sorted = None
         for key in doomed:
             self._queues.pop(key).destroy()
             self._next_offsets.pop(key, None)

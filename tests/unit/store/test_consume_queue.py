@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from engine.runtime import SystemDisk
-from engine.store.consume_queue import UNIT, ConsumeQueue, Unit
+from engine.store.consume_queue import FILLER_SIZE, UNIT, ConsumeQueue, Unit
 from engine.store.mapped_file import FilePool
 
 UNITS_PER_FILE = 4
@@ -119,6 +122,43 @@ def test_the_first_message_reaching_an_offset_is_found_by_halving(tmp_path: Path
         10,
         10,
     ]
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("append"), st.integers(2, 6)),
+        st.tuples(st.just("skip"), st.integers(1, 6)),
+        st.tuples(st.just("cut"), st.integers(1, 6)),
+        st.tuples(st.just("follow"), st.integers(0, 200)),
+    ),
+    min_size=1,
+    max_size=8,
+)
+
+
+@given(STEPS)
+def test_what_reaches_an_offset_is_found_wherever_it_lies(steps: list[tuple[str, int]]) -> None:
+    with TemporaryDirectory() as folder:
+        queue, number = new_queue(Path(folder)), 0
+        for step, value in steps:
+            if step == "append":
+                queue.append(units(number, value))
+                number += value + 1  # Somebody else's message lies between.
+            elif step == "skip":
+                queue.skip_to(queue.max_offset + value)
+            elif step == "cut":
+                queue.truncate(max(queue.min_offset, queue.max_offset - value))
+            else:
+                queue.follow_log(value)
+        kept = [(one, queue.unit(one)) for one in range(queue.min_offset, queue.max_offset)]
+        for physical_offset in range(0, 10 * number + 20, 5):
+            reaching = [
+                queue_offset
+                for queue_offset, unit in kept
+                if unit and unit[1] != FILLER_SIZE and unit[0] + unit[1] > physical_offset
+            ]
+            assert queue.first_reaching(physical_offset) == (reaching or [queue.max_offset])[0]
+        queue.close()
 
 
 def test_a_bad_unit_ends_a_loaded_queue_and_what_is_behind_is_wiped(tmp_path: Path) -> None:
