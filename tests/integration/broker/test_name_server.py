@@ -122,14 +122,15 @@ def test_a_broker_whose_connection_ends_leaves_the_routes() -> None:
 def test_a_topic_made_later_is_told_alone(tmp_path: Path) -> None:
     heard: list[list[str]] = []
 
-    def write_down(peer: Peer, request: RemotingCommand) -> RemotingCommand:
+    async def write_down_slowly(peer: Peer, request: RemotingCommand) -> RemotingCommand:
+        await asyncio.sleep(0.2)
         header = RegisterBrokerRequestHeader.decode(request.fields)
         body = RegisterBrokerBody.decode(request.body, compressed=header.compressed)
         heard.append(list(body.topic_config_table))
         return request.respond(ResponseCode.SUCCESS)
 
     async def story() -> None:
-        listener = RpcServer(system_runtime(), {RequestCode.REGISTER_BROKER: write_down})
+        listener = RpcServer(system_runtime(), {RequestCode.REGISTER_BROKER: write_down_slowly})
         port = await listener.start("127.0.0.1", 0)
         config = broker_config(tmp_path, namesrv_addresses=(f"127.0.0.1:{port}",))
         broker = Broker(system_runtime(), config)
@@ -146,6 +147,7 @@ def test_a_topic_made_later_is_told_alone(tmp_path: Path) -> None:
                 order=False,
                 defaultTopic="TBW102",
             )
+            assert heard[-1] == [topic], "whoever made it may look for it at the name server"
         await client.close()
         await broker.stop()
         await listener.stop()

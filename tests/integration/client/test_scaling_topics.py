@@ -118,7 +118,7 @@ def test_queues_go_only_when_every_group_has_drained_them(tmp_path: Path) -> Non
                 assert "ready_c" not in complained
                 assert await numbers(admin) == (4, 4)
                 async with begun(
-                    *(names, "topic", "shrink", TOPIC, "--queues", "2"), "--settle", "1"
+                    *(names, "topic", "shrink", TOPIC, "--queues", "2"), "--settle", "0"
                 ) as shrinking:
 
                     async def first_step() -> bool:
@@ -133,6 +133,7 @@ def test_queues_go_only_when_every_group_has_drained_them(tmp_path: Path) -> Non
                         sent = [await producer.send(text(TOPIC, f"new {n}")) for n in range(4)]
                     assert {one.queue.queue_id for one in sent} == {0, 1}
                     assert shrinking.process.returncode is None, "it waits for the late group"
+                    assert await numbers(admin) == (4, 2)
                     async with consuming(names, "late_c", {TOPIC: late}):
                         code, said, complained = await shrinking.ended()
                         assert (code, complained) == (0, "")
@@ -165,12 +166,12 @@ def test_queues_go_only_when_every_group_has_drained_them(tmp_path: Path) -> Non
 
 
 def test_forced_it_says_what_it_strands_and_the_lag_is_told_as_unreadable(tmp_path: Path) -> None:
-    def told_readable() -> list[bool]:
+    def told(column: str) -> list[object]:
         """What the watermarks of the queue that goes said, each once."""
         rows = spooled(tmp_path / "store", "queue_watermarks")
         place = (TOPIC, 2)
-        told = [row["readable"] for row in rows if (row["topic"], row["queue_id"]) == place]
-        return list(dict.fromkeys(told))
+        said = [row[column] for row in rows if (row["topic"], row["queue_id"]) == place]
+        return list(dict.fromkeys(said))
 
     async def story() -> None:
         async with cluster(broker_config(tmp_path)) as running:
@@ -182,12 +183,16 @@ def test_forced_it_says_what_it_strands_and_the_lag_is_told_as_unreadable(tmp_pa
                 assert alone[0] == 1
                 assert "no group reads topic Scaled" in alone[2]
                 await client.commit(0, topic=TOPIC, group="c", queue_id=2)
-                await eventually(lambda: told_readable() == [True], "the queue was told readable")
+                await eventually(lambda: 1 in told("flushed_offset"), "the queue stands still")
+                assert told("readable") == [True]
                 forced = ("topic", "shrink", TOPIC, "-q", "2", "--now", "--force")
                 code, said, _ = await run(names, *forced)
                 assert code == 0
                 assert "stranded: group c: 1 messages of broker-a queue 2" in said
                 assert await numbers(admin) == (2, 2)
+                await eventually(
+                    lambda: told("readable") == [True, False], "it is told unreadable at once"
+                )
                 for words, complaint in (
                     (("shrink", TOPIC, "-q", "2"), "fewer than broker broker-a has"),
                     (("shrink", TOPIC, "-q", "1", "--force"), "given with --now"),
@@ -203,7 +208,6 @@ def test_forced_it_says_what_it_strands_and_the_lag_is_told_as_unreadable(tmp_pa
         for row in spooled(tmp_path / "store", "group_watermarks")
         if (row["topic"], row["queue_id"], row["group"]) == (TOPIC, 2, "c")
     ]
-    assert told_readable() == [True, False]
     assert groups[-1] == "UNREADABLE"
 
 
