@@ -17,6 +17,7 @@ from engine.client.admin.scaling import Stranded, stranded_of
 from engine.protocol.codes import ResponseCode
 from engine.protocol.message import MessageExt, MessageQueue
 from engine.runtime import system_runtime
+from engine.store import FlushDiskType
 from tests.integration.broker.cluster import RawClient, broker_config, cluster
 from tests.integration.broker.processes import TIDEMARK, party, talk
 from tests.integration.broker.spooled import spooled
@@ -173,7 +174,8 @@ def test_forced_it_says_what_it_strands_and_the_lag_is_told_as_unreadable(tmp_pa
         return list(dict.fromkeys(said))
 
     async def story() -> None:
-        async with cluster(broker_config(tmp_path)) as running:
+        config = broker_config(tmp_path, flush=FlushDiskType.SYNC_FLUSH)
+        async with cluster(config) as running:
             names, client = running.name_server_address, running.client()
             async with Admin(system_runtime(), client_config(names)) as admin:
                 await make_topic(admin, running.broker.address, 3)
