@@ -16,7 +16,7 @@ from provision import jars, java
 from provision.places import rocketmq_jars
 
 SOURCES = sorted((Path(__file__).parent / "java").glob("*.java"))
-TIMEOUT_S = 900
+TIMEOUT_S = 1800
 PAUSE = "pause"
 """A line of this name ends what is not measured: warming up, filling a topic."""
 COLD = "cold"
