@@ -2,7 +2,6 @@ import java.util.concurrent.atomic.AtomicLong;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
-import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
 
 /**
  * CatchUp NAMESRV SECONDS ROUNDS: latencies of sends alone and beside a group that reads a backlog from its beginning as fast as
@@ -12,18 +11,9 @@ public class CatchUp {
     static final int THREADS = 8, MESSAGES_BEHIND = 100_000; // A second: more than a reader takes.
 
     public static void main(String[] a) throws Exception {
-        Bench.ns = a[0];
         double secs = Double.parseDouble(a[1]);
         int rounds = Integer.parseInt(a[2]);
-        Bench.admin = new DefaultMQAdminExt(10000);
-        Bench.admin.setNamesrvAddr(Bench.ns);
-        Bench.admin.setInstanceName("catchadm" + Bench.run);
-        Bench.admin.start();
-        DefaultMQProducer producer = new DefaultMQProducer("PG_catch_" + Bench.run);
-        producer.setNamesrvAddr(Bench.ns);
-        producer.setInstanceName("catchp" + Bench.run);
-        producer.setSendMsgTimeout(10000);
-        producer.start();
+        DefaultMQProducer producer = Bench.open(a[0], "catch");
         String live = Bench.topic("live");
         Bench.send(producer, live, THREADS, secs, 1024, 1, null);
         for (int round = 0; round < rounds; round++) {

@@ -50,16 +50,8 @@ public class Pairs {
         int rounds = Integer.parseInt(a[3]);
         for (int side = 0; side < 2; side++) {
             servers[side] = a[side];
-            admins[side] = new DefaultMQAdminExt(10000);
-            admins[side].setNamesrvAddr(a[side]);
-            admins[side].setInstanceName("pairadm" + side + Bench.run);
-            admins[side].start();
-            producers[side] = new DefaultMQProducer("PG_pair" + side + "_" + Bench.run);
-            producers[side].setNamesrvAddr(a[side]);
-            producers[side].setInstanceName("pairp" + side + Bench.run);
-            producers[side].setSendMsgTimeout(10000);
-            producers[side].start();
-            enter(side);
+            producers[side] = Bench.open(a[side], "pair" + side);
+            admins[side] = Bench.admin;
             topics[side] = Bench.topic("pair" + side);
             Bench.send(producers[side], topics[side], 8, Math.max(secs, 3), 1024, 1, null);
         }
