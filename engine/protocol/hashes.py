@@ -18,11 +18,11 @@ from engine.foundation.limits import STORE_MEMO_ENTRIES_MAX
 from engine.foundation.units import Buffer
 
 _POWERS_OF_31: Final = tuple(31**power % (1 << 32) for power in range(1023, -1, -1))
-_TAIL: Final = 12
-"""Of the characters of a UNIQ_KEY the last ones differ from message to message: time and count."""
+_TAIL: Final = 4
+"""Of a UNIQ_KEY's characters the last ones count messages: those before them come again, for as
+long as the millisecond they name."""
 _REMEMBERED_CHARS_MAX: Final = 400
 """Longer texts are no UNIQ_KEYs: their beginnings are not kept."""
-_TAIL_POWERS: Final = _POWERS_OF_31[-_TAIL:]
 _BEFORE_TAIL: Final = 31**_TAIL
 
 
@@ -33,15 +33,16 @@ def java_hash(text: str) -> int:
     elif not _TAIL < len(text) <= _REMEMBERED_CHARS_MAX:
         value = _hash_of(text.encode("ascii"))
     else:
-        tail = text[-_TAIL:].encode("ascii")
-        value = _hash_of_head(text[:-_TAIL]) * _BEFORE_TAIL + sum(map(mul, tail, _TAIL_POWERS))
+        one, two, three, four = text[-_TAIL:].encode("ascii")
+        value = _hash_of_head(text[:-_TAIL]) + one * 29791 + two * 961 + three * 31 + four
         value &= 0xFFFFFFFF
     return value - (1 << 32) if value >> 31 else value
 
 
 @lru_cache(STORE_MEMO_ENTRIES_MAX)
 def _hash_of_head(head: str) -> int:
-    return _hash_of(head.encode("ascii"))
+    """What the characters before the tail give to the whole text's hash."""
+    return _hash_of(head.encode("ascii")) * _BEFORE_TAIL
 
 
 def _hash_of(units: Sequence[int]) -> int:

@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from struct import Struct
 from struct import error as struct_error
-from typing import NamedTuple
+
+import msgspec
 
 from engine.foundation.errors import LocalProtocolError, RemoteProtocolError
 from engine.foundation.limits import BATCH_MESSAGES_MAX, PROPERTIES_BYTES_MAX
@@ -47,11 +48,12 @@ def encode_batch(messages: Sequence[Message]) -> bytes:
     return b"".join(parts)
 
 
-class BatchEntry(NamedTuple):
+class BatchEntry(msgspec.Struct):
     """One message of a batch; topic and queue are the batch's."""
 
     flag: int
-    body: bytes
+    body: memoryview
+    """A part of the batch's body."""
     properties_text: str
     """In the string form, as it is to be stored."""
 
@@ -62,7 +64,7 @@ def decode_batch(body: Buffer) -> list[BatchEntry]:
     Raises RemoteProtocolError for bytes that are no batch.
     """
     messages: list[BatchEntry] = []
-    position, end = 0, len(body)
+    view, position, end = memoryview(body), 0, len(body)
     try:
         while position < end:
             size, _, _, flag, body_length = _BATCH_HEAD.unpack_from(body, position)
@@ -75,8 +77,8 @@ def decode_batch(body: Buffer) -> list[BatchEntry]:
                 raise RemoteProtocolError(f"batch: lengths at byte {position} do not fit together")
             if position + size > end or len(messages) >= BATCH_MESSAGES_MAX:
                 raise RemoteProtocolError(f"batch: cut off, or over {BATCH_MESSAGES_MAX} messages")
-            properties = bytes(body[stop + 2 : position + size]).decode()
-            messages.append(BatchEntry(flag, bytes(body[start:stop]), properties))
+            properties = str(view[stop + 2 : position + size], "utf-8")
+            messages.append(BatchEntry(flag, view[start:stop], properties))
             position += size
     except (struct_error, UnicodeDecodeError) as error:
         raise RemoteProtocolError(f"batch: {error}") from error

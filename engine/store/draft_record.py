@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from ipaddress import ip_address
 from struct import Struct
+from typing import NamedTuple
 from zlib import crc32
 
 import msgspec
@@ -65,81 +66,90 @@ def _encode_host(host: str) -> bytes:
         raise LocalProtocolError(f"host {host!r} is not ip:port") from error
 
 
+class _Form(NamedTuple):
+    """What the records of one sender for one topic have in common."""
+
+    head: Struct
+    magic: int
+    topic: bytes
+    """With its length before it."""
+    born_host: bytes
+    store_host: bytes
+    sys_flag: int
+    takes_queue_offset: bool
+    bytes_beside: int
+    """Length of all but the body and the properties."""
+
+
 @lru_cache(STORE_MEMO_ENTRIES_MAX)
-def _topic_part(topic: str) -> tuple[int, bytes]:
-    encoded = topic.encode()
+def _form_for(topic: str, sys_flag: int, born_host: str, store_host: str) -> _Form:
+    """Raises LocalProtocolError for a host that is no address."""
+    name = topic.encode()
     if len(topic) > TOPIC_CHARS_V1_MAX:
-        return MAGIC_V2, _SHORT.pack(len(encoded)) + encoded
-    return MAGIC_V1, bytes((len(encoded),)) + encoded
-
-
-@lru_cache(STORE_MEMO_ENTRIES_MAX)
-def _host_parts(born_host: str, store_host: str) -> tuple[bytes, bytes, int]:
-    """Both hosts as the record has them, and the flags that say how long they are."""
+        magic, topic_part = MAGIC_V2, _SHORT.pack(len(name)) + name
+    else:
+        magic, topic_part = MAGIC_V1, bytes((len(name),)) + name
     born, stored = _encode_host(born_host), _encode_host(store_host)
-    flags = (BORN_HOST_V6 if len(born) > 8 else 0) | (STORE_HOST_V6 if len(stored) > 8 else 0)
-    return born, stored, flags
+    hosts = (BORN_HOST_V6 if len(born) > 8 else 0) | (STORE_HOST_V6 if len(stored) > 8 else 0)
+    return _Form(
+        HEADS[hosts],
+        magic,
+        topic_part,
+        born,
+        stored,
+        sys_flag & ~(BORN_HOST_V6 | STORE_HOST_V6) | hosts,
+        has_queue_offset(sys_flag),
+        HEADS[hosts].size + len(topic_part) + _SHORT.size,
+    )
 
 
 class DraftRecord:
     """A draft in encoded pieces: its length is known before its place is."""
 
-    __slots__ = (
-        "_born_host",
-        "_head",
-        "_magic",
-        "_properties",
-        "_store_host",
-        "_sys_flag",
-        "_topic",
-        "draft",
-        "size_bytes",
-        "takes_queue_offset",
-    )
+    __slots__ = ("_form", "_properties", "draft", "size_bytes", "takes_queue_offset")
 
     def __init__(self, draft: MessageDraft) -> None:
         properties = draft.properties
-        self._properties = properties.encode() if isinstance(properties, str) else properties
-        if self._properties.endswith(b"\0"):
-            self._properties += b"\x02"  # The separator may be there; a zero at the end may not.
-        if UNWRITTEN in self._properties:
+        encoded = properties.encode() if isinstance(properties, str) else properties
+        if encoded.endswith(b"\0"):
+            encoded += b"\x02"  # The separator may be there; a zero at the end may not.
+        if UNWRITTEN in encoded:
             raise LocalProtocolError("properties with 512 zero bytes in a row look like lost ones")
-        if len(self._properties) > PROPERTIES_BYTES_MAX:
+        if len(encoded) > PROPERTIES_BYTES_MAX:
             raise LocalProtocolError(
-                f"{len(self._properties)} bytes of properties do not fit a record "
+                f"{len(encoded)} bytes of properties do not fit a record "
                 f"(at most {PROPERTIES_BYTES_MAX})"
             )
-        self.draft = draft
-        self._magic, self._topic = _topic_part(draft.topic)
-        self._born_host, self._store_host, hosts = _host_parts(draft.born_host, draft.store_host)
-        self.takes_queue_offset = has_queue_offset(draft.sys_flag)
-        self._sys_flag = draft.sys_flag & ~(BORN_HOST_V6 | STORE_HOST_V6) | hosts
-        self._head = head = HEADS[hosts]
-        self.size_bytes = head.size + len(draft.body) + len(self._topic) + 2 + len(self._properties)
+        self.draft, self._properties = draft, encoded
+        self._form = form = _form_for(
+            draft.topic, draft.sys_flag, draft.born_host, draft.store_host
+        )
+        self.takes_queue_offset = form.takes_queue_offset
+        self.size_bytes = form.bytes_beside + len(draft.body) + len(encoded)
 
     def encode(self, queue_offset: int, physical_offset: int, store_timestamp_ms: int) -> bytes:
         """The record's bytes at its place. Hot."""
-        draft = self.draft
+        draft, properties = self.draft, self._properties
         body = draft.body
-        head = self._head.pack(
+        head, magic, topic, born_host, store_host, sys_flag, _, _ = self._form
+        packed = head.pack(
             self.size_bytes,
-            self._magic,
+            magic,
             crc32(body) & 0x7FFFFFFF,
             draft.queue_id,
             draft.flag,
             queue_offset,
             physical_offset,
-            self._sys_flag,
+            sys_flag,
             draft.born_timestamp_ms,
-            self._born_host,
+            born_host,
             store_timestamp_ms,
-            self._store_host,
+            store_host,
             draft.reconsume_times,
             draft.prepared_transaction_offset,
             len(body),
         )
-        properties = self._properties
-        return b"".join((head, body, self._topic, _SHORT.pack(len(properties)), properties))
+        return b"".join((packed, body, topic, _SHORT.pack(len(properties)), properties))
 
     def request(
         self,
@@ -150,7 +160,7 @@ class DraftRecord:
     ) -> DispatchRequest:
         """What `glance` would read at its place. Hot."""
         draft, properties = self.draft, self._properties
-        topic, sys_flag = draft.topic, self._sys_flag
+        topic, sys_flag = draft.topic, self._form.sys_flag
         return DispatchRequest(
             topic,
             draft.queue_id,

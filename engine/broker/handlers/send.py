@@ -12,6 +12,8 @@ message, which `putting` does on topics that ask for it.
 
 from __future__ import annotations
 
+from copy import copy
+
 from engine.broker.half_queue import HalfQueue
 from engine.broker.handlers.putting import Put, Putting
 from engine.broker.handlers.retry_sends import TOLD_TOPICS, RetrySends
@@ -112,15 +114,16 @@ class SendHandlers:
                 ResponseCode.MESSAGE_ILLEGAL, "a batch cannot hold messages of a transaction"
             )
         drafts, unique_keys = [], []
-        for flag, body, told in _batch_of(request):
-            properties = decode_properties(told)
+        shared = self._draft(peer, header, queue_id, body=b"", properties="")
+        for entry in _batch_of(request):
+            properties = decode_properties(entry.properties_text)
             if not _MARKS.isdisjoint(properties):
                 self._refuse_in_batch(properties)
-            text, unique_key = self._stored_properties(told, properties)
-            draft = self._draft(peer, header, queue_id, body=body, properties=text)
-            draft.flag = flag
+            draft = copy(shared)
+            draft.flag, draft.body = entry.flag, entry.body
+            draft.properties, key = self._stored_properties(entry.properties_text, properties)
             drafts.append(draft)
-            unique_keys.append(unique_key)
+            unique_keys.append(key)
         if not drafts:
             raise RequestRefused(ResponseCode.MESSAGE_ILLEGAL, "the batch holds no message")
         put = self._putting.put(config, drafts, unique_keys, queue_id=queue_id)
