@@ -153,6 +153,9 @@ STORE_FILE_BYTES_MAX: Final = 2 * GIB - 1
 STORE_OPEN_FILES_MAX: Final = 256
 """Files one store holds open; beyond it the longest unused is closed, and reopened when needed."""
 
+QUEUE_UNITS_WAITING_MAX: Final = 64
+"""Entries of one consume queue that wait in memory to be written together."""
+
 UNCONSUMED_REPORTS_MAX: Final = 100
 """Events about one round of deletions; the losses beyond it are told as a number."""
 

@@ -6,6 +6,10 @@ Place in the walk: `dispatch` appends units, `reading` turns a run of units into
     | 0 ... 7         | 8 .. 11 | 12 ... 19 |   20 bytes, big-endian;
     | physical_offset | size    | tags_code |   queue offset = byte offset / 20
 
+The newest units wait in memory, to be written some at a time or with the next flush: a broker of
+ten thousand topics would else open a file for each message. A kill loses them, and recovery reads
+them from the log again, as it does after a power cut.
+
 Files hold a whole number of units; a unit of zeros is space not yet written. A queue that does not
 begin at offset 0 fills its first file up to the first message with (0, 0x7FFFFFFF, 0), so that a
 reader never takes them for the end.
@@ -22,6 +26,7 @@ from collections.abc import Iterable
 from itertools import pairwise
 from struct import Struct
 
+from engine.foundation.limits import QUEUE_UNITS_WAITING_MAX
 from engine.runtime.disk import Disk
 from engine.store.mapped_file import FilePool, FileSequence, OpenFile
 
@@ -29,6 +34,7 @@ UNIT = Struct(">qiq")
 UNIT_BYTES = UNIT.size
 FILLER_SIZE = 0x7FFFFFFF
 FILLER = UNIT.pack(0, FILLER_SIZE, 0)
+WAITING_BYTES_MAX = QUEUE_UNITS_WAITING_MAX * UNIT_BYTES
 LOAD_CHUNK_BYTES = 3200 * UNIT_BYTES
 
 Unit = tuple[int, int, int]
@@ -47,9 +53,10 @@ class ConsumeQueue:
         """Queue offset that the next unit gets."""
         self.end_physical = 0
         """Commit-log offset just behind the newest message; 0 when there is none."""
-        self._newest = b""
-        """The units appended last, and where the message before them ends."""
-        self._newest_after = 0
+        self._waiting = bytearray()
+        """The units before `max_offset` that are in no file yet."""
+        self._waiting_after = 0
+        """Where the message of the unit before them ends; of no meaning without any."""
         self.last_store_time_ms: int | None = None
         """Store time of the newest message dispatched since the store was opened, else unknown."""
         self._dirty: list[int] = []
@@ -64,21 +71,35 @@ class ConsumeQueue:
         return self._files.directory
 
     @property
-    def dirty(self) -> bool:
-        """Is there anything a power cut could lose?"""
-        return bool(self._dirty) or self.folder_dirty
+    def _written_offset(self) -> int:
+        """First queue offset that is in no file."""
+        return self.max_offset - len(self._waiting) // UNIT_BYTES
 
     def append(self, units: Iterable[Unit]) -> None:
-        """Add units behind the newest one. Hot: one write per file touched."""
+        """Add units behind the newest one. Hot.
+
+        Raises DiskFull, with nothing added, when those before cannot be written.
+        """
         packed = b"".join([UNIT.pack(*unit) for unit in units])
+        if len(self._waiting) + len(packed) > WAITING_BYTES_MAX:
+            self.write_out()
         last_physical, last_size, _ = UNIT.unpack_from(packed, len(packed) - UNIT_BYTES)
-        self._write(packed)
-        self._newest, self._newest_after = packed, self.end_physical
+        if not self._waiting:
+            self._waiting_after = self.end_physical
+        self._waiting += packed
+        self.max_offset += len(packed) // UNIT_BYTES
+        self.dirty_bytes += len(packed)
         self.end_physical = last_physical + last_size
 
-    def _write(self, packed: bytes) -> None:
+    def write_out(self) -> None:
+        """Write what waits. Raises DiskFull or StorageError; then it still waits."""
+        if self._waiting:
+            self._write(bytes(self._waiting), self._written_offset * UNIT_BYTES)
+            self._waiting.clear()
+
+    def _write(self, packed: bytes, position: int) -> None:
+        """One write for each file touched."""
         file_size_bytes = self._files.file_size_bytes
-        position = self.max_offset * UNIT_BYTES
         taken = 0
         while taken < len(packed):
             inside = (position + taken) % file_size_bytes
@@ -92,8 +113,6 @@ class ConsumeQueue:
             if start not in self._dirty:
                 self._dirty.append(start)
             taken += len(part)
-        self.max_offset += len(packed) // UNIT_BYTES
-        self.dirty_bytes += len(packed)
 
     def skip_to(self, queue_offset: int) -> None:
         """Make `queue_offset` the next one: fill what lies before it in its file, drop older files.
@@ -101,14 +120,17 @@ class ConsumeQueue:
         Happens when the log no longer holds (or never held) the messages in between.
         """
         assert queue_offset > self.max_offset, f"{queue_offset} is not beyond {self.max_offset}"
+        self.write_out()
         start = self._files.start_at(queue_offset * UNIT_BYTES)
         if start > self.max_offset * UNIT_BYTES:
             self._files.remove_from(0)
             self._dirty.clear()
             self.folder_dirty = True
             self.max_offset = start // UNIT_BYTES
-        self._write(FILLER * (queue_offset - self.max_offset))
-        self.min_offset = queue_offset
+        filled = FILLER * (queue_offset - self.max_offset)
+        self._write(filled, self.max_offset * UNIT_BYTES)
+        self.dirty_bytes += len(filled)
+        self.min_offset = self.max_offset = queue_offset
 
     def units(self, queue_offset: int, count_max: int) -> list[Unit]:
         """The units from `queue_offset` on: at most `count_max`, none from beyond its file. Hot."""
@@ -120,8 +142,16 @@ class ConsumeQueue:
         count = min(
             count_max, self.max_offset - queue_offset, (file_size_bytes - inside) // UNIT_BYTES
         )
-        data = self._files.open_file(position - inside).file.pread(count * UNIT_BYTES, inside)
-        return list(UNIT.iter_unpack(data))
+        in_memory = queue_offset + count - self._written_offset
+        if in_memory <= 0:
+            data = self._files.open_file(position - inside).file.pread(count * UNIT_BYTES, inside)
+            return list(UNIT.iter_unpack(data))
+        if in_memory < count:
+            return self.units(queue_offset, count - in_memory) + self.units(
+                self._written_offset, in_memory
+            )
+        begin = (queue_offset - self._written_offset) * UNIT_BYTES
+        return list(UNIT.iter_unpack(self._waiting[begin : begin + count * UNIT_BYTES]))
 
     def unit(self, queue_offset: int) -> Unit | None:
         """The unit at `queue_offset`; None outside [min_offset, max_offset)."""
@@ -135,14 +165,13 @@ class ConsumeQueue:
 
     def first_reaching(self, physical_offset: int) -> int:
         """The first queue offset whose message ends behind `physical_offset`; max_offset if
-        none. What was appended last is looked at first, and in memory: the log is flushed up to
-        there as a rule, and with ten thousand queues every read opens a file.
+        none. What waits is looked at first: with ten thousand queues every read opens a file.
         """
         if self.end_physical <= physical_offset:
             return self.max_offset
-        if self._newest and self._newest_after <= physical_offset:
-            ends = [unit[0] + unit[1] for unit in UNIT.iter_unpack(self._newest)]
-            found = self.max_offset - len(ends) + bisect_right(ends, physical_offset)
+        if self._waiting and self._waiting_after <= physical_offset:
+            ends = [unit[0] + unit[1] for unit in UNIT.iter_unpack(self._waiting)]
+            found = self._written_offset + bisect_right(ends, physical_offset)
             return max(found, self.min_offset)
         low, high = self.min_offset, self.max_offset
         while low < high:
@@ -207,9 +236,10 @@ class ConsumeQueue:
         Returns the number of files removed; the newest file always stays.
         """
         starts = self._files.starts
-        if not starts:
+        if not starts and not self._waiting:
             return 0
-        self.min_offset = max(self.min_offset, starts[0] // UNIT_BYTES)
+        if starts:
+            self.min_offset = max(self.min_offset, starts[0] // UNIT_BYTES)
         self.min_offset = self.first_reaching(physical_min)
         doomed = [
             start
@@ -229,6 +259,7 @@ class ConsumeQueue:
 
     def truncate(self, queue_offset: int) -> int:
         """Make `queue_offset` the next one again; return how many units were dropped."""
+        self.write_out()
         dropped = self.max_offset - queue_offset
         assert dropped >= 0, f"cannot cut {self.directory} at {queue_offset}, beyond its end"
         self.max_offset = queue_offset
@@ -237,7 +268,6 @@ class ConsumeQueue:
         self._files.wipe_from(queue_offset * UNIT_BYTES)
         self.folder_dirty = True
         self._dirty = [start for start in self._dirty if self._files.has(start)]
-        self._newest = b""
         newest = self.unit(queue_offset - 1)
         filler = newest is not None and newest[1] == FILLER_SIZE
         self.end_physical = newest[0] + newest[1] if newest and not filler else 0
@@ -246,6 +276,7 @@ class ConsumeQueue:
 
     def wipe_behind_end(self) -> None:
         """Zero whatever stands behind the last good unit, files behind it included."""
+        self.write_out()
         position = self.max_offset * UNIT_BYTES
         start = self._files.start_at(position)
         if self._files.remove_from(start + self._files.file_size_bytes):
@@ -258,7 +289,10 @@ class ConsumeQueue:
             self._files.wipe_from(position)
 
     def take_dirty(self) -> list[OpenFile]:
-        """Files written since the last call, pinned for the flush that has to sync them."""
+        """Files written since the last call, and what waits, pinned for the flush that has to sync
+        them. Raises DiskFull or StorageError; then all of it is still dirty.
+        """
+        self.write_out()
         dirty, self._dirty, self.dirty_bytes = self._dirty, [], 0
         return [self._files.open_file(start).pin() for start in dirty if self._files.has(start)]
 
@@ -272,5 +306,6 @@ class ConsumeQueue:
         self._files.close()
 
     def destroy(self) -> None:
-        """Delete the queue."""
+        """Delete the queue, with what waits: a flush under way may still hold it."""
+        self._waiting.clear()
         self._files.destroy()

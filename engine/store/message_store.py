@@ -219,7 +219,8 @@ class MessageStore(StoreQueries):
                 self._disk.sync_directory(self._log.files.directory)
             self._checkpoint.value.written_offset = 0  # Nothing is open to be lost.
         await self._flusher.flush_derived("SHUTDOWN")
-        if self._flusher.failure is None and self._dispatcher.position == self._log.end_offset:
+        is_dispatched = self._dispatcher.position == self._log.end_offset and not self._queues.dirty
+        if self._flusher.failure is None and is_dispatched:
             self._disk.remove(self._abort_path)
             self._disk.sync_directory(self._config.root)
         self._release()

@@ -30,9 +30,7 @@ from engine.store.mapped_file import MAKING, OpenFile
 from engine.store.queue_table import QueueTable
 from engine.store.upkeep.checkpoint import CheckpointFile
 from engine.store.upkeep.group_commit import GroupCommit
-
-SYNC_CHUNK_QUEUES = 64
-"""Consume queues synced in one go: bounds the files that are open for it."""
+from engine.store.upkeep.queue_flush import Flushed, QueueFlush
 
 DISK_FULL_QUIET_MS = 60 * SECOND_MS
 """A full disk is told again when so long nothing was refused for it: small messages may still find
@@ -58,7 +56,7 @@ class Flusher:
         self._config = config
         self._observer = observer
         self._log = log
-        self._queues = queues
+        self._queue_flush = QueueFlush(queues, self._clock.steady_ms, self._sync_beside)
         self._index = index
         self._checkpoint = checkpoint
         self.failure: str | None = None
@@ -82,7 +80,6 @@ class Flusher:
         self._running_group: GroupCommit | None = None
         self._next_group: GroupCommit | None = None
         self._last_flush_ms = self._clock.steady_ms()
-        self._last_queues_flush_ms = self._last_flush_ms
         self._kernel: UnwrittenPages | None = None
         self._sampled_ms = self._last_flush_ms - SECOND_MS
 
@@ -265,43 +262,13 @@ class Flusher:
             self.fail(str(error))
 
     async def _flush_queues(self, cause: str) -> None:
-        stored_ms = self.dispatched_store_time_ms
-        is_thorough = cause != "TIMER" or self._all_queues_due()
-        least_bytes = 0 if is_thorough else self._config.flush_consume_queue_least_bytes
-        dirty = self._queues.take_dirty(least_bytes)
-        folders = [queue.directory for queue in dirty.values() if queue.folder_dirty]
-        if self._queues.folder_dirty or folders:
-            folders += sorted({folder.rsplit("/", 1)[0] for folder in folders})
-            folders.append(self._queues.directory)
-        if not dirty and not folders:
+        stored_ms, started_us = self.dispatched_store_time_ms, self._clock.steady_us()
+        flushed = await self._queue_flush.flush(self._config, everything=cause != "TIMER")
+        if flushed is Flushed.NOTHING:
             return
-        self._queues.folder_dirty = False
-        for queue in dirty.values():
-            queue.folder_dirty = False
-        started_us = self._clock.steady_us()
-        await self._sync_beside([], folders)
-        waiting = list(dirty.values())
-        for first in range(0, len(waiting), SYNC_CHUNK_QUEUES):
-            files = [
-                entry
-                for queue in waiting[first : first + SYNC_CHUNK_QUEUES]
-                for entry in queue.take_dirty()
-            ]
-            await self._sync_beside(files, [])
-        if is_thorough:
-            self._last_queues_flush_ms = self._clock.steady_ms()
+        if flushed is Flushed.EVERYTHING:
             self._checkpoint.value.logics_timestamp_ms = stored_ms
         self._report("CONSUME_QUEUE", cause, started_us, flushed=None, stored_ms=stored_ms)
-
-    def _all_queues_due(self) -> bool:
-        """To flush thousands of queues each second would keep the disk busy with nothing else, so
-        those with little to lose wait; recovery reads from where all were flushed.
-        """
-        config, waiting_ms = self._config, self._clock.steady_ms() - self._last_queues_flush_ms
-        return (
-            len(self._queues.dirty) <= config.flush_consume_queues_at_once
-            or waiting_ms >= config.flush_consume_queue_thorough_interval_ms
-        )
 
     async def _flush_index(self, cause: str) -> None:
         """Entries and slots first, the header that counts them when those are safe."""

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from engine.foundation.errors import DiskFull, WritesStopped
+from engine.foundation.limits import QUEUE_UNITS_WAITING_MAX
 from engine.store import MessageStore, PutResult
 from engine.store.upkeep.flush import DISK_FULL_QUIET_MS
 from tests.failing_disk import FailingDisk
@@ -156,18 +157,24 @@ def test_small_messages_that_still_find_room_do_not_have_the_full_disk_told_agai
 def test_a_consume_queue_that_found_no_room_is_filled_when_there_is(tmp_path: Path) -> None:
     async def story() -> None:
         disk = FailingDisk()
-        store = await open_store(small_config(tmp_path), runtime=runtime_on(disk))
+        config = small_config(tmp_path, mapped_file_size_commit_log_bytes=1 << 20)
+        store = await open_store(config, runtime=runtime_on(disk))
         store.put(draft(b"first"))
         await turn()
-        disk.free_bytes = 0  # The queue's second file cannot be made; the log has its room.
-        for number in range(10):
+        disk.free_bytes = 0  # The queue's files cannot be made; the log has its room.
+        for number in range(QUEUE_UNITS_WAITING_MAX + 10):
             store.put(draft(b"%d" % number))
             await turn()
-        assert store.max_offset("TopicA", 0) < 11
+            await store._flusher.flush_derived("TIMER")
+        assert store.max_offset("TopicA", 0) == QUEUE_UNITS_WAITING_MAX, "the rest is undispatched"
         disk.free_bytes = None
         store.start()
-        await until(lambda: store.max_offset("TopicA", 0) == 11)
-        assert bodies_of(store) == [b"first", *(b"%d" % number for number in range(10))]
+        await until(lambda: store.max_offset("TopicA", 0) == QUEUE_UNITS_WAITING_MAX + 11)
+        put = [b"first", *(b"%d" % number for number in range(QUEUE_UNITS_WAITING_MAX + 10))]
+        assert bodies_of(store) == put
+        await abandon(store)
+        store = await open_store(config)
+        assert bodies_of(store) == put
         await store.close()
 
     asyncio.run(story())

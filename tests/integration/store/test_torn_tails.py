@@ -53,6 +53,8 @@ def crashed_store(root: Path, count: int) -> list[PutResult]:
         store = await open_store(small_config(root), runtime=unsynced())
         results = [store.put(draft(body(n), queue_id=n % 2)) for n in range(count)]
         await turn()
+        for queue in store._queues.all():
+            queue.write_out()  # As by a flush that the kill cut short.
         await abandon(store)
         return results
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.foundation.limits import QUEUE_UNITS_WAITING_MAX
 from engine.runtime import SystemDisk
 from engine.store.consume_queue import FILLER_SIZE, UNIT, ConsumeQueue, Unit
 from engine.store.mapped_file import FilePool
@@ -29,12 +30,32 @@ def units(first: int, count: int) -> list[Unit]:
 def test_units_are_20_bytes_big_endian_in_files_named_by_their_first_byte(tmp_path: Path) -> None:
     queue = new_queue(tmp_path)
     queue.append(units(0, 5))
+    queue.write_out()
     first, second = sorted((tmp_path / "TopicA" / "0").iterdir())
     assert [first.name, second.name] == [f"{0:020d}", f"{FILE_BYTES:020d}"]
     assert first.read_bytes().hex() == "".join(
         f"{physical:016x}{10:08x}{tags:016x}" for physical, _, tags in units(0, 4)
     )
     assert second.read_bytes() == UNIT.pack(*units(4, 1)[0]).ljust(FILE_BYTES, b"\0")
+
+
+def test_units_wait_in_memory_are_read_there_and_written_together(tmp_path: Path) -> None:
+    queue, kept = new_queue(tmp_path), units(0, QUEUE_UNITS_WAITING_MAX + 3)
+    for unit in kept[:-3]:
+        queue.append([unit])
+    assert not (tmp_path / "TopicA").exists()
+    for unit in kept[-3:]:
+        queue.append([unit])
+    assert len(list((tmp_path / "TopicA" / "0").iterdir())) == (
+        QUEUE_UNITS_WAITING_MAX // UNITS_PER_FILE
+    )
+    assert [queue.unit(number) for number in range(queue.max_offset)] == kept
+    last_written = QUEUE_UNITS_WAITING_MAX - 1
+    assert queue.units(last_written, 9) == kept[last_written:][:1], "a file's last"
+    assert queue.units(QUEUE_UNITS_WAITING_MAX, 9) == kept[-3:]
+    queue.write_out()
+    queue.append(units(100, 1))
+    assert queue.units(QUEUE_UNITS_WAITING_MAX, 9) == [*kept[-3:], *units(100, 1)], "both at once"
 
 
 def test_one_read_never_goes_beyond_the_end_of_a_file(tmp_path: Path) -> None:
@@ -52,6 +73,7 @@ def test_one_read_never_goes_beyond_the_end_of_a_file(tmp_path: Path) -> None:
 def test_a_loaded_queue_ends_where_it_ended(tmp_path: Path, count: int, clean: bool) -> None:
     queue = new_queue(tmp_path)
     queue.append(units(0, count))
+    queue.write_out()
     queue.close()
     again = new_queue(tmp_path)
     assert again.load("mappedFileSizeConsumeQueue", clean=clean) == []
@@ -65,6 +87,7 @@ def test_a_queue_that_begins_late_is_filled_up_to_its_first_message(tmp_path: Pa
     assert (queue.min_offset, queue.max_offset) == (6, 9)
     file = tmp_path / "TopicA" / "0" / f"{FILE_BYTES:020d}"
     assert file.read_bytes()[:40] == UNIT.pack(0, 0x7FFFFFFF, 0) * 2
+    queue.write_out()
     queue.close()
     again = new_queue(tmp_path)
     again.load("mappedFileSizeConsumeQueue", clean=False)
@@ -85,6 +108,7 @@ def test_a_skip_inside_a_file_keeps_the_file_and_drops_what_is_before(tmp_path: 
 def test_following_the_log_moves_the_minimum_and_deletes_whole_files_only(tmp_path: Path) -> None:
     queue = new_queue(tmp_path)
     queue.append(units(0, 10))
+    queue.write_out()
     assert queue.follow_log(50) == 1
     assert queue.min_offset == 5
     assert queue.unit(4) is None
@@ -129,6 +153,7 @@ STEPS = st.lists(
         st.tuples(st.just("append"), st.integers(2, 6)),
         st.tuples(st.just("skip"), st.integers(1, 6)),
         st.tuples(st.just("cut"), st.integers(1, 6)),
+        st.tuples(st.just("write out"), st.just(0)),
         st.tuples(st.just("follow"), st.integers(0, 200)),
     ),
     min_size=1,
@@ -146,6 +171,8 @@ def test_what_reaches_an_offset_is_found_wherever_it_lies(steps: list[tuple[str,
                 number += value + 1  # Somebody else's message lies between.
             elif step == "skip":
                 queue.skip_to(queue.max_offset + value)
+            elif step == "write out":
+                queue.write_out()
             elif step == "cut":
                 queue.truncate(max(queue.min_offset, queue.max_offset - value))
             else:
@@ -164,6 +191,7 @@ def test_what_reaches_an_offset_is_found_wherever_it_lies(steps: list[tuple[str,
 def test_a_bad_unit_ends_a_loaded_queue_and_what_is_behind_is_wiped(tmp_path: Path) -> None:
     queue = new_queue(tmp_path)
     queue.append(units(0, 10))
+    queue.write_out()
     queue.close()
     second = tmp_path / "TopicA" / "0" / f"{FILE_BYTES:020d}"
     content = bytearray(second.read_bytes())
