@@ -160,7 +160,7 @@ class Dispatcher:
         if units:
             queue.append(units)
             units.clear()
-            self._queues.dirty[key] = queue
+            self._queues.note_written(key, queue)
 
     def _realign(self, queue: ConsumeQueue, request: DispatchRequest, *, fill_gaps: bool) -> None:
         """The queue is not where the record says: its topic was made anew, or units are missing."""

@@ -36,7 +36,7 @@ from engine.store.index_file import IndexShape
 from engine.store.mapped_file import FilePool
 from engine.store.put_result import PutResult
 from engine.store.queries import StoreQueries
-from engine.store.queue_table import QueueTable
+from engine.store.queue_table import QueueKey, QueueTable
 from engine.store.upkeep.checkpoint import CheckpointFile
 from engine.store.upkeep.flush import Flusher
 from engine.store.upkeep.group_commit import GroupCommit
@@ -386,6 +386,10 @@ class MessageStore(StoreQueries):
         while self._dispatcher.run(self._dispatch_limit(), now_ms=self._clock.now_ms()):
             pass
         return self._queues.delete_topic(topic)
+
+    def moved_queues(self) -> list[QueueKey]:
+        """Queues whose ends moved, or that went, since the last call."""
+        return self._queues.take_moved()
 
     @property
     def dispatch_behind_bytes(self) -> int:

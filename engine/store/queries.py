@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from engine.foundation.errors import CorruptRecord
 from engine.protocol.hashes import index_key_hash
@@ -29,6 +30,16 @@ class KeyQueryResult:
     physical_offsets: list[int]
     index_last_update_timestamp_ms: int
     index_last_update_physical_offset: int
+
+
+class QueueMarks(NamedTuple):
+    """Where a queue stands at one instant."""
+
+    min_offset: int
+    max_offset: int
+    flushed_offset: int
+    """First queue offset whose message a power cut could lose now."""
+    last_store_time_ms: int | None
 
 
 class StoreQueries:
@@ -64,6 +75,18 @@ class StoreQueries:
         limits = GetLimits(max_count, max_bytes, wanted, matches)
         return read_queue(self._log, queue, queue_offset, limits=limits, config=self._config)
 
+    def marks_of(self, topic: str, queue_id: int) -> QueueMarks | None:
+        """All that moves in a queue, at one look; None when it is not there. Hot."""
+        queue = self._queues.find(topic, queue_id)
+        if queue is None:
+            return None
+        return QueueMarks(
+            queue.min_offset,
+            queue.max_offset,
+            queue.first_reaching(self._log.flushed_offset),
+            self.last_store_time(topic, queue_id),
+        )
+
     def min_offset(self, topic: str, queue_id: int) -> int:
         """First queue offset kept; 0 for a queue without messages."""
         queue = self._queues.find(topic, queue_id)
@@ -73,11 +96,6 @@ class StoreQueries:
         """Queue offset behind the newest visible message; 0 for a queue without messages."""
         queue = self._queues.find(topic, queue_id)
         return queue.max_offset if queue is not None else 0
-
-    def offsets_of(self, topic: str, queue_id: int) -> tuple[int, int]:
-        """`min_offset` and `max_offset`. Hot."""
-        queue = self._queues.find(topic, queue_id)
-        return (queue.min_offset, queue.max_offset) if queue is not None else (0, 0)
 
     def queues(self) -> list[QueueKey]:
         """(topic, queue_id) of every queue that has or had messages, sorted."""
@@ -155,13 +173,6 @@ class StoreQueries:
                 break
             units += more
         return units
-
-    def flushed_queue_offset(self, topic: str, queue_id: int) -> int | None:
-        """First queue offset whose message a power cut could lose now; None for an unknown
-        queue.
-        """
-        queue = self._queues.find(topic, queue_id)
-        return queue.first_reaching(self._log.flushed_offset) if queue is not None else None
 
     def query_by_key(
         self, topic: str, key: str, *, max_count: int, begin_ms: int, end_ms: int

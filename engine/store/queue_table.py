@@ -37,6 +37,8 @@ class QueueTable:
         self._next_offsets: dict[QueueKey, int] = {}
         self.dirty: dict[QueueKey, ConsumeQueue] = {}
         """Queues written since the last flush."""
+        self.moved: dict[QueueKey, None] = {}
+        """Queues whose ends moved since the watermarks were read."""
         self.folder_dirty = False
 
     def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
@@ -95,6 +97,30 @@ class QueueTable:
         self.folder_dirty = False
         return repairs
 
+    def note_written(self, key: QueueKey, queue: ConsumeQueue) -> None:
+        """Units were appended. Hot."""
+        self.dirty[key] = queue
+        self.moved[key] = None
+
+    def take_moved(self) -> list[QueueKey]:
+        """Queues whose ends moved, or that went, since the last call."""
+        moved, self.moved = self.moved, {}
+        return list(moved)
+
+    def follow_log(self, physical_min: int) -> dict[QueueKey, tuple[int, int]]:
+        """Drop units of messages before `physical_min`; for each queue that lost some, its first
+        offset before and now.
+        """
+        purged: dict[QueueKey, tuple[int, int]] = {}
+        for key in self.keys():
+            queue = self._queues[key]
+            before = queue.min_offset
+            queue.follow_log(physical_min)
+            if queue.min_offset > before:
+                purged[key] = (before, queue.min_offset)
+        self.moved.update(dict.fromkeys(purged))
+        return purged
+
     def take_dirty(self, least_bytes: int) -> dict[QueueKey, ConsumeQueue]:
         """The dirty queues with at least so many new bytes, for the caller to flush; others stay
         dirty.
@@ -125,6 +151,7 @@ class QueueTable:
             self._queues.pop(key).destroy()
             self._next_offsets.pop(key, None)
             self.dirty.pop(key, None)
+            self.moved[key] = None
         for key in [key for key in self._next_offsets if key[0] == topic]:
             del self._next_offsets[key]
         if doomed:

@@ -16,7 +16,8 @@ from demo.ports import free_broker_port, free_port_block
 
 READY = re.compile(r"ready namesrv=(\S+:\d+) broker=(\S+:\d+)")
 START_TIMEOUT_S = 30
-STOP_TIMEOUT_S = 20
+STOP_TIMEOUT_S = 90
+"""A broker of 10,000 topics first makes the files of queues that only memory held."""
 QUICK_CHECKS = (
     *("--set", "transactionTimeOut=1500", "--set", "transactionOpBatchInterval=1000"),
     *("--set", "transactionCheckInterval=500"),

@@ -22,8 +22,9 @@ from engine.store.consume_queue import ConsumeQueue
 from engine.store.mapped_file import OpenFile
 from engine.store.queue_table import QueueTable
 
-CHUNK_QUEUES = 64
-"""Consume queues synced in one go: bounds the files that are open for it."""
+CHUNK_QUEUES = 16
+"""Consume queues written and synced in one go: bounds the files open for it, and how long the loop
+writes; to make the first file of a queue takes a quarter of a millisecond."""
 
 
 class Flushed(Enum):

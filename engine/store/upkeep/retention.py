@@ -178,12 +178,7 @@ class Retention:
 
     def follow_log(self) -> None:
         """Let consume queues and index drop what the log no longer holds."""
-        purged: dict[QueueKey, tuple[int, int]] = {}
-        for key, queue in zip(self._queues.keys(), self._queues.all(), strict=True):
-            before = queue.min_offset
-            queue.follow_log(self._log.min_offset)
-            if queue.min_offset > before:
-                purged[key] = (before, queue.min_offset)
+        purged = self._queues.follow_log(self._log.min_offset)
         if self._index is not None:
             self._index.follow_log(self._log.min_offset)
         if purged:

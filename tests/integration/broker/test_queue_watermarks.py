@@ -1,0 +1,95 @@
+"""What a broker tells of its queues each second: those that moved, and no others."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from engine.protocol.codes import RequestCode, ResponseCode
+from tests.integration.broker.cluster import TOPIC, broker_config, cluster, eventually
+from tests.integration.broker.spooled import picked, spooled
+
+HOUR_MS = 3_600_000
+ENDS = ("min_offset", "max_offset", "flushed_offset")
+
+
+def told(folder: Path, queue_id: int) -> list[tuple[Any, ...]]:
+    """(min, max, flushed) of each row about a queue of TOPIC."""
+    rows = spooled(folder / "store", "queue_watermarks")
+    return [picked(row, *ENDS) for row in rows if queue_of(row) == (TOPIC, queue_id)]
+
+
+def queue_of(row: dict[str, Any]) -> tuple[Any, ...]:
+    return picked(row, "topic", "queue_id")
+
+
+def test_a_queue_is_told_when_it_moves_and_once_more_when_that_is_flushed(tmp_path: Path) -> None:
+    config = broker_config(tmp_path, sample_interval_ms=50, full_sample_interval_ms=HOUR_MS)
+    config = replace(config, store=replace(config.store, flush_interval_commit_log_ms=400))
+    config = replace(config, store=replace(config.store, flush_commit_log_thorough_interval_ms=1))
+
+    async def story() -> None:
+        async with cluster(config) as running:
+            client = running.client()
+            await client.send()
+
+            async def first_is_safe() -> bool:
+                return (0, 1, 1) in told(tmp_path, 0)
+
+            await eventually(first_is_safe, "the first message is told as flushed")
+            assert (0, 1, 0) in told(tmp_path, 0), "it was told before, as not flushed"
+            rows_before = len(told(tmp_path, 0))
+            await client.send(queue_id=1)
+
+            async def second_is_safe() -> bool:
+                return (0, 1, 1) in told(tmp_path, 1)
+
+            await eventually(second_is_safe, "the other queue's message is told as flushed")
+            assert len(told(tmp_path, 0)) == rows_before, "what stands still is not told again"
+
+    asyncio.run(story())
+
+
+def test_what_retention_took_and_a_topic_that_went_are_told(tmp_path: Path) -> None:
+    config = broker_config(
+        tmp_path, log_bytes=16 * 1024, sample_interval_ms=50, full_sample_interval_ms=HOUR_MS
+    )
+
+    async def story() -> None:
+        async with cluster(config) as running:
+            client = running.client()
+            for _ in range(40):
+                assert (await client.send(bytes(1000))).code == ResponseCode.SUCCESS
+
+            async def all_are_told() -> bool:
+                return (0, 40, 40) in told(tmp_path, 0)
+
+            await eventually(all_are_told, "forty messages are told as flushed")
+            for path in (tmp_path / "store/commitlog").iterdir():
+                os.utime(path, (1, 1))
+            await client.ask(RequestCode.DELETE_EXPIRED_COMMITLOG)
+
+            async def first_offset_moved() -> bool:
+                return any(minimum > 0 for minimum, _, _ in told(tmp_path, 0))
+
+            await eventually(first_offset_moved, "the queue's first offset is told")
+            await client.ask(RequestCode.DELETE_TOPIC_IN_BROKER, topic=TOPIC)
+            rows_before = told(tmp_path, 0)
+            await client.send(topic="other")
+
+            async def other_is_told() -> bool:
+                return queue_of(spooled(tmp_path / "store", "queue_watermarks")[-1]) == ("other", 0)
+
+            await eventually(other_is_told, "the other topic's message is told")
+            assert told(tmp_path, 0) == rows_before, "a topic that went is not told of"
+            await client.send()
+
+            async def begins_anew() -> bool:
+                return told(tmp_path, 0)[-1][:2] == (0, 1)
+
+            await eventually(begins_anew, "the topic made again begins at 0")
+
+    asyncio.run(story())
