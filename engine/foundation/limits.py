@@ -169,7 +169,11 @@ DISPATCH_TOLD_MAX: Final = 4 * DISPATCH_BATCH_MAX
 """Records whose put told dispatch of them; those beyond are read from the log again."""
 
 STORE_MEMO_ENTRIES_MAX: Final = 8192
-"""Topics, tags and hosts remembered in decoded form; more are decoded again each time."""
+"""Tags and beginnings of keys remembered in decoded form; more are decoded again each time."""
+
+NAMES_REMEMBERED_MAX: Final = 65_536
+"""Topics, and hosts that send, remembered in encoded form: more than a broker of 10,000 topics has,
+because one that comes around just after it was forgotten costs more than no memory at all."""
 
 FILTER_EXPRESSION_CHARS_MAX: Final = 8 * KIB
 """A longer SQL92 selector is refused with SUBSCRIPTION_PARSE_FAILED."""

@@ -14,35 +14,48 @@ from operator import mul
 from struct import Struct
 from typing import Final
 
-from engine.foundation.limits import STORE_MEMO_ENTRIES_MAX
+from engine.foundation.limits import NAMES_REMEMBERED_MAX, STORE_MEMO_ENTRIES_MAX
 from engine.foundation.units import Buffer
 
-_POWERS_OF_31: Final = tuple(31**power % (1 << 32) for power in range(1023, -1, -1))
-_TAIL: Final = 4
+_POWERS_OF_31: Final[tuple[int, ...]] = tuple(
+    31**power % (1 << 32) for power in range(1023, -1, -1)
+)
+_COUNT_CHARS: Final = 4
 """Of a UNIQ_KEY's characters the last ones count messages: those before them come again, for as
 long as the millisecond they name."""
-_REMEMBERED_CHARS_MAX: Final = 400
-"""Longer texts are no UNIQ_KEYs: their beginnings are not kept."""
-_BEFORE_TAIL: Final = 31**_TAIL
+_KEY_CHARS_MAX: Final = 400
+"""Longer keys are no UNIQ_KEYs: their beginnings are not kept."""
 
 
 def java_hash(text: str) -> int:
-    """Java's String.hashCode: over UTF-16 units, a signed 32-bit number. Hot: every index key."""
-    if not text.isascii():
-        value = _hash_of(_utf16_units(text))
-    elif not _TAIL < len(text) <= _REMEMBERED_CHARS_MAX:
-        value = _hash_of(text.encode("ascii"))
-    else:
-        one, two, three, four = text[-_TAIL:].encode("ascii")
-        value = _hash_of_head(text[:-_TAIL]) + one * 29791 + two * 961 + three * 31 + four
-        value &= 0xFFFFFFFF
+    """Java's String.hashCode: over UTF-16 units, a signed 32-bit number."""
+    value = _hash_of(text.encode("ascii") if text.isascii() else _utf16_units(text))
     return value - (1 << 32) if value >> 31 else value
+
+
+def index_key_hash(topic: str, key: str) -> int:
+    """Hash of `topic#key` in the index; never negative. Hot: every key of every message."""
+    length = len(key)
+    if _COUNT_CHARS < length <= _KEY_CHARS_MAX and key.isascii():
+        one, two, three, four = key[-_COUNT_CHARS:].encode("ascii")
+        value = _hash_of_topic(topic) * _POWERS_OF_31[-1 - length] + _hash_of_head(
+            key[:-_COUNT_CHARS]
+        )
+        value = (value + one * 29791 + two * 961 + three * 31 + four) & 0xFFFFFFFF
+    else:
+        value = java_hash(f"{topic}#{key}") & 0xFFFFFFFF
+    return (-value if value >> 31 else value) & 0x7FFFFFFF  # Java's abs; 0 for its least number.
+
+
+@lru_cache(NAMES_REMEMBERED_MAX)
+def _hash_of_topic(topic: str) -> int:
+    return java_hash(f"{topic}#") & 0xFFFFFFFF
 
 
 @lru_cache(STORE_MEMO_ENTRIES_MAX)
 def _hash_of_head(head: str) -> int:
-    """What the characters before the tail give to the whole text's hash."""
-    return _hash_of(head.encode("ascii")) * _BEFORE_TAIL
+    """What the characters before the count give to the whole key's hash."""
+    return _hash_of(head.encode("ascii")) * 31**_COUNT_CHARS
 
 
 def _hash_of(units: Sequence[int]) -> int:
@@ -66,12 +79,6 @@ def _utf16_units(text: str) -> Sequence[int]:
 def tags_code(tags: str | None) -> int:
     """The number a consume queue keeps for a tag; 0 for none."""
     return java_hash(tags) if tags else 0
-
-
-def index_key_hash(key: str) -> int:
-    """Hash of `topic#key` in the index; never negative."""
-    value = abs(java_hash(key))
-    return 0 if value == 1 << 31 else value
 
 
 def body_crc(body: Buffer) -> int:

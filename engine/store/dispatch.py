@@ -188,7 +188,7 @@ class Dispatcher:
             if request.sys_flag & TRANSACTION_MASK == TRANSACTION_ROLLBACK:
                 continue
             for key in message_keys(request.properties):
-                key_hash = index_key_hash(f"{request.topic}#{key}")
+                key_hash = index_key_hash(request.topic, key)
                 keys.append((key_hash, physical_offset, request.store_timestamp_ms))
         index.put(keys, now_ms=now_ms)
 

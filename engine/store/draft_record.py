@@ -19,7 +19,7 @@ from zlib import crc32
 import msgspec
 
 from engine.foundation.errors import LocalProtocolError
-from engine.foundation.limits import PROPERTIES_BYTES_MAX, STORE_MEMO_ENTRIES_MAX
+from engine.foundation.limits import NAMES_REMEMBERED_MAX, PROPERTIES_BYTES_MAX
 from engine.store.put_result import PutResult
 from engine.store.record import (
     BORN_HOST_V6,
@@ -67,46 +67,45 @@ def _encode_host(host: str) -> bytes:
 
 
 class _Form(NamedTuple):
-    """What the records of one sender for one topic have in common."""
+    """What the records of one sender have in common."""
 
     head: Struct
-    magic: int
-    topic: bytes
-    """With its length before it."""
     born_host: bytes
     store_host: bytes
     sys_flag: int
     takes_queue_offset: bool
-    bytes_beside: int
-    """Length of all but the body and the properties."""
 
 
-@lru_cache(STORE_MEMO_ENTRIES_MAX)
-def _form_for(topic: str, sys_flag: int, born_host: str, store_host: str) -> _Form:
+@lru_cache(NAMES_REMEMBERED_MAX)
+def _form_for(sys_flag: int, born_host: str, store_host: str) -> _Form:
     """Raises LocalProtocolError for a host that is no address."""
-    name = topic.encode()
-    if len(topic) > TOPIC_CHARS_V1_MAX:
-        magic, topic_part = MAGIC_V2, _SHORT.pack(len(name)) + name
-    else:
-        magic, topic_part = MAGIC_V1, bytes((len(name),)) + name
     born, stored = _encode_host(born_host), _encode_host(store_host)
     hosts = (BORN_HOST_V6 if len(born) > 8 else 0) | (STORE_HOST_V6 if len(stored) > 8 else 0)
-    return _Form(
-        HEADS[hosts],
-        magic,
-        topic_part,
-        born,
-        stored,
-        sys_flag & ~(BORN_HOST_V6 | STORE_HOST_V6) | hosts,
-        has_queue_offset(sys_flag),
-        HEADS[hosts].size + len(topic_part) + _SHORT.size,
-    )
+    sys_flag = sys_flag & ~(BORN_HOST_V6 | STORE_HOST_V6) | hosts
+    return _Form(HEADS[hosts], born, stored, sys_flag, has_queue_offset(sys_flag))
+
+
+@lru_cache(NAMES_REMEMBERED_MAX)
+def _topic_part(topic: str) -> tuple[int, bytes]:
+    """The magic number, and the name with its length before it."""
+    encoded = topic.encode()
+    if len(topic) > TOPIC_CHARS_V1_MAX:
+        return MAGIC_V2, _SHORT.pack(len(encoded)) + encoded
+    return MAGIC_V1, bytes((len(encoded),)) + encoded
 
 
 class DraftRecord:
     """A draft in encoded pieces: its length is known before its place is."""
 
-    __slots__ = ("_form", "_properties", "draft", "size_bytes", "takes_queue_offset")
+    __slots__ = (
+        "_form",
+        "_magic",
+        "_properties",
+        "_topic",
+        "draft",
+        "size_bytes",
+        "takes_queue_offset",
+    )
 
     def __init__(self, draft: MessageDraft) -> None:
         properties = draft.properties
@@ -121,20 +120,21 @@ class DraftRecord:
                 f"(at most {PROPERTIES_BYTES_MAX})"
             )
         self.draft, self._properties = draft, encoded
-        self._form = form = _form_for(
-            draft.topic, draft.sys_flag, draft.born_host, draft.store_host
-        )
+        self._form = form = _form_for(draft.sys_flag, draft.born_host, draft.store_host)
+        self._magic, self._topic = _topic_part(draft.topic)
         self.takes_queue_offset = form.takes_queue_offset
-        self.size_bytes = form.bytes_beside + len(draft.body) + len(encoded)
+        self.size_bytes = (
+            form.head.size + len(draft.body) + len(self._topic) + _SHORT.size + len(encoded)
+        )
 
     def encode(self, queue_offset: int, physical_offset: int, store_timestamp_ms: int) -> bytes:
         """The record's bytes at its place. Hot."""
         draft, properties = self.draft, self._properties
         body = draft.body
-        head, magic, topic, born_host, store_host, sys_flag, _, _ = self._form
+        head, born_host, store_host, sys_flag, _ = self._form
         packed = head.pack(
             self.size_bytes,
-            magic,
+            self._magic,
             crc32(body) & 0x7FFFFFFF,
             draft.queue_id,
             draft.flag,
@@ -149,7 +149,7 @@ class DraftRecord:
             draft.prepared_transaction_offset,
             len(body),
         )
-        return b"".join((packed, body, topic, _SHORT.pack(len(properties)), properties))
+        return b"".join((packed, body, self._topic, _SHORT.pack(len(properties)), properties))
 
     def request(
         self,

@@ -181,7 +181,7 @@ class StoreQueries:
         index = self._index
         if index is None or not index.files:
             return KeyQueryResult([], 0, 0)
-        found = index.find(index_key_hash(f"{topic}#{key}"), max_count, begin_ms, end_ms)
+        found = index.find(index_key_hash(topic, key), max_count, begin_ms, end_ms)
         newest = index.files[-1]
         return KeyQueryResult(
             [offset for offset in found if offset >= self._log.min_offset],

@@ -24,6 +24,7 @@ import msgspec
 
 from engine.foundation.errors import CorruptRecord
 from engine.foundation.limits import (
+    NAMES_REMEMBERED_MAX,
     RETRY_TOPIC_CHARS_MAX,
     STORE_MEMO_ENTRIES_MAX,
 )
@@ -100,7 +101,7 @@ def has_queue_offset(sys_flag: int) -> bool:
 # ---- reading -------------------------------------------------------------------------------
 
 
-@lru_cache(STORE_MEMO_ENTRIES_MAX)
+@lru_cache(NAMES_REMEMBERED_MAX)
 def _decode_topic(encoded: bytes) -> str:
     return encoded.decode()
 

@@ -12,7 +12,7 @@ from engine.protocol import bodies
 from engine.protocol.command import LANGUAGES, RemotingCommand, SerializeType
 from engine.protocol.fastjson import dumps, loads, object_key
 from engine.protocol.frames import FrameDecoder, encode_frame
-from engine.protocol.hashes import body_crc, java_hash
+from engine.protocol.hashes import body_crc, index_key_hash, java_hash
 from engine.protocol.headers import PullMessageRequestHeader, SendMessageRequestHeader
 from engine.protocol.message import Message, MessageExt, MessageQueue
 from engine.protocol.message_batch import decode_batch, encode_batch
@@ -171,6 +171,11 @@ def test_the_hash_is_the_slow_obvious_one(text: str) -> None:
     for at in range(0, len(units), 2):
         total = total * 31 + int.from_bytes(units[at : at + 2], "big")
     assert java_hash(text) == (total + 2**31) % 2**32 - 2**31
+
+
+@given(st.text(max_size=12), st.text(max_size=30) | st.text("0123456789ABCDEF", max_size=500))
+def test_an_index_key_hashes_as_its_text_does(topic: str, key: str) -> None:
+    assert index_key_hash(topic, key) == abs(java_hash(f"{topic}#{key}")) % 2**31
 
 
 FLOATS = st.floats(allow_nan=False, allow_infinity=False)
