@@ -364,11 +364,10 @@ class Broker:
         while True:
             await asyncio.sleep((every_ms - clock.now_ms() % every_ms) / SECOND_MS)
             now_ms = clock.now_ms()
-            everything = now_ms // all_ms != (now_ms - every_ms) // all_ms
             running.parts.traffic.sample(now_ms)
             running.parts.put_times.sample(now_ms)
-            running.watermarks.sample(now_ms, everything=everything)
-            if everything:
+            running.watermarks.sample(now_ms)
+            if now_ms // all_ms != (now_ms - every_ms) // all_ms:
                 Putting(running.parts).tell_resends()
 
     def _arrived(self, messages: Sequence[DispatchRequest]) -> None:

@@ -1,8 +1,9 @@
 """Watermarks: the state of every queue, and of every group on it, on each second of the clock.
 
 Place in the walk: beside it; the tables that handlers and dispatch move are read here once a second
-and told to the observer when they changed, all of them each 30 s, and at once for the queues of a
-client that left, expired, was revoked or reset.
+and told to the observer when they changed, each once in 30 s, and at once for the queues of a
+client that left, expired, was revoked or reset. Those that stand still take turns: all of 40,000 at
+once would hold up the loop for a second.
 
 Invariant: a row tells one instant: all of its columns are read in the same turn of the loop.
 Absent on purpose: timers (broker), what follows from the rows (pipelines).
@@ -10,16 +11,56 @@ Absent on purpose: timers (broker), what follows from the rows (pipelines).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import OrderedDict
+from collections.abc import Collection, Iterable
 from dataclasses import replace
+from itertools import islice
+from typing import Generic, TypeVar
 
 from engine.broker.parts import BrokerParts
 from engine.broker.state.readers import QueueKey
+from engine.foundation.limits import WATERMARKS_PER_SAMPLE_MAX
 from engine.foundation.observing import GroupWatermark, QueueWatermark
 from engine.protocol.message import MessageQueue
 from engine.protocol.names import Perm
+from engine.store.queries import QueueMarks
+
+Key = TypeVar("Key")
+Mark = TypeVar("Mark")
 
 READ = int(Perm.READ)  # A plain number: the flag's own `&` costs a microsecond a queue.
+
+
+class Told(Generic[Key, Mark]):
+    """What was told last of each key, the longest ago first."""
+
+    def __init__(self, round_samples: int) -> None:
+        self._round_samples = round_samples
+        self._marks: OrderedDict[Key, Mark] = OrderedDict()
+        self._owed = 0
+
+    def get(self, key: Key) -> Mark | None:
+        """The mark told last; None for one that never was."""
+        return self._marks.get(key)
+
+    def note(self, key: Key, mark: Mark) -> None:
+        """This was told just now."""
+        self._marks[key] = mark
+        self._marks.move_to_end(key)
+
+    def forget_all_but(self, keys: Collection[Key]) -> None:
+        """Forget keys that are there no more."""
+        for key in [key for key in self._marks if key not in keys]:
+            del self._marks[key]
+
+    def forget(self, key: Key) -> None:
+        """Forget one that is there no more."""
+        self._marks.pop(key, None)
+
+    def next_in_round(self) -> dict[Key, None]:
+        """Those told longest ago: so many that each comes up once in a round of samples."""
+        count, self._owed = divmod(self._owed + len(self._marks), self._round_samples)
+        return dict.fromkeys(islice(self._marks, count))
 
 
 class Watermarks:
@@ -27,62 +68,54 @@ class Watermarks:
 
     def __init__(self, parts: BrokerParts) -> None:
         self._parts = parts
-        self._told_queues: dict[tuple[str, int], QueueWatermark] = {}
-        self._unflushed: dict[tuple[str, int], None] = {}
-        """Queues whose end was not flushed when they were told: they move once more."""
+        config = parts.config
+        round_samples = max(1, config.full_sample_interval_ms // config.sample_interval_ms)
+        self._told_queues: Told[tuple[str, int], tuple[QueueMarks, bool]] = Told(round_samples)
+        self._moved: dict[tuple[str, int], None] = {}
+        """Queues that may have moved since they were looked at, the longest ago first."""
         self._told_of_topics = -1
         """Version of the topics at the last sample."""
-        self._told_groups: dict[QueueKey, GroupWatermark] = {}
+        self._told_groups: Told[QueueKey, GroupWatermark] = Told(round_samples)
 
-    def sample(self, now_ms: int, *, everything: bool) -> None:
-        """Tell the marks that changed since they were told last, or all."""
+    def sample(self, now_ms: int, *, everything: bool = False) -> None:
+        """Tell the marks that changed since they were told last, and of the others those whose turn
+        it is in this round; or all.
+        """
         self._sample_queues(everything=everything)
         keys = dict.fromkeys([*self._parts.offsets.keys(), *self._parts.readers.all_keys()])
+        due = keys if everything else self._told_groups.next_in_round()
         for key in keys:
-            self._tell_group(key, now_ms, always=everything)
-        for key in [key for key in self._told_groups if key not in keys]:
-            del self._told_groups[key]
+            self._tell_group(key, now_ms, always=key in due)
+        self._told_groups.forget_all_but(keys)
 
     def _sample_queues(self, *, everything: bool) -> None:
-        """Hot with many queues: one that stands still costs nothing."""
-        store, observer, told = self._parts.store, self._parts.observer, self._told_queues
+        """Hot with many queues: one that stands still costs nothing, and of those that move so many
+        are told that the loop is not held up; the others come first in the next sample.
+        """
+        store, told, waiting = self._parts.store, self._told_queues, self._moved
         version = self._parts.topics.counter
         same_topics, self._told_of_topics = version == self._told_of_topics, version
-        due, self._unflushed = dict.fromkeys(store.moved_queues()) | self._unflushed, {}
-        if everything or not same_topics:
-            due = dict.fromkeys(store.queues())
-            self._told_queues = told = {key: told[key] for key in due if key in told}
-        for key in due:
-            mark = self.of_queue(*key)
-            if mark is None:
-                told.pop(key, None)
+        moved = store.moved_queues() if same_topics and not everything else store.queues()
+        waiting.update(dict.fromkeys(moved))
+        always = told.next_in_round()
+        count = len(waiting) if everything else max(0, WATERMARKS_PER_SAMPLE_MAX - len(always))
+        for key in always | dict.fromkeys(islice(waiting, count)):
+            waiting.pop(key, None)
+            marks = store.marks_of(*key)
+            if marks is None:
+                told.forget(key)
                 continue
-            if everything or mark != told.get(key):
-                observer.observe(mark)
-                told[key] = mark
-            if mark.flushed_offset != mark.max_offset:
-                self._unflushed[key] = None
+            found = (marks, self._is_readable(*key))
+            if everything or key in always or found != told.get(key):
+                self._parts.observer.observe(_queue_watermark(key, *found))
+                told.note(key, found)
+            if marks.flushed_offset != marks.max_offset:
+                waiting[key] = None  # It moves once more, when that is flushed.
 
     def tell(self, keys: Iterable[QueueKey], now_ms: int) -> None:
         """Tell the marks of these queues of groups now, changed or not."""
         for key in keys:
             self._tell_group(key, now_ms, always=True)
-
-    def of_queue(self, topic: str, queue_id: int) -> QueueWatermark | None:
-        """The marks of one queue; None when it is not there."""
-        marks = self._parts.store.marks_of(topic, queue_id)
-        if marks is None:
-            return None
-        return QueueWatermark(
-            topic=topic,
-            queue_id=queue_id,
-            min_offset=marks.min_offset,
-            max_offset=marks.max_offset,
-            flushed_offset=marks.flushed_offset,
-            replicated_offset=None,
-            last_store_time_ms=marks.last_store_time_ms,
-            readable=self._is_readable(topic, queue_id),
-        )
 
     def _is_readable(self, topic: str, queue_id: int) -> bool:
         """May anybody pull from it? Not beyond readQueueNums, nor without read permission."""
@@ -137,7 +170,20 @@ class Watermarks:
             return
         self._parts.offsets.take_reports(key)
         self._parts.observer.observe(mark)
-        self._told_groups[key] = replace(mark, reports=0)
+        self._told_groups.note(key, replace(mark, reports=0))
+
+
+def _queue_watermark(key: tuple[str, int], marks: QueueMarks, is_readable: bool) -> QueueWatermark:
+    """The row of a queue."""
+    return QueueWatermark(
+        *key,
+        min_offset=marks.min_offset,
+        max_offset=marks.max_offset,
+        flushed_offset=marks.flushed_offset,
+        replicated_offset=None,
+        last_store_time_ms=marks.last_store_time_ms,
+        readable=is_readable,
+    )
 
 
 def committed_state(

@@ -1,4 +1,4 @@
-"""What a broker tells of its queues each second: those that moved, and no others."""
+"""What a broker tells of its queues each second: those that moved, so many at most."""
 
 from __future__ import annotations
 
@@ -8,9 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from engine.broker.sampling import Watermarks
+from engine.foundation.limits import WATERMARKS_PER_SAMPLE_MAX
+from engine.foundation.observing import QueueWatermark
 from engine.protocol.codes import RequestCode, ResponseCode
 from tests.integration.broker.cluster import TOPIC, broker_config, cluster, eventually
 from tests.integration.broker.spooled import picked, spooled
+from tests.store_support import Listener, draft
 
 HOUR_MS = 3_600_000
 ENDS = ("min_offset", "max_offset", "flushed_offset")
@@ -93,3 +97,31 @@ def test_what_retention_took_and_a_topic_that_went_are_told(tmp_path: Path) -> N
             await eventually(begins_anew, "the topic made again begins at 0")
 
     asyncio.run(story())
+
+
+def test_of_very_many_that_move_those_told_longest_ago_come_first(tmp_path: Path) -> None:
+    config = broker_config(
+        tmp_path, sample_interval_ms=HOUR_MS, full_sample_interval_ms=1000 * HOUR_MS
+    )
+    count = WATERMARKS_PER_SAMPLE_MAX + 100
+
+    told_queues: list[int] = []
+
+    async def story() -> None:
+        async with cluster(config) as running:
+            listener = Listener()
+            parts = replace(running.broker.parts, observer=listener)
+            watermarks = Watermarks(parts)
+            for queue_id in range(count):
+                parts.store.put(draft(b"x", topic=TOPIC, queue_id=queue_id))
+            while parts.store.dispatch_behind_bytes:
+                await asyncio.sleep(0.01)
+            for _ in range(2):
+                watermarks.sample(parts.now_ms())
+            rows = [fact for fact in listener.facts if isinstance(fact, QueueWatermark)]
+            told_queues.extend(row.queue_id for row in rows)
+
+    asyncio.run(story())
+    first = told_queues[:WATERMARKS_PER_SAMPLE_MAX]
+    assert len(set(first)) == WATERMARKS_PER_SAMPLE_MAX, "one sample tells no more"
+    assert set(told_queues) == set(range(count)), "the next one begins with the others"
