@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Collection, Iterable
 from dataclasses import replace
-from itertools import islice
+from itertools import chain, islice
 from typing import Generic, TypeVar
 
 from engine.broker.parts import BrokerParts
@@ -76,6 +76,8 @@ class Watermarks:
         self._told_of_topics = -1
         """Version of the topics at the last sample."""
         self._told_groups: Told[QueueKey, GroupWatermark] = Told(round_samples)
+        self._groups_looked_at = 0
+        """Where the next sample goes on, when there are more of them than it has time for."""
 
     def sample(self, now_ms: int, *, everything: bool = False) -> None:
         """Tell the marks that changed since they were told last, and of the others those whose turn
@@ -83,10 +85,19 @@ class Watermarks:
         """
         self._sample_queues(everything=everything)
         keys = dict.fromkeys([*self._parts.offsets.keys(), *self._parts.readers.all_keys()])
-        due = keys if everything else self._told_groups.next_in_round()
-        for key in keys:
-            self._tell_group(key, now_ms, always=key in due)
         self._told_groups.forget_all_but(keys)
+        always = keys if everything else self._told_groups.next_in_round()
+        for key in always | self._groups_to_look_at(keys):
+            self._tell_group(key, now_ms, always=key in always)
+
+    def _groups_to_look_at(self, keys: dict[QueueKey, None]) -> dict[QueueKey, None]:
+        """All, or of very many as many as a sample has time for, going round."""
+        if len(keys) <= WATERMARKS_PER_SAMPLE_MAX:
+            return keys
+        begin = self._groups_looked_at % len(keys)
+        self._groups_looked_at = begin + WATERMARKS_PER_SAMPLE_MAX
+        twice = chain(keys, keys)
+        return dict.fromkeys(islice(twice, begin, begin + WATERMARKS_PER_SAMPLE_MAX))
 
     def _sample_queues(self, *, everything: bool) -> None:
         """Hot with many queues: one that stands still costs nothing, and of those that move so many

@@ -169,8 +169,8 @@ DISPATCH_TOLD_MAX: Final = 4 * DISPATCH_BATCH_MAX
 """Records whose put told dispatch of them; those beyond are read from the log again."""
 
 WATERMARKS_PER_SAMPLE_MAX: Final = 2000
-"""Queues whose marks one sample tells: some 20 ms of the loop, and as many rows a second as the
-pipeline takes in; of more queues that move, those told longest ago come first."""
+"""Queues whose marks one sample reads, and queues of groups: some 20 ms of the loop for each, and
+as many rows a second as the pipeline takes in; of more, those read longest ago come first."""
 
 STORE_MEMO_ENTRIES_MAX: Final = 8192
 """Tags and beginnings of keys remembered in decoded form; more are decoded again each time."""

@@ -1,4 +1,6 @@
-"""What a broker tells of its queues each second: those that moved, so many at most."""
+"""What a broker tells of its queues, and of groups on them, each second: those that moved, so many
+at most.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +12,9 @@ from typing import Any
 
 from engine.broker.sampling import Watermarks
 from engine.foundation.limits import WATERMARKS_PER_SAMPLE_MAX
-from engine.foundation.observing import QueueWatermark
+from engine.foundation.observing import GroupWatermark, QueueWatermark
 from engine.protocol.codes import RequestCode, ResponseCode
-from tests.integration.broker.cluster import TOPIC, broker_config, cluster, eventually
+from tests.integration.broker.cluster import GROUP, TOPIC, broker_config, cluster, eventually
 from tests.integration.broker.spooled import picked, spooled
 from tests.store_support import Listener, draft
 
@@ -114,8 +116,11 @@ def test_of_very_many_that_move_those_told_longest_ago_come_first(tmp_path: Path
             watermarks = Watermarks(parts)
             for queue_id in range(count):
                 parts.store.put(draft(b"x", topic=TOPIC, queue_id=queue_id))
-            while parts.store.dispatch_behind_bytes:
-                await asyncio.sleep(0.01)
+
+            async def all_are_visible() -> bool:
+                return parts.store.dispatch_behind_bytes == 0
+
+            await eventually(all_are_visible, "all is dispatched")
             for _ in range(2):
                 watermarks.sample(parts.now_ms())
             rows = [fact for fact in listener.facts if isinstance(fact, QueueWatermark)]
@@ -125,3 +130,35 @@ def test_of_very_many_that_move_those_told_longest_ago_come_first(tmp_path: Path
     first = told_queues[:WATERMARKS_PER_SAMPLE_MAX]
     assert len(set(first)) == WATERMARKS_PER_SAMPLE_MAX, "one sample tells no more"
     assert set(told_queues) == set(range(count)), "the next one begins with the others"
+
+
+def test_of_very_many_queues_of_groups_each_has_its_turn(tmp_path: Path) -> None:
+    config = broker_config(
+        tmp_path, sample_interval_ms=HOUR_MS, full_sample_interval_ms=1000 * HOUR_MS
+    )
+    count = WATERMARKS_PER_SAMPLE_MAX + 100
+    listener = Listener()
+
+    def told_queues() -> list[int]:
+        rows = [fact for fact in listener.facts if isinstance(fact, GroupWatermark)]
+        return [row.queue_id for row in rows]
+
+    async def story() -> None:
+        async with cluster(config) as running:
+            parts = replace(running.broker.parts, observer=listener)
+            watermarks = Watermarks(parts)
+            for queue_id in range(count):
+                parts.offsets.commit(GROUP, TOPIC, queue_id, 1, now_ms=parts.now_ms())
+            watermarks.sample(parts.now_ms())
+            assert len(told_queues()) == WATERMARKS_PER_SAMPLE_MAX, "one sample tells no more"
+            watermarks.sample(parts.now_ms())
+            assert set(told_queues()) == set(range(count)), "the next one goes on from there"
+            told_before = len(told_queues())
+            parts.offsets.commit(GROUP, TOPIC, 7, 2, now_ms=parts.now_ms())
+            watermarks.sample(parts.now_ms())
+            watermarks.sample(parts.now_ms())
+            assert told_queues()[told_before:].count(7) == 1, (
+                "who moved is told when its turn comes"
+            )
+
+    asyncio.run(story())
