@@ -132,6 +132,7 @@ class Flusher:
         if self._config.flush_disk_type is FlushDiskType.SYNC_FLUSH:
             while not self._stopping.is_set():
                 await self._work.wait()
+                await asyncio.sleep(0)  # What arrived meanwhile is put first: it shares the sync.
                 self._work.clear()
                 await self.flush_log("GROUP")
                 self._mind_spare()
