@@ -41,7 +41,8 @@ async def send_until_it_ends(client: RawClient, switch: Path, fault: str) -> lis
                 return
             safe.append(body)
             if len(safe) == 40:
-                switch.write_text(fault)
+                switch.with_suffix(".new").write_text(fault)
+                switch.with_suffix(".new").rename(switch)  # No sync may read half of it.
 
     async with asyncio.timeout(END_TIMEOUT_S):
         await asyncio.gather(*(produce(producer) for producer in range(PRODUCERS)))
