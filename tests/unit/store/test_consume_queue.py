@@ -165,8 +165,10 @@ STEPS = st.lists(
 def test_what_reaches_an_offset_is_found_wherever_it_lies(steps: list[tuple[str, int]]) -> None:
     with TemporaryDirectory() as folder:
         queue, number = new_queue(Path(folder)), 0
+        appended: dict[int, Unit] = {}
         for step, value in steps:
             if step == "append":
+                appended |= dict(enumerate(units(number, value), queue.max_offset))
                 queue.append(units(number, value))
                 number += value + 1  # Somebody else's message lies between.
             elif step == "skip":
@@ -178,6 +180,7 @@ def test_what_reaches_an_offset_is_found_wherever_it_lies(steps: list[tuple[str,
             else:
                 queue.follow_log(value)
         kept = [(one, queue.unit(one)) for one in range(queue.min_offset, queue.max_offset)]
+        assert kept == [(one, appended[one]) for one, _ in kept]
         for physical_offset in range(0, 10 * number + 20, 5):
             reaching = [
                 queue_offset
