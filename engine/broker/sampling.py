@@ -108,8 +108,8 @@ class Watermarks:
         same_topics, self._told_of_topics = version == self._told_of_topics, version
         moved = store.moved_queues() if same_topics and not everything else store.queues()
         waiting.update(dict.fromkeys(moved))
-        always = told.next_in_round()
-        count = len(waiting) if everything else max(0, WATERMARKS_PER_SAMPLE_MAX - len(always))
+        always = dict(waiting) if everything else told.next_in_round()
+        count = max(0, WATERMARKS_PER_SAMPLE_MAX - len(always))
         for key in always | dict.fromkeys(islice(waiting, count)):
             waiting.pop(key, None)
             marks = store.marks_of(*key)
@@ -117,7 +117,7 @@ class Watermarks:
                 told.forget(key)
                 continue
             found = (marks, self._is_readable(*key))
-            if everything or key in always or found != told.get(key):
+            if key in always or found != told.get(key):
                 self._parts.observer.observe(_queue_watermark(key, *found))
                 told.note(key, found)
             if marks.flushed_offset != marks.max_offset:

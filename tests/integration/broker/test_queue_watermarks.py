@@ -34,8 +34,12 @@ def queue_of(row: dict[str, Any]) -> tuple[Any, ...]:
 
 def test_a_queue_is_told_when_it_moves_and_once_more_when_that_is_flushed(tmp_path: Path) -> None:
     config = broker_config(tmp_path, sample_interval_ms=50, full_sample_interval_ms=HOUR_MS)
-    config = replace(config, store=replace(config.store, flush_interval_commit_log_ms=400))
-    config = replace(config, store=replace(config.store, flush_commit_log_thorough_interval_ms=1))
+    store = replace(
+        config.store,
+        flush_interval_commit_log_ms=400,
+        flush_commit_log_thorough_interval_ms=1,
+    )
+    config = replace(config, store=store)
 
     async def story() -> None:
         async with cluster(config) as running:
