@@ -62,6 +62,11 @@ began first.
 CONNECTION_OUTPUT_PAUSE_BYTES: Final = 8 * MIB
 """While more answers than this wait for a slow reader, its requests are not read."""
 
+TURN_OUTPUT_BYTES_MAX: Final = 4 * MIB
+"""Answers that one pass of the event loop collects; above it they leave before the next request is
+looked at, so that a single read of many small requests cannot pile up what nobody takes.
+"""
+
 CONNECTION_OUTPUT_BYTES_MAX: Final = 64 * MIB
 """A reader that lets more answers than this pile up is closed."""
 
@@ -272,6 +277,7 @@ assert STORE_OPEN_FILES_MAX * 3 <= DESCRIPTORS_RESERVED
 assert FRAME_BYTES_MAX * 2 <= CONNECTION_REQUEST_BYTES_MAX
 assert CONNECTION_REQUEST_BYTES_MAX * 4 <= REQUEST_BYTES_MAX
 assert FRAME_BYTES_MAX * 8 <= UNFINISHED_FRAME_BYTES_MAX
+assert TURN_OUTPUT_BYTES_MAX <= CONNECTION_OUTPUT_PAUSE_BYTES
 assert CONNECTION_OUTPUT_PAUSE_BYTES * 4 <= CONNECTION_OUTPUT_BYTES_MAX
 assert CONNECTION_OUTPUT_BYTES_MAX * 4 <= OUTPUT_BYTES_MAX
 assert TOPIC_CHARS_MAX < RETRY_TOPIC_CHARS_MAX

@@ -26,18 +26,17 @@ from engine.foundation.limits import (
     CONNECTION_OUTPUT_PAUSE_BYTES,
     CONNECTION_REQUEST_BYTES_MAX,
     HEADER_BYTES_MAX,
+    TURN_OUTPUT_BYTES_MAX,
 )
-from engine.foundation.units import KIB, SECOND_MS, Buffer
+from engine.foundation.units import KIB, SECOND_MS
 from engine.protocol.command import FLAG_ONE_WAY, RemotingCommand
 from engine.protocol.frames import FrameDecoder, encode_parts
 from engine.remoting.load import Load
 from engine.remoting.pending import PendingRequests
-from engine.remoting.turn import Part, Turn
-from engine.runtime.gathering import gather_write
+from engine.remoting.turn import Turn
+from engine.runtime.gathering import Part, write_parts
 
 READ_BUFFER_BYTES: Final = 256 * KIB
-JOINED_PARTS_BYTES_MAX: Final = 64 * KIB
-"""Larger parts of frames are written as they are, uncopied; the others are joined first."""
 
 CLOSE_PATIENCE_MS: Final = 2 * SECOND_MS
 """What is queued when a party stops may take this long to leave; then the connection is cut."""
@@ -96,6 +95,8 @@ class Connection(asyncio.BufferedProtocol):
         self._address = self._local_address = "?"
         self._closed = False
         self._queued_bytes = 0
+        self._kept: list[RemotingCommand] = []
+        """Read, but not acted on: the answers before are not taken."""
         self._load = load
         self._request_bytes = self._told_request_bytes = 0
         self._output_bytes = 0
@@ -127,8 +128,16 @@ class Connection(asyncio.BufferedProtocol):
             return
         if commands:
             self.last_heard_ms = self._steady_ms()
+        self.act_on(commands)
+        self._count_input(begins_anew=bool(commands))
+
+    def act_on(self, commands: list[RemotingCommand]) -> None:
+        """Each in its order; once the other end does not take the answers, the rest waits for it.
+        What is answered in between leaves now and then: a read may ask for very much.
+        """
+        turn = self._turn
         self._is_dispatching = True
-        for command in commands:
+        for position, command in enumerate(commands, 1):
             if self._closed:
                 break
             if command.is_response:
@@ -137,10 +146,14 @@ class Connection(asyncio.BufferedProtocol):
             if not command.flag & FLAG_ONE_WAY:
                 self._request_bytes += len(command.body)
             self._on_command(self, command)
+            if turn.queued_bytes > TURN_OUTPUT_BYTES_MAX:
+                turn.end()
+                if self._pauses & _Pause.OUTPUT:
+                    self._kept = commands[position:]
+                    break
         self._is_dispatching = False
-        self._count_input(begins_anew=bool(commands))
-        if self._decoder.fault is not None and not self._closed:
-            self._turn.end()  # What came before the fault is answered.
+        if self._decoder.fault is not None and not self._kept and not self._closed:
+            turn.end()  # What came before the fault is answered.
             self._refuse(self._decoder.fault)
 
     def eof_received(self) -> bool:
@@ -152,10 +165,14 @@ class Connection(asyncio.BufferedProtocol):
         self._is_slow = True
 
     def resume_writing(self) -> None:
-        """It has taken them."""
+        """It has taken them: what was read before comes first, then it is read on."""
         self._is_slow = False
         self._count_output(0)
         self._resume(_Pause.OUTPUT)
+        kept, self._kept = self._kept, []
+        if kept:
+            self.act_on(kept)
+            self._count_requests()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell everybody who waits; half a frame that nothing follows gets its log line."""
@@ -264,36 +281,23 @@ class Connection(asyncio.BufferedProtocol):
         if transport.get_write_buffer_size() > CONNECTION_OUTPUT_BYTES_MAX:
             self._cut_off()
             return
-        small: list[Buffer] = []
-        for part in parts:
-            if isinstance(part, tuple):
-                gather_write(transport, [*small, *part])
-                small = []
-                continue
-            if len(part) <= JOINED_PARTS_BYTES_MAX:
-                small.append(part)
-                continue
-            if small:
-                transport.write(b"".join(small))
-                small = []
-            transport.write(part)
-        if small:
-            transport.write(small[0] if len(small) == 1 else b"".join(small))
+        write_parts(transport, parts)
         if self._is_slow:
             self._count_output(transport.get_write_buffer_size())
 
     def _queue(self, command: RemotingCommand) -> None:
         if not self._closed:
             head, body = encode_parts(command)
-            self._queued_bytes += len(head) + len(body)
+            frame_bytes = len(head) + len(body)
             part: Part = body
             if command.pieces:
                 part = (body, *command.pieces)
-                self._queued_bytes += sum(map(len, command.pieces))
+                frame_bytes += sum(map(len, command.pieces))
+            self._queued_bytes += frame_bytes
             if self._queued_bytes > CONNECTION_OUTPUT_BYTES_MAX:  # In one turn: it asked for this.
                 self._cut_off()
             else:
-                self._turn.add(self, head, part)
+                self._turn.add(self, head, part, frame_bytes)
 
     def _cut_off(self) -> None:
         _log.warning(

@@ -123,9 +123,9 @@ class MeasuredConnection(Connection):
         """Stamps of requests that were not answered at once, by opaque."""
         return self
 
-    def buffer_updated(self, nbytes: int) -> None:
-        """See `Connection.buffer_updated`. Requests that are read together arrive together."""
-        Connection.buffer_updated(self, nbytes)
+    def act_on(self, commands: list[RemotingCommand]) -> None:
+        """See `Connection.act_on`. Requests that are read together arrive together."""
+        Connection.act_on(self, commands)
         self._measured.forget_stamp_if_idle()
 
     def answered_later(self, request: RemotingCommand) -> None:

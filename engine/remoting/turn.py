@@ -16,13 +16,9 @@ import logging
 from collections.abc import Callable
 from typing import Protocol
 
-from engine.foundation.units import Buffer
+from engine.runtime.gathering import Part
 
 _log = logging.getLogger(__name__)
-
-
-Part = Buffer | tuple[Buffer, ...]
-"""Bytes to write; several in a tuple belong together and are not to be joined first."""
 
 
 class Outlet(Protocol):
@@ -36,15 +32,18 @@ class Outlet(Protocol):
 class Turn:
     """Collects frames; one turn is open at a time, and the next one opens with the first frame."""
 
-    __slots__ = ("_before_answers", "_end_handle", "_frames")
+    __slots__ = ("_before_answers", "_end_handle", "_frames", "queued_bytes")
 
     def __init__(self, before_answers: Callable[[], None]) -> None:
         self._before_answers = before_answers
         self._frames: dict[Outlet, list[Part]] = {}
         self._end_handle: asyncio.Handle | None = None
+        self.queued_bytes = 0
+        """Of all frames of this turn, until now."""
 
-    def add(self, outlet: Outlet, head: bytes, body: Part) -> None:
-        """Queue one frame for the end of this turn."""
+    def add(self, outlet: Outlet, head: bytes, body: Part, frame_bytes: int) -> None:
+        """Queue one frame, of that length in all, for the end of this turn."""
+        self.queued_bytes += frame_bytes
         parts = self._frames.get(outlet)
         if parts is None:
             parts = self._frames[outlet] = []
@@ -59,11 +58,13 @@ class Turn:
             self._end_handle = asyncio.get_running_loop().call_soon(self.end)
 
     def end(self) -> None:
-        """Report, then answer. A party that stops calls it, to end the open turn at once."""
+        """Report, then answer. Who calls it ends the open turn at once: a party that stops, or a
+        connection between two requests.
+        """
         if self._end_handle is not None:
             self._end_handle.cancel()
             self._end_handle = None
-        frames, self._frames = self._frames, {}
+        frames, self._frames, self.queued_bytes = self._frames, {}, 0
         self._before_answers()
         for outlet, parts in frames.items():
             try:

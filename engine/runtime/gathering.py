@@ -1,9 +1,10 @@
-"""Writing several pieces of memory as one: what the kernel takes at once is not copied before.
+"""Writing several pieces of memory as one: the small joined, the large uncopied.
 
-Place in the walk: large answers to pulls, whose records lie apart in the log. asyncio's transports
-of Python 3.11 join what they are given several of; here the kernel collects it.
+Place in the walk: where a connection's frames of a turn leave, above all large answers to pulls,
+whose records lie apart in the log. asyncio's transports of Python 3.11 join what they are given
+several of; here the kernel collects it.
 
-Invariant: bytes leave in order; what the kernel does not take waits in the transport, copied once.
+Invariant: bytes leave in order; of what is large, only what the kernel does not take is copied.
 """
 
 from __future__ import annotations
@@ -11,15 +12,40 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Sequence
+from typing import Final
 
-from engine.foundation.units import Buffer
+from engine.foundation.units import KIB, Buffer
 
-IOV_MAX = 1024
+JOINED_PARTS_BYTES_MAX: Final = 64 * KIB
+"""Larger parts are written as they are, uncopied; the others are joined first."""
+
+IOV_MAX: Final = 1024
 """Pieces in one system call (Linux)."""
 
+Part = Buffer | tuple[Buffer, ...]
+"""Bytes to write; several in a tuple belong together and are not to be joined first."""
 
-def gather_write(transport: asyncio.Transport, pieces: Sequence[Buffer]) -> None:
-    """Write `pieces` one after the other."""
+
+def write_parts(transport: asyncio.Transport, parts: Sequence[Part]) -> None:
+    """Write `parts` in order."""
+    small: list[Buffer] = []
+    for part in parts:
+        if isinstance(part, tuple):
+            _gather_write(transport, [*small, *part])
+            small = []
+            continue
+        if len(part) <= JOINED_PARTS_BYTES_MAX:
+            small.append(part)
+            continue
+        if small:
+            transport.write(b"".join(small))
+            small = []
+        transport.write(part)
+    if small:
+        transport.write(small[0] if len(small) == 1 else b"".join(small))
+
+
+def _gather_write(transport: asyncio.Transport, pieces: Sequence[Buffer]) -> None:
     left = _take_at_once(transport, pieces)
     for piece in pieces:
         if left >= len(piece):

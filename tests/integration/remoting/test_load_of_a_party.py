@@ -28,6 +28,7 @@ class Party:
 
     def __init__(self, **settings: Any) -> None:
         self.kept: list[tuple[Peer, RemotingCommand]] = []
+        self.bulk_asked = 0
         self.lost: list[Peer] = []
         handlers: dict[int, Handler] = {ECHO: self.echo, BULK: self.bulk, KEPT: self.keep}
         self.server = RpcServer(system_runtime(), handlers, on_lost=self.lost.append, **settings)
@@ -37,15 +38,16 @@ class Party:
         return request.respond(0)
 
     def bulk(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
+        self.bulk_asked += 1
         return request.respond(0, body=bytes(MIB))
 
     def keep(self, peer: Peer, request: RemotingCommand) -> None:
         self.kept.append((peer, request))
 
-    def answer_kept(self) -> None:
+    def answer_kept(self, body_bytes: int = 0) -> None:
         kept, self.kept = self.kept, []
         for peer, request in kept:
-            peer.answer(request, request.respond(0))
+            peer.answer(request, request.respond(0, body=bytes(body_bytes)))
 
     def connect(self) -> socket.socket:
         return socket.create_connection(("127.0.0.1", self.port))
@@ -75,42 +77,92 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.005)
 
 
-async def let_it_work() -> None:
-    """Many passes of the event loop: whatever can go on has gone on."""
-    for _ in range(2000):
-        await asyncio.sleep(0)
+async def until_still(amount: Callable[[], int]) -> int:
+    """`amount` once it has not changed for half a second, in which whatever can go on goes on."""
+    loop = asyncio.get_running_loop()
+    seen, since_s = amount(), loop.time()
+    async with asyncio.timeout(DEADLINE_S):
+        while loop.time() - since_s < 0.5:
+            await asyncio.sleep(0.02)
+            if amount() != seen:
+                seen, since_s = amount(), loop.time()
+    return seen
 
 
-def request(code: int, body_bytes: int = 0) -> bytes:
-    return encode_frame(RemotingCommand(code, body=bytes(body_bytes)))
+def request(code: int, body_bytes: int = 0, *, opaque: int = 0) -> bytes:
+    return encode_frame(RemotingCommand(code, body=bytes(body_bytes), opaque=opaque))
+
+
+HELD_BYTES_MAX = limits.CONNECTION_OUTPUT_PAUSE_BYTES + limits.TURN_OUTPUT_BYTES_MAX + 2 * MIB
+"""Of one slow reader: up to the pause, one turn beyond it, and what goes over the limits."""
+
+
+async def take_answers(slow: socket.socket, count: int) -> list[RemotingCommand]:
+    decoder, answers = FrameDecoder(), list[RemotingCommand]()
+    async with asyncio.timeout(DEADLINE_S):
+        while len(answers) < count:
+            received = await asyncio.get_running_loop().sock_recv(slow, MIB)
+            assert received, "it was cut off"
+            answers += decoder.feed(received)
+    return answers
 
 
 def test_a_slow_reader_is_not_read_until_it_has_taken_its_answers() -> None:
     async def story() -> None:
         async with party() as served:
+            slow = served.connect()
+            slow.setblocking(False)
+            asked = 60
+            for number in range(asked):  # With pauses, so that each is a read of its own.
+                await asyncio.get_running_loop().sock_sendall(slow, request(BULK, opaque=number))
+                await asyncio.sleep(0.005)
+            held = await until_still(lambda: served.server.load.output_bytes)
+            assert limits.CONNECTION_OUTPUT_PAUSE_BYTES < held <= HELD_BYTES_MAX
+            await served.is_alive()
+            answers = await take_answers(slow, asked)
+            assert [answer.opaque for answer in answers] == list(range(asked))
+            assert served.server.load.output_bytes == 0
+            slow.close()
+
+    asyncio.run(story())
+
+
+def test_of_many_requests_in_one_read_the_rest_waits_until_the_answers_are_taken() -> None:
+    async def story() -> None:
+        async with party() as served:
             loop = asyncio.get_running_loop()
             slow = served.connect()
             slow.setblocking(False)
-            await until(lambda: bool(served.server.peers()))  # Else all it asks is one read.
             asked = 60
-            for _ in range(asked):
-                await loop.sock_sendall(slow, request(BULK))
-                await asyncio.sleep(0)
-            await until(lambda: served.server.load.output_bytes > 0)
-            await served.is_alive()
-            await let_it_work()
-            held = served.server.load.output_bytes
-            assert held <= limits.CONNECTION_OUTPUT_PAUSE_BYTES + 4 * MIB, held
-            decoder = FrameDecoder()
-            answers: list[RemotingCommand] = []
-            async with asyncio.timeout(DEADLINE_S):
-                while len(answers) < asked:
-                    received = await loop.sock_recv(slow, MIB)
-                    assert received, "it was cut off"
-                    answers += decoder.feed(received)
-            assert served.server.load.output_bytes == 0
-            here = slow.getsockname()
-            assert f"{here[0]}:{here[1]}" in [peer.address for peer in served.server.peers()]
+            for again in range(2):  # What waited once is forgotten.
+                first = again * asked
+                together = b"".join(request(BULK, opaque=first + each) for each in range(asked))
+                await loop.sock_sendall(slow, together)
+                held = await until_still(lambda: served.server.load.output_bytes)
+                assert limits.CONNECTION_OUTPUT_PAUSE_BYTES < held <= HELD_BYTES_MAX
+                assert served.bulk_asked < first + asked
+                await served.is_alive()
+                answers = await take_answers(slow, asked)
+                assert [answer.opaque for answer in answers] == list(range(first, first + asked))
+                assert served.server.load.output_bytes == 0
+            slow.close()
+
+    asyncio.run(story())
+
+
+def test_what_comes_before_a_malformed_frame_is_answered_though_it_had_to_wait() -> None:
+    async def story() -> None:
+        async with party() as served:
+            slow = served.connect()
+            slow.setblocking(False)
+            asked = 60
+            together = b"".join(request(BULK, opaque=each) for each in range(asked))
+            await asyncio.get_running_loop().sock_sendall(slow, together + b"no frame")
+            await until_still(lambda: served.server.load.output_bytes)
+            assert not served.lost
+            answers = await take_answers(slow, asked)
+            assert [answer.opaque for answer in answers] == list(range(asked))
+            await until(lambda: bool(served.lost))
             slow.close()
 
     asyncio.run(story())
@@ -123,6 +175,22 @@ def test_a_reader_that_never_reads_is_closed_like_a_silent_one() -> None:
             deaf.sendall(request(BULK) * 30)
             await until(lambda: len(served.lost) == 1)
             assert served.server.load.output_bytes == 0
+            deaf.close()
+
+    asyncio.run(story())
+
+
+def test_a_reader_for_which_too_many_late_answers_pile_up_is_cut_off() -> None:
+    async def story() -> None:
+        async with party() as served:
+            deaf = served.connect()
+            count = limits.CONNECTION_OUTPUT_BYTES_MAX // MIB + 40
+            deaf.sendall(request(KEPT) * count)  # Its answers are not known when it is read.
+            await until(lambda: len(served.kept) == count)
+            served.answer_kept(MIB)
+            await until(lambda: len(served.lost) == 1)
+            assert served.server.load.output_bytes == 0
+            await served.is_alive()
             deaf.close()
 
     asyncio.run(story())
@@ -155,8 +223,7 @@ def test_requests_under_way_stop_the_reading_of_their_connection() -> None:
             fits = limits.CONNECTION_REQUEST_BYTES_MAX // each + 1
             await until(lambda: len(served.kept) >= fits)
             await served.is_alive()
-            await let_it_work()
-            assert len(served.kept) == fits, "no more is read"
+            assert await until_still(lambda: len(served.kept)) == fits, "no more is read"
             assert not sending.done()
             answered = 0
             while answered < count:

@@ -17,7 +17,6 @@ from engine.foundation.errors import (
     RequestTimedOut,
     StorageError,
 )
-from engine.foundation.limits import CONNECTION_OUTPUT_BYTES_MAX
 from engine.protocol.codes import ResponseCode
 from engine.protocol.command import RemotingCommand, SerializeType
 from engine.protocol.frames import FrameDecoder, encode_frame
@@ -298,21 +297,6 @@ def test_a_oneway_request_gets_no_answer() -> None:
             assert [answer.opaque for answer in answers] == [2]
             writer.close()
             await writer.wait_closed()
-
-    asyncio.run(story())
-
-
-def test_a_reader_that_lets_answers_pile_up_is_cut_off_and_others_are_served() -> None:
-    async def story() -> None:
-        async with serving() as served, calling() as client:
-            deaf = socket.create_connection(("127.0.0.1", served.port))
-            try:
-                asks = encode_frame(RemotingCommand(BULK))
-                deaf.sendall(asks * (CONNECTION_OUTPUT_BYTES_MAX // (1 << 20) + 40))
-                await until(lambda: len(served.lost) == 1)
-            finally:
-                deaf.close()
-            assert (await ask(client, served, ECHO)).code == ResponseCode.SUCCESS
 
     asyncio.run(story())
 

@@ -31,13 +31,13 @@ def test_facts_are_written_once_and_before_any_answer_of_the_turn() -> None:
         told: list[str] = []
         turn = Turn(lambda: told.append("facts"))
         first, second = Outlet(told, "first"), Outlet(told, "second")
-        turn.add(first, b"a", b"b")
-        turn.add(second, b"c", b"")
-        turn.add(first, b"d", b"")
+        turn.add(first, b"a", b"b", 2)
+        turn.add(second, b"c", b"", 1)
+        turn.add(first, b"d", b"", 1)
         assert told == []
         await asyncio.sleep(0)
         assert told == ["facts", "first:abd", "second:c"]
-        turn.add(second, b"e", b"")
+        turn.add(second, b"e", b"", 1)
         await asyncio.sleep(0)
         assert told[3:] == ["facts", "second:e"]
 
@@ -48,8 +48,8 @@ def test_one_broken_connection_does_not_keep_the_others_answers() -> None:
     async def story() -> None:
         told: list[str] = []
         turn = Turn(lambda: None)
-        turn.add(Outlet(told, "broken", broken=True), b"x", b"")
-        turn.add(Outlet(told, "whole"), b"y", b"")
+        turn.add(Outlet(told, "broken", broken=True), b"x", b"", 1)
+        turn.add(Outlet(told, "whole"), b"y", b"", 1)
         await asyncio.sleep(0)
         assert told == ["whole:y"]
 
