@@ -22,13 +22,11 @@ from engine.broker.state.readers import QueueKey
 from engine.foundation.limits import WATERMARKS_PER_SAMPLE_MAX
 from engine.foundation.observing import GroupWatermark, QueueWatermark
 from engine.protocol.message import MessageQueue
-from engine.protocol.names import Perm
+from engine.protocol.names import PERM_READ
 from engine.store.queries import QueueMarks
 
 Key = TypeVar("Key")
 Mark = TypeVar("Mark")
-
-READ = int(Perm.READ)  # A plain number: the flag's own `&` costs a microsecond a queue.
 
 
 class Told(Generic[Key, Mark]):
@@ -131,7 +129,11 @@ class Watermarks:
     def _is_readable(self, topic: str, queue_id: int) -> bool:
         """May anybody pull from it? Not beyond readQueueNums, nor without read permission."""
         config = self._parts.topics.find(topic)
-        return config is not None and queue_id < config.read_queue_nums and bool(config.perm & READ)
+        return (
+            config is not None
+            and queue_id < config.read_queue_nums
+            and bool(config.perm & PERM_READ)
+        )
 
     def of_group(self, key: QueueKey, now_ms: int, *, reports: int) -> GroupWatermark:
         """The marks of one group on one queue; `reports` is handed through."""

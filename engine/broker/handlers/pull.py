@@ -27,13 +27,12 @@ from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
 from engine.protocol.headers import PullMessageRequestHeader, PullMessageResponseHeader
 from engine.protocol.message_record import queue_offsets
-from engine.protocol.names import Perm, PullSysFlag
+from engine.protocol.names import PERM_READ, PullSysFlag
 from engine.remoting import Handler, Peer
 from engine.store import GetResult, GetStatus
 
 ANSWER_BYTES_MAX = 4 * MIB
-READ = int(Perm.READ)  # Plain numbers: a flag's own `&` costs a microsecond a pull.
-COMMIT_OFFSET = int(PullSysFlag.COMMIT_OFFSET)
+COMMIT_OFFSET = int(PullSysFlag.COMMIT_OFFSET)  # Plain numbers, as PERM_READ is.
 SUSPEND = int(PullSysFlag.SUSPEND)
 
 
@@ -87,7 +86,7 @@ class PullHandlers:
     ) -> Pull:
         """Permissions, queue and subscription, in RocketMQ's order. Raises RequestRefused."""
         parts, group, topic = self._parts, header.consumer_group, header.topic
-        if not parts.config.broker_permission & READ:
+        if not parts.config.broker_permission & PERM_READ:
             raise RequestRefused(
                 ResponseCode.NO_PERMISSION,
                 f"the broker[{parts.config.host}] pulling message is forbidden: its "
@@ -105,7 +104,7 @@ class PullHandlers:
                 ResponseCode.NO_PERMISSION, f"subscription group no permission, {group}"
             )
         config = parts.topics.require(topic)
-        if not config.perm & READ:
+        if not config.perm & PERM_READ:
             raise RequestRefused(
                 ResponseCode.NO_PERMISSION,
                 f"the topic[{topic}] pulling message is forbidden: its perm {config.perm} has no "

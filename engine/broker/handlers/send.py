@@ -33,9 +33,9 @@ from engine.protocol.message_ids import offset_message_id
 from engine.protocol.names import (
     DLQ_PREFIX,
     FORBIDDEN_TO_CLIENTS,
+    PERM_WRITE,
     RETRY_PREFIX,
     TRANSACTION_BITS,
-    Perm,
     check_topic,
     is_system_topic,
 )
@@ -57,7 +57,6 @@ from engine.store import MessageDraft
 from engine.store.record import MULTI_TAGS
 
 REGION = "DefaultRegion"
-WRITE = int(Perm.WRITE)  # A plain number: the flag's own `&` costs a microsecond a message.
 TIMERS = frozenset(("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"))
 
 _MARKS = TIMERS | {PROPERTY_DELAY, PROPERTY_TRANSACTION_PREPARED}
@@ -188,13 +187,13 @@ class SendHandlers:
                 parts.topics.require(topic)
             parts.topics_changed()
         assert config is not None, "require has raised"
-        if not parts.config.broker_permission & WRITE:
+        if not parts.config.broker_permission & PERM_WRITE:
             raise RequestRefused(
                 ResponseCode.NO_PERMISSION,
                 f"the broker[{parts.config.host}] sending message is forbidden: its "
                 f"brokerPermission {parts.config.broker_permission} has no write bit",
             )
-        if not config.perm & WRITE:
+        if not config.perm & PERM_WRITE:
             raise RequestRefused(
                 ResponseCode.NO_PERMISSION,
                 f"the broker[{parts.config.host}] sending message to topic[{topic}] is forbidden: "
