@@ -36,8 +36,9 @@ SEND_LATENCY_RATIO: Final = at_most(1.0)
 """Median latency, one in flight, each flush type."""
 BATCH_RATE_RATIO: Final = at_least(0.8)
 CONSUME_RATE_RATIO: Final = at_least(0.8)
+MEMORY_IDLE: Final = at_most(60, "MiB")
 MEMORY_AT_LOAD: Final = at_most(250, "MiB")
-"""Anonymous memory of our broker."""
+"""Anonymous memory of our broker, before and after the loads."""
 
 SEND_CPU_ASYNC: Final = at_most(20, "µs")
 SEND_CPU_SYNC: Final = at_most(30, "µs")

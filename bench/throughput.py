@@ -12,6 +12,7 @@ from bench.bars import (
     BATCH_RATE_RATIO,
     CONSUME_RATE_RATIO,
     MEMORY_AT_LOAD,
+    MEMORY_IDLE,
     SEND_LATENCY_RATIO,
     SEND_RATE_RATIO,
     TELEMETRY_RATE_RATIO,
@@ -42,8 +43,10 @@ def _measure(load: JavaLoad, flush: str, *, rounds: int, seconds: float, rival: 
     ours: Figures = defaultdict(list)
     theirs: Figures = defaultdict(list)
     memory: list[tuple[float, float]] = []
+    idle_memory: list[float] = []
     for _ in range(rounds):
         with tidemark_side(flush) as side:
+            idle_memory.append((side.memory_mib() or (0.0, 0.0))[1])
             _collect(ours, load.run(side, seconds, "send,consume"))
             memory.append(side.memory_mib() or (0.0, 0.0))
         if rival:
@@ -52,8 +55,8 @@ def _measure(load: JavaLoad, flush: str, *, rounds: int, seconds: float, rival: 
     resident, anonymous = (median(values) for values in zip(*memory, strict=True))
     table = Table(
         title=f"{flush.upper()}_FLUSH, 1 KiB, Java client, median of {rounds} "
-        f"(our broker afterwards: {resident:.0f} MiB resident, {anonymous:.0f} MiB anonymous, "
-        f"bar {MEMORY_AT_LOAD})"
+        f"(our broker: {median(idle_memory):.0f} MiB anonymous when idle, bar {MEMORY_IDLE}; "
+        f"afterwards {resident:.0f} MiB resident, {anonymous:.0f} anonymous, bar {MEMORY_AT_LOAD})"
     )
     for heading in (
         "what",
