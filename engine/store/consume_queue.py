@@ -289,11 +289,12 @@ class ConsumeQueue:
             self._files.wipe_from(position)
 
     def take_dirty(self) -> list[OpenFile]:
-        """Files written since the last call, and what waits, pinned for the flush that has to sync
-        them. Raises DiskFull or StorageError; then all of it is still dirty.
+        """Files written since the last call, pinned for the flush that has to sync them; what
+        waits meanwhile stays dirty.
+
+        Writes nothing: a full disk would leave what other queues have handed over unsynced.
         """
-        self.write_out()
-        dirty, self._dirty, self.dirty_bytes = self._dirty, [], 0
+        dirty, self._dirty, self.dirty_bytes = self._dirty, [], len(self._waiting)
         return [self._files.open_file(start).pin() for start in dirty if self._files.has(start)]
 
     def touch(self) -> None:

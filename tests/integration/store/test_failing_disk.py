@@ -180,6 +180,31 @@ def test_a_consume_queue_that_found_no_room_is_filled_when_there_is(tmp_path: Pa
     asyncio.run(story())
 
 
+def test_no_queue_loses_its_sync_to_another_that_finds_no_room_meanwhile(tmp_path: Path) -> None:
+    async def story() -> None:
+        disk = FailingDisk()
+        store = await open_store(small_config(tmp_path), runtime=runtime_on(disk))
+        eight_fill_a_file = [draft(queue_id=1)] * 8
+        store.put(draft(queue_id=0))
+        store.put_batch(eight_fill_a_file)
+        await turn()
+        disk.hold_syncs = asyncio.Event()
+        flush = asyncio.create_task(store._flusher.flush_derived("TIMER"))
+        await turn()
+        store.put_batch(eight_fill_a_file)  # They need a file, and there is no room for it.
+        await turn()
+        disk.free_bytes = 0
+        disk.hold_syncs.set()
+        await flush
+        disk.free_bytes = None
+        await store._flusher.flush_derived("TIMER")
+        assert store._checkpoint.value.logics_timestamp_ms > 0
+        assert f"sync 0/{0:020d}" in disk.log, "what the checkpoint vouches for was synced"
+        await store.close()
+
+    asyncio.run(story())
+
+
 def test_a_disk_fuller_than_the_warning_level_refuses_puts_until_it_is_emptier(
     tmp_path: Path,
 ) -> None:
