@@ -144,6 +144,11 @@ GROUPS_MAX: Final = 100_000
 TOPICS_MAX: Final = 100_000
 """Auto-created topics and groups stop here with SYSTEM_ERROR; explicit creation says the same."""
 
+GROUP_QUEUES_MAX: Final = 2_000_000
+"""Pairs of a group and a queue that have an offset, and as many that are read (some 0.6 KiB each);
+the report or the pull that would add one more is refused with SYSTEM_ERROR.
+"""
+
 QUEUES_PER_TOPIC_MAX: Final = 4096
 BATCH_MESSAGES_MAX: Final = 16_384
 QUEUE_UNITS_TOLD_MAX: Final = 4096

@@ -15,7 +15,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from engine.broker.state.readers import QueueKey
-from engine.foundation.errors import CorruptRecord
+from engine.foundation.errors import CorruptRecord, RequestRefused
+from engine.foundation.limits import GROUP_QUEUES_MAX
+from engine.protocol.codes import ResponseCode
 
 COMMITS_PER_VERSION = 500
 """The table's data version advances each so many commits (RocketMQ)."""
@@ -43,7 +45,9 @@ class Reported:
 class ConsumerOffsets:
     """The offset table, the persisted copy of it, and the resets that wait for their reader."""
 
-    def __init__(self) -> None:
+    def __init__(self, count_max: int = GROUP_QUEUES_MAX) -> None:
+        self._count_max = count_max
+        self._count = 0
         self._committed: Table = {}
         self._persisted: Table = {}
         self._resets: Table = {}
@@ -56,9 +60,13 @@ class ConsumerOffsets:
         """Does memory differ from what was persisted last?"""
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int, *, now_ms: int) -> Commit:
-        """Store a report, unless a reset of the queue waits for its reader."""
-        queues = self._committed.get((topic, group), {})
-        previous = queues.get(queue_id)
+        """Store a report, unless a reset of the queue waits for its reader.
+
+        Raises RequestRefused when there are too many offsets; so do `reset` and `place`.
+        """
+        previous = self.committed(group, topic, queue_id)
+        if previous is None:
+            self._check_room(group, topic, queue_id)
         reported = self._reported.get((group, topic, queue_id))
         if reported is None:
             reported = self._reported[group, topic, queue_id] = Reported(now_ms)
@@ -89,8 +97,8 @@ class ConsumerOffsets:
     def reset(self, group: str, topic: str, queue_id: int, offset: int) -> int | None:
         """Set the offset and let the next pull hear of it; return what was stored before."""
         previous = self.committed(group, topic, queue_id)
-        self._resets.setdefault((topic, group), {})[queue_id] = offset
         self._store(group, topic, queue_id, offset)
+        self._resets.setdefault((topic, group), {})[queue_id] = offset
         return previous
 
     def place(self, group: str, topic: str, queue_id: int, offset: int) -> int | None:
@@ -179,15 +187,27 @@ class ConsumerOffsets:
         """Take over what the file holds."""
         self._committed = {key: dict(queues) for key, queues in table.items()}
         self._persisted = table
+        self._count = sum(map(len, table.values()))
         self.counter = counter
 
     def _store(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        if self.committed(group, topic, queue_id) is None:
+            self._check_room(group, topic, queue_id)
+            self._count += 1
         self._committed.setdefault((topic, group), {})[queue_id] = offset
         self.changed = True
 
+    def _check_room(self, group: str, topic: str, queue_id: int) -> None:
+        if self._count >= self._count_max:
+            raise RequestRefused(
+                ResponseCode.SYSTEM_ERROR,
+                f"an offset of group {group} for queue {queue_id} of {topic} is one too many: this "
+                f"broker keeps {self._count_max}; delete groups that are not used any more",
+            )
+
     def _forget(self, doomed: Callable[[str, str], bool]) -> None:
         for key in [key for key in self._committed if doomed(*key)]:
-            del self._committed[key]
+            self._count -= len(self._committed.pop(key))
             self._resets.pop(key, None)
             self.changed = True
         for table in (self._reported, self._pushed):

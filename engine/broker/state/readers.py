@@ -15,7 +15,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from engine.foundation.errors import RequestRefused
+from engine.foundation.limits import GROUP_QUEUES_MAX
 from engine.foundation.observing import Redelivery
+from engine.protocol.codes import ResponseCode
 
 QueueKey = tuple[str, str, int]
 """group, topic, queue_id"""
@@ -41,8 +44,9 @@ class Reading:
 class Readers:
     """All readings of one broker; `broker_epoch` is its present life."""
 
-    def __init__(self, broker_epoch: int) -> None:
+    def __init__(self, broker_epoch: int, count_max: int = GROUP_QUEUES_MAX) -> None:
         self._broker_epoch = broker_epoch
+        self._count_max = count_max
         self._readings: dict[QueueKey, Reading] = {}
 
     def restore(
@@ -79,10 +83,18 @@ class Readers:
         """Note a pull; return whether the reader is new, and who read before and has not left.
 
         A client that has sent no heartbeat on its connection yet has no name (None), so it is no
-        new reader: after a broker's restart it most often is the one that read before.
+        new reader: after a broker's restart it most often is the one that read before. Raises
+        RequestRefused when there are too many readings.
         """
         reading = self._readings.get(key)
         if reading is None:
+            if len(self._readings) >= self._count_max:
+                group, topic, queue_id = key
+                raise RequestRefused(
+                    ResponseCode.SYSTEM_ERROR,
+                    f"group {group} on queue {queue_id} of {topic} is one reader too many: this "
+                    f"broker knows {self._count_max}; delete groups that are not used any more",
+                )
             reading = self._readings[key] = Reading()
         previous = reading.reader
         reading.last_pull_ms = now_ms

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from engine.broker.state.offsets import ConsumerOffsets, from_document, to_document
-from engine.foundation.errors import CorruptRecord
+from engine.foundation.errors import CorruptRecord, RequestRefused
 
 GROUP, TOPIC = "orders-group", "orders"
 
@@ -41,6 +41,26 @@ def test_queues_topics_and_groups_do_not_mix() -> None:
     ]
     assert offsets.topics_of(GROUP) == ["orders", "payments"]
     assert offsets.groups_of(TOPIC) == ["audit", GROUP]
+
+
+def test_offsets_stop_at_their_limit_and_those_known_go_on() -> None:
+    offsets = ConsumerOffsets(count_max=2)
+    offsets.load({(TOPIC, GROUP): {0: 1, 1: 1}}, 0)
+    for add in (
+        lambda: offsets.commit("late", TOPIC, 0, 5, now_ms=1),
+        lambda: offsets.reset("late", TOPIC, 0, 5),
+        lambda: offsets.place("late", TOPIC, 0, 5),
+    ):
+        with pytest.raises(
+            RequestRefused, match="group late for queue 0 of orders is one"
+        ):
+            add()
+    assert not offsets.reset_pending("late", TOPIC, 0)
+    assert offsets.commit(GROUP, TOPIC, 1, 9, now_ms=1).accepted
+    offsets.forget_group(GROUP)
+    assert offsets.commit("late", TOPIC, 0, 5, now_ms=1).accepted
+    assert offsets.commit("late", TOPIC, 1, 5, now_ms=1).accepted
+    assert len(list(offsets.keys())) == 2
 
 
 def test_an_unknown_queue_has_no_offset_rather_than_zero() -> None:

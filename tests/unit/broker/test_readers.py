@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+
 from engine.broker.state.readers import Readers
+from engine.foundation.errors import RequestRefused
 from engine.foundation.observing import Redelivery
 
 KEY = ("g", "t", 0)
@@ -33,6 +36,14 @@ def test_the_first_pull_brings_a_reader_and_the_next_of_the_same_does_not() -> N
     reading = readers.of(KEY)
     assert reading is not None
     assert (reading.last_puller, reading.last_pull_ms) == ("c1", 20)
+
+
+def test_readers_stop_at_their_limit_and_those_known_read_on() -> None:
+    readers = Readers(broker_epoch=1, count_max=1)
+    readers.arrived(KEY, "c1", now_ms=10)
+    with pytest.raises(RequestRefused, match="group g on queue 1 of t is one reader too many"):
+        readers.arrived(("g", "t", 1), "c1", now_ms=10)
+    assert readers.arrived(KEY, "c2", now_ms=20) == (True, "c1")
 
 
 def test_a_client_without_a_name_yet_takes_nothing_over_and_gives_nothing_up() -> None:

@@ -56,6 +56,22 @@ def test_a_key_that_wakes_up_has_the_rate_of_its_last_minute() -> None:
     assert (minute.messages, minute.per_second(minute.messages)) == (30, 0.5)
 
 
+def test_a_new_key_has_the_rate_of_the_last_minute_not_of_the_instant_it_exists() -> None:
+    clock = Clock()
+    traffic = Traffic(clock)
+    run(traffic, clock, 20)
+    traffic.put("early", NORMAL, 10, 1)
+    (early,) = traffic.puts_of("early")
+    assert early.last_minute(clock.now_ms).per_second(10) == 0.5, "20 s are all there is"
+    run(traffic, clock, 3600)
+    traffic.put("late", NORMAL, 30, 1)
+    clock.now_ms += 3
+    (late,) = traffic.puts_of("late")
+    minute, hour = late.last_minute(clock.now_ms), late.last_hour(clock.now_ms)
+    assert (minute.messages, minute.per_second(30)) == (30, 0.5)
+    assert round(hour.per_second(30), 4) == round(30 / 3620, 4)
+
+
 def test_rates_look_back_ten_seconds_a_minute_and_ten_minutes() -> None:
     clock = Clock()
     traffic = Traffic(clock)
@@ -81,7 +97,7 @@ def test_the_days_totals_turn_at_midnight() -> None:
 
 
 def test_keys_beyond_the_limit_are_counted_together() -> None:
-    counts: Counts[str] = Counts(Clock(), keys_max=2)
+    counts: Counts[str] = Counts(0, keys_max=2)
     for key in ("a", "b", "c", "d", "a"):
         counts.add(key, 1, 10)
     assert [(key, count.messages) for key, count in counts.items()] == [("a", 2), ("b", 1)]
