@@ -29,6 +29,7 @@ from engine.protocol.properties import (
     PROPERTY_REAL_TOPIC,
     PROPERTY_RETRY_TOPIC,
     encode_properties,
+    whole_number,
 )
 from engine.runtime import Runtime
 from engine.store import GetStatus, MessageDraft, MessageStore
@@ -65,10 +66,10 @@ def scheduled(draft: MessageDraft, level: int) -> MessageDraft:
 def real_place(message: MessageExt) -> tuple[str, int] | None:
     """Topic and queue id under which a scheduled message is to appear; None when it names none."""
     topic = message.properties.get(PROPERTY_REAL_TOPIC)
-    queue_id = message.properties.get(PROPERTY_REAL_QUEUE_ID, "")
-    if not topic or not queue_id.isdecimal():
+    queue_id = whole_number(message.properties.get(PROPERTY_REAL_QUEUE_ID, ""), -1)
+    if not topic or queue_id < 0:
         return None
-    return topic, int(queue_id)
+    return topic, queue_id
 
 
 class DelayService:

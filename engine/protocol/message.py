@@ -16,6 +16,7 @@ from engine.protocol.properties import (
     PROPERTY_TAGS,
     PROPERTY_UNIQ_KEY,
     PROPERTY_WAIT,
+    whole_number,
 )
 
 
@@ -59,7 +60,7 @@ class Message:
     def delay_level(self) -> int:
         """Delay level asked for; 0 is none."""
         text = self.properties.get(PROPERTY_DELAY, "0")
-        return int(text) if text.lstrip("-").isdigit() else 0
+        return -whole_number(text[1:], 0) if text[:1] == "-" else whole_number(text, 0)
 
     @delay_level.setter
     def delay_level(self, level: int) -> None:

@@ -49,6 +49,9 @@ PROPERTY_TRANSACTION_FIRST_OFFSET: Final = "TRAN_PREPARED_QUEUE_OFFSET"
 PROPERTY_TRANSACTION_CHECK_TIMES: Final = "TRANSACTION_CHECK_TIMES"
 PROPERTY_CHECK_IMMUNITY_SECONDS: Final = "CHECK_IMMUNITY_TIME_IN_SECONDS"
 
+NUMBER_DIGITS_MAX: Final = 18
+"""So many digits fit 64 bits; clients may write any text, and Python refuses a number of 5,000."""
+
 
 def encode_properties(properties: Mapping[str, str]) -> str:
     """Properties as one string. Raises LocalProtocolError for a separator in a name or value."""
@@ -58,6 +61,13 @@ def encode_properties(properties: Mapping[str, str]) -> str:
             raise LocalProtocolError(f"property {name!r}: characters 1 and 2 separate properties")
         parts += (name, NAME_VALUE_SEPARATOR, value, PROPERTY_SEPARATOR)
     return "".join(parts)
+
+
+def whole_number(word: str | bytes, otherwise: int) -> int:
+    """The number that a property's value is; `otherwise` for what is none, or too long for one."""
+    if len(word) <= NUMBER_DIGITS_MAX and word.isascii() and word.isdigit():
+        return int(word)
+    return otherwise
 
 
 def decode_properties(text: str) -> dict[str, str]:

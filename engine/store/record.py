@@ -29,6 +29,7 @@ from engine.foundation.limits import (
     STORE_MEMO_ENTRIES_MAX,
 )
 from engine.protocol.hashes import tags_code
+from engine.protocol.properties import whole_number
 from engine.protocol.tag_bits import tags_word
 
 MAGIC_V1 = -626843481  # 0xDAA320A7
@@ -187,10 +188,10 @@ def _deliver_time(
     properties: bytes, code: int, stored_ms: int, delay_levels_ms: Sequence[int]
 ) -> int:
     """A delayed message carries the time to deliver it where others have their tag's hash."""
-    level = property_value(properties, b"DELAY\x01")
-    if not level.isdigit() or int(level) == 0:
+    level = whole_number(property_value(properties, b"DELAY\x01"), 0)
+    if level == 0:
         return code
-    return stored_ms + delay_levels_ms[min(int(level), len(delay_levels_ms)) - 1]
+    return stored_ms + delay_levels_ms[min(level, len(delay_levels_ms)) - 1]
 
 
 def check_record(

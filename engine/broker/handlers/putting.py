@@ -30,6 +30,7 @@ from engine.protocol.properties import (
     PROPERTY_ORIGIN_MESSAGE_ID,
     PROPERTY_REAL_QUEUE_ID,
     PROPERTY_REAL_TOPIC,
+    whole_number,
 )
 from engine.store import GetStatus, MessageDraft, PutResult
 from engine.store.record import MULTI_TAGS, property_value
@@ -203,9 +204,9 @@ def _is_new_copy(draft: MessageDraft) -> bool:
 
 def _sent_to(message: MessageExt) -> tuple[str, int]:
     """Topic and queue its producer meant."""
-    queue_id = message.properties.get(PROPERTY_REAL_QUEUE_ID, "")
-    if message.topic in WAITING_TOPICS and queue_id.isdecimal():
-        return message.properties.get(PROPERTY_REAL_TOPIC, ""), int(queue_id)
+    queue_id = whole_number(message.properties.get(PROPERTY_REAL_QUEUE_ID, ""), -1)
+    if message.topic in WAITING_TOPICS and queue_id >= 0:
+        return message.properties.get(PROPERTY_REAL_TOPIC, ""), queue_id
     return message.topic, message.queue_id
 
 

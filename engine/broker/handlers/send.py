@@ -50,6 +50,7 @@ from engine.protocol.properties import (
     PROPERTY_WAIT,
     decode_properties,
     encode_properties,
+    whole_number,
 )
 from engine.remoting import Handler, Peer
 from engine.remoting.dispatcher import HandlerResult
@@ -317,8 +318,7 @@ class SendHandlers:
 
     def _delay_level(self, properties: dict[str, str]) -> int:
         """The delay level asked for, capped at the highest; 0 for none."""
-        word = properties.get(PROPERTY_DELAY, "0")
-        level = int(word) if word.isdecimal() else 0
+        level = whole_number(properties.get(PROPERTY_DELAY, "0"), 0)
         return min(level, len(self._parts.config.store.delay_levels_ms))
 
     def _answer(

@@ -29,6 +29,7 @@ from engine.protocol.properties import (
     PROPERTY_CHECK_IMMUNITY_SECONDS,
     PROPERTY_TRANSACTION_CHECK_TIMES,
     PROPERTY_TRANSACTION_FIRST_OFFSET,
+    whole_number,
 )
 
 OP_SEPARATOR = ","
@@ -72,8 +73,7 @@ class CheckRules:
 def first_offset_of(message: MessageExt) -> int:
     """Queue offset of the first copy of this half message."""
     word = message.properties.get(PROPERTY_TRANSACTION_FIRST_OFFSET, "")
-    first = int(word) if word.isdecimal() else message.queue_offset
-    return min(first, message.queue_offset)
+    return min(whole_number(word, message.queue_offset), message.queue_offset)
 
 
 def half_message(message: MessageExt) -> HalfMessage:
@@ -87,13 +87,13 @@ def half_message(message: MessageExt) -> HalfMessage:
         message.born_timestamp_ms,
         message.store_timestamp_ms,
         immunity_seconds(immunity) if immunity else None,
-        int(times) if times.isdecimal() else 0,
+        whole_number(times, 0),
     )
 
 
 def immunity_seconds(word: str) -> int:
     """The number of seconds; -1, as RocketMQ reads what is no number, for the broker's time-out."""
-    return int(word) if word.isdecimal() else -1
+    return whole_number(word, -1)
 
 
 def immunity_ms(immunity_s: int, timeout_ms: int) -> int:
@@ -128,7 +128,8 @@ def encode_op_body(half_offsets: Sequence[int]) -> bytes:
 def decode_op_body(body: bytes) -> list[int]:
     """The half queue offsets an op message lists; words that are no numbers are passed over."""
     words = body.decode(errors="replace").split(OP_SEPARATOR)
-    return [int(word) for word in words if word.isdecimal() and word.isascii()]
+    numbers = [whole_number(word, -1) for word in words]
+    return [number for number in numbers if number >= 0]
 
 
 class Transactions:
