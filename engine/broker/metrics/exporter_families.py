@@ -3,6 +3,9 @@
 Place in the walk: behind the families of `families`, once a scrape. Where the exporter sums over a
 cluster, this broker tells its share; boards sum over brokers.
 
+Two names its manual has and its code no longer tells, for boards that still ask for them:
+rocketmq_message_accumulation and rocketmq_group_get_latency.
+
 Invariant: rates are those of the last minute. Absent on purpose: figures that only clients have
 (rocketmq_client_*), and those of the runtime info (rocketmq_brokeruntime_*).
 """
@@ -135,23 +138,34 @@ def _of_lags(
         wanted = [lag for lag in lags if _kind(lag.topic) == prefix]
         yield Family(name, "gauge", meaning, _diffs(parts, wanted))
     now_ms = parts.now_ms()
+
+    def age_ms(lag: GroupLag) -> int:
+        return max(0, now_ms - (lag.waiting_since_ms or now_ms))
+
+    age = "Age of the oldest message not consumed, in milliseconds"
     for name, meaning, value in (
-        ("rocketmq_consumer_offset", "Ends of a group's queues", lambda lag: lag.max_offsets),
-        (
-            "rocketmq_group_consume_total_offset",
-            "A group's consume offsets",
-            lambda lag: lag.consume_offsets,
-        ),
-        (
-            "rocketmq_group_get_latency_by_storetime",
-            "Age of the oldest message not consumed, in milliseconds",
-            lambda lag: max(0, now_ms - (lag.waiting_since_ms or now_ms)),
-        ),
+        ("rocketmq_consumer_offset", "Ends of a group's queues", _max_offsets),
+        ("rocketmq_group_consume_total_offset", "A group's consume offsets", _consume_offsets),
+        ("rocketmq_message_accumulation", "Messages not consumed", _waiting),
+        ("rocketmq_group_get_latency_by_storetime", age, age_ms),
+        ("rocketmq_group_get_latency", age, age_ms),
     ):
         series = [
             Series(place | {"topic": lag.topic, "group": lag.group}, value(lag)) for lag in lags
         ]
         yield Family(name, "gauge", meaning, series)
+
+
+def _max_offsets(lag: GroupLag) -> int:
+    return lag.max_offsets
+
+
+def _consume_offsets(lag: GroupLag) -> int:
+    return lag.consume_offsets
+
+
+def _waiting(lag: GroupLag) -> int:
+    return lag.waiting
 
 
 def _kind(topic: str) -> str:

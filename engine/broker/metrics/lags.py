@@ -27,9 +27,9 @@ class GroupLag:
     ready: int
     """Messages not pulled."""
     waiting_since_ms: int | None
-    """Store time of the oldest message that is not committed; None when none waits."""
+    """Store time of the oldest message kept that is not committed; None when none waits."""
     ready_since_ms: int | None
-    """Store time of the oldest message that is not pulled; None when none waits."""
+    """Store time of the oldest message kept that is not pulled; None when none waits."""
     unreadable: int
     """Messages in queues that nobody may read any more."""
     max_offsets: int
@@ -83,8 +83,9 @@ class Lags:
             ready += max(0, maximum - pulled)
             max_offsets += maximum
             consume_offsets += committed
+            minimum = store.min_offset(topic, queue_id)  # Those below it are gone, the rest waits.
             for offset, since in ((committed, waiting_since), (pulled, ready_since)):
-                stored_ms = store.store_time_at(topic, queue_id, offset)
+                stored_ms = store.store_time_at(topic, queue_id, max(offset, minimum))
                 if offset < maximum and stored_ms is not None:
                     since.append(stored_ms)
         return GroupLag(

@@ -102,8 +102,11 @@ class Count:
 class Counts(Generic[Key]):
     """Counts by key; those beyond the limit share one."""
 
-    def __init__(self, now_ms: Callable[[], int], keys_max: int = TRAFFIC_KEYS_MAX) -> None:
-        self._now_ms = now_ms
+    def __init__(self, begin_ms: int, keys_max: int = TRAFFIC_KEYS_MAX) -> None:
+        """A key that is added to for the first time did nothing since `begin_ms`: a rate over the
+        instant it has existed would tell of thousands a second where one message came.
+        """
+        self._begin_ms = begin_ms
         self._keys_max = keys_max
         self.by_key: dict[Key, Count] = {}
         """For reading, and for those who add in a hurry."""
@@ -139,10 +142,10 @@ class Counts(Generic[Key]):
     def make(self, key: Key) -> Count:
         """The count of a key that has none yet: its own, or that of the others."""
         if len(self.by_key) < self._keys_max:
-            self.by_key[key] = count = Count(self._now_ms())
+            self.by_key[key] = count = Count(self._begin_ms)
             return count
         if self.others is None:
-            self.others = Count(self._now_ms())
+            self.others = Count(self._begin_ms)
         return self.others
 
 
@@ -151,17 +154,17 @@ class Traffic:
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
         begin_ms = now_ms()
-        self._puts = tuple(Counts[str](now_ms) for _ in MESSAGE_TYPES)
-        self.gets: Counts[tuple[str, str]] = Counts(now_ms)
+        self._puts = tuple(Counts[str](begin_ms) for _ in MESSAGE_TYPES)
+        self.gets: Counts[tuple[str, str]] = Counts(begin_ms)
         """(group, topic) → what pulls were answered with."""
-        self.send_backs: Counts[tuple[str, str]] = Counts(now_ms)
+        self.send_backs: Counts[tuple[str, str]] = Counts(begin_ms)
         """(group, topic) → messages a group sent back."""
-        self.dead_letters: Counts[tuple[str, str]] = Counts(now_ms)
+        self.dead_letters: Counts[tuple[str, str]] = Counts(begin_ms)
         """(group, topic) → messages that went to the group's dead letters."""
         self._sizes = [0] * (_SIZE_BITS + 1)
         """Messages by the bits of their size less one: each bound is a power of two."""
-        self.commits: Counts[str] = Counts(now_ms)
-        self.rollbacks: Counts[str] = Counts(now_ms)
+        self.commits: Counts[str] = Counts(begin_ms)
+        self.rollbacks: Counts[str] = Counts(begin_ms)
         """topic → transactions that ended so."""
         self.put_total = Count(begin_ms)
         self.get_total = Count(begin_ms)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -253,6 +254,8 @@ def test_boards_made_for_the_exporter_find_their_names(tmp_path: Path) -> None:
             diff = {"group": "orders-group", "topic": "orders"}
             online = {"countOfOnlineConsumers": "1", "msgModel": "CLUSTERING"}
             assert told["rocketmq_group_diff"] == (diff | online, 4)
+            assert told["rocketmq_message_accumulation"] == (pair, 4)
+            assert told["rocketmq_group_get_latency"][0] == pair
             assert told["rocketmq_consumer_offset"] == (pair, 6)
             assert told["rocketmq_group_consume_total_offset"] == (pair, 2)
             assert told["rocketmq_producer_offset"] == (place | {"topic": "orders"}, 6)
@@ -262,6 +265,7 @@ def test_boards_made_for_the_exporter_find_their_names(tmp_path: Path) -> None:
             for rate in (
                 *("broker_tps", "broker_qps", "producer_tps", "producer_message_size"),
                 *("consumer_tps", "consumer_message_size", "group_get_latency_by_storetime"),
+                "group_get_latency",
             ):
                 assert told[f"rocketmq_{rate}"][1] > 0, rate
 
@@ -291,6 +295,31 @@ def test_queues_nobody_may_read_any_more_are_told_apart_from_lag(tmp_path: Path)
             told = await values(of(running))
             assert told["rocketmq_consumer_lag_messages", "orders", "orders-group"] == 1
             assert told["tidemark_consumer_unreadable_messages", "orders", "orders-group"] == 2
+
+    asyncio.run(story())
+
+
+def test_a_group_whose_next_message_is_deleted_waits_since_the_oldest_kept(tmp_path: Path) -> None:
+    async def story() -> None:
+        config = with_metrics(tmp_path, log_bytes=16 * 1024)
+        async with cluster(config) as running:
+            client = running.client()
+            for _ in range(40):
+                await client.send(bytes(1000))
+            await client.commit(3)
+            for path in (tmp_path / "store" / "commitlog").iterdir():
+                os.utime(path, (1, 1))
+            await client.ask(RequestCode.DELETE_EXPIRED_COMMITLOG)
+
+            async def moved() -> bool:
+                answer = await client.ask(RequestCode.GET_MIN_OFFSET, topic="orders", queueId=0)
+                return int(answer.fields["offset"]) > 3
+
+            await eventually(moved, "the first messages are deleted")
+            told = await values(of(running))
+            for name in ("lag", "queueing"):
+                latency = f"rocketmq_consumer_{name}_latency_milliseconds"
+                assert told[latency, "orders", "orders-group"] > 0
 
     asyncio.run(story())
 
