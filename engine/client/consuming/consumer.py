@@ -142,25 +142,24 @@ class PushConsumer:
     async def start(self) -> None:
         """Load offsets, announce this member, take up queues.
 
-        Raises ConfigError without a subscription, RequestRefused when a broker cannot filter as one
-        of them says; the consumer is stopped then.
+        Raises ConfigError without a subscription and CorruptRecord when a broadcast consumer's
+        offsets are damaged: it has not begun and may be started again. Raises RequestRefused when a
+        broker cannot filter as a subscription says; the consumer is stopped then.
         """
         if self._started or self._stopped:
             return
         if not self._state.subscriptions:
             raise ConfigError("subscriptions", {}, "at least one topic; call subscribe() first")
+        await self._state.offsets.load()
         self._started = True
         if self._state.is_clustering:
             topic = retry_topic(self.group)
             data = SubscriptionData.build(topic, "*", sub_version=self._runtime.clock.now_ms())
             self._state.subscriptions[topic] = Subscription(data, None)
-        await self._state.offsets.load()
-        await self._connection.start()
         try:
-            await self._member.announce()
+            await self._member.open()
         except BaseException:
             self._stopped = True
-            await self._connection.stop()
             raise
         self._service.start()
         self._tasks.start(self._rebalancer.run(), "rebalance")

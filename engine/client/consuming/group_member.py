@@ -22,10 +22,15 @@ from engine.client.consuming.broker_side import BrokerSide
 from engine.client.consuming.group_state import GroupState, Subscription
 from engine.client.consuming.listeners import MessageListener
 from engine.client.consuming.local_offset_store import LocalOffsetStore
-from engine.client.consuming.offset_store import BrokerOffsetStore, CommitTrigger, OffsetStore
+from engine.client.consuming.offset_store import (
+    BrokerOffsetStore,
+    CommitTrigger,
+    OffsetStore,
+    ReadOffset,
+)
 from engine.client.consuming.queue_locks import QueueLocks
 from engine.client.consuming.rebalance import RebalanceHooks, Rebalancer
-from engine.client.consuming.start_offset import StartOffsetAsk
+from engine.client.consuming.start_offset import StartOffsetAsk, start_offset
 from engine.client.message_selector import MessageSelector
 from engine.client.owned_tasks import OwnedTasks
 from engine.foundation.errors import TidemarkError
@@ -129,6 +134,25 @@ class GroupMember:
             selector = MessageSelector.by_tag(selector)
         data = selector.subscription(topic, sub_version=self._runtime.clock.now_ms())
         self.state.subscriptions[topic] = Subscription(data, listener)
+
+    async def open(self) -> None:
+        """Connect and announce this member; when that fails, all connections are closed again."""
+        await self.connection.start()
+        try:
+            await self.announce()
+        except BaseException:
+            await self.connection.stop()
+            raise
+
+    async def first_offset(self, queue: MessageQueue) -> int:
+        """Where the first pull of a queue begins. Raises TidemarkError when nobody can be asked."""
+        return await start_offset(
+            queue,
+            await self.state.offsets.read(queue, ReadOffset.READ_FROM_STORE),
+            self.start_ask,
+            where=self._consumer.consume_from_where,
+            timestamp_ms=self.consume_timestamp_ms,
+        )
 
     async def announce(self) -> None:
         """Learn the routes and send a first heartbeat, so that the first rebalance finds this

@@ -24,11 +24,10 @@ from dataclasses import dataclass
 
 from engine.client.config import ClientConfig
 from engine.client.consuming.group_member import GroupMember, no_listener_at_work
-from engine.client.consuming.offset_store import CommitTrigger, ReadOffset
+from engine.client.consuming.offset_store import CommitTrigger, ReadOffset, allowed_offset
 from engine.client.consuming.process_queue import ProcessQueue
 from engine.client.consuming.pulling import PullQuestion, PullResult, PullStatus, with_tags
 from engine.client.consuming.rebalance import RebalanceHooks
-from engine.client.consuming.start_offset import start_offset
 from engine.client.message_selector import MessageSelector
 from engine.client.owned_tasks import OwnedTasks
 from engine.client.pull_config import LitePullConfig
@@ -78,6 +77,7 @@ class LitePullConsumer:
         self._arrived = asyncio.Event()
         self._assigned: tuple[MessageQueue, ...] | None = None
         self._next_auto_commit_ms = 0
+        self._one_at_a_time = asyncio.Lock()
         self._started = self._stopped = False
         member.serve(self._rebalancer)
 
@@ -108,7 +108,9 @@ class LitePullConsumer:
     async def assign(
         self, queues: Collection[MessageQueue], selector: str | MessageSelector = "*"
     ) -> None:
-        """Read exactly these queues, whoever else does. Raises ConfigError after `subscribe`."""
+        """Read exactly these queues, whoever else does; one whose broker does not answer is taken
+        up when it does. Raises ConfigError after `subscribe`.
+        """
         if self._assigned is None and self._state.subscriptions:
             raise ConfigError("assign", sorted(queues), "either subscribe or assign, not both")
         topics = sorted({queue.topic for queue in queues})
@@ -118,7 +120,7 @@ class LitePullConsumer:
         for topic in topics:
             self._member.want(topic, selector)
         self._assigned = tuple(sorted(queues))
-        if self._started:
+        if self._started and not self._stopped:
             await self._member.announce()
             await self._take_assigned()
 
@@ -142,14 +144,12 @@ class LitePullConsumer:
             return
         if not self._state.subscriptions:
             raise ConfigError("subscriptions", {}, "a topic or queues; subscribe or assign first")
-        self._started = True
         await self._state.offsets.load()
-        await self._member.connection.start()
+        self._started = True
         try:
-            await self._member.announce()
+            await self._member.open()
         except BaseException:
             self._stopped = True
-            await self._member.connection.stop()
             raise
         self._next_auto_commit_ms = self._runtime.clock.steady_ms() + self._config.auto_commit_ms
         self._member.tasks.start(self._member.persist_regularly(), "persist offsets")
@@ -158,6 +158,7 @@ class LitePullConsumer:
             self._rebalancer.wake()
         else:
             await self._take_assigned()
+            self._member.tasks.start(self._keep_assigned(), "assigned queues")
 
     async def stop(self) -> None:
         """End pulling, report what is committed, leave; what was polled since comes again."""
@@ -253,9 +254,11 @@ class LitePullConsumer:
     async def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
         """Make these offsets, or all positions, the group's, and wait until the brokers have them.
 
-        Raises TidemarkError when one could not be told; it is tried again on the timer.
+        Raises ConfigError for a negative one, and TidemarkError when one could not be told; it is
+        tried again on the timer.
         """
         told = self._positions() if offsets is None else offsets
+        told = {queue: allowed_offset(queue, offset) for queue, offset in told.items()}
         for queue, offset in told.items():
             self._state.offsets.update(queue, offset, increase_only=False)
         for queue in told:
@@ -278,23 +281,27 @@ class LitePullConsumer:
 
     # Taking queues up, and pulling them.
 
+    async def _keep_assigned(self) -> None:
+        """Queues that nobody could be asked about, and those that a reset took away."""
+        while True:
+            await asyncio.sleep(self._config.rebalance_retry_ms / 1000)
+            await self._take_assigned()
+
     async def _take_assigned(self) -> None:
-        wanted = self._assigned or ()
-        for queue, window in list(self._state.windows.items()):
-            if queue not in wanted:
-                await self._rebalancer.give_up(queue, window)
-        self._forget_lost()
-        for queue in wanted:
-            if queue in self._held:
-                continue
-            stored = await self._state.offsets.read(queue, ReadOffset.READ_FROM_STORE)
-            first = await start_offset(
-                *(queue, stored, self._member.start_ask),
-                where=self._config.consume_from_where,
-                timestamp_ms=self._member.consume_timestamp_ms,
-            )
-            window = self._state.windows[queue] = ProcessQueue(self._runtime.clock.now_ms())
-            self._on_taken_up(queue, window, first)
+        async with self._one_at_a_time:
+            wanted = self._assigned or ()
+            for queue, window in list(self._state.windows.items()):
+                if queue not in wanted:
+                    await self._rebalancer.give_up(queue, window)
+            self._forget_lost()
+            for queue in [queue for queue in wanted if queue not in self._held]:
+                try:
+                    first = await self._member.first_offset(queue)
+                except TidemarkError as error:
+                    _log.warning("%s not taken up, it is tried again soon: %s", queue, error)
+                    continue
+                window = self._state.windows[queue] = ProcessQueue(self._runtime.clock.now_ms())
+                self._on_taken_up(queue, window, first)
 
     def _on_taken_up(self, queue: MessageQueue, window: ProcessQueue, first_offset: int) -> None:
         _log.info("%s takes up %s from offset %d", self.client_id, queue, first_offset)

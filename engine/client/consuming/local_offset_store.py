@@ -68,14 +68,17 @@ class LocalOffsetStore(OffsetTable):
         if not fresh:
             return
         try:
+            self._replace(self._merged(fresh))
+        except StorageError as error:
+            _log.error("offsets not written, the next round tries again: %s", error)
+
+    def _merged(self, fresh: dict[MessageQueue, int]) -> dict[MessageQueue, int]:
+        try:
             merged = self._stored() | fresh
         except CorruptRecord as error:
             _log.error("the offset file is damaged and written anew: %s", error)
             merged = self.clone() | fresh
-        try:
-            self._replace(merged)
-        except StorageError as error:
-            _log.error("offsets not written, the next round tries again: %s", error)
+        return merged
 
     def _stored(self) -> dict[MessageQueue, int]:
         """What the file says; the .bak when it is missing or damaged; nothing when neither
@@ -105,7 +108,14 @@ class LocalOffsetStore(OffsetTable):
         fresh = f"{self._path}.tmp"
         self._disk.write(fresh, encode_local_offsets(offsets))
         self._disk.sync_file(fresh)
-        if self._disk.exists(self._path):
+        if self._is_whole(self._path):  # A damaged one must not take the place of a good .bak.
             self._disk.rename(self._path, f"{self._path}.bak")
         self._disk.rename(fresh, self._path)
         self._disk.sync_directory(self._folder)
+
+    def _is_whole(self, path: str) -> bool:
+        try:
+            decode_local_offsets(self._disk.read(path) if self._disk.exists(path) else b"")
+        except ProtocolError:
+            return False
+        return True

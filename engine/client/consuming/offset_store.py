@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection
 from enum import Enum
 from typing import Protocol
 
-from engine.foundation.errors import TidemarkError
+from engine.foundation.errors import ConfigError, TidemarkError
 from engine.protocol.message import MessageQueue
 
 _log = logging.getLogger(__name__)
@@ -63,6 +63,13 @@ class ControllableOffset:
         """Set the offset and ignore every later `update`."""
         self.value = offset
         self._frozen = True
+
+
+def allowed_offset(queue: MessageQueue, offset: int) -> int:
+    """An offset that an application wants to set. Raises ConfigError for a negative one."""
+    if offset < 0:
+        raise ConfigError("offset", offset, f"the next message of {queue} to consume, 0 or more")
+    return offset
 
 
 class OffsetTable:

@@ -17,7 +17,7 @@ from engine.client.config import ClientConfig
 from engine.client.consuming.failed_messages import SendBackRequest
 from engine.client.consuming.group_member import GroupMember, no_listener_at_work
 from engine.client.consuming.group_state import Subscription
-from engine.client.consuming.offset_store import CommitTrigger, ReadOffset
+from engine.client.consuming.offset_store import CommitTrigger, ReadOffset, allowed_offset
 from engine.client.consuming.process_queue import ProcessQueue
 from engine.client.consuming.pulling import PullQuestion, PullResult, PullStatus, with_tags
 from engine.client.consuming.rebalance import RebalanceHooks
@@ -73,10 +73,13 @@ class PullConsumer:
         """Announce this member and begin to rebalance what is registered."""
         if self._started or self._stopped:
             return
-        self._started = True
         await self._state.offsets.load()
-        await self._member.connection.start()
-        await self._member.announce()
+        self._started = True
+        try:
+            await self._member.open()
+        except BaseException:
+            self._stopped = True
+            raise
         self._member.tasks.start(self._member.persist_regularly(), "persist offsets")
         self._member.tasks.start(self._rebalancer.run(), "rebalance")
         self._rebalancer.wake()
@@ -137,8 +140,12 @@ class PullConsumer:
         return await self._state.offsets.read(queue, where)
 
     def update_consume_offset(self, queue: MessageQueue, offset: int) -> None:
-        """Set the consume offset; the broker hears of it on the timer, or by `persist`."""
-        self._state.offsets.update(queue, offset, increase_only=False)
+        """Set the consume offset; the broker hears of it by `persist`, or, while the queue is one
+        of this member's, on the timer.
+
+        Raises ConfigError for a negative one.
+        """
+        self._state.offsets.update(queue, allowed_offset(queue, offset), increase_only=False)
 
     async def persist(self, queue: MessageQueue) -> None:
         """Tell the broker the consume offset of one queue now. Raises TidemarkError."""

@@ -219,9 +219,9 @@ class Rebalancer:
         return True
 
     async def _drop_unsubscribed(self) -> None:
-        for queue, window in list(self._state.windows.items()):
-            if queue.topic not in self._state.subscriptions:
-                await self.give_up(queue, window)
+        read = {queue.topic for queue in self._state.windows}
+        for topic in sorted(read - self._state.subscriptions.keys()):
+            await self._hold_exactly(topic, [])
 
     async def _report(self, queue: MessageQueue) -> None:
         try:

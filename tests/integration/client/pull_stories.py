@@ -206,6 +206,25 @@ async def polling_members_share_a_topic_and_hand_over_what_they_committed(
         assert await polled(one, 4) == ["3"] * 4
 
 
+async def what_an_unsubscribed_topic_held_does_not_stop_the_others(
+    cluster: Cluster, folder: Path
+) -> None:
+    topics = ("PyPollLeft", "PyPollKept")
+    left, kept = (MessageQueue(topic, "broker-a", 0) for topic in topics)
+    for queue in (left, kept):
+        await make_topic(cluster, queue.topic, queues=1)
+        await send_numbers(cluster, queue, range(12))
+    async with polling(cluster, "py_left_c", topic=left.topic, held_messages_max=5) as consumer:
+        await eventually(lambda: consumer._ready, "more held than allowed")
+        consumer.unsubscribe(left.topic)
+        consumer.subscribe(kept.topic)
+        await eventually(lambda: consumer.assignment() == [kept], "only the other is read")
+        assert await polled(consumer, 12) == numbers(range(12))
+        with pytest.raises(ConfigError, match=r"offset=-1 is not allowed.*, 0 or more"):
+            await consumer.commit({kept: -1})
+        assert await consumer.committed(kept) != -1
+
+
 async def a_poll_brings_only_messages_with_a_wanted_tag(cluster: Cluster, folder: Path) -> None:
     topic, ns = "PyPollTags", cluster.name_server
     await make_topic(cluster, topic, queues=1)
@@ -252,6 +271,8 @@ async def a_pull_consumer_pulls_by_itself_and_leaves_its_offset_to_the_next(
     await eventually(
         lambda: sum(m.queues_in_balance(topic) == [queue] for m in members) == 1, "one has it"
     )
+    with pytest.raises(ConfigError, match=r"offset=-4 is not allowed.*, 0 or more"):
+        one.update_consume_offset(queue, -4)
     holder = next(m for m in members if m.queues_in_balance(topic))
     holder.update_consume_offset(queue, 4)
     other = two if holder is one else one
@@ -267,6 +288,7 @@ PULL_STORIES: tuple[Story, ...] = (
     a_reset_of_the_group_is_followed_by_who_polls,
     a_paused_queue_brings_nothing_until_it_is_resumed,
     polling_members_share_a_topic_and_hand_over_what_they_committed,
+    what_an_unsubscribed_topic_held_does_not_stop_the_others,
     a_poll_brings_only_messages_with_a_wanted_tag,
     a_pull_consumer_pulls_by_itself_and_leaves_its_offset_to_the_next,
 )

@@ -16,11 +16,14 @@ from engine.client import (
     ConsumeContext,
     ConsumeFromWhere,
     ConsumeOrderlyStatus,
+    PushConsumer,
 )
 from engine.client.admin.dead_letters import DeadLetterQuery
-from engine.foundation.errors import ConfigError
+from engine.client.config import MessageModel
+from engine.foundation.errors import ConfigError, CorruptRecord
 from engine.foundation.observing import FlushDone, OffsetReport, RebalanceEvent, RetryStep
 from engine.protocol.message import MessageExt
+from engine.runtime import Runtime
 from tests.integration.client.cluster_users import LATER, SUCCESS, Seen
 from tests.integration.client.test_consumer_lives import config, send
 from tests.integration.client.virtual_cluster import (
@@ -206,6 +209,32 @@ def test_dead_letters_are_redriven_no_faster_than_asked() -> None:
         with pytest.raises(ConfigError, match="per_second=0 is not allowed"):
             await cluster.admin.redrive_all(letters, who="ada", why="x", per_second=0)
         assert await cluster.admin.dead_letters(GROUP, DeadLetterQuery()) == []
+
+    on_virtual_cluster(story)
+
+
+def test_a_broadcast_consumer_with_damaged_offsets_begins_once_they_are_repaired() -> None:
+    broadcast = config(message_model=MessageModel.BROADCASTING, local_offset_directory="/off")
+
+    async def story(cluster: VirtualCluster) -> None:
+        seen = Seen()
+
+        async def boot(runtime: Runtime) -> PushConsumer:
+            consumer = PushConsumer(runtime, cluster.client(), GROUP, consumer=broadcast)
+            consumer.subscribe(TOPIC, "*", seen)
+            folder = f"/off/{consumer.client_id}/{GROUP}"
+            runtime.disk.make_directories(folder)
+            for name in ("offsets.json", "offsets.json.bak"):
+                runtime.disk.write(f"{folder}/{name}", b"{{{")
+            with pytest.raises(CorruptRecord, match="repair one of them"):
+                await consumer.start()
+            runtime.disk.write(f"{folder}/offsets.json", b'{"offsetTable":{}}')
+            await consumer.start()
+            return consumer
+
+        await cluster.world.node(ONE).boot(boot)
+        await send(cluster, 0)
+        await cluster.world.until("consumed", lambda: seen.bodies == ["0"], within_s=30)
 
     on_virtual_cluster(story)
 

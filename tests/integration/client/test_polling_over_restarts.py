@@ -6,10 +6,13 @@ import asyncio
 import signal
 from pathlib import Path
 
+from engine.client import Admin
 from engine.protocol.message import MessageQueue
+from engine.runtime import system_runtime
+from tests.integration.client.cluster_users import client_config
 from tests.integration.client.pull_stories import numbers, polled, polling, send_numbers
 from tests.integration.client.stories import make_topic
-from tests.integration.telemetry.killable_engine import KillableEngine
+from tests.integration.telemetry.killable_engine import SMALL, KillableEngine
 
 
 class Restartable:
@@ -52,6 +55,34 @@ def test_polling_goes_on_after_restarts_and_a_commit_answered_before_a_clean_one
                 assert await polled(consumer, 2) == numbers(range(6, 8))
             async with polling(cluster, "pollers", queues=[queue]) as successor:
                 assert await polled(successor, 5) == numbers(range(3, 8)), "not committed since"
+        finally:
+            await engine.end(signal.SIGKILL)
+
+    asyncio.run(story())
+
+
+def test_an_assigned_queue_is_read_as_soon_as_its_broker_answers_and_again_after_a_pushed_reset(
+    tmp_path: Path,
+) -> None:
+    """Nobody rebalances assigned queues: what a reset takes away has to come back by itself."""
+
+    async def story() -> None:
+        engine = KillableEngine(tmp_path, *SMALL, "--set", "useServerSideResetOffset=false")
+        await engine.start()
+        cluster = Restartable(engine)
+        try:
+            await make_topic(cluster, "tide", queues=1)
+            queue = MessageQueue("tide", "broker-a", 0)
+            await send_numbers(cluster, queue, range(3))
+            await engine.end(signal.SIGTERM)
+            async with polling(cluster, "pollers", queues=[queue]) as consumer:
+                assert consumer.assignment() == []
+                await engine.start()
+                assert await polled(consumer, 3) == numbers(range(3))
+                await consumer.commit()
+                async with Admin(system_runtime(), client_config(cluster.name_server)) as admin:
+                    await admin.reset_offset("pollers", "tide", 0)
+                assert await polled(consumer, 3) == numbers(range(3)), "from the beginning"
         finally:
             await engine.end(signal.SIGKILL)
 

@@ -7,6 +7,7 @@ Feature rows: A2.
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
@@ -15,7 +16,7 @@ from engine.client.consuming.offset_store import CommitTrigger, ReadOffset
 from engine.foundation.errors import CorruptRecord
 from engine.protocol.message import MessageQueue
 from engine.runtime import Runtime
-from engine.runtime.disk import Disk
+from engine.runtime.disk import Disk, SystemDisk
 from tests.simulation.world import World, run_world
 from tests.unit.client.consuming_parts import HOST, Q0, Q1, in_virtual_time
 
@@ -101,6 +102,11 @@ def test_a_damaged_file_is_replaced_by_its_bak(damage: bytes) -> None:
         again = store_on(runtime.disk)
         await again.load()
         assert again.clone() == {Q0: 5}
+        good = runtime.disk.read(f"{FILE}.bak")
+        again.update(Q0, 7, increase_only=True)
+        await again.persist(Q0, TIMER)
+        assert runtime.disk.read(f"{FILE}.bak") == good, "a damaged file never replaces it"
+        assert await store_on(runtime.disk).read(Q0, ReadOffset.READ_FROM_STORE) == 7
 
     in_virtual_time(story)
 
@@ -131,6 +137,23 @@ def test_a_full_disk_is_survived_and_the_next_round_writes() -> None:
         assert await store_on(runtime.disk).read(Q0, ReadOffset.READ_FROM_STORE) == 6
 
     in_virtual_time(story)
+
+
+def test_a_file_that_cannot_be_read_for_a_while_is_written_by_the_next_round(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story() -> None:
+        store = LocalOffsetStore(SystemDisk(), str(tmp_path), client_id="c", group="g")
+        store.update(Q0, 5, increase_only=True)
+        in_its_place = tmp_path / "c" / "g" / "offsets.json"
+        in_its_place.mkdir(parents=True)
+        await store.persist_all([Q0], TIMER)
+        assert "offsets not written, the next round tries again: reading" in caplog.text
+        in_its_place.rmdir()
+        await store.persist_all([Q0], TIMER)
+        assert await store.read(Q0, ReadOffset.READ_FROM_STORE) == 5
+
+    asyncio.run(story())
 
 
 def test_a_power_cut_at_any_time_leaves_an_offset_that_was_persisted() -> None:
