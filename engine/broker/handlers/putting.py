@@ -10,7 +10,9 @@ others. Absent on purpose: answers and checks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from heapq import nlargest
+from itertools import chain
 
 import msgspec
 
@@ -18,13 +20,12 @@ from engine.broker.handlers.storing import not_stored
 from engine.broker.parts import BrokerParts
 from engine.broker.state.deduplication import FirstCopy, body_digest
 from engine.broker.state.topic_attributes import BITMAP, DEDUPLICATION, is_on, tag_filter
-from engine.foundation.errors import RequestRefused, StorageError
+from engine.foundation.errors import CorruptRecord, RequestRefused, StorageError
 from engine.foundation.observing import LifecycleEvent
-from engine.foundation.units import MIB
 from engine.protocol.bodies import TopicConfig
 from engine.protocol.codes import ResponseCode
 from engine.protocol.message import MessageExt
-from engine.protocol.message_record import decode_records
+from engine.protocol.message_record import decode_record
 from engine.protocol.names import WAITING_TOPICS
 from engine.protocol.properties import (
     PROPERTY_ORIGIN_MESSAGE_ID,
@@ -32,11 +33,10 @@ from engine.protocol.properties import (
     PROPERTY_REAL_TOPIC,
     whole_number,
 )
-from engine.store import GetStatus, MessageDraft, PutResult
+from engine.store import MessageDraft, PutResult
 from engine.store.record import MULTI_TAGS, property_value
 
-READ_BYTES_MAX = 4 * MIB
-READ_MESSAGES_MAX = 1024
+READ_UNITS_MAX = 1024
 _ORIGIN = f"{PROPERTY_ORIGIN_MESSAGE_ID}\x01".encode()
 
 
@@ -143,43 +143,56 @@ class Putting:
     def load_window(self) -> None:
         """Read the window back from the log; before the first send."""
         parts = self._parts
-        topics = [
+        topics = {
             config.topic_name
             for config in parts.topics.all()
             if is_on(config.attributes, DEDUPLICATION)
-        ]
+        }
         if not topics:
             return
-        found: list[MessageExt] = []
-        for topic, queue_id in parts.store.queues():
-            if topic in topics or topic in WAITING_TOPICS:
-                found += self._window_of(topic, queue_id)
-        found.sort(key=lambda message: message.physical_offset)
-        for message in found:
-            topic, queue_id = _sent_to(message)
-            key = message.uniq_key
-            if topic in topics and key and PROPERTY_ORIGIN_MESSAGE_ID not in message.properties:
-                parts.deduplication.remember(topic, key, _copy_of(message, queue_id))
+        window, queues = parts.deduplication, parts.store.queues()
+        own = (key for key in queues if key[0] in topics)
+        places = nlargest(window.entries_max, chain.from_iterable(map(self._places, own)))
+        for key in queues:
+            if key[0] in WAITING_TOPICS:
+                places += self._places(key)
+        found: dict[tuple[str, str], FirstCopy] = {}
+        for place in sorted(places, reverse=True):
+            if len(found) == window.entries_max:
+                break
+            told = self._sent_at(place)
+            if told is not None and told[0] in topics:
+                topic, unique_key, copy = told
+                found.pop((topic, unique_key), None)  # An earlier copy stands for both.
+                found[topic, unique_key] = copy
+        for (topic, unique_key), copy in reversed(found.items()):
+            window.remember(topic, unique_key, copy)
 
-    def _window_of(self, topic: str, queue_id: int) -> list[MessageExt]:
-        """The newest messages of a queue, as far as the window reaches."""
+    def _places(self, queue: tuple[str, int]) -> Iterator[int]:
+        """Physical offsets of a queue's newest messages, as far as the window reaches."""
         store, window = self._parts.store, self._parts.deduplication
         offset = max(
-            store.offset_at_time(topic, queue_id, self._parts.now_ms() - window.window_ms),
-            store.max_offset(topic, queue_id) - window.entries_max,
+            store.min_offset(*queue),
+            store.offset_at_time(*queue, self._parts.now_ms() - window.window_ms),
+            store.max_offset(*queue) - window.entries_max,
         )
-        messages: list[MessageExt] = []
-        while True:
-            got = store.get(
-                topic, queue_id, offset, max_count=READ_MESSAGES_MAX, max_bytes=READ_BYTES_MAX
-            )
-            if got.status not in (GetStatus.FOUND, GetStatus.MESSAGE_WAS_REMOVING):
-                return messages
-            for record in got.records:
-                messages += decode_records(record)
-            if got.next_begin_offset <= offset:
-                return messages
-            offset = got.next_begin_offset
+        while units := store.queue_units(*queue, offset, READ_UNITS_MAX):
+            for physical_offset, *_ in units:
+                yield physical_offset
+            offset += len(units)
+
+    def _sent_at(self, place: int) -> tuple[str, str, FirstCopy] | None:
+        """Topic, UNIQ_KEY and copy of the message there; None for one that is nobody's first."""
+        record = self._parts.store.record_at(place)
+        try:
+            message = None if record is None else decode_record(record, check_crc=False)
+        except CorruptRecord:  # Properties that are no text, in a store of another broker's.
+            return None
+        if message is None or PROPERTY_ORIGIN_MESSAGE_ID in message.properties:
+            return None
+        topic, queue_id = _sent_to(message)
+        key = message.uniq_key
+        return (topic, key, _copy_of(message, queue_id)) if key else None
 
     def tell_resends(self) -> None:
         """Report what became of resends since the last report."""

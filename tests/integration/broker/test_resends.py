@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import tracemalloc
 import zlib
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
@@ -14,14 +15,22 @@ from typing import Any
 
 import pytest
 
+from engine.broker.state.topic_attributes import DEDUPLICATION
 from engine.client import Admin, Producer, ProducerConfig
 from engine.foundation.errors import RequestTimedOut
+from engine.protocol.bodies import TopicConfig
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
 from engine.protocol.message import Message
 from engine.protocol.message_batch import encode_batch
 from engine.runtime import system_runtime
-from tests.integration.broker.cluster import RawClient, bodies
+from tests.integration.broker.cluster import (
+    Cluster,
+    RawClient,
+    bodies,
+    broker_config,
+    cluster,
+)
 from tests.integration.broker.spooled import spooled
 from tests.integration.client.cluster_users import client_config, eventually
 from tests.integration.client.lossy_link import lossy_link
@@ -195,3 +204,31 @@ def test_a_batch_is_answered_from_its_first_copies_and_only_what_is_missing_is_s
         assert first == second
 
     with_engine(tmp_path, story)
+
+
+def test_reading_the_window_back_takes_no_memory_for_bodies(tmp_path: Path) -> None:
+    config = broker_config(tmp_path, log_bytes=4 << 20)
+    body = bytes(64 << 10)
+
+    async def life(story: Callable[[Cluster], Coroutine[Any, Any, None]]) -> None:
+        async with cluster(config) as running:
+            await story(running)
+
+    async def send_many(running: Cluster) -> None:
+        running.broker.parts.topics.put(TopicConfig(TOPIC, attributes={DEDUPLICATION: "true"}))
+        client = running.client()
+        for number in range(400):
+            await client.send(body, topic=TOPIC, UNIQ_KEY=f"K{number}")
+
+    async def send_again(running: Cluster) -> None:
+        assert tracemalloc.get_traced_memory()[1] < 10 << 20, "of 25 MiB of bodies"
+        assert len(running.broker.parts.deduplication) == 400
+        answer = await running.client().send(body, topic=TOPIC, UNIQ_KEY="K0")
+        assert answer.fields["queueOffset"] == "0"
+
+    asyncio.run(life(send_many))
+    tracemalloc.start()
+    try:
+        asyncio.run(life(send_again))
+    finally:
+        tracemalloc.stop()
