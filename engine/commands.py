@@ -214,7 +214,7 @@ def namesrv(
             access=access_of(access),
             connections_max=connections_that_fit(),
         )
-        check_host(party.config.host, party.config.access, allow_remote=allow_remote)
+        check_host(party.config.host, party.config.access, allow_remote=allow_remote, is_told=False)
         bound = await party.start()
         announce(f"ready namesrv={party.config.host}:{bound}")
         await serve([party], stopping)
@@ -305,9 +305,9 @@ def connections_that_fit() -> int:
     return fitting
 
 
-def check_host(host: str, access: Access, *, allow_remote: bool) -> None:
+def check_host(host: str, access: Access, *, allow_remote: bool, is_told: bool = True) -> None:
     """Refuse to listen where other machines could reach us, unless the user means it and there
-    are accounts.
+    are accounts. `is_told`: clients are sent to this address, so it must be one.
     """
     try:
         address = ip_address(host)
@@ -321,6 +321,12 @@ def check_host(host: str, access: Access, *, allow_remote: bool) -> None:
             host,
             "a loopback address; where other machines reach us, --allow-remote and accounts in an "
             "--access file are needed",
+        )
+    if is_told and address.is_unspecified:
+        raise ConfigError(
+            "host",
+            host,
+            "one address of this machine: clients are told it, and to them this one is their own",
         )
     if access.server_tls is None:
         _log.warning("no [tls] in the access file: whoever listens can read and repeat requests")

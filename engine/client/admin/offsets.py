@@ -22,8 +22,10 @@ class OffsetAdmin(Asking):
         await self._ask(address, RequestCode.UPDATE_CONSUMER_OFFSET, fields)
 
     async def consume_offset(self, group: str, queue: MessageQueue) -> int | None:
-        """A group's consume offset of one queue; None when its broker has none."""
-        fields = wire_fields(consumerGroup=group, **place(queue))
+        """A group's consume offset of one queue; None when its broker has none, however young the
+        queue is.
+        """
+        fields = wire_fields(consumerGroup=group, setZeroIfNotFound=False, **place(queue))
         try:
             answer = await self._ask(
                 await self._master_of(queue), RequestCode.QUERY_CONSUMER_OFFSET, fields

@@ -64,8 +64,15 @@ def clone(
         if await admin.topic_route(topic) is None:
             raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, f"no route leads to topic {topic}")
         check_group(target)
+        queues = await admin.consume_stats(source, topic)
+        known = [queue for queue in queues if await admin.consume_offset(source, queue) is not None]
+        if not known:
+            raise RequestRefused(
+                ResponseCode.QUERY_NOT_FOUND,
+                f"group {source} has no offset in any queue of {topic}: nothing can be cloned",
+            )
         await admin.clone_offsets(source, target, topic)
-        return len(await admin.consume_stats(target, topic))
+        return len(known)
 
     count = ask(namesrv, work)
     typer.echo(f"group {target} goes on where {source} is in {count} queues of {topic}")

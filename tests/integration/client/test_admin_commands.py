@@ -152,6 +152,9 @@ def test_a_group_goes_on_where_another_one_is(engine: OurEngine) -> None:
     assert done.stdout == f"group copied goes on where {GROUP} is in 2 queues of {TOPIC}\n"
     progress = told(engine, "group", "progress", "copied", "--topic", TOPIC)
     assert [row["consumer_offset"] for row in progress] == [3, 3]
+    assert "group nobody has no offset in any queue" in refused(
+        engine, "offset", "clone", "nobody", "copied", TOPIC
+    )
 
 
 def test_what_comes_in_and_goes_out_is_counted(engine: OurEngine) -> None:
