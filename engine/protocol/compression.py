@@ -55,9 +55,9 @@ def decompress(body: bytes, sys_flag: int) -> bytes:
     engine: Any
     try:
         if kind == SysFlag.ZSTD:
-            with zstandard.ZstdDecompressor().stream_reader(body) as reader:
-                plain = reader.read(FRAME_BYTES_MAX + 1)
-                whole = len(plain) <= FRAME_BYTES_MAX
+            whole = zstandard.frame_content_size(body) <= FRAME_BYTES_MAX  # -1: it does not say.
+            engine = zstandard.ZstdDecompressor()
+            plain = engine.decompress(body, max_output_size=FRAME_BYTES_MAX) if whole else b""
         else:
             is_lz4 = kind == SysFlag.LZ4
             engine = lz4.frame.LZ4FrameDecompressor() if is_lz4 else zlib.decompressobj()

@@ -175,8 +175,9 @@ def test_compressed_bodies_come_back_and_broken_ones_are_refused(
     plain = b"tide " * 1000
     assert decompress(squeeze(plain), sys_flag) == plain
     assert decompress(plain, sys_flag & ~1) == plain
-    with pytest.raises(CorruptRecord):
-        decompress(b"no such thing", sys_flag)
+    for torn in (b"no such thing", b"", squeeze(plain)[:-1], squeeze(plain)[:20]):
+        with pytest.raises(CorruptRecord):
+            decompress(torn, sys_flag)
 
 
 @pytest.mark.parametrize(
@@ -185,6 +186,10 @@ def test_compressed_bodies_come_back_and_broken_ones_are_refused(
         (0x301, zlib.compress),
         (0x101, lz4.frame.compress),
         (0x201, zstandard.ZstdCompressor().compress),
+        pytest.param(
+            *(0x201, zstandard.ZstdCompressor(write_content_size=False).compress),
+            id="a size that is not told",
+        ),
     ],
 )
 def test_a_small_body_that_inflates_without_end_is_refused(sys_flag: int, squeeze: Any) -> None:
