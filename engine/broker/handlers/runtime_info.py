@@ -26,6 +26,11 @@ POOLS = ("send", "pull", "litePull", "query", "ack")
 
 def runtime_figures(parts: BrokerParts, delay: DelayService) -> dict[str, str]:
     """Every figure, by name."""
+    return dict(sorted({**figures_of(parts), **_delay_figures(parts, delay)}.items()))
+
+
+def figures_of(parts: BrokerParts) -> dict[str, str]:
+    """Every figure but those of delayed messages."""
     now_ms = parts.now_ms()
     figures = {
         "brokerVersionDesc": VERSION_NAME,
@@ -37,7 +42,6 @@ def runtime_figures(parts: BrokerParts, delay: DelayService) -> dict[str, str]:
         **_store_figures(parts),
         **_traffic_figures(parts, now_ms),
         **parts.put_times.figures(),
-        **_delay_figures(parts, delay),
     }
     for pool in POOLS:
         figures[f"{pool}ThreadPoolQueueSize"] = "0"
@@ -45,7 +49,7 @@ def runtime_figures(parts: BrokerParts, delay: DelayService) -> dict[str, str]:
         figures[f"{pool}ThreadPoolQueueHeadWaitTimeMills"] = "0"
     figures["EndTransactionQueueSize"] = "0"
     figures["EndTransactionThreadPoolQueueCapacity"] = str(HANDLER_TASKS_MAX)
-    return dict(sorted(figures.items()))
+    return figures
 
 
 def _store_figures(parts: BrokerParts) -> dict[str, str]:

@@ -7,7 +7,7 @@ Two names its manual has and its code no longer tells, for boards that still ask
 rocketmq_message_accumulation and rocketmq_group_get_latency.
 
 Invariant: rates are those of the last minute. Absent on purpose: figures that only clients have
-(rocketmq_client_*), and those of the runtime info (rocketmq_brokeruntime_*).
+(rocketmq_client_*), and those of the runtime info (runtime_families).
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ from engine.broker.metrics.exporter_families import exporter_families
 from engine.broker.metrics.exposition import Family, LeftOut, Series, histogram, written
 from engine.broker.metrics.lags import GroupLag, Lags
 from engine.broker.metrics.latency_families import latency_family
+from engine.broker.metrics.runtime_families import runtime_families
 from engine.broker.parts import BrokerParts
 from engine.broker.state.traffic import SIZE_BOUNDS
 from engine.foundation.limits import METRIC_SERIES_MAX
@@ -63,6 +64,7 @@ class BrokerMetrics:
         lags = Lags(self._parts)
         yield from self._lag_families(lags)
         yield from exporter_families(self._parts, lags.known)
+        yield from runtime_families(self._parts)
 
     def _one(self, name: str, kind: str, meaning: str, value: float | None) -> Family:
         series = [] if value is None else [Series(self._node, value)]

@@ -6,20 +6,18 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import urllib.request
 from pathlib import Path
-from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from engine.broker.config import MetricsExporter
 from engine.client import Admin
 from engine.protocol.codes import RequestCode
 from engine.protocol.command import RemotingCommand
 from engine.protocol.message import MessageExt
 from engine.runtime import system_runtime
-from tests.integration.broker.cluster import Cluster, RawClient, broker_config, cluster
+from tests.integration.broker.cluster import RawClient, cluster
 from tests.integration.broker.processes import party, refusal
+from tests.integration.broker.scraping import Scrape, of, scraped, values, with_metrics
 from tests.integration.broker.transactor import COMMIT, ROLLBACK, Transactor
 from tests.integration.client.cluster_users import (
     LATER,
@@ -34,46 +32,6 @@ from tests.integration.client.cluster_users import (
 
 CASES = json.loads((Path(__file__).parents[2] / "cases" / "broker_figures.json").read_text())
 SIZE_LABELS = ("topic", "message_type", "is_system")  # Ours is one histogram of the broker.
-
-Scrape = dict[tuple[str, str, str], float]
-"""(name, topic, group) → value; empty text for a label that the series has not."""
-
-
-def with_metrics(folder: Path, **settings: Any) -> Any:
-    return broker_config(folder, metrics_exporter=MetricsExporter.PROM, metrics_port=0, **settings)
-
-
-async def scraped(address: str) -> str:
-    """The text of one scrape."""
-
-    def get() -> tuple[str, str]:
-        with urllib.request.urlopen(f"http://{address}/metrics", timeout=30) as answer:
-            return answer.read().decode(), answer.headers["Content-Type"]
-
-    body, content_type = await asyncio.to_thread(get)
-    assert content_type == "text/plain; version=0.0.4; charset=utf-8"
-    return body
-
-
-async def values(address: str) -> Scrape:
-    """Every sample by name, topic and group; message types are summed."""
-    found: Scrape = {}
-    for family in text_string_to_metric_families(await scraped(address)):
-        for sample in family.samples:
-            if sample.name.endswith("_bucket") or "node_id" not in sample.labels:
-                continue
-            assert sample.labels["cluster"] == "DefaultCluster"
-            assert (sample.labels["node_type"], sample.labels["node_id"]) == ("broker", "broker-a")
-            labels = sample.labels
-            key = (sample.name, labels.get("topic", ""), labels.get("consumer_group", ""))
-            found[key] = found.get(key, 0) + sample.value
-    return found
-
-
-def of(running: Cluster) -> str:
-    address = running.broker.metrics_address
-    assert address is not None
-    return address
 
 
 def test_a_scrape_tells_what_real_clients_did(tmp_path: Path) -> None:
@@ -230,44 +188,6 @@ def test_families_and_labels_are_those_of_rocketmq(tmp_path: Path) -> None:
                     labels = [label for label in sample.labels if label != "le"]
                     per_topic = SIZE_LABELS if name == "rocketmq_message_size" else ()
                     assert sorted(labels) == sorted({*theirs["labels"]}.difference(per_topic)), name
-
-    asyncio.run(story())
-
-
-def test_boards_made_for_the_exporter_find_their_names(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with cluster(with_metrics(tmp_path)) as running:
-            client = running.client()
-            for _ in range(6):
-                await client.send()
-            await client.heartbeat()
-            await client.pull(0)
-            await client.commit(2)
-            told = {
-                sample.name: (sample.labels, sample.value)
-                for family in text_string_to_metric_families(await scraped(of(running)))
-                for sample in family.samples
-                if "node_id" not in sample.labels
-            }
-            place = {"cluster": "DefaultCluster", "broker": "broker-a"}
-            pair = place | {"topic": "orders", "group": "orders-group"}
-            diff = {"group": "orders-group", "topic": "orders"}
-            online = {"countOfOnlineConsumers": "1", "msgModel": "CLUSTERING"}
-            assert told["rocketmq_group_diff"] == (diff | online, 4)
-            assert told["rocketmq_message_accumulation"] == (pair, 4)
-            assert told["rocketmq_group_get_latency"][0] == pair
-            assert told["rocketmq_consumer_offset"] == (pair, 6)
-            assert told["rocketmq_group_consume_total_offset"] == (pair, 2)
-            assert told["rocketmq_producer_offset"] == (place | {"topic": "orders"}, 6)
-            assert told["rocketmq_group_count"][1] == 1
-            ip = {"brokerIP": running.broker.address}
-            assert told["rocketmq_broker_tps"][0] == place | ip
-            for rate in (
-                *("broker_tps", "broker_qps", "producer_tps", "producer_message_size"),
-                *("consumer_tps", "consumer_message_size", "group_get_latency_by_storetime"),
-                "group_get_latency",
-            ):
-                assert told[f"rocketmq_{rate}"][1] > 0, rate
 
     asyncio.run(story())
 

@@ -1,0 +1,108 @@
+"""The broker's runtime info as rocketmq-exporter tells it: rocketmq_brokeruntime_*, one gauge each.
+
+Place in the walk: behind `exporter_families`, once a scrape.
+
+Invariant: a gauge is the figure that GET_BROKER_RUNTIME_INFO tells of the same moment; bytes are
+plain numbers, where the info has them for people. A figure that is unknown has no series. Absent
+on purpose: figures of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from engine.broker.handlers.runtime_info import VERSION_NAME, figures_of
+from engine.broker.metrics.exposition import Family, Series
+from engine.broker.parts import BrokerParts
+from engine.broker.state.put_times import RANGE_NAMES
+
+PREFIX = "rocketmq_brokeruntime_"
+VERSION = 513
+"""Of RocketMQ 5.5.0, as its clients and brokers number it."""
+UNKNOWN = "-1"
+
+PLAIN = {
+    "dispatch_behind_bytes": "dispatchBehindBytes",
+    "dispatch_maxbuffer": "dispatchMaxBuffer",
+    "put_message_size_total": "putMessageSizeTotal",
+    "put_message_average_size": "putMessageAverageSize",
+    "putmessage_times_total": "putMessageTimesTotal",
+    "putmessage_entire_time_max": "putMessageEntireTimeMax",
+    "getmessage_entire_time_max": "getMessageEntireTimeMax",
+    "put_latency_99": "putLatency99",
+    "put_latency_999": "putLatency999",
+    "earliest_message_timestamp": "earliestMessageTimeStamp",
+    "start_accept_sendrequest_time": "startAcceptSendRequestTimeStamp",
+    "pagecache_lock_time_mills": "pageCacheLockTimeMills",
+    "remain_transientstore_buffer_numbs": "remainTransientStoreBufferNumbs",
+    "commitlog_disk_ratio": "commitLogDiskRatio",
+    "consumequeue_disk_ratio": "consumeQueueDiskRatio",
+    "commitlog_minoffset": "commitLogMinOffset",
+    "commitlog_maxoffset": "commitLogMaxOffset",
+    "query_threadpool_queue_capacity": "queryThreadPoolQueueCapacity",
+    "pull_threadpoolqueue_capacity": "pullThreadPoolQueueCapacity",
+    "send_threadpoolqueue_capacity": "sendThreadPoolQueueCapacity",
+    "query_threadpoolqueue_size": "queryThreadPoolQueueSize",
+    "pull_threadpoolqueue_size": "pullThreadPoolQueueSize",
+    "send_threadpool_queue_size": "sendThreadPoolQueueSize",
+    "query_threadpoolqueue_headwait_timemills": "queryThreadPoolQueueHeadWaitTimeMills",
+    "pull_threadpoolqueue_headwait_timemills": "pullThreadPoolQueueHeadWaitTimeMills",
+    "send_threadpoolqueue_headwait_timemills": "sendThreadPoolQueueHeadWaitTimeMills",
+    "msg_put_total_today_now": "msgPutTotalTodayNow",
+    "msg_gettotal_today_now": "msgGetTotalTodayNow",
+    "msg_puttotal_todaymorning": "msgPutTotalTodayMorning",
+    "msg_gettotal_todaymorning": "msgGetTotalTodayMorning",
+    "msg_puttotal_yesterdaymorning": "msgPutTotalYesterdayMorning",
+    "msg_gettotal_yesterdaymorning": "msgGetTotalYesterdayMorning",
+}
+"""Gauge → figure that is a number."""
+
+RATES = {
+    "put": "putTps",
+    "getfound": "getFoundTps",
+    "getmiss": "getMissTps",
+    "gettotal": "getTotalTps",
+    "gettransfered": "getTransferredTps",
+}
+"""Gauge → figure of three numbers: messages a second over 10 s, 60 s and 600 s."""
+SPANS = ("10", "60", "600")
+
+PUT_TIMES = (
+    *("0ms", "0to10ms", "10to50ms", "50to100ms", "100to200ms", "200to500ms", "500to1s"),
+    *("1to2s", "2to3s", "3to4s", "4to5s", "5to10s", "10stomore"),
+)
+"""The exporter's words for the ranges of putMessageDistributeTime, in their order."""
+
+assert len(PUT_TIMES) == len(RANGE_NAMES)
+
+
+def runtime_families(parts: BrokerParts) -> Iterator[Family]:
+    """Every gauge, with the figures of now."""
+    labels = {
+        "cluster": parts.config.cluster_name,
+        "brokerIP": parts.address,
+        "brokerHost": "",  # The exporter leaves it empty, too; boards group by the label.
+        "des": VERSION_NAME,
+        "boottime": str(parts.boot_ms),
+        "broker_version": str(VERSION),
+    }
+    for name, value in _gauges(parts):
+        yield Family(PREFIX + name, "gauge", "See the runtime info", [Series(labels, value)])
+
+
+def _gauges(parts: BrokerParts) -> Iterator[tuple[str, float]]:
+    figures = figures_of(parts)
+    for name, figure in PLAIN.items():
+        if figures.get(figure, UNKNOWN) != UNKNOWN:
+            yield name, float(figures[figure])
+    for name, figure in RATES.items():
+        for span, rate in zip(SPANS, figures[figure].split(), strict=True):
+            yield f"{name}_tps{span}", float(rate)
+    ranges = figures["putMessageDistributeTime"].split()
+    for name, told in zip(PUT_TIMES, ranges, strict=True):
+        yield f"pmdt_{name}", float(told.rpartition(":")[2])
+    store, folder = parts.store, parts.config.store.commit_log_folder
+    total_bytes, free_bytes = parts.runtime.disk.space_bytes(folder)
+    yield "commitlogdir_capacity_total", total_bytes
+    yield "commitlogdir_capacity_free", free_bytes
+    yield "remain_howmanydata_toflush", store.physical_committed - store.physical_flushed

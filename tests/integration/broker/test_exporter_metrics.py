@@ -1,0 +1,87 @@
+"""Metrics under the names of rocketmq-exporter: boards made for it find them, and they are true."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from engine.protocol.codes import RequestCode
+from tests.integration.broker.cluster import cluster
+from tests.integration.broker.scraping import of, scraped, with_metrics
+
+
+def test_boards_made_for_the_exporter_find_their_names(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with cluster(with_metrics(tmp_path)) as running:
+            client = running.client()
+            for _ in range(6):
+                await client.send()
+            await client.heartbeat()
+            await client.pull(0)
+            await client.commit(2)
+            told = {
+                sample.name: (sample.labels, sample.value)
+                for family in text_string_to_metric_families(await scraped(of(running)))
+                for sample in family.samples
+                if "node_id" not in sample.labels
+            }
+            place = {"cluster": "DefaultCluster", "broker": "broker-a"}
+            pair = place | {"topic": "orders", "group": "orders-group"}
+            diff = {"group": "orders-group", "topic": "orders"}
+            online = {"countOfOnlineConsumers": "1", "msgModel": "CLUSTERING"}
+            assert told["rocketmq_group_diff"] == (diff | online, 4)
+            assert told["rocketmq_message_accumulation"] == (pair, 4)
+            assert told["rocketmq_group_get_latency"][0] == pair
+            assert told["rocketmq_consumer_offset"] == (pair, 6)
+            assert told["rocketmq_group_consume_total_offset"] == (pair, 2)
+            assert told["rocketmq_producer_offset"] == (place | {"topic": "orders"}, 6)
+            assert told["rocketmq_group_count"][1] == 1
+            ip = {"brokerIP": running.broker.address}
+            assert told["rocketmq_broker_tps"][0] == place | ip
+            for rate in (
+                *("broker_tps", "broker_qps", "producer_tps", "producer_message_size"),
+                *("consumer_tps", "consumer_message_size", "group_get_latency_by_storetime"),
+                "group_get_latency",
+            ):
+                assert told[f"rocketmq_{rate}"][1] > 0, rate
+
+    asyncio.run(story())
+
+
+def test_the_runtime_info_is_told_under_the_exporters_names(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with cluster(with_metrics(tmp_path)) as running:
+            client = running.client()
+            for _ in range(6):
+                await client.send()
+            await client.pull(0)
+            info = json.loads((await client.ask(RequestCode.GET_BROKER_RUNTIME_INFO)).body)["table"]
+            told = {
+                sample.name.removeprefix("rocketmq_brokeruntime_"): sample
+                for family in text_string_to_metric_families(await scraped(of(running)))
+                for sample in family.samples
+                if sample.name.startswith("rocketmq_brokeruntime_")
+            }
+            value = {name: sample.value for name, sample in told.items()}
+            assert value["msg_put_total_today_now"] == value["putmessage_times_total"] == 6
+            assert value["msg_gettotal_today_now"] == 6
+            assert value["commitlog_maxoffset"] == int(info["commitLogMaxOffset"]) > 0
+            assert value["earliest_message_timestamp"] == int(info["earliestMessageTimeStamp"])
+            assert value["commitlog_disk_ratio"] == float(info["commitLogDiskRatio"])
+            assert value["commitlogdir_capacity_total"] > value["commitlogdir_capacity_free"] > 0
+            assert value["put_tps10"] >= value["put_tps600"] > value["getmiss_tps60"] == 0
+            assert len([name for name in value if name.startswith("pmdt_")]) == 13
+            (labels,) = {tuple(sorted(sample.labels.items())) for sample in told.values()}
+            assert dict(labels) == {
+                "cluster": "DefaultCluster",
+                "brokerIP": running.broker.address,
+                "brokerHost": "",
+                "des": "V5_5_0",
+                "boottime": info["bootTimestamp"],
+                "broker_version": "513",
+            }
+
+    asyncio.run(story())
