@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
+from engine.foundation.errors import StorageError
 from engine.foundation.units import SECOND_MS
 from engine.runtime.disk import Disk
 from engine.store.index_file import IndexFile, IndexKey, IndexShape
@@ -25,7 +26,7 @@ class Index:
 
     def __init__(self, disk: Disk, directory: str, shape: IndexShape, pool: FilePool) -> None:
         self._disk = disk
-        self._files = _NamedByTime(disk, directory, shape.file_bytes, pool)
+        self._files = _NamedByTime(disk, directory, shape, pool)
         self._shape = shape
         self.files: list[IndexFile] = []
         self.folder_dirty = False
@@ -117,10 +118,15 @@ class Index:
 
 
 class _NamedByTime(FileSequence):
-    """A file sequence whose names are times of 17 digits, not offsets."""
+    """A file sequence whose names are times of 17 digits, not offsets.
 
-    def __init__(self, disk: Disk, directory: str, file_size_bytes: int, pool: FilePool) -> None:
-        super().__init__(disk, directory, file_size_bytes, pool, reserve=False)
+    Slots are read through the mapping wherever a key falls. Their room is taken when the file is
+    made: to read a hole takes room on some file systems (tmpfs), and without any the process dies.
+    """
+
+    def __init__(self, disk: Disk, directory: str, shape: IndexShape, pool: FilePool) -> None:
+        super().__init__(disk, directory, shape.file_bytes, pool, reserve=False)
+        self._slots_end_bytes = shape.entry_position(0)
 
     def path_of(self, start: int) -> str:
         return f"{self.directory}/{start:017d}"
@@ -128,7 +134,13 @@ class _NamedByTime(FileSequence):
     def create(self, start: int) -> OpenFile:
         path = self.path_of(start)
         file = self.disk.open(path, create=True)
-        file.truncate(self.file_size_bytes)
+        try:
+            file.truncate(self.file_size_bytes)
+            file.allocate(self._slots_end_bytes)
+        except StorageError:
+            file.close()
+            self.disk.remove(path)
+            raise
         return self.adopt(start, file)
 
     def load_named(self) -> list[str]:

@@ -210,8 +210,11 @@ class MessageStore(StoreQueries):
         if self._config.transient_store_pool_enable:
             self._committer.commit("SHUTDOWN")
         await self._flusher.flush_log("SHUTDOWN")
-        while self._dispatcher.run(self._dispatch_limit(), now_ms=self._clock.now_ms()):
-            pass
+        try:
+            while self._dispatcher.run(self._dispatch_limit(), now_ms=self._clock.now_ms()):
+                pass
+        except DiskFull as error:
+            self._flusher.tell_disk_full(error)  # The next recovery reads the records from the log.
         self._note_dispatched()
         if self._flusher.failure is None:
             self._log.drop_spares()

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from engine.protocol.codes import ResponseCode
+from engine.foundation.limits import QUEUE_UNITS_WAITING_MAX
+from engine.protocol.codes import RequestCode, ResponseCode
 from tests.integration.broker.cluster import TOPIC, RawClient, eventually, messages
 from tests.integration.broker.processes import TIDEMARK, Started, party, refusal, talk
 from tests.integration.broker.small_disk import SmallDisk, small_disk
@@ -206,6 +207,47 @@ def test_what_fits_the_log_is_kept_though_queues_and_telemetry_find_no_room(tmp_
             first.kill()
         assert len(acked) > 20
         with broker(disk) as second:
+            talk(second.address, has_all)
+            second.stop()
+
+
+def test_keys_are_indexed_though_the_disk_fills_and_the_broker_stops_while_it_is_full(
+    tmp_path: Path,
+) -> None:
+    """Slots of the index lie all over its file; entries of the queue wait until memory is full."""
+    count = 3 * QUEUE_UNITS_WAITING_MAX
+
+    async def sends(client: RawClient) -> None:
+        for number in range(count):
+            answer = await client.send(b"%d" % number, KEYS=f"key-{number}")
+            assert answer.code == ResponseCode.SUCCESS, answer.remark
+            if number == 0:
+                disk.fill()
+
+        async def is_dispatched() -> bool:
+            answer = await client.pull(0)
+            return int(answer.fields["maxOffset"]) >= QUEUE_UNITS_WAITING_MAX
+
+        await eventually(is_dispatched, "what fits into memory can be read")
+
+    async def has_all(client: RawClient) -> None:
+        assert [body for _, body in sorted((await stored(client)).items())] == [
+            b"%d" % number for number in range(count)
+        ]
+        span = {"maxNum": 32, "beginTimestamp": 0, "endTimestamp": 1 << 60}
+        for number in range(count):
+            key = f"key-{number}"
+            answer = await client.ask(RequestCode.QUERY_MESSAGE, topic=TOPIC, key=key, **span)
+            assert [message.body for message in messages(answer)] == [b"%d" % number]
+
+    with small_disk(tmp_path / "disk", 8 * MIB) as disk:
+        wide = ("--set", "maxHashSlotNum=100000")
+        with broker(disk, *wide) as first:
+            talk(first.address, sends)
+            first.stop()
+        assert "Traceback" not in log_of(disk).read_text()
+        disk.free()
+        with broker(disk, *wide) as second:
             talk(second.address, has_all)
             second.stop()
 
