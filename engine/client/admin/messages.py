@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import logging
+
 from engine.client.admin.asking import Asking, place
+from engine.client.stored_bodies import inflate_bodies
 from engine.client.wire_fields import wire_fields
-from engine.foundation.errors import RequestRefused
+from engine.foundation.errors import RemoteProtocolError, RequestRefused
 from engine.protocol.bodies_client import SUBSCRIBE_ALL, TAG_EXPRESSION
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
-from engine.protocol.compression import decompress
 from engine.protocol.message import MessageExt, MessageQueue
 from engine.protocol.message_ids import parse_offset_message_id
 from engine.protocol.message_record import decode_record, decode_records
@@ -27,6 +29,8 @@ NO_MESSAGES = (
 )
 """Answers to a pull that found nothing at the offset."""
 
+_log = logging.getLogger(__name__)
+
 
 class MessageAdmin(Asking):
     """Questions about single messages."""
@@ -38,7 +42,7 @@ class MessageAdmin(Asking):
             address, RequestCode.VIEW_MESSAGE_BY_ID, {"offset": str(physical_offset)}
         )
         message = decode_record(answer.body)
-        message.body = decompress(message.body, message.sys_flag)
+        inflate_bodies([message])
         return message
 
     async def message_traces(
@@ -46,7 +50,12 @@ class MessageAdmin(Asking):
     ) -> list[Trace]:
         """What clients have traced of the message with this UNIQ_KEY, in the order written."""
         records = await self.query_messages(trace_topic, message_id, begin_ms=begin_ms)
-        traces = [trace for m in records for trace in decode_traces(bytes(m.body).decode())]
+        traces: list[Trace] = []
+        for record in records:
+            try:
+                traces += decode_traces(bytes(record.body).decode())
+            except (RemoteProtocolError, UnicodeDecodeError) as error:  # Anybody may write there.
+                _log.warning("%s in %s is left out: %s", record.message_id, trace_topic, error)
         return [trace for trace in traces if trace.message_id == message_id]
 
     async def query_messages(
@@ -83,8 +92,7 @@ class MessageAdmin(Asking):
                 raise
             found += decode_records(answer.body)
         wanted = [m for m in found if _has_key(m, topic, key, is_unique_key=is_unique_key)]
-        for message in wanted:
-            message.body = decompress(message.body, message.sys_flag)
+        inflate_bodies(wanted)
         return sorted(wanted, key=lambda m: (m.store_timestamp_ms, m.store_host, m.physical_offset))
 
     async def messages_from(
@@ -114,8 +122,7 @@ class MessageAdmin(Asking):
         if answer.code != ResponseCode.SUCCESS:
             raise RequestRefused(answer.code, answer.remark or "no remark")
         found = decode_records(answer.body)
-        for message in found:
-            message.body = decompress(message.body, message.sys_flag)
+        inflate_bodies(found)
         return found
 
 

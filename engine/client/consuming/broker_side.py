@@ -18,6 +18,7 @@ from engine.client.consuming.failed_messages import SendBackRequest
 from engine.client.consuming.offset_store import CommitTrigger
 from engine.client.consuming.pulling import PullQuestion, PullResult, PullStatus
 from engine.client.route_cache import MASTER_ID
+from engine.client.stored_bodies import inflate_bodies
 from engine.client.wire_fields import number, wire_fields
 from engine.foundation.errors import ConnectFailed, RequestRefused
 from engine.foundation.units import SECOND_MS
@@ -30,7 +31,6 @@ from engine.protocol.bodies import (
 )
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
-from engine.protocol.compression import decompress
 from engine.protocol.message import MessageQueue
 from engine.protocol.message_record import decode_records
 from engine.protocol.names import PullSysFlag
@@ -112,8 +112,7 @@ class BrokerSide:
             raise RequestRefused(answer.code, answer.remark or "no remark")
         self._instance_of[queue] = number(answer.fields, "suggestWhichBrokerId")
         messages = decode_records(answer.body) if status is PullStatus.FOUND else []
-        for message in messages:
-            message.body = decompress(message.body, message.sys_flag)
+        inflate_bodies(messages)
         return PullResult(status, number(answer.fields, "nextBeginOffset"), messages)
 
     def _pull_request(self, question: PullQuestion) -> RemotingCommand:
