@@ -227,7 +227,10 @@ def to_document(table: Table, *, version: Mapping[str, int]) -> dict[str, object
 
 
 def from_document(document: Mapping[str, object]) -> Table:
-    """Read consumerOffset.json as parsed. Raises CorruptRecord when it is something else."""
+    """Read consumerOffset.json as parsed. Raises CorruptRecord when it is something else.
+
+    A negative offset is none: RocketMQ's broker keeps whatever a pull brings, and answers so.
+    """
     table: Table = {}
     entries = document.get("offsetTable")
     if not isinstance(entries, Mapping):
@@ -240,9 +243,10 @@ def from_document(document: Mapping[str, object]) -> Table:
             )
         table[topic, group] = {}
         for queue_id, offset in queues.items():
-            if type(offset) is not int or offset < 0 or not str(queue_id).isdecimal():
+            if type(offset) is not int or not str(queue_id).isdecimal():
                 raise CorruptRecord(
                     f"consumerOffset.json: {key!r} holds {queue_id!r}: {offset!r}, not an offset"
                 )
-            table[topic, group][int(queue_id)] = offset
+            if offset >= 0:
+                table[topic, group][int(queue_id)] = offset
     return table

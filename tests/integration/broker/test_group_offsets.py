@@ -36,6 +36,20 @@ from tests.integration.client.cluster_users import (
 from tests.integration.client.cluster_users import eventually as until
 
 OTHER = "auditors"
+ROCKETMQ_FILE = """{
+\t"dataVersion":{
+\t\t"counter":0,
+\t\t"stateVersion":0,
+\t\t"timestamp":1795324301351
+\t},
+\t"groupTopicMap":{"%s":["%s"]},
+\t"offsetTable":{
+\t\t"%s@%s":{
+\t\t\t0:-5,1:1
+\t\t},"%%RETRY%%%s@%s":{0:2}
+\t}
+}"""
+"""As a RocketMQ 5.5 wrote it after a pull had brought -5, for a group on a topic."""
 
 
 async def reset(client: RawClient, **header: object) -> RemotingCommand:
@@ -287,5 +301,37 @@ def test_a_group_without_an_offset_is_told_zero_only_while_the_queues_begin_is_n
                 assert answer.fields.get("offset") == begins_at
                 young = await client.ask(RequestCode.QUERY_CONSUMER_OFFSET, **asked, queueId=1)
                 assert young.code == ResponseCode.QUERY_NOT_FOUND, "nothing was ever sent there"
+
+    asyncio.run(story())
+
+
+def test_a_file_of_rocketmq_is_taken_over_and_a_negative_offset_in_it_is_none(
+    tmp_path: Path,
+) -> None:
+    async def story() -> None:
+        config = broker_config(tmp_path)
+        text = ROCKETMQ_FILE % (GROUP, TOPIC, TOPIC, GROUP, GROUP, GROUP)
+        folder = Path(config.config_folder)
+        folder.mkdir(parents=True)
+        for name in ("consumerOffset.json", "consumerOffset.json.bak"):
+            (folder / name).write_text(text)
+        asked = {"consumerGroup": GROUP, "setZeroIfNotFound": False}
+        for _ in range(2):  # The second time from the file that our broker wrote.
+            async with cluster(config) as running:
+                client = running.client()
+                found = []
+                for topic, queue_id in ((TOPIC, 0), (TOPIC, 1), (f"%RETRY%{GROUP}", 0)):
+                    answer = await client.ask(
+                        *(RequestCode.QUERY_CONSUMER_OFFSET,),
+                        **(asked | {"topic": topic, "queueId": queue_id}),
+                    )
+                    found.append((answer.code, answer.fields.get("offset")))
+                assert found == [
+                    (ResponseCode.QUERY_NOT_FOUND, None),
+                    (ResponseCode.SUCCESS, "1"),
+                    (ResponseCode.SUCCESS, "2"),
+                ]
+                commit = {"commitOffset": 3, "topic": TOPIC, "queueId": 2, **asked}
+                await client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, **commit)
 
     asyncio.run(story())
