@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from engine.broker.parts import BrokerParts
 from engine.broker.state.groups import ClientChannel, ConsumerGroup, Departure, Registration
 from engine.broker.state.readers import QueueKey
+from engine.foundation.limits import DISAGREEING_MEMBERS_TOLD_MAX
 from engine.foundation.observing import OwnedQueue, RebalanceEvent
 from engine.protocol.bodies import ConsumerData
 from engine.protocol.codes import RequestCode
@@ -85,11 +86,11 @@ class Membership:
         if departure is not None:
             self._departed(departure, "LEFT", "UNREGISTERED")
 
-    def lost(self, peer: Peer) -> None:
-        """A client's connection ended."""
+    def lost(self, peer: Peer, reason: str = "CONNECTION_LOST") -> None:
+        """A client's connection ended, or names another client from now on."""
         self._parts.producers.lost(peer)
         for departure in self._parts.groups.lost(peer):
-            self._departed(departure, "LEFT", "CONNECTION_LOST")
+            self._departed(departure, "LEFT", reason)
 
     def expire(self, now_ms: int) -> None:
         """Remove clients without heartbeats, and close their connections."""
@@ -246,13 +247,14 @@ class Membership:
 
 def _how_to_agree(group: ConsumerGroup) -> str:
     """What goes wrong while members subscribe differently, and what ends it."""
-    told = [member.subscription for member in group.members.values() if member.subscription]
-    topics = sorted({spelled.rpartition(":")[0] for one in told for spelled in one})
+    members = group.members.values()
+    told = [member.subscription for member in members if member.subscription is not None]
+    topics = sorted({spelled.partition(":")[0] for one in told for spelled in one})
     partial = [name for name in topics if not all(_reads(one, name) for one in told)]
-    most = max(sorted(set(told)), key=told.count)
+    most = max(sorted(group.told), key=lambda one: (bool(one), group.told[one]))
     others = [
-        one for one in group.member_ids() if group.members[one].subscription not in ((), most)
-    ]
+        one for one in group.member_ids() if group.members[one].subscription not in (None, most)
+    ][:DISAGREEING_MEMBERS_TOLD_MAX]
     if partial:
         harm = (
             f"the broker keeps the last heartbeat's subscription for all, pulls of {_and(partial)} "
@@ -271,7 +273,7 @@ def _how_to_agree(group: ConsumerGroup) -> str:
 
 
 def _reads(subscription: Iterable[str], topic: str) -> bool:
-    return any(spelled.rpartition(":")[0] == topic for spelled in subscription)
+    return any(spelled.partition(":")[0] == topic for spelled in subscription)
 
 
 def _and(names: Iterable[str]) -> str:

@@ -9,6 +9,7 @@ purpose: static topics; what attributes mean.
 
 from __future__ import annotations
 
+from engine.broker.expired_dead_letters import tell_deleted
 from engine.broker.membership import Membership
 from engine.broker.parts import BrokerParts
 from engine.broker.state.topic_attributes import TAG_FILTER, changed_attributes, tag_filter
@@ -29,7 +30,7 @@ from engine.protocol.headers import (
     TopicRequestHeader,
 )
 from engine.protocol.message import MessageQueue
-from engine.protocol.names import check_topic, is_system_topic, reply_topic
+from engine.protocol.names import DLQ_PREFIX, check_topic, is_system_topic, reply_topic
 from engine.remoting import Handler, Peer
 
 
@@ -107,6 +108,8 @@ class TopicHandlers:
         """DELETE_TOPIC_IN_BROKER (215): the topic, its queues and everybody's offsets on it."""
         parts, topic = self._parts, TopicRequestHeader.decode(request.fields).topic
         self._check_name(topic)
+        if topic.startswith(DLQ_PREFIX):
+            tell_deleted(parts, topic)
         if parts.topics.delete(topic):
             parts.topics_changed()
         parts.store.delete_topic(topic)

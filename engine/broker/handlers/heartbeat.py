@@ -56,6 +56,8 @@ class HeartbeatHandlers:
         known = peer.attachment
         if isinstance(known, ClientChannel) and known.client_id == data.client_id:
             channel = known
+        elif isinstance(known, ClientChannel):  # A connection is one client: the former is gone.
+            self._membership.lost(peer, "CLIENT_ID_CHANGED")
         peer.attachment = channel
         fingerprint = data.heartbeat_fingerprint
         is_full = not (fingerprint and data.without_sub)

@@ -5,7 +5,9 @@ Place in the walk: `handlers/send` asks before it puts (does the copy go to the 
 tells after it has put, so that `retry_dlq_flow` holds the same steps whichever way they came.
 
 Invariant: a copy sent by the consumer itself goes by the same limit as a send-back, and counts as
-one. Absent on purpose: storing; send-backs by request (handlers/send_back).
+one. A group that holds order locks sends copies of what it gave up only, so these are dead at once:
+RocketMQ's orderly consumers send the limit itself as the count, and would go on for ever.
+Absent on purpose: storing; send-backs by request (handlers/send_back).
 """
 
 from __future__ import annotations
@@ -39,8 +41,15 @@ class RetrySends:
     def __init__(self, parts: BrokerParts) -> None:
         self._parts = parts
 
-    def bury_when_spent(self, draft: MessageDraft, header: SendMessageRequestHeader) -> bool:
-        """Turn a copy that failed too often into a dead letter; was it? Raises RequestRefused."""
+    def why_buried(
+        self,
+        draft: MessageDraft,
+        header: SendMessageRequestHeader,
+        properties: Mapping[str, str],
+    ) -> str | None:
+        """Turn a copy that is given up into a dead letter; why, and None for one that is tried
+        again. Raises RequestRefused.
+        """
         group = header.topic.removeprefix(RETRY_PREFIX)
         config = self._parts.group_configs.find(group)
         if config is None:
@@ -50,11 +59,18 @@ class RetrySends:
         times_max = config.retry_max_times
         if header.max_reconsume_times is not None and header.max_reconsume_times >= 0:
             times_max = header.max_reconsume_times
-        if (header.reconsume_times or 0) <= times_max:
-            return False
+        if (header.reconsume_times or 0) > times_max:
+            reason = f"{times_max} retries failed"
+        elif not _is_redrive(header, properties) and self._consumes_in_order(group):
+            reason = "given up by a consumer in order"
+        else:
+            return None
         draft.topic, draft.queue_id = dlq_topic(group), 0
         make_dead_letter_topic(self._parts, group)
-        return True
+        return reason
+
+    def _consumes_in_order(self, group: str) -> bool:
+        return self._parts.locks.is_held(group, now_ms=self._parts.now_ms())
 
     def tell(
         self,
@@ -62,17 +78,16 @@ class RetrySends:
         properties: Mapping[str, str],
         *,
         delay_level: int,
-        buried: bool,
+        why_buried: str | None,
     ) -> None:
         """Tell the steps that a stored send was."""
         times = header.reconsume_times or 0
         if header.topic == DISCARDS_TOPIC:
             self._tell_discard(properties)
-        elif times:
+        elif times or why_buried:
             self._tell(header, properties, "SENT_BACK", reason="sent by the consumer itself")
-            if buried:
-                reason = f"{header.max_reconsume_times} retries failed"
-                self._tell(header, properties, "DEAD_LETTERED", reason=reason)
+            if why_buried:
+                self._tell(header, properties, "DEAD_LETTERED", reason=why_buried)
                 return
             levels_ms = self._parts.config.store.delay_levels_ms
             delay_ms = levels_ms[delay_level - 1] if delay_level else 0
@@ -123,6 +138,11 @@ class RetrySends:
                 reason=decision_in_words(properties),
             )
         )
+
+
+def _is_redrive(header: SendMessageRequestHeader, properties: Mapping[str, str]) -> bool:
+    """Is it the order itself? The tries of its copy carry the property too, and a limit."""
+    return PROPERTY_REDRIVEN_FROM in properties and header.max_reconsume_times is None
 
 
 def make_dead_letter_topic(parts: BrokerParts, group: str) -> None:

@@ -147,19 +147,17 @@ class SendHandlers:
         draft = self._draft(peer, header, queue_id, body=request.body, properties=text)
         draft.sys_flag &= ~TRANSACTION_BITS
         is_step = header.topic.startswith(TOLD_TOPICS)
-        buried = (
-            is_step
-            and header.topic != DISCARDS_TOPIC
-            and self._retry_sends.bury_when_spent(draft, header)
-        )
-        level = self._delay_level(properties) if is_marked and not buried else 0
+        why_buried = None
+        if is_step and header.topic != DISCARDS_TOPIC:
+            why_buried = self._retry_sends.why_buried(draft, header, properties)
+        level = self._delay_level(properties) if is_marked and not why_buried else 0
         if level:
             draft = scheduled(draft, level)
             self._check_length("properties", len(str(draft.properties)), PROPERTIES_BYTES_MAX)
         put_one = self._half_queue.put_half if half else None
         put = self._putting.put(config, [draft], [unique_key], queue_id=queue_id, put_one=put_one)
         if is_step:
-            self._retry_sends.tell(header, properties, delay_level=level, buried=buried)
+            self._retry_sends.tell(header, properties, delay_level=level, why_buried=why_buried)
         kind = FIFO if PROPERTY_SHARDING_KEY in properties else NORMAL
         if half or level:
             kind = TRANSACTION if half else DELAY

@@ -23,7 +23,7 @@ from engine.protocol.command import RemotingCommand
 from engine.protocol.headers import ConsumerSendMessageBackRequestHeader
 from engine.protocol.message import MessageExt
 from engine.protocol.message_record import decode_record
-from engine.protocol.names import RETRY_PREFIX, dlq_topic, retry_topic
+from engine.protocol.names import PERM_WRITE, RETRY_PREFIX, dlq_topic, retry_topic
 from engine.protocol.properties import (
     PROPERTY_DELAY,
     PROPERTY_DLQ_ORIGIN_MESSAGE_ID,
@@ -72,13 +72,14 @@ class SendBackHandlers:
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
                 f"subscription group not exist, {header.group}",
             )
+        self._check_broker_takes_messages()
         if config.retry_queue_nums <= 0:
             return request.respond(ResponseCode.SUCCESS)
+        self._make_retry_topic(header.group, config.retry_queue_nums)
         message = self._message_at(header.offset)
         times_max = config.retry_max_times
         if header.max_reconsume_times is not None and header.max_reconsume_times >= 0:
             times_max = header.max_reconsume_times
-        self._tell(message, header.group, "SENT_BACK")
         if is_spent(header.delay_level, message.reconsume_times, times_max):
             reason = (
                 "asked by the consumer" if header.delay_level < 0 else f"{times_max} retries failed"
@@ -93,6 +94,7 @@ class SendBackHandlers:
             )
             step, delay_ms = "SCHEDULED", levels_ms[level - 1]
         put = stored(lambda: self._parts.store.put(draft))
+        self._tell(message, header.group, "SENT_BACK")  # Now: what is refused stays where it was.
         self._tell(message, header.group, step, delay_ms=delay_ms, reason=reason)
         self._count(header.group, message, put.size_bytes, dead=delay_ms is None)
         response = request.respond(ResponseCode.SUCCESS)
@@ -101,6 +103,28 @@ class SendBackHandlers:
             return response
         answer_when_flushed(peer, request, response, flushed)
         return None
+
+    def _check_broker_takes_messages(self) -> None:
+        config = self._parts.config
+        if not config.broker_permission & PERM_WRITE:
+            raise RequestRefused(
+                ResponseCode.NO_PERMISSION,
+                f"the broker[{config.host}] sending message is forbidden: its brokerPermission "
+                f"{config.broker_permission} has no write bit",
+            )
+
+    def _make_retry_topic(self, group: str, queue_nums: int) -> None:
+        """Make it when it is missing. Raises RequestRefused when it may not be written."""
+        topic = retry_topic(group)
+        config, made = self._parts.topics.ensure(topic, queue_nums)
+        if made:
+            self._parts.topics_changed()
+        if not config.perm & PERM_WRITE:
+            raise RequestRefused(
+                ResponseCode.NO_PERMISSION,
+                f"the topic[{topic}] sending message is forbidden: its perm {config.perm} has no "
+                "write bit",
+            )
 
     def _count(self, group: str, message: MessageExt, size_bytes: int, *, dead: bool) -> None:
         """As RocketMQ counts it: a message sent to the retry topic, or to the dead letters."""
@@ -124,12 +148,11 @@ class SendBackHandlers:
     def _retry(
         self, message: MessageExt, group: str, *, level: int, queue_nums: int
     ) -> MessageDraft:
-        topic = retry_topic(group)
-        self._ensure(topic, queue_nums)
         properties = _kept_properties(message)
         properties[PROPERTY_DELAY] = str(level)
         queue_id = self._parts.runtime.entropy.below(queue_nums)
-        return scheduled(self._draft(message, topic, queue_id, properties), level)
+        draft = self._draft(message, retry_topic(group), queue_id, properties)
+        return scheduled(draft, level)
 
     def _dead_letter(self, message: MessageExt, group: str) -> MessageDraft:
         topic = dlq_topic(group)
@@ -141,11 +164,6 @@ class SendBackHandlers:
             PROPERTY_DLQ_ORIGIN_MESSAGE_ID, properties[PROPERTY_ORIGIN_MESSAGE_ID]
         )
         return self._draft(message, topic, 0, properties)
-
-    def _ensure(self, topic: str, queue_nums: int) -> None:
-        _, made = self._parts.topics.ensure(topic, queue_nums)
-        if made:
-            self._parts.topics_changed()
 
     def _draft(
         self, message: MessageExt, topic: str, queue_id: int, properties: dict[str, str]

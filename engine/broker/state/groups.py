@@ -18,6 +18,7 @@ from engine.foundation.errors import RequestRefused
 from engine.foundation.limits import DISAGREEING_MEMBERS_TOLD_MAX, GROUPS_MAX
 from engine.protocol.bodies import ConsumerData, SubscriptionData
 from engine.protocol.codes import ResponseCode
+from engine.protocol.tag_bits import split_tags
 from engine.remoting import Peer
 
 BROADCASTING = "BROADCASTING"
@@ -39,8 +40,10 @@ class Member:
 
     channel: ClientChannel
     last_heartbeat_ms: int
-    subscription: tuple[str, ...] = ()
-    """`topic:expression` of what it told last, sorted; empty when it has told nothing yet."""
+    subscription: tuple[str, ...] | None = None
+    """`topic:expression` of what it told last, sorted; None when it has told nothing yet. Empty is
+    a subscription too: that of a member which takes every topic away from the others.
+    """
 
     @property
     def client_id(self) -> str:
@@ -76,26 +79,28 @@ class ConsumerGroup:
         """`topic:expression` of each subscribed topic, sorted."""
         return _spelled(self.subscriptions.values())
 
-    def count_told(self, before: tuple[str, ...], after: tuple[str, ...]) -> None:
-        """A member tells `after` where it told `before`; empty: nothing."""
+    def count_told(self, before: tuple[str, ...] | None, after: tuple[str, ...] | None) -> None:
+        """A member tells `after` where it told `before`; None: nothing yet, or no more."""
         if before == after:
             return
-        if before:
+        if before is not None:
             self.told[before] -= 1
             if not self.told[before]:
                 del self.told[before]
-        if after:
+        if after is not None:
             self.told[after] = self.told.get(after, 0) + 1
 
     def disagreement(self) -> tuple[str, ...]:
         """`client reads topic:expression, ...` of each member when they differ; empty when all
-        that have told their subscription told the same.
+        that have told their subscription told the same. Of very many, the rarest ones.
         """
         if len(self.told) < 2:
             return ()
-        told = {one: member.subscription for one, member in self.members.items()}
-        members = [one for one in sorted(told) if told[one]][:DISAGREEING_MEMBERS_TOLD_MAX]
-        return tuple(f"{one} reads {', '.join(told[one])}" for one in members)
+        told = {one: self.members[one].subscription for one in sorted(self.members)}
+        spoken = {one: words for one, words in told.items() if words is not None}
+        rarest = sorted(spoken, key=lambda one: self.told[spoken[one]])
+        named = sorted(rarest[:DISAGREEING_MEMBERS_TOLD_MAX])
+        return tuple(f"{one} reads {', '.join(spoken[one]) or 'nothing'}" for one in named)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,10 +180,10 @@ class ConsumerGroups:
             )
         members_before, subscription_before = group.member_ids(), group.spelled_subscription()
         member = group.members.get(channel.client_id)
-        told = tuple(_spelled(data.subscription_data_set))
-        told_before = member.subscription if member is not None else ()
-        if keep_subscription:
-            told = told_before
+        told_before = member.subscription if member is not None else None
+        told = told_before
+        if not keep_subscription:
+            told = tuple(sorted(_meant(one) for one in data.subscription_data_set))
         group.count_told(told_before, told)
         group.members[channel.client_id] = Member(channel, now_ms, told)
         group.consume_type = data.consume_type
@@ -218,7 +223,7 @@ class ConsumerGroups:
             return None
         before = found.member_ids()
         member = found.members.pop(client_id)
-        found.count_told(member.subscription, ())
+        found.count_told(member.subscription, None)
         if not found.members:
             del self._groups[group]
         return Departure(
@@ -257,6 +262,13 @@ class ConsumerGroups:
 
 def _spelled(subscriptions: Iterable[SubscriptionData]) -> list[str]:
     return sorted(f"{data.topic}:{data.sub_string}" for data in subscriptions)
+
+
+def _meant(data: SubscriptionData) -> str:
+    """As spelled, but the same for the same tags in another order or with other blanks."""
+    if data.is_by_tags and not data.class_filter_mode:
+        return f"{data.topic}:{' || '.join(sorted(set(split_tags(data.sub_string))))}"
+    return f"{data.topic}:{data.sub_string}"
 
 
 def _subscribe(group: ConsumerGroup, told: Iterable[SubscriptionData]) -> bool:

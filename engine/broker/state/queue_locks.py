@@ -62,6 +62,11 @@ class QueueLocks:
         lease = self._leases.get(group, {}).get(queue)
         return None if lease is None or self._expired(lease, now_ms) else lease.client_id
 
+    def is_held(self, group: str, *, now_ms: int) -> bool:
+        """Does any client of the group hold an unexpired lease?"""
+        leases = self._leases.get(group, {})
+        return any(not self._expired(lease, now_ms) for lease in leases.values())
+
     def drop_expired(self, now_ms: int) -> None:
         """Forget leases that ran out, so that the table holds only what somebody holds."""
         for group in list(self._leases):

@@ -202,18 +202,37 @@ class DeadLetterAdmin(TopicAdmin, MessageAdmin):
 
     async def _with_fate(self, letter: DeadLetter) -> DeadLetter:
         """The letter with what was decided about it, if anything was."""
-        message, offset_id = letter.message, letter.message.offset_message_id
-        copies = []
-        if message.uniq_key:
-            copies = await self.query_messages(
-                retry_topic(letter.group), message.uniq_key, is_unique_key=True
-            )
-        for copy in copies:
-            if copy.properties.get(PROPERTY_REDRIVEN_FROM) == offset_id:
-                return _decided(letter, REDRIVEN, copy)
-        for record in await self.query_messages(DISCARDS_TOPIC, offset_id):
+        redriven = await self._redriven_copy(letter)
+        if redriven is not None:
+            return _decided(letter, REDRIVEN, redriven)
+        for record in await self.query_messages(DISCARDS_TOPIC, letter.message.offset_message_id):
             return _decided(letter, DISCARDED, record)
         return letter
+
+    async def _redriven_copy(self, letter: DeadLetter) -> MessageExt | None:
+        """The copy that was re-driven from the letter, if one was.
+
+        Later re-drives of the same message and all their tries have its UNIQ_KEY too, and one
+        answer holds the newest only: so the question is asked again for what is older.
+        """
+        message, offset_id = letter.message, letter.message.offset_message_id
+        end_ms = 2**63 - 1
+        while message.uniq_key:
+            copies = await self.query_messages(
+                retry_topic(letter.group),
+                message.uniq_key,
+                begin_ms=message.store_timestamp_ms - SECOND_MS,  # The index knows seconds.
+                end_ms=end_ms,
+                is_unique_key=True,
+            )
+            for copy in copies:
+                if copy.properties.get(PROPERTY_REDRIVEN_FROM) == offset_id:
+                    return copy
+            if not copies:
+                break
+            oldest_ms = {copy.store_host: copy.store_timestamp_ms for copy in reversed(copies)}
+            end_ms = min(end_ms - SECOND_MS, max(oldest_ms.values()) - 1)
+        return None
 
     async def _unreadable(self, topic: str) -> list[MessageQueue]:
         """No queue can be read: nothing ever died, or reading is not allowed."""
@@ -231,7 +250,9 @@ class DeadLetterAdmin(TopicAdmin, MessageAdmin):
         )
 
     async def _make_discards_topic(self, queue: MessageQueue) -> None:
-        if await self.topic_route(DISCARDS_TOPIC) is None:
+        route = await self.topic_route(DISCARDS_TOPIC)
+        there = [] if route is None else [data.broker_name for data in route.queue_datas]
+        if queue.broker_name not in there:
             address = await self._master_of(queue)
             await self.create_topic(address, DISCARDS_TOPIC, read_queues=1, write_queues=1)
 

@@ -40,6 +40,8 @@ class Removal:
     ends: dict[MessageQueue, tuple[int, int]]
     """First kept and next to be written offset of each."""
     stranded: tuple[Stranded, ...]
+    unreadable: tuple[Stranded, ...]
+    """Those of them that nobody can read now already, so that no waiting drains them."""
     broadcast_groups: tuple[str, ...]
     """Groups whose members keep their offsets themselves: nobody can tell how far they are."""
 
@@ -89,7 +91,8 @@ async def removal_of(admin: Admin, topic: str, broker_name: str, *, keep: int) -
         stranded += stranded_of(group, ends, consumed)
     if not groups:
         stranded = stranded_of(None, ends, {})
-    return Removal(ends, tuple(stranded), tuple(broadcast))
+    unreadable = [one for one in stranded if one.queue.queue_id >= config.read_queue_nums]
+    return Removal(ends, tuple(stranded), tuple(unreadable), tuple(broadcast))
 
 
 async def set_queues(
@@ -104,6 +107,7 @@ async def set_queues(
         write_queues=config.write_queue_nums if write is None else write,
         perm=config.perm,
         order=config.order,
+        sys_flag=config.topic_sys_flag,
     )
     return config
 

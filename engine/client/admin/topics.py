@@ -85,6 +85,7 @@ class TopicAdmin(Asking):
         write_queues: int = 8,
         perm: int = Perm.READ | Perm.WRITE,
         order: bool = False,
+        sys_flag: int = 0,
         attributes: str = "",
     ) -> None:
         """Create a topic on one broker, or change it; `attributes` as `+key=value,-key`."""
@@ -95,7 +96,7 @@ class TopicAdmin(Asking):
             writeQueueNums=write_queues,
             perm=int(perm),
             topicFilterType="SINGLE_TAG",
-            topicSysFlag=0,
+            topicSysFlag=sys_flag,
             order=order,
             attributes=attributes,
         )

@@ -62,6 +62,12 @@ def shrink(
     async def work(admin: Admin) -> list[str]:
         if force and not now:
             raise ConfigError("--force", force, "given with --now: waiting strands nothing")
+        if wait < settle and not now:
+            raise ConfigError(
+                "--wait",
+                wait,
+                f"at least the {settle} s of --settle, that the queues are quiet for",
+            )
         names = await brokers_with(admin, topic, broker)
         if now:
             return await _shrink_now(admin, topic, names, keep=queues, force=force)
@@ -161,6 +167,12 @@ async def _shrink_in_steps(
             raise ClusterError(
                 f"no group reads topic {topic}, so nobody would ever drain {_told(orphans)}; "
                 "--now --force strands them"
+            )
+        if removal.unreadable:
+            raise ClusterError(
+                f"topic {topic} on {name} has more queues to write than to read, so these would "
+                f"never be drained: {_told(removal.unreadable)}. Let them be read first (tidemark "
+                "admin topic grow), or strand them with --now --force"
             )
     for name in names:
         await set_queues(admin, topic, name, write=keep)

@@ -7,10 +7,12 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from engine.broker.broker import Broker
 from engine.client import Admin
 from engine.client.admin.dead_letters import DeadLetter, DeadLetterQuery
 from engine.foundation.errors import ConfigError, RequestRefused
@@ -174,6 +176,74 @@ def test_the_sums_close_whichever_way_messages_fail(tmp_path: Path) -> None:
     )
 
 
+def test_a_redrive_is_known_however_often_the_message_died_after_it(tmp_path: Path) -> None:
+    """One answer to a question by key holds one message here, and the newest is another copy."""
+
+    async def story() -> None:
+        config = broker_config(tmp_path, default_query_max_count=1, delay_levels_ms=(1100,))
+        async with cluster(config) as running, admin_of(running) as admin:
+            client = running.client()
+            await client.heartbeat()
+            await kill_message(client, "U1")
+            (letter,) = await waiting(admin, 1)
+            await admin.redrive(letter, who=WHO, why=WHY)
+            await fail(client, await next_of(client, RETRY, 0))
+            await fail(client, await next_of(client, RETRY, 1), times_max=0)
+            (letter,) = await waiting(admin, 1)
+            await admin.redrive(letter, who="bob", why="again")
+            await next_of(client, RETRY, 2)
+        async with cluster(config) as running, admin_of(running) as admin:
+            assert await letters_of(admin) == [], "nothing would be re-driven a second time"
+            letters = await admin.dead_letters(GROUP, DeadLetterQuery(with_decided=True))
+            assert [letter.decided_by for letter in letters] == [WHO, "bob"]
+
+    asyncio.run(story())
+
+
+def test_dead_letters_of_two_brokers_that_make_no_topics_are_discarded(tmp_path: Path) -> None:
+    async def story() -> None:
+        first, second = (
+            broker_config(tmp_path / name, broker_name=name, auto_create_topic_enable=False)
+            for name in ("broker-a", "broker-b")
+        )
+        async with cluster(first) as running, admin_of(running) as admin:
+            names = (running.name_server_address,)
+            other = Broker(system_runtime(), replace(second, namesrv_addresses=names))
+            await other.start()
+            for address in (running.broker.address, other.address):
+                await admin.create_topic(address, TOPIC, read_queues=1, write_queues=1)
+                client = RawClient(address)
+                running.clients.append(client)
+                await client.heartbeat()
+                await kill_message(client, address.replace(":", "-"))
+            for letter in await waiting(admin, 2):
+                await admin.discard(letter, who=WHO, why=WHY)
+            await waiting(admin, 0)
+            for client in running.clients:
+                await client.close()
+            await other.stop()
+
+    asyncio.run(story())
+
+
+def test_dead_letters_deleted_with_their_topic_are_told(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with cluster(broker_config(tmp_path)) as running, admin_of(running) as admin:
+            client = running.client()
+            await client.heartbeat()
+            for key in ("discarded", "forgotten"):
+                await kill_message(client, key)
+            discarded, _ = await waiting(admin, 2)
+            await admin.discard(discarded, who=WHO, why=WHY)
+            for _ in range(2):
+                await client.ask(RequestCode.DELETE_TOPIC_IN_BROKER, topic=DLQ)
+
+    asyncio.run(story())
+    flow = spooled(tmp_path / "store", "retry_dlq_flow")
+    expired = [picked(row, "message_id", "reason") for row in flow if row["step"] == "EXPIRED"]
+    assert expired == [("forgotten", "deleted with its topic before anybody decided about it")]
+
+
 async def letters_of(admin: Admin, **query: object) -> list[str]:
     found = await admin.dead_letters(GROUP, DeadLetterQuery(**query))  # type: ignore[arg-type]
     return [letter.message.body.decode() for letter in found]
@@ -279,6 +349,8 @@ def test_what_retention_takes_undecided_is_told_as_expired_and_the_sums_close(
             redriven, discarded, _ = await waiting(admin, 3)
             await admin.redrive(redriven, who=WHO, why=WHY)
             await admin.discard(discarded, who=WHO, why=WHY)
+            for _ in range(70):
+                await client.send(topic=RETRY, UNIQ_KEY="redriven")  # Its later tries.
             for _ in range(40):
                 await client.send(bytes(1000), topic="filler")
             await kill_message(client, "young")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from pathlib import Path
 
@@ -160,6 +161,71 @@ def test_a_client_that_resends_a_failed_message_itself_goes_by_the_same_limit(
             assert (await next_of(client, DLQ, 0)).body == b"dead"
 
     asyncio.run(story())
+
+
+def test_what_an_orderly_consumer_gives_up_is_dead_at_once(tmp_path: Path) -> None:
+    """Row E2: RocketMQ's orderly consumers send the limit itself as the count, not one more."""
+
+    async def story() -> None:
+        config = broker_config(tmp_path)
+        async with cluster(config) as running:
+            client = running.client()
+            await client.heartbeat()
+            body = {
+                "consumerGroup": GROUP,
+                "clientId": client.client_id,
+                "mqSet": [{"topic": TOPIC, "brokerName": "broker-a", "queueId": 0}],
+            }
+            await client.ask(RequestCode.LOCK_BATCH_MQ, json.dumps(body).encode())
+            for times_max in (3, 0):
+                given_up = {"reconsumeTimes": times_max, "maxReconsumeTimes": times_max}
+                await client.send(b"dead", topic=RETRY, DELAY=6, REDRIVEN_FROM="an-id", **given_up)
+            await client.send(b"redriven", topic=RETRY, REDRIVEN_FROM="an-id")
+            assert (await next_of(client, RETRY, 0)).body == b"redriven"
+            await client.ask(RequestCode.UNLOCK_BATCH_MQ, json.dumps(body).encode())
+            await client.send(b"again", topic=RETRY, reconsumeTimes=3, maxReconsumeTimes=3)
+            assert (await next_of(client, RETRY, 1)).body == b"again"
+        async with cluster(config) as running:
+            dead = messages(await running.client().pull(0, topic=DLQ))
+            assert [one.reconsume_times for one in dead] == [3, 0]
+
+    asyncio.run(story())
+    flow = spooled(tmp_path / "store", "retry_dlq_flow")
+    assert [picked(row, "step", "reason") for row in flow][:4] == [
+        ("SENT_BACK", "sent by the consumer itself"),
+        ("DEAD_LETTERED", "given up by a consumer in order"),
+    ] * 2
+
+
+def test_what_a_broker_may_not_write_is_refused_and_no_step_of_a_message(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with cluster(broker_config(tmp_path)) as running:
+            client = running.client()
+            await client.heartbeat()
+            await client.send(b"hard")
+            message = await next_of(client, TOPIC, 0)
+            retry = running.broker.parts.topics.find(RETRY)
+            assert retry is not None
+            retry.perm = 4
+            for times_max in (16, 0):
+                refused = await send_back(client, message, times_max=times_max)
+                assert refused.code == ResponseCode.NO_PERMISSION
+                assert f"the topic[{RETRY}] sending message is forbidden" in (refused.remark or "")
+            retry.perm = 6
+            await client.ask(RequestCode.UPDATE_BROKER_CONFIG, b"brokerPermission=4\n")
+            refused = await send_back(client, message)
+            assert refused.code == ResponseCode.NO_PERMISSION
+            assert "brokerPermission 4 has no write bit" in (refused.remark or "")
+            await client.ask(RequestCode.UPDATE_BROKER_CONFIG, b"brokerPermission=6\n")
+            await client.send(b"long", BIG="x" * 32_650)
+            refused = await send_back(client, await next_of(client, TOPIC, 1))
+            assert (refused.code, "do not fit" in (refused.remark or "")) == (1, True)
+            assert (await send_back(client, message)).code == ResponseCode.SUCCESS
+            await next_of(client, RETRY, 0)
+
+    asyncio.run(story())
+    flow = spooled(tmp_path / "store", "retry_dlq_flow")
+    assert [row["step"] for row in flow] == ["SENT_BACK", "SCHEDULED", "DELIVERED"]
 
 
 def test_waiting_messages_survive_a_restart_and_are_delivered_once_after_a_clean_stop(

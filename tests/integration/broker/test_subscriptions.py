@@ -194,13 +194,52 @@ def test_members_that_read_different_topics_are_named_with_the_fix(
     assert sum("c1 reads A:*; c2 reads B:*" in line for line in caplog.messages) == 1, "told once"
 
 
+def test_a_member_that_subscribes_to_nothing_takes_the_others_topics_away_and_is_named(
+    tmp_path: Path,
+) -> None:
+    async def story() -> None:
+        async with cluster(broker_config(tmp_path)) as running:
+            first, second = running.client("c1"), running.client("c2")
+            await first.heartbeat(topics=("A",))
+            await second.heartbeat(topics=())
+            refused = await first.pull(0, topic="A", **PLAIN)
+            assert refused.code == ResponseCode.TOPIC_NOT_EXIST
+            await first.send(topic="A")
+            refused = await first.pull(0, topic="A", **PLAIN)
+            assert refused.code == ResponseCode.SUBSCRIPTION_NOT_EXIST
+
+    asyncio.run(story())
+    told, _ = conflicts(tmp_path)
+    assert told["after"] == ["c1 reads A:*", "c2 reads nothing"]
+    assert told["reason"].endswith(
+        "subscribe every member to A:*, or put c2 into a group of its own"
+    )
+
+
+def test_a_connection_is_one_client_whatever_it_calls_itself(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with cluster(broker_config(tmp_path)) as running:
+            client, other = running.client("c1"), running.client("d")
+            await other.heartbeat()
+            await client.heartbeat()
+            client.client_id = "c2"
+            await client.heartbeat()
+            listed = await client.ask(RequestCode.GET_CONSUMER_LIST_BY_GROUP, consumerGroup=GROUP)
+            assert json.loads(listed.body) == {"consumerIdList": ["c2", "d"]}
+
+    asyncio.run(story())
+    rows = spooled(tmp_path / "store", "rebalance_events")
+    left = [row for row in rows if row["kind"] == "LEFT" and row["client_id"] == "c1"]
+    assert [row["reason"] for row in left] == ["CLIENT_ID_CHANGED"]
+
+
 def test_members_with_different_tags_are_named_too(tmp_path: Path) -> None:
     async def story() -> None:
         async with cluster(broker_config(tmp_path)) as running:
             first, second, third = (running.client(name) for name in ("c1", "c2", "c3"))
-            await first.heartbeat(expression="TagA")
-            await second.heartbeat(expression="TagB", version=2)
-            await third.heartbeat(expression="TagB", version=3)
+            await first.heartbeat(expression="Tag:A")
+            await second.heartbeat(expression="TagB || TagC", version=2)
+            await third.heartbeat(expression="TagC||TagB", version=3)
             await first.ask(RequestCode.UNREGISTER_CLIENT, clientID="c1", consumerGroup=GROUP)
 
     asyncio.run(story())

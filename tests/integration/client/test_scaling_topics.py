@@ -199,6 +199,7 @@ def test_forced_it_says_what_it_strands_and_the_lag_is_told_as_unreadable(tmp_pa
                     (("shrink", TOPIC, "-q", "1", "--force"), "given with --now"),
                     (("shrink", "Nowhere", "-q", "1"), "no broker has the topic Nowhere"),
                     (("grow", TOPIC, "-q", "1"), "to take queues away use shrink"),
+                    (("shrink", TOPIC, "-q", "1", "--wait", "9"), "at least the 35 s of --settle"),
                 ):
                     code, said, complained = await run(names, "topic", *words)
                     assert (code, said, complaint in complained) == (1, "", True), complained
@@ -210,6 +211,28 @@ def test_forced_it_says_what_it_strands_and_the_lag_is_told_as_unreadable(tmp_pa
         if (row["topic"], row["queue_id"], row["group"]) == (TOPIC, 2, "c")
     ]
     assert groups[-1] == "UNREADABLE"
+
+
+def test_what_nobody_can_read_already_is_not_waited_for_and_other_settings_stay(
+    tmp_path: Path,
+) -> None:
+    async def story() -> None:
+        async with cluster(broker_config(tmp_path)) as running:
+            names, client = running.name_server_address, running.client()
+            async with Admin(system_runtime(), client_config(names)) as admin:
+                await admin.create_topic(
+                    running.broker.address, TOPIC, read_queues=2, write_queues=4, sys_flag=2
+                )
+                await client.send(topic=TOPIC, queue_id=3)
+                await client.commit(0, topic=TOPIC, group="c", queue_id=0)
+                code, _, complained = await run(names, "topic", "shrink", TOPIC, "-q", "2")
+                assert code == 1
+                assert "never be drained: group c: 1 messages of broker-a queue 3" in complained
+                assert await numbers(admin) == (2, 4)
+                assert (await run(names, "topic", "grow", TOPIC, "-q", "4"))[0] == 0
+                assert (await admin.topic_configs(TOPIC))["broker-a"].topic_sys_flag == 2
+
+    asyncio.run(story())
 
 
 def test_more_queues_are_read_by_whoever_reads_already_and_idle_consumers_are_listed(

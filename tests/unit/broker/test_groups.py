@@ -6,6 +6,7 @@ import pytest
 
 from engine.broker.state.groups import ClientChannel, ConsumerGroups, ProducerGroups
 from engine.foundation.errors import RequestRefused
+from engine.foundation.limits import DISAGREEING_MEMBERS_TOLD_MAX
 from engine.protocol.bodies import ConsumerData, SubscriptionData
 
 
@@ -54,6 +55,18 @@ def test_members_that_tell_another_subscription_are_counted_until_they_agree_or_
     groups.register(consumer("B"), one, now_ms=3)
     groups.unregister("g", "c1")
     assert (group.disagreement(), group.told) == ((), {("A:*",): 1})
+
+
+def test_of_very_many_members_those_that_differ_are_named() -> None:
+    groups = ConsumerGroups()
+    for number in range(DISAGREEING_MEMBERS_TOLD_MAX + 8):
+        groups.register(consumer("A"), channel(f"c{number:02}"), now_ms=0)
+    groups.register(consumer(), channel("last"), now_ms=0)
+    group = groups.of("g")
+    assert group is not None
+    named = group.disagreement()
+    assert len(named) == DISAGREEING_MEMBERS_TOLD_MAX
+    assert (named[0], named[-1]) == ("c00 reads A:*", "last reads nothing")
 
 
 def test_a_client_on_a_new_connection_is_the_same_member() -> None:

@@ -34,6 +34,8 @@ def test_the_lease_holds_at_its_last_millisecond() -> None:
     locks = QueueLocks(lease_ms=60_000)
     locks.lock("g", "c1", [Q0], now_ms=0)
     assert locks.lock("g", "c2", [Q0], now_ms=60_000) == []
+    assert locks.is_held("g", now_ms=60_000)
+    assert not locks.is_held("g", now_ms=60_001)
 
 
 def test_unlocking_frees_own_queues_only() -> None:
