@@ -7,7 +7,9 @@ Feature rows: A2.
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -107,6 +109,30 @@ def test_a_damaged_file_is_replaced_by_its_bak(damage: bytes) -> None:
         await again.persist(Q0, TIMER)
         assert runtime.disk.read(f"{FILE}.bak") == good, "a damaged file never replaces it"
         assert await store_on(runtime.disk).read(Q0, ReadOffset.READ_FROM_STORE) == 7
+
+    in_virtual_time(story)
+
+
+LOCAL_CASES = [
+    case
+    for case in json.loads((Path(__file__).parents[2] / "cases/offset_store.json").read_text())[
+        "read_offset"
+    ]
+    if case["store"] == "local" and "file" in case
+]
+
+
+@pytest.mark.parametrize("case", LOCAL_CASES, ids=lambda case: f"file: {case['file']}")
+def test_a_store_that_cannot_tell_has_no_offset_as_in_rocketmq(case: dict[str, Any]) -> None:
+    assert (case["type"], case["expected"]) == ("READ_FROM_STORE", -1)
+
+    async def story(world: World, runtime: Runtime) -> None:
+        if case["file"] is not None:
+            put_file(runtime.disk, FILE, b"{{{")
+        store = store_on(runtime.disk)
+        assert await store.read(Q0, ReadOffset.READ_FROM_STORE) is None
+        await store.load()
+        assert store.clone() == {}
 
     in_virtual_time(story)
 
