@@ -15,49 +15,10 @@ from collections.abc import Mapping
 from engine.broker.config import BrokerConfig
 from engine.broker.parts import BrokerParts
 from engine.broker.rocketmq_settings import FILE_NAME, known_keys, with_rocketmq_settings
+from engine.broker.setting_ranges import LIVE
 from engine.foundation.errors import ConfigError
-from engine.foundation.limits import BODY_BYTES_MAX, PULL_MESSAGES_MAX, QUEUES_PER_TOPIC_MAX
-from engine.foundation.live_settings import ANY_WORD, LiveKey, check_changes
-from engine.foundation.units import DAY_MS, MIB, MINUTE_MS, SECOND_MS
+from engine.foundation.live_settings import check_changes
 from engine.store.settings_file import SettingsFile
-
-HOURS_MAX = 10 * 365 * 24
-LIVE = {
-    "autoCreateTopicEnable": ANY_WORD,
-    "autoCreateSubscriptionGroup": ANY_WORD,
-    "brokerPermission": LiveKey(2, 6),
-    "defaultTopicQueueNums": LiveKey(1, QUEUES_PER_TOPIC_MAX),
-    "defaultQueryMaxNum": LiveKey(1, PULL_MESSAGES_MAX),
-    "longPollingEnable": ANY_WORD,
-    "shortPollingTimeMills": LiveKey(1, MINUTE_MS),
-    "flushConsumerOffsetInterval": LiveKey(100, DAY_MS),
-    "maxMessageSize": LiveKey(1, BODY_BYTES_MAX),
-    "fileReservedTime": LiveKey(1, HOURS_MAX),
-    "deleteWhen": ANY_WORD,
-    "deleteFileBatchMax": LiveKey(1, 1000),
-    "cleanResourceInterval": LiveKey(100, DAY_MS),
-    "diskMaxUsedSpaceRatio": LiveKey(10, 95),
-    "diskSpaceCleanForciblyRatio": LiveKey(10, 98),
-    "diskSpaceWarningLevelRatio": LiveKey(10, 99),
-    "flushIntervalCommitLog": LiveKey(1, MINUTE_MS),
-    "flushCommitLogLeastPages": LiveKey(0, 4096),
-    "flushCommitLogThoroughInterval": LiveKey(1, 10 * MINUTE_MS),
-    "flushIntervalConsumeQueue": LiveKey(1, MINUTE_MS),
-    "flushConsumeQueueLeastPages": LiveKey(0, 4096),
-    "flushConsumeQueueThoroughInterval": LiveKey(1, 10 * MINUTE_MS),
-    "syncFlushTimeout": LiveKey(100, 60 * SECOND_MS),
-    "maxTransferBytesOnMessageInMemory": LiveKey(1, 4 * MIB),
-    "maxTransferCountOnMessageInMemory": LiveKey(1, PULL_MESSAGES_MAX),
-    "maxTransferBytesOnMessageInDisk": LiveKey(1, 4 * MIB),
-    "maxTransferCountOnMessageInDisk": LiveKey(1, PULL_MESSAGES_MAX),
-    "maxFilterMessageSize": LiveKey(20, 4 * MIB),
-    "useServerSideResetOffset": ANY_WORD,
-    "rejectTransactionMessage": ANY_WORD,
-    "transactionTimeOut": LiveKey(1, DAY_MS),
-    "transactionCheckMax": LiveKey(1, 1000),
-    "transactionCheckInterval": LiveKey(1, DAY_MS),
-}
-"""The allow-list, in RocketMQ's units. Whatever is not here stays until a restart."""
 
 assert not [key for key in LIVE if key not in known_keys()]
 

@@ -15,9 +15,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from engine.broker.config import BrokerConfig
+from engine.broker.setting_ranges import check_range
 from engine.foundation.config import (
     keys_of,
     read_spans_ms,
+    read_whole,
     values_of,
     with_settings,
     write_spans,
@@ -66,12 +68,19 @@ FIXED = {
 
 def _percent(text: str) -> float:
     """RocketMQ counts in whole percent; a share below 1 is taken as such."""
-    value = float(text)
+    value = _number(text)
     return value / 100 if value > 1 else value
 
 
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError as error:
+        raise ValueError("a number") from error
+
+
 def _pages(text: str) -> int:
-    return int(text) * PAGE_BYTES
+    return read_whole(text) * PAGE_BYTES
 
 
 def _write_pages(size_bytes: object) -> str:
@@ -90,7 +99,7 @@ def _addresses(text: str) -> tuple[str, ...]:
 
 _READERS = {
     "messageDelayLevel": read_spans_ms,
-    "fileReservedTime": lambda text: round(float(text) * HOUR_MS),
+    "fileReservedTime": lambda text: round(_number(text) * HOUR_MS),
     "flushCommitLogLeastPages": _pages,
     "commitCommitLogLeastPages": _pages,
     "flushConsumeQueueLeastPages": _pages,
@@ -132,6 +141,7 @@ def with_rocketmq_settings(config: BrokerConfig, settings: Mapping[str, str]) ->
         if key in FIXED and value.strip().casefold() != FIXED[key][0].casefold():
             only, why = FIXED[key]
             raise ConfigError(key, value, f"{only} alone: {why}")
+        check_range(key, value)
     store = with_settings(config.store, settings, readers=_READERS)
     return with_settings(replace(config, store=store), settings, readers=_READERS)
 

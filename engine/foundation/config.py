@@ -90,6 +90,14 @@ def read_spans_ms(text: str) -> tuple[int, ...]:
     return tuple(spans)
 
 
+def read_whole(text: str) -> int:
+    """A whole number. Raises ValueError, in words for whoever wrote it."""
+    try:
+        return int(text)
+    except ValueError as error:
+        raise ValueError("a whole number") from error
+
+
 def write_spans(spans_ms: Iterable[int]) -> str:
     """Spans of time as `read_spans_ms` reads them, each in its largest whole unit."""
     words = []
@@ -122,12 +130,21 @@ def _reader(field: Field[Any]) -> Callable[[str], object]:
     if isinstance(default, bool):
         return lambda text: _TRUTHS[text.lower()]
     if isinstance(default, Enum):
-        return type(default)
-    if isinstance(default, (int, float)):
-        return type(default)
+        return lambda text: _of_enum(type(default), text)
+    if isinstance(default, int):
+        return read_whole
+    if isinstance(default, float):
+        return float
     if isinstance(default, tuple):
-        return lambda text: tuple(int(part) for part in re.split(r"[;,\s]+", text) if part)
+        return lambda text: tuple(read_whole(part) for part in re.split(r"[;,\s]+", text) if part)
     return str
+
+
+def _of_enum(kind: type[Enum], text: str) -> Enum:
+    words = [str(member.value) for member in kind]
+    if text not in words:
+        raise ValueError(f"one of {', '.join(words)}")
+    return kind(text)
 
 
 def _read(key: str, text: str, reader: Callable[[str], object]) -> object:
