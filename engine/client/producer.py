@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 from engine.client.config import ClientConfig, ProducerConfig
 from engine.client.connection import ClusterConnection
@@ -32,6 +33,14 @@ from engine.runtime import Runtime
 
 SendCallback = Callable[[SendResult | TidemarkError], None]
 """Hears how an asynchronous send ended."""
+
+
+class _Place(NamedTuple):
+    """Where a message is to go: a queue, or who picks one."""
+
+    queue: MessageQueue | None
+    selector: MessageQueueSelector | None
+    argument: object
 
 
 class Producer:
@@ -97,8 +106,8 @@ class Producer:
     ) -> SendResult:
         """Send and wait: stored at least once when this returns.
 
-        RequestRefused: not stored. RequestTimedOut, ConnectionLost: unknown, it may be stored. See
-        `Sender.send`.
+        RequestRefused, ConnectFailed: not stored by this send. RequestTimedOut, ConnectionLost:
+        unknown, it may be stored. See `Sender.send`.
         """
         self._check_running()
         return await self._sender.send(
@@ -137,6 +146,8 @@ class Producer:
         on_done: SendCallback,
         *,
         queue: MessageQueue | None = None,
+        selector: MessageQueueSelector | None = None,
+        argument: object = None,
         timeout_ms: int | None = None,
     ) -> None:
         """Send in the background; `on_done` hears the result or the error, with the meanings that
@@ -150,7 +161,8 @@ class Producer:
                 f"{self._window.count} sends with {self._window.held_bytes} bytes are under way "
                 "(limits: async_sends_max, async_bytes_max); wait for callbacks, or use begin_send"
             )
-        self._start_send(message, on_done, queue, timeout_ms)
+        place = _Place(queue, selector, argument)
+        self._start_send(message, on_done, place, timeout_ms)
 
     async def begin_send(
         self,
@@ -158,6 +170,8 @@ class Producer:
         on_done: SendCallback,
         *,
         queue: MessageQueue | None = None,
+        selector: MessageQueueSelector | None = None,
+        argument: object = None,
         timeout_ms: int | None = None,
     ) -> None:
         """As `send_async`, once there is room for it: who sends faster than brokers answer is
@@ -175,32 +189,30 @@ class Producer:
                 f"no room for one more send within {allowed_ms} ms: {self._window.count} sends "
                 f"with {self._window.held_bytes} bytes are under way; nothing was sent"
             ) from error
-        self._start_send(message, on_done, queue, timeout_ms)
+        place = _Place(queue, selector, argument)
+        self._start_send(message, on_done, place, timeout_ms)
 
     def _start_send(
-        self,
-        message: Message,
-        on_done: SendCallback,
-        queue: MessageQueue | None,
-        timeout_ms: int | None,
+        self, message: Message, on_done: SendCallback, place: _Place, timeout_ms: int | None
     ) -> None:
         size_bytes = len(message.body)
-        task = self._tasks.start(self._send_and_tell(message, on_done, queue, timeout_ms), "send")
+        task = self._tasks.start(self._send_and_tell(message, on_done, place, timeout_ms), "send")
         if task is None:
             self._window.leave(size_bytes)  # Stopped while we waited for room.
         else:
             task.add_done_callback(lambda _task: self._window.leave(size_bytes))
 
     async def _send_and_tell(
-        self,
-        message: Message,
-        on_done: SendCallback,
-        queue: MessageQueue | None,
-        timeout_ms: int | None,
+        self, message: Message, on_done: SendCallback, place: _Place, timeout_ms: int | None
     ) -> None:
         try:
             result = await self._sender.send(
-                message, queue=queue, timeout_ms=timeout_ms, same_broker=True
+                message,
+                queue=place.queue,
+                selector=place.selector,
+                argument=place.argument,
+                timeout_ms=timeout_ms,
+                same_broker=True,
             )
         except TidemarkError as error:
             on_done(error)

@@ -36,6 +36,7 @@ from engine.foundation.errors import (
     LocalProtocolError,
     RequestRefused,
     RequestTimedOut,
+    TidemarkError,
     Unreachable,
 )
 from engine.foundation.limits import UNKNOWN_SENDS_MAX
@@ -165,7 +166,15 @@ class Sender:
             raise ConfigError("selector", selector, "either a queue or a selector, not both")
         if queue is None:
             assert selector is not None
-            queue = selector(await self._queues(message.topic), message, argument)
+            queues = await self._queues(message.topic)
+            try:
+                queue = selector(queues, message, argument)
+            except TidemarkError:
+                raise
+            except Exception as error:  # User code; a send in the background tells errors of ours.
+                raise ConfigError(
+                    "selector", selector, f"it raised {error!r} for {argument!r}"
+                ) from error
         if queue.topic != message.topic:
             raise LocalProtocolError(
                 f"{queue} is not a queue of the message's topic {message.topic}"
@@ -215,7 +224,32 @@ class Sender:
     async def _try_around(
         self, envelope: Envelope, deadline_ms: int, *, same_broker: bool
     ) -> SendResult:
-        """Try up to 1 + retry_times queues within the deadline; the last error passes."""
+        """Try up to 1 + retry_times queues within the deadline.
+
+        The last error passes, unless an earlier try says more: that the message is stored, though
+        not as well as was wished, or that it may be.
+        """
+        earlier: list[SendResult | Unreachable] = []
+        try:
+            return await self._try_some(envelope, deadline_ms, earlier, same_broker=same_broker)
+        except (RequestRefused, Unreachable) as error:
+            doubt: Unreachable | None = None
+            for one in earlier:
+                if isinstance(one, SendResult):
+                    return one
+                doubt = one
+            if doubt is not None and isinstance(error, RequestRefused | ConnectFailed):
+                raise doubt from error
+            raise
+
+    async def _try_some(
+        self,
+        envelope: Envelope,
+        deadline_ms: int,
+        earlier: list[SendResult | Unreachable],
+        *,
+        same_broker: bool,
+    ) -> SendResult:
         failed_broker: str | None = None
         tries_left = 1 + self._config.retry_times
         while True:
@@ -233,6 +267,8 @@ class Sender:
                     "%s refused by %s, trying again: %s", envelope.message_id, queue, error
                 )
             except Unreachable as error:
+                if not isinstance(error, ConnectFailed):
+                    earlier.append(error)
                 if not may_try_again or self._clock.steady_ms() >= deadline_ms:
                     raise
                 _log.warning(
@@ -243,6 +279,7 @@ class Sender:
                 another = self._config.retry_another_broker_when_not_stored_ok
                 if result.status.value == "SEND_OK" or not another or not may_try_again:
                     return result
+                earlier.append(result)
             failed_broker = queue.broker_name
 
     async def _queue_for(

@@ -6,18 +6,22 @@ Feature rows: D1, D2.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 
-from engine.client.send_result import SendResult
+from engine.client.queue_selectors import select_by_index
+from engine.client.send_result import SendResult, SendStatus
 from engine.foundation.errors import (
     ClusterError,
+    ConnectionLost,
     RequestRefused,
     RequestTimedOut,
     TidemarkError,
     Unreachable,
 )
-from engine.protocol.message import Message
+from engine.protocol.codes import ResponseCode
+from engine.protocol.message import Message, MessageQueue
 from engine.protocol.properties import decode_properties
 from engine.runtime import Runtime
 from tests.unit.client.scripted_cluster import ScriptedCluster, with_cluster
@@ -102,3 +106,66 @@ def test_tries_after_a_lost_connection_stay_on_the_broker_that_may_have_the_mess
         await producer.stop()
 
     with_cluster(story, topics=TWO_BROKERS)
+
+
+def test_an_earlier_try_that_stored_it_counts_more_than_later_refusals() -> None:
+    async def story(cluster: ScriptedCluster, runtime: Runtime) -> None:
+        codes = [ResponseCode.FLUSH_DISK_TIMEOUT, ResponseCode.MESSAGE_ILLEGAL]
+        cluster.brokers["broker-a"].script = [*codes]
+        producer = await started(cluster, runtime, retry_another_broker_when_not_stored_ok=True)
+        result = await producer.send(Message("T", b"x"))
+        assert result.status is SendStatus.FLUSH_DISK_TIMEOUT
+        assert len(cluster.brokers["broker-a"].received) == 2
+        await producer.stop()
+
+    with_cluster(story, topics=ONE_BROKER)
+
+
+def test_what_may_be_stored_is_not_told_as_refused() -> None:
+    async def story(cluster: ScriptedCluster, runtime: Runtime) -> None:
+        producer = await started(cluster, runtime, send_timeout_ms=20_000)
+        for broker in cluster.brokers.values():
+            broker.script = [None, ResponseCode.MESSAGE_ILLEGAL]
+        sending = asyncio.ensure_future(producer.send(Message("T", b"x")))
+        await cluster.world.until(
+            "one broker has it",
+            lambda: any(broker.received for broker in cluster.brokers.values()),
+            within_s=2,
+        )
+        first = next(b for b in cluster.brokers.values() if b.received)
+        other = next(b for b in cluster.brokers.values() if b is not first)
+        other.script = [ResponseCode.MESSAGE_ILLEGAL]
+        cluster.world.node(first.host).crash(power_cut=False)
+        with pytest.raises(ConnectionLost) as lost:
+            await sending
+        assert isinstance(lost.value.__cause__, RequestRefused), "what the last try heard"
+        await producer.stop()
+
+    with_cluster(story, topics=TWO_BROKERS)
+
+
+def by_no_queue(
+    queues: Sequence[MessageQueue], _message: Message, _argument: object
+) -> MessageQueue:
+    return queues[9]
+
+
+def test_a_send_in_the_background_goes_where_its_selector_says() -> None:
+    async def story(cluster: ScriptedCluster, runtime: Runtime) -> None:
+        producer = await started(cluster, runtime)
+        ends: list[SendResult | TidemarkError] = []
+        for number in range(4):
+            message = Message("T", b"x")
+            await producer.begin_send(
+                message, ends.append, selector=select_by_index, argument=number
+            )
+        producer.send_async(Message("T", b"x"), ends.append, selector=select_by_index, argument=2)
+        producer.send_async(Message("T", b"x"), ends.append, selector=by_no_queue)
+        await cluster.world.until("all ended", lambda: len(ends) == 6, within_s=2)
+        (told,) = [end for end in ends if isinstance(end, TidemarkError)]
+        assert "IndexError" in str(told)
+        received = cluster.brokers["broker-a"].received
+        assert sorted(request.fields["e"] for request in received) == ["0", "1", "2", "2", "3"]
+        await producer.stop()
+
+    with_cluster(story, topics=ONE_BROKER)
