@@ -128,7 +128,9 @@ class StoreConfig:
     """Pause between two files that go, so that a round does not keep the device busy."""
     delete_files_batch_max: int = field(default=10, metadata=_key("deleteFileBatchMax"))
     disk_max_used_ratio: float = field(default=0.75, metadata=_key("diskMaxUsedSpaceRatio"))
-    """Above this, aged files go at any hour."""
+    """Above this, aged files go at any hour. Above the next ratio it means nothing: RocketMQ's
+    files often say 88.
+    """
     disk_clean_forcibly_ratio: float = field(
         default=0.85, metadata=_key("diskSpaceCleanForciblyRatio")
     )
@@ -184,10 +186,19 @@ class StoreConfig:
                 (self.max_hash_slot_count, self.max_index_count),
                 "at least 1 slot and 2 entries",
             )
-        ratios = (self.disk_max_used_ratio, self.disk_clean_forcibly_ratio, self.disk_warning_ratio)
-        if not 0 < ratios[0] <= ratios[1] <= ratios[2] <= 1:
+        ratios = {
+            "diskMaxUsedSpaceRatio": self.disk_max_used_ratio,
+            "diskSpaceCleanForciblyRatio": self.disk_clean_forcibly_ratio,
+            "diskSpaceWarningLevelRatio": self.disk_warning_ratio,
+        }
+        for key, ratio in ratios.items():
+            if not 0 < ratio <= 1:
+                raise ConfigError(key, ratio, "a share of the disk: above 0, at most 1")
+        if self.disk_clean_forcibly_ratio > self.disk_warning_ratio:
             raise ConfigError(
-                "diskMaxUsedSpaceRatio", ratios, "0 < used <= clean forcibly <= warning <= 1"
+                "diskSpaceCleanForciblyRatio",
+                self.disk_clean_forcibly_ratio,
+                f"at most diskSpaceWarningLevelRatio, {self.disk_warning_ratio}",
             )
         if any(not 0 <= hour <= 23 for hour in self.delete_when_hours):
             raise ConfigError("deleteWhen", self.delete_when_hours, "hours of the day, 0 to 23")

@@ -34,6 +34,7 @@ mappedFileSizeCommitLog=1048576
 maxIndexNum=1000
 autoCreateTopicEnabel=false
 sendMessageThreadPoolNums=16
+diskMaxUsedSpaceRatio=88
 """
 
 
@@ -72,6 +73,7 @@ def test_a_broker_starts_from_a_file_and_variables_and_flags_overrule_it(tmp_pat
     assert picked(told, "brokerName", "brokerClusterName") == ["broker-city", "CityCluster"]
     assert picked(told, "flushDiskType", "brokerRole") == ["SYNC_FLUSH", "ASYNC_MASTER"]
     assert picked(told, "fileReservedTime", "deleteWhen") == ["24", "06"], "variable, then flag"
+    assert picked(told, "diskMaxUsedSpaceRatio") == ["88"], "as in many a file, above the next"
     said = log.read_text()
     assert said.count("autoCreateTopicEnabel is ignored") == 1
     assert "broker.conf, line 16: autoCreateTopicEnabel" in said
@@ -110,7 +112,7 @@ def test_a_listed_setting_changes_while_running_and_a_restart_keeps_it(tmp_path:
             ("maxMessageSize=0", ResponseCode.INVALID_PARAMETER, "from 1 to"),
             ("maxMessageSize=lots", ResponseCode.INVALID_PARAMETER, "from 1 to"),
             ("autoCreateTopicEnable=maybe", ResponseCode.INVALID_PARAMETER, "one of true"),
-            ("diskMaxUsedSpaceRatio=95", ResponseCode.INVALID_PARAMETER, "used <= clean forcibly"),
+            ("diskSpaceCleanForciblyRatio=95", ResponseCode.INVALID_PARAMETER, "at most diskSpace"),
             ("", ResponseCode.INVALID_PARAMETER, "at least one key"),
             ("fileReservedTime=1\nbrokerIP1=1.1.1.1", ResponseCode.NO_PERMISSION, "brokerIP1"),
         ):
