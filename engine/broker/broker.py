@@ -265,7 +265,7 @@ class Broker:
         parts.filters_changed = tables.want
         parts.watermarks_wanted = lambda keys: watermarks.tell(keys, clock.now_ms())
         store.retention.on_doomed = lambda physical_min: tell_expired(parts, physical_min)
-        store.retention.on_purged = lambda purged: tell_unconsumed(parts, purged)
+        store.retention.on_purged = lambda gone: tell_unconsumed(parts, gone, delay.cursors())
         return _Running(
             parts=parts,
             server=self._server(parts, table, membership, telemetry=telemetry, gate=gate),

@@ -9,16 +9,21 @@ not said that it wants the messages. Absent on purpose: keeping files for slow g
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from engine.broker.parts import BrokerParts
 from engine.foundation.limits import UNCONSUMED_REPORTS_MAX
 from engine.foundation.observing import LifecycleEvent
+from engine.protocol.names import SCHEDULE_TOPIC
 from engine.store.upkeep.retention import Purged
 
 KIND = "UNCONSUMED_DELETED"
 
 
-def tell_unconsumed(parts: BrokerParts, purged: Purged) -> None:
-    """Tell each group's loss, and its watermarks as they are now."""
+def tell_unconsumed(parts: BrokerParts, purged: Purged, cursors: Mapping[int, int]) -> None:
+    """Tell each group's loss, and its watermarks as they are now; then that of each delay level,
+    whose next offset is in `cursors`.
+    """
     losers = []
     for group, topic, queue_id in list(parts.offsets.keys()):
         gone = purged.get((topic, queue_id))
@@ -41,3 +46,18 @@ def tell_unconsumed(parts: BrokerParts, purged: Purged) -> None:
         )
     if losers:
         parts.watermarks_wanted(losers)
+    _tell_undelivered(parts, purged, cursors)
+
+
+def _tell_undelivered(parts: BrokerParts, purged: Purged, cursors: Mapping[int, int]) -> None:
+    """Tell what went while it waited in its delay level."""
+    for (topic, queue_id), gone in purged.items():
+        first = max(gone[0], cursors.get(queue_id + 1, 0))
+        if topic == SCHEDULE_TOPIC and first < gone[1]:
+            parts.observer.observe(
+                LifecycleEvent(
+                    KIND,
+                    f"{gone[1] - first} messages that waited in delay level {queue_id + 1}, "
+                    "retries among them, deleted by retention before their time",
+                )
+            )

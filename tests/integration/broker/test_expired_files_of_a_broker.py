@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from engine.protocol.codes import RequestCode, ResponseCode
@@ -37,11 +38,14 @@ def grow_old(store: Path) -> None:
 
 def test_unconsumed_messages_go_all_the_same_and_their_groups_are_told(tmp_path: Path) -> None:
     store = tmp_path / "store"
-    config = broker_config(tmp_path, log_bytes=LOG_BYTES)
+    config = broker_config(tmp_path, log_bytes=LOG_BYTES, delay_levels_ms=(100, 60_000))
 
     async def story() -> int:
         async with cluster(config) as running:
             client = running.client()
+            await client.send(b"early", topic="delayed", DELAY=1)
+            await eventually(early_came(client), "the first level delivers")
+            await client.send(b"late", topic="delayed", DELAY=2)
             for number in range(COUNT):
                 assert (await client.send(BODY, KEYS=f"k{number}")).code == ResponseCode.SUCCESS
             await client.commit(3)
@@ -63,6 +67,12 @@ def test_unconsumed_messages_go_all_the_same_and_their_groups_are_told(tmp_path:
             assert await found(client, f"k{COUNT - 1}") == ResponseCode.SUCCESS
             return kept_from
 
+    def early_came(client: RawClient) -> Callable[[], Awaitable[bool]]:
+        async def came() -> bool:
+            return (await client.pull(0, topic="delayed", group="quick-group")).code == 0
+
+        return came
+
     async def found(client: RawClient, key: str) -> int:
         answer = await client.ask(
             RequestCode.QUERY_MESSAGE,
@@ -76,7 +86,8 @@ def test_unconsumed_messages_go_all_the_same_and_their_groups_are_told(tmp_path:
 
     kept_from = asyncio.run(story())
     told = [row for row in spooled(store, "lifecycle") if row["kind"] == "UNCONSUMED_DELETED"]
-    (row,) = told
+    row, delayed = told
+    assert delayed["detail"].startswith("1 messages that waited in delay level 2, retries among")
     assert row["detail"] == (
         f"group {GROUP} had not consumed offsets [3, {kept_from}) of {TOPIC} queue 0: "
         f"{kept_from - 3} messages deleted by retention"
