@@ -219,6 +219,9 @@ class RedisGuard:
         """`client` is a `redis.Redis`; the work must end well within `lease_ms`."""
         if not scope:
             raise ConfigError("scope", scope, "a name for this kind of work, such as the group's")
+        for name, value in (("lease_ms", lease_ms), ("kept_ms", kept_ms)):
+            if value <= 0:
+                raise ConfigError(name, value, "more than 0")
         self._client = client
         self._scope = scope
         self._lease_ms = lease_ms
@@ -230,12 +233,14 @@ class RedisGuard:
         Raises ClusterError while another consumer holds the key: the message has to come again.
         """
         del now_ms  # Redis counts the leases.
-        place, done = f"consumed:{self._scope}:{key}", b"done " + digest_of(content)
-        if not self._client.set(place, b"claimed", nx=True, px=self._lease_ms):
+        place, done = f"consumed:{self._scope}:{key}", f"done {digest_of(content).hex()}"
+        if not self._client.set(place, "claimed", nx=True, px=self._lease_ms):
             found = self._client.get(place)
+            if isinstance(found, bytes):  # Text, from a client with `decode_responses`.
+                found = found.decode("ascii", "replace")
             if found == done:
                 return False
-            if found is not None and found.startswith(b"done "):
+            if found is not None and found.startswith("done "):
                 raise _reused(self._scope, key)
             raise ClusterError(
                 f"key {key!r} of {self._scope} is claimed: a consumer is at work on it, or died; "

@@ -132,26 +132,29 @@ def test_a_batch_is_acknowledged_up_to_the_message_that_failed(database: str) ->
 
 
 class RedisOfOne:
-    """The three commands that the guard uses, without expiry."""
+    """The three commands that the guard uses, without expiry; `decoding` answers in text."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, decoding: bool) -> None:
         self.held: dict[str, bytes] = {}
+        self._decoding = decoding
 
-    def set(self, name: str, value: bytes, *, px: int, nx: bool = False) -> bool:
+    def set(self, name: str, value: str, *, px: int, nx: bool = False) -> bool:
         if nx and name in self.held:
             return False
-        self.held[name] = value
+        self.held[name] = value.encode()
         return True
 
-    def get(self, name: str) -> bytes | None:
-        return self.held.get(name)
+    def get(self, name: str) -> bytes | str | None:
+        found = self.held.get(name)
+        return found.decode() if found is not None and self._decoding else found
 
     def delete(self, name: str) -> None:
         self.held.pop(name, None)
 
 
-def test_the_redis_guard_skips_what_is_done_and_waits_for_what_is_claimed() -> None:
-    redis, worked = RedisOfOne(), []
+@pytest.mark.parametrize("decoding", [False, True])
+def test_the_redis_guard_skips_what_is_done_and_waits_for_what_is_claimed(decoding: bool) -> None:
+    redis, worked = RedisOfOne(decoding=decoding), []
     guard = RedisGuard(redis, "desk")
     assert guard.once("k", b"paid", worked.append, now_ms=1)
     assert not guard.once("k", b"paid", worked.append, now_ms=1)
@@ -168,3 +171,9 @@ def test_the_redis_guard_skips_what_is_done_and_waits_for_what_is_claimed() -> N
     with pytest.raises(OSError, match="printer"):
         guard.once("l", b"paid", fails, now_ms=1)
     assert guard.once("l", b"paid", worked.append, now_ms=1)
+
+
+@pytest.mark.parametrize("setting", ["lease_ms", "kept_ms"])
+def test_a_redis_guard_without_time_is_refused(setting: str) -> None:
+    with pytest.raises(ConfigError, match=f"{setting}=0"):
+        RedisGuard(RedisOfOne(decoding=False), "desk", **{setting: 0})
