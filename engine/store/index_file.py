@@ -239,9 +239,11 @@ class IndexFile:
         return True
 
     def overlaps(self, begin_ms: int, end_ms: int) -> bool:
-        """May it hold messages stored in [begin_ms, end_ms]?"""
+        """May it hold messages stored in [begin_ms, end_ms]? After a cut its end is known to the
+        second.
+        """
         return self.index_count > 1 and (
-            self.begin_timestamp_ms <= end_ms and self.end_timestamp_ms >= begin_ms
+            self.begin_timestamp_ms <= end_ms and self.end_timestamp_ms + SECOND_MS > begin_ms
         )
 
     def find(self, key_hash: int, count_max: int, begin_ms: int, end_ms: int) -> list[int]:

@@ -72,6 +72,15 @@ def test_times_are_kept_to_the_second_and_none_is_missed_for_that(tmp_path: Path
     assert index.find(1, 10, 0, NOW_MS - 1) == []
 
 
+def test_the_last_message_before_a_cut_is_found_by_its_time_as_well(tmp_path: Path) -> None:
+    index = new_index(tmp_path)
+    index.put([(7, 100 + at_ms, NOW_MS + at_ms) for at_ms in (0, 1900, 2500)], now_ms=NOW_MS)
+    flush(index)
+    index.truncate_to_log(2600)
+    assert index.find(7, 10, begin_ms=NOW_MS + 1800, end_ms=1 << 50) == [2000]
+    assert index.find(7, 10, begin_ms=NOW_MS + 3000, end_ms=1 << 50) == []
+
+
 def test_a_loaded_index_goes_on_where_it_was(tmp_path: Path) -> None:
     index = new_index(tmp_path)
     index.put([(1, 10, NOW_MS), (6, 20, NOW_MS), (1, 30, NOW_MS)], now_ms=NOW_MS)
