@@ -142,7 +142,7 @@ class ProducerConfig:
     compress_over_bytes: int = field(
         default=4 * KIB, metadata=_rocketmq("compressMsgBodyOverHowmuch")
     )
-    """A longer body is sent compressed."""
+    """A body as long as this or longer is sent compressed (the name is RocketMQ's)."""
 
     compress_type: CompressionType = field(
         default=CompressionType.ZLIB, metadata=_rocketmq("rocketmq.message.compressType")

@@ -84,7 +84,7 @@ class Envelopes:
         self._check_body(message)
         message_id = self._give_id(message)
         body, sys_flag = message.body, 0
-        if len(body) > self._config.compress_over_bytes:
+        if len(body) >= self._config.compress_over_bytes:
             config = self._config
             body, sys_flag = compress(body, level=config.compress_level, kind=config.compress_type)
         properties = {PROPERTY_WAIT: "true", **message.properties}
