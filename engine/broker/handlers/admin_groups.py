@@ -15,6 +15,7 @@ from engine.broker.handlers.progress import consume_stats_of
 from engine.broker.parts import BrokerParts
 from engine.broker.state.group_configs import (
     SubscriptionGroupConfig,
+    check_numbers,
     group_from_document,
     group_to_document,
 )
@@ -76,6 +77,7 @@ class GroupHandlers:
     def _put(self, configs: Sequence[SubscriptionGroupConfig]) -> None:
         for config in configs:
             check_group(config.group_name)
+            check_numbers(config)
         for config in configs:
             self._parts.group_configs.put(config)
         self._parts.group_configs_changed()

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from engine.foundation.errors import CorruptRecord, RequestRefused
-from engine.foundation.limits import GROUPS_MAX
+from engine.foundation.limits import GROUPS_MAX, QUEUES_PER_TOPIC_MAX
 from engine.protocol.codes import ResponseCode
 from engine.protocol.names import check_group
 
@@ -25,6 +25,7 @@ SYSTEM_GROUPS = (TOOLS_GROUP, "SELF_TEST_C_GROUP", "CID_RMQ_SYS_TRANS")
 """Groups that tools and the broker itself use."""
 
 RETRY_TIMES_MAX_DEFAULT = 16
+_INT_MAX = 2**31 - 1
 
 
 @dataclass(slots=True)
@@ -84,6 +85,25 @@ def group_from_document(document: object) -> SubscriptionGroupConfig:
             raise CorruptRecord(f"group {name}: {wire}={value!r} is no {type(default).__name__}")
         setattr(config, attribute, value)
     return config
+
+
+def check_numbers(config: SubscriptionGroupConfig) -> None:
+    """Raise RequestRefused for a number that RocketMQ could not read, or of so many retry queues
+    that no heartbeat of the group would be answered any more.
+    """
+    for name, least, most in (
+        ("retry_queue_nums", 0, QUEUES_PER_TOPIC_MAX),
+        ("retry_max_times", -1, _INT_MAX),
+        ("group_sys_flag", -_INT_MAX, _INT_MAX),
+        ("consume_timeout_minute", 0, _INT_MAX),
+    ):
+        value = getattr(config, name)
+        if not least <= value <= most:
+            raise RequestRefused(
+                ResponseCode.INVALID_PARAMETER,
+                f"group {config.group_name}: {_WIRE_NAMES[name]}={value} is not in {least} to "
+                f"{most}",
+            )
 
 
 class GroupConfigs:

@@ -78,8 +78,8 @@ def by_time(
     *,
     begin: Annotated[str, typer.Option("--from", help="Stored at or after.")] = "earliest",
     end: Annotated[str, typer.Option("--to", help="Stored at or before.")] = "latest",
-    queue: Annotated[int | None, typer.Option(help="Only this queue id.")] = None,
-    count: Annotated[int, typer.Option(help="At most so many of each queue.")] = 100,
+    queue: Annotated[int | None, typer.Option(min=0, help="Only this queue id.")] = None,
+    count: Annotated[int, typer.Option(min=1, help="At most so many of each queue.")] = 100,
     namesrv: NamesrvOption = DEFAULT_NAMESRV,
     as_json: JsonOption = False,
 ) -> None:

@@ -47,7 +47,7 @@ def shrink(
     broker: BrokerOption = None,
     wait: Annotated[int, typer.Option(help="Seconds to wait for groups to drain.")] = WAIT_S,
     settle: Annotated[
-        int, typer.Option(help="Seconds without a new message in the queues that go.")
+        int, typer.Option(min=0, help="Seconds without a new message in the queues that go.")
     ] = SETTLE_S,
     now: Annotated[bool, typer.Option("--now", help="Do not wait: all at once or not at all.")] = (
         False

@@ -195,6 +195,28 @@ def test_topics_and_groups_are_made_by_lists_or_not_at_all(tmp_path: Path) -> No
     asyncio.run(story())
 
 
+def test_numbers_that_would_end_a_groups_heartbeats_are_refused(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with cluster(broker_config(tmp_path)) as running:
+            client = running.client()
+            for key, value in (
+                ("retryQueueNums", 4097),
+                ("retryQueueNums", -1),
+                ("retryMaxTimes", 2**31),
+                ("retryMaxTimes", -2),
+                ("consumeTimeoutMinute", -1),
+            ):
+                body = json.dumps({"groupName": GROUP, key: value}).encode()
+                refused = await client.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body)
+                assert refused.code == ResponseCode.INVALID_PARAMETER
+                assert f"group {GROUP}: {key}={value} is not in" in str(refused.remark)
+            body = json.dumps({"groupName": GROUP, "retryQueueNums": 4096}).encode()
+            made = await client.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body)
+            assert made.code == (await client.heartbeat()).code == ResponseCode.SUCCESS
+
+    asyncio.run(story())
+
+
 def test_groups_are_pulled_for_and_cannot_be_made_to_pop(tmp_path: Path) -> None:
     async def story() -> None:
         async with cluster(broker_config(tmp_path)) as running:

@@ -203,6 +203,9 @@ def test_forced_it_says_what_it_strands_and_the_lag_is_told_as_unreadable(tmp_pa
                 ):
                     code, said, complained = await run(names, "topic", *words)
                     assert (code, said, complaint in complained) == (1, "", True), complained
+                code, _, _ = await run(names, "topic", "shrink", TOPIC, "-q", "1", "--settle", "-1")
+                assert code == 2, "it would strand what is on its way"
+                assert await numbers(admin) == (2, 2)
 
     asyncio.run(story())
     groups = [
@@ -220,8 +223,9 @@ def test_what_nobody_can_read_already_is_not_waited_for_and_other_settings_stay(
         async with cluster(broker_config(tmp_path)) as running:
             names, client = running.name_server_address, running.client()
             async with Admin(system_runtime(), client_config(names)) as admin:
+                queues = {"read_queues": 2, "write_queues": 4}
                 await admin.create_topic(
-                    running.broker.address, TOPIC, read_queues=2, write_queues=4, sys_flag=2
+                    running.broker.address, TOPIC, **queues, order=True, sys_flag=2
                 )
                 await client.send(topic=TOPIC, queue_id=3)
                 await client.commit(0, topic=TOPIC, group="c", queue_id=0)
@@ -230,7 +234,9 @@ def test_what_nobody_can_read_already_is_not_waited_for_and_other_settings_stay(
                 assert "never be drained: group c: 1 messages of broker-a queue 3" in complained
                 assert await numbers(admin) == (2, 4)
                 assert (await run(names, "topic", "grow", TOPIC, "-q", "4"))[0] == 0
-                assert (await admin.topic_configs(TOPIC))["broker-a"].topic_sys_flag == 2
+                assert (await run(names, "topic", "perm", TOPIC, "r"))[0] == 0
+                config = (await admin.topic_configs(TOPIC))["broker-a"]
+                assert (config.perm, config.order, config.topic_sys_flag) == (4, True, 2)
 
     asyncio.run(story())
 
