@@ -200,6 +200,8 @@ def change_perm(
                 read_queues=configs[name].read_queue_nums,
                 write_queues=configs[name].write_queue_nums,
                 perm=bits,
+                order=configs[name].order,
+                sys_flag=configs[name].topic_sys_flag,
             )
         return changed
 
