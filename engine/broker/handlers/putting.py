@@ -18,7 +18,7 @@ import msgspec
 
 from engine.broker.handlers.storing import not_stored
 from engine.broker.parts import BrokerParts
-from engine.broker.state.deduplication import FirstCopy, body_digest
+from engine.broker.state.deduplication import FirstCopy, body_digest, name_of
 from engine.broker.state.topic_attributes import BITMAP, DEDUPLICATION, is_on, tag_filter
 from engine.foundation.errors import CorruptRecord, RequestRefused, StorageError
 from engine.foundation.observing import LifecycleEvent
@@ -162,11 +162,11 @@ class Putting:
                 break
             told = self._sent_at(place)
             if told is not None and told[0] in topics:
-                topic, unique_key, copy = told
-                found.pop((topic, unique_key), None)  # An earlier copy stands for both.
-                found[topic, unique_key] = copy
-        for (topic, unique_key), copy in reversed(found.items()):
-            window.remember(topic, unique_key, copy)
+                topic, name, copy = told
+                found.pop((topic, name), None)  # An earlier copy stands for both.
+                found[topic, name] = copy
+        for (topic, name), copy in reversed(found.items()):
+            window.remember(topic, name, copy)
 
     def _places(self, queue: tuple[str, int]) -> Iterator[int]:
         """Physical offsets of a queue's newest messages, as far as the window reaches."""
@@ -182,7 +182,7 @@ class Putting:
             offset += len(units)
 
     def _sent_at(self, place: int) -> tuple[str, str, FirstCopy] | None:
-        """Topic, UNIQ_KEY and copy of the message there; None for one that is nobody's first."""
+        """Topic, name and copy of the message there; None for one that is nobody's first."""
         record = self._parts.store.record_at(place)
         try:
             message = None if record is None else decode_record(record, check_crc=False)
@@ -192,7 +192,7 @@ class Putting:
             return None
         topic, queue_id = _sent_to(message)
         key = message.uniq_key
-        return (topic, key, _copy_of(message, queue_id)) if key else None
+        return (topic, name_of(key), _copy_of(message, queue_id)) if key else None
 
     def tell_resends(self) -> None:
         """Report what became of resends since the last report."""

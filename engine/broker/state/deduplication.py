@@ -26,11 +26,22 @@ from engine.protocol.codes import ResponseCode
 from engine.store import PutResult
 
 DIGEST_BYTES = 16
+NAME_CHARS_MAX = 64
+"""RocketMQ's ids have 32 or 56; a longer one, and a client may send 32,000, is remembered by its
+digest.
+"""
 
 
 def body_digest(body: bytes | bytearray | memoryview) -> bytes:
     """What two bodies have in common only if they are equal."""
     return blake2b(body, digest_size=DIGEST_BYTES).digest()
+
+
+def name_of(unique_key: str) -> str:
+    """What a message's id is remembered by; of such a name, the name itself."""
+    if len(unique_key) <= NAME_CHARS_MAX:
+        return unique_key
+    return "#" + body_digest(unique_key.encode()).hex()
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +90,7 @@ class Deduplication:
         Raises RequestRefused (MESSAGE_ILLEGAL) when the id belongs to a message with another body.
         """
         self._forget_older_than(now_ms - self.window_ms)
-        found = self._copies.get((topic, unique_key))
+        found = self._copies.get((topic, name_of(unique_key)))
         if found is None:
             return None
         counts = self._counts.setdefault(topic, ResendCounts())
@@ -96,7 +107,7 @@ class Deduplication:
 
     def remember(self, topic: str, unique_key: str, copy: FirstCopy) -> None:
         """A message was stored; a key that is known keeps its first copy."""
-        self._copies.setdefault((topic, unique_key), copy)
+        self._copies.setdefault((topic, name_of(unique_key)), copy)
         if len(self._copies) > self.entries_max:
             self._copies.popitem(last=False)
 

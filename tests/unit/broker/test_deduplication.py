@@ -6,11 +6,13 @@ Feature rows: D2 (a).
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.broker.state.deduplication import Deduplication, FirstCopy, body_digest
+from engine.broker.state.deduplication import Deduplication, FirstCopy, body_digest, name_of
 from engine.foundation.errors import RequestRefused
 from engine.protocol.codes import ResponseCode
 from engine.store import PutResult
@@ -54,6 +56,21 @@ def test_the_window_ends_after_its_time_and_after_its_entries() -> None:
     assert len(window) == 3
     assert window.first_copy("T", "0", DIGEST, now_ms=250) is None
     assert window.first_copy("T", "1", DIGEST, now_ms=250) is not None
+
+
+def test_ids_of_any_length_take_the_same_room() -> None:
+    window = Deduplication()
+    tracemalloc.start()
+    try:
+        for number in range(100):
+            window.remember("T", f"{number}" + "k" * 30_000, copy(number))
+        assert tracemalloc.get_traced_memory()[0] < 200_000, "of 3 MB of ids"
+    finally:
+        tracemalloc.stop()
+    assert window.first_copy("T", "7" + "k" * 30_000, DIGEST, now_ms=99) is not None
+    assert window.first_copy("T", "7" + "k" * 29_999, DIGEST, now_ms=99) is None
+    assert name_of(name_of("k" * 65)) == name_of("k" * 65) != "k" * 65
+    assert name_of("k" * 64) == "k" * 64
 
 
 def test_a_deleted_topic_is_forgotten_and_a_known_key_keeps_its_first_copy() -> None:
