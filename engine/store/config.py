@@ -195,11 +195,8 @@ class StoreConfig:
             if not 0 < ratio <= 1:
                 raise ConfigError(key, ratio, "a share of the disk: above 0, at most 1")
         if self.disk_clean_forcibly_ratio > self.disk_warning_ratio:
-            raise ConfigError(
-                "diskSpaceCleanForciblyRatio",
-                self.disk_clean_forcibly_ratio,
-                f"at most diskSpaceWarningLevelRatio, {self.disk_warning_ratio}",
-            )
+            why = f"at most diskSpaceWarningLevelRatio, {self.disk_warning_ratio}"
+            raise ConfigError("diskSpaceCleanForciblyRatio", self.disk_clean_forcibly_ratio, why)
         if any(not 0 <= hour <= 23 for hour in self.delete_when_hours):
             raise ConfigError("deleteWhen", self.delete_when_hours, "hours of the day, 0 to 23")
         if self.transient_store_pool_enable and self.flush_disk_type is FlushDiskType.SYNC_FLUSH:
