@@ -232,7 +232,7 @@ LOG_KINDS_MAX: Final = 1024
 """Kinds of lines counted apart; of more the oldest begins anew."""
 
 METRICS_CONNECTIONS_MAX: Final = 16
-"""Scrapes answered at once; one more is answered 503."""
+"""Scrapes answered at once; one more is answered 503, and beyond four times as many cut off."""
 
 METRIC_SERIES_MAX: Final = 20_000
 """Series of one metric family in one answer to a scrape; those left out are counted."""

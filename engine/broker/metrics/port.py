@@ -59,6 +59,11 @@ class MetricsPort:
         self._open[request] = None
         return len(self._open) <= METRICS_CONNECTIONS_MAX
 
+    @property
+    def is_overrun(self) -> bool:
+        """Are there even too many to tell them so?"""
+        return len(self._open) > 4 * METRICS_CONNECTIONS_MAX
+
     def leave(self, request: _Request) -> None:
         """The connection has ended."""
         self._open.pop(request, None)
@@ -77,14 +82,16 @@ class _Request(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._answer: asyncio.Task[None] | None = None
         self._deadline: asyncio.TimerHandle | None = None
+        self._has_room = True
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin the wait for the request."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         self._deadline = asyncio.get_running_loop().call_later(PATIENCE_MS / SECOND_MS, self.cut)
-        if not self._port.enter(self):
-            self._say(503, "too many scrapes at once\n")
+        self._has_room = self._port.enter(self)
+        if self._port.is_overrun:
+            self.cut()
 
     def data_received(self, data: bytes) -> None:
         """Collect the head; answer when it is whole. What follows a request is passed over."""
@@ -112,6 +119,9 @@ class _Request(asyncio.Protocol):
             self._transport.abort()
 
     def _act(self, head: bytes) -> None:
+        if not self._has_room:  # Told only now: an answer to what is not read yet may be lost.
+            self._say(503, "too many scrapes at once\n")
+            return
         words = head.split(b"\r\n", 1)[0].split(b" ")
         if len(words) != 3 or not words[2].startswith(b"HTTP/1."):
             self._say(400, "this port speaks HTTP/1.1\n")

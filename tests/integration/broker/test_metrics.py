@@ -4,6 +4,7 @@ Prometheus' own parser."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 from pathlib import Path
@@ -270,7 +271,14 @@ def test_whatever_is_sent_to_the_port_the_broker_goes_on(tmp_path: Path) -> None
                 assert answer.split(b" ", 1)[1].startswith(status), (data[:30], answer[:60])
             idle = [await asyncio.open_connection(*address.split(":")) for _ in range(16)]
             assert b" 503 " in await raw(address, b"GET /metrics HTTP/1.1\r\n\r\n")
-            assert (await client.send()).code == 0
+            late = await asyncio.open_connection(*address.split(":"))
+            assert (await client.send()).code == 0, "the refusal has had its time to come too early"
+            late[1].write(b"GET /metrics HTTP/1.1\r\n\r\n")
+            assert b" 503 " in await late[0].read()
+            idle += [late, *[await asyncio.open_connection(*address.split(":")) for _ in range(48)]]
+            idle.append(await asyncio.open_connection(*address.split(":")))
+            with contextlib.suppress(ConnectionError):
+                assert await idle[-1][0].read() == b"", "cut off without a word"
             for _, writer in idle:
                 writer.close()
 
