@@ -194,7 +194,11 @@ def test_no_request_however_odd_ends_in_an_internal_error_or_in_a_broker_that_ca
     draw = Draw(SEED)
 
     async def life() -> None:
-        quick = {"transaction_timeout_ms": 200, "transaction_check_interval_ms": 100}
+        quick = {
+            "transaction_op_batch_interval_ms": 50,
+            "transaction_timeout_ms": 200,
+            "transaction_check_interval_ms": 100,
+        }
         async with cluster(broker_config(tmp_path, log_bytes=8 << 20, **quick)) as running:
             codes = await ask_at_random(running, draw)
             assert codes[ResponseCode.SUCCESS] > REQUESTS // 20, "some do what they say"
