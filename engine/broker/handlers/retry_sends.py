@@ -5,8 +5,8 @@ Place in the walk: `handlers/send` asks before it puts (does the copy go to the 
 tells after it has put, so that `retry_dlq_flow` holds the same steps whichever way they came.
 
 Invariant: a copy sent by the consumer itself goes by the same limit as a send-back, and counts as
-one. A group that holds order locks sends copies of what it gave up only, so these are dead at once:
-RocketMQ's orderly consumers send the limit itself as the count, and would go on for ever.
+one. A group that holds order locks sends copies of what it gave up only, so these are dead at once
+whatever their count, as RocketMQ 5.5 has it.
 Absent on purpose: storing; send-backs by request (handlers/send_back).
 """
 

@@ -164,7 +164,7 @@ def test_a_client_that_resends_a_failed_message_itself_goes_by_the_same_limit(
 
 
 def test_what_an_orderly_consumer_gives_up_is_dead_at_once(tmp_path: Path) -> None:
-    """Row E2: RocketMQ's orderly consumers send the limit itself as the count, not one more."""
+    """Row E2: whatever its count, as RocketMQ 5.5 has it; a re-drive goes through all the same."""
 
     async def story() -> None:
         config = broker_config(tmp_path)
