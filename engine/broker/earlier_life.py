@@ -8,6 +8,7 @@ the first client can cover it up.
   log ends below a mark       watermarks of the queue at once: what was read there is gone, and
                               other messages will get its offsets
   offset above the mark       a RESTORE report: somebody raised it, [mark, offset) is passed over
+  above a clean stop's        the same from there; both files were written alike, .bak tells
   no file after a clean stop  DAMAGED_FILE: a clean stop writes one, so it was taken away
 
 Invariant: nothing is repaired here; RocketMQ begins with the same offsets. An offset below the mark
@@ -20,6 +21,7 @@ import logging
 from collections.abc import Mapping
 
 from engine.broker.parts import BrokerParts
+from engine.broker.state.offsets import Table
 from engine.broker.state.readers import QueueKey
 from engine.foundation.observing import LifecycleEvent, OffsetReport
 from engine.telemetry import PulledMark
@@ -28,9 +30,16 @@ _log = logging.getLogger(__name__)
 
 
 def compare_with_earlier_life(
-    parts: BrokerParts, marks: Mapping[QueueKey, PulledMark], *, stopped_cleanly: bool
+    parts: BrokerParts,
+    marks: Mapping[QueueKey, PulledMark],
+    left: Table,
+    *,
+    stopped_cleanly: bool,
 ) -> None:
-    """Take the pulled marks over and tell what the offsets and the log do not account for."""
+    """Take the pulled marks over and tell what the offsets and the log do not account for; `left`
+    are the offsets of a clean stop, when the file says something else now.
+    """
+    raised = _tell_raised_by_hand(parts, left)
     cut = []
     for key, mark in marks.items():
         group, topic, queue_id = key
@@ -44,7 +53,7 @@ def compare_with_earlier_life(
         )
         if mark.offset > end:
             cut.append(key)
-        offset = parts.offsets.committed(group, topic, queue_id)
+        offset = None if key in raised else parts.offsets.committed(group, topic, queue_id)
         if offset is not None and offset > mark.offset:
             _tell_raised(parts, key, offset, mark.offset)
     parts.watermarks_wanted(cut)
@@ -52,12 +61,24 @@ def compare_with_earlier_life(
         _tell_missing_file(parts)
 
 
-def _tell_raised(parts: BrokerParts, key: QueueKey, offset: int, pulled_offset: int) -> None:
+def _tell_raised_by_hand(parts: BrokerParts, left: Table) -> set[QueueKey]:
+    """Tell the offsets that stand higher than the last clean stop left them; which those are."""
+    raised = set()
+    for (topic, group), queues in left.items():
+        for queue_id, before in queues.items():
+            offset = parts.offsets.committed(group, topic, queue_id)
+            if offset is not None and offset > before:
+                _tell_raised(parts, (group, topic, queue_id), offset, before)
+                raised.add((group, topic, queue_id))
+    return raised
+
+
+def _tell_raised(parts: BrokerParts, key: QueueKey, offset: int, before: int) -> None:
     group, topic, queue_id = key
     _log.warning(
-        "group %s begins queue %d of %s at %d though nobody of it has pulled beyond %d: "
+        "group %s begins queue %d of %s at %d though it had come to %d: "
         "%d messages are passed over",
-        *(group, queue_id, topic, offset, pulled_offset, offset - pulled_offset),
+        *(group, queue_id, topic, offset, before, offset - before),
     )
     parts.observer.observe(
         OffsetReport(
@@ -65,7 +86,7 @@ def _tell_raised(parts: BrokerParts, key: QueueKey, offset: int, pulled_offset: 
             topic=topic,
             queue_id=queue_id,
             offset=offset,
-            previous_offset=pulled_offset,
+            previous_offset=before,
             path="RESTORE",
             trigger="UNKNOWN",
             client_id=None,
