@@ -183,11 +183,14 @@ class Dispatcher:
         keys: list[IndexKey] = []
         for request in requests:
             physical_offset = request.physical_offset
-            if physical_offset <= indexed_to:
+            if physical_offset < indexed_to:
                 continue
             if request.sys_flag & TRANSACTION_MASK == TRANSACTION_ROLLBACK:
                 continue
-            for key in message_keys(request.properties):
+            named = message_keys(request.properties)
+            if physical_offset == indexed_to:  # Its other keys may belong into a file to be made.
+                named = named[index.newest_count() :]
+            for key in named:
                 key_hash = index_key_hash(request.topic, key)
                 keys.append((key_hash, physical_offset, request.store_timestamp_ms))
         index.put(keys, now_ms=now_ms)

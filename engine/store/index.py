@@ -56,6 +56,17 @@ class Index:
         indexed = [file for file in self.files if file.index_count > 1]
         return indexed[-1].end_physical if indexed else None
 
+    def newest_count(self) -> int:
+        """How many keys of the newest message are there."""
+        end, count = self.end_physical, 0
+        for file in reversed(self.files):
+            if file.index_count > 1:
+                of_it = file.newest_count() if file.end_physical == end else 0
+                count += of_it
+                if of_it < file.index_count - 1:
+                    break
+        return count
+
     def put(self, keys: Sequence[IndexKey], *, now_ms: int) -> None:
         """Add entries, in a new file when the newest is full."""
         taken = 0

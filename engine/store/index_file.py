@@ -133,6 +133,13 @@ class IndexFile:
             self.write_entries()
         return taken
 
+    def newest_count(self) -> int:
+        """How many entries the newest message has here."""
+        number = self.index_count
+        while number > 1 and self._entry(number - 1)[1] == self.end_physical:
+            number -= 1
+        return self.index_count - number
+
     def _slot_on_disk(self, slot: int) -> int:
         position = self._shape.slot_position(slot)
         value: int = SLOT.unpack_from(self._open().view, position)[0]

@@ -180,6 +180,36 @@ def test_a_consume_queue_that_found_no_room_is_filled_when_there_is(tmp_path: Pa
     asyncio.run(story())
 
 
+def test_keys_of_a_message_that_found_no_room_follow_those_that_did(tmp_path: Path) -> None:
+    async def story() -> None:
+        disk = FailingDisk()
+        config = small_config(
+            tmp_path, max_index_count=3, mapped_file_size_commit_log_bytes=1 << 20
+        )
+        store = await open_store(config, runtime=runtime_on(disk))
+
+        def found() -> list[int]:
+            span = {"max_count": 9, "begin_ms": 0, "end_ms": 1 << 60}
+            return [len(store.query_by_key("TopicA", key, **span).physical_offsets) for key in keys]
+
+        keys = ["first", "one", "two", "three", "four", "five"]
+        store.put(draft(properties="KEYS\x01first\x02"))
+        await turn()
+        disk.free_bytes = 0  # Of five keys one finds room, the others need two more files.
+        store.put(draft(properties="KEYS\x01one two three four five\x02"))
+        await turn()
+        assert found() == [1, 1, 0, 0, 0, 0]
+        disk.free_bytes = None
+        store._dispatch_turn()
+        assert found() == [1, 1, 1, 1, 1, 1]
+        await abandon(store)
+        store = await open_store(config)
+        assert found() == [1, 1, 1, 1, 1, 1]
+        await store.close()
+
+    asyncio.run(story())
+
+
 def test_no_queue_loses_its_sync_to_another_that_finds_no_room_meanwhile(tmp_path: Path) -> None:
     async def story() -> None:
         disk = FailingDisk()
