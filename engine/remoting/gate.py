@@ -31,6 +31,10 @@ def nowhere(physical_offset: int) -> None:
     del physical_offset
 
 
+def _nothing() -> None:
+    """Nobody waits here."""
+
+
 class Gate:
     """Decides request by request."""
 
@@ -48,9 +52,13 @@ class Gate:
         self.look: Callable[[], None] | None = None
         """Looks whether the accounts have changed; None where they do not."""
 
+        self.on_change: Callable[[], None] = _nothing
+        """Hears that other accounts are in force: what passed before may not pass any more."""
+
     def take(self, accounts: Accounts) -> None:
         """These are in force from now on."""
         self._accounts = accounts
+        self.on_change()
 
     def sign(self, request: RemotingCommand) -> None:
         """Sign what the party itself asks of others of its cluster, where requests are signed."""

@@ -192,6 +192,19 @@ def test_a_start_that_is_not_safe_is_refused_in_one_sentence(
     assert "canary" not in done.stderr
 
 
+HELD_PULL = {
+    "consumerGroup": "orders-group",
+    "topic": "orders",
+    "queueId": 0,
+    "maxMsgNums": 9,
+    "sysFlag": 6,
+    "commitOffset": 0,
+    "suspendTimeoutMillis": 15_000,
+    "subscription": "*",
+    "subVersion": 0,
+}
+
+
 def test_changed_accounts_are_taken_up_and_damaged_ones_refused_without_a_restart(
     tmp_path: Path,
 ) -> None:
@@ -237,8 +250,20 @@ topicPerms = ["orders=PUB|SUB"]
             path.write_text(FILE + newcomer + "[[accounts]\n")
             await logged("accounts stay as they were, for their file is refused")
             assert await codes() == [ResponseCode.SUCCESS, ResponseCode.SUCCESS]
+            place = {"topic": "orders", "queueId": 0}
+            end = (await callers[SHOP].ask(RequestCode.GET_MAX_OFFSET, **place)).fields["offset"]
+            pull = callers[SHOP].ask(RequestCode.PULL_MESSAGE, **HELD_PULL, queueOffset=end)
+            held = asyncio.create_task(pull)
+            assert await codes() == [ResponseCode.SUCCESS, ResponseCode.SUCCESS], "it waits by now"
             path.write_text(FILE.partition('[[accounts]]\naccessKey = "shop"')[0] + newcomer)
             await answered(ResponseCode.NO_PERMISSION, ResponseCode.SUCCESS)
+            queue = {"topic": "orders", "defaultTopic": "TBW102", "defaultTopicQueueNums": 4}
+            numbers = {"queueId": 0, "sysFlag": 0, "bornTimestamp": 1, "flag": 0}
+            late = await callers[ROOT].ask(
+                RequestCode.SEND_MESSAGE, b"not the shop's", producerGroup="p", **queue, **numbers
+            )
+            assert late.code == ResponseCode.SUCCESS
+            assert (await held).code == ResponseCode.PULL_NOT_FOUND, "it asks again, in vain"
             path.chmod(0o604)
             await logged("a file of secrets that others may not read: chmod 600")
             assert await codes() == [ResponseCode.NO_PERMISSION, ResponseCode.SUCCESS]
