@@ -205,6 +205,39 @@ HELD_PULL = {
 }
 
 
+def test_a_pull_that_waits_is_answered_when_its_account_goes(tmp_path: Path) -> None:
+    path = access_file(tmp_path)
+    with our_engine(tmp_path / "engine", "--access", str(path)) as engine:
+
+        async def story() -> None:
+            root, shop = Caller(engine.broker, ROOT), Caller(engine.broker, SHOP)
+            place = {"topic": "orders", "queueId": 0}
+            message = {"producerGroup": "p", "defaultTopic": "TBW102", "defaultTopicQueueNums": 4}
+            message |= {**place, "sysFlag": 0, "bornTimestamp": 1, "flag": 0}
+            sent = await root.ask(RequestCode.SEND_MESSAGE, b"the shop's", **message)
+            assert sent.code == ResponseCode.SUCCESS
+            pull = shop.ask(RequestCode.PULL_MESSAGE, **HELD_PULL, queueOffset=1)
+            held = asyncio.create_task(pull)
+
+            async def answered() -> ResponseCode:
+                return (await shop.ask(RequestCode.GET_MAX_OFFSET, **place)).code
+
+            assert await answered() == ResponseCode.SUCCESS, "the pull before it waits by now"
+            path.write_text(FILE.partition('[[accounts]]\naccessKey = "shop"')[0])
+
+            async def is_removed() -> bool:
+                return await answered() == ResponseCode.NO_PERMISSION
+
+            await eventually(is_removed, "the shop has no account any more")
+            sent = await root.ask(RequestCode.SEND_MESSAGE, b"not the shop's", **message)
+            assert sent.code == ResponseCode.SUCCESS
+            assert (await held).code == ResponseCode.PULL_NOT_FOUND, "it asks again, in vain"
+            for caller in (root, shop):
+                await caller.close()
+
+        asyncio.run(story())
+
+
 def test_changed_accounts_are_taken_up_and_damaged_ones_refused_without_a_restart(
     tmp_path: Path,
 ) -> None:
@@ -250,20 +283,8 @@ topicPerms = ["orders=PUB|SUB"]
             path.write_text(FILE + newcomer + "[[accounts]\n")
             await logged("accounts stay as they were, for their file is refused")
             assert await codes() == [ResponseCode.SUCCESS, ResponseCode.SUCCESS]
-            place = {"topic": "orders", "queueId": 0}
-            end = (await callers[SHOP].ask(RequestCode.GET_MAX_OFFSET, **place)).fields["offset"]
-            pull = callers[SHOP].ask(RequestCode.PULL_MESSAGE, **HELD_PULL, queueOffset=end)
-            held = asyncio.create_task(pull)
-            assert await codes() == [ResponseCode.SUCCESS, ResponseCode.SUCCESS], "it waits by now"
             path.write_text(FILE.partition('[[accounts]]\naccessKey = "shop"')[0] + newcomer)
             await answered(ResponseCode.NO_PERMISSION, ResponseCode.SUCCESS)
-            queue = {"topic": "orders", "defaultTopic": "TBW102", "defaultTopicQueueNums": 4}
-            numbers = {"queueId": 0, "sysFlag": 0, "bornTimestamp": 1, "flag": 0}
-            late = await callers[ROOT].ask(
-                RequestCode.SEND_MESSAGE, b"not the shop's", producerGroup="p", **queue, **numbers
-            )
-            assert late.code == ResponseCode.SUCCESS
-            assert (await held).code == ResponseCode.PULL_NOT_FOUND, "it asks again, in vain"
             path.chmod(0o604)
             await logged("a file of secrets that others may not read: chmod 600")
             assert await codes() == [ResponseCode.NO_PERMISSION, ResponseCode.SUCCESS]
