@@ -104,8 +104,9 @@ class Watermarks:
         store, told, waiting = self._parts.store, self._told_queues, self._moved
         version = self._parts.topics.counter
         same_topics, self._told_of_topics = version == self._told_of_topics, version
-        moved = store.moved_queues() if same_topics and not everything else store.queues()
-        waiting.update(dict.fromkeys(moved))
+        waiting.update(dict.fromkeys(store.moved_queues()))
+        if everything or not same_topics:
+            waiting.update(dict.fromkeys(store.queues()))
         always = dict(waiting) if everything else told.next_in_round()
         count = max(0, WATERMARKS_PER_SAMPLE_MAX - len(always))
         for key in always | dict.fromkeys(islice(waiting, count)):

@@ -290,7 +290,8 @@ class Sender:
         Raises RequestRefused when the one broker that may be asked has no queue of the topic now.
         """
         queues = await self._queues(envelope.topic)
-        holder = self._unknown.get(envelope.message_id)
+        ids = envelope.message_id.split(",")  # Of a batch: any of them may be sent again alone.
+        holder = next((self._unknown[one] for one in ids if one in self._unknown), None)
         if holder is not None:
             queues = [queue for queue in queues if queue.broker_name == holder]
             if not queues:
@@ -326,7 +327,8 @@ class Sender:
             raise
         if self._faults is not None:
             self._faults.answered(queue.broker_name, cost_ms, now_ms=began_ms + cost_ms)
-        self._unknown.pop(envelope.message_id, None)
+        for one in envelope.message_id.split(",") if self._unknown else ():
+            self._unknown.pop(one, None)
         stored_in = MessageQueue(
             envelope.topic, queue.broker_name, number(answer.fields, "queueId")
         )
@@ -345,8 +347,8 @@ class Sender:
         if self._faults is not None:
             self._faults.unanswered(broker_name, now_ms=self._clock.steady_ms())
         if self._config.resend_to_same_broker and not isinstance(error, ConnectFailed):
-            self._unknown[envelope.message_id] = broker_name
-            if len(self._unknown) > UNKNOWN_SENDS_MAX:
+            self._unknown.update(dict.fromkeys(envelope.message_id.split(","), broker_name))
+            while len(self._unknown) > UNKNOWN_SENDS_MAX:
                 del self._unknown[next(iter(self._unknown))]
 
 

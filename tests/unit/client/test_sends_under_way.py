@@ -87,6 +87,22 @@ def test_a_message_that_may_be_stored_is_sent_again_to_the_same_broker_only() ->
     with_cluster(story, topics={"T": {"broker-a": 2, "broker-b": 2}})
 
 
+def test_a_message_of_a_batch_that_may_be_stored_is_sent_alone_to_the_same_broker() -> None:
+    async def story(cluster: ScriptedCluster, runtime: Runtime) -> None:
+        producer = await started(cluster, runtime, resend_to_same_broker=True)
+        batch = [Message("T", b"x"), Message("T", b"y")]
+        for broker in cluster.brokers.values():
+            broker.script = [None]
+        with pytest.raises(RequestTimedOut):
+            await producer.send_batch(batch, timeout_ms=300)
+        first = next(b for b in cluster.brokers.values() if b.received)
+        alone = [await producer.send(message) for message in batch]  # Else two brokers take turns.
+        assert {result.queue.broker_name for result in alone} == {first.name}
+        await producer.stop()
+
+    with_cluster(story, topics=TWO_BROKERS)
+
+
 def test_tries_after_a_lost_connection_stay_on_the_broker_that_may_have_the_message() -> None:
     async def story(cluster: ScriptedCluster, runtime: Runtime) -> None:
         producer = await started(cluster, runtime, resend_to_same_broker=True)
