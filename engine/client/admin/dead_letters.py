@@ -116,12 +116,10 @@ class DeadLetterAdmin(TopicAdmin, MessageAdmin):
     ) -> list[DeadLetter]:
         """The group's dead letters that `query` means, oldest first, at most `count_max`.
 
-        Raises RequestRefused when the topic may not be read, saying what to do.
+        Raises RequestRefused when a broker's part of them may not be read, saying what to do.
         """
-        topic = dlq_topic(group)
-        await self._routes.refresh(topic)
         found: list[DeadLetter] = []
-        for queue in await self._routes.readable_queues(topic) or await self._unreadable(topic):
+        for queue in await self._all_queues(dlq_topic(group)):
             await self._collect(group, queue, query, found, count_max=count_max)
         return sorted(found, key=lambda letter: letter.message.store_timestamp_ms)[:count_max]
 
@@ -234,19 +232,26 @@ class DeadLetterAdmin(TopicAdmin, MessageAdmin):
             end_ms = min(end_ms - SECOND_MS, max(oldest_ms.values()) - 1)
         return None
 
-    async def _unreadable(self, topic: str) -> list[MessageQueue]:
-        """No queue can be read: nothing ever died, or reading is not allowed."""
+    async def _all_queues(self, topic: str) -> list[MessageQueue]:
+        """Every queue of the topic, none when nothing ever died; where one broker's may not be
+        read, no other's are: whoever decides would believe that these are all.
+        """
         route = await self.topic_route(topic)
-        if route is None or not route.queue_datas:
+        if route is None:
             return []
-        perm = route.queue_datas[0].perm
-        if perm & Perm.READ:  # Its route came between two looks.
-            await self._routes.refresh(topic)
-            return await self._routes.readable_queues(topic) or []
-        raise RequestRefused(
-            ResponseCode.NO_PERMISSION,
-            f"{topic} has perm {perm}, which has no read bit; allow it first "
-            f"(tidemark admin topic perm, or mqadmin updateTopicPerm -t '{topic}' -p 6)",
+        shut = {one.broker_name: one.perm for one in route.queue_datas if not one.perm & Perm.READ}
+        if shut:
+            told = ", ".join(f"perm {perm} on {name}" for name, perm in sorted(shut.items()))
+            raise RequestRefused(
+                ResponseCode.NO_PERMISSION,
+                f"{topic} has {told}, which has no read bit; allow it first (tidemark admin topic "
+                f"perm '{topic}' rw, or mqadmin updateTopicPerm -c CLUSTER -t '{topic}' -p 6)",
+            )
+        await self._routes.refresh(topic)
+        return sorted(
+            MessageQueue(topic, one.broker_name, number)
+            for one in route.queue_datas
+            for number in range(one.read_queue_nums)
         )
 
     async def _make_discards_topic(self, queue: MessageQueue) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from engine.broker.broker import Broker
+from engine.broker.config import BrokerConfig
 from engine.client import Admin
 from engine.client.admin.dead_letters import DeadLetter, DeadLetterQuery
 from engine.foundation.errors import ConfigError, RequestRefused
@@ -82,6 +83,31 @@ async def waiting(admin: Admin, count: int) -> list[DeadLetter]:
 
     await eventually(there, f"{count} dead letters")
     return found
+
+
+async def known(admin: Admin, *perms: int) -> None:
+    """Waits until the dead-letter topic has these permissions, one of each broker."""
+
+    async def as_told() -> bool:
+        route = await admin.topic_route(DLQ)
+        return route is not None and [one.perm for one in route.queue_datas] == [*perms]
+
+    await eventually(as_told, f"a route with perms {perms}")
+
+
+async def second_broker(running: Cluster, config: BrokerConfig) -> Broker:
+    names = (running.name_server_address,)
+    other = Broker(system_runtime(), replace(config, namesrv_addresses=names))
+    await other.start()
+    return other
+
+
+async def kill_one_at(running: Cluster, address: str) -> None:
+    """A dead letter on the broker at `address`."""
+    client = RawClient(address)
+    running.clients.append(client)
+    await client.heartbeat()
+    await kill_message(client, address.replace(":", "-"))
 
 
 def balance(folder: Path) -> Counter[str]:
@@ -207,20 +233,32 @@ def test_dead_letters_of_two_brokers_that_make_no_topics_are_discarded(tmp_path:
             for name in ("broker-a", "broker-b")
         )
         async with cluster(first) as running, admin_of(running) as admin:
-            names = (running.name_server_address,)
-            other = Broker(system_runtime(), replace(second, namesrv_addresses=names))
-            await other.start()
+            other = await second_broker(running, second)
             for address in (running.broker.address, other.address):
                 await admin.create_topic(address, TOPIC, read_queues=1, write_queues=1)
-                client = RawClient(address)
-                running.clients.append(client)
-                await client.heartbeat()
-                await kill_message(client, address.replace(":", "-"))
+                await kill_one_at(running, address)
             for letter in await waiting(admin, 2):
                 await admin.discard(letter, who=WHO, why=WHY)
             await waiting(admin, 0)
-            for client in running.clients:
-                await client.close()
+            await other.stop()
+
+    asyncio.run(story())
+
+
+def test_one_broker_that_may_not_be_read_is_named_and_no_part_is_told(tmp_path: Path) -> None:
+    async def story() -> None:
+        first = broker_config(tmp_path / "a", broker_name="broker-a", dlq_topic_perm=6)
+        second = broker_config(tmp_path / "b", broker_name="broker-b", dlq_topic_perm=2)
+        async with cluster(first) as running, admin_of(running) as admin:
+            other = await second_broker(running, second)
+            for address in (running.broker.address, other.address):
+                await kill_one_at(running, address)
+            await known(admin, 6, 2)
+            with pytest.raises(RequestRefused, match=r"perm 2 on broker-b, which .* perm '%DLQ"):
+                await admin.dead_letters(GROUP, ANY)
+            await admin.create_topic(other.address, DLQ, read_queues=1, write_queues=1)
+            await known(admin, 6, 6)
+            await waiting(admin, 2)
             await other.stop()
 
     asyncio.run(story())
@@ -297,21 +335,13 @@ def test_a_dead_letter_topic_of_perm_2_is_read_after_somebody_allowed_it(tmp_pat
             await client.heartbeat()
             await kill_message(client, "a")
             assert (await client.pull(0, topic=DLQ)).code == ResponseCode.NO_PERMISSION
-
-            async def known(perm: int) -> None:
-                async def as_told() -> bool:
-                    route = await admin.topic_route(DLQ)
-                    return route is not None and route.queue_datas[0].perm == perm
-
-                await eventually(as_told, f"a route with perm {perm}")
-
-            await known(2)
+            await known(admin, 2)
             with pytest.raises(RequestRefused, match="no read bit; allow it first"):
                 await admin.dead_letters(GROUP, ANY)
             await admin.create_topic(
                 running.broker.address, DLQ, read_queues=1, write_queues=1, perm=6
             )
-            await known(6)
+            await known(admin, 6)
             await waiting(admin, 1)
             await kill_message(client, "b")
             topic = running.broker.parts.topics.find(DLQ)
