@@ -41,14 +41,20 @@ class TopicAdmin(Asking):
         """A topic's settings on each broker that has it, by broker name, sorted."""
         found: dict[str, TopicConfig] = {}
         for name, address in (await self.masters()).items():
-            try:
-                answer = await self._ask(address, RequestCode.GET_TOPIC_CONFIG, {"topic": topic})
-            except RequestRefused as error:
-                if error.code == ResponseCode.TOPIC_NOT_EXIST:
-                    continue
-                raise
-            found[name] = TopicConfig.decode(answer.body)
+            config = await self.topic_config_at(address, topic)
+            if config is not None:
+                found[name] = config
         return found
+
+    async def topic_config_at(self, broker_address: str, topic: str) -> TopicConfig | None:
+        """A topic's settings on one broker; None when it has none of that name."""
+        try:
+            answer = await self._ask(broker_address, RequestCode.GET_TOPIC_CONFIG, {"topic": topic})
+        except RequestRefused as error:
+            if error.code == ResponseCode.TOPIC_NOT_EXIST:
+                return None
+            raise
+        return TopicConfig.decode(answer.body)
 
     async def topic_status(self, topic: str) -> dict[MessageQueue, TopicOffset]:
         """The ends of each queue a producer may write, sorted. RequestRefused for no topic."""

@@ -158,6 +158,13 @@ def create(
     *,
     queues: Annotated[int, typer.Option("--queues", "-q", help="Queues on each broker.")] = 8,
     perm: Annotated[str, typer.Option(help="r, w or rw.")] = "rw",
+    order: Annotated[
+        bool | None,
+        typer.Option("--order/--no-order", help="Ordered over all brokers; as it is, if left out."),
+    ] = None,
+    sys_flag: Annotated[
+        int | None, typer.Option(help="RocketMQ's topicSysFlag; as it is, if left out.")
+    ] = None,
     broker: BrokerOption = None,
     namesrv: NamesrvOption = DEFAULT_NAMESRV,
 ) -> None:
@@ -168,8 +175,17 @@ def create(
         check_topic(topic)
         masters = await chosen_masters(admin, broker)
         for address in masters.values():
+            asked = order is None or sys_flag is None
+            there = await admin.topic_config_at(address, topic) if asked else None
+            had_order, had_flag = (there.order, there.topic_sys_flag) if there else (False, 0)
             await admin.create_topic(
-                address, topic, read_queues=queues, write_queues=queues, perm=bits
+                address,
+                topic,
+                read_queues=queues,
+                write_queues=queues,
+                perm=bits,
+                order=had_order if order is None else order,
+                sys_flag=had_flag if sys_flag is None else sys_flag,
             )
         return list(masters)
 

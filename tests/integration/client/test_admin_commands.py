@@ -7,14 +7,11 @@ refused is one sentence on standard error.
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
 
 from engine.client import Admin, Producer
 from engine.protocol.message import MessageQueue
@@ -27,8 +24,8 @@ from tests.integration.client.cluster_users import (
     producing,
     text,
 )
+from tests.integration.client.typed_commands import refused, tidemark, told
 from tests.interop.our_engine import OurEngine, our_engine
-from tidemark import app
 
 TOPIC, GROUP = "adminorders", "admin-group"
 MESSAGES = 6
@@ -59,27 +56,6 @@ async def fill(engine: OurEngine) -> None:
             await producer.send(message, queue=MessageQueue(TOPIC, "broker-a", number % 2))
 
 
-def tidemark(engine: OurEngine, *words: str) -> Result:
-    """Run `tidemark admin ...`."""
-    return CliRunner().invoke(app, ["admin", *words], env={"NAMESRV_ADDR": engine.name_server})
-
-
-def told(engine: OurEngine, *words: str) -> Any:
-    """What it answers with `--json`."""
-    answer = tidemark(engine, *words, "--json")
-    assert answer.exit_code == 0, answer.output
-    return json.loads(answer.stdout)
-
-
-def refused(engine: OurEngine, *words: str) -> str:
-    """The one line of a refusal: exit code 1, nothing on standard output, no traceback."""
-    answer = tidemark(engine, *words)
-    assert answer.exit_code == 1, answer.output
-    assert answer.stdout == ""
-    (line,) = answer.stderr.splitlines()
-    return line
-
-
 def test_the_cluster_and_its_broker_tell_of_themselves(engine: OurEngine) -> None:
     (broker,) = told(engine, "cluster", "list")
     assert (broker["cluster"], broker["broker"], broker["address"]) == (
@@ -91,6 +67,26 @@ def test_the_cluster_and_its_broker_tell_of_themselves(engine: OurEngine) -> Non
     assert int(told(engine, "broker", "status", "broker-a")["commitLogMaxOffset"]) > 0
     config = told(engine, "broker", "config", "broker-a", "--key", "brokerName")
     assert config == {"brokerName": "broker-a"}
+
+
+def test_an_existing_topic_keeps_its_order_and_system_flags_unless_they_are_given(
+    engine: OurEngine,
+) -> None:
+    async def flags() -> tuple[int, bool, int]:
+        async with Admin(system_runtime(), client_config(engine.name_server)) as admin:
+            config = (await admin.topic_configs("adminordered"))["broker-a"]
+            return config.write_queue_nums, config.order, config.topic_sys_flag
+
+    for words, expected in (
+        (("-q", "1"), (1, False, 0)),
+        (("-q", "1", "--order", "--sys-flag", "2"), (1, True, 2)),
+        (("-q", "2"), (2, True, 2)),
+        (("-q", "3", "--no-order"), (3, False, 2)),
+        (("-q", "3", "--sys-flag", "0"), (3, False, 0)),
+    ):
+        answer = tidemark(engine, "topic", "create", "adminordered", *words)
+        assert answer.exit_code == 0, answer.output
+        assert asyncio.run(flags()) == expected, words
 
 
 def test_a_topic_is_listed_shown_routed_and_counted(engine: OurEngine) -> None:
