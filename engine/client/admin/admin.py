@@ -8,10 +8,11 @@ from typing import Self
 from engine.client.admin.cluster import ClusterAdmin
 from engine.client.admin.dead_letters import DeadLetterAdmin
 from engine.client.admin.groups import GroupAdmin
+from engine.client.admin.name_servers import NameServerAdmin
 from engine.client.admin.offsets import OffsetAdmin
 
 
-class Admin(ClusterAdmin, GroupAdmin, OffsetAdmin, DeadLetterAdmin):
+class Admin(ClusterAdmin, NameServerAdmin, GroupAdmin, OffsetAdmin, DeadLetterAdmin):
     """One connection for questions and orders; use it as `async with Admin(...) as admin`."""
 
     async def __aenter__(self) -> Self:

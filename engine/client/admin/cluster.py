@@ -1,16 +1,18 @@
-"""The cluster as a whole: its name servers and brokers, and what they say of themselves."""
+"""The cluster as a whole: its brokers, and what they say of themselves."""
 
 from __future__ import annotations
 
 from engine.client.admin.asking import Asking
+from engine.client.admin.name_servers import settings_body, settings_of
 from engine.client.wire_fields import number, wire_fields
 from engine.foundation.errors import RequestRefused
 from engine.protocol.bodies import BrokerStatsData, KVTable
+from engine.protocol.bodies_admin import HaRuntimeInfo
 from engine.protocol.codes import RequestCode, ResponseCode
 
 
 class ClusterAdmin(Asking):
-    """Questions and orders about name servers and brokers."""
+    """Questions and orders about brokers."""
 
     async def broker_figures(self, broker_address: str) -> dict[str, str]:
         """Figures of a broker's run, under RocketMQ's names, sorted."""
@@ -20,17 +22,12 @@ class ClusterAdmin(Asking):
     async def broker_config(self, broker_address: str) -> dict[str, str]:
         """Settings of a broker, under RocketMQ's names, sorted."""
         answer = await self._ask(broker_address, RequestCode.GET_BROKER_CONFIG, {})
-        return _properties(answer.body)
+        return settings_of(answer.body)
 
     async def update_broker_config(self, broker_address: str, settings: dict[str, str]) -> None:
         """Change settings of a running broker. RequestRefused for one that it keeps as it is."""
-        body = "".join(f"{key}={value}\n" for key, value in settings.items()).encode()
+        body = settings_body(settings)
         await self._ask(broker_address, RequestCode.UPDATE_BROKER_CONFIG, {}, body)
-
-    async def namesrv_config(self, address: str) -> dict[str, str]:
-        """Settings of a name server, sorted."""
-        answer = await self._ask(address, RequestCode.GET_NAMESRV_CONFIG, {})
-        return _properties(answer.body)
 
     async def set_writable(self, broker_name: str, *, writable: bool) -> dict[str, int]:
         """Give or take the write permission of a broker's topics in all name servers; how many
@@ -60,6 +57,11 @@ class ClusterAdmin(Asking):
             raise
         return BrokerStatsData.decode(answer.body)
 
+    async def ha_status(self, broker_address: str) -> HaRuntimeInfo:
+        """Where a master's log ends, and who copies it."""
+        answer = await self._ask(broker_address, RequestCode.GET_BROKER_HA_STATUS, {})
+        return HaRuntimeInfo.decode(answer.body)
+
     async def clean(self, broker_address: str) -> None:
         """Let a broker delete what has expired and what no topic owns, now."""
         for code in (
@@ -68,21 +70,3 @@ class ClusterAdmin(Asking):
             RequestCode.CLEAN_UNUSED_TOPIC,
         ):
             await self._ask(broker_address, code, {})
-
-    async def key_value(self, namespace: str, key: str) -> str | None:
-        """A setting the name server keeps for tools; None when there is none."""
-        try:
-            answer = await self._ask_namesrv(
-                RequestCode.GET_KV_CONFIG, {"namespace": namespace, "key": key}
-            )
-        except RequestRefused as error:
-            if error.code == ResponseCode.QUERY_NOT_FOUND:
-                return None
-            raise
-        return answer.fields.get("value")
-
-
-def _properties(body: bytes | bytearray | memoryview) -> dict[str, str]:
-    """`key=value` lines, sorted."""
-    lines = [line.partition("=") for line in str(body, "utf-8").splitlines() if "=" in line]
-    return {key.strip(): value.strip() for key, _, value in sorted(lines)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,15 +11,17 @@ from engine.client.wire_fields import wire_fields
 from engine.foundation.errors import RequestRefused
 from engine.protocol import fastjson
 from engine.protocol.bodies import (
+    ConsumeMessageDirectlyResult,
     ConsumerConnection,
     ConsumerRunningInfo,
     ConsumeStats,
+    OffsetWrapper,
     encode_document,
 )
 from engine.protocol.bodies_admin import ProducerInfo, ProducerTable
-from engine.protocol.body_codec import table_of
+from engine.protocol.body_codec import by_queue, convert, table_of
 from engine.protocol.codes import RequestCode, ResponseCode
-from engine.protocol.message import MessageQueue
+from engine.protocol.message import MessageExt, MessageQueue
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +58,27 @@ class GroupAdmin(Asking):
         for address in addresses:
             fields = wire_fields(consumerGroup=group, topic=topic or "")
             answer = await self._ask(address, RequestCode.GET_CONSUME_STATS, fields)
-            for queue, told in ConsumeStats.decode(answer.body).offset_table.items():
-                found[queue] = QueueProgress(
-                    told.broker_offset,
-                    told.consumer_offset,
-                    told.pull_offset,
-                    told.last_timestamp_ms,
-                )
+            table = ConsumeStats.decode(answer.body).offset_table
+            found |= {queue: _progress(told) for queue, told in table.items()}
         return dict(sorted(found.items()))
+
+    async def broker_consume_stats(
+        self, broker_address: str
+    ) -> dict[str, dict[MessageQueue, QueueProgress]]:
+        """How far every group is in each queue of one broker that it has offsets of, by group."""
+        answer = await self._ask(
+            broker_address, RequestCode.GET_BROKER_CONSUME_STATS, wire_fields(isOrder=False)
+        )
+        document = fastjson.loads(answer.body)
+        listed = document.get("consumeStatsList") if isinstance(document, dict) else None
+        found: dict[str, dict[MessageQueue, QueueProgress]] = {}
+        for entry in convert(listed or [], list[dict[str, list[Any]]]):
+            for group, tables in entry.items():
+                rows = found.setdefault(group, {})
+                for told in tables:
+                    table = by_queue(table_of(told, "offsetTable"), OffsetWrapper)
+                    rows |= {queue: _progress(one) for queue, one in table.items()}
+        return {group: dict(sorted(rows.items())) for group, rows in sorted(found.items())}
 
     async def group_configs(self) -> dict[str, dict[str, Any]]:
         """Settings of every group under RocketMQ's names, by group, sorted; of a group that
@@ -81,6 +97,13 @@ class GroupAdmin(Asking):
             RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
             {},
             encode_document(settings),
+        )
+
+    async def put_groups(self, broker_address: str, settings: Sequence[Mapping[str, Any]]) -> None:
+        """Create or change groups on one broker: none of them when one is refused."""
+        body = encode_document({"groupConfigList": [dict(one) for one in settings]})
+        await self._ask(
+            broker_address, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, {}, body
         )
 
     async def delete_group(self, broker_address: str, group: str, *, with_offsets: bool) -> None:
@@ -128,3 +151,24 @@ class GroupAdmin(Asking):
         fields = wire_fields(consumerGroup=group, clientId=client_id, jstackEnable=stacks)
         answer = await self._ask(broker_address, RequestCode.GET_CONSUMER_RUNNING_INFO, fields)
         return ConsumerRunningInfo.decode(answer.body)
+
+    async def consume_directly(
+        self, group: str, client_id: str, message: MessageExt
+    ) -> ConsumeMessageDirectlyResult:
+        """Have a member consume a stored message now, whatever its offsets; what it said. Asked
+        through the broker that stores the message.
+        """
+        fields = wire_fields(
+            consumerGroup=group,
+            clientId=client_id,
+            msgId=message.offset_message_id,
+            topic=message.topic,
+        )
+        answer = await self._ask(message.store_host, RequestCode.CONSUME_MESSAGE_DIRECTLY, fields)
+        return ConsumeMessageDirectlyResult.decode(answer.body)
+
+
+def _progress(told: OffsetWrapper) -> QueueProgress:
+    return QueueProgress(
+        told.broker_offset, told.consumer_offset, told.pull_offset, told.last_timestamp_ms
+    )

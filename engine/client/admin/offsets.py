@@ -67,3 +67,22 @@ class OffsetAdmin(Asking):
             answer = await self._ask(address, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, fields)
             offsets |= decode_offset_table(answer.body)
         return dict(sorted(offsets.items()))
+
+    async def reset_queue_offset(
+        self, group: str, queue: MessageQueue, offset: int
+    ) -> dict[MessageQueue, int]:
+        """Let a group go on at an offset of one queue, its members at work as well; where it goes
+        on.
+        """
+        fields = wire_fields(
+            topic=queue.topic,
+            group=group,
+            timestamp=-1,
+            isForce=True,
+            queueId=queue.queue_id,
+            offset=offset,
+        )
+        answer = await self._ask(
+            await self._master_of(queue), RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, fields
+        )
+        return decode_offset_table(answer.body)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from engine.client.admin.asking import Asking
 from engine.client.wire_fields import wire_fields
-from engine.foundation.errors import RequestRefused
+from engine.foundation.errors import ConnectFailed, RequestRefused
 from engine.protocol.bodies import (
     GroupList,
     TopicConfig,
@@ -13,6 +15,7 @@ from engine.protocol.bodies import (
     TopicRouteData,
     TopicStatsTable,
 )
+from engine.protocol.bodies_admin import ConsumeQueueUnits, TopicConfigs
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.message import MessageQueue
 from engine.protocol.names import AUTO_CREATE_TOPIC, Perm
@@ -108,6 +111,11 @@ class TopicAdmin(Asking):
         )
         await self._ask(broker_address, RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
 
+    async def put_topics(self, broker_address: str, configs: Sequence[TopicConfig]) -> None:
+        """Create or change topics on one broker: none of them when one is refused."""
+        body = TopicConfigs(list(configs)).encode()
+        await self._ask(broker_address, RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, {}, body)
+
     async def delete_topic(self, topic: str) -> None:
         """Delete a topic on all its brokers, then in all name servers."""
         await self._routes.refresh(topic)
@@ -117,7 +125,26 @@ class TopicAdmin(Asking):
         for address in self._connection.config.namesrv_addresses:
             await self._ask(address, request_code, {"topic": topic})
 
-    # Ends of queues.
+    # Queues.
+
+    async def queue_units(
+        self, queue: MessageQueue, offset: int, *, count: int, group: str | None = None
+    ) -> ConsumeQueueUnits:
+        """What the consume queue says of its messages from an offset on; with what `group`
+        subscribes to. RequestRefused for a queue its broker does not have.
+        """
+        fields = wire_fields(
+            topic=queue.topic,
+            queueId=queue.queue_id,
+            index=offset,
+            count=count,
+            consumerGroup=group,
+        )
+        address = (await self.masters()).get(queue.broker_name)
+        if address is None:
+            raise ConnectFailed(f"the name server knows no master of {queue.broker_name}")
+        answer = await self._ask(address, RequestCode.QUERY_CONSUME_QUEUE, fields)
+        return ConsumeQueueUnits.decode(answer.body)
 
     async def max_offset(self, queue: MessageQueue) -> int:
         """One past the last message."""

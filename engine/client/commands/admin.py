@@ -17,6 +17,7 @@ from engine.client.commands import (
     dead_letters,
     groups,
     messages,
+    name_servers,
     offsets,
     topic_scaling,
     topics,
@@ -34,6 +35,7 @@ for name, group, summary in (
     ("dlq", dead_letters.app, "Dead letters: list, redrive, discard."),
     ("message", messages.app, "Messages: by id, by key, by time; their trace."),
     ("cluster", brokers.cluster, "The cluster: list."),
+    ("namesrv", name_servers.app, "Name servers: config, set; values they keep: values, put, ..."),
     ("broker", brokers.app, "Brokers: status, config, set, wipe-write, add-write, clean."),
 ):
     admin.add_typer(group, name=name, help=summary)

@@ -8,6 +8,7 @@ import typer
 
 from engine.client.admin import Admin
 from engine.client.commands.asking import DEFAULT_NAMESRV, JsonOption, NamesrvOption, ask
+from engine.client.commands.name_servers import read_settings
 from engine.client.commands.showing import Row, moment, shown, shown_record
 from engine.client.commands.topics import BrokerOption, chosen_masters
 from engine.foundation.errors import ConfigError, TidemarkError
@@ -98,12 +99,7 @@ def set_config(
     """Change settings of a running broker; it says which ones it keeps as they are."""
 
     async def work(admin: Admin) -> None:
-        wanted: dict[str, str] = {}
-        for text in settings:
-            name, equals, value = text.partition("=")
-            if not name or not equals:
-                raise ConfigError("setting", text, "key=value")
-            wanted[name] = value
+        wanted = read_settings(settings)
         (address,) = (await chosen_masters(admin, broker)).values()
         await admin.update_broker_config(address, wanted)
 
