@@ -18,7 +18,7 @@ from engine.broker.state.readers import QueueKey
 from engine.foundation.errors import RequestRefused, TidemarkError
 from engine.foundation.observing import ClientWindow, RetryStep
 from engine.foundation.units import MIB, SECOND_MS
-from engine.protocol.bodies import ConsumerRunningInfo, ProcessQueueInfo
+from engine.protocol.bodies import ConsumerRunningInfo, ConsumeStatus, ProcessQueueInfo
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
 from engine.protocol.headers import ConsumerRunningInfoRequestHeader
@@ -73,6 +73,7 @@ class ClientWindows:
         for key in [key for key in self._asked_ms if key not in members]:
             del self._asked_ms[key]
             self._retries_told_ms.pop(key, None)
+        self._parts.client_figures.keep(members)
         return due
 
     def _frozen_readers(self, now_ms: int) -> dict[tuple[str, str], None]:
@@ -104,12 +105,14 @@ class ClientWindows:
             info = await self._running_info(group, channel)
         except TidemarkError as error:
             _log.debug("%s does not tell what it holds for %s: %s", channel.client_id, group, error)
+            self._parts.client_figures.take(group, channel.client_id, {})
             return
         finally:
             self._under_way.discard((group, channel.client_id))
         for window in windows_of(group, channel.client_id, info):
             self._parts.observer.observe(window)
         self._tell_local_retries(group, channel.client_id, info)
+        self._parts.client_figures.take(group, channel.client_id, self._figures(info))
         for queue, told in info.mq_table.items():
             if told.processed_offset is not None:
                 self._parts.processed[group, queue.topic, queue.queue_id] = told.processed_offset
@@ -137,6 +140,15 @@ class ClientWindows:
                     )
                 )
         self._retries_told_ms[group, client_id] = newest_ms
+
+    def _figures(self, info: ConsumerRunningInfo) -> dict[str, ConsumeStatus]:
+        """What it says of topics that are here: others may have any name."""
+        topics = self._parts.topics
+        return {
+            topic: told
+            for topic, told in info.status_table.items()
+            if topics.find(topic) is not None
+        }
 
     async def _running_info(self, group: str, channel: ClientChannel) -> ConsumerRunningInfo:
         fields = ConsumerRunningInfoRequestHeader(

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from engine.broker.config import BrokerConfig
 from engine.broker.long_poll import HeldPulls
+from engine.broker.state.client_figures import ClientFigures
 from engine.broker.state.consumer_filters import ConsumerFilters
 from engine.broker.state.deduplication import Deduplication
 from engine.broker.state.group_configs import GroupConfigs
@@ -70,6 +71,8 @@ class BrokerParts:
     """Resends refused since boot: another body under the same UNIQ_KEY."""
     second_copies: SecondCopies = field(default_factory=SecondCopies)
     """Messages stored twice, because their producer sent them again."""
+    client_figures: ClientFigures = field(default_factory=ClientFigures)
+    """How fast members of groups say that they consume."""
     processed: dict[QueueKey, int] = field(default_factory=dict)
     """One past the highest finished offset of each queue of a group, as its reader told last."""
     topics_changed: Callable[[], None] = lambda: None

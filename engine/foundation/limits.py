@@ -234,6 +234,11 @@ LOG_KINDS_MAX: Final = 1024
 METRICS_CONNECTIONS_MAX: Final = 16
 """Scrapes answered at once; one more is answered 503, and beyond four times as many cut off."""
 
+CLIENT_FIGURES_MAX: Final = 100_000
+"""Topics of members of groups whose consume speed, as the members tell it, a broker keeps (some
+0.6 KiB each); those of a member that would be more are counted and not told.
+"""
+
 METRIC_SERIES_MAX: Final = 20_000
 """Series of one metric family in one answer to a scrape; those left out are counted."""
 

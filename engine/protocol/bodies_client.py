@@ -14,7 +14,7 @@ from typing import Any, Self
 
 import msgspec
 
-from engine.foundation.errors import RequestRefused
+from engine.foundation.errors import RemoteProtocolError, RequestRefused
 from engine.foundation.units import Buffer
 from engine.protocol import fastjson
 from engine.protocol.body_codec import (
@@ -215,6 +215,18 @@ class ProcessQueueInfo(Part):
     """When, message id, queue offset and failed tries of messages that no way back took."""
 
 
+class ConsumeStatus(Part):
+    """How fast a consumer pulls and consumes a topic; None: it does not say. Times in ms."""
+
+    pull_rt: float | None = msgspec.field(name="pullRT", default=None)
+    pull_tps: float | None = msgspec.field(name="pullTPS", default=None)
+    consume_rt: float | None = msgspec.field(name="consumeRT", default=None)
+    consume_ok_tps: float | None = msgspec.field(name="consumeOKTPS", default=None)
+    consume_failed_tps: float | None = msgspec.field(name="consumeFailedTPS", default=None)
+    consume_failed_msgs: float | None = None
+    """Of the last hour."""
+
+
 @dataclass(slots=True)
 class ConsumerRunningInfo:
     """GET_CONSUMER_RUNNING_INFO (307): a consumer's answer."""
@@ -223,10 +235,15 @@ class ConsumerRunningInfo:
     subscription_set: list[SubscriptionData] = field(default_factory=list)
     mq_table: dict[MessageQueue, ProcessQueueInfo] = field(default_factory=dict)
     jstack: str | None = None
+    status_table: dict[str, ConsumeStatus] = field(default_factory=dict)
+    """By topic; our own clients leave it empty."""
 
     @classmethod
     def decode(cls, body: Buffer) -> Self:
-        """From bytes; figures of consumption speed are passed over. Raises RemoteProtocolError."""
+        """From bytes; figures of consumption speed that are none are passed over.
+
+        Raises RemoteProtocolError.
+        """
         document = fastjson.loads(body)
         properties = table_of(document, "properties")
         return cls(
@@ -234,7 +251,15 @@ class ConsumerRunningInfo:
             convert(document.get("subscriptionSet") or [], list[SubscriptionData]),
             by_queue(table_of(document, "mqTable"), ProcessQueueInfo),
             convert(document.get("jstack"), str | None),  # type: ignore[arg-type]
+            _status_table(document),
         )
+
+
+def _status_table(document: object) -> dict[str, ConsumeStatus]:
+    try:
+        return convert(table_of(document, "statusTable"), dict[str, ConsumeStatus])
+    except RemoteProtocolError:
+        return {}  # What the client holds is told all the same.
 
 
 def encode_running_info(

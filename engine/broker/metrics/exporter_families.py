@@ -6,13 +6,17 @@ cluster, this broker tells its share; boards sum over brokers.
 Two names its manual has and its code no longer tells, for boards that still ask for them:
 rocketmq_message_accumulation and rocketmq_group_get_latency.
 
-Invariant: rates are those of the last minute. Absent on purpose: figures that only clients have
-(rocketmq_client_*), and those of the runtime info (runtime_families).
+What only clients know (rocketmq_client_*) is told as they told this broker when it asked last; each
+broker of a client tells it whole, so that boards take the greatest, not the sum.
+
+Invariant: rates are those of the last minute, and a client's are its own; what it does not say is
+left out. Absent on purpose: figures of the runtime info (runtime_families).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from math import isfinite
 
 from engine.broker.metrics.exposition import Family, Series
 from engine.broker.metrics.lags import GroupLag
@@ -31,6 +35,7 @@ def exporter_families(parts: BrokerParts, lags: Sequence[GroupLag]) -> Iterator[
     yield from _of_topics(parts, place)
     yield from _of_groups(parts, place)
     yield from _of_lags(parts, place, lags)
+    yield from _of_clients(parts)
 
 
 def _of_broker(parts: BrokerParts) -> Iterator[Family]:
@@ -125,6 +130,40 @@ def _at(parts: BrokerParts) -> Iterator[Series]:
             channel = group.members[member_id].channel
             labels = {"caddr": channel.peer.address, "localaddr": member_id, "group": group.name}
             yield Series(labels, 1)
+
+
+def _of_clients(parts: BrokerParts) -> Iterator[Family]:
+    for name, meaning, column in (
+        ("consume_fail_msg_count", "Messages a client failed to consume, an hour", "failed_msgs"),
+        ("consume_fail_msg_tps", "Messages a client failed to consume, a second", "failed_tps"),
+        ("consume_ok_msg_tps", "Messages a client consumed, a second", "ok_tps"),
+        ("consume_rt", "Milliseconds a client needs to consume a message", "rt"),
+    ):
+        series = _told_by_clients(parts, f"consume_{column}")
+        yield Family(f"rocketmq_client_{name}", "gauge", meaning, series)
+    for name, meaning, column in (
+        ("consumer_pull_rt", "Milliseconds a pull of a client takes", "pull_rt"),
+        ("consumer_pull_tps", "Messages a client pulls, a second", "pull_tps"),
+    ):
+        series = _told_by_clients(parts, column)
+        yield Family(f"rocketmq_client_{name}", "gauge", meaning, series)
+
+
+def _told_by_clients(parts: BrokerParts, column: str) -> Iterator[Series]:
+    for group in list(parts.groups.all()):
+        for member_id in group.member_ids():
+            member = group.members.get(member_id)
+            if member is None:
+                continue  # It left while others were told.
+            labels = {
+                "clientAddr": member.channel.peer.address,
+                "clientId": member_id,
+                "group": group.name,
+            }
+            for topic, told in parts.client_figures.of(group.name, member_id).items():
+                value: float | None = getattr(told, column)
+                if value is not None and isfinite(value):
+                    yield Series(labels | {"topic": topic}, value)
 
 
 def _of_lags(

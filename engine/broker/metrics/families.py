@@ -93,6 +93,12 @@ class BrokerMetrics:
             "Messages counted under no name, because there were too many topics or groups",
             parts.traffic.keys_left_out(),
         )
+        yield self._one(
+            "tidemark_client_figures_left_out",
+            "gauge",
+            "Topics of consumers whose own figures are not told, because there were too many",
+            parts.client_figures.left_out,
+        )
 
     def _traffic_families(self) -> Iterator[Family]:
         traffic = self._parts.traffic

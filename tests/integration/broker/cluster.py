@@ -54,6 +54,7 @@ class RawClient:
     client_id: str = "127.0.0.1@raw"
     pushed: list[RemotingCommand] = field(default_factory=list)
     running_info: dict[str, Any] = field(default_factory=dict)
+    status_table: dict[str, Any] = field(default_factory=dict)
     asked_count: int = 0
     """How often the broker has asked what this client holds."""
 
@@ -75,7 +76,8 @@ class RawClient:
         entries = ",".join(
             f"{queue}:{json.dumps(info)}" for queue, info in self.running_info.items()
         )
-        body = f'{{"mqTable":{{{entries}}},"properties":{{}},"subscriptionSet":[]}}'
+        status = json.dumps(self.status_table)
+        body = f'{{"mqTable":{{{entries}}},"statusTable":{status},"subscriptionSet":[]}}'
         return request.respond(ResponseCode.SUCCESS, body=body.encode())
 
     async def ask(

@@ -9,7 +9,7 @@ from pathlib import Path
 from prometheus_client.parser import text_string_to_metric_families
 
 from engine.protocol.codes import RequestCode
-from tests.integration.broker.cluster import cluster
+from tests.integration.broker.cluster import cluster, eventually
 from tests.integration.broker.scraping import of, scraped, with_metrics
 
 
@@ -47,6 +47,68 @@ def test_boards_made_for_the_exporter_find_their_names(tmp_path: Path) -> None:
                 "group_get_latency",
             ):
                 assert told[f"rocketmq_{rate}"][1] > 0, rate
+
+    asyncio.run(story())
+
+
+def test_what_clients_say_of_their_consuming_is_told_until_they_leave(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with cluster(with_metrics(tmp_path, window_sample_interval_ms=50)) as running:
+            client, silent = running.client("c1"), running.client("c2")
+            await client.send()
+            client.status_table = {
+                "orders": {
+                    "pullRT": 12.5,
+                    "pullTPS": 3.25,
+                    "consumeRT": 7,
+                    "consumeOKTPS": 3,
+                    "consumeFailedTPS": 0.0,
+                    "consumeFailedMsgs": 41,
+                },
+                "%RETRY%orders-group": {"pullTPS": 0.5, "consumeRT": None},
+                "nobody-has-it": {"pullTPS": 1},
+            }
+
+            async def told() -> dict[str, dict[str, float]]:
+                found: dict[str, dict[str, float]] = {}
+                for family in text_string_to_metric_families(await scraped(of(running))):
+                    for sample in family.samples:
+                        if sample.name.startswith("rocketmq_client_"):
+                            labels = dict(sample.labels)
+                            topic = labels.pop("topic")
+                            found.setdefault(topic, {})[sample.name[16:]] = sample.value
+                            address = labels.pop("clientAddr")
+                            assert address.startswith("127.0.0.1:")
+                            assert labels == {"clientId": "c1", "group": "orders-group"}
+                return found
+
+            async def some() -> bool:
+                return bool(await told())
+
+            async def none() -> bool:
+                return not await told()
+
+            for one in (client, silent):
+                await one.heartbeat()
+            await eventually(some, "the client's figures are told")
+            assert await told() == {
+                "orders": {
+                    "consumer_pull_rt": 12.5,
+                    "consumer_pull_tps": 3.25,
+                    "consume_rt": 7,
+                    "consume_ok_msg_tps": 3,
+                    "consume_fail_msg_tps": 0,
+                    "consume_fail_msg_count": 41,
+                },
+                "%RETRY%orders-group": {"consumer_pull_tps": 0.5},
+            }
+            client.running_info = {"nonsense": 0}
+            await eventually(none, "who does not answer in words says nothing")
+            client.running_info = {}
+            await eventually(some, "it answers again")
+            await client.close()
+            await eventually(none, "its figures end with it")
+            running.clients.remove(client)
 
     asyncio.run(story())
 
