@@ -10,9 +10,10 @@ from engine.client.admin.dead_letters import DeadLetterAdmin
 from engine.client.admin.groups import GroupAdmin
 from engine.client.admin.name_servers import NameServerAdmin
 from engine.client.admin.offsets import OffsetAdmin
+from engine.client.admin.sending import SendingAdmin
 
 
-class Admin(ClusterAdmin, NameServerAdmin, GroupAdmin, OffsetAdmin, DeadLetterAdmin):
+class Admin(ClusterAdmin, NameServerAdmin, GroupAdmin, OffsetAdmin, SendingAdmin, DeadLetterAdmin):
     """One connection for questions and orders; use it as `async with Admin(...) as admin`."""
 
     async def __aenter__(self) -> Self:

@@ -11,7 +11,6 @@ from engine.client.wire_fields import wire_fields
 from engine.foundation.errors import RequestRefused
 from engine.protocol import fastjson
 from engine.protocol.bodies import (
-    ConsumeMessageDirectlyResult,
     ConsumerConnection,
     ConsumerRunningInfo,
     ConsumeStats,
@@ -21,7 +20,7 @@ from engine.protocol.bodies import (
 from engine.protocol.bodies_admin import ProducerInfo, ProducerTable
 from engine.protocol.body_codec import by_queue, convert, table_of
 from engine.protocol.codes import RequestCode, ResponseCode
-from engine.protocol.message import MessageExt, MessageQueue
+from engine.protocol.message import MessageQueue
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +85,14 @@ class GroupAdmin(Asking):
         """
         found: dict[str, dict[str, Any]] = {}
         for address in await self._all_masters():
-            answer = await self._ask(address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, {})
-            found |= table_of(fastjson.loads(answer.body), "subscriptionGroupTable")
+            found |= await self.groups_at(address)
         return dict(sorted(found.items()))
+
+    async def groups_at(self, broker_address: str) -> dict[str, dict[str, Any]]:
+        """Settings of every group that one broker knows, by group, sorted."""
+        answer = await self._ask(broker_address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, {})
+        table = table_of(fastjson.loads(answer.body), "subscriptionGroupTable")
+        return dict(sorted(table.items()))
 
     async def put_group(self, broker_address: str, settings: dict[str, Any]) -> None:
         """Create a group on one broker, or change it; `settings` under RocketMQ's names."""
@@ -151,21 +155,6 @@ class GroupAdmin(Asking):
         fields = wire_fields(consumerGroup=group, clientId=client_id, jstackEnable=stacks)
         answer = await self._ask(broker_address, RequestCode.GET_CONSUMER_RUNNING_INFO, fields)
         return ConsumerRunningInfo.decode(answer.body)
-
-    async def consume_directly(
-        self, group: str, client_id: str, message: MessageExt
-    ) -> ConsumeMessageDirectlyResult:
-        """Have a member consume a stored message now, whatever its offsets; what it said. Asked
-        through the broker that stores the message.
-        """
-        fields = wire_fields(
-            consumerGroup=group,
-            clientId=client_id,
-            msgId=message.offset_message_id,
-            topic=message.topic,
-        )
-        answer = await self._ask(message.store_host, RequestCode.CONSUME_MESSAGE_DIRECTLY, fields)
-        return ConsumeMessageDirectlyResult.decode(answer.body)
 
 
 def _progress(told: OffsetWrapper) -> QueueProgress:

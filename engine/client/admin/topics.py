@@ -29,6 +29,11 @@ class TopicAdmin(Asking):
         answer = await self._ask_namesrv(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, {})
         return sorted(TopicList.decode(answer.body).topic_list)
 
+    async def system_topics(self, broker_address: str) -> list[str]:
+        """Topics that a broker has for itself, sorted."""
+        answer = await self._ask(broker_address, RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, {})
+        return sorted(TopicList.decode(answer.body).topic_list)
+
     async def topic_route(self, topic: str) -> TopicRouteData | None:
         """Brokers and queues of a topic; None when no broker has it."""
         answer = await self._routes.ask_namesrv(

@@ -15,10 +15,14 @@ import typer
 from engine.client.commands import (
     brokers,
     dead_letters,
+    exporting,
     groups,
+    lists,
+    message_orders,
     messages,
     name_servers,
     offsets,
+    topic_queues,
     topic_scaling,
     topics,
 )
@@ -29,14 +33,14 @@ admin = typer.Typer(no_args_is_help=True, help="Ask a cluster, or change it.")
 app.add_typer(admin, name="admin")
 
 for name, group, summary in (
-    ("topic", topics.app, "Topics: list, show, route, status, stats, groups, create, ..."),
-    ("group", groups.app, "Groups: list, show, progress, connections, running, create, delete."),
-    ("offset", offsets.app, "Consume offsets: reset, clone."),
+    ("topic", topics.app, "Topics: list, show, route, status, stats, units, create, ..."),
+    ("group", groups.app, "Groups: list, show, progress, connections, running, create, ..."),
+    ("offset", offsets.app, "Consume offsets: reset, set, clone."),
     ("dlq", dead_letters.app, "Dead letters: list, redrive, discard."),
-    ("message", messages.app, "Messages: by id, by key, by time; their trace."),
-    ("cluster", brokers.cluster, "The cluster: list."),
+    ("message", messages.app, "Messages: by id, key, time, offset; trace, send, consume."),
+    ("cluster", brokers.cluster, "The cluster: list, export."),
     ("namesrv", name_servers.app, "Name servers: config, set; values they keep: values, put, ..."),
-    ("broker", brokers.app, "Brokers: status, config, set, wipe-write, add-write, clean."),
+    ("broker", brokers.app, "Brokers: status, config, set, progress, ha, wipe-write, clean, ..."),
 ):
     admin.add_typer(group, name=name, help=summary)
 
@@ -44,6 +48,15 @@ for name, group, summary in (
 topics.app.command("shrink")(topic_scaling.shrink)
 topics.app.command("grow")(topic_scaling.grow)
 topics.app.command("idle")(topic_scaling.idle)
+topics.app.command("units")(topic_queues.units)
+topics.app.command("allocate")(topic_queues.allocate)
+topics.app.command("order")(topic_queues.order)
+topics.app.command("load")(lists.load_topics)
+groups.app.command("load")(lists.load_groups)
+messages.app.command("by-offset")(message_orders.by_offset)
+messages.app.command("send")(message_orders.send)
+messages.app.command("consume")(message_orders.consume)
+brokers.cluster.command("export")(exporting.export)
 
 
 @admin.callback()

@@ -107,6 +107,52 @@ def set_config(
     typer.echo(f"broker {broker}: {' '.join(settings)}")
 
 
+@app.command("progress")
+def progress(
+    broker: NameArgument, *, namesrv: NamesrvOption = DEFAULT_NAMESRV, as_json: JsonOption = False
+) -> None:
+    """How far every group is in each queue of a broker that it has offsets of."""
+
+    async def work(admin: Admin) -> list[Row]:
+        (address,) = (await chosen_masters(admin, broker)).values()
+        return [
+            {
+                "group": group,
+                "topic": queue.topic,
+                "queue": queue.queue_id,
+                "broker_offset": told.broker_offset,
+                "consumer_offset": told.consumer_offset,
+                "lag": told.lag,
+                "inflight": told.pull_offset - told.consumer_offset,
+                "last_consumed": moment(told.last_timestamp_ms),
+            }
+            for group, rows in (await admin.broker_consume_stats(address)).items()
+            for queue, told in rows.items()
+        ]
+
+    rows = ask(namesrv, work)
+    typer.echo(shown(rows, as_json=as_json, empty=f"no group has offsets on {broker}"))
+
+
+@app.command("ha")
+def ha_status(
+    broker: NameArgument, *, namesrv: NamesrvOption = DEFAULT_NAMESRV, as_json: JsonOption = False
+) -> None:
+    """Where a broker's log ends, and how many slaves copy it."""
+
+    async def work(admin: Admin) -> Row:
+        (address,) = (await chosen_masters(admin, broker)).values()
+        told = await admin.ha_status(address)
+        return {
+            "master": told.master,
+            "log_end": told.master_commit_log_max_offset,
+            "slaves": len(told.ha_connection_info),
+            "slaves_in_sync": told.in_sync_slave_nums,
+        }
+
+    typer.echo(shown_record(ask(namesrv, work), as_json=as_json))
+
+
 @app.command("wipe-write")
 def wipe_write(broker: NameArgument, *, namesrv: NamesrvOption = DEFAULT_NAMESRV) -> None:
     """Let producers leave a broker: its topics lose the write permission in all name servers."""

@@ -107,13 +107,20 @@ def delete(
 
 @app.command("progress")
 def progress(
-    group: GroupArgument,
+    group: Annotated[
+        str | None, typer.Argument(help="Name of the consumer group; all of them in short.")
+    ] = None,
     *,
     topic: Annotated[str | None, typer.Option(help="Only this topic.")] = None,
     namesrv: NamesrvOption = DEFAULT_NAMESRV,
     as_json: JsonOption = False,
 ) -> None:
     """How far a group is in each queue: offsets, messages behind, time of the last consumed."""
+
+    if group is None:
+        rows = ask(namesrv, lambda admin: _in_short(admin, topic))
+        typer.echo(shown(rows, as_json=as_json, empty="no groups"))
+        return
 
     async def work(admin: Admin) -> list[Row]:
         found = await admin.consume_stats(group, topic)
@@ -139,6 +146,26 @@ def progress(
         lag = sum(int(row["lag"] or 0) for row in rows)
         inflight = sum(int(row["inflight"] or 0) for row in rows)
         typer.echo(f"\nlag {lag}, inflight {inflight}")
+
+
+async def _in_short(admin: Admin, topic: str | None) -> list[Row]:
+    """Every group that the brokers know, one row each."""
+    rows: list[Row] = []
+    for group in await admin.group_configs():
+        members = (await admin.members(group)).values()
+        progress = (await admin.consume_stats(group, topic)).values()
+        ids = {one.client_id for told in members for one in told.connection_set}
+        rows.append(
+            {
+                "group": group,
+                "members": len(ids),
+                "model": next((told.message_model for told in members), None),
+                "queues": len(progress),
+                "lag": sum(one.lag for one in progress),
+                "inflight": sum(one.pull_offset - one.consumer_offset for one in progress),
+            }
+        )
+    return rows
 
 
 @app.command("connections")

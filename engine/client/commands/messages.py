@@ -35,10 +35,7 @@ def by_id(
     """The message a broker stored under an offset message id, with all its properties."""
 
     async def work(admin: Admin) -> MessageExt:
-        try:
-            parse_offset_message_id(message_id)
-        except RemoteProtocolError as error:
-            raise RequestRefused(ResponseCode.INVALID_PARAMETER, str(error)) from error
+        read_offset_id(message_id)
         return await admin.view_message(message_id)
 
     typer.echo(shown_record(_whole(ask(namesrv, work)), as_json=as_json))
@@ -68,7 +65,7 @@ def by_key(
             is_unique_key=unique,
         )
 
-    rows = [_line(message) for message in ask(namesrv, work)]
+    rows = [line_of(message) for message in ask(namesrv, work)]
     typer.echo(shown(rows, as_json=as_json, empty=f"no message of {topic} has the key {key}"))
 
 
@@ -93,7 +90,7 @@ def by_time(
                 found += await _stored_within(admin, one, begin_ms, end_ms=end_ms, count=count)
         return found
 
-    rows = [_line(message) for message in ask(namesrv, work)]
+    rows = [line_of(message) for message in ask(namesrv, work)]
     typer.echo(shown(rows, as_json=as_json, empty="no messages"))
 
 
@@ -162,7 +159,15 @@ async def _require(admin: Admin, topic: str) -> Sequence[MessageQueue]:
     return queues
 
 
-def _line(message: MessageExt) -> Row:
+def read_offset_id(text: str) -> None:
+    """Raises RequestRefused for a text that is no offset message id."""
+    try:
+        parse_offset_message_id(text)
+    except RemoteProtocolError as error:
+        raise RequestRefused(ResponseCode.INVALID_PARAMETER, str(error)) from error
+
+
+def line_of(message: MessageExt) -> Row:
     """A message as one row of a list."""
     text = message.body.decode(errors="replace")
     cut = text if len(text) <= BODY_CHARS_SHOWN else text[: BODY_CHARS_SHOWN - 1] + "…"

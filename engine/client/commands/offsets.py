@@ -11,6 +11,7 @@ from engine.client.admin import Admin
 from engine.client.commands.asking import DEFAULT_NAMESRV, JsonOption, NamesrvOption, ask
 from engine.client.commands.groups import GroupArgument
 from engine.client.commands.showing import Row, shown
+from engine.client.commands.topic_queues import BrokerArgument, QueueArgument, queue_of
 from engine.client.commands.topics import TopicArgument
 from engine.foundation.errors import ConfigError, RequestRefused
 from engine.protocol.codes import ResponseCode
@@ -48,6 +49,26 @@ def reset(
         ]
 
     typer.echo(shown(ask(namesrv, work), as_json=as_json, empty="no queue was moved"))
+
+
+@app.command("set")
+def set_offset(
+    group: GroupArgument,
+    topic: TopicArgument,
+    broker: BrokerArgument,
+    queue: QueueArgument,
+    offset: Annotated[int, typer.Argument(min=0, help="Where the group goes on.")],
+    *,
+    namesrv: NamesrvOption = DEFAULT_NAMESRV,
+) -> None:
+    """Let a group go on at an offset of one queue."""
+
+    async def work(admin: Admin) -> None:
+        place = await queue_of(admin, topic, broker, queue_id=queue)
+        await admin.reset_queue_offset(group, place, offset)
+
+    ask(namesrv, work)
+    typer.echo(f"group {group} goes on at {offset} of {broker} queue {queue} of {topic}")
 
 
 @app.command("clone")

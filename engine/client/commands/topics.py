@@ -66,8 +66,10 @@ def route(
         if found is None:
             raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, f"no route leads to topic {topic}")
         addresses = {one.broker_name: one.broker_addrs for one in found.broker_datas}
+        clusters = {one.broker_name: one.cluster for one in found.broker_datas}
         return [
             {
+                "cluster": clusters[queues.broker_name],
                 "broker": queues.broker_name,
                 "broker_id": broker_id,
                 "address": address,

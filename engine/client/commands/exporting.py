@@ -1,0 +1,68 @@
+"""`tidemark admin cluster export`: a whole cluster as one JSON document, for keeping or comparing.
+
+By broker: `metadata` has the topics and groups that users made, in the words of `topic load` and
+`group load`; `configs` what each broker is set to; `metrics` what it says of its run.
+"""
+
+from __future__ import annotations
+
+import json
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from engine.client.admin import Admin
+from engine.client.commands.asking import DEFAULT_NAMESRV, NamesrvOption, ask
+from engine.client.commands.topics import chosen_masters
+from engine.foundation.errors import ConfigError
+from engine.protocol.names import is_dlq_topic, is_retry_topic, is_system_topic
+
+
+class Exported(StrEnum):
+    """What there is to export."""
+
+    METADATA = "metadata"
+    CONFIGS = "configs"
+    METRICS = "metrics"
+
+
+def export(
+    what: Annotated[Exported, typer.Argument(help="What of the cluster.")],
+    *,
+    to: Annotated[Path | None, typer.Option(help="File; standard output when left out.")] = None,
+    namesrv: NamesrvOption = DEFAULT_NAMESRV,
+) -> None:
+    """The cluster's topics and groups, its settings, or its figures, broker by broker, as JSON."""
+
+    async def work(admin: Admin) -> str:
+        text = json.dumps(await _document(admin, what), indent=2, ensure_ascii=False)
+        if to is not None:
+            try:
+                to.write_text(f"{text}\n")
+            except OSError as error:
+                raise ConfigError("--to", to, f"a file that can be written: {error}") from error
+        return text
+
+    text = ask(namesrv, work)
+    typer.echo(text if to is None else f"{what.value} of the cluster: {to}")
+
+
+async def _document(admin: Admin, what: Exported) -> dict[str, Any]:
+    masters = await chosen_masters(admin, None)
+    if what is Exported.CONFIGS:
+        return {name: await admin.broker_config(address) for name, address in masters.items()}
+    if what is Exported.METRICS:
+        return {name: await admin.broker_figures(address) for name, address in masters.items()}
+    topics: dict[str, list[Any]] = {name: [] for name in masters}
+    own = {topic for address in masters.values() for topic in await admin.system_topics(address)}
+    for topic in await admin.topics():
+        if topic in own or is_system_topic(topic) or is_retry_topic(topic) or is_dlq_topic(topic):
+            continue
+        for name, config in (await admin.topic_configs(topic)).items():
+            topics.setdefault(name, []).append(config.to_json())
+    return {
+        name: {"topics": topics[name], "groups": list((await admin.groups_at(address)).values())}
+        for name, address in masters.items()
+    }
