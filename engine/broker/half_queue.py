@@ -54,7 +54,7 @@ from engine.protocol.names import (
     TRANSACTION_GROUP,
     SysFlag,
 )
-from engine.protocol.properties import PROPERTY_CHECK_IMMUNITY_SECONDS
+from engine.protocol.properties import PROPERTY_CHECK_IMMUNITY_SECONDS, PROPERTY_REAL_TOPIC
 from engine.store import GetStatus, MessageDraft, PutResult
 
 READ_COUNT = 512
@@ -72,7 +72,7 @@ class HalfQueue:
 
     def __init__(self, parts: BrokerParts) -> None:
         self._parts = parts
-        self.transactions = Transactions()
+        self.transactions = parts.transactions = Transactions()
         self._batch_due = asyncio.Event()
 
     # ---- life -------------------------------------------------------------------------------
@@ -147,6 +147,7 @@ class HalfQueue:
             put.store_timestamp_ms,
             immunity_seconds(immunity) if immunity else None,
             0,
+            properties.get(PROPERTY_REAL_TOPIC),
         )
         self.transactions.note_half(half, end_offset=put.end_offset)
         return put
@@ -178,7 +179,8 @@ class HalfQueue:
         self._note_end(first_offset, committed=commit)
         place = real_place(half)
         if place is not None:
-            self._parts.traffic.transaction_ended(place[0], committed=commit)
+            age_ms = self._parts.now_ms() - half.born_timestamp_ms
+            self._parts.traffic.transaction_ended(place[0], age_ms, committed=commit)
         return end_offset
 
     def discard(self, half: HalfMessage, message: MessageExt | None) -> None:

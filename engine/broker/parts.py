@@ -25,6 +25,7 @@ from engine.broker.state.readers import QueueKey, Readers
 from engine.broker.state.second_copies import SecondCopies
 from engine.broker.state.topics import Topics
 from engine.broker.state.traffic import Traffic
+from engine.broker.state.transactions import Transactions
 from engine.foundation.config_layers import Origin
 from engine.foundation.observing import Observer
 from engine.foundation.units import Buffer
@@ -71,6 +72,8 @@ class BrokerParts:
     """Resends refused since boot: another body under the same UNIQ_KEY."""
     second_copies: SecondCopies = field(default_factory=SecondCopies)
     """Messages stored twice, because their producer sent them again."""
+    transactions: Transactions = field(default_factory=Transactions)
+    """Transactions under way."""
     client_figures: ClientFigures = field(default_factory=ClientFigures)
     """How fast members of groups say that they consume."""
     processed: dict[QueueKey, int] = field(default_factory=dict)

@@ -18,7 +18,7 @@ from engine.broker.metrics.lags import GroupLag, Lags
 from engine.broker.metrics.latency_families import latency_family
 from engine.broker.metrics.runtime_families import runtime_families
 from engine.broker.parts import BrokerParts
-from engine.broker.state.traffic import SIZE_BOUNDS
+from engine.broker.state.traffic import FINISH_BOUNDS_S, SIZE_BOUNDS
 from engine.foundation.limits import METRIC_SERIES_MAX
 from engine.protocol.names import RETRY_PREFIX, is_system_topic
 
@@ -152,6 +152,28 @@ class BrokerMetrics:
                     for topic, count in ends.items()
                 ],
             )
+        ended = dict.fromkeys((*traffic.commits.by_key, *traffic.rollbacks.by_key), 0)
+        yield Family(
+            "rocketmq_half_messages",
+            "gauge",
+            "Half messages of a topic whose transaction is open",
+            [
+                Series(self._node | {"topic": topic}, count)
+                for topic, count in (ended | self._parts.transactions.open_by_topic()).items()
+            ],
+        )
+        yield Family(
+            "rocketmq_finish_message_latency_milliseconds",
+            "histogram",
+            "Age of a transaction at its commit, in whole seconds as RocketMQ 5.5 tells it",
+            (
+                series
+                for topic, times in list(traffic.finish_times.items())
+                for series in histogram(
+                    self._node | {"topic": topic}, FINISH_BOUNDS_S, times.counts, times.total_s
+                )
+            ),
+        )
 
     def _store_families(self) -> Iterator[Family]:
         store, stored = self._parts.store, {"storage_type": "local", "storage_medium": "disk"}

@@ -10,9 +10,10 @@ Absent on purpose: time (arrives as now_ms) and names of statistics (handlers/st
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Generic, TypeVar
 
@@ -34,6 +35,9 @@ MESSAGE_TYPES = ("normal", "fifo", "delay", "transaction")
 SIZE_BOUNDS = (KIB, 4 * KIB, 512 * KIB, MIB, 2 * MIB, 4 * MIB)
 """RocketMQ's buckets of the size of a stored message, in bytes."""
 _SIZE_BITS = 32
+
+FINISH_BOUNDS_S = (5, 60, 600, 3600, 43_200, 86_400)
+"""RocketMQ's buckets of a committed transaction's age."""
 
 Sample = tuple[int, int, int, int]
 """(time, messages, bytes, calls)"""
@@ -149,6 +153,20 @@ class Counts(Generic[Key]):
         return self.others
 
 
+@dataclass(slots=True)
+class FinishTimes:
+    """How old the transactions of a topic were when they were committed, in whole seconds."""
+
+    counts: list[int] = field(default_factory=lambda: [0] * (len(FINISH_BOUNDS_S) + 1))
+    """Up to each of FINISH_BOUNDS_S and above the one before, and those above all."""
+    total_s: int = 0
+
+    def add(self, age_s: int) -> None:
+        """One was committed."""
+        self.counts[bisect_left(FINISH_BOUNDS_S, age_s)] += 1
+        self.total_s += age_s
+
+
 class Traffic:
     """The counts of one broker."""
 
@@ -166,6 +184,8 @@ class Traffic:
         self.commits: Counts[str] = Counts(begin_ms)
         self.rollbacks: Counts[str] = Counts(begin_ms)
         """topic → transactions that ended so."""
+        self.finish_times: dict[str, FinishTimes] = {}
+        """Of the topics that are counted one by one."""
         self.put_total = Count(begin_ms)
         self.get_total = Count(begin_ms)
         """Calls are pulls that found something."""
@@ -205,9 +225,13 @@ class Traffic:
         total.size_bytes += size_bytes
         total.calls += 1
 
-    def transaction_ended(self, topic: str, *, committed: bool) -> None:
-        """A transaction of a topic was committed or rolled back."""
+    def transaction_ended(self, topic: str, age_ms: int, *, committed: bool) -> None:
+        """A transaction of a topic was committed or rolled back. How old it was nobody knows when
+        its producer's clock was ahead of ours.
+        """
         (self.commits if committed else self.rollbacks).add(topic, 1, 0)
+        if committed and age_ms >= 0 and self.commits.find(topic) is not None:
+            self.finish_times.setdefault(topic, FinishTimes()).add(age_ms // SECOND_MS)
 
     def missed(self) -> None:
         """Hot: a pull found nothing."""
@@ -244,6 +268,7 @@ class Traffic:
         """The topic is deleted: so are its counts."""
         for counts in (*self._puts, self.commits, self.rollbacks):
             counts.forget(lambda key: key == topic)
+        self.finish_times.pop(topic, None)
         for pairs in (self.gets, self.send_backs, self.dead_letters):
             pairs.forget(lambda key: key[1] == topic)
 

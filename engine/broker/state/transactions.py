@@ -27,6 +27,7 @@ from engine.foundation.limits import TRANSACTIONS_HELD_MAX
 from engine.protocol.message import MessageExt
 from engine.protocol.properties import (
     PROPERTY_CHECK_IMMUNITY_SECONDS,
+    PROPERTY_REAL_TOPIC,
     PROPERTY_TRANSACTION_CHECK_TIMES,
     PROPERTY_TRANSACTION_FIRST_OFFSET,
     whole_number,
@@ -49,6 +50,8 @@ class HalfMessage:
     """What its producer asked for in CHECK_IMMUNITY_TIME_IN_SECONDS; None: nothing."""
     check_times: int
     """How often its producer has been asked."""
+    topic: str | None = None
+    """Where it goes when it is committed; None: its record does not say."""
 
 
 class Verdict(Enum):
@@ -88,6 +91,7 @@ def half_message(message: MessageExt) -> HalfMessage:
         message.store_timestamp_ms,
         immunity_seconds(immunity) if immunity else None,
         whole_number(times, 0),
+        message.properties.get(PROPERTY_REAL_TOPIC),
     )
 
 
@@ -143,6 +147,7 @@ class Transactions:
         self._half_end = 0
         self._held_max = held_max
         self._open: dict[int, HalfMessage] = {}
+        self._open_by_topic: dict[str, int] = {}
         self._ended: dict[int, bool] = {}
         """Ended transactions of which a copy is not passed yet, by name; was it committed?"""
         self._pending: dict[int, int] = {}
@@ -176,7 +181,7 @@ class Transactions:
         for op_offset, listed in ops:
             self._ops.append((op_offset, max(listed, default=-1)))
             for half_offset in listed:
-                newest = self._open.pop(names.get(half_offset, -1), None)
+                newest = self._close(names.get(half_offset, -1))
                 if newest is not None:  # The list may name an older copy than the newest.
                     self._settled[newest.queue_offset] = 0, newest.first_offset
         self._half_end = max(self._half_end, half_end)
@@ -186,15 +191,18 @@ class Transactions:
 
     def note_half(self, half: HalfMessage, *, end_offset: int) -> None:
         """A half message, or a further copy of one, is stored up to `end_offset`."""
-        older = self._open.pop(half.first_offset, None)
+        older = self._close(half.first_offset)
         if older is not None:
             self._settled[older.queue_offset] = end_offset, half.first_offset
         self._open[half.first_offset] = half
+        if half.topic is not None:
+            self._open_by_topic[half.topic] = self._open_by_topic.get(half.topic, 0) + 1
         self._half_end = max(self._half_end, half.queue_offset + 1)
 
     def end(self, first_offset: int, *, committed: bool) -> None:
         """An open transaction has ended; its op message is due."""
-        half = self._open.pop(first_offset)
+        half = self._close(first_offset)
+        assert half is not None, "it is open"
         self._ended[first_offset] = committed
         self._pending[half.queue_offset] = first_offset
         self._pending_bytes += len(str(half.queue_offset)) + 1
@@ -219,7 +227,20 @@ class Transactions:
         while self._ops and self._ops[0][1] < self.half_offset:
             self.op_offset = self._ops.popleft()[0] + 1
 
+    def _close(self, first_offset: int) -> HalfMessage | None:
+        """Take an open transaction out; None when there is none of that name."""
+        half = self._open.pop(first_offset, None)
+        if half is not None and half.topic is not None:
+            self._open_by_topic[half.topic] -= 1
+            if not self._open_by_topic[half.topic]:
+                del self._open_by_topic[half.topic]
+        return half
+
     # ---- questions --------------------------------------------------------------------------
+
+    def open_by_topic(self) -> dict[str, int]:
+        """How many transactions are open, by the topic of their message; only where some are."""
+        return dict(self._open_by_topic)
 
     @property
     def is_full(self) -> bool:

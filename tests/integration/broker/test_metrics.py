@@ -19,7 +19,7 @@ from engine.runtime import system_runtime
 from tests.integration.broker.cluster import RawClient, cluster
 from tests.integration.broker.processes import party, refusal
 from tests.integration.broker.scraping import Scrape, of, scraped, values, with_metrics
-from tests.integration.broker.transactor import COMMIT, ROLLBACK, Transactor
+from tests.integration.broker.transactor import COMMIT, ROLLBACK, UNKNOWN, Transactor
 from tests.integration.client.cluster_users import (
     LATER,
     SUCCESS,
@@ -156,6 +156,54 @@ def test_transactions_are_counted_by_how_they_ended(tmp_path: Path) -> None:
             assert told["rocketmq_messages_in_total", "orders", ""] == 3
             assert told["rocketmq_commit_messages_total", "orders", ""] == 2
             assert told["rocketmq_rollback_messages_total", "orders", ""] == 1
+
+    asyncio.run(story())
+
+
+def test_open_transactions_and_the_age_of_committed_ones_are_told_over_a_restart(
+    tmp_path: Path,
+) -> None:
+    name, finish = "rocketmq_half_messages", "rocketmq_finish_message_latency_milliseconds"
+
+    async def story() -> None:
+        async with cluster(with_metrics(tmp_path)) as running:
+            producer = Transactor(running.client())
+            assert (name, "orders", "") not in await values(of(running))
+            open_half, *others = [await producer.begin(key) for key in "abcd"]
+            assert (await values(of(running)))[name, "orders", ""] == 4
+            born_ms = running.broker.parts.now_ms()
+            for ago_ms in (61_500, -600_000):  # The second one's clock is ahead.
+                others.append(await producer.begin("e", bornTimestamp=born_ms - ago_ms))
+            for half, how in zip(others, (COMMIT, ROLLBACK, UNKNOWN, COMMIT, COMMIT), strict=True):
+                await producer.end(half, how)
+            told = await values(of(running))
+            assert told[name, "orders", ""] == 2
+            assert told["rocketmq_commit_messages_total", "orders", ""] == 3
+            assert told[f"{finish}_count", "orders", ""] == 2, "no age is made up"
+            assert told[f"{finish}_sum", "orders", ""] == 61
+            buckets = {
+                sample.labels["le"]: sample.value
+                for family in text_string_to_metric_families(await scraped(of(running)))
+                for sample in family.samples
+                if sample.name == f"{finish}_bucket"
+            }
+            assert buckets == {
+                "5.0": 1,
+                "60.0": 1,
+                "600.0": 2,
+                "3600.0": 2,
+                "43200.0": 2,
+                "86400.0": 2,
+                "+Inf": 2,
+            }
+        async with cluster(with_metrics(tmp_path)) as running:
+            told = await values(of(running))
+            assert told[name, "orders", ""] == 2
+            assert (f"{finish}_count", "orders", "") not in told
+            producer = Transactor(running.client())
+            for half in (open_half, others[2]):
+                await producer.end(half, ROLLBACK)
+            assert (await values(of(running)))[name, "orders", ""] == 0
 
     asyncio.run(story())
 
