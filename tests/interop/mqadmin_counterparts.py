@@ -57,7 +57,7 @@ COUNTERPARTS: dict[str, str] = {
     "updateOrderConf": "topic order --set --delete",
     "updateSubGroup": "group create",
     "updateSubGroupList": "group load",
-    "updateTopic": "topic create",
+    "updateTopic": "topic create --queues --attributes",
     "updateTopicList": "topic load",
     "updateTopicPerm": "topic perm",
     "wipeWritePerm": "broker wipe-write",

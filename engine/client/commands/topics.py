@@ -167,6 +167,9 @@ def create(
     sys_flag: Annotated[
         int | None, typer.Option(help="RocketMQ's topicSysFlag; as it is, if left out.")
     ] = None,
+    attributes: Annotated[
+        str, typer.Option(help="As RocketMQ writes them: +message.type=FIFO,-other.")
+    ] = "",
     broker: BrokerOption = None,
     namesrv: NamesrvOption = DEFAULT_NAMESRV,
 ) -> None:
@@ -188,6 +191,7 @@ def create(
                 perm=bits,
                 order=had_order if order is None else order,
                 sys_flag=had_flag if sys_flag is None else sys_flag,
+                attributes=attributes,
             )
         return list(masters)
 

@@ -186,6 +186,13 @@ def test_a_broker_tells_that_nobody_copies_its_log(engine: OurEngine) -> None:
     )
 
 
+def test_a_topic_gets_attributes_and_keeps_them(engine: OurEngine) -> None:
+    done(engine, "topic", "create", "admintyped", "--attributes", "+message.type=FIFO")
+    done(engine, "topic", "create", "admintyped", "--queues", "4")
+    (shown,) = told(engine, "topic", "show", "admintyped")
+    assert (shown["attributes"], shown["write_queues"]) == ("message.type=FIFO", 4)
+
+
 def test_a_route_names_the_cluster(engine: OurEngine) -> None:
     (route,) = told(engine, "topic", "route", TOPIC)
     assert (route["cluster"], route["broker"]) == ("DefaultCluster", "broker-a")
@@ -198,6 +205,7 @@ def test_a_route_names_the_cluster(engine: OurEngine) -> None:
         (("topic", "units", "nowhere", "broker-a", "0"), "broker-a has no topic nowhere"),
         (("topic", "units", TOPIC, "broker-z", "0"), "one of broker-a"),
         (("topic", "allocate", "nowhere", "c1"), "no route leads to topic nowhere"),
+        (("topic", "create", "fine", "--attributes", "message.type"), "attribute format is wrong"),
         (("topic", "order", TOPIC, "--set", "broker-a"), "broker:queues such as"),
         (("topic", "order", TOPIC, "--set", "broker-a:0"), "broker:queues such as"),
         (("topic", "order", "unordered", "--delete"), "no name server has unordered"),
