@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -16,8 +15,9 @@ import typer
 from engine.client.admin import Admin
 from engine.client.commands.asking import DEFAULT_NAMESRV, NamesrvOption, ask
 from engine.client.commands.topics import chosen_masters
-from engine.foundation.errors import ConfigError
+from engine.foundation.errors import ConfigError, StorageError
 from engine.protocol.names import is_dlq_topic, is_retry_topic, is_system_topic
+from engine.runtime import SystemDisk
 
 
 class Exported(StrEnum):
@@ -31,7 +31,7 @@ class Exported(StrEnum):
 def export(
     what: Annotated[Exported, typer.Argument(help="What of the cluster.")],
     *,
-    to: Annotated[Path | None, typer.Option(help="File; standard output when left out.")] = None,
+    to: Annotated[str | None, typer.Option(help="File; standard output when left out.")] = None,
     namesrv: NamesrvOption = DEFAULT_NAMESRV,
 ) -> None:
     """The cluster's topics and groups, its settings, or its figures, broker by broker, as JSON."""
@@ -40,8 +40,8 @@ def export(
         text = json.dumps(await _document(admin, what), indent=2, ensure_ascii=False)
         if to is not None:
             try:
-                to.write_text(f"{text}\n")
-            except OSError as error:
+                SystemDisk().write(to, f"{text}\n".encode())
+            except StorageError as error:
                 raise ConfigError("--to", to, f"a file that can be written: {error}") from error
         return text
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -17,11 +16,12 @@ import typer
 from engine.client.admin import Admin
 from engine.client.commands.asking import DEFAULT_NAMESRV, NamesrvOption, ask
 from engine.client.commands.topics import BrokerOption, chosen_masters
-from engine.foundation.errors import ConfigError, RemoteProtocolError
+from engine.foundation.errors import ConfigError, RemoteProtocolError, StorageError
 from engine.protocol.bodies import TopicConfig
 from engine.protocol.names import check_group, check_topic
+from engine.runtime import SystemDisk
 
-FileArgument = Annotated[Path, typer.Argument(help="JSON list, as mqadmin's list commands read.")]
+FileArgument = Annotated[str, typer.Argument(help="JSON list, as mqadmin's list commands read.")]
 Entries = list[dict[str, Any]]
 
 
@@ -52,7 +52,7 @@ def load_groups(
 
 
 def _load(
-    file: Path,
+    file: str,
     name_key: str,
     check: Callable[[str], None],
     put: Callable[[Admin, str, Entries], Awaitable[None]],
@@ -76,11 +76,11 @@ def _load(
     typer.echo(f"{', '.join(names)}: on {', '.join(brokers)}")
 
 
-def _entries(file: Path, name_key: str) -> Entries:
+def _entries(file: str, name_key: str) -> Entries:
     rule = f"a JSON list of objects, each with {name_key}"
     try:
-        found = json.loads(file.read_text())
-    except (OSError, ValueError, RecursionError) as error:
+        found = json.loads(SystemDisk().read(file))
+    except (StorageError, ValueError, RecursionError) as error:
         raise ConfigError("file", file, f"{rule}: {error}") from error
     named = isinstance(found, list) and all(
         isinstance(entry, dict) and isinstance(entry.get(name_key), str) for entry in found
