@@ -266,6 +266,7 @@ def encode_running_info(
     properties: Mapping[str, str],
     subscriptions: Sequence[SubscriptionData],
     queue_infos: Mapping[MessageQueue, Mapping[str, Any]],
+    speeds: Mapping[str, ConsumeStatus],
     *,
     jstack: str | None = None,
 ) -> bytes:
@@ -276,7 +277,7 @@ def encode_running_info(
         jstack=jstack,
         mqPopTable={},
         properties=dict(properties),
-        statusTable={},
+        statusTable={topic: speed.to_json() for topic, speed in speeds.items()},
         subscriptionSet=[data.to_json() for data in subscriptions],
         userConsumerInfo={},
     )

@@ -96,10 +96,12 @@ class BrokerRequests:
         shown = properties(
             consumer.state, consumer.started_ms, namesrv_addresses=consumer.namesrv_addresses
         )
+        subscribed = [] if consumer.state.polls else list(consumer.state.subscriptions)
         body = encode_running_info(
             shown,
             [s.data for s in consumer.state.subscriptions.values()],
             queue_infos(consumer.state),
+            consumer.state.speeds.table(subscribed, now_ms=consumer.clock.now_ms()),
             jstack=stacks,
         )
         return request.respond(ResponseCode.SUCCESS, body=body)

@@ -111,14 +111,22 @@ class ConcurrentService:
         window.mark_started((m.queue_offset for m in messages), self._clock.now_ms())
         context = ConsumeContext(request.queue)
         listener = self._state.listener_for(messages[0].topic)
+        began_ms = self._clock.steady_ms()
         outcome = await call_traced(self._state.tracer, listener, messages, context)
+        succeeded = acknowledged_count(outcome, context, len(messages))
+        self._state.speeds.consumed(
+            request.queue.topic,
+            succeeded=succeeded,
+            failed=len(messages) - succeeded,
+            took_ms=self._clock.steady_ms() - began_ms,
+            now_ms=self._clock.now_ms(),
+        )
         if window.dropped:
             _log.info(
                 "%s was given away while its listener worked; %d messages may be consumed again",
                 *(request.queue, len(messages)),
             )
             return
-        succeeded = acknowledged_count(outcome, context, len(messages))
         kept = await self._give_back(request, messages[succeeded:], context)
         self._finish(request, [m for m in messages if m.queue_offset not in kept])
         if kept:

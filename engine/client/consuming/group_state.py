@@ -14,6 +14,7 @@ from engine.client.config import ConsumerConfig, MessageModel
 from engine.client.consuming.listeners import ConsumeTracer, MessageListener
 from engine.client.consuming.offset_store import OffsetStore
 from engine.client.consuming.process_queue import ProcessQueue
+from engine.client.consuming.speeds import Speeds
 from engine.protocol.bodies import SubscriptionData
 from engine.protocol.message import MessageQueue
 
@@ -55,6 +56,7 @@ class GroupState:
     tracer: ConsumeTracer | None = None
     consume_type: str = "CONSUME_PASSIVELY"
     """What brokers are told: CONSUME_PASSIVELY (push), CONSUME_ACTIVELY (pull)."""
+    speeds: Speeds = field(default_factory=Speeds)
 
     @property
     def polls(self) -> bool:

@@ -146,12 +146,21 @@ class OrderlyService:
     async def _listen(
         self, batch: Sequence[MessageExt], context: ConsumeContext, window: ProcessQueue
     ) -> ListenerOutcome:
+        began_ms = self._clock.steady_ms()
         try:
             listener = self._state.listener_for(batch[0].topic)
-            return await call_traced(self._state.tracer, listener, batch, context)
+            outcome = await call_traced(self._state.tracer, listener, batch, context)
         except asyncio.CancelledError:
             window.roll_back_taken()
             raise
+        self._state.speeds.consumed(
+            context.queue.topic,
+            succeeded=len(batch) if outcome.succeeded else 0,
+            failed=0 if outcome.succeeded else len(batch),
+            took_ms=self._clock.steady_ms() - began_ms,
+            now_ms=self._clock.now_ms(),
+        )
+        return outcome
 
     async def _finish(
         self,

@@ -165,7 +165,15 @@ class Puller:
             )  # Unsubscribed; the next rebalance drops the queue.
             return offset
         question = PullQuestion(queue, subscription, offset, self._offset_to_report(queue))
+        began_ms = self._clock.steady_ms()
         result = await self._broker.pull(question)
+        if result.status is PullStatus.FOUND:
+            self._state.speeds.pulled(
+                queue.topic,
+                count=len(result.messages),
+                took_ms=self._clock.steady_ms() - began_ms,
+                now_ms=self._clock.now_ms(),
+            )
         if question.commit_offset is not None and self._hooks.on_commit_answered is not None:
             self._hooks.on_commit_answered(queue, question.commit_offset)
         if window.dropped:

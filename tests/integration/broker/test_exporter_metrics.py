@@ -6,11 +6,19 @@ import asyncio
 import json
 from pathlib import Path
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from engine.client.consuming.listeners import ConsumeConcurrentlyStatus, ConsumeOrderlyStatus
 from engine.protocol.codes import RequestCode
 from tests.integration.broker.cluster import cluster, eventually
 from tests.integration.broker.scraping import of, scraped, with_metrics
+from tests.integration.client.cluster_users import Seen, consumer_config, consuming
+
+SUCCESS = ConsumeConcurrentlyStatus.CONSUME_SUCCESS
+RECONSUME_LATER = ConsumeConcurrentlyStatus.RECONSUME_LATER
+IN_ORDER = ConsumeOrderlyStatus.SUCCESS
+SUSPEND = ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
 
 
 def test_boards_made_for_the_exporter_find_their_names(tmp_path: Path) -> None:
@@ -145,5 +153,39 @@ def test_the_runtime_info_is_told_under_the_exporters_names(tmp_path: Path) -> N
                 "boottime": info["bootTimestamp"],
                 "broker_version": "513",
             }
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("orderly", [False, True])
+def test_our_own_consumers_tell_how_fast_they_are(tmp_path: Path, orderly: bool) -> None:
+    answers = [RECONSUME_LATER, SUCCESS] if not orderly else [SUSPEND, IN_ORDER]
+    seen = Seen(lambda *_: answers[min(1, len(seen.messages) - 1)])
+
+    async def story() -> None:
+        async with cluster(with_metrics(tmp_path, window_sample_interval_ms=50)) as running:
+            names, sender = running.name_server_address, running.client()
+            for _ in range(8):
+                await sender.send(queue_id=1)
+            config = consumer_config(orderly=orderly, consume_batch_max=1, suspend_queue_ms=50)
+
+            async def told() -> dict[str, float]:
+                families = text_string_to_metric_families(await scraped(of(running)))
+                samples = [sample for family in families for sample in family.samples]
+                of_orders = [sample for sample in samples if sample.labels.get("topic") == "orders"]
+                return {sample.name: sample.value for sample in of_orders}
+
+            async def all_consumed() -> bool:
+                at = await told()
+                ok, failed = "consume_ok_msg_tps", "consume_fail_msg_count"
+                rate = at.get(f"rocketmq_client_{ok}", 0)
+                return rate >= 7 / 60 and at[f"rocketmq_client_{failed}"] == 1
+
+            async with consuming(names, "orders-group", {"orders": seen}, config=config):
+                await eventually(all_consumed, "seven or eight in a minute, and one failure")
+                figures = await told()
+                assert figures["rocketmq_client_consumer_pull_tps"] >= 8 / 60
+                assert figures["rocketmq_client_consumer_pull_rt"] >= 0
+                assert figures["rocketmq_client_consume_fail_msg_tps"] > 0
 
     asyncio.run(story())

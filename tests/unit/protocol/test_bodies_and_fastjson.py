@@ -156,12 +156,14 @@ def test_figures_by_queue_are_written_as_they_were_captured() -> None:
 def test_what_a_consumer_of_ours_tells_is_read_back() -> None:
     entry = {"commitOffset": 5, "droped": True, "heldRanges": [[5, 7]], "headSince": 9}
     data = bodies.SubscriptionData.build("TopicTest", "a||b", sub_version=1)
-    body = bodies.encode_running_info({"consumerGroup": "g"}, [data], {QUEUE_0: entry})
+    speeds = {"T": bodies.ConsumeStatus(pull_rt=1.5, consume_failed_msgs=3)}
+    body = bodies.encode_running_info({"consumerGroup": "g"}, [data], {QUEUE_0: entry}, speeds)
     info = bodies.ConsumerRunningInfo.decode(body)
     assert (info.properties, info.subscription_set) == ({"consumerGroup": "g"}, [data])
     told = info.mq_table[QUEUE_0]
     assert (told.commit_offset, told.dropped, told.held_ranges) == (5, True, [(5, 7)])
     assert (told.head_since_ms, told.finished_count) == (9, None)
+    assert info.status_table == speeds
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,113 @@
+"""How fast a member pulls and consumes each topic, over the last minute: what RocketMQ's tools show
+of a consumer, and what exporters ask for.
+
+Place in the walk: pulls and listener calls are noted here as they end; the broker's question for
+the member's running info reads it.
+
+Invariant: what is told is of the minute before the question, failures of the hour; noting costs a
+few additions and keeps at most seven tens of seconds and 61 minutes of a topic. Absent on purpose:
+clocks; the callers say when it is. Source: spec rocketmq.md, admin (running info).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from engine.foundation.units import MINUTE_MS, SECOND_MS
+from engine.protocol.bodies import ConsumeStatus
+
+SPAN_MS: Final = 10 * SECOND_MS
+SPANS: Final = MINUTE_MS // SPAN_MS
+MINUTES: Final = 60
+
+
+@dataclass(slots=True)
+class _Span:
+    """Sums of ten seconds."""
+
+    number: int
+    pulls: int = 0
+    pulls_ms: int = 0
+    pulled: int = 0
+    calls: int = 0
+    calls_ms: int = 0
+    succeeded: int = 0
+    failed: int = 0
+
+
+@dataclass(slots=True)
+class _TopicSpeed:
+    """One topic since `begin_ms`."""
+
+    begin_ms: int
+    spans: deque[_Span] = field(default_factory=lambda: deque(maxlen=SPANS + 1))
+    failures: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=MINUTES + 1))
+    """(minute, messages that failed in it)"""
+
+    def span(self, now_ms: int) -> _Span:
+        number = now_ms // SPAN_MS
+        if not self.spans or self.spans[-1].number != number:
+            self.spans.append(_Span(number))
+        return self.spans[-1]
+
+    def note_failures(self, count: int, now_ms: int) -> None:
+        minute = now_ms // MINUTE_MS
+        before = self.failures.pop()[1] if self.failures and self.failures[-1][0] == minute else 0
+        self.failures.append((minute, before + count))
+
+    def status(self, now_ms: int) -> ConsumeStatus:
+        oldest = now_ms // SPAN_MS - SPANS
+        spans = [span for span in self.spans if span.number > oldest]
+        since_ms = max(self.begin_ms, (oldest + 1) * SPAN_MS)
+        seconds = max(now_ms - since_ms, SPAN_MS) / SECOND_MS  # A rate of an instant is none.
+        pulls, calls = sum(s.pulls for s in spans), sum(s.calls for s in spans)
+        hour = now_ms // MINUTE_MS - MINUTES
+        return ConsumeStatus(
+            pull_rt=sum(s.pulls_ms for s in spans) / pulls if pulls else 0.0,
+            pull_tps=sum(s.pulled for s in spans) / seconds,
+            consume_rt=sum(s.calls_ms for s in spans) / calls if calls else 0.0,
+            consume_ok_tps=sum(s.succeeded for s in spans) / seconds,
+            consume_failed_tps=sum(s.failed for s in spans) / seconds,
+            consume_failed_msgs=sum(count for minute, count in self.failures if minute > hour),
+        )
+
+
+class Speeds:
+    """The topics of one member."""
+
+    def __init__(self) -> None:
+        self._topics: dict[str, _TopicSpeed] = {}
+
+    def pulled(self, topic: str, *, count: int, took_ms: int, now_ms: int) -> None:
+        """A pull brought `count` messages after `took_ms`."""
+        span = self._topic(topic, now_ms).span(now_ms)
+        span.pulls += 1
+        span.pulls_ms += took_ms
+        span.pulled += count
+
+    def consumed(
+        self, topic: str, *, succeeded: int, failed: int, took_ms: int, now_ms: int
+    ) -> None:
+        """A listener had so many messages for `took_ms`."""
+        speed = self._topic(topic, now_ms)
+        span = speed.span(now_ms)
+        span.calls += 1
+        span.calls_ms += took_ms
+        span.succeeded += succeeded
+        span.failed += failed
+        if failed:
+            speed.note_failures(failed, now_ms)
+
+    def table(self, topics: Iterable[str], *, now_ms: int) -> dict[str, ConsumeStatus]:
+        """What is told of these topics; the others are forgotten."""
+        self._topics = {topic: self._topic(topic, now_ms) for topic in topics}
+        return {topic: speed.status(now_ms) for topic, speed in self._topics.items()}
+
+    def _topic(self, topic: str, now_ms: int) -> _TopicSpeed:
+        speed = self._topics.get(topic)
+        if speed is None:
+            speed = self._topics[topic] = _TopicSpeed(now_ms)
+        return speed

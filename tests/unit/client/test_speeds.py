@@ -1,0 +1,45 @@
+"""How fast a member pulls and consumes: the minute before the question, failures of the hour."""
+
+from __future__ import annotations
+
+from engine.client.consuming.speeds import Speeds
+
+BEGIN_MS = 1_700_000_000_000 // 60_000 * 60_000
+
+
+def test_a_minute_of_steady_work_is_told_as_rates_and_mean_times() -> None:
+    speeds = Speeds()
+    for second in range(120):
+        now_ms = BEGIN_MS + second * 1000
+        speeds.pulled("T", count=20, took_ms=4, now_ms=now_ms)
+        speeds.consumed("T", succeeded=10, failed=0, took_ms=3, now_ms=now_ms)
+        speeds.consumed("T", succeeded=8, failed=2, took_ms=5, now_ms=now_ms)
+    told = speeds.table(["T"], now_ms=BEGIN_MS + 120_000 - 1)["T"]
+    assert (told.pull_rt, told.consume_rt) == (4, 4)
+    rates = (told.pull_tps, told.consume_ok_tps, told.consume_failed_tps)
+    assert [round(rate or 0) for rate in rates] == [20, 18, 2]
+    assert told.consume_failed_msgs == 240
+
+
+def test_what_is_older_than_a_minute_counts_no_more_and_a_failure_for_an_hour() -> None:
+    speeds = Speeds()
+    speeds.pulled("T", count=1, took_ms=9, now_ms=BEGIN_MS)
+    speeds.consumed("T", succeeded=0, failed=1, took_ms=9, now_ms=BEGIN_MS)
+    told = speeds.table(["T"], now_ms=BEGIN_MS + 70_000)["T"]
+    assert (told.pull_rt, told.pull_tps, told.consume_rt, told.consume_failed_tps) == (0, 0, 0, 0)
+    assert told.consume_failed_msgs == 1
+    for later_ms, failures in ((59 * 60_000, 1), (61 * 60_000, 0)):
+        assert speeds.table(["T"], now_ms=BEGIN_MS + later_ms)["T"].consume_failed_msgs == failures
+
+
+def test_the_rate_of_a_first_instant_is_no_rate_of_thousands() -> None:
+    speeds = Speeds()
+    speeds.pulled("T", count=50, took_ms=1, now_ms=BEGIN_MS)
+    assert speeds.table(["T"], now_ms=BEGIN_MS + 1)["T"].pull_tps == 5
+
+
+def test_topics_that_are_not_asked_for_are_forgotten() -> None:
+    speeds = Speeds()
+    speeds.pulled("gone", count=50, took_ms=1, now_ms=BEGIN_MS)
+    assert list(speeds.table(["T"], now_ms=BEGIN_MS)) == ["T"]
+    assert speeds.table(["gone"], now_ms=BEGIN_MS)["gone"].pull_tps == 0
