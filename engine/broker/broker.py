@@ -264,7 +264,7 @@ class Broker:
         parts.settings_saved = tables.save_settings
         parts.filters_changed = tables.want
         parts.watermarks_wanted = lambda keys: watermarks.tell(keys, clock.now_ms())
-        store.retention.on_doomed = lambda physical_min: tell_expired(parts, physical_min)
+        store.retention.on_doomed = lambda below: tell_expired(parts, below, delay.cursors())
         store.retention.on_purged = lambda gone: tell_unconsumed(parts, gone, delay.cursors())
         return _Running(
             parts=parts,

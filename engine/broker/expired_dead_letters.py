@@ -1,26 +1,28 @@
 """Dead letters that retention, or the deletion of their topic, takes away before anybody decided
-about them: told one by one.
+about them, and retries that it takes away before their time: told one by one.
 
 Place in the walk: just before a round of `store/upkeep/retention` deletes a file, while the
 messages in it can still be read. A dead letter that was re-driven or discarded is known by the
 record of that decision (`protocol/dead_letters`), which is younger and still there.
 
-Invariant: every dead letter ends as exactly one of re-driven, discarded or expired, so the sums of
-`retry_dlq_flow` close. Absent on purpose: keeping anything longer than the rest.
+Invariant: every dead letter ends as exactly one of re-driven, discarded or expired, and every
+scheduled retry as delivered or expired, so the sums of `retry_dlq_flow` close. Absent on purpose:
+keeping anything longer than the rest.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from engine.broker.parts import BrokerParts
+from engine.delay.delay_service import real_place
 from engine.foundation.limits import EXPIRED_DEAD_LETTERS_MAX
 from engine.foundation.observing import LifecycleEvent, RetryStep
 from engine.foundation.units import SECOND_MS
 from engine.protocol.dead_letters import DISCARDS_TOPIC, PROPERTY_REDRIVEN_FROM
 from engine.protocol.message import MessageExt
 from engine.protocol.message_record import decode_record
-from engine.protocol.names import DLQ_PREFIX, retry_topic
+from engine.protocol.names import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC, retry_topic
 from engine.protocol.properties import PROPERTY_RETRY_TOPIC
 
 UNITS_AT_ONCE = 256
@@ -29,49 +31,74 @@ COPIES_MAX = 4096
 END_OF_TIME_MS = 2**63 - 1
 
 
-def tell_expired(parts: BrokerParts, physical_min: int) -> None:
-    """Tell the undecided dead letters below `physical_min`, at most EXPIRED_DEAD_LETTERS_MAX."""
+def tell_expired(parts: BrokerParts, physical_min: int, cursors: Mapping[int, int]) -> None:
+    """Tell the undecided dead letters and the retries still to come below `physical_min`, at most
+    EXPIRED_DEAD_LETTERS_MAX of each; `cursors` has the next offset of each delay level.
+    """
     topics = [topic for topic, _ in parts.store.queues() if topic.startswith(DLQ_PREFIX)]
-    _tell(parts, topics, physical_min, "deleted by retention before anybody decided about it")
+    reason = "deleted by retention before anybody decided about it"
+    _tell(parts, _undecided(parts, topics, physical_min), reason)
+    reason = "deleted by retention before its next delivery"
+    _tell(parts, _undelivered(parts, physical_min, cursors), reason)
 
 
 def tell_deleted(parts: BrokerParts, topic: str) -> None:
     """Tell the undecided ones of a dead-letter topic that is about to be deleted, alike."""
     reason = "deleted with its topic before anybody decided about it"
-    _tell(parts, [topic], parts.store.physical_max, reason)
+    _tell(parts, _undecided(parts, [topic], parts.store.physical_max), reason)
 
 
-def _tell(parts: BrokerParts, topics: Sequence[str], physical_min: int, reason: str) -> None:
-    told = 0
+def _tell(parts: BrokerParts, expired: Iterable[tuple[str, MessageExt]], reason: str) -> None:
+    for count, (group, message) in enumerate(expired):
+        if count == EXPIRED_DEAD_LETTERS_MAX:
+            detail = f"more than {EXPIRED_DEAD_LETTERS_MAX} {reason}"
+            parts.observer.observe(LifecycleEvent("EXPIRED_DEAD_LETTERS", detail))
+            return
+        parts.observer.observe(
+            RetryStep(
+                message_id=message.uniq_key,
+                origin_topic=message.properties.get(PROPERTY_RETRY_TOPIC),
+                origin_queue_id=None,
+                origin_offset=None,
+                group=group,
+                reconsume_times=message.reconsume_times,
+                step="EXPIRED",
+                delay_ms=None,
+                reason=reason,
+            )
+        )
+
+
+def _undecided(
+    parts: BrokerParts, topics: Sequence[str], physical_min: int
+) -> Iterator[tuple[str, MessageExt]]:
+    """(group, dead letter) of those that are about to go."""
     for topic in topics:
         group = topic.removeprefix(DLQ_PREFIX)
-        for message in _below(parts, topic, physical_min):
-            if _is_decided(parts, group, message):
-                continue
-            told += 1
-            if told > EXPIRED_DEAD_LETTERS_MAX:
-                detail = f"more than {EXPIRED_DEAD_LETTERS_MAX} dead letters expired at once"
-                parts.observer.observe(LifecycleEvent("EXPIRED_DEAD_LETTERS", detail))
-                return
-            parts.observer.observe(
-                RetryStep(
-                    message_id=message.uniq_key,
-                    origin_topic=message.properties.get(PROPERTY_RETRY_TOPIC),
-                    origin_queue_id=None,
-                    origin_offset=None,
-                    group=group,
-                    reconsume_times=message.reconsume_times,
-                    step="EXPIRED",
-                    delay_ms=None,
-                    reason=reason,
-                )
-            )
+        for message in _below(parts, topic, 0, 0, physical_min):
+            if not _is_decided(parts, group, message):
+                yield group, message
 
 
-def _below(parts: BrokerParts, topic: str, physical_min: int) -> Iterator[MessageExt]:
-    """The messages of a dead-letter topic's one queue that are about to go."""
-    store, offset = parts.store, parts.store.min_offset(topic, 0)
-    while units := store.queue_units(topic, 0, offset, UNITS_AT_ONCE):
+def _undelivered(
+    parts: BrokerParts, physical_min: int, cursors: Mapping[int, int]
+) -> Iterator[tuple[str, MessageExt]]:
+    """(group, retry) of those that wait for their time and are about to go."""
+    levels = [queue_id + 1 for topic, queue_id in parts.store.queues() if topic == SCHEDULE_TOPIC]
+    for level in levels:
+        offset = cursors.get(level, 0)
+        for message in _below(parts, SCHEDULE_TOPIC, level - 1, offset, physical_min):
+            place = real_place(message)
+            if place is not None and place[0].startswith(RETRY_PREFIX):
+                yield place[0].removeprefix(RETRY_PREFIX), message
+
+
+def _below(
+    parts: BrokerParts, topic: str, queue_id: int, from_offset: int, physical_min: int
+) -> Iterator[MessageExt]:
+    """The messages of a queue from an offset on that are about to go."""
+    store, offset = parts.store, max(from_offset, parts.store.min_offset(topic, queue_id))
+    while units := store.queue_units(topic, queue_id, offset, UNITS_AT_ONCE):
         for physical_offset, *_ in units:
             if physical_offset >= physical_min:
                 return

@@ -137,7 +137,8 @@ DISAGREEING_MEMBERS_TOLD_MAX: Final = 32
 """Members of a group that subscribe differently, named one by one when it is told."""
 
 EXPIRED_DEAD_LETTERS_MAX: Final = 10_000
-"""Expired dead letters told one by one in a round of retention; of more only that they were more.
+"""Expired dead letters told one by one in a round of retention, and as many retries; of more only
+that they were more.
 """
 
 GROUPS_MAX: Final = 100_000

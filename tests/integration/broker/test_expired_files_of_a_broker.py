@@ -46,6 +46,16 @@ def test_unconsumed_messages_go_all_the_same_and_their_groups_are_told(tmp_path:
             await client.send(b"early", topic="delayed", DELAY=1)
             await eventually(early_came(client), "the first level delivers")
             await client.send(b"late", topic="delayed", DELAY=2)
+            await client.send(b"failed", topic="failing", UNIQ_KEY="failed")
+            (failed,) = messages(await client.pull(0, topic="failing", group="slow-group"))
+            sent_back = await client.ask(
+                RequestCode.CONSUMER_SEND_MSG_BACK,
+                offset=failed.physical_offset,
+                group="slow-group",
+                delayLevel=2,
+                originTopic="failing",
+            )
+            assert sent_back.code == ResponseCode.SUCCESS, sent_back.remark
             for number in range(COUNT):
                 assert (await client.send(BODY, KEYS=f"k{number}")).code == ResponseCode.SUCCESS
             await client.commit(3)
@@ -87,7 +97,16 @@ def test_unconsumed_messages_go_all_the_same_and_their_groups_are_told(tmp_path:
     kept_from = asyncio.run(story())
     told = [row for row in spooled(store, "lifecycle") if row["kind"] == "UNCONSUMED_DELETED"]
     row, delayed = told
-    assert delayed["detail"].startswith("1 messages that waited in delay level 2, retries among")
+    assert delayed["detail"].startswith("2 messages that waited in delay level 2, retries among")
+    steps = [
+        (row["message_id"], row["step"], row["group"], row["reason"])
+        for row in spooled(store, "retry_dlq_flow")
+        if row["step"] != "SENT_BACK"
+    ]
+    assert steps == [
+        ("failed", "SCHEDULED", "slow-group", None),
+        ("failed", "EXPIRED", "slow-group", "deleted by retention before its next delivery"),
+    ]
     assert row["detail"] == (
         f"group {GROUP} had not consumed offsets [3, {kept_from}) of {TOPIC} queue 0: "
         f"{kept_from - 3} messages deleted by retention"
