@@ -75,7 +75,7 @@ def _undecided(
     """(group, dead letter) of those that are about to go."""
     for topic in topics:
         group = topic.removeprefix(DLQ_PREFIX)
-        for message in _below(parts, topic, 0, 0, physical_min):
+        for message in _below(parts, (topic, 0), physical_min):
             if not _is_decided(parts, group, message):
                 yield group, message
 
@@ -87,18 +87,19 @@ def _undelivered(
     levels = [queue_id + 1 for topic, queue_id in parts.store.queues() if topic == SCHEDULE_TOPIC]
     for level in levels:
         offset = cursors.get(level, 0)
-        for message in _below(parts, SCHEDULE_TOPIC, level - 1, offset, physical_min):
+        queue = (SCHEDULE_TOPIC, level - 1)
+        for message in _below(parts, queue, physical_min, from_offset=offset):
             place = real_place(message)
             if place is not None and place[0].startswith(RETRY_PREFIX):
                 yield place[0].removeprefix(RETRY_PREFIX), message
 
 
 def _below(
-    parts: BrokerParts, topic: str, queue_id: int, from_offset: int, physical_min: int
+    parts: BrokerParts, queue: tuple[str, int], physical_min: int, *, from_offset: int = 0
 ) -> Iterator[MessageExt]:
     """The messages of a queue from an offset on that are about to go."""
-    store, offset = parts.store, max(from_offset, parts.store.min_offset(topic, queue_id))
-    while units := store.queue_units(topic, queue_id, offset, UNITS_AT_ONCE):
+    store, offset = parts.store, max(from_offset, parts.store.min_offset(*queue))
+    while units := store.queue_units(*queue, offset, UNITS_AT_ONCE):
         for physical_offset, *_ in units:
             if physical_offset >= physical_min:
                 return
