@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 from playwright.sync_api import Browser, BrowserContext, Page
 
 from dashboards.app import build
+from dashboards.cluster import Cluster
 from dashboards.commands import listen
 from dashboards.serving import server_of
 from pipelines.lake import Lake
@@ -29,12 +30,12 @@ SIZE = {"width": 1440, "height": 900}
 
 
 @contextmanager
-def serving(lake: Lake, now: datetime) -> Iterator[str]:
+def serving(lake: Lake, now: datetime, cluster: Cluster | None = None) -> Iterator[str]:
     """The address of a dashboard over `lake` whose clock stands at `now`."""
     listener: socket.socket = listen("127.0.0.1", 0)
     port = listener.getsockname()[1]
     ready = threading.Event()
-    server = server_of(build(lake, clock=lambda: now), ready.set)
+    server = server_of(build(lake, clock=lambda: now, cluster=cluster), ready.set)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
     try:
@@ -59,7 +60,7 @@ class Visit:
         self.page.goto(self.origin + path, wait_until="load")
         wanted = f'[data-state="{state}"]' if state else ".card"
         self.page.locator(wanted).first.wait_for(state="visible", timeout=PAGE_WITHIN_MS)
-        if state is None and not path.startswith("/checks"):
+        if state is None and not path.startswith(("/checks", "/topic/")):
             self.page.locator(".graph .main-svg").first.wait_for(timeout=PAGE_WITHIN_MS)
         self.page.wait_for_load_state("networkidle")
 
