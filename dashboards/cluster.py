@@ -3,29 +3,38 @@
 Place in the walk: beside the lake. The admin client asks; nothing is changed, no body leaves here.
 
 Invariant: without a name server named at the start nobody is asked. A question ends within
-ASK_WITHIN_S, and its answer, a failure too, is kept for KEEP_S, so that open pages cost a cluster
-next to nothing. What cannot be asked is a sentence in the answer, never an error: the rest of the
-page is from the lake and lives on.
+ASK_WITHIN_S, and its answer is kept for KEEP_S, so that open pages cost a cluster next to nothing;
+while a cluster is out of reach no other question tries again. What cannot be asked is a sentence in
+the answer, never an error: the rest of the page is from the lake and lives on.
+
+The engine's client is written for asyncio's own event loop and does not run on the server's
+(uvloop), so each question has a loop and a thread of its own, beside those that read the lake.
 """
 
 from __future__ import annotations
 
 import asyncio
+import threading
+import time
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
 
 from dashboards.topics import NO_ANSWER, NO_NAME_SERVER, WriteQueues
 from engine.client.admin import Admin, TracedStep, admin_at
-from engine.foundation.errors import TidemarkError
+from engine.foundation.errors import TidemarkError, Unreachable
 
 Answer = TypeVar("Answer")
 ASK_WITHIN_S: Final = 5.0
 KEEP_S: Final = 10.0
 KEPT_MAX: Final = 64
+THREADS: Final = 2
 PERM_WRITE: Final = 2
-WAY: Final = "start this dashboard with --namesrv HOST:PORT"
+SILENT: Final = "silent"
+"""Under this key it is kept that the cluster did not answer, and why."""
+WAY: Final = "start this dashboard with `--namesrv HOST:PORT`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +82,14 @@ class ClusterStory:
 
 
 class Cluster:
-    """The cluster behind a name server, or none. For one event loop."""
+    """The cluster behind a name server, or none. Safe for use by several threads."""
 
     def __init__(self, namesrv: str | None = None, *, credentials: str | None = None) -> None:
         """Raises ConfigError for addresses or a file that are none."""
         self._namesrv = namesrv
         self._credentials = credentials
+        self._threads = ThreadPoolExecutor(THREADS, "cluster")
+        self._lock = threading.Lock()
         self._kept: dict[Any, tuple[float, Any]] = {}
         if namesrv is not None:
             admin_at(namesrv, credentials=credentials)
@@ -136,30 +147,52 @@ class Cluster:
         ask: Callable[[Admin], Awaitable[Answer]],
         otherwise: Callable[[str], Answer],
     ) -> Answer:
-        now = asyncio.get_running_loop().time()
-        kept = self._kept.get(key)
-        if kept is not None and now < kept[0]:
-            answer: Answer = kept[1]
-            return answer
-        assert self._namesrv is not None
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, self._answer, key, ask, otherwise)
+
+    def _answer(
+        self,
+        key: Any,
+        ask: Callable[[Admin], Awaitable[Answer]],
+        otherwise: Callable[[str], Answer],
+    ) -> Answer:
+        silence = self._recall(SILENT)
+        if silence is not None:
+            return otherwise(silence)
+        kept: Answer | None = self._recall(key)
+        if kept is not None:
+            return kept
         try:
-            async with (
-                asyncio.timeout(ASK_WITHIN_S),
-                admin_at(self._namesrv, credentials=self._credentials) as admin,
-            ):
-                answer = await ask(admin)
+            with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
+                answer = runner.run(self._asked(ask))
+        except (Unreachable, TimeoutError) as error:
+            fault = str(error) or f"no answer within {ASK_WITHIN_S:g} s"
+            self._keep(SILENT, fault)
+            return otherwise(fault)
         except TidemarkError as error:
             answer = otherwise(str(error))
-        except TimeoutError:
-            answer = otherwise(f"no answer within {ASK_WITHIN_S:g} s")
         self._keep(key, answer)
         return answer
 
+    async def _asked(self, ask: Callable[[Admin], Awaitable[Answer]]) -> Answer:
+        assert self._namesrv is not None
+        async with (
+            asyncio.timeout(ASK_WITHIN_S),
+            admin_at(self._namesrv, credentials=self._credentials) as admin,
+        ):
+            return await ask(admin)
+
+    def _recall(self, key: Any) -> Any:
+        with self._lock:
+            until, answer = self._kept.get(key, (0.0, None))
+        return answer if time.monotonic() < until else None
+
     def _keep(self, key: Any, answer: Any) -> None:
-        self._kept.pop(key, None)
-        while len(self._kept) >= KEPT_MAX:
-            del self._kept[next(iter(self._kept))]
-        self._kept[key] = (asyncio.get_running_loop().time() + KEEP_S, answer)
+        with self._lock:
+            self._kept.pop(key, None)
+            while len(self._kept) >= KEPT_MAX:
+                del self._kept[next(iter(self._kept))]
+            self._kept[key] = (time.monotonic() + KEEP_S, answer)
 
 
 def _copy(message: Any, broker: str | None) -> StoredCopy:

@@ -34,17 +34,18 @@ PLACES_MAX: Final = 4
 NOT_ASKED: Final = (
     "The lake knows failed messages alone, by their unique id. Where a message is stored, its keys "
     "and what clients traced is known to the cluster, which this dashboard may not ask: start it "
-    "with --namesrv HOST:PORT."
+    "with `--namesrv HOST:PORT`."
 )
 NO_TRACE_TOPIC: Final = (
     "No broker has the topic RMQ_SYS_TRACE_TOPIC: no client has traced anything yet "
-    "(enableMsgTrace=true in producers and consumers), or Apache brokers run without "
-    "traceTopicEnable=true."
+    "(`enableMsgTrace=true` in producers and consumers), or Apache brokers run without "
+    "`traceTopicEnable=true`."
 )
 NOT_TRACED: Final = (
-    "No client traced it: traces are off (enableMsgTrace=true in producers and consumers writes "
+    "No client traced it: traces are off (`enableMsgTrace=true` in producers and consumers writes "
     "them), older than the brokers keep, or up to 5 s under way."
 )
+FLOW: Final = "retry_dlq_flow"
 STORE, CLIENT = "the broker's store", "a client's trace, by its clock"
 TONES: Final = {
     **dict.fromkeys(("DEAD_LETTERED", "EXPIRED", "DISCARDED"), "dead"),
@@ -108,10 +109,26 @@ def in_order(steps: Iterable[Step]) -> list[Step]:
     return sorted(steps, key=order)
 
 
+def endings(flow: pl.DataFrame) -> list[str]:
+    """Where each group that failed on the message stands with it, in a sentence each."""
+    if flow.is_empty():
+        return []
+    newest = flow.sort("event_time", "seq").unique("group", keep="last").sort("group")
+    return [
+        f"{row['group']}: {step_words(row['step'])} at {clock(row['event_time'], day=True)} UTC, "
+        f"{_tries(row['reconsume_times'], 'failed')}."
+        for row in newest.iter_rows(named=True)
+    ]
+
+
+def _tries(number: int, kind: str) -> str:
+    return plural(number, f"{kind} try").replace("trys", "tries")
+
+
 def flow_steps(flow: pl.DataFrame) -> Iterator[Step]:
     """Failures and retries, as brokers told them."""
     for row in flow.iter_rows(named=True):
-        said = [plural(row["reconsume_times"], "failed try").replace("trys", "tries")]
+        said = [_tries(row["reconsume_times"], "failed")]
         if row["delay_ms"] is not None:
             said.append(f"next try in {duration(row['delay_ms'])}")
         if row["origin_queue_id"] is not None and row["origin_offset"] is not None:
@@ -125,7 +142,7 @@ def flow_steps(flow: pl.DataFrame) -> Iterator[Step]:
             TONES.get(row["step"], "event"),
             row["group"],
             "; ".join(said),
-            "retry_dlq_flow",
+            FLOW,
         )
 
 
@@ -151,6 +168,7 @@ def passed_steps(passed: pl.DataFrame, place: Place, told: Sequence[Step]) -> It
     report is up to half a minute late, and would stand behind what came of the pull.
     """
     where = f"{place.topic}, {place.broker} queue {place.queue_id}"
+    failing = {step.group for step in told if step.source == FLOW}
     for row in passed.iter_rows(named=True):
         had = [step.at for step in told if step.group == row["group"] and step.at is not None]
         pulled_at, committed_at = row["pulled_at"], row["committed_at"]
@@ -158,11 +176,13 @@ def passed_steps(passed: pl.DataFrame, place: Place, told: Sequence[Step]) -> It
             text = f"{where}: pulled beyond offset {place.offset}{_since(row['pulled_after'])}"
             yield Step(pulled_at, "pulled", "event", row["group"], text, "consumer_lag")
         if committed_at is not None:
-            text = (
-                f"{where}: committed beyond offset {place.offset}{_since(row['committed_after'])}: "
-                "consumed, or handed over to its next try"
+            failed = row["group"] in failing
+            means = (
+                "its next try is a copy" if failed else "consumed, as no failure was told before"
             )
-            yield Step(committed_at, "committed", "ok", row["group"], text, "consumer_lag")
+            text = f"{where}: committed beyond it{_since(row['committed_after'])}; {means}"
+            tone = "event" if failed else "ok"
+            yield Step(committed_at, "committed", tone, row["group"], text, "consumer_lag")
 
 
 def _since(before: datetime) -> str:
@@ -198,8 +218,7 @@ def _told(one: TracedStep) -> str:
     if one.topic:
         said.append(f"to {one.topic} at {one.store_host or 'a broker'}")
     if one.retry_times is not None:
-        tries = plural(one.retry_times, "earlier try").replace("trys", "tries")
-        said.append(f"a listener was given it, {tries}")
+        said.append(f"a listener was given it, {_tries(one.retry_times, 'earlier')}")
     if one.success is not None:
         said.append("well" if one.success else "it failed")
     if one.outcome:

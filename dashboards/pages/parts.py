@@ -92,9 +92,15 @@ def topic_link(topic: str | None, view: View) -> Any:
     return dcc.Link(visible(topic), href=topic_path(topic) + view.search(q=""), className="topic")
 
 
-def quiet(sentence: str) -> html.P:
+def quiet(sentence: Any) -> html.P:
     """What stands where a list would be empty."""
     return html.P(sentence, className="quiet")
+
+
+def coded(sentence: str) -> list[Any]:
+    """A sentence whose words between backticks are commands or settings, to copy as they are."""
+    parts = sentence.split("`")
+    return [html.Code(part) if at % 2 else part for at, part in enumerate(parts)]
 
 
 def first_run(lake: str) -> html.Div:

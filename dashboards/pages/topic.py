@@ -15,6 +15,7 @@ from dashboards.pages import trace
 from dashboards.pages.parts import (
     TREND_SIGNS,
     card,
+    coded,
     empty_range,
     failure,
     first_run,
@@ -122,7 +123,7 @@ def queues(desk: Desk, topic: str | None, search: str | None, route: Route) -> A
     except LakeError as error:
         return quiet(str(error))
     lines = topics.queues_of(produced, route.brokers, no_route=route.reason)
-    return [_queues(lines), *([quiet(route.remedy)] if route.remedy and lines else [])]
+    return [_queues(lines), *([quiet(coded(route.remedy))] if route.remedy and lines else [])]
 
 
 def _summary(groups: list[GroupOnTopic], lines: list[TopicQueue], failed: pl.DataFrame) -> html.Div:

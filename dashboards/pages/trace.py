@@ -10,7 +10,7 @@ from dash import Dash, Input, Output, State, dcc, html, no_update
 from dashboards import traces
 from dashboards.cluster import ClusterStory, StoredCopy
 from dashboards.desk import Desk, Look, beside
-from dashboards.pages.parts import card, failure, notice, quiet, table
+from dashboards.pages.parts import card, coded, failure, notice, quiet, table
 from dashboards.topic_data import TopicData
 from dashboards.traces import Step
 from dashboards.view import QUERY_MAX, RANGES, View, group_path, parse, topic_of, topic_path
@@ -85,10 +85,14 @@ def _content(data: TopicData, topic: str, look: Look, story: ClusterStory) -> An
         ["Where did ", html.Span(visible(message_id), className="exact"), " go?"],
         html.Div(
             [
+                *(
+                    html.P(visible(sentence), className="ending")
+                    for sentence in traces.endings(flow)
+                ),
                 _steps(traces.in_order(steps), view),
                 *_elsewhere(flow, topic, view),
                 quiet(f"{between}, a day around the range."),
-                *(quiet(sentence) for sentence in advice),
+                *(quiet(coded(sentence)) for sentence in advice),
             ]
         ),
         element="topic-trace-card",
@@ -177,7 +181,7 @@ def _nothing(text: str, between: str, view: View, advice: list[str]) -> Any:
         f"Nothing is known of {visible(text)}",
         [
             html.P([f"{between}", *longer]),
-            html.Ul([html.Li(sentence) for sentence in advice]),
+            html.Ul([html.Li(coded(sentence)) for sentence in advice]),
             html.P("A message that never failed leaves no step in the lake.", className="quiet"),
         ],
         kind="not-found",
