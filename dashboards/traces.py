@@ -51,6 +51,7 @@ TONES: Final = {
     **dict.fromkeys(("DEAD_LETTERED", "EXPIRED", "DISCARDED"), "dead"),
     **dict.fromkeys(("SENT_BACK", "LOCAL_RETRY", "SENT_AGAIN"), "risk"),
 }
+OF_PRODUCERS: Final = ("sent", "transaction ended")
 _ORDER: Final = ("sent", "stored", "pulled", "consuming", "consumed")
 
 
@@ -204,7 +205,9 @@ def copy_steps(copies: Sequence[StoredCopy]) -> Iterator[Step]:
 def traced_steps(traces: Sequence[TracedStep]) -> Iterator[Step]:
     """What clients wrote of the message."""
     for one in traces:
-        yield Step(moment_of(one.time_ms), one.step, _tone(one), one.group, _told(one), CLIENT)
+        # Producer groups have no page: they consume nothing.
+        group = None if one.step in OF_PRODUCERS else one.group
+        yield Step(moment_of(one.time_ms), one.step, _tone(one), group, _told(one), CLIENT)
 
 
 def _tone(one: TracedStep) -> str:
@@ -215,16 +218,19 @@ def _tone(one: TracedStep) -> str:
 
 def _told(one: TracedStep) -> str:
     said = []
+    if one.step in OF_PRODUCERS:
+        said.append(f"by producer group {one.group or 'unknown'}")
     if one.topic:
         said.append(f"to {one.topic} at {one.store_host or 'a broker'}")
     if one.retry_times is not None:
-        said.append(f"a listener was given it, {_tries(one.retry_times, 'earlier')}")
-    if one.success is not None:
-        said.append("well" if one.success else "it failed")
+        tries = _tries(one.retry_times, "earlier") if one.retry_times else "for the first time"
+        said.append(f"a listener was given it, {tries}")
     if one.outcome:
-        said.append(one.outcome.replace("_", " ").lower())
+        said.append(f"ended as {one.outcome.replace('_', ' ').lower()}")
+    elif one.success is not None:
+        said.append("answered well" if one.success else "not stored as wished")
     if one.cost_ms is not None:
-        said.append(f"took {duration(one.cost_ms)}")
+        said.append(f"took {duration(one.cost_ms) if one.cost_ms else 'less than 1 ms'}")
     return "; ".join(said)
 
 

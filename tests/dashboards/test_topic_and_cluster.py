@@ -139,6 +139,7 @@ def test_the_page_shows_sent_stored_consumed_and_no_body(
         shown = [row.split("\t")[1] for row in steps.all_inner_texts()]
         assert shown[:2] == ["sent", "stored"]
         assert set(shown) == {"sent", "stored", "consuming", "consumed"}
+        expect(steps.nth(0)).to_contain_text("by producer group shop; to")
         expect(visit.page.locator("#topic-trace h2")).to_contain_text(message_id)
         assert BODY not in visit.page.content()
         queues = visit.page.locator("#topic-queues tbody tr")
