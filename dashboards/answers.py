@@ -176,7 +176,7 @@ def changes(
             for row in rebalances.iter_rows(named=True)
         ),
         *(
-            Change(row["observed_at"], "dead", row["group"], _dead_text(row))
+            Change(row["observed_at"], "dead", row["group"], _dead_text(row), row["origin_topic"])
             for row in dead_letters.iter_rows(named=True)
         ),
     ]
@@ -251,6 +251,7 @@ def rebalance_text(row: Row) -> str:
 
 def _dead_text(row: Row) -> str:
     return (
+        f"{row['origin_topic'] or 'unknown topic'}: "
         f"message {row['message_id'] or 'without id'} dead-lettered after "
         f"{plural(row['reconsume_times'], 'failed try').replace('trys', 'tries')}"
     )

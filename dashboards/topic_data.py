@@ -142,19 +142,24 @@ class TopicData:
             ),
         )
 
+    def stored(self, place: Place, start: datetime, end: datetime) -> pl.DataFrame:
+        """When the queue's end was first reported beyond the message, and the report before; no row
+        for a queue that was not reported."""
+        return self.data.answer(
+            "queue_watermarks",
+            ("stored", place, start, end),
+            lambda rows: (
+                within(rows, start, end, kind="event")
+                .filter(_at(place))
+                .group_by("broker")
+                .agg(*_crossing("max_offset", place.offset, moment="event_time", as_="stored"))
+            ),
+        )
+
     def passed(self, place: Place, start: datetime, end: datetime) -> pl.DataFrame:
         """When each group's pulled mark and consume offset were first reported beyond the message,
         and the report before, which still had them at or below it. Null when the first report had
         them beyond already, or none had."""
-
-        def seen(mark: str) -> list[pl.Expr]:
-            moment, beyond = pl.col("observed_at"), pl.col(mark) > place.offset
-            first = moment.filter(beyond).min()
-            before = moment.filter(~beyond & (moment < first)).max()
-            return [
-                pl.when(before.is_not_null()).then(first).alias(f"{mark}_at"),
-                before.alias(f"{mark}_after"),
-            ]
 
         return self.data.answer(
             "consumer_lag",
@@ -163,7 +168,10 @@ class TopicData:
                 within(rows, start, end)
                 .filter(_at(place))
                 .group_by("group")
-                .agg(*seen("pulled"), *seen("committed"))
+                .agg(
+                    *_crossing("pulled", place.offset, as_="pulled"),
+                    *_crossing("committed", place.offset, as_="committed"),
+                )
                 .sort("group")
             ),
         )
@@ -184,6 +192,20 @@ def _ends(
             pl.col(moment).last().alias("last_at"),
             *(pl.col(name).last() for name in told),
         )
+    )
+
+
+def _crossing(
+    mark: str, offset: int, *, as_: str, moment: str = "observed_at"
+) -> tuple[pl.Expr, pl.Expr]:
+    """The first moment at which a mark is beyond an offset, and the last one before; both null when
+    the first row has it beyond already, or none has."""
+    at, beyond = pl.col(moment), pl.col(mark) > offset
+    first = at.filter(beyond).min()
+    before = at.filter(~beyond & (at < first)).max()
+    return (
+        pl.when(before.is_not_null()).then(first).alias(f"{as_}_at"),
+        before.alias(f"{as_}_after"),
     )
 
 

@@ -162,6 +162,22 @@ def repeat_steps(again: pl.DataFrame) -> Iterator[Step]:
         )
 
 
+def stored_steps(stored: pl.DataFrame, place: Place, told: Sequence[Step]) -> Iterator[Step]:
+    """The report that first counted the message in, where no store was asked.
+
+    Reports come each second at best: what is told of the message before that was told later than
+    it was stored.
+    """
+    for row in stored.drop_nulls("stored_at").iter_rows(named=True):
+        earliest = min([step.at for step in told if step.at is not None], default=row["stored_at"])
+        text = (
+            f"{place.topic}, {place.broker} queue {place.queue_id} offset {place.offset}: by then, "
+            f"and not yet at {clock(row['stored_after'])}"
+        )
+        at = min(row["stored_at"], earliest)
+        yield Step(at, "stored", "event", None, text, "queue_watermarks")
+
+
 def passed_steps(passed: pl.DataFrame, place: Place, told: Sequence[Step]) -> Iterator[Step]:
     """Marks of groups that went beyond the message, at the report that showed it first.
 

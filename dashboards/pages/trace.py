@@ -77,6 +77,8 @@ def _content(data: TopicData, topic: str, look: Look, story: ClusterStory) -> An
     for place in traces.places(flow, story.copies):
         steps += traces.repeat_steps(data.handed_out_again(place, start, end))
         steps += traces.passed_steps(data.passed(place, start, end), place, tuple(steps))
+        if not story.copies:
+            steps += traces.stored_steps(data.stored(place, start, end), place, tuple(steps))
     between = f"The lake was searched from {clock(start, day=True)} to {clock(end, day=True)} UTC"
     advice = traces.advice(story, found=bool(steps))
     if not steps:

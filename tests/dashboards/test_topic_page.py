@@ -185,6 +185,7 @@ class TestTrace:
     def test_the_lake_alone_tells_pulls_repeats_tries_and_the_end(self, desk: Desk) -> None:
         card = trace.content(desk, TOPIC, f"{SEARCH}&q={MESSAGE}", ClusterStory())
         assert steps_in(card) == [
+            ("12:05:20.000", "stored", ""),
             ("12:05:20.000", "pulled again", "billing"),
             ("12:05:22.000", "sent back", "billing"),
             ("12:05:30.000", "pulled", "shipping"),
@@ -275,6 +276,11 @@ class TestTrace:
         shown = trace.content(desk, "payments", f"{SEARCH}&q={MESSAGE}", ClusterStory())
         assert "It was sent to orders" in words(shown)
 
+    def test_a_lake_in_which_nothing_was_computed_can_be_searched(self, nothing: Lake) -> None:
+        empty = Desk(LakeData(nothing), lambda: NOW)
+        shown = words(trace.content(empty, TOPIC, f"?q={MESSAGE}", ClusterStory()))
+        assert f"Nothing is known of {MESSAGE}" in shown
+
     def test_a_time_no_calendar_has_is_no_time(self) -> None:
         assert [moment_of(ms) for ms in (None, 0, 2**62, -(2**62))] == [None] * 4
 
@@ -359,7 +365,7 @@ class TestInChromium:
             search_for(visit, MESSAGE)
             steps = visit.page.locator("#topic-trace tbody tr")
             expect(steps.last).to_contain_text("dead-lettered")
-            expect(steps.first).to_contain_text("pulled")
+            expect(steps.first).to_contain_text("stored")
             expect(visit.page).to_have_url(re.compile(rf"/topic/orders\?.*q={MESSAGE}"))
             keep_picture(visit, "topic", "light", "trace")
 
