@@ -399,7 +399,7 @@ class TestInChromium:
             search_for(visit, "two words")
             bad = visit.page.locator('[data-state="bad-input"]')
             expect(bad).to_contain_text("there are no blanks within one")
-            keep_picture(visit, "topic", "dark", "bad-input")
+            keep_picture(visit, "topic", "light", "bad-input")
             assert visit.faults == []
 
     def test_hostile_ids_and_reasons_are_text(

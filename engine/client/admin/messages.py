@@ -87,7 +87,9 @@ class MessageAdmin(Asking):
 
     async def traced_steps(self, message_id: str, *, begin_ms: int = 0) -> list[TracedStep]:
         """The same traces as steps, in the order written."""
-        return [_step(trace) for trace in await self.message_traces(message_id, begin_ms=begin_ms)]
+        return [
+            step_of(trace) for trace in await self.message_traces(message_id, begin_ms=begin_ms)
+        ]
 
     async def may_be_traced(self) -> bool:
         """Does a broker have the trace topic? Without it clients write no traces."""
@@ -190,8 +192,8 @@ def _has_key(message: MessageExt, topic: str, key: str, *, is_unique_key: bool) 
     return key in message.properties.get("KEYS", "").split()
 
 
-def _step(trace: Trace) -> TracedStep:
-    """A trace as a step."""
+def step_of(trace: Trace) -> TracedStep:
+    """A trace as a step of its message."""
     match trace:
         case SentTrace():
             return TracedStep(
