@@ -1,19 +1,15 @@
 """A topic's page: who is behind on it, how far producers came, what failed, where one message went.
 
-The figures can be counted from `topic_lake`; the browser opens the page by a link, searches a
-message and reads its way.
+The figures can be counted from `topic_lake`; no browser is needed for them.
 """
 
 from __future__ import annotations
 
-import re
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from dash import html
-from playwright.sync_api import expect
 from typer.testing import CliRunner
 
 from dashboards import commands, topics, traces, view
@@ -23,13 +19,11 @@ from dashboards.desk import Desk
 from dashboards.pages import topic, trace
 from dashboards.topic_data import Place, TopicData
 from dashboards.topics import WriteQueues
-from dashboards.view import Span, topic_path
+from dashboards.view import Span
 from engine.client.admin import TracedStep
 from engine.foundation.errors import ConfigError
 from pipelines.lake import Lake
-from tests.dashboards.conftest import HOSTILE
-from tests.dashboards.served import Visit, Windows, awaited, serving, visiting
-from tests.dashboards.test_pages_in_chromium import keep_picture
+from tests.dashboards.served import awaited
 from tests.dashboards.topic_lake import (
     BASE,
     DEAD,
@@ -60,12 +54,6 @@ def asked(lake: Lake) -> TopicData:
 @pytest.fixture(scope="module")
 def desk(lake: Lake) -> Desk:
     return Desk(LakeData(lake), lambda: NOW)
-
-
-@pytest.fixture(scope="module")
-def origin(lake: Lake) -> Iterator[str]:
-    with serving(lake, NOW) as address:
-        yield address
 
 
 def words(component: Any) -> str:
@@ -343,74 +331,3 @@ class TestCluster:
         done = CliRunner().invoke(commands.app, ["--lake", lake.root, "--port", "0", *options])
         assert isinstance(done.exception, ConfigError)
         assert said in str(done.exception)
-
-
-def search_for(visit: Visit, text: str) -> None:
-    visit.page.get_by_label("message id, unique id or key").fill(text)
-    visit.page.get_by_role("button", name="Find").click()
-
-
-class TestInChromium:
-    def test_a_link_leads_here_and_a_message_shows_its_way(
-        self, windows: Windows, origin: str
-    ) -> None:
-        with visiting(windows, origin) as visit:
-            visit.open("/")
-            visit.page.locator("#overview-changes").get_by_role("link", name="orders").first.click()
-            expect(visit.page.locator("h1")).to_have_text("orders")
-            groups = visit.page.locator("#topic-groups tbody tr")
-            expect(groups.first).to_contain_text("7 commits in 30 s, offset unchanged")
-            expect(visit.page.locator("#topic-queues tbody tr")).to_have_count(4)
-
-            search_for(visit, MESSAGE)
-            steps = visit.page.locator("#topic-trace tbody tr")
-            expect(steps.last).to_contain_text("dead-lettered")
-            expect(steps.first).to_contain_text("stored")
-            expect(visit.page).to_have_url(re.compile(rf"/topic/orders\?.*q={MESSAGE}"))
-            keep_picture(visit, "topic", "light", "trace")
-
-            visit.page.go_back()
-            expect(steps).to_have_count(0)
-            visit.page.locator("#topic-failed").get_by_role("link", name=MESSAGE).click()
-            expect(steps.last).to_contain_text("dead-lettered")
-            expect(visit.page.locator("#topic-search")).to_have_value(MESSAGE)
-
-            groups.first.get_by_role("link", name="shipping").click()
-            expect(visit.page.locator("h1")).to_have_text("shipping")
-            visit.page.locator("#group-queues").get_by_role("link", name="orders").first.click()
-            expect(visit.page.locator("h1")).to_have_text("orders")
-            expect(steps).to_have_count(0)
-            assert visit.faults == []
-
-    def test_nothing_found_says_where_was_searched_and_what_to_do(
-        self, windows: Windows, origin: str
-    ) -> None:
-        with visiting(windows, origin) as visit:
-            visit.open(topic_path(TOPIC))
-            search_for(visit, UNTRACED)
-            found = visit.page.locator('[data-state="not-found"]')
-            expect(found).to_contain_text(f"Nothing is known of {UNTRACED}")
-            expect(found.locator("code")).to_have_text("--namesrv HOST:PORT")
-            keep_picture(visit, "topic", "light", "not-found")
-            found.get_by_role("link", name="search the last 7d").click()
-            expect(visit.page).to_have_url(re.compile(r"range=7d.*q=|q=.*range=7d"))
-            expect(found).to_contain_text("Nothing is known of")
-
-            search_for(visit, "two words")
-            bad = visit.page.locator('[data-state="bad-input"]')
-            expect(bad).to_contain_text("there are no blanks within one")
-            keep_picture(visit, "topic", "light", "bad-input")
-            assert visit.faults == []
-
-    def test_hostile_ids_and_reasons_are_text(
-        self, windows: Windows, tmp_path_factory: pytest.TempPathFactory
-    ) -> None:
-        lake = write_topic_lake(tmp_path_factory.mktemp("hostile-topic") / "lake", cast=HOSTILE)
-        with serving(lake, NOW) as origin, visiting(windows, origin) as visit:
-            visit.open(topic_path(TOPIC))
-            search_for(visit, HOSTILE.message_id)
-            steps = visit.page.locator("#topic-trace tbody tr")
-            expect(steps.last).to_contain_text(HOSTILE.reason)
-            expect(visit.page.locator("#topic-failed")).to_contain_text(HOSTILE.message_id)
-            assert visit.page.locator("script[src*='evil'], img[src='x']").count() == 0
-            assert visit.faults == []
