@@ -101,3 +101,13 @@ def test_hostile_ids_and_reasons_are_text(
         expect(visit.page.locator("#topic-failed")).to_contain_text(HOSTILE.message_id)
         assert visit.page.locator("script[src*='evil'], img[src='x']").count() == 0
         assert visit.faults == []
+
+
+def test_a_dead_letter_of_a_group_leads_to_where_it_went(windows: Windows, origin: str) -> None:
+    with visiting(windows, origin) as visit:
+        visit.open("/group/billing")
+        visit.page.locator("#group-dead").get_by_role("link", name=MESSAGE).click()
+
+        expect(visit.page.locator("h1")).to_have_text(TOPIC)
+        expect(visit.page.locator("#topic-trace")).to_contain_text("billing: dead-lettered at")
+        assert visit.faults == []
