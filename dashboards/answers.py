@@ -14,7 +14,7 @@ from typing import Any, Final
 import polars as pl
 
 from dashboards.theme import state_sign
-from dashboards.view import LATE_AFTER, STALE_AFTER, Span
+from dashboards.view import LATE_AFTER, STALE_AFTER, Span, topic_path
 from dashboards.words import UNKNOWN, clock, count, duration, plural, unknown, visible
 
 Row = dict[str, Any]
@@ -47,6 +47,8 @@ class Change:
     """stall, risk, rebalance, dead or check."""
     group: str | None
     text: str
+    topic: str | None = None
+    """The topic whose name the text begins with, when it does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +176,7 @@ def changes(
             for row in rebalances.iter_rows(named=True)
         ),
         *(
-            Change(row["observed_at"], "dead", row["group"], _dead_text(row))
+            Change(row["observed_at"], "dead", row["group"], _dead_text(row), row["origin_topic"])
             for row in dead_letters.iter_rows(named=True)
         ),
     ]
@@ -194,8 +196,11 @@ def _interval_changes(windows: pl.DataFrame, kind: str) -> list[Change]:
             result = "" if kind == "stall" else row["outcome"]
             ended.setdefault((row["closed_at"], *what, result), []).append(row)
     return [
-        *(Change(key[0], kind, key[1], texts(rows)) for key, rows in begun.items()),
-        *(Change(key[0], f"{kind} over", key[1], _over(rows, kind)) for key, rows in ended.items()),
+        *(Change(key[0], kind, key[1], texts(rows), key[2]) for key, rows in begun.items()),
+        *(
+            Change(key[0], f"{kind} over", key[1], _over(rows, kind), key[2])
+            for key, rows in ended.items()
+        ),
     ]
 
 
@@ -246,6 +251,7 @@ def rebalance_text(row: Row) -> str:
 
 def _dead_text(row: Row) -> str:
     return (
+        f"{row['origin_topic'] or 'unknown topic'}: "
         f"message {row['message_id'] or 'without id'} dead-lettered after "
         f"{plural(row['reconsume_times'], 'failed try').replace('trys', 'tries')}"
     )
@@ -266,6 +272,7 @@ def queue_rows(lag: pl.DataFrame, stalls: pl.DataFrame) -> list[Row]:
             {
                 "state": f"{sign.sign} {sign.word}",
                 "topic": visible(row["topic"]),
+                "topic_path": topic_path(row["topic"]),
                 "queue": f"{row['broker']} / {row['queue_id']}",
                 "committed": _exact(row["committed"]),
                 "max_offset": str(row["max_offset"]),

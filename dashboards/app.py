@@ -19,6 +19,7 @@ from fastapi import FastAPI
 from fastapi.responses import JSONResponse
 from starlette.middleware.gzip import GZipMiddleware
 
+from dashboards.cluster import Cluster
 from dashboards.data import LakeData
 from dashboards.desk import Clock, Desk
 from dashboards.guard import (
@@ -31,7 +32,7 @@ from dashboards.guard import (
     security_headers,
 )
 from dashboards.pages import shell
-from dashboards.view import group_of
+from dashboards.view import group_of, topic_of
 from engine.foundation.errors import LakeError
 from pipelines.lake import Lake
 
@@ -62,12 +63,17 @@ def wall_clock() -> datetime:
 
 
 def build(
-    lake: Lake, *, clock: Clock = wall_clock, hosts: Collection[str] = LOOPBACK_NAMES
+    lake: Lake,
+    *,
+    clock: Clock = wall_clock,
+    hosts: Collection[str] = LOOPBACK_NAMES,
+    cluster: Cluster | None = None,
 ) -> Application:
-    """The ASGI application that shows `lake` to requests for one of `hosts`."""
+    """The ASGI application that shows `lake` to requests for one of `hosts`; `cluster` is asked
+    about single messages and routes when it is given."""
     # Without the generated API pages: they load scripts from elsewhere.
     server = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
-    desk = Desk(LakeData(lake), clock)
+    desk = Desk(LakeData(lake), clock, cluster or Cluster())
     _add_health(server, desk)
     dash = Dash(
         "tidemark",
@@ -116,6 +122,6 @@ class PageAddresses:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
         path = scope.get("path", "")
-        if path == "/checks" or group_of(path) is not None:
+        if path == "/checks" or group_of(path) is not None or topic_of(path) is not None:
             scope = {**scope, "path": "/", "raw_path": b"/"}
         await self._application(scope, receive, send)

@@ -26,13 +26,29 @@ def dash(
         list[str] | None, typer.Option(help="Host name that browsers may use; repeat for more.")
     ] = None,
     *,
+    namesrv: Annotated[
+        str | None,
+        typer.Option(
+            help="Name servers, split by ';': topic pages may then ask this cluster, reading only, "
+            "where a message is stored and what clients traced. Without it nobody is asked."
+        ),
+    ] = None,
+    credentials: Annotated[
+        str | None, typer.Option(help="File with the account and TLS for that cluster.")
+    ] = None,
     open_to_network: Annotated[
         bool,
-        typer.Option("--open-to-network", help="Permit an address others can reach: no log-in."),
+        typer.Option(
+            "--open-to-network",
+            help="Permit an address others can reach: no log-in. With --namesrv they all read "
+            "traces, by the account of --credentials.",
+        ),
     ] = False,
 ) -> None:
     """Serve the dashboard until SIGTERM or Ctrl-C."""
     place = Lake.at(lake)
+    if credentials is not None and namesrv is None:
+        raise ConfigError("credentials", credentials, "an option beside --namesrv HOST:PORT")
     if not is_loopback(host) and not open_to_network:
         raise ConfigError(
             "host",
@@ -40,16 +56,18 @@ def dash(
             "a loopback address: the pages ask for no password; with --open-to-network and "
             "--allow-host NAME it is yours to guard",
         )
-    listener = listen(host, port)
     # Here and not above: Dash takes a second to load, which `--help` should not.
     from dashboards.app import build
+    from dashboards.cluster import Cluster
     from dashboards.guard import LOOPBACK_NAMES
     from dashboards.serving import serve
 
+    cluster = Cluster(namesrv, credentials=credentials)
+    listener = listen(host, port)
     hosts = {*LOOPBACK_NAMES, host, *(allow_host or ())}
     number = listener.getsockname()[1]
     shown = f"[{host}]" if ":" in host else host
-    application = build(place, hosts=hosts)
+    application = build(place, hosts=hosts, cluster=cluster)
     serve(application, listener, ready=lambda: announce(f"dash http://{shown}:{number}/"))
 
 

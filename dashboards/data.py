@@ -1,6 +1,7 @@
-"""The one door from pages to the lake: gold tables by delta-rs, kept by table version.
+"""The one door from pages to the lake: tables by delta-rs, answers kept by table version.
 
-Place in the walk: after gold. Pages ask questions (`rows`, `present`, `cells`), never tables.
+Place in the walk: after gold. Pages ask questions (`rows`, `present`, `cells`), never tables; what
+gold does not hold is asked of bronze by `topic_data`, through `answer`.
 
 Invariant: no Spark, no writing. A table that does not exist yet is an empty frame of its schema;
 one that is damaged is a LakeError, which a page shows as such. An interval's newest revision is
@@ -10,7 +11,7 @@ its present truth, and the only one shown.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from typing import Final
@@ -24,7 +25,9 @@ from dashboards.cache import FrameCache
 from dashboards.held import REPORTED_EACH, held_cells
 from dashboards.view import Span
 from engine.foundation.errors import LakeError
-from pipelines.catalogue import BY_NAME
+from engine.telemetry.tables import BY_NAME as BRONZE
+from engine.telemetry.tables import Column
+from pipelines.catalogue import BY_NAME as GOLD
 from pipelines.lake import Lake, arrow_files, arrow_schema, first_line
 
 TABLES: Final = (
@@ -60,7 +63,7 @@ class Pulse:
 
 
 class LakeData:
-    """Gold of one lake. Safe for use by several threads."""
+    """The tables of one lake. Safe for use by several threads."""
 
     def __init__(self, lake: Lake, cache: FrameCache | None = None) -> None:
         self.lake = lake
@@ -75,21 +78,21 @@ class LakeData:
 
     def rows(self, table: str, start: datetime, end: datetime) -> pl.DataFrame:
         """Rows that speak of moments in [start, end], in order."""
-        return self._answer(
-            table, ("rows", start, end), lambda all_rows: _within(all_rows, start, end)
+        return self.answer(
+            table, ("rows", start, end), lambda all_rows: within(all_rows, start, end)
         )
 
     def group_rows(self, table: str, group: str, start: datetime, end: datetime) -> pl.DataFrame:
         """The same, of one group."""
-        return self._answer(
+        return self.answer(
             table,
             ("group", group, start, end),
-            lambda all_rows: _within(all_rows, start, end).filter(pl.col("group") == group),
+            lambda all_rows: within(all_rows, start, end).filter(pl.col("group") == group),
         )
 
     def present(self, table: str) -> pl.DataFrame:
         """The newest revision of every interval."""
-        return self._answer(
+        return self.answer(
             table,
             "present",
             lambda all_rows: all_rows.sort("revision").unique("window_id", keep="last"),
@@ -97,18 +100,18 @@ class LakeData:
 
     def everything(self, table: str) -> pl.DataFrame:
         """All rows of a small table."""
-        return self._answer(table, "everything", lambda all_rows: all_rows)
+        return self.answer(table, "everything", lambda all_rows: all_rows)
 
     def cells(self, span: Span, every: timedelta) -> pl.DataFrame:
         """Largest known time lag and largest lag per group and bucket of the range."""
         start, end = span.start, span.end
         until = min(end, span.data_end or end)
-        found = self._answer(
+        found = self.answer(
             "consumer_lag",
             ("cells", start, end, until, every),
             # A queue's last report before the range may hold into it.
             lambda all_rows: held_cells(
-                _within(all_rows, start - REPORTED_EACH, end), until=until, step=every
+                within(all_rows, start - REPORTED_EACH, end), until=until, step=every
             ),
         )
         return found.filter(pl.col("bucket") > start - every)
@@ -116,11 +119,11 @@ class LakeData:
     def newest_lag(self, start: datetime, end: datetime) -> pl.DataFrame:
         """The newest row of every queue a group reads, as of `end`."""
         key = ["broker", "group", "topic", "queue_id"]
-        return self._answer(
+        return self.answer(
             "consumer_lag",
             ("newest lag", start, end),
             lambda all_rows: (
-                _within(all_rows, start, end)
+                within(all_rows, start, end)
                 .sort("observed_at", "seq")
                 .unique(key, keep="last")
                 .sort(key)
@@ -135,7 +138,7 @@ class LakeData:
         if not days:
             return None
         newest_day = date.fromisoformat(max(days))
-        newest = self._answer(
+        newest = self.answer(
             table,
             ("data end", newest_day),
             lambda all_rows: all_rows.filter(pl.col("observed_date") == newest_day).select(
@@ -145,12 +148,13 @@ class LakeData:
         moment = newest["observed_at"].max()
         return moment if isinstance(moment, datetime) else None
 
-    def _answer(self, table: str, question: Hashable, ask: Question) -> pl.DataFrame:
+    def answer(self, table: str, question: Hashable, ask: Question) -> pl.DataFrame:
+        """What `ask` makes of a table's rows; `question` names everything that `ask` depends on."""
         with self._lock:
             version = self._version(table)
             opened = self._open.get(table)
         if opened is None:
-            schema = arrow_schema(BY_NAME[table].columns)
+            schema = arrow_schema(_columns(table))
             empty = pl.DataFrame(pl.from_arrow(schema.empty_table()))
             return ask(empty.lazy()).collect()
         return self._cache.get((table, version, question), lambda: self._ask(table, opened, ask))
@@ -162,8 +166,8 @@ class LakeData:
             ).collect()
         except (DeltaError, OSError, pa.ArrowException, pl.exceptions.PolarsError) as error:
             raise LakeError(
-                f"rows of {self.lake.gold(table)} cannot be read ({first_line(error)}): a data "
-                "file is missing or damaged; restore it, or replay the table"
+                f"rows of {self._address(table)} cannot be read ({first_line(error)}): a data "
+                f"file is missing or damaged; restore it{', or replay the table' * (table in GOLD)}"
             ) from error
         if frame.height > ROWS_MAX:
             raise LakeError(
@@ -174,7 +178,7 @@ class LakeData:
 
     def _version(self, table: str) -> str | None:
         """Identity and version of a table; opens it when it appeared, follows it when it grew."""
-        address = self.lake.gold(table)
+        address = self._address(table)
         with self._lock:
             if not self.lake.exists(address):
                 self._open.pop(table, None)
@@ -186,6 +190,9 @@ class LakeData:
                 opened = self._open[table] = self.lake.table(address)
             return f"{opened.metadata().id}/{opened.version()}"
 
+    def _address(self, table: str) -> str:
+        return self.lake.gold(table) if table in GOLD else self.lake.bronze(table)
+
     @staticmethod
     def _followed(opened: DeltaTable) -> bool:
         """Bring a table up to date; False when it was replaced by another one."""
@@ -196,7 +203,14 @@ class LakeData:
         return True
 
 
-def _within(rows: pl.LazyFrame, start: datetime, end: datetime) -> pl.LazyFrame:
-    moment = pl.col("observed_at")
-    days = pl.col("observed_date").is_between(start.date(), end.date())
-    return rows.filter(days & moment.is_between(start, end)).sort("observed_at")
+def _columns(table: str) -> Sequence[Column]:
+    return GOLD[table].columns if table in GOLD else BRONZE[table].columns
+
+
+def within(
+    rows: pl.LazyFrame, start: datetime, end: datetime, *, kind: str = "observed"
+) -> pl.LazyFrame:
+    """Rows of moments in [start, end], in order; `kind` is "event" for tables of bronze."""
+    moment = pl.col("event_time" if kind == "event" else "observed_at")
+    days = pl.col(f"{kind}_date").is_between(start.date(), end.date())
+    return rows.filter(days & moment.is_between(start, end)).sort(moment)

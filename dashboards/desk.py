@@ -1,4 +1,5 @@
-"""What every page callback needs: the lake, the clock, and one way to answer or to say why not.
+"""What every page callback needs: the lake, the clock, the cluster where one may be asked, and one
+way to answer or to say why not.
 
 Invariant: a callback's work runs in a thread beside the event loop, so that a slow question of
 one reader does not hold up another. A lake that cannot be read becomes a notice on the page.
@@ -8,10 +9,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, TypeVar
 
+from dashboards.cluster import Cluster
 from dashboards.data import LakeData, Pulse
 from dashboards.view import Span, View, parse, resolve
 
@@ -30,10 +32,11 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Desk:
-    """The lake and the clock, as pages use them."""
+    """The lake, the clock and the cluster, as pages use them."""
 
     data: LakeData
     clock: Clock
+    cluster: Cluster = field(default_factory=Cluster)
 
     def look(self, search: str | None) -> Look:
         """Resolve a URL's query against the lake of this moment. Raises LakeError."""

@@ -28,6 +28,9 @@ LATE_AFTER: Final = timedelta(seconds=60)
 """Twice the 30 s in which every queue is reported, changed or not."""
 STALE_AFTER: Final = timedelta(seconds=150)
 GROUP_PREFIX: Final = "/group/"
+TOPIC_PREFIX: Final = "/topic/"
+QUERY_MAX: Final = 256
+"""Characters of what is searched for; one more is kept, so that a page can say it is too long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,8 @@ class View:
     refresh: str = DEFAULT_REFRESH
     start: datetime | None = None
     end: datetime | None = None
+    query: str = ""
+    """What is searched for on a topic's page."""
 
     @property
     def closed(self) -> bool:
@@ -46,13 +51,13 @@ class View:
 
     def search(self, **changes: str) -> str:
         """The URL's query with some values changed; defaults are left out."""
-        asked = {"range": self.range_name, "live": self.refresh, **changes}
+        asked = {"range": self.range_name, "live": self.refresh, "q": self.query, **changes}
         if self.closed and "range" not in changes:
             assert self.start is not None
             assert self.end is not None
             del asked["range"]
             asked |= {"from": _text(self.start), "to": _text(self.end)}
-        standard = {"range": DEFAULT_RANGE, "live": DEFAULT_REFRESH}
+        standard = {"range": DEFAULT_RANGE, "live": DEFAULT_REFRESH, "q": ""}
         kept = {name: value for name, value in asked.items() if standard.get(name) != value}
         return f"?{urlencode(kept)}" if kept else ""
 
@@ -90,6 +95,7 @@ def parse(search: str | None) -> View:
         refresh=_one_of(given, "live", REFRESH_S) or DEFAULT_REFRESH,
         start=start if sound else None,
         end=end if sound else None,
+        query=given.get("q", "").strip()[: QUERY_MAX + 1],
     )
 
 
@@ -115,9 +121,21 @@ def group_path(group: str) -> str:
 
 def group_of(pathname: str) -> str | None:
     """The group of a path, None when it is another page."""
-    if not pathname.startswith(GROUP_PREFIX) or len(pathname) == len(GROUP_PREFIX):
-        return None
-    return unquote(pathname[len(GROUP_PREFIX) :])
+    return _name_in(pathname, GROUP_PREFIX)
+
+
+def topic_path(topic: str) -> str:
+    """The page of a topic; any name is a safe path."""
+    return TOPIC_PREFIX + quote(topic, safe="")
+
+
+def topic_of(pathname: str) -> str | None:
+    """The topic of a path, None when it is another page."""
+    return _name_in(pathname, TOPIC_PREFIX)
+
+
+def _name_in(pathname: str, prefix: str) -> str | None:
+    return unquote(pathname[len(prefix) :]) or None if pathname.startswith(prefix) else None
 
 
 def around(moment: datetime, *, minutes: int = 5) -> str:

@@ -77,6 +77,13 @@ def clock(moment: datetime | None, *, day: bool = False) -> str:
     return f"{moment:%Y-%m-%d %H:%M:%S}" if day else f"{moment:%H:%M:%S}"
 
 
+def instant(moment: datetime | None) -> str:
+    """A moment as UTC date and time with milliseconds: the order of one message's steps."""
+    if moment is None:
+        return "not told"
+    return f"{moment:%Y-%m-%d %H:%M:%S}.{moment.microsecond // 1000:03}"
+
+
 def plural(number: int, noun: str) -> str:
     """`1 queue`, `2 queues`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -79,7 +79,7 @@ class Cast:
                 *("--window-ms", str(STALL_WINDOW_MS), "--slide-ms", str(STALL_SLIDE_MS)),
             ),
         )
-        self.dash = self._actor("dash", tidemark("dash", *lake, "--port", str(roles.dash_port)))
+        self.dash = self._actor("dash", tidemark("dash", *lake, *_dash_options(roles)))
         self.producer = self._actor("producer", _producer_command(roles), talks=True)
         self.consumers = {
             member: self._actor(member, _consumer_command(plan, roles, group, member))
@@ -103,6 +103,12 @@ class Cast:
 
     def _actor(self, name: str, command: list[str], *, talks: bool = False) -> Actor:
         return Actor(name, command, self.roles.logs, talks=talks)
+
+
+def _dash_options(roles: Roles) -> list[str]:
+    port = ["--port", str(roles.dash_port)]
+    # With accounts nobody is asked: pages have no log-in, so every reader would use the account.
+    return [*port, "--namesrv", roles.namesrv] if roles.accounts is None else port
 
 
 def _broker_options(roles: Roles) -> list[str]:

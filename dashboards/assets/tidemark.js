@@ -20,6 +20,28 @@
 
   apply(preferred());
 
+  /* A topic in a grid's cell is a link; a plain click stays inside the application. */
+  window.dashAgGridComponentFunctions = Object.assign({}, window.dashAgGridComponentFunctions, {
+    TopicLink: function (cell) {
+      const path = cell.data.topic_path;
+      const search = window.location.search;
+      return window.React.createElement(
+        "a",
+        {
+          href: path + search,
+          onClick: function (event) {
+            if (event.button || event.ctrlKey || event.metaKey || event.shiftKey) {
+              return;
+            }
+            event.preventDefault();
+            window.dash_clientside.set_props("url", { pathname: path, search: search });
+          },
+        },
+        cell.value
+      );
+    },
+  });
+
   window.dash_clientside = Object.assign({}, window.dash_clientside, {
     tidemark: {
       /* First call: what the reader prefers. Later ones: the other theme, kept. */

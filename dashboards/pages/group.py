@@ -22,9 +22,10 @@ from dashboards.pages.parts import (
     quiet,
     state_pill,
     table,
+    topic_link,
 )
 from dashboards.theme import palette
-from dashboards.view import Span, group_of
+from dashboards.view import Span, View, group_of, topic_path
 from dashboards.words import clock, count, duration, plural, visible
 from engine.foundation.errors import LakeError
 
@@ -41,7 +42,14 @@ GOVERNING: Final = (
 
 COLUMNS: Final = [
     {"field": "state", "headerName": "state", "width": 104},
-    {"field": "topic", "headerName": "topic", "tooltipField": "topic", "minWidth": 90, "flex": 1},
+    {
+        "field": "topic",
+        "headerName": "topic",
+        "cellRenderer": "TopicLink",
+        "tooltipField": "topic",
+        "minWidth": 90,
+        "flex": 1,
+    },
     {"field": "queue", "headerName": "broker / queue", "width": 122},
     {
         "field": "time_lag",
@@ -214,10 +222,10 @@ def _content(desk: Desk, group: str, look: Look, theme: str | None) -> tuple[Any
         figure,
         _sentence(group, line, stalls, risks),
         answers.queue_rows(newest, running),
-        _risk_table(risks),
-        _stall_table(stalls),
+        _risk_table(risks, look.view),
+        _stall_table(stalls, look.view),
         _member_table(rebalances),
-        _dead_table(dead),
+        _dead_table(dead, look.view),
     )
 
 
@@ -266,14 +274,14 @@ def _sentence(group: str, line: GroupLine | None, stalls: pl.DataFrame, risks: p
     )
 
 
-def _risk_table(risks: pl.DataFrame) -> Any:
+def _risk_table(risks: pl.DataFrame, view: View) -> Any:
     if risks.is_empty():
         return quiet("No message of this group was at risk of a second delivery in this range.")
     rows = [
         [
             html.Span(clock(row["opened_at"]), className="exact"),
             answers.cause_words(row),
-            f"{row['topic']} {row['queue_id']}",
+            html.Span([topic_link(row["topic"], view), f" {row['queue_id']}"]),
             html.Span(f"[{row['from_offset']}, {row['to_offset']})", className="exact"),
             html.Span(_predicted(row), className="number"),
             html.Span(count(row["redelivered_messages"]), className="number"),
@@ -305,7 +313,7 @@ def _outcome(row: dict[str, Any]) -> html.Span:
     )
 
 
-def _stall_table(stalls: pl.DataFrame) -> Any:
+def _stall_table(stalls: pl.DataFrame, view: View) -> Any:
     if stalls.is_empty():
         return quiet("No queue of this group stood still in this range.")
     rows = [
@@ -314,7 +322,7 @@ def _stall_table(stalls: pl.DataFrame) -> Any:
             html.Span(clock(row["closed_at"]) if row["closed_at"] else "still", className="exact"),
             state_pill(row["rule"]),
             row["kind"].replace("_", " ").lower(),
-            f"{row['topic']} {row['queue_id']}",
+            html.Span([topic_link(row["topic"], view), f" {row['queue_id']}"]),
             html.Span(row["client_id"] or "not told", className="exact"),
             html.Span(row["head_message_id"] or "not told", className="exact"),
             html.Span(row["evidence"], className="reason"),
@@ -339,20 +347,29 @@ def _member_table(rebalances: pl.DataFrame) -> Any:
     return table(("at", "what", "reason"), rows, label="Changes of members")
 
 
-def _dead_table(dead: pl.DataFrame) -> Any:
+def _dead_table(dead: pl.DataFrame, view: View) -> Any:
     if dead.is_empty():
         return quiet("No message was dead-lettered in this range.")
     rows = [
         [
             html.Span(clock(row["observed_at"]), className="exact"),
-            html.Span(row["message_id"] or "without id", className="exact"),
-            f"{row['origin_topic'] or 'unknown'} {count(row['origin_queue_id'])}",
+            _message(row, view),
+            html.Span([topic_link(row["origin_topic"], view), f" {count(row['origin_queue_id'])}"]),
             html.Span(count(row["reconsume_times"]), className="number"),
             html.Span(row["reason"] or "not told", className="wrap"),
         ]
         for row in dead.sort("observed_at", descending=True).iter_rows(named=True)
     ]
     return table(("at", "message", "origin", "failed tries", "reason"), rows, label="Dead letters")
+
+
+def _message(row: dict[str, Any], view: View) -> Any:
+    """A dead message's id; on its topic's page it shows where it went."""
+    message_id, topic = row["message_id"], row["origin_topic"]
+    if not message_id or not topic:
+        return html.Span(message_id or "without id", className="exact")
+    href = topic_path(topic) + view.search(q=message_id)
+    return dcc.Link(message_id, href=href, className="exact")
 
 
 def register(app: Dash, desk: Desk) -> None:

@@ -21,9 +21,10 @@ from dashboards.pages.parts import (
     state_pill,
     table,
     tile,
+    topic_link,
 )
 from dashboards.theme import palette, state_sign
-from dashboards.view import around, group_path
+from dashboards.view import View, around, group_path
 from dashboards.words import clock, count, duration, plural, visible
 from engine.foundation.errors import LakeError
 
@@ -148,7 +149,7 @@ def _content(desk: Desk, look: Look, theme: str | None) -> tuple[Any, ...]:
         {"height": figure.layout.height},
         summary(lines),
         _groups(lines, look, risks=answers.open_at_end(risks, span), dead=dead),
-        _feed(changes),
+        _feed(changes, look.view),
     )
 
 
@@ -278,17 +279,17 @@ def _groups(lines: list[GroupLine], look: Look, *, risks: pl.DataFrame, dead: pl
     return table(headings, rows, label="Groups, worst first")
 
 
-def _feed(changes: list[Change]) -> Any:
+def _feed(changes: list[Change], view: View) -> Any:
     if not changes:
         return quiet("Nothing changed in this range.")
-    entries = [html.Li(_entry(change)) for change in changes[: answers.CHANGES_MAX]]
+    entries = [html.Li(_entry(change, view)) for change in changes[: answers.CHANGES_MAX]]
     more = len(changes) - len(entries)
     if more > 0:
         entries.append(html.Li(quiet(f"and {more} earlier")))
     return html.Ol(entries, className="feed")
 
 
-def _entry(change: Change) -> list[Any]:
+def _entry(change: Change, view: View) -> list[Any]:
     sign, css = CHANGE_SIGNS[change.kind]
     href = group_path(change.group or "") + around(change.at)
     return [
@@ -302,11 +303,18 @@ def _entry(change: Change) -> list[Any]:
                     ],
                     className="feed-head",
                 ),
-                html.Div(change.text, className="feed-text"),
+                html.Div(_text(change, view), className="feed-text"),
             ],
             className="feed-body",
         ),
     ]
+
+
+def _text(change: Change, view: View) -> Any:
+    """The entry's words; a topic they begin with leads to its page."""
+    if not change.topic or not change.text.startswith(change.topic):
+        return change.text
+    return [topic_link(change.topic, view), change.text.removeprefix(change.topic)]
 
 
 def register(app: Dash, desk: Desk) -> None:

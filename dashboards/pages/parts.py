@@ -9,16 +9,20 @@ from typing import Any
 from dash import dcc, html
 
 from dashboards.answers import Quality
-from dashboards.theme import state_sign
-from dashboards.view import Span, View, around
-from dashboards.words import clock
+from dashboards.theme import StateSign, state_sign
+from dashboards.view import Span, View, around, topic_path
+from dashboards.words import UNKNOWN, clock, visible
 
 TREND_SIGNS = {"GROWING": "↗ growing", "STEADY": "→ steady", "SHRINKING": "↘ shrinking"}
 
 
 def state_pill(state: str | None) -> html.Span:
     """A state as sign and word."""
-    sign = state_sign(state)
+    return sign_pill(state_sign(state))
+
+
+def sign_pill(sign: StateSign) -> html.Span:
+    """The same of a state whose sign is at hand."""
     return html.Span(
         [html.Span(sign.sign, className="pill-sign", **{"aria-hidden": "true"}), sign.word],
         className=f"pill pill-{sign.css}",
@@ -52,6 +56,13 @@ def quality_badge(found: Quality, *, href: str) -> dcc.Link:
     )
 
 
+def known(text: str | None, reason: str) -> html.Span:
+    """A value, or the word for none with its reason below it."""
+    if text is not None:
+        return html.Span(text, className="exact")
+    return html.Span([UNKNOWN, html.Small(reason, className="because")], className="unknown")
+
+
 def table(headings: Sequence[str], rows: Sequence[Sequence[Any]], *, label: str) -> html.Div:
     """A plain table with a name for screen readers; wide ones scroll in themselves."""
     head = html.Thead(html.Tr([html.Th(heading, scope="col") for heading in headings]))
@@ -74,9 +85,22 @@ def card(title: Any, children: Any, *, element: str, note: Any = None) -> html.S
     )
 
 
-def quiet(sentence: str) -> html.P:
+def topic_link(topic: str | None, view: View) -> Any:
+    """A topic's name, leading to its page in the same range."""
+    if not topic:
+        return UNKNOWN
+    return dcc.Link(visible(topic), href=topic_path(topic) + view.search(q=""), className="topic")
+
+
+def quiet(sentence: Any) -> html.P:
     """What stands where a list would be empty."""
     return html.P(sentence, className="quiet")
+
+
+def coded(sentence: str) -> list[Any]:
+    """A sentence whose words between backticks are commands or settings, to copy as they are."""
+    parts = sentence.split("`")
+    return [html.Code(part) if at % 2 else part for at, part in enumerate(parts)]
 
 
 def first_run(lake: str) -> html.Div:

@@ -12,7 +12,7 @@ from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, no_u
 
 from dashboards.answers import freshness, quality
 from dashboards.desk import Desk, beside
-from dashboards.pages import checks, group, overview
+from dashboards.pages import checks, group, overview, topic
 from dashboards.pages.parts import quality_badge
 from dashboards.view import (
     RANGES,
@@ -22,6 +22,7 @@ from dashboards.view import (
     View,
     group_of,
     parse,
+    topic_of,
 )
 from dashboards.words import clock
 from engine.foundation.errors import LakeError
@@ -75,6 +76,9 @@ def page(pathname: str) -> Any:
     name = group_of(pathname)
     if name is not None:
         return group.layout(name)
+    name = topic_of(pathname)
+    if name is not None:
+        return topic.layout(name)
     return html.Div(
         [html.H1("No such page"), dcc.Link("Go to the overview", href="/", className="jump")],
         className="notice",
@@ -87,7 +91,7 @@ def navigation(pathname: str, view: View) -> list[dcc.Link]:
     return [
         dcc.Link(
             title,
-            href=path + view.search(),
+            href=path + view.search(q=""),
             className="nav-link here" if path == pathname else "nav-link",
         )
         for path, title in PAGES
@@ -216,4 +220,5 @@ def register(app: Dash, desk: Desk) -> None:
     )
     overview.register(app, desk)
     group.register(app, desk)
+    topic.register(app, desk)
     checks.register(app, desk)

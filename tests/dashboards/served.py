@@ -4,23 +4,27 @@ browser that notes everything that is not as it should be.
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from http import HTTPStatus
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from playwright.sync_api import Browser, BrowserContext, Page
 
 from dashboards.app import build
+from dashboards.cluster import Cluster
 from dashboards.commands import listen
 from dashboards.serving import server_of
 from pipelines.lake import Lake
 
+Answer = TypeVar("Answer")
 READY_WITHIN_S = 20
 PAGE_WITHIN_MS = 20_000
 ABANDONED = "net::ERR_ABORTED"
@@ -28,13 +32,19 @@ ABANDONED = "net::ERR_ABORTED"
 SIZE = {"width": 1440, "height": 900}
 
 
+def awaited(work: Coroutine[Any, Any, Answer]) -> Answer:
+    """What `work` comes to, in a thread with a loop of its own: this one has the browser's."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, work).result()
+
+
 @contextmanager
-def serving(lake: Lake, now: datetime) -> Iterator[str]:
+def serving(lake: Lake, now: datetime, cluster: Cluster | None = None) -> Iterator[str]:
     """The address of a dashboard over `lake` whose clock stands at `now`."""
     listener: socket.socket = listen("127.0.0.1", 0)
     port = listener.getsockname()[1]
     ready = threading.Event()
-    server = server_of(build(lake, clock=lambda: now), ready.set)
+    server = server_of(build(lake, clock=lambda: now, cluster=cluster), ready.set)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
     try:
@@ -59,7 +69,7 @@ class Visit:
         self.page.goto(self.origin + path, wait_until="load")
         wanted = f'[data-state="{state}"]' if state else ".card"
         self.page.locator(wanted).first.wait_for(state="visible", timeout=PAGE_WITHIN_MS)
-        if state is None and not path.startswith("/checks"):
+        if state is None and not path.startswith(("/checks", "/topic/")):
             self.page.locator(".graph .main-svg").first.wait_for(timeout=PAGE_WITHIN_MS)
         self.page.wait_for_load_state("networkidle")
 

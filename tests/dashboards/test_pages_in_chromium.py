@@ -25,7 +25,13 @@ from tests.lake_story import append_rows
 
 THEMES = ("light", "dark")
 EMPTY = around(START - timedelta(days=2))
-PAGES = {"overview": "/", "group": "/group/shipping", "checks": "/checks"}
+PAGES = {
+    "overview": "/",
+    "group": "/group/shipping",
+    "topic": "/topic/orders",
+    "checks": "/checks",
+}
+WITHOUT_FIGURE = ("topic", "checks")
 
 
 README_PICTURES = ("overview", "group")
@@ -52,6 +58,7 @@ class TestEveryPage:
             expected = {
                 "overview": ("6 min 34 s", "orders queue 2 stalled (frozen head)", "3,188"),
                 "group": ("offset unchanged", "would repeat 191 finished messages", "still"),
+                "topic": ("7 commits in 30 s, offset unchanged", "shipping", "dead-lettered"),
                 "checks": ("offsets_known", "committed unknown: NO_OFFSET"),
             }[page]
             for sentence in expected:
@@ -83,7 +90,7 @@ class TestEveryPage:
             chip = visit.page.locator("#freshness-chip")
             assert chip.get_attribute("data-freshness") == "stale"
             assert "data to 12:15:00 (6 min ago)" in visit.text
-            if page != "checks":
+            if page not in WITHOUT_FIGURE:
                 graph = visit.page.locator(".graph")
                 expect(graph).to_contain_text("no data since 12:15:00")
                 # The edge is hatched, not only coloured.
@@ -98,9 +105,11 @@ class TestEveryPage:
             visit.open(path)
             keep_picture(visit, page, theme, "hostile")
 
-            expected = {"overview": HOSTILE.shipping, "group": HOSTILE.reason}.get(
-                page, "javascript:"
-            )
+            expected = {
+                "overview": HOSTILE.shipping,
+                "group": HOSTILE.reason,
+                "topic": HOSTILE.message_id,
+            }.get(page, "javascript:")
             assert expected in visit.text
             assert (
                 visit.page.locator(
@@ -112,7 +121,7 @@ class TestEveryPage:
 
 
 @pytest.mark.parametrize("theme", THEMES)
-@pytest.mark.parametrize("page", ["overview", "group"])
+@pytest.mark.parametrize("page", ["overview", "group", "topic"])
 def test_an_empty_range_offers_the_way_to_data(
     windows: Windows, origins: dict[str, str], page: str, theme: str
 ) -> None:
@@ -123,12 +132,13 @@ def test_an_empty_range_offers_the_way_to_data(
 
         visit.page.get_by_role("link", name="Go there").click()
 
-        expect(visit.page.locator(".graph .main-svg").first).to_be_visible()
+        shown = ".graph .main-svg" if page not in WITHOUT_FIGURE else "#topic-summary .facts"
+        expect(visit.page.locator(shown).first).to_be_visible()
         assert "12:10:00 to 12:20:00" in visit.text
         assert visit.faults == []
 
 
-@pytest.mark.parametrize("page", ["overview", "group"])
+@pytest.mark.parametrize("page", ["overview", "group", "topic"])
 def test_a_torn_table_is_named_and_the_frame_lives_on(
     windows: Windows, origins: dict[str, str], page: str
 ) -> None:

@@ -1,8 +1,9 @@
-"""Single messages: by id, by key."""
+"""Single messages: by id, by key; what clients traced of them."""
 
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 
 from engine.client.admin.asking import Asking, place
 from engine.client.stored_bodies import inflate_bodies
@@ -15,7 +16,14 @@ from engine.protocol.message import MessageExt, MessageQueue
 from engine.protocol.message_ids import parse_offset_message_id
 from engine.protocol.message_record import decode_record, decode_records
 from engine.protocol.names import TRACE_TOPIC, PullSysFlag
-from engine.protocol.trace import Trace, decode_traces
+from engine.protocol.trace import (
+    ConsumedTrace,
+    ConsumingTrace,
+    EndTransactionTrace,
+    SentTrace,
+    Trace,
+    decode_traces,
+)
 
 QUERY_MESSAGES_MAX = 32
 """Messages one query by key answers with (RocketMQ: defaultQueryMaxNum)."""
@@ -30,6 +38,25 @@ NO_MESSAGES = (
 """Answers to a pull that found nothing at the offset."""
 
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TracedStep:
+    """One trace as a step of its message; None is what that kind of trace does not tell."""
+
+    step: str
+    """sent, consuming, consumed or transaction ended."""
+    time_ms: int | None
+    """The client's clock, when the step began (sent, consuming) or was over."""
+    group: str | None
+    cost_ms: int | None = None
+    success: bool | None = None
+    keys: str | None = None
+    topic: str | None = None
+    store_host: str | None = None
+    retry_times: int | None = None
+    outcome: str | None = None
+    """How a listener's call ended, or what a transaction's producer decided."""
 
 
 class MessageAdmin(Asking):
@@ -57,6 +84,37 @@ class MessageAdmin(Asking):
             except (RemoteProtocolError, UnicodeDecodeError) as error:  # Anybody may write there.
                 _log.warning("%s in %s is left out: %s", record.message_id, trace_topic, error)
         return [trace for trace in traces if trace.message_id == message_id]
+
+    async def traced_steps(self, message_id: str, *, begin_ms: int = 0) -> list[TracedStep]:
+        """The same traces as steps, in the order written."""
+        return [
+            step_of(trace) for trace in await self.message_traces(message_id, begin_ms=begin_ms)
+        ]
+
+    async def may_be_traced(self) -> bool:
+        """Does a broker have the trace topic? Without it clients write no traces."""
+        return bool(await self._brokers_of(TRACE_TOPIC))
+
+    async def find_messages(self, topic: str, text: str) -> list[MessageExt]:
+        """Messages of a topic that a text names: by UNIQ_KEY, else by the broker's id, else by key.
+
+        A broker's id names an address. Only masters the name server knows are asked: a text that
+        somebody typed must not choose whom this process connects to.
+        """
+        found = await self.query_messages(topic, text, is_unique_key=True)
+        return found or await self._stored_as(text) or await self.query_messages(topic, text)
+
+    async def _stored_as(self, text: str) -> list[MessageExt]:
+        try:
+            address, _ = parse_offset_message_id(text)
+        except RemoteProtocolError:
+            return []
+        if address not in (await self.masters()).values():
+            return []
+        try:
+            return [await self.view_message(text)]
+        except RequestRefused:  # No message begins there: the text is a key that looks like an id.
+            return []
 
     async def query_messages(
         self,
@@ -132,3 +190,47 @@ def _has_key(message: MessageExt, topic: str, key: str, *, is_unique_key: bool) 
     if is_unique_key:
         return message.properties.get("UNIQ_KEY") == key
     return key in message.properties.get("KEYS", "").split()
+
+
+def step_of(trace: Trace) -> TracedStep:
+    """A trace as a step of its message."""
+    match trace:
+        case SentTrace():
+            return TracedStep(
+                step="sent",
+                time_ms=trace.time_ms,
+                group=trace.group,
+                cost_ms=trace.cost_ms,
+                success=trace.success,
+                keys=trace.keys,
+                topic=trace.topic,
+                store_host=trace.store_host,
+            )
+        case ConsumingTrace():
+            return TracedStep(
+                step="consuming",
+                time_ms=trace.time_ms,
+                group=trace.group,
+                keys=trace.keys,
+                retry_times=trace.retry_times,
+            )
+        case ConsumedTrace():
+            return TracedStep(
+                step="consumed",
+                time_ms=trace.time_ms,
+                group=trace.group,
+                cost_ms=trace.cost_ms,
+                success=trace.success,
+                keys=trace.keys,
+                outcome=trace.end.name,
+            )
+        case EndTransactionTrace():
+            return TracedStep(
+                step="transaction ended",
+                time_ms=trace.time_ms,
+                group=trace.group,
+                keys=trace.keys,
+                topic=trace.topic,
+                store_host=trace.store_host,
+                outcome=trace.state.value,
+            )

@@ -13,12 +13,9 @@ from typing import Annotated, TypeVar
 
 import typer
 
-from engine.client.admin import Admin
-from engine.client.config import ClientConfig
-from engine.client.credentials_file import with_credentials
+from engine.client.admin import Admin, admin_at
 from engine.foundation.errors import ConnectFailed, RequestRefused, TidemarkError
 from engine.protocol.codes import ResponseCode
-from engine.runtime import SystemDisk, system_runtime
 
 Answer = TypeVar("Answer")
 
@@ -37,7 +34,7 @@ def ask(namesrv: str, work: Callable[[Admin], Awaitable[Answer]]) -> Answer:
     """Do the work with a connected Admin; end the process with a sentence when it fails."""
 
     async def main() -> Answer:
-        async with Admin(system_runtime(), client_config(namesrv)) as admin:
+        async with admin_at(namesrv, credentials=CREDENTIALS_FILE.get()) as admin:
             return await work(admin)
 
     try:
@@ -45,13 +42,6 @@ def ask(namesrv: str, work: Callable[[Admin], Awaitable[Answer]]) -> Answer:
     except TidemarkError as error:
         typer.echo(f"tidemark admin: {sentence(error)}", err=True)
         raise typer.Exit(1) from error
-
-
-def client_config(namesrv: str) -> ClientConfig:
-    """Where the cluster is, and who asks: the file given before the command, if there is one."""
-    addresses = tuple(part.strip() for part in namesrv.split(";") if part.strip())
-    config = ClientConfig(namesrv_addresses=addresses, instance_name="admin")
-    return with_credentials(config, SystemDisk(), CREDENTIALS_FILE.get())
 
 
 def sentence(error: TidemarkError) -> str:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from engine.client.admin import Admin
+from engine.client.admin import Admin, TracedStep
 from engine.client.commands.asking import DEFAULT_NAMESRV, JsonOption, NamesrvOption, ask
 from engine.client.commands.offsets import LATEST, read_time
 from engine.client.commands.showing import Row, moment, shown, shown_record
@@ -17,7 +17,6 @@ from engine.protocol.codes import ResponseCode
 from engine.protocol.message import MessageExt, MessageQueue
 from engine.protocol.message_ids import parse_offset_message_id
 from engine.protocol.names import TRACE_TOPIC
-from engine.protocol.trace import ConsumedTrace, ConsumingTrace, SentTrace, Trace
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -105,29 +104,20 @@ def trace(
 
     async def work(admin: Admin) -> list[Row]:
         await _require(admin, TRACE_TOPIC)
-        return [_step(one) for one in await admin.message_traces(unique_key)]
+        return [_step(one) for one in await admin.traced_steps(unique_key)]
 
     empty = f"nobody traced a message with the unique key {unique_key}"
     typer.echo(shown(ask(namesrv, work), as_json=as_json, empty=empty))
 
 
-def _step(one: Trace) -> Row:
+def _step(one: TracedStep) -> Row:
     """A traced step as one row of a list."""
-    if isinstance(one, ConsumedTrace):
-        success: bool | None = one.success
-        cost_ms: int | None = one.cost_ms
-        kind = "consumed"
-    elif isinstance(one, SentTrace):
-        success, cost_ms, kind = one.success, one.cost_ms, "sent"
-    else:
-        success, cost_ms = None, None
-        kind = "consuming" if isinstance(one, ConsumingTrace) else "transaction ended"
     return {
-        "step": kind,
+        "step": one.step,
         "time": moment(one.time_ms),
         "group": one.group,
-        "cost_ms": cost_ms,
-        "success": success,
+        "cost_ms": one.cost_ms,
+        "success": one.success,
         "keys": one.keys,
     }
 

@@ -1,0 +1,298 @@
+"""A topic's page: who is behind on it, how far producers came, what failed, and where one message
+went (`pages/trace`)."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import polars as pl
+from dash import Dash, Input, Output, dcc, html
+
+from dashboards import answers, topics
+from dashboards.cluster import Route
+from dashboards.desk import Desk, Look, beside
+from dashboards.pages import trace
+from dashboards.pages.parts import (
+    TREND_SIGNS,
+    card,
+    coded,
+    empty_range,
+    failure,
+    first_run,
+    known,
+    quiet,
+    sign_pill,
+    table,
+)
+from dashboards.topic_data import TopicData
+from dashboards.topics import GroupOnTopic, TopicQueue
+from dashboards.view import View, group_path, topic_of
+from dashboards.words import clock, count, duration, plural, visible
+from engine.foundation.errors import LakeError
+
+HIDDEN, SHOWN = "topic-body hidden", "topic-body"
+QUEUES_MAX: Final = 256
+"""Queues listed; a topic with more is better looked at by a query."""
+FAILED_MAX: Final = 200
+"""Failed messages listed, newest first."""
+
+
+def layout(name: str) -> html.Div:
+    """Header and search, then groups, queues and failed messages."""
+    return html.Div(
+        [
+            html.Div(
+                [
+                    dcc.Link("Overview", href="/", className="crumb"),
+                    html.Span("topic", className="kind"),
+                    html.H1(visible(name)),
+                ],
+                className="page-head",
+            ),
+            trace.layout(),
+            html.Div(id="topic-notice"),
+            html.Div(
+                [
+                    html.Div(id="topic-summary"),
+                    card(
+                        "Who is behind on it?",
+                        html.Div(id="topic-groups"),
+                        element="topic-groups-card",
+                        note="newest row of each queue in the range, worst group first",
+                    ),
+                    card(
+                        "Queues",
+                        html.Div(id="topic-queues"),
+                        element="topic-queues-card",
+                        note="newest report of each queue in the range; offsets are exact; "
+                        "messages a minute between its first and last report",
+                    ),
+                    card(
+                        "Failed messages",
+                        html.Div(id="topic-failed"),
+                        element="topic-failed-card",
+                        note="newest first; choose a message to see where it went",
+                    ),
+                ],
+                id="topic-body",
+                className=HIDDEN,
+            ),
+        ]
+    )
+
+
+def content(desk: Desk, topic: str | None, search: str | None) -> tuple[Any, ...]:
+    """(notice, body class, summary, groups, failed messages)."""
+    try:
+        look = desk.look(search)
+        if look.pulse.first_run:
+            return _instead(first_run(desk.data.lake.root))
+        return _content(TopicData(desk.data), topic or "", look)
+    except LakeError as error:
+        return _instead(failure(str(error), desk.clock()))
+
+
+def _instead(shown: Any) -> tuple[Any, ...]:
+    return shown, HIDDEN, [], [], []
+
+
+def _content(data: TopicData, topic: str, look: Look) -> tuple[Any, ...]:
+    start, end = look.span.start, look.span.end
+    lag = data.lag_on(topic, start, end)
+    produced = data.produced(topic, start, end)
+    failed = data.failed(topic, start, end)
+    if lag.is_empty() and produced.is_empty() and failed.is_empty():
+        said = f"Topic {visible(topic)!r} is named by no report"
+        return _instead(empty_range(look.span, look.view, what=said))
+    running = answers.open_at_end(data.stalls_on(topic), look.span)
+    groups = topics.groups_on(lag, running)
+    return (
+        None,
+        SHOWN,
+        _summary(groups, topics.queues_of(produced, None), failed),
+        _groups(groups, look.view),
+        _failed(failed, look.view),
+    )
+
+
+def queues(desk: Desk, topic: str | None, search: str | None, route: Route) -> Any:
+    """The queue table; `route` is what a name server said, or why none was asked."""
+    try:
+        look = desk.look(search)
+        produced = TopicData(desk.data).produced(topic or "", look.span.start, look.span.end)
+    except LakeError as error:
+        return quiet(str(error))
+    lines = topics.queues_of(produced, route.brokers, no_route=route.reason)
+    return [_queues(lines), *([quiet(coded(route.remedy))] if route.remedy and lines else [])]
+
+
+def _summary(groups: list[GroupOnTopic], lines: list[TopicQueue], failed: pl.DataFrame) -> html.Div:
+    """The worst in one line, then the numbers."""
+    per_minute, rate_unknown = topics.rate_of(lines)
+    times = [line.time_lag_ms for line in groups if line.time_lag_ms is not None]
+    dead = failed.filter(pl.col("step") == "DEAD_LETTERED").height
+    rate = topics.rate_text(per_minute)
+    if rate_unknown and per_minute is not None:
+        rate = f"{rate} + {plural(rate_unknown, 'queue')} unknown"
+    facts = (
+        ("messages a minute", rate),
+        ("worst time lag", duration(max(times)) if times else "unknown"),
+        ("groups", str(len(groups))),
+        ("queues", str(len(lines))),
+        ("failed messages", count(failed.height)),
+        ("dead-lettered", count(dead)),
+    )
+    state: list[Any] = [html.Span("no group reads it in this range", className="why")]
+    if groups:
+        said = f"{visible(groups[0].group)}: {visible(groups[0].reason)}"
+        state = [sign_pill(groups[0].sign), html.Span(said, className="why")]
+    return html.Div(
+        [
+            html.Div(state, className="summary-state"),
+            html.Dl(
+                [html.Div([html.Dt(name), html.Dd(value)]) for name, value in facts],
+                className="facts",
+            ),
+        ],
+        className="summary",
+    )
+
+
+def _groups(lines: list[GroupOnTopic], view: View) -> Any:
+    if not lines:
+        return quiet("No group reads this topic in this range, or none has reported it.")
+    rows = [
+        [
+            sign_pill(line.sign),
+            dcc.Link(
+                visible(line.group),
+                href=group_path(line.group) + view.search(q=""),
+                className="name",
+            ),
+            html.Span(duration(line.time_lag_ms), className="number"),
+            html.Span(count(line.lag_messages), className="number"),
+            TREND_SIGNS.get(line.trend or "", "unknown"),
+            html.Span(f"{line.queues_known} of {line.queues}", className="number"),
+            html.Span(clock(line.observed_at), className="exact"),
+            html.Span(visible(line.reason), className="reason"),
+        ]
+        for line in lines
+    ]
+    headings = (
+        *("state", "group", "time lag", "messages behind", "trend", "queues known"),
+        *("reported", "because"),
+    )
+    return table(headings, rows, label="Groups that read the topic, worst first")
+
+
+def _queues(lines: list[TopicQueue]) -> Any:
+    if not lines:
+        return quiet("No queue of this topic was reported in this range.")
+    rows = [
+        [
+            f"{line.broker} / {line.queue_id}",
+            known(_yes(line.readable), topics.NOT_REPORTED),
+            known(_yes(line.writable), line.write_unknown),
+            html.Span(str(line.min_offset), className="exact"),
+            html.Span(str(line.max_offset), className="exact"),
+            known(
+                clock(line.last_store_time, day=True) if line.last_store_time else None,
+                "the queue is empty" if line.readable is not None else topics.NOT_REPORTED,
+            ),
+            known(
+                topics.rate_text(line.per_minute) if line.per_minute is not None else None,
+                line.rate_unknown,
+            ),
+            html.Span(clock(line.seen_at), className="exact"),
+        ]
+        for line in lines[:QUEUES_MAX]
+    ]
+    headings = (
+        *("broker / queue", "read", "write", "first kept", "next to be written"),
+        *("newest stored", "messages a minute", "reported"),
+    )
+    shown: list[Any] = [table(headings, rows, label="Queues of the topic")]
+    if len(lines) > QUEUES_MAX:
+        shown.append(quiet(f"and {len(lines) - QUEUES_MAX} more queues"))
+    return html.Div(shown)
+
+
+def _yes(value: bool | None) -> str | None:
+    return None if value is None else "yes" if value else "no"
+
+
+def _failed(failed: pl.DataFrame, view: View) -> Any:
+    if failed.is_empty():
+        return quiet("No message of this topic failed in this range.")
+    rows = [
+        [
+            html.Span(clock(row["last_at"], day=True), className="exact"),
+            _message(row["message_id"], view),
+            dcc.Link(
+                visible(row["group"]),
+                href=group_path(row["group"]) + view.search(q=""),
+                className="name",
+            ),
+            html.Span(topics.step_words(row["step"]), className=f"step step-{_tone(row['step'])}"),
+            html.Span(count(row["reconsume_times"]), className="number"),
+            html.Span(_origin(row), className="exact"),
+            html.Span(clock(row["first_at"]), className="exact"),
+            html.Span(visible(row["reason"] or "not told"), className="wrap"),
+        ]
+        for row in failed.head(FAILED_MAX).iter_rows(named=True)
+    ]
+    headings = (
+        *("newest step at", "message", "group", "newest step", "failed tries", "queue / offset"),
+        *("first step in range", "reason"),
+    )
+    shown: list[Any] = [table(headings, rows, label="Failed messages of the topic")]
+    if failed.height > FAILED_MAX:
+        shown.append(quiet(f"and {failed.height - FAILED_MAX:,} earlier; choose a shorter range"))
+    return shown
+
+
+def _message(message_id: str | None, view: View) -> Any:
+    if not message_id:
+        return known(None, "its producer set no unique id")
+    return dcc.Link(visible(message_id), href=view.search(q=message_id), className="exact")
+
+
+def _tone(step: str) -> str:
+    return {"DEAD_LETTERED": "dead", "EXPIRED": "dead", "DISCARDED": "dead"}.get(step, "risk")
+
+
+def _origin(row: dict[str, Any]) -> str:
+    if row["origin_queue_id"] is None or row["origin_offset"] is None:
+        return "not told"
+    return f"{row['origin_queue_id']} / {row['origin_offset']}"
+
+
+def register(app: Dash, desk: Desk) -> None:
+    """The page's callbacks."""
+
+    @app.callback(
+        Output("topic-notice", "children"),
+        Output("topic-body", "className"),
+        Output("topic-summary", "children"),
+        Output("topic-groups", "children"),
+        Output("topic-failed", "children"),
+        Input("pulse", "data"),
+        Input("url", "pathname"),
+        Input("url", "search"),
+    )
+    async def show_topic(_pulse: Any, pathname: str | None, search: str | None) -> Any:
+        return await beside(content, desk, topic_of(pathname or ""), search)
+
+    @app.callback(
+        Output("topic-queues", "children"),
+        Input("pulse", "data"),
+        Input("url", "pathname"),
+        Input("url", "search"),
+    )
+    async def show_queues(_pulse: Any, pathname: str | None, search: str | None) -> Any:
+        # Beside the rest: a name server that does not answer holds up this table alone.
+        topic = topic_of(pathname or "")
+        route = await desk.cluster.route(topic or "")
+        return await beside(queues, desk, topic, search, route)
+
+    trace.register(app, desk)

@@ -1,0 +1,217 @@
+"""What the lake knows of one topic: questions to gold, and to bronze where gold is silent.
+
+Gold has lag by queue and dead letters. How far producers came, every step of a failed message and
+what was handed out again are facts of bronze; each question here brings only the rows of one topic
+or of one message.
+
+Invariant: every answer is small: a row a queue, a failed message, or a step. Absent on purpose:
+words; `topics` and `traces` have them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+import polars as pl
+
+from dashboards.data import LakeData, within
+
+QUEUE: Final = ("broker", "queue_id")
+OF_GROUP: Final = ("%RETRY%", "%DLQ%")
+"""Beginnings of topics that a group has for itself: its failed messages are theirs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a message lies."""
+
+    broker: str
+    topic: str
+    queue_id: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicData:
+    """One lake, asked about topics."""
+
+    data: LakeData
+
+    def lag_on(self, topic: str, start: datetime, end: datetime) -> pl.DataFrame:
+        """The newest row of every queue of the topic and group that reads it."""
+        return self.data.newest_lag(start, end).filter(pl.col("topic") == topic)
+
+    def stalls_on(self, topic: str) -> pl.DataFrame:
+        """Stalled windows of the topic's queues, as they are known now."""
+        return self.data.present("stalled_windows").filter(pl.col("topic") == topic)
+
+    def produced(self, topic: str, start: datetime, end: datetime) -> pl.DataFrame:
+        """First and last report of each queue's end in the range, one row a queue.
+
+        A queue whose watermarks were not reported is taken from the lag of the group that was
+        reported last; who may read it is unknown then.
+        """
+        told = self.data.answer(
+            "queue_watermarks",
+            ("produced", topic, start, end),
+            lambda rows: _ends(
+                within(rows, start, end, kind="event").filter(pl.col("topic") == topic),
+                *("event_time", "readable", "last_store_time"),
+            ),
+        )
+        unknown = pl.lit(None)
+        by_lag = self.data.answer(
+            "consumer_lag",
+            ("produced", topic, start, end),
+            lambda rows: (
+                _ends(
+                    within(rows, start, end)
+                    .filter(pl.col("topic") == topic)
+                    .with_columns(
+                        unknown.cast(pl.Boolean).alias("readable"),
+                        unknown.cast(pl.Datetime("us", "UTC")).alias("last_store_time"),
+                    ),
+                    *("observed_at", "readable", "last_store_time"),
+                    key=(*QUEUE, "group"),
+                )
+                .sort("last_at")
+                .unique(QUEUE, keep="last")
+                .drop("group")
+            ),
+        )
+        rest = by_lag.join(told, on=QUEUE, how="anti").select(told.columns)
+        return pl.concat([told, rest]).sort(QUEUE)
+
+    def failed(self, topic: str, start: datetime, end: datetime) -> pl.DataFrame:
+        """Messages of the topic that a group failed on in the range: their newest step each."""
+        group = next((topic.removeprefix(p) for p in OF_GROUP if topic.startswith(p)), None)
+        mine = pl.col("origin_topic") == topic
+        wanted = mine if group is None else mine | (pl.col("group") == group)
+        nameless = pl.format(
+            "{}/{}", pl.col("origin_queue_id").fill_null(-1), pl.col("origin_offset").fill_null(-1)
+        )
+        return self.data.answer(
+            "retry_dlq_flow",
+            ("failed", topic, start, end),
+            lambda rows: (
+                within(rows, start, end, kind="event")
+                .filter(wanted & (pl.col("step") != "SENT_AGAIN"))
+                .sort("event_time", "seq")
+                .group_by("group", pl.coalesce("message_id", nameless).alias("message"))
+                .agg(
+                    pl.col("message_id").last(),
+                    pl.col("broker").last(),
+                    pl.col("origin_queue_id").drop_nulls().last(),
+                    pl.col("origin_offset").drop_nulls().last(),
+                    pl.col("reconsume_times").max(),
+                    pl.col("step").last(),
+                    pl.col("delay_ms").last(),
+                    pl.col("reason").drop_nulls().last(),
+                    pl.col("event_time").first().alias("first_at"),
+                    pl.col("event_time").last().alias("last_at"),
+                )
+                .sort(["last_at", "group", "message"], descending=[True, False, False])
+            ),
+        )
+
+    def steps_of(self, message_id: str, start: datetime, end: datetime) -> pl.DataFrame:
+        """Every step of one failed message, in order."""
+        return self.data.answer(
+            "retry_dlq_flow",
+            ("steps", message_id, start, end),
+            lambda rows: (
+                within(rows, start, end, kind="event")
+                .filter(pl.col("message_id") == message_id)
+                .sort("event_time", "seq")
+            ),
+        )
+
+    def handed_out_again(self, place: Place, start: datetime, end: datetime) -> pl.DataFrame:
+        """Pulls that brought the message a second time."""
+        offset = pl.lit(place.offset)
+        return self.data.answer(
+            "redeliveries",
+            ("again", place, start, end),
+            lambda rows: (
+                within(rows, start, end, kind="event")
+                .filter(_at(place))
+                .filter((pl.col("from_offset") <= offset) & (offset < pl.col("to_offset")))
+                .sort("event_time", "seq")
+            ),
+        )
+
+    def stored(self, place: Place, start: datetime, end: datetime) -> pl.DataFrame:
+        """When the queue's end was first reported beyond the message, and the report before; no row
+        for a queue that was not reported."""
+        return self.data.answer(
+            "queue_watermarks",
+            ("stored", place, start, end),
+            lambda rows: (
+                within(rows, start, end, kind="event")
+                .filter(_at(place))
+                .group_by("broker")
+                .agg(*_crossing("max_offset", place.offset, moment="event_time", as_="stored"))
+            ),
+        )
+
+    def passed(self, place: Place, start: datetime, end: datetime) -> pl.DataFrame:
+        """When each group's pulled mark and consume offset were first reported beyond the message,
+        and the report before, which still had them at or below it. Null when the first report had
+        them beyond already, or none had."""
+
+        return self.data.answer(
+            "consumer_lag",
+            ("passed", place, start, end),
+            lambda rows: (
+                within(rows, start, end)
+                .filter(_at(place))
+                .group_by("group")
+                .agg(
+                    *_crossing("pulled", place.offset, as_="pulled"),
+                    *_crossing("committed", place.offset, as_="committed"),
+                )
+                .sort("group")
+            ),
+        )
+
+
+def _ends(
+    rows: pl.LazyFrame, moment: str, *told: str, key: tuple[str, ...] = QUEUE
+) -> pl.LazyFrame:
+    return (
+        rows.sort(moment, "seq")
+        .group_by(*key)
+        .agg(
+            pl.col("min_offset").last(),
+            pl.col("max_offset").first().alias("first_offset"),
+            pl.col("max_offset").last(),
+            (pl.col("max_offset").diff() < 0).any().alias("fell"),
+            pl.col(moment).first().alias("first_at"),
+            pl.col(moment).last().alias("last_at"),
+            *(pl.col(name).last() for name in told),
+        )
+    )
+
+
+def _crossing(
+    mark: str, offset: int, *, as_: str, moment: str = "observed_at"
+) -> tuple[pl.Expr, pl.Expr]:
+    """The first moment at which a mark is beyond an offset, and the last one before; both null when
+    the first row has it beyond already, or none has."""
+    at, beyond = pl.col(moment), pl.col(mark) > offset
+    first = at.filter(beyond).min()
+    before = at.filter(~beyond & (at < first)).max()
+    return (
+        pl.when(before.is_not_null()).then(first).alias(f"{as_}_at"),
+        before.alias(f"{as_}_after"),
+    )
+
+
+def _at(place: Place) -> pl.Expr:
+    return (
+        (pl.col("broker") == place.broker)
+        & (pl.col("topic") == place.topic)
+        & (pl.col("queue_id") == place.queue_id)
+    )
