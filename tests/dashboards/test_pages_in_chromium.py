@@ -158,6 +158,7 @@ def test_every_number_of_the_strip_leads_to_what_it_counts(
     with visiting(windows, origins["data"]) as visit:
         visit.open("/")
         tiles = visit.page.locator(".tile")
+        expect(tiles).to_have_count(7)
         assert [tiles.nth(at).get_attribute("href") for at in range(tiles.count())] == [
             "#overview-groups-card",
             "/group/shipping",
@@ -213,7 +214,9 @@ def test_offsets_are_exact_and_unknown_says_why(windows: Windows, origins: dict[
         visit.open("/group/ledger")
         grid = visit.page.locator("#group-queues")
 
-        committed = grid.locator('.ag-cell[col-id="committed"]').all_inner_texts()
+        cells = grid.locator('.ag-cell[col-id="committed"]')
+        expect(cells).to_have_count(5)  # The grid draws its rows after the page's data came.
+        committed = cells.all_inner_texts()
         assert committed[0] == "unknown"
         assert all(int(offset) > 2**53 for offset in committed[1:])
         assert len({int(offset) for offset in committed[1:]}) == 4
