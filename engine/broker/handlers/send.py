@@ -17,7 +17,11 @@ from copy import copy
 from engine.broker.half_queue import HalfQueue
 from engine.broker.handlers.putting import Put, Putting
 from engine.broker.handlers.retry_sends import TOLD_TOPICS, RetrySends
-from engine.broker.handlers.storing import answer_when_flushed, answer_when_topics_saved
+from engine.broker.handlers.storing import (
+    answer_when_flushed,
+    answer_when_topics_saved,
+    broker_takes_nothing,
+)
 from engine.broker.parts import BrokerParts
 from engine.broker.state.traffic import DELAY, FIFO, NORMAL, TRANSACTION
 from engine.delay.delay_service import scheduled
@@ -187,11 +191,7 @@ class SendHandlers:
             parts.topics_changed()
         assert config is not None, "require has raised"
         if not parts.config.broker_permission & PERM_WRITE:
-            raise RequestRefused(
-                ResponseCode.NO_PERMISSION,
-                f"the broker[{parts.config.host}] sending message is forbidden: its "
-                f"brokerPermission {parts.config.broker_permission} has no write bit",
-            )
+            raise broker_takes_nothing(parts.config)
         if not config.perm & PERM_WRITE:
             raise RequestRefused(
                 ResponseCode.NO_PERMISSION,

@@ -12,7 +12,7 @@ Absent on purpose: waiting (engine/delay).
 from __future__ import annotations
 
 from engine.broker.handlers.retry_sends import make_dead_letter_topic
-from engine.broker.handlers.storing import answer_when_flushed, stored
+from engine.broker.handlers.storing import answer_when_flushed, broker_takes_nothing, stored
 from engine.broker.parts import BrokerParts
 from engine.broker.state.traffic import DELAY, NORMAL
 from engine.delay.delay_service import scheduled
@@ -72,7 +72,8 @@ class SendBackHandlers:
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
                 f"subscription group not exist, {header.group}",
             )
-        self._check_broker_takes_messages()
+        if not self._parts.config.broker_permission & PERM_WRITE:
+            raise broker_takes_nothing(self._parts.config)
         if config.retry_queue_nums <= 0:
             return request.respond(ResponseCode.SUCCESS)
         self._make_retry_topic(header.group, config.retry_queue_nums)
@@ -103,15 +104,6 @@ class SendBackHandlers:
             return response
         answer_when_flushed(peer, request, response, flushed)
         return None
-
-    def _check_broker_takes_messages(self) -> None:
-        config = self._parts.config
-        if not config.broker_permission & PERM_WRITE:
-            raise RequestRefused(
-                ResponseCode.NO_PERMISSION,
-                f"the broker[{config.host}] sending message is forbidden: its brokerPermission "
-                f"{config.broker_permission} has no write bit",
-            )
 
     def _make_retry_topic(self, group: str, queue_nums: int) -> None:
         """Make it when it is missing. Raises RequestRefused when it may not be written."""

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable
 from typing import TypeVar
 
+from engine.broker.config import BrokerConfig
 from engine.broker.parts import BrokerParts
 from engine.foundation.errors import RequestRefused, StorageError
 from engine.protocol.codes import ResponseCode
@@ -33,6 +34,15 @@ def stored(put: Callable[[], Put]) -> Put:
 def not_stored(error: StorageError) -> RequestRefused:
     """The refusal of a store that cannot write."""
     return RequestRefused(ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now: {error}")
+
+
+def broker_takes_nothing(config: BrokerConfig) -> RequestRefused:
+    """The refusal of a broker without write permission."""
+    return RequestRefused(
+        ResponseCode.NO_PERMISSION,
+        f"the broker[{config.host}] sending message is forbidden: its brokerPermission "
+        f"{config.broker_permission} has no write bit",
+    )
 
 
 def answer_when_flushed(

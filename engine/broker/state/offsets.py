@@ -65,21 +65,19 @@ class ConsumerOffsets:
         Raises RequestRefused when there are too many offsets; so do `reset` and `place`.
         """
         previous = self.committed(group, topic, queue_id)
-        if previous is None:
-            self._check_room(group, topic, queue_id)
+        accepted = not self.reset_pending(group, topic, queue_id)
+        if accepted and previous != offset:
+            self._store(group, topic, queue_id, offset)
         reported = self._reported.get((group, topic, queue_id))
         if reported is None:
             reported = self._reported[group, topic, queue_id] = Reported(now_ms)
         reported.count += 1
         reported.last_commit_ms = now_ms
-        if queue_id in self._resets.get((topic, group), {}):
-            return Commit(previous, accepted=False)
-        if previous != offset:
-            self._store(group, topic, queue_id, offset)
-        self._commits_count += 1
-        if self._commits_count % COMMITS_PER_VERSION == 0:
-            self.counter += 1
-        return Commit(previous, accepted=True)
+        if accepted:
+            self._commits_count += 1
+            if self._commits_count % COMMITS_PER_VERSION == 0:
+                self.counter += 1
+        return Commit(previous, accepted)
 
     def committed(self, group: str, topic: str, queue_id: int) -> int | None:
         """The consume offset in memory; None when there is none."""
@@ -192,18 +190,16 @@ class ConsumerOffsets:
 
     def _store(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         if self.committed(group, topic, queue_id) is None:
-            self._check_room(group, topic, queue_id)
+            if self._count >= self._count_max:
+                raise RequestRefused(
+                    ResponseCode.SYSTEM_ERROR,
+                    f"an offset of group {group} for queue {queue_id} of {topic} is one too many: "
+                    f"this broker keeps {self._count_max}; delete groups that are not used any "
+                    "more",
+                )
             self._count += 1
         self._committed.setdefault((topic, group), {})[queue_id] = offset
         self.changed = True
-
-    def _check_room(self, group: str, topic: str, queue_id: int) -> None:
-        if self._count >= self._count_max:
-            raise RequestRefused(
-                ResponseCode.SYSTEM_ERROR,
-                f"an offset of group {group} for queue {queue_id} of {topic} is one too many: this "
-                f"broker keeps {self._count_max}; delete groups that are not used any more",
-            )
 
     def _forget(self, doomed: Callable[[str, str], bool]) -> None:
         for key in [key for key in self._committed if doomed(*key)]:
