@@ -184,7 +184,7 @@ class Broker:
         try:
             running.half_queue.settle("SHUTDOWN")
             await running.tables.save_settings()
-            await running.tables.save_last_offsets()
+            await running.tables.save_offsets("SHUTDOWN")
             await running.delay.persist("SHUTDOWN")
         except StorageError as error:
             clean = False
@@ -241,7 +241,7 @@ class Broker:
         registration = Registration(parts, client)
         membership = Membership(parts)
         watermarks = Watermarks(parts)
-        tables = Tables(parts)
+        tables = Tables(parts, None if telemetry is None else telemetry.settle)
         delay = DelayService(
             runtime,
             store,
@@ -316,9 +316,7 @@ class Broker:
             ),
         )
         if running.telemetry is not None:
-            marks = running.telemetry.pulled_marks()
-            left = running.tables.offsets_before_other_hands() if stopped_cleanly else {}
-            compare_with_earlier_life(parts, marks, left, stopped_cleanly=stopped_cleanly)
+            compare_with_earlier_life(parts, running.telemetry, stopped_cleanly=stopped_cleanly)
 
     async def _run_loops(self, running: _Running) -> None:
         config = self._config

@@ -1,48 +1,44 @@
-"""What the last life left behind, held against each other at boot: the spool's pulled marks, the
+"""What the last life left behind, held against each other at boot: what the spool knows, the
 offsets file, the log.
 
 Place in the walk: between loading the tables and opening the port. The three are written at
 different times and can be lost, or changed by hand, one by one; what does not fit is told before
 the first client can cover it up.
 
-  log ends below a mark       watermarks of the queue at once: what was read there is gone, and
+  log ends below a mark       watermarks of the queue at once: what was pulled there is gone, and
                               other messages will get its offsets
-  offset above the mark       a RESTORE report: somebody raised it, [mark, offset) is passed over
-  above a clean stop's        the same from there; both files were written alike, .bak tells
+  offset above its report     a RESTORE report: [report, offset) is passed over
   no file after a clean stop  DAMAGED_FILE: a clean stop writes one, so it was taken away
 
-Invariant: nothing is repaired here; RocketMQ begins with the same offsets. An offset below the mark
-is the usual trace of a crash and is told by the redeliveries it causes. Absent on purpose: files.
+Invariant: nothing is repaired here; RocketMQ begins with the same offsets. An offset below its last
+report is the usual trace of a crash (the file is 5 s old) and is told by the redeliveries it
+causes. One above it was raised by hand, or a crash took back a report that had lowered it: each
+report is durable before the file that holds it. Absent on purpose: files.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 
 from engine.broker.parts import BrokerParts
-from engine.broker.state.offsets import Table
 from engine.broker.state.readers import QueueKey
 from engine.foundation.observing import LifecycleEvent, OffsetReport
-from engine.telemetry import PulledMark
+from engine.telemetry import Telemetry
 
 _log = logging.getLogger(__name__)
 
 
 def compare_with_earlier_life(
-    parts: BrokerParts,
-    marks: Mapping[QueueKey, PulledMark],
-    left: Table,
-    *,
-    stopped_cleanly: bool,
+    parts: BrokerParts, telemetry: Telemetry, *, stopped_cleanly: bool
 ) -> None:
-    """Take the pulled marks over and tell what the offsets and the log do not account for; `left`
-    are the offsets of a clean stop, when the file says something else now.
-    """
-    raised = _tell_raised_by_hand(parts, left)
-    cut = []
+    """Take the pulled marks over and tell what the offsets and the log do not account for."""
+    for key, reported in telemetry.reported_offsets().items():
+        offset = parts.offsets.committed(*key)
+        if offset is not None and offset > reported:
+            _tell_raised(parts, key, offset, reported)
+    marks, cut = telemetry.pulled_marks(), []
     for key, mark in marks.items():
-        group, topic, queue_id = key
+        _, topic, queue_id = key
         end = parts.store.max_offset(topic, queue_id)
         parts.readers.restore(
             key,
@@ -53,30 +49,15 @@ def compare_with_earlier_life(
         )
         if mark.offset > end:
             cut.append(key)
-        offset = None if key in raised else parts.offsets.committed(group, topic, queue_id)
-        if offset is not None and offset > mark.offset:
-            _tell_raised(parts, key, offset, mark.offset)
     parts.watermarks_wanted(cut)
     if marks and stopped_cleanly:
         _tell_missing_file(parts)
 
 
-def _tell_raised_by_hand(parts: BrokerParts, left: Table) -> set[QueueKey]:
-    """Tell the offsets that stand higher than the last clean stop left them; which those are."""
-    raised = set()
-    for (topic, group), queues in left.items():
-        for queue_id, before in queues.items():
-            offset = parts.offsets.committed(group, topic, queue_id)
-            if offset is not None and offset > before:
-                _tell_raised(parts, (group, topic, queue_id), offset, before)
-                raised.add((group, topic, queue_id))
-    return raised
-
-
 def _tell_raised(parts: BrokerParts, key: QueueKey, offset: int, before: int) -> None:
     group, topic, queue_id = key
     _log.warning(
-        "group %s begins queue %d of %s at %d though it had come to %d: "
+        "group %s begins queue %d of %s at %d though it had reported %d last: "
         "%d messages are passed over",
         *(group, queue_id, topic, offset, before, offset - before),
     )

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 from engine.broker.parts import BrokerParts
-from engine.broker.state.offsets import Table, from_document, to_document
+from engine.broker.state.offsets import from_document, to_document
 from engine.foundation.errors import StorageError
 from engine.foundation.observing import FlushDone
 from engine.foundation.units import SECOND_MS
@@ -28,9 +28,13 @@ _log = logging.getLogger(__name__)
 class Tables:
     """Loads and saves the tables of one broker."""
 
-    def __init__(self, parts: BrokerParts) -> None:
+    def __init__(
+        self, parts: BrokerParts, rows_settled: Callable[[], Awaitable[None]] | None
+    ) -> None:
+        """`rows_settled` makes every fact told so far durable; None without telemetry."""
         folder = parts.config.config_folder
         self._parts = parts
+        self._rows_settled = rows_settled
         self._offsets_file = TableFile(parts.runtime, f"{folder}/consumerOffset.json")
         self._topics_file = TableFile(parts.runtime, f"{folder}/topics.json")
         self._groups_file = TableFile(parts.runtime, f"{folder}/subscriptionGroup.json")
@@ -112,24 +116,12 @@ class Tables:
     def _is_without_offsets(self) -> bool:
         return not self._parts.runtime.disk.exists(self._offsets_file.path)
 
-    async def save_last_offsets(self) -> None:
-        """As `save_offsets`, at a clean stop: the next life sees whether somebody changed them."""
-        await self.save_offsets("SHUTDOWN")
-        await self._offsets_file.write_twice()
-
-    def offsets_before_other_hands(self) -> Table:
-        """The offsets of the last clean stop, when the file says something else now."""
-        try:
-            document = self._offsets_file.before_other_hands()
-            return {} if document is None else from_document(document)
-        except StorageError as error:  # Nothing is lost by it but a comparison.
-            _log.warning("the offsets of the last stop are not compared: %s", error)
-            return {}
-
     async def save_offsets(self, cause: str) -> None:
         """Write consumerOffset.json when it changed, and tell so. Raises StorageError.
 
-        After a clean stop there always is one, so that its absence says that somebody took it away.
+        The reports are durable before it, so that no crash leaves a file that says more than was
+        told. After a clean stop there always is one, so that its absence says that somebody took it
+        away.
         """
         offsets = self._parts.offsets
         async with self._saving:
@@ -138,6 +130,8 @@ class Tables:
             table = offsets.snapshot()
             version = self._parts.data_version(offsets.counter).to_json()
             try:
+                if self._rows_settled is not None:
+                    await self._rows_settled()
                 written = await self._offsets_file.write(to_document(table, version=version))
             except BaseException:  # Cancelled as well: whether it is on disk is unknown.
                 offsets.changed = True

@@ -261,7 +261,7 @@ SPOOL_ROWS_KEPT_MAX: Final = 64
 counted, as all others are.
 """
 
-SPOOL_FRAME_BYTES_MAX: Final = 64 * MIB
+SPOOL_FRAME_BYTES_MAX: Final = 128 * MIB
 """A longer frame is not written (its rows are counted as lost) and not read."""
 
 TRANSACTIONS_HELD_MAX: Final = 262_144
@@ -275,8 +275,8 @@ line, and the broker asks again (RocketMQ: checkRequestHoldMax).
 """
 
 PULLED_MARKS_MAX: Final = 65_536
-"""Pulled marks the spool carries over a reboot; beyond it the mark that moved least recently is
-forgotten.
+"""Pulled marks the spool carries over a reboot, and as many reported offsets; beyond it the one
+that moved least recently is forgotten.
 """
 
 assert BODY_BYTES_MAX + PROPERTIES_BYTES_MAX + 64 * KIB <= FRAME_BYTES_MAX
@@ -296,7 +296,7 @@ assert GROUP_CHARS_MAX + len("%RETRY%") <= RETRY_TOPIC_CHARS_MAX
 assert CLIENT_HEARTBEAT_MS * 3 <= CLIENT_EXPIRY_MS
 assert BROKER_REGISTER_MS * 3 <= BROKER_EXPIRY_MS
 assert CLIENT_LOCK_EXPIRY_MS * 2 <= QUEUE_LOCK_LEASE_MS
-assert PULLED_MARKS_MAX * (2 * RETRY_TOPIC_CHARS_MAX + 320) <= SPOOL_FRAME_BYTES_MAX, (
-    "one frame holds every mark"
+assert PULLED_MARKS_MAX * (4 * RETRY_TOPIC_CHARS_MAX + 360) <= SPOOL_FRAME_BYTES_MAX, (
+    "one frame holds every mark and every reported offset"
 )
 assert SPOOL_SEGMENT_BYTES * 4 <= SPOOL_BYTES_MAX

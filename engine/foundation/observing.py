@@ -103,6 +103,9 @@ class FlushDone:
     content_crc: int | None = None
     kernel_dirty: int | None = None
     kernel_writeback: int | None = None
+    at_risk_bytes: int | None = None
+    """The most that a crash could have cost since the one before: a SIGKILL before a commit, a
+    power cut before a flush."""
 
 
 @dataclass(slots=True)

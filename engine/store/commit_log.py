@@ -48,6 +48,8 @@ class CommitLog:
         """Everything before this byte is in the files: readable, and safe from SIGKILL."""
         self.end_offset = 0
         """First byte not yet taken; equal to committed_offset where there is no pool."""
+        self.waited_bytes_max = 0
+        """The most that one move out of the pool has taken, since somebody last set this to 0."""
         self.folder_dirty = False
         """Were files made since the folder was last synced?"""
         self._current: OpenFile | None = None
@@ -112,9 +114,8 @@ class CommitLog:
             f"begins at {self._current_start} and has {self.file_size_bytes}; ask for a place first"
         )
 
-    def commit_pool(self) -> int:
-        """Move what waits in memory to the file; returns how many bytes. Without a pool: none."""
-        return 0
+    def commit_pool(self) -> None:
+        """Move what waits in memory to the file; without a pool nothing waits."""
 
     def spare_wanted(self) -> int | None:
         """Start of the file to make ahead, once the current one is half full; None when there is no
@@ -244,18 +245,18 @@ class PooledCommitLog(CommitLog):
         self._waiting.append(record)
         self.end_offset += len(record)
 
-    def commit_pool(self) -> int:
+    def commit_pool(self) -> None:
         """Move what waits to the file, in one write. Raises StorageError; then it still waits."""
         if not self._waiting:
-            return 0
+            return
         current = self._current
         assert current is not None, "bytes wait for no file"
         moved = b"".join(self._waiting)
         current.file.pwrite(moved, self.committed_offset - self._current_start)
         self._waiting.clear()
         self.committed_offset += len(moved)
+        self.waited_bytes_max = max(self.waited_bytes_max, len(moved))
         assert self.committed_offset == self.end_offset, "the pool held other bytes than were put"
-        return len(moved)
 
 
 _ZEROS = bytes(64 * 1024)

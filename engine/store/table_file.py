@@ -68,29 +68,6 @@ class TableFile:
                 f"{'; '.join(faults)}: remove the damaged files to begin with an empty table"
             )
 
-    def before_other_hands(self) -> Mapping[str, object] | None:
-        """The table as `write_twice` left it, when the file says something else now; None when it
-        does not, or nobody can know.
-        """
-        if not (self._disk.exists(self.path) and self._disk.exists(f"{self.path}.bak")):
-            return None
-        data = self._disk.read(f"{self.path}.bak")
-        if data == self._disk.read(self.path):
-            return None
-        try:
-            document = _parse(data, self.path)
-        except CorruptRecord:
-            return None
-        return document if dumps(document) == data else None  # Else another broker's.
-
-    async def write_twice(self) -> None:
-        """Make .bak the same as the file, so that a later change by other hands shows."""
-        disk, kept = self._disk, f"{self.path}.bak"
-        if disk.exists(self.path):
-            data = disk.read(self.path)
-            if not (disk.exists(kept) and disk.read(kept) == data):
-                await self.write_data(data)
-
     def _tell_damage(self, observer: Observer, detail: str) -> None:
         kept = f"{self.path}.damaged"
         self._disk.rename(self.path, kept)

@@ -93,11 +93,12 @@ class FlushSums:
 class _FlushSum:
     """How many, how long together, how long at most; of the rest the newest."""
 
-    __slots__ = ("_count", "_duration_us_max", "_duration_us_sum", "_newest")
+    __slots__ = ("_at_risk_bytes_max", "_count", "_duration_us_max", "_duration_us_sum", "_newest")
 
     def __init__(self, fact: FlushDone) -> None:
         self._newest = fact
         self._count = 1
+        self._at_risk_bytes_max = fact.at_risk_bytes
         self._duration_us_sum = self._duration_us_max = fact.duration_us
 
     def add(self, fact: FlushDone) -> None:
@@ -105,6 +106,8 @@ class _FlushSum:
         self._count += 1
         self._duration_us_sum += fact.duration_us
         self._duration_us_max = max(self._duration_us_max, fact.duration_us)
+        if fact.at_risk_bytes is not None:
+            self._at_risk_bytes_max = max(self._at_risk_bytes_max or 0, fact.at_risk_bytes)
 
     def row(self) -> TableRow:
         newest = self._newest
@@ -122,6 +125,7 @@ class _FlushSum:
             newest.content_crc,
             newest.kernel_dirty,
             newest.kernel_writeback,
+            self._at_risk_bytes_max,
         )
 
 

@@ -48,9 +48,13 @@ Mark = tuple[str, str, int, int, str | None, int]
 queue, and in which life."""
 
 
+Offset = tuple[str, str, int, int]
+"""(group, topic, queue_id, consume offset) as its last stored report said."""
+
+
 class Life(msgspec.Struct, array_like=True, tag=1, frozen=True):
-    """A segment begins, or a broker's next life in it: who speaks from here on, and every mark
-    known by then."""
+    """A segment begins, or a broker's next life in it: who speaks from here on, and every mark and
+    reported offset known by then."""
 
     cluster: str
     broker: str
@@ -59,6 +63,7 @@ class Life(msgspec.Struct, array_like=True, tag=1, frozen=True):
     first_seq: int
     as_of: int
     marks: Sequence[Mark]
+    offsets: Sequence[Offset] = []
 
 
 class Turn(msgspec.Struct, array_like=True, tag=2, frozen=True):
@@ -107,6 +112,24 @@ def encode_frame(frame: Frame) -> bytes:
             f"a spool frame of {len(payload)} bytes; at most {SPOOL_FRAME_BYTES_MAX} are written"
         )
     return _HEAD.pack(len(payload), crc32(payload)) + payload
+
+
+def encodable(row: tuple[Any, ...]) -> Any:
+    """The row or mark with lone surrogates replaced; None when a number in it exceeds 64 bits."""
+    clean = _clean(row)
+    try:
+        _encoder.encode(clean)
+    except (OverflowError, ValueError):
+        return None
+    return clean
+
+
+def _clean(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, (tuple, list)):
+        return tuple(_clean(part) for part in value)
+    return value
 
 
 def find_frames(data: bytes | memoryview, position: int = 0) -> tuple[list[tuple[int, int]], int]:

@@ -1,8 +1,8 @@
 """The spool's segment files: their names, and what a reboot finds in them.
 
 Place in the walk: at boot, before the first fact. `<20-digit first seq>.seg` holds frames; its
-first frame is a Life with every mark known by then, so that older segments may be dropped without
-losing one.
+first frame is a Life with every mark and reported offset known by then, so that older segments may
+be dropped without losing one.
 
 Invariant: after `restore` the segments hold one unbroken run of seqs up to `next_seq` (unless
 damage to old, synced bytes is reported), and the newest one ends with a whole frame.
@@ -22,20 +22,18 @@ from engine.foundation.errors import StorageError
 from engine.runtime import Disk
 from engine.telemetry.frames import (
     Life,
-    Mark,
     Placed,
     Turn,
     decode_frame,
     decode_frames,
     find_frames,
 )
+from engine.telemetry.progress import Progress
 
 SEGMENT_SUFFIX: Final = ".seg"
 _DIGITS: Final = 20
 
 Answer = TypeVar("Answer")
-MarkKey = tuple[str, str, int]
-"""(group, topic, queue_id)"""
 
 
 def segment_name(first_seq: int) -> str:
@@ -65,7 +63,7 @@ class Restored:
     next_seq: int = 1
     as_of: int = 0
     broker_epoch: int = 0
-    marks: dict[MarkKey, Mark] = field(default_factory=dict)
+    progress: Progress = field(default_factory=Progress)
     newest: str | None = None
     end: int = 0
     sizes: dict[str, int] = field(default_factory=dict)
@@ -101,11 +99,10 @@ def _take(frame: Life | Turn, found: Restored) -> None:
     if isinstance(frame, Life):
         found.emitter = f"{frame.cluster}/{frame.broker}/{frame.broker_id}"
         found.broker_epoch = frame.broker_epoch
-        found.marks.clear()
-    for mark in frame.marks:
-        key = mark[:3]
-        found.marks.pop(key, None)  # Re-inserted at the end: the dict keeps the order of moving.
-        found.marks[key] = mark
+        found.progress = Progress.of(frame)
+    else:
+        found.progress.take_marks(frame.marks)
+        found.progress.take_rows(frame.rows)
     found.as_of = max(found.as_of, frame.as_of)
 
 

@@ -320,6 +320,12 @@ FLUSH_CHECKPOINTS: Final = Table(
         Column("content_crc", _L, "CRC-32 of what was persisted (tables only)"),
         Column("kernel_dirty", _L, "bytes of the machine that wait for the kernel to write them"),
         Column("kernel_writeback", _L, "bytes of the machine that the kernel is writing now"),
+        Column(
+            "at_risk_bytes_max",
+            _L,
+            "most bytes that a crash could have cost at an instant since the row before: a SIGKILL "
+            "(COMMIT) or a power cut (FLUSH); commit log only",
+        ),
     ),
 )
 LIFECYCLE: Final = Table(

@@ -20,9 +20,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import dataclass
-from typing import Any, Final
-
-import msgspec
+from typing import Final
 
 from engine.foundation.errors import ConfigError, StorageError
 from engine.foundation.limits import (
@@ -36,8 +34,9 @@ from engine.foundation.observing import Fact, FlushDone, LifecycleEvent
 from engine.foundation.units import SECOND_MS
 from engine.runtime import Disk, File, Runtime
 from engine.telemetry.events import IMMEDIATE_CAUSES, FlushSums, row_of, stamped
-from engine.telemetry.frames import Life, Mark, Row, Turn, encode_frame
-from engine.telemetry.segments import MarkKey, restore
+from engine.telemetry.frames import Life, Mark, Row, Turn, encodable, encode_frame
+from engine.telemetry.progress import MarkKey, PulledMark
+from engine.telemetry.segments import restore
 from engine.telemetry.shipped_mark import read_shipped_mark
 from engine.telemetry.spool import Spool
 from engine.telemetry.tables import BY_NAME, TABLES
@@ -70,16 +69,6 @@ class EmitterIdentity:
         return f"{self.cluster}/{self.broker}/{self.broker_id}"
 
 
-@dataclass(frozen=True, slots=True)
-class PulledMark:
-    """How far a group had pulled a queue: next offset not pulled, who pulled last, and in which
-    life of the broker."""
-
-    offset: int
-    client_id: str | None
-    broker_epoch: int
-
-
 class Telemetry:
     """An `Observer` that writes into a spool. Made by `open`."""
 
@@ -102,10 +91,9 @@ class Telemetry:
         _refuse_other_emitter(directory, identity, restored.emitter)
         self._next_seq = restored.next_seq
         self._event_time = 1 + max(restored.as_of, shipped.as_of if shipped else 0)
-        self._marks: dict[MarkKey, Mark] = restored.marks
-        self._earlier = {
-            key: PulledMark(mark[3], mark[4], mark[5]) for key, mark in restored.marks.items()
-        }
+        self._progress = restored.progress
+        self._earlier_marks = restored.progress.pulled_marks()
+        self._earlier_offsets = dict(restored.progress.offsets)
         self.broker_epoch: Final = max(self._stamp(), restored.broker_epoch + 1)
         self._rows: list[Row] = []
         self._moved: dict[MarkKey, tuple[int, str | None]] = {}
@@ -114,10 +102,13 @@ class Telemetry:
         self._loss_reason = ""
         self._failing = False
         self._stopped = False
+        self._roll_due = False
+        """Does the segment begin with more than is known now?"""
         self._spool = Spool(
             runtime.disk, directory, restored, self._life(), segment_bytes=segment_bytes
         )
         self._closing = asyncio.Event()
+        self._syncing = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
         for loss in restored.losses:
             _log.warning("spool %s: %s", directory, loss)
@@ -161,7 +152,11 @@ class Telemetry:
     def pulled_marks(self) -> dict[MarkKey, PulledMark]:
         """Pulled marks of earlier lives by (group, topic, queue_id), as the spool had them when it
         was opened."""
-        return dict(self._earlier)
+        return dict(self._earlier_marks)
+
+    def reported_offsets(self) -> dict[MarkKey, int]:
+        """What each group had reported last, as `pulled_marks`; none of before a lost report."""
+        return dict(self._earlier_offsets)
 
     def observe(self, fact: Fact) -> None:
         """See `Observer.observe`.
@@ -212,10 +207,16 @@ class Telemetry:
         self._spool.close()
         self._lock_file.close()
 
+    async def settle(self) -> None:
+        """Make everything told so far survive a power cut. Never raises."""
+        self.write_turn()
+        await self.sync()
+
     async def sync(self) -> None:
         """Make everything written so far survive a power cut. Never raises."""
         try:
-            await self._spool.sync()
+            async with self._syncing:  # Two at a time would close one segment twice.
+                await self._spool.sync()
         except StorageError as error:
             _log.error("spool: %s; a new segment begins", error)
             self.observe(
@@ -251,7 +252,8 @@ class Telemetry:
             broker_epoch=self.broker_epoch,
             first_seq=self._next_seq,
             as_of=self._event_time - 1,
-            marks=list(self._marks.values()),
+            marks=list(self._progress.marks.values()),
+            offsets=self._progress.listed_offsets(),
         )
 
     def _write(self) -> None:
@@ -260,7 +262,7 @@ class Telemetry:
         if self._stopped:
             return
         rows, self._rows = self._rows, []
-        if self._spool.wants_roll and self._next_seq > self._spool.first_seq:
+        if self._spool.wants_roll or (self._roll_due and not self._failing):
             self._roll()
         marks = [(*key, *value, self.broker_epoch) for key, value in self._moved.items()]
         as_of = self._event_time
@@ -269,8 +271,7 @@ class Telemetry:
         except (ValueError, OverflowError) as error:
             told_count = len(rows)
             data, rows, marks = self._salvaged(rows, marks, as_of)
-            self._lost_count += told_count - len(rows)
-            self._loss_reason = str(error)
+            self._lose(told_count - len(rows), str(error))
         try:
             self._spool.write(data, heartbeat=not rows and not marks)
         except StorageError as error:
@@ -278,7 +279,9 @@ class Telemetry:
             return
         self._next_seq += len(rows)
         self._event_time = as_of + 1
-        self._note_marks(marks)
+        self._progress.take_rows(rows)
+        self._progress.take_marks(marks)
+        self._moved.clear()
         if self._failing or self._lost_count:
             self._resume()
 
@@ -287,8 +290,8 @@ class Telemetry:
     ) -> tuple[bytes, list[Row], list[Mark]]:
         """The frame without what cannot be encoded: text that is no text is made so, impossible
         numbers are left out."""
-        rows = [clean for row in rows if (clean := _encodable(row)) is not None]
-        marks = [clean for mark in marks if (clean := _encodable(mark)) is not None]
+        rows = [clean for row in rows if (clean := encodable(row)) is not None]
+        marks = [clean for mark in marks if (clean := encodable(mark)) is not None]
         try:
             return encode_frame(Turn(self._next_seq, as_of, rows, marks)), rows, marks
         except (
@@ -297,16 +300,16 @@ class Telemetry:
             marks = marks[-PULLED_MARKS_MAX:]
             return encode_frame(Turn(self._next_seq, as_of, [], marks)), [], marks
 
-    def _note_marks(self, marks: list[Mark]) -> None:
-        for mark in marks:
-            key = mark[:3]
-            self._marks.pop(
-                key, None
-            )  # Re-inserted at the end: the dict keeps the order of moving.
-            self._marks[key] = mark
-        self._moved.clear()
-        while len(self._marks) > PULLED_MARKS_MAX:
-            del self._marks[next(iter(self._marks))]
+    def _lose(self, count: int, reason: str) -> None:
+        self._lost_count += count
+        self._loss_reason = reason
+        if count:
+            self._forget_reports()
+
+    def _forget_reports(self) -> None:
+        """Reports are lost: what was told before them is not the last."""
+        self._progress.forget_offsets()
+        self._roll_due = True
 
     def _write_failed(self, rows: list[Row], error: StorageError) -> None:
         if not self._failing:
@@ -316,8 +319,7 @@ class Telemetry:
         self._failing = True
         kept = [row for row in rows if row[0] == _LIFECYCLE][:SPOOL_ROWS_KEPT_MAX]
         self._rows = kept + self._rows
-        self._lost_count += len(rows) - len(kept)
-        self._loss_reason = str(error)
+        self._lose(len(rows) - len(kept), str(error))
         try:
             self._spool.discard_tail()
         except StorageError:  # Half a frame stays behind the end; the next write goes over it.
@@ -344,11 +346,14 @@ class Telemetry:
         elif self._spool.size_bytes() > self._bytes_max:
             self._spool.refresh()
             if self._spool.size_bytes() > self._bytes_max:
-                self._stopped = True
+                self.write_turn()
                 self._loss_reason = (
                     f"the spool held more than {self._bytes_max} bytes; is the shipper running?"
                 )
                 _log.error("telemetry stops, messages go on: %s", self._loss_reason)
+                self._stopped = True
+                self._forget_reports()
+                self._roll()
 
     def _roll(self) -> None:
         if self._next_seq == self._spool.first_seq:
@@ -357,6 +362,8 @@ class Telemetry:
             self._spool.roll(self._life())
         except StorageError as error:
             _log.error("spool: no new segment (%s); the old one goes on", error)
+            return
+        self._roll_due = False
 
 
 def _take_spool(disk: Disk, directory: str) -> File:
@@ -380,21 +387,3 @@ def _refuse_other_emitter(directory: str, identity: EmitterIdentity, earlier: st
             identity.emitter,
             f"{earlier}, whose rows are in spool {directory}; keep it or move the spool away",
         )
-
-
-def _encodable(row: tuple[Any, ...]) -> Any:
-    """The row or mark with lone surrogates replaced; None when a number in it exceeds 64 bits."""
-    clean = _clean(row)
-    try:
-        msgspec.msgpack.encode(clean)
-    except (OverflowError, ValueError):
-        return None
-    return clean
-
-
-def _clean(value: Any) -> Any:
-    if isinstance(value, str):
-        return value.encode("utf-8", "replace").decode()
-    if isinstance(value, (tuple, list)):
-        return tuple(_clean(part) for part in value)
-    return value

@@ -26,6 +26,9 @@ from engine.protocol.message_record import decode_records
 from engine.remoting.access import Access
 from engine.runtime import Runtime
 from engine.store.config import FlushDiskType, StoreConfig
+from engine.telemetry.frames import Turn, decode_frames
+from engine.telemetry.segments import segment_names
+from engine.telemetry.tables import CONSUME_OFFSETS, TABLES
 from tests.simulation.history import History
 from tests.simulation.world import Node, World
 
@@ -81,6 +84,8 @@ class SimCluster:
             host=BROKER,
             namesrv_addresses=(NAMESRV_ADDRESS,),
             default_topic_queue_nums=QUEUES,
+            flush_consumer_offset_first_ms=700,
+            flush_consumer_offset_interval_ms=700,
             **self.broker_settings,
         )
 
@@ -152,6 +157,18 @@ class SimCluster:
         if self.broker is None:
             return {}
         return dict(self.broker.parts.offsets.queues(GROUP, TOPIC))
+
+    def told_offsets(self) -> list[dict[str, Any]]:
+        """Every report of the group's consume offsets that is in the spool, oldest first."""
+        disk, directory, table = self.node(BROKER).runtime.disk, "/store/spool", CONSUME_OFFSETS
+        return [
+            dict(zip(table.own_names, values, strict=True))
+            for name in segment_names(disk, directory)
+            for placed in decode_frames(disk.read(f"{directory}/{name}"))[0]
+            if isinstance(placed.frame, Turn)
+            for number, _, values in placed.frame.rows
+            if TABLES[number] is table and values[:2] == (GROUP, TOPIC)
+        ]
 
     def stored(self) -> dict[tuple[str, int, int], bytes]:
         """Every message the broker can serve."""

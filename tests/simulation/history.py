@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 QueueKey = tuple[str, int]
 """Topic and queue id."""
@@ -80,3 +81,13 @@ def check_one_owner_per_queue(
             held.setdefault(key, []).append(client)
     wrong = {queue: clients for queue, clients in held.items() if len(clients) != 1}
     assert not wrong, f"queues without exactly one owner: {wrong}"
+
+
+def check_boots_raise_only_what_had_been_lowered(told: Iterable[dict[str, Any]]) -> None:
+    """No boot finds an offset that was never reported: reports are durable before the file is."""
+    highest: dict[int, int] = {}
+    for row in told:
+        queue_id, offset = row["queue_id"], row["offset"]
+        if row["path"] == "RESTORE":
+            assert offset <= highest[queue_id], f"queue {queue_id} begins past all reports: {row}"
+        highest[queue_id] = max(highest.get(queue_id, 0), offset)

@@ -13,6 +13,7 @@ import pytest
 
 from tests.simulation.cluster import BROKER, CONSUMERS, PRODUCER, QUEUES, TOPIC, SimCluster
 from tests.simulation.history import (
+    check_boots_raise_only_what_had_been_lowered,
     check_nothing_acknowledged_is_lost,
     check_offset_passes_nothing_unfinished,
     check_one_owner_per_queue,
@@ -64,6 +65,7 @@ async def play(
     stored = cluster.stored()
     check_nothing_acknowledged_is_lost(cluster.history, stored)
     check_order_per_queue(cluster.history, stored)
+    check_boots_raise_only_what_had_been_lowered(cluster.told_offsets())
 
 
 async def keep_watch(cluster: SimCluster) -> None:

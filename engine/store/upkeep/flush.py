@@ -187,11 +187,12 @@ class Flusher:
         except StorageError as error:
             self.fail(f"commit log: {error}")
         else:
+            at_risk_bytes = log.end_offset - log.flushed_offset
             log.flushed_offset = target
             self._checkpoint.value.physic_timestamp_ms = stored_ms
             self._checkpoint.value.written_offset = log.end_offset
             self._last_flush_ms = self._clock.steady_ms()
-            self._report("COMMIT_LOG", cause, started_us, flushed=target, stored_ms=stored_ms)
+            self._report_log(cause, started_us, stored_ms, at_risk_bytes)
             self.on_flushed()
         finally:
             self._running_group = None
@@ -269,7 +270,7 @@ class Flusher:
             return
         if flushed is Flushed.EVERYTHING:
             self._checkpoint.value.logics_timestamp_ms = stored_ms
-        self._report("CONSUME_QUEUE", cause, started_us, flushed=None, stored_ms=stored_ms)
+        self._report("CONSUME_QUEUE", cause, started_us, stored_ms)
 
     async def _flush_index(self, cause: str) -> None:
         """Entries and slots first, the header that counts them when those are safe."""
@@ -290,7 +291,7 @@ class Flusher:
             file.write_header(header)
             await self._sync_beside([index.open_file(file).pin()], [])
             self._checkpoint.value.index_timestamp_ms = stored_ms
-            self._report("INDEX", cause, started_us, flushed=None, stored_ms=stored_ms)
+            self._report("INDEX", cause, started_us, stored_ms)
 
     async def _save_checkpoint(self) -> None:
         if self._checkpoint.changed:
@@ -336,22 +337,35 @@ class Flusher:
             if group is not None:
                 group.settle(flushed=False)
 
-    def _report(
-        self, component: str, cause: str, started_us: int, *, flushed: int | None, stored_ms: int
-    ) -> None:
-        kernel = self._sample_kernel() if flushed is not None else None
+    def _report_log(self, cause: str, started_us: int, stored_ms: int, at_risk_bytes: int) -> None:
+        log, kernel = self._log, self._sample_kernel()
+        self._observer.observe(
+            FlushDone(
+                "COMMIT_LOG",
+                "FLUSH",
+                cause,
+                written=log.end_offset,
+                committed=log.committed_offset,
+                flushed=log.flushed_offset,
+                store_time_ms=stored_ms or None,
+                duration_us=self._clock.steady_us() - started_us,
+                kernel_dirty=kernel.dirty_bytes if kernel else None,
+                kernel_writeback=kernel.writeback_bytes if kernel else None,
+                at_risk_bytes=at_risk_bytes,
+            )
+        )
+
+    def _report(self, component: str, cause: str, started_us: int, stored_ms: int) -> None:
+        """A flush of what is derived from the log and can be made again from it."""
         self._observer.observe(
             FlushDone(
                 component,
                 "FLUSH",
                 cause,
-                written=self._log.end_offset if flushed is not None else None,
-                committed=self._log.committed_offset if flushed is not None else None,
-                flushed=flushed,
+                written=None,
+                flushed=None,
                 store_time_ms=stored_ms or None,
                 duration_us=self._clock.steady_us() - started_us,
-                kernel_dirty=kernel.dirty_bytes if kernel else None,
-                kernel_writeback=kernel.writeback_bytes if kernel else None,
             )
         )
 

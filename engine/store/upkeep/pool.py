@@ -94,6 +94,8 @@ class PoolCommitter:
                     flushed=self._log.flushed_offset,
                     store_time_ms=stored_ms or None,
                     duration_us=self._clock.steady_us() - started_us,
+                    at_risk_bytes=self._log.waited_bytes_max,
                 )
             )
+            self._log.waited_bytes_max = 0
         self._flusher.on_flushed()

@@ -4,6 +4,8 @@ know it, and what was told, as the spool has it.
 
 from __future__ import annotations
 
+import json
+import signal
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -92,3 +94,42 @@ class Scene:
 
 
 Story = Callable[[Scene], Awaitable[None]]
+
+
+# A broker's next life.
+
+
+async def stopped_with_offset(scene: Scene, *, at: int = COUNT) -> Path:
+    """The engine stopped cleanly after the group consumed `at` messages; its offsets file."""
+    assert scene.engine is not None
+    consumer = await scene.consumer()
+    await consumer.took(at)
+    await consumer.leave()
+    await scene.engine.end(signal.SIGTERM)
+    path = scene.store / "config" / "consumerOffset.json"
+    assert offset_in(path, scene) == at
+    return path
+
+
+def key_of(scene: Scene) -> str:
+    return f"{scene.name}@{scene.name}-group"
+
+
+def offset_in(path: Path, scene: Scene) -> int:
+    return int(json.loads(path.read_text())["offsetTable"][key_of(scene)]["0"])
+
+
+def change_offset(path: Path, scene: Scene, offset: int) -> None:
+    document = json.loads(path.read_text())
+    document["offsetTable"][key_of(scene)]["0"] = offset
+    path.write_text(json.dumps(document))
+
+
+async def next_life(scene: Scene) -> list[str]:
+    """Start again; what the boot says about damaged files."""
+    assert scene.engine is not None
+    await scene.engine.start()
+    boots = lambda: [r for r in spooled(scene.store, "lifecycle") if r["kind"] == "BOOT"]  # noqa: E731
+    await eventually(lambda: len(boots()) == 2, "the second boot is told")
+    lifecycle = spooled(scene.store, "lifecycle")
+    return [row["detail"] for row in lifecycle if row["kind"] == "DAMAGED_FILE"]

@@ -32,12 +32,22 @@ from tests.integration.client.cluster_users import (
     producing,
     text,
 )
-from tests.integration.client.duplicate_scenes import COUNT, Scene, Story
+from tests.integration.client.duplicate_scenes import (
+    COUNT,
+    Scene,
+    Story,
+    change_offset,
+    key_of,
+    next_life,
+    stopped_with_offset,
+)
 from tests.integration.client.lossy_link import lossy_link
 from tests.integration.telemetry.killable_engine import SMALL, KillableEngine
 from tests.interop.our_engine import OurEngine
 
 # Causes in one life of the broker.
+
+REPORTS_SOON = {"persist_first_ms": 100, "persist_ms": 100}
 
 
 async def a_consumer_dies_before_it_reported(scene: Scene) -> None:
@@ -167,8 +177,7 @@ async def the_last_report_of_a_consumer_is_lost(scene: Scene) -> None:
 
 async def a_broadcast_consumer_dies_before_it_wrote_its_file(scene: Scene) -> None:
     folder = scene.folder / "offsets"
-    quick = {"persist_first_ms": 100, "persist_ms": 100}
-    first = await scene.consumer(broadcast_folder=str(folder), settings=quick)
+    first = await scene.consumer(broadcast_folder=str(folder), settings=REPORTS_SOON)
     await first.took(COUNT)
     files = lambda: list(folder.rglob("offsets.json"))  # noqa: E731
     written = lambda: f":{COUNT}" in files()[0].read_text().replace(" ", "")  # noqa: E731
@@ -219,7 +228,7 @@ def test_a_duplicate_is_found_where_it_belongs(
 
 async def a_broker_dies_before_it_persisted(scene: Scene) -> None:
     assert scene.engine is not None
-    first = await scene.consumer(settings={"persist_first_ms": 100, "persist_ms": 100})
+    first = await scene.consumer(settings=REPORTS_SOON)
     await first.took(COUNT)
     full = lambda: any(row["offset"] == COUNT for row in scene.rows("consume_offsets"))  # noqa: E731
     await eventually(full, "reported, and not persisted before 10 s are over")
@@ -231,42 +240,6 @@ async def a_broker_dies_before_it_persisted(scene: Scene) -> None:
     boots = [row for row in spooled(scene.store, "lifecycle") if row["kind"] == "BOOT"]
     assert [row["clean"] for row in boots] == [True, False]
     assert len({row["broker_epoch_before"] for row in rows}) == 1
-
-
-async def stopped_with_offset(scene: Scene, *, at: int = COUNT) -> Path:
-    """The engine stopped cleanly after the group consumed `at` messages; its offsets file."""
-    assert scene.engine is not None
-    consumer = await scene.consumer()
-    await consumer.took(at)
-    await consumer.leave()
-    await scene.engine.end(signal.SIGTERM)
-    path = scene.store / "config" / "consumerOffset.json"
-    assert offset_in(path, scene) == at
-    return path
-
-
-def key_of(scene: Scene) -> str:
-    return f"{scene.name}@{scene.name}-group"
-
-
-def offset_in(path: Path, scene: Scene) -> int:
-    return int(json.loads(path.read_text())["offsetTable"][key_of(scene)]["0"])
-
-
-def change_offset(path: Path, scene: Scene, offset: int) -> None:
-    document = json.loads(path.read_text())
-    document["offsetTable"][key_of(scene)]["0"] = offset
-    path.write_text(json.dumps(document))
-
-
-async def next_life(scene: Scene) -> list[str]:
-    """Start again; what the boot says about damaged files."""
-    assert scene.engine is not None
-    await scene.engine.start()
-    boots = lambda: [r for r in spooled(scene.store, "lifecycle") if r["kind"] == "BOOT"]  # noqa: E731
-    await eventually(lambda: len(boots()) == 2, "the second boot is told")
-    lifecycle = spooled(scene.store, "lifecycle")
-    return [row["detail"] for row in lifecycle if row["kind"] == "DAMAGED_FILE"]
 
 
 async def the_offsets_file_is_deleted(scene: Scene) -> None:
@@ -314,6 +287,24 @@ async def the_offsets_file_is_raised(scene: Scene) -> None:
     assert skipped == len(set(range(COUNT + 5)) - consumed) == 3
 
 
+async def the_offsets_file_is_raised_after_a_kill(scene: Scene) -> None:
+    """What was pulled is not consumed, so it counts as passed over."""
+    assert scene.engine is not None
+    first = await scene.consumer(stuck_on="3", settings=REPORTS_SOON)
+    await first.took(COUNT - 1)
+    reports = lambda: [row["offset"] for row in scene.rows("consume_offsets")]  # noqa: E731
+    await eventually(lambda: reports()[-1:] == [3], "all before the stuck one is reported")
+    await first.kill()
+    await scene.engine.end(signal.SIGKILL)
+    path = scene.store / "config" / "consumerOffset.json"
+    path.write_text(json.dumps({"offsetTable": {key_of(scene): {"0": 6}}}))
+    assert await next_life(scene) == []
+    second = await scene.consumer()
+    await second.took(COUNT - 6)
+    (told,) = [row for row in scene.rows("consume_offsets") if row["path"] == "RESTORE"]
+    assert (told["previous_offset"], told["offset"]) == (3, 6)
+
+
 async def the_log_loses_what_was_read(scene: Scene) -> None:
     """A power cut takes the log's tail; its producer sends it again, and it is consumed again."""
     assert scene.engine is not None
@@ -343,6 +334,7 @@ ACROSS_LIVES: tuple[Story, ...] = (
     the_offsets_file_is_truncated,
     the_offsets_file_is_lowered,
     the_offsets_file_is_raised,
+    the_offsets_file_is_raised_after_a_kill,
     the_log_loses_what_was_read,
 )
 

@@ -83,6 +83,35 @@ def test_commits_and_flushes_are_told_apart_with_three_offsets_each(tmp_path: Pa
     asyncio.run(story())
 
 
+def test_each_row_tells_the_most_a_crash_could_have_cost_since_the_row_before(
+    tmp_path: Path,
+) -> None:
+    """Right after a commit nothing waits: the difference of the offsets alone would say 0."""
+
+    async def story() -> None:
+        listener = Listener()
+        store = await open_store(pooled(tmp_path, mapped_file_size_commit_log_bytes=8192), listener)
+        waited_bytes, unflushed_bytes = [0], [0]
+        for number in range(30):  # More than a file: a roll commits as well.
+            store.put(draft(b"%d" % number + bytes(400)))
+            waited_bytes.append(store.physical_max - store.physical_committed)
+            unflushed_bytes.append(store.physical_max - store.physical_flushed)
+        store._committer.commit("TIMER")
+        await store._flusher.flush_log("TIMER")
+        store.put(draft(b"one more"))
+        store._committer.commit("TIMER")
+        await abandon(store)
+        told = [(fact.action, fact.at_risk_bytes) for fact in listener.flushes("COMMIT_LOG")]
+        one_more = store.physical_max - store.physical_flushed
+        assert told == [
+            ("COMMIT", max(waited_bytes)),
+            ("FLUSH", max(unflushed_bytes)),
+            ("COMMIT", one_more),
+        ]
+
+    asyncio.run(story())
+
+
 def test_sigkill_loses_what_was_written_and_not_committed_and_recovery_says_how_much(
     tmp_path: Path,
 ) -> None:

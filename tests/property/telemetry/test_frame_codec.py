@@ -5,7 +5,16 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.telemetry.frames import Frame, Life, Mark, Row, Turn, decode_frames, encode_frame
+from engine.telemetry.frames import (
+    Frame,
+    Life,
+    Mark,
+    Offset,
+    Row,
+    Turn,
+    decode_frames,
+    encode_frame,
+)
 from engine.telemetry.tables import TABLES
 
 numbers = st.integers(-(2**63), 2**63 - 1)
@@ -14,6 +23,7 @@ values = st.none() | st.booleans() | numbers | texts | st.lists(texts, max_size=
 marks: st.SearchStrategy[Mark] = st.tuples(
     texts, texts, st.integers(0, 4095), numbers, st.none() | texts, numbers
 )
+offsets: st.SearchStrategy[Offset] = st.tuples(texts, texts, st.integers(0, 4095), numbers)
 
 
 @st.composite
@@ -34,6 +44,7 @@ frames: st.SearchStrategy[Frame] = st.one_of(
         first_seq=numbers,
         as_of=numbers,
         marks=st.lists(marks, max_size=4),
+        offsets=st.lists(offsets, max_size=4),
     ),
     st.builds(
         Turn,

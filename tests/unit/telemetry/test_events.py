@@ -28,9 +28,13 @@ def by_column(fact: Fact) -> tuple[str, dict[str, Any]]:
     return table.name, dict(zip(table.own_names, values, strict=True))
 
 
-def flush(duration_us: int, *, flushed: int, cause: str = "GROUP") -> FlushDone:
+def flush(
+    duration_us: int, *, flushed: int, cause: str = "GROUP", at_risk_bytes: int | None = None
+) -> FlushDone:
     return FlushDone(
-        "COMMIT_LOG", "FLUSH", cause, 900, flushed, 1_000, duration_us, content_crc=None
+        *("COMMIT_LOG", "FLUSH", cause, 900, flushed, 1_000, duration_us),
+        content_crc=None,
+        at_risk_bytes=at_risk_bytes,
     )
 
 
@@ -145,3 +149,12 @@ def test_flushes_of_a_second_are_one_row_per_component_action_and_cause() -> Non
     ]
     assert told == [("GROUP", 2, 500, 300, 300), ("TIMER", 1, 50, 50, 200)]
     assert sums.take() == []
+
+
+def test_a_seconds_row_tells_the_most_that_was_at_risk_and_nothing_where_nothing_is_known() -> None:
+    sums = FlushSums()
+    for at_risk_bytes in (40, 700, 0):
+        sums.add(flush(10, flushed=100, at_risk_bytes=at_risk_bytes))
+    sums.add(flush(10, flushed=100, cause="TIMER"))
+    rows = [dict(zip(TABLES[n].own_names, values, strict=True)) for n, values in sums.take()]
+    assert [row["at_risk_bytes_max"] for row in rows] == [700, None]

@@ -64,6 +64,21 @@ def test_pulled_marks_are_written_once_a_turn_and_restored_with_their_life(broke
     assert third.pulled_marks()[("g", "orders", 2)].broker_epoch == second.broker_epoch
 
 
+def test_the_last_stored_report_of_each_queue_is_known_to_the_next_life(broker: Broker) -> None:
+    telemetry = broker.boot(segment_bytes=256)
+    for offset in range(40):
+        telemetry.observe(replace(report(offset), queue_id=offset % 2))
+        telemetry.write_turn()
+    telemetry.observe(replace(report(99), accepted=False))
+    telemetry.observe(replace(report(7), queue_id=1, path="RESET"))
+    telemetry.write_turn()
+    assert telemetry.reported_offsets() == {}, "only earlier lives are restored"
+    for name in broker.segments()[:-1]:
+        (broker.spool / name).unlink()
+    assert broker.boot().reported_offsets() == {("g", "t", 0): 38, ("g", "t", 1): 7}
+    assert broker.boot().reported_offsets() == {("g", "t", 0): 38, ("g", "t", 1): 7}
+
+
 def test_a_new_segment_carries_every_mark_so_that_old_ones_may_go(broker: Broker) -> None:
     telemetry = broker.boot(segment_bytes=256)
     telemetry.pulled("g", "orders", 1, 5, "client@1")

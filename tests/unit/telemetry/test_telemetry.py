@@ -141,6 +141,25 @@ def test_a_spool_over_its_limit_stops_loudly_and_resumes_with_a_count(
     assert seq == telemetry.next_seq - 1
 
 
+def test_after_lost_reports_nobody_knows_which_was_the_last(
+    broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    telemetry = broker.boot(segment_bytes=400, bytes_max=2_000)
+    while not caplog.records:
+        telemetry.observe(report(1))
+        telemetry.tick()
+    telemetry.observe(report(50))
+    telemetry.write_turn()
+    again = broker.boot(segment_bytes=400, bytes_max=2_000)
+    assert again.reported_offsets() == {}, "1 was told, 50 was not"
+    for name in broker.segments()[:-1]:  # The shipper made room.
+        (broker.spool / name).unlink()
+    again.tick()
+    again.observe(report(60))
+    again.write_turn()
+    assert broker.boot().reported_offsets() == {("g", "t", 0): 60}
+
+
 def test_closing_writes_the_last_facts_and_syncs_them(broker: Broker) -> None:
     async def life() -> None:
         telemetry = broker.boot()

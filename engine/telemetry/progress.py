@@ -1,0 +1,86 @@
+"""What the spool carries over a reboot: how far each group has pulled each queue, and the offset it
+has reported last.
+
+Place in the walk: the first frame of every segment holds all of it, the rows and marks of the
+frames behind it move it; a boot reads the newest segment and knows both.
+
+Invariant: an offset is what the last stored report said that is in the spool; one whose report was
+lost is unknown, never an older one. Absent on purpose: the broker's own table of offsets, which is
+persisted at other times and may be changed by hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final, TypeVar
+
+from engine.foundation.limits import PULLED_MARKS_MAX
+from engine.telemetry.frames import Life, Mark, Offset, Row
+from engine.telemetry.tables import BY_NAME, TABLES
+
+MarkKey = tuple[str, str, int]
+"""(group, topic, queue_id)"""
+
+_REPORTS: Final = TABLES.index(BY_NAME["consume_offsets"])
+_OFFSET: Final = BY_NAME["consume_offsets"].own_names.index("offset")
+_ACCEPTED: Final = BY_NAME["consume_offsets"].own_names.index("accepted")
+
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True, slots=True)
+class PulledMark:
+    """How far a group had pulled a queue: next offset not pulled, who pulled last, and in which
+    life of the broker."""
+
+    offset: int
+    client_id: str | None
+    broker_epoch: int
+
+
+@dataclass(slots=True)
+class Progress:
+    """Marks and reported offsets of all groups, those that moved last at the end."""
+
+    marks: dict[MarkKey, Mark] = field(default_factory=dict)
+    offsets: dict[MarkKey, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, life: Life) -> Progress:
+        """As a segment begins."""
+        progress = cls()
+        progress.take_marks(life.marks)
+        for group, topic, queue_id, offset in life.offsets:
+            _move(progress.offsets, (group, topic, queue_id), offset)
+        return progress
+
+    def take_marks(self, marks: Iterable[Mark]) -> None:
+        """These groups have pulled further."""
+        for mark in marks:
+            _move(self.marks, mark[:3], mark)
+
+    def take_rows(self, rows: Iterable[Row]) -> None:
+        """These rows are in the spool."""
+        for number, _, values in rows:
+            if number == _REPORTS and values[_ACCEPTED]:
+                _move(self.offsets, (values[0], values[1], values[2]), values[_OFFSET])
+
+    def pulled_marks(self) -> dict[MarkKey, PulledMark]:
+        """The marks without their keys in them."""
+        return {key: PulledMark(*mark[3:]) for key, mark in self.marks.items()}
+
+    def forget_offsets(self) -> None:
+        """Reports were lost: nobody knows any more what was reported last."""
+        self.offsets.clear()
+
+    def listed_offsets(self) -> list[Offset]:
+        """The offsets as a segment's first frame holds them."""
+        return [(*key, offset) for key, offset in self.offsets.items()]
+
+
+def _move(kept: dict[MarkKey, Value], key: MarkKey, value: Value) -> None:
+    kept.pop(key, None)  # Re-inserted at the end: the dict keeps the order of moving.
+    kept[key] = value
+    if len(kept) > PULLED_MARKS_MAX:
+        del kept[next(iter(kept))]
