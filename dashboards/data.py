@@ -28,7 +28,7 @@ from engine.foundation.errors import LakeError
 from engine.telemetry.tables import BY_NAME as BRONZE
 from engine.telemetry.tables import Column
 from pipelines.catalogue import BY_NAME as GOLD
-from pipelines.lake import Lake, arrow_files, arrow_schema, first_line
+from pipelines.lake import Lake, arrow_schema, declared_rows, first_line
 
 TABLES: Final = (
     "consumer_lag",
@@ -161,9 +161,8 @@ class LakeData:
 
     def _ask(self, table: str, opened: DeltaTable, ask: Question) -> pl.DataFrame:
         try:
-            frame = ask(
-                pl.scan_pyarrow_dataset(opened.to_pyarrow_dataset(filesystem=arrow_files(opened)))
-            ).collect()
+            rows = declared_rows(opened, _columns(table))
+            frame = ask(pl.scan_pyarrow_dataset(rows)).collect()
         except (DeltaError, OSError, pa.ArrowException, pl.exceptions.PolarsError) as error:
             raise LakeError(
                 f"rows of {self._address(table)} cannot be read ({first_line(error)}): a data "

@@ -13,14 +13,14 @@ from functools import cached_property
 from typing import Final
 
 import polars as pl
-from deltalake import DeltaTable
+from pyarrow.dataset import FileSystemDataset
 
 from engine.foundation.errors import LakeError
 from engine.telemetry.tables import BY_NAME as BRONZE_TABLES
 from engine.telemetry.tables import TABLES, Column
 from pipelines.catalogue import BY_NAME as GOLD_TABLES
 from pipelines.catalogue import SPARK_TABLES
-from pipelines.lake import Lake, arrow_schema, first_line, whole_table
+from pipelines.lake import Lake, arrow_schema, declared_rows, first_line
 
 SHIPPER_SUFFIX: Final = "/shipper"
 
@@ -100,12 +100,12 @@ class CheckedLake:
             return pl.DataFrame(pl.from_arrow(schema.empty_table()))
         opened = self.lake.table(address)
         self._versions[table] = opened.version()
-        return _rows(opened, address, names)
+        return _rows(declared_rows(opened, declared), address, names)
 
 
-def _rows(table: DeltaTable, address: str, names: list[str]) -> pl.DataFrame:
+def _rows(rows: FileSystemDataset, address: str, names: list[str]) -> pl.DataFrame:
     try:
-        return pl.DataFrame(pl.from_arrow(whole_table(table, names)))
+        return pl.DataFrame(pl.from_arrow(rows.to_table(columns=names)))
     except Exception as error:  # delta-rs and Arrow raise many kinds for one cause
         raise LakeError(
             f"rows of {address} cannot be read ({first_line(error)}): a data file is missing or "

@@ -112,10 +112,9 @@ def replay(
     tell = typer.echo
     span = again.find_range(source, target, from_us=from_us, to_us=to_us, tell=tell)
     judged = again.judged_part(span, source) if compare else None
-    spark = open_session(master)
+    spark = open_session(master)  # It ends with the process.
     again.replay_range(spark, source, target, span, evaluation=evaluation, pace=pace, tell=tell)
     differences = again.compare(source, target, judged) if judged is not None else []
-    spark.stop()
     if judged not in (None, span):
         typer.echo("compared up to where the live gold ends")
     for one in differences:

@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from typer.testing import CliRunner
 
 from engine.foundation.errors import LakeError
+from pipelines import commands
 from pipelines.catalogue import SPARK_TABLES
 from pipelines.gold import create_gold
 from pipelines.lake import Lake
@@ -25,19 +27,26 @@ from tests.pipelines.gold_lake import SHORT, compute, everything, gold
 
 pytestmark = pytest.mark.timeout(900)
 
-COMMITS_BEFORE_KILL = (1, 2, 1, 3, 2)
+KILLS = [
+    pytest.param((1, 3), id="two kills"),
+    pytest.param((1, 2, 1, 3, 2), id="five kills", marks=pytest.mark.slow),
+]
 """A killed process had appended this many marts since it started; the others of that cycle not."""
 ROWS_PER_CYCLE = 1500
 
 
-def test_a_stream_killed_five_times_equals_one_cycle_and_its_own_replay_after_gold_is_lost(
-    spark: SparkSession, told: Path, fresh_lake: Callable[[], Path]
+@pytest.mark.parametrize("commits_before_kill", KILLS)
+def test_a_stream_killed_again_and_again_equals_one_cycle_and_its_own_replay_after_gold_is_lost(
+    spark: SparkSession,
+    told: Path,
+    fresh_lake: Callable[[], Path],
+    commits_before_kill: tuple[int, ...],
 ) -> None:
     lake = fresh_lake()
     home = Lake.at(str(lake))
     Marks.open(home, SHORT.as_text())
     create_gold(spark, home)
-    for commits in COMMITS_BEFORE_KILL:
+    for commits in commits_before_kill:
         kill_stream_after(lake, commits)
     compute(spark, lake, rows_per_cycle=ROWS_PER_CYCLE)
     live = everything(lake)
@@ -90,20 +99,17 @@ def test_the_command_compares_as_far_as_the_live_run_has_come(
     plan = next_plan(home, marks, Pace(rows_per_cycle=ROWS_PER_CYCLE))
     assert plan is not None
     carry_out(spark, home, plan, SHORT)
-    done = subprocess.run(
+    done = CliRunner().invoke(
+        commands.app,
         [
-            str(Path(sys.executable).parent / "tidemark"),
             *("pipeline", "replay", "--lake", str(lake), "--into", str(tmp_path / "side")),
             *("--from", "2026-03-01T12:00:00Z", "--to", "2026-03-01T15:00:00Z", "--compare"),
             *("--window-ms", str(SHORT.window_ms), "--slide-ms", str(SHORT.slide_ms)),
         ],
-        capture_output=True,
-        text=True,
-        check=False,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "compared up to where the live gold ends" in done.stdout
-    judged = [line for line in done.stdout.splitlines() if line.endswith("surplus")]
+    assert done.exit_code == 0, done.output
+    assert "compared up to where the live gold ends" in done.output
+    judged = [line for line in done.output.splitlines() if line.endswith("surplus")]
     assert judged == [
         f"{table.name}: {len(gold(lake, table.name))} rows, 0 missing, 0 surplus"
         for table in SPARK_TABLES

@@ -8,10 +8,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
 from engine.foundation.errors import ConfigError, LakeError
-from pipelines.lake import Lake
+from engine.telemetry.tables import Column, ColumnType, must
+from pipelines.lake import Lake, declared_rows
 from pipelines.marks import Cut, Marks, plan_cuts
 from pipelines.replay import judged_part, range_of
 from pipelines.settings import Evaluation
@@ -140,6 +143,19 @@ def test_a_half_written_table_is_one_sentence(tmp_path: Path) -> None:
     (log / "00000000000000000001.json").write_text("{", encoding="utf-8")
     with pytest.raises(LakeError, match=r"restore the folder|no Delta table"):
         lake.table(lake.bronze("shipments"))
+
+
+def test_a_column_declared_after_a_table_was_made_is_null_in_its_rows(tmp_path: Path) -> None:
+    """Else a lake could not be read until the shipper of the new version has written to it."""
+    lake = Lake.at(str(tmp_path))
+    write_deltalake(lake.bronze("cups"), pa.table({"size": pa.array([3, 4], pa.int64())}))
+    size, colour = must("size", ColumnType.LONG, "cl"), Column("colour", ColumnType.STRING, "RGB")
+    rows = lake.rows(lake.bronze("cups"), "size > 3", [size, colour])
+    assert rows.to_pylist() == [{"size": 4, "colour": None}]
+    scanned = declared_rows(lake.table(lake.bronze("cups")), [size, colour]).to_table()
+    assert scanned.to_pylist() == [{"size": 3, "colour": None}, {"size": 4, "colour": None}]
+    with pytest.raises(LakeError, match="has no owner: it is not one of ours, or of another"):
+        lake.rows(lake.bronze("cups"), "true", [size, must("owner", ColumnType.STRING, "who")])
 
 
 @pytest.mark.parametrize("address", ["", "ftp://somewhere/lake"])
