@@ -116,13 +116,22 @@ def test_a_turn_of_very_many_rows_is_written_before_it_ends(broker: Broker) -> N
     assert [seq for seq, _, _ in broker.rows()] == list(range(1, 5001))
 
 
-def test_a_spool_over_its_limit_stops_loudly_and_resumes_with_a_count(
-    broker: Broker, caplog: pytest.LogCaptureFixture
-) -> None:
-    telemetry = broker.boot(segment_bytes=400, bytes_max=2_000)
+SMALL = {"segment_bytes": 400, "bytes_max": 2_000}
+
+
+def full_spool(broker: Broker, caplog: pytest.LogCaptureFixture) -> Telemetry:
+    """Telemetry that has just stopped, for nobody ships its rows."""
+    telemetry = broker.boot(**SMALL)
     while not caplog.records:
         telemetry.observe(report(1))
         telemetry.tick()
+    return telemetry
+
+
+def test_a_spool_over_its_limit_stops_loudly_and_resumes_with_a_count(
+    broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    telemetry = full_spool(broker, caplog)
     written = len(broker.rows())
     for offset in range(25):
         telemetry.observe(report(offset))
@@ -144,13 +153,10 @@ def test_a_spool_over_its_limit_stops_loudly_and_resumes_with_a_count(
 def test_after_lost_reports_nobody_knows_which_was_the_last(
     broker: Broker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    telemetry = broker.boot(segment_bytes=400, bytes_max=2_000)
-    while not caplog.records:
-        telemetry.observe(report(1))
-        telemetry.tick()
+    telemetry = full_spool(broker, caplog)
     telemetry.observe(report(50))
     telemetry.write_turn()
-    again = broker.boot(segment_bytes=400, bytes_max=2_000)
+    again = broker.boot(**SMALL)
     assert again.reported_offsets() == {}, "1 was told, 50 was not"
     for name in broker.segments()[:-1]:  # The shipper made room.
         (broker.spool / name).unlink()
