@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -45,17 +45,23 @@ class Module:
                 yield node.module, node.lineno
 
 
+@cache
+def read_once(name: str) -> Module:
+    """The module, with its text and tree once somebody has asked for them."""
+    return Module(name)
+
+
 def modules(*folders: str) -> list[Module]:
     """Python files below the folders, in order of their names; `tidemark.py` belongs to `.`."""
     found = []
     for folder in folders:
-        found += [Module(str(path.relative_to(ROOT))) for path in (ROOT / folder).rglob("*.py")]
+        found += [read_once(str(path.relative_to(ROOT))) for path in (ROOT / folder).rglob("*.py")]
     return sorted(found, key=lambda module: module.name)
 
 
 def all_code() -> list[Module]:
     """Every Python file of the project."""
-    return [*modules(*CODE_FOLDERS), Module("tidemark.py")]
+    return [*modules(*CODE_FOLDERS), read_once("tidemark.py")]
 
 
 def all_texts() -> list[Path]:
