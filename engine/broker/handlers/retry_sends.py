@@ -60,7 +60,7 @@ class RetrySends:
         if header.max_reconsume_times is not None and header.max_reconsume_times >= 0:
             times_max = header.max_reconsume_times
         if (header.reconsume_times or 0) > times_max:
-            reason = f"{times_max} retries failed"
+            reason = retries_failed(times_max)
         elif not _is_redrive(header, properties) and self._consumes_in_order(group):
             reason = "given up by a consumer in order"
         else:
@@ -143,6 +143,11 @@ class RetrySends:
 def _is_redrive(header: SendMessageRequestHeader, properties: Mapping[str, str]) -> bool:
     """Is it the order itself? The tries of its copy carry the property too, and a limit."""
     return PROPERTY_REDRIVEN_FROM in properties and header.max_reconsume_times is None
+
+
+def retries_failed(times_max: int) -> str:
+    """Why a message whose retries are spent is dead."""
+    return "1 retry failed" if times_max == 1 else f"{times_max} retries failed"
 
 
 def make_dead_letter_topic(parts: BrokerParts, group: str) -> None:

@@ -11,7 +11,7 @@ Absent on purpose: waiting (engine/delay).
 
 from __future__ import annotations
 
-from engine.broker.handlers.retry_sends import make_dead_letter_topic
+from engine.broker.handlers.retry_sends import make_dead_letter_topic, retries_failed
 from engine.broker.handlers.storing import answer_when_flushed, broker_takes_nothing, stored
 from engine.broker.parts import BrokerParts
 from engine.broker.state.traffic import DELAY, NORMAL
@@ -82,9 +82,8 @@ class SendBackHandlers:
         if header.max_reconsume_times is not None and header.max_reconsume_times >= 0:
             times_max = header.max_reconsume_times
         if is_spent(header.delay_level, message.reconsume_times, times_max):
-            reason = (
-                "asked by the consumer" if header.delay_level < 0 else f"{times_max} retries failed"
-            )
+            asked = header.delay_level < 0
+            reason = "asked by the consumer" if asked else retries_failed(times_max)
             draft = self._dead_letter(message, header.group)
             step, delay_ms = "DEAD_LETTERED", None
         else:

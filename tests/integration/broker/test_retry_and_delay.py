@@ -114,7 +114,7 @@ def test_a_message_that_failed_too_often_ends_in_the_dead_letters_and_every_step
             ("SENT_BACK", 2, None, "U1", TOPIC, None),
             ("DEAD_LETTERED", 2, None, "U1", TOPIC, None),
         ]
-        assert flow[-1]["reason"] == "1 retries failed"
+        assert flow[-1]["reason"] == "1 retry failed"
 
     asyncio.run(story())
 
