@@ -61,7 +61,7 @@ def test_polling_goes_on_after_restarts_and_a_commit_answered_before_a_clean_one
     asyncio.run(story())
 
 
-def test_an_assigned_queue_is_read_as_soon_as_its_broker_answers_and_again_after_a_pushed_reset(
+def test_an_assigned_queue_is_read_when_its_broker_answers_and_again_after_a_pushed_reset(
     tmp_path: Path,
 ) -> None:
     """Nobody rebalances assigned queues: what a reset takes away has to come back by itself."""
