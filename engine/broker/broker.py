@@ -53,7 +53,7 @@ from engine.remoting import Handler, Peer, RpcClient, RpcServer
 from engine.remoting.gate import Gate
 from engine.runtime import Runtime
 from engine.runtime.durable_folders import make_durable
-from engine.store import MessageStore
+from engine.store import FlushDiskType, MessageStore
 from engine.store.record import DispatchRequest
 from engine.store.table_file import TableFile
 from engine.telemetry import SPOOL_DIRECTORY, EmitterIdentity, Telemetry
@@ -317,6 +317,9 @@ class Broker:
                 config.default_topic_queue_nums if config.auto_create_topic_enable else None
             ),
         )
+        if not stopped_cleanly and config.store.flush_disk_type is FlushDiskType.ASYNC_FLUSH:
+            store = parts.store
+            parts.boot_ends = {key: store.max_offset(*key) for key in store.queues()}
         if running.telemetry is not None:
             compare_with_earlier_life(parts, running.telemetry, stopped_cleanly=stopped_cleanly)
 

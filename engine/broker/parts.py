@@ -63,6 +63,9 @@ class BrokerParts:
     put_times: PutTimes = field(init=False)
     filters: ConsumerFilters = field(default_factory=ConsumerFilters)
     """What consumer groups select by SQL92."""
+    boot_ends: dict[tuple[str, int], int] | None = None
+    """Where each queue ended at boot, when a power cut may have taken what lay behind; else None.
+    """
     address: str = ""
     """`ip:port` under which the broker is known; set when its port is bound."""
     deduplication: Deduplication = field(default_factory=Deduplication)

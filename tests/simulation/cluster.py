@@ -90,8 +90,7 @@ class SimCluster:
             host=BROKER,
             namesrv_addresses=(NAMESRV_ADDRESS,),
             default_topic_queue_nums=QUEUES,
-            flush_consumer_offset_interval_ms=700,
-            **self.broker_settings,
+            **({"flush_consumer_offset_interval_ms": 700} | self.broker_settings),
         )
 
         async def boot(runtime: Runtime) -> Broker:

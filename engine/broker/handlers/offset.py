@@ -12,6 +12,7 @@ RocketMQ does, and told.
 from __future__ import annotations
 
 from engine.broker.parts import BrokerParts, client_id_of
+from engine.broker.state.offsets import Commit
 from engine.broker.state.readers import QueueKey
 from engine.foundation.errors import RequestRefused
 from engine.foundation.observing import OffsetReport
@@ -36,7 +37,10 @@ def tell_commit(
 ) -> bool:
     """Store a reported offset and tell what it changed; False when it was refused."""
     group, topic, queue_id = key
-    commit = parts.offsets.commit(group, topic, queue_id, offset, now_ms=parts.now_ms())
+    if goes_back_to(parts, key, offset) is None:
+        commit = parts.offsets.commit(group, topic, queue_id, offset, now_ms=parts.now_ms())
+    else:
+        commit = Commit(parts.offsets.committed(group, topic, queue_id), accepted=False)
     if commit.previous_offset != offset or not commit.accepted:
         parts.observer.observe(
             OffsetReport(
@@ -54,6 +58,24 @@ def tell_commit(
             )
         )
     return commit.accepted
+
+
+def goes_back_to(parts: BrokerParts, key: QueueKey, offset: int) -> int | None:
+    """Where a group goes on whose client remembers an offset of messages that a power cut took;
+    None for any other.
+
+    Nobody of the group has pulled the queue since, so what lies between its end at boot and
+    `offset` are other messages, which the client would pass over. A group without any offset may be
+    a new one that begins at the end.
+    """
+    if parts.boot_ends is None or parts.readers.has_pulled(key):
+        return None
+    group, topic, queue_id = key
+    end = parts.boot_ends.get((topic, queue_id), 0)
+    if offset <= end:
+        return None
+    committed = parts.offsets.told(group, topic, queue_id)
+    return committed if committed is not None and committed <= end else None
 
 
 class OffsetHandlers:
