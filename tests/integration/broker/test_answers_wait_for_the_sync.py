@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -66,10 +67,11 @@ class Scene:
     def requests(self) -> Iterator[tuple[Code, str, Ask]]:
         """Each request that stores: its code, what it is, and how it is sent."""
         client = self.running.client()
-        transactor, fields = Transactor(client), request_fields(TOPIC, GROUP, self.first_offset)
+        transactor = Transactor(client)
+        fields: dict[str, Any] = request_fields(TOPIC, GROUP, self.first_offset)
 
-        def sends(name: str, **more: object) -> tuple[Code, str, Ask]:
-            code = Code(int(str(more.pop("code", Code.SEND_MESSAGE.value))))
+        def sends(name: str, **more: Any) -> tuple[Code, str, Ask]:
+            code = Code(more.pop("code", Code.SEND_MESSAGE))
             return code, name, lambda: client.send(code=code, **more)
 
         def ends(half: Half, how: int, name: str) -> tuple[Code, str, Ask]:
@@ -89,13 +91,15 @@ class Scene:
             lambda: client.ask(Code.SEND_BATCH_MESSAGE, batch, **fields),
         )
         yield sends("reply", code=Code.SEND_REPLY_MESSAGE, topic=REPLIES, REPLY_TO_CLIENT="asker")
-        reply = request_fields(REPLIES, GROUP) | {"i": "REPLY_TO_CLIENT\x01asker\x02"}
+        reply: dict[str, Any] = request_fields(REPLIES, GROUP) | {
+            "i": "REPLY_TO_CLIENT\x01asker\x02"
+        }
         yield (
             Code.SEND_REPLY_MESSAGE_V2,
             "reply v2",
             lambda: client.ask(Code.SEND_REPLY_MESSAGE_V2, b"x", **reply),
         )
-        back = {"group": GROUP, "offset": self.first_offset, "delayLevel": 0}
+        back: dict[str, Any] = {"group": GROUP, "offset": self.first_offset, "delayLevel": 0}
         yield (
             Code.CONSUMER_SEND_MSG_BACK,
             "sent back",
@@ -145,7 +149,7 @@ async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
         asker.rpc = RpcClient(system_runtime(), {Code.PUSH_REPLY_MESSAGE_TO_CLIENT: take})
         await Transactor(asker).register("askers")
         await client.heartbeat()
-        once = request_fields(ONCE, GROUP) | {
+        once: dict[str, Any] = request_fields(ONCE, GROUP) | {
             "readQueueNums": 1,
             "writeQueueNums": 1,
             "perm": 6,
@@ -213,7 +217,7 @@ def test_no_other_request_stores_anything(tmp_path: Path) -> None:
     async def story() -> None:
         async with scene(tmp_path) as open_scene:
             client, store = open_scene.running.client(), open_scene.running.broker.parts.store
-            fields = request_fields(TOPIC, GROUP, open_scene.first_offset)
+            fields: dict[str, Any] = request_fields(TOPIC, GROUP, open_scene.first_offset)
             storing = []
             for code in sorted(set(Code) - STORING):
                 before = store.physical_max
