@@ -12,7 +12,7 @@ Absent on purpose: waiting (engine/delay).
 from __future__ import annotations
 
 from engine.broker.handlers.retry_sends import make_dead_letter_topic, retries_failed
-from engine.broker.handlers.storing import answer_when_flushed, broker_takes_nothing, stored
+from engine.broker.handlers.storing import answer_put, broker_takes_nothing, stored
 from engine.broker.parts import BrokerParts
 from engine.broker.state.traffic import DELAY, NORMAL
 from engine.delay.delay_service import scheduled
@@ -35,6 +35,7 @@ from engine.protocol.properties import (
     PROPERTY_WAIT,
 )
 from engine.remoting import Handler, Peer
+from engine.remoting.dispatcher import HandlerResult
 from engine.store import MessageDraft
 from engine.store.redraft import redraft
 
@@ -63,7 +64,7 @@ class SendBackHandlers:
         """Request code → handler."""
         return {RequestCode.CONSUMER_SEND_MSG_BACK: self.send_back}
 
-    def send_back(self, peer: Peer, request: RemotingCommand) -> RemotingCommand | None:
+    def send_back(self, peer: Peer, request: RemotingCommand) -> HandlerResult:
         """CONSUMER_SEND_MSG_BACK (36)."""
         header = ConsumerSendMessageBackRequestHeader.decode(request.fields)
         config = self._parts.group_configs.find(header.group)
@@ -98,11 +99,7 @@ class SendBackHandlers:
         self._tell(message, header.group, step, delay_ms=delay_ms, reason=reason)
         self._count(header.group, message, put.size_bytes, dead=delay_ms is None)
         response = request.respond(ResponseCode.SUCCESS)
-        flushed = self._parts.store.when_flushed(put.end_offset)
-        if flushed is None:
-            return response
-        answer_when_flushed(peer, request, response, flushed)
-        return None
+        return answer_put(self._parts, peer, request, response, end_offset=put.end_offset)
 
     def _make_retry_topic(self, group: str, queue_nums: int) -> None:
         """Make it when it is missing. Raises RequestRefused when it may not be written."""

@@ -137,8 +137,10 @@ class Flusher:
                 await self.flush_log("GROUP")
                 self._mind_spare()
             return
-        while not await self.pause(self._config.flush_interval_commit_log_ms):
-            waiting_ms = self._clock.steady_ms() - self._last_flush_ms
+        pause_ms = self._config.flush_interval_commit_log_ms
+        while not await self.pause(pause_ms):
+            began_ms = self._clock.steady_ms()
+            waiting_ms = began_ms - self._last_flush_ms
             unflushed_bytes = self._log.committed_offset - self._log.flushed_offset
             if (
                 unflushed_bytes >= self._config.flush_commit_log_least_bytes
@@ -146,6 +148,9 @@ class Flusher:
             ):
                 await self.flush_log("TIMER")
             self._mind_spare()
+            # From beginning to beginning: what is written during a flush waits no interval more.
+            took_ms = self._clock.steady_ms() - began_ms
+            pause_ms = max(0, self._config.flush_interval_commit_log_ms - took_ms)
 
     def stop(self) -> None:
         """Let the loops end when what they are doing is done: a sync is never abandoned."""
