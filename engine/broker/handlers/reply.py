@@ -74,7 +74,7 @@ class ReplyHandlers:
                     store_host=self._parts.address,
                     flag=header.flag,
                     sys_flag=header.sys_flag,
-                    reconsume_times=header.reconsume_times or 0,
+                    reconsume_times=max(0, header.reconsume_times or 0),
                 )
             )
         )
