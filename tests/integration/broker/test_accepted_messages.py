@@ -28,7 +28,6 @@ from tests.integration.broker.cluster import (
     GROUP,
     TOPIC,
     Cluster,
-    RawClient,
     broker_config,
     cluster,
     eventually,
