@@ -18,6 +18,11 @@ BODY_BYTES_MAX: Final = 4 * MIB
 PROPERTIES_BYTES_MAX: Final = 32_767
 """Longer properties are refused with MESSAGE_ILLEGAL: their length is a signed 16-bit number."""
 
+MESSAGE_ID_CHARS_MAX: Final = 255
+"""Of an id that a further copy of a message repeats; a longer one, which only a strange client
+makes, is replaced by the broker's own.
+"""
+
 TOPIC_CHARS_MAX: Final = 127
 GROUP_CHARS_MAX: Final = 120
 RETRY_TOPIC_CHARS_MAX: Final = 255

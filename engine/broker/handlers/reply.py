@@ -86,7 +86,7 @@ class ReplyHandlers:
             store_host=self._parts.address,
             flag=header.flag,
             sys_flag=header.sys_flag & ~(TRANSACTION_BITS | MULTI_TAGS),  # They are the broker's.
-            reconsume_times=header.reconsume_times or 0,
+            reconsume_times=max(0, header.reconsume_times or 0),
         )
         key = decode_properties(header.properties or "").get(PROPERTY_UNIQ_KEY)
         unique_key = key or self._parts.unique_ids.next(self._parts.now_ms())

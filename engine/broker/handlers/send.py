@@ -153,7 +153,8 @@ class SendHandlers:
         level = self._delay_level(properties) if is_marked and not why_buried else 0
         if level:
             draft = scheduled(draft, level)
-            self._check_length("properties", len(str(draft.properties)), PROPERTIES_BYTES_MAX)
+            length = len(str(draft.properties).encode())
+            self._check_length("properties", length, PROPERTIES_BYTES_MAX)
         put_one = self._half_queue.put_half if half else None
         put = self._putting.put(config, [draft], [unique_key], queue_id=queue_id, put_one=put_one)
         if is_step:
@@ -308,7 +309,7 @@ class SendHandlers:
             store_host=self._parts.address,
             flag=header.flag,
             sys_flag=header.sys_flag & ~MULTI_TAGS,  # What the topic says counts.
-            reconsume_times=header.reconsume_times or 0,
+            reconsume_times=max(0, header.reconsume_times or 0),
         )
 
     def _delay_level(self, properties: dict[str, str]) -> int:
