@@ -18,6 +18,7 @@ from engine.broker.handlers.retry_sends import make_dead_letter_topic, retries_f
 from engine.broker.handlers.storing import answer_put, broker_takes_nothing, stored
 from engine.broker.parts import BrokerParts
 from engine.broker.state.traffic import DELAY, NORMAL
+from engine.broker.stored_messages import no_message, stored_message
 from engine.delay.delay_service import PLACE_BYTES_MAX, scheduled
 from engine.foundation.errors import RequestRefused
 from engine.foundation.limits import MESSAGE_ID_CHARS_MAX, PROPERTIES_BYTES_MAX
@@ -27,10 +28,10 @@ from engine.protocol.command import RemotingCommand
 from engine.protocol.header_fields import INT32_MAX
 from engine.protocol.headers import ConsumerSendMessageBackRequestHeader
 from engine.protocol.message import MessageExt
-from engine.protocol.message_record import decode_record
 from engine.protocol.names import (
     PERM_WRITE,
     RETRY_PREFIX,
+    WAITING_TOPICS,
     dlq_topic,
     is_legal_topic,
     retry_topic,
@@ -148,13 +149,17 @@ class SendBackHandlers:
             traffic.send_backs.add(key, 1, size_bytes)
 
     def _message_at(self, physical_offset: int) -> MessageExt:
-        record = self._parts.store.record_at(physical_offset)
-        if record is None:
+        parts = self._parts
+        message = stored_message(parts.store, parts.transactions, physical_offset)
+        if message is None:
+            raise no_message(physical_offset, "look message by offset failed")
+        if message.topic in WAITING_TOPICS:
             raise RequestRefused(
                 ResponseCode.SYSTEM_ERROR,
-                f"look message by offset failed, {physical_offset}: no message begins there",
+                f"look message by offset failed: {message.message_id} at {physical_offset} waits "
+                "for its time or for its producer, no consumer has been given it",
             )
-        return decode_record(record)
+        return message
 
     def _retry(
         self, message: MessageExt, group: str, *, level: int, queue_nums: int
