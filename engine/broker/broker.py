@@ -183,6 +183,8 @@ class Broker:
         clean = True
         try:
             running.half_queue.settle("SHUTDOWN")
+            await running.parts.store.flush()
+            running.half_queue.settle("SHUTDOWN")  # Progress passes only what is durable.
             await running.tables.save_settings()
             await running.tables.save_offsets("SHUTDOWN")
             await running.delay.persist("SHUTDOWN")

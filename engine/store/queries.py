@@ -102,6 +102,11 @@ class StoreQueries:
         queue = self._queues.find(topic, queue_id)
         return queue.max_offset if queue is not None else 0
 
+    def synced_offset(self, topic: str, queue_id: int) -> int:
+        """First queue offset whose message a power cut could lose now; 0 without messages."""
+        queue = self._queues.find(topic, queue_id)
+        return queue.first_reaching(self._log.flushed_offset) if queue is not None else 0
+
     def queues(self) -> list[QueueKey]:
         """(topic, queue_id) of every queue that has or had messages, sorted."""
         return self._queues.keys()
