@@ -19,6 +19,7 @@ import logging
 from collections.abc import Mapping, Sequence
 
 from engine.foundation.errors import CorruptRecord, StorageError
+from engine.foundation.limits import RETRY_TOPIC_CHARS_MAX
 from engine.foundation.observing import FlushDone, LifecycleEvent, Observer, RetryStep
 from engine.foundation.units import KIB, SECOND_MS
 from engine.protocol.message import MessageExt
@@ -46,6 +47,9 @@ READ_BYTES = 256 * KIB
 DELIVERIES_PER_TICK_MAX = 512
 """A level with more due messages goes on in the next tick, so that a backlog never holds the loop.
 """
+
+PLACE_BYTES_MAX = RETRY_TOPIC_CHARS_MAX + 48
+"""What `scheduled` adds to the properties, at most."""
 
 _log = logging.getLogger(__name__)
 

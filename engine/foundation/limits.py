@@ -18,6 +18,11 @@ BODY_BYTES_MAX: Final = 4 * MIB
 PROPERTIES_BYTES_MAX: Final = 32_767
 """Longer properties are refused with MESSAGE_ILLEGAL: their length is a signed 16-bit number."""
 
+MESSAGE_ID_CHARS_MAX: Final = 255
+"""Of an id that a further copy of a message repeats; a longer one, which only a strange client
+makes, is replaced by the broker's own.
+"""
+
 TOPIC_CHARS_MAX: Final = 127
 GROUP_CHARS_MAX: Final = 120
 RETRY_TOPIC_CHARS_MAX: Final = 255
@@ -31,6 +36,73 @@ STRANGER_HEADER_BYTES_MAX: Final = 4 * KIB
 
 HEADER_FIELDS_MAX: Final = 1024
 """More extFields than this in one header is hostile; the connection is closed."""
+
+BODY_UNREAD_BYTES_MAX: Final = 64 * KIB
+"""A request's longer body is refused, where its code has no limit of its own below."""
+
+BODY_ADMIN_BYTES_MAX: Final = 512 * KIB
+"""Lists of topics or groups to make, in one request; a longer one is refused."""
+
+BODY_ADMIN_ENTRIES_MAX: Final = 1000
+"""Topics or groups of such a list; more are refused (some 40 us each)."""
+
+BODY_REGISTRATION_BYTES_MAX: Final = 8 * MIB
+"""A broker's registration, and what a compressed one inflates to; a longer one is refused."""
+
+HEARTBEAT_BYTES_MAX: Final = 512 * KIB
+"""A longer heartbeat is refused; one of 100 groups with 10 topics each has half of it."""
+
+CLIENT_GROUPS_MAX: Final = 256
+"""Groups of consumers and producers one connection may be a member of; the heartbeat that adds one
+more is refused.
+"""
+
+CLIENT_SUBSCRIPTIONS_MAX: Final = 2048
+"""Topics that the groups of one heartbeat subscribe to, together; more are refused."""
+
+CLIENT_ID_CHARS_MAX: Final = 512
+"""A longer client id is refused."""
+
+SUBSCRIPTION_CHARS_MAX: Final = 16 * KIB
+"""A longer expression of tags is refused with SUBSCRIPTION_PARSE_FAILED."""
+
+SUBSCRIPTION_TAGS_MAX: Final = 1024
+"""Tags of one subscription, and their hashes; more are refused likewise."""
+
+CLIENT_SUBSCRIPTION_BYTES_MAX: Final = 2 * MIB
+SUBSCRIPTION_BYTES_MAX: Final = 128 * MIB
+"""Memory for what one connection subscribes to, and for what all groups of a broker do; the
+heartbeat that would need more is refused.
+"""
+
+MEMBERS_MAX: Final = 200_000
+"""Memberships of clients in groups, of producers as of consumers (some 0.4 KiB each); the heartbeat
+that adds one more is refused.
+"""
+
+LOCK_BATCH_BYTES_MAX: Final = 512 * KIB
+LOCK_BATCH_QUEUES_MAX: Final = 4096
+"""Order locks asked for or given back at once; a longer request is refused."""
+
+MEMBER_ANSWER_BYTES_MAX: Final = 1 * MIB
+MEMBER_ANSWER_QUEUES_MAX: Final = 2048
+"""What a member answers when it is asked for its queues; a longer answer counts as none."""
+
+KEY_VALUE_NAME_CHARS_MAX: Final = 255
+KEY_VALUE_CHARS_MAX: Final = 32 * KIB
+KEY_VALUES_BYTES_MAX: Final = 4 * MIB
+"""Names and values of a name server's key-value settings, and all of them together; what is longer
+or more is refused.
+"""
+
+LOOSE_BODY_BYTES_MAX: Final = 128 * KIB
+LOOSE_BODY_KEYS_MAX: Final = 4096
+"""A request's body that is not strict JSON may be so long, and have so many keys without quotes."""
+
+LOOSE_KEYS_MAX: Final = 131_072
+"""Keys of one JSON document that are integers without quotes, or objects (RocketMQ's writer):
+more than any table of queues that fits in a frame has. A document with more is refused.
+"""
 
 CONNECTIONS_MAX: Final = 16_384
 """A connection beyond this is closed at once, with one log line."""
@@ -281,6 +353,12 @@ that moved least recently is forgotten.
 
 assert BODY_BYTES_MAX + PROPERTIES_BYTES_MAX + 64 * KIB <= FRAME_BYTES_MAX
 assert 6 * PROPERTIES_BYTES_MAX + 16 * KIB <= HEADER_BYTES_MAX, "\\u0001 is six bytes of JSON"
+assert SUBSCRIPTION_CHARS_MAX < HEARTBEAT_BYTES_MAX < FRAME_BYTES_MAX
+assert HEARTBEAT_BYTES_MAX < CLIENT_SUBSCRIPTION_BYTES_MAX * 32 <= SUBSCRIPTION_BYTES_MAX
+assert CLIENT_GROUPS_MAX * 100 <= MEMBERS_MAX
+assert LOOSE_BODY_BYTES_MAX <= HEARTBEAT_BYTES_MAX
+assert KEY_VALUE_CHARS_MAX + 2 * KEY_VALUE_NAME_CHARS_MAX <= KEY_VALUES_BYTES_MAX
+assert KEY_VALUES_BYTES_MAX * 2 <= FRAME_BYTES_MAX, "a whole namespace is one answer"
 assert STRANGER_HEADER_BYTES_MAX < HEADER_BYTES_MAX < FRAME_BYTES_MAX
 assert CONNECTIONS_PER_ADDRESS_MAX < CONNECTIONS_MAX
 assert HANDSHAKES_MAX < CONNECTIONS_MAX

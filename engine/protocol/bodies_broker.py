@@ -14,18 +14,18 @@ from __future__ import annotations
 import zlib
 from dataclasses import dataclass, field
 from struct import Struct
-from typing import Any, Final, Self
+from typing import Any, ClassVar, Final, Self
 
 import msgspec
 
 from engine.foundation.errors import LocalProtocolError, RemoteProtocolError
-from engine.foundation.limits import FRAME_BYTES_MAX, TOPICS_MAX
-from engine.foundation.units import Buffer
+from engine.foundation.limits import BODY_REGISTRATION_BYTES_MAX, TOPICS_MAX
+from engine.foundation.units import MIB, Buffer
 from engine.protocol import fastjson
 from engine.protocol.body_codec import Body, Part, convert
 
 _INT: Final = Struct(">i")
-INFLATED_BYTES_MAX: Final = 4 * FRAME_BYTES_MAX
+INFLATED_BYTES_MAX: Final = BODY_REGISTRATION_BYTES_MAX
 """A registration that inflates beyond this is refused."""
 
 
@@ -102,6 +102,8 @@ class TopicRouteData(Body):
 class ClusterInfo(Body):
     """GET_BROKER_CLUSTER_INFO (106)."""
 
+    loose_bytes_max: ClassVar[int] = BODY_REGISTRATION_BYTES_MAX
+
     broker_addr_table: dict[str, BrokerData] = msgspec.field(default_factory=dict)
     cluster_addr_table: dict[str, list[str]] = msgspec.field(default_factory=dict)
 
@@ -160,6 +162,9 @@ class _Wrapper(Part):
 
 class _Registration(Body):
     """REGISTER_BROKER as JSON."""
+
+    loose_bytes_max: ClassVar[int] = MIB
+    """Static topics have integers as keys."""
 
     topic_config_serialize_wrapper: _Wrapper | None = None
     filter_server_list: list[str] | None = None

@@ -16,19 +16,25 @@ from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from engine.foundation.errors import ConfigError, RequestRefused
 from engine.protocol.codes import ResponseCode
 from engine.protocol.command import RemotingCommand
-from engine.remoting.accounts import Accounts, Demand, topic_demand
+from engine.remoting.accounts import Accounts, Demand, Permission
 from engine.remoting.demands import DEMANDS, MessageAt, Need, demands_of
 from engine.remoting.peer import Peer
 
 LOOPBACK = ("127.0.0.0/8", "::1/128")
 
-TopicAt = Callable[[int], str | None]
-"""The topic of the message that begins at a physical offset; None when none begins there."""
+DemandAt = Callable[[int, Permission], Demand]
+"""What whoever asks for this with the message at a physical offset must be allowed. Raises
+RequestRefused when no message begins there: what cannot be judged does not pass.
+"""
 
 
-def nowhere(physical_offset: int) -> None:
+def nowhere(physical_offset: int, permission: Permission) -> Demand:
     """A party without a log has no message anywhere."""
-    del physical_offset
+    del permission
+    raise RequestRefused(
+        ResponseCode.SYSTEM_ERROR,
+        f"no message begins at physical offset {physical_offset}: this party keeps none",
+    )
 
 
 def _nothing() -> None:
@@ -43,12 +49,12 @@ class Gate:
         accounts: Accounts | None,
         *,
         admin_networks: tuple[str, ...] = LOOPBACK,
-        topic_at: TopicAt = nowhere,
+        demand_at: DemandAt = nowhere,
     ) -> None:
         """`admin_networks` counts only without accounts. Raises ConfigError for no network."""
         self._accounts = accounts
         self._networks = [_network(text) for text in admin_networks]
-        self._topic_at = topic_at
+        self._demand_at = demand_at
         self.look: Callable[[], None] | None = None
         """Looks whether the accounts have changed; None where they do not."""
 
@@ -76,7 +82,9 @@ class Gate:
         return self._accounts is not None
 
     def check(self, peer: Peer, request: RemotingCommand) -> None:
-        """Raise RequestRefused with NO_PERMISSION when it may not pass."""
+        """Raise RequestRefused when it may not pass: with NO_PERMISSION, or because the message it
+        is about is not there.
+        """
         needed = demands_of(request.code)
         if self._accounts is None:
             if needed is Need.ADMIN and not self._is_near(peer):
@@ -101,10 +109,8 @@ class Gate:
         for demand in demands:
             if isinstance(demand, Demand):
                 yield demand
-                continue
-            topic = self._topic_at(demand.physical_offset)
-            if topic is not None:  # Else there is nothing to protect; the handler says so.
-                yield topic_demand(topic, demand.permission)
+            else:
+                yield self._demand_at(demand.physical_offset, demand.permission)
 
     def _is_near(self, peer: Peer) -> bool:
         host = peer.address.rpartition(":")[0].strip("[]")

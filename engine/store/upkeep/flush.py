@@ -142,8 +142,10 @@ class Flusher:
                 await self.flush_log("GROUP")
                 self._mind_spare()
             return
-        while not await self._pause_until_wanted(self._config.flush_interval_commit_log_ms):
-            waiting_ms = self._clock.steady_ms() - self._last_flush_ms
+        pause_ms = self._config.flush_interval_commit_log_ms
+        while not await self._pause_until_wanted(pause_ms):
+            began_ms = self._clock.steady_ms()
+            waiting_ms = began_ms - self._last_flush_ms
             unflushed_bytes = self._log.committed_offset - self._log.flushed_offset
             if self._next_group is not None:
                 await self.flush_log("GROUP")
@@ -153,6 +155,9 @@ class Flusher:
             ):
                 await self.flush_log("TIMER")
             self._mind_spare()
+            # From beginning to beginning: what is written during a flush waits no interval more.
+            took_ms = self._clock.steady_ms() - began_ms
+            pause_ms = max(0, self._config.flush_interval_commit_log_ms - took_ms)
 
     def stop(self) -> None:
         """Let the loops end when what they are doing is done: a sync is never abandoned."""
