@@ -269,6 +269,11 @@ TRANSACTIONS_HELD_MAX: Final = 262_144
 SYSTEM_BUSY until older ones are ended or asked for.
 """
 
+QUESTIONS_PER_ACCOUNT_MAX: Final = 10_000
+"""Questions of request and reply that a broker with accounts remembers of each; a reply to an older
+one is refused.
+"""
+
 CLIENT_CHECKS_MAX: Final = 2000
 """Questions for transactions' states one producer works on; further ones are dropped with a log
 line, and the broker asks again (RocketMQ: checkRequestHoldMax).
