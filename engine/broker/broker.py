@@ -238,7 +238,7 @@ class Broker:
             boot_ms=clock.now_ms(),
             origin=self._origin,
         )
-        gate = gate_of(parts)
+        gate = parts.gate = gate_of(parts)
         client = RpcClient(runtime, credentials=gate, tls=config.access.client_tls)
         registration = Registration(parts, client)
         membership = Membership(parts)

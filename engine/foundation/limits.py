@@ -347,6 +347,11 @@ time are put again at the tail. Each copy frees a place or more, so they cost th
 copy for each half message that came, however long they wait.
 """
 
+QUESTIONS_PER_ACCOUNT_MAX: Final = 10_000
+"""Questions of request and reply that a broker with accounts remembers of each; a reply to an older
+one is refused.
+"""
+
 CLIENT_CHECKS_MAX: Final = 2000
 """Questions for transactions' states one producer works on; further ones are dropped with a log
 line, and the broker asks again (RocketMQ: checkRequestHoldMax).

@@ -41,8 +41,10 @@ from engine.protocol.names import (
 )
 from engine.protocol.properties import (
     PROPERTY_CLUSTER,
+    PROPERTY_CORRELATION_ID,
     PROPERTY_DELAY,
     PROPERTY_MSG_REGION,
+    PROPERTY_REPLY_TO_CLIENT,
     PROPERTY_SHARDING_KEY,
     PROPERTY_TRACE_ON,
     PROPERTY_TRANSACTION_PREPARED,
@@ -163,9 +165,20 @@ class SendHandlers:
         if half or level:
             kind = TRANSACTION if half else DELAY
         self._parts.traffic.put(config.topic_name, kind, 1, put.puts[0].size_bytes)
+        if PROPERTY_REPLY_TO_CLIENT in properties:
+            self._note_question(request, header.topic, properties)
         # A step of a failed message has its WAIT from the send-back before it, not from a producer.
         waits = is_step or properties.get(PROPERTY_WAIT) != "false"
         return self._answer(peer, request, put, unique_key=unique_key, waits=waits)
+
+    def _note_question(
+        self, request: RemotingCommand, topic: str, properties: dict[str, str]
+    ) -> None:
+        """Who reads the topic may reply to it."""
+        account = self._parts.gate.account_of(request)
+        if account is not None:
+            asker, name = properties[PROPERTY_REPLY_TO_CLIENT], PROPERTY_CORRELATION_ID
+            self._parts.questions.note(account, asker, properties.get(name, ""), topic)
 
     def _topic_for(self, header: SendMessageRequestHeader) -> TopicConfig:
         """The topic, made on demand when that is allowed."""
