@@ -185,7 +185,6 @@ class Tables:
             )
         )
 
-
     async def _hold_back(self, table: Table) -> list[Lowered]:
         """Lower what of a snapshot lies beyond the synced part of its queue; return which.
 
@@ -206,7 +205,9 @@ class Tables:
         """Once for each set of queues; those that only wait for the disk are tried again."""
         parts, before = self._parts, self._held_back
         self._held_back = {(one.group, one.topic, one.queue_id) for one in lowered}
-        if any(one.instead_of <= parts.store.max_offset(one.topic, one.queue_id) for one in lowered):
+        if any(
+            one.instead_of <= parts.store.max_offset(one.topic, one.queue_id) for one in lowered
+        ):
             parts.offsets.changed = True
         if not self._held_back - before:
             return

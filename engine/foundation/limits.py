@@ -40,6 +40,9 @@ HEADER_FIELDS_MAX: Final = 1024
 BODY_UNREAD_BYTES_MAX: Final = 64 * KIB
 """A request's longer body is refused, where its code has no limit of its own below."""
 
+BODY_SETTINGS_BYTES_MAX: Final = 32 * KIB
+"""Settings to change, in one request; longer text is refused."""
+
 BODY_ADMIN_BYTES_MAX: Final = 512 * KIB
 """Lists of topics or groups to make, in one request; a longer one is refused."""
 
@@ -49,10 +52,15 @@ BODY_ADMIN_ENTRIES_MAX: Final = 1000
 BODY_REGISTRATION_BYTES_MAX: Final = 8 * MIB
 """A broker's registration, and what a compressed one inflates to; a longer one is refused."""
 
+REGISTERED_AT_ONCE: Final = 2000
+"""Topics of a registration that are taken over in one go; others have their turn, then the rest
+follows.
+"""
+
 HEARTBEAT_BYTES_MAX: Final = 512 * KIB
 """A longer heartbeat is refused; one of 100 groups with 10 topics each has half of it."""
 
-CLIENT_GROUPS_MAX: Final = 256
+CLIENT_GROUPS_MAX: Final = 512
 """Groups of consumers and producers one connection may be a member of; the heartbeat that adds one
 more is refused.
 """
@@ -268,12 +276,19 @@ FILTER_EXPRESSION_CHARS_MAX: Final = 8 * KIB
 FILTER_DEPTH_MAX: Final = 64
 """Levels a selector may nest; a deeper one is refused likewise."""
 
-FILTER_MEMO_ENTRIES_MAX: Final = 256
-"""Selectors kept compiled; more are compiled again when they are asked for."""
+FILTER_MEMO_ENTRIES_MAX: Final = 64
+"""Selectors of pulls kept compiled (some 0.1 KiB a character); more are compiled again when they
+are asked for.
+"""
 
 CONSUMER_FILTERS_MAX: Final = 10_000
 """Selectors of groups the broker keeps; a group's beyond it is not registered (its pulls get
 FILTER_DATA_NOT_EXIST).
+"""
+
+CONSUMER_FILTER_CHARS_MAX: Final = 1 * MIB
+"""Characters of all of them together, of which each takes some 0.1 KiB compiled; what would be more
+is not registered likewise.
 """
 
 CLIENT_EXPIRY_MS: Final = 120 * SECOND_MS

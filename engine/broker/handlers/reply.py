@@ -43,8 +43,8 @@ from engine.protocol.properties import (
     encode_properties,
 )
 from engine.remoting import Handler, Peer
-from engine.remoting.dispatcher import HandlerResult
 from engine.remoting.accounts import Permission, topic_demand
+from engine.remoting.dispatcher import HandlerResult
 from engine.store import MessageDraft
 from engine.store.record import MULTI_TAGS
 
