@@ -81,7 +81,7 @@ def test_an_assigned_queue_is_read_when_its_broker_answers_and_again_after_a_pus
                 assert await polled(consumer, 3) == numbers(range(3))
                 await consumer.commit()
                 async with Admin(system_runtime(), client_config(cluster.name_server)) as admin:
-                    await admin.reset_offset("pollers", "tide", 0)
+                    await admin.offsets.reset("pollers", "tide", 0)
                 assert await polled(consumer, 3) == numbers(range(3)), "from the beginning"
         finally:
             await engine.end(signal.SIGKILL)
