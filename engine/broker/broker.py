@@ -27,6 +27,7 @@ from engine.broker.gatekeeping import gate_of
 from engine.broker.half_queue import HalfQueue
 from engine.broker.handler_table import handler_table
 from engine.broker.handlers.putting import Putting
+from engine.broker.handlers.retry_sends import make_dead_letter_topic
 from engine.broker.long_poll import HeldPull, HeldPulls
 from engine.broker.membership import Membership
 from engine.broker.metrics import BrokerMetrics, MetricsPort
@@ -248,6 +249,7 @@ class Broker:
             levels_ms=config.store.delay_levels_ms,
             cursor_file=TableFile(runtime, f"{config.config_folder}/delayOffset.json"),
             observer=observer,
+            make_dead_letter_topic=lambda group: make_dead_letter_topic(parts, group),
         )
         windows = ClientWindows(parts)
         half_queue = HalfQueue(parts)
