@@ -26,6 +26,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from engine.delay.store_times import StoreTimes
 from engine.foundation.errors import (
@@ -236,7 +237,7 @@ class DelayService:
             if flushed is not None and not await asyncio.shield(flushed):
                 self._changed = True  # Not durable in time: the cursors on disk stay behind.
                 return
-            written = await self._file.write({"offsetTable": cursors} | self._clock_steps())
+            written = await self._file.write({"offsetTable": cursors, **self._clock_steps()})
         except BaseException:  # Cancelled as well: whether it is on disk is unknown.
             self._changed = True
             raise
@@ -391,7 +392,7 @@ class DelayService:
 
 def _shifts_of(told: object) -> list[list[int]]:
     """The steps that a file tells of. Raises CorruptRecord when they are none."""
-    pairs = told if isinstance(told, list) else [told]
+    pairs: list[Any] = told if isinstance(told, list) else [told]
     for pair in pairs:
         whole = isinstance(pair, list) and [type(number) for number in pair] == [int, int]
         if not whole:
