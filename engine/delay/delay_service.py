@@ -143,6 +143,7 @@ class DelayService:
         self._put_end = 0
         """Commit-log offset behind the last message put here."""
         self._changed = False
+        self._stepped = asyncio.Event()
         self._times = StoreTimes(
             log_end=store.physical_max,
             offset_ms=self._clock.offset_ms(),
@@ -216,9 +217,16 @@ class DelayService:
         return delivered_count
 
     async def run_persist(self, interval_ms: int) -> None:
-        """Write the cursors each `interval_ms`, until cancelled."""
+        """Write the cursors each `interval_ms`, and soon after a step of the clock, until
+        cancelled.
+        """
         while True:
-            await asyncio.sleep(interval_ms / SECOND_MS)
+            try:
+                async with asyncio.timeout(interval_ms / SECOND_MS):
+                    await self._stepped.wait()
+            except TimeoutError:
+                pass
+            self._stepped.clear()
             try:
                 await self.persist("TIMER")
             except StorageError as error:
@@ -257,6 +265,7 @@ class DelayService:
     def _clock_stepped(self, step: ClockStep) -> None:
         self._times.note_step(self._store.physical_max, step.offset_ms)
         self._changed = True
+        self._stepped.set()
 
     def _clock_steps(self) -> dict[str, list[list[int]]]:
         """Steps of the clock that messages wait over, to be kept with the cursors; RocketMQ passes
