@@ -224,6 +224,33 @@ def test_a_step_makes_no_message_early_and_none_late(tmp_path: Path, step_ms: in
     asyncio.run(story())
 
 
+def test_a_search_by_time_skips_nothing_over_a_step(tmp_path: Path) -> None:
+    async def story() -> None:
+        for step_ms in (HOUR_MS, -HOUR_MS):
+            host = Host(tmp_path / str(step_ms))
+            await host.boot()
+            shown: list[int] = []
+            for number in range(40):
+                if number == 20:
+                    host.machine.set_by(step_ms)
+                shown.append(host.machine.wall_ns() // MS)
+                host.store.put(draft(b"%d" % number))
+                host.machine.passes(MINUTE_MS)
+            await turn()
+            search = host.store.offset_at_time
+            for number, wall_ms in enumerate(shown):
+                found = search("TopicA", 0, wall_ms)
+                assert found <= number, "what was stored then or later is not skipped"
+                if step_ms > 0 or number < 20:
+                    assert found == number
+            if step_ms > 0:
+                assert search("TopicA", 0, shown[19] + HOUR_MS // 2) == 20, "none in the gap"
+            assert search("TopicA", 0, shown[39] + 2 * HOUR_MS) == 40
+            await host.store.close()
+
+    asyncio.run(story())
+
+
 @pytest.mark.parametrize("step_ms", [HOUR_MS, -HOUR_MS, -DAY_MS])
 def test_a_step_is_known_after_a_restart_too(tmp_path: Path, step_ms: int) -> None:
     async def story() -> None:
