@@ -170,7 +170,7 @@ class TopicHandlers:
                 max_offset=store.max_offset(topic, queue_id),
                 last_update_timestamp_ms=store.last_store_time(topic, queue_id) or 0,
             )
-        now_ms, rate = self._parts.now_ms(), 0.0
+        now_ms, rate = self._parts.steady_ms(), 0.0
         for count in self._parts.traffic.puts_of(topic):
             minute = count.last_minute(now_ms)
             rate += minute.per_second(minute.messages)
