@@ -84,16 +84,20 @@ class Rack(SimCluster):
         """Nothing counts messages that are not there."""
         assert self.broker is not None
         store, offsets = self.broker.parts.store, self.broker.parts.offsets
-        for group, topic, queue_id in offsets.keys():
+        for group, topic, queue_id in list(offsets.keys()):
             end = store.max_offset(topic, queue_id)
             committed = offsets.committed(group, topic, queue_id)
             assert committed is not None
-            assert committed <= end, f"{group} is at {committed} of {topic} {queue_id}, ends at {end}"
+            assert committed <= end, (
+                f"{group} is at {committed} of {topic} {queue_id}, ends at {end}"
+            )
         running = self.broker._running
         assert running is not None
         for level, cursor in running.delay.cursors().items():
             end = store.max_offset(SCHEDULE_TOPIC, level - 1)
-            assert cursor <= end, f"the cursor of level {level} is {cursor}, its queue ends at {end}"
+            assert cursor <= end, (
+                f"the cursor of level {level} is {cursor}, its queue ends at {end}"
+            )
 
     def all_read(self) -> bool:
         assert self.broker is not None
