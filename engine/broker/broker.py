@@ -150,6 +150,8 @@ class Broker:
             StoredResends(running.parts).begin()
             telemetry.start()
         try:
+            await running.tables.save_offsets("RECOVERY")
+            await running.delay.persist("RECOVERY")
             await running.tables.save_settings()
             running.metrics = await self._open_metrics(running.parts)
             await running.registration.register()
@@ -310,8 +312,8 @@ class Broker:
 
     def _load(self, running: _Running, *, stopped_cleanly: bool) -> None:
         parts, config = running.parts, self._config
-        running.tables.load()
-        running.delay.load()
+        running.tables.load(stopped_cleanly=stopped_cleanly)
+        running.delay.load(was_written=running.tables.all_written)
         Putting(parts).load_window()
         parts.topics.add_system_topics(
             cluster_name=config.cluster_name,
@@ -321,11 +323,12 @@ class Broker:
                 config.default_topic_queue_nums if config.auto_create_topic_enable else None
             ),
         )
+        running.tables.make_topics_of_queues()
         if not stopped_cleanly and config.store.flush_disk_type is FlushDiskType.ASYNC_FLUSH:
             store = parts.store
             parts.boot_ends = {key: store.max_offset(*key) for key in store.queues()}
         if running.telemetry is not None:
-            compare_with_earlier_life(parts, running.telemetry, stopped_cleanly=stopped_cleanly)
+            compare_with_earlier_life(parts, running.telemetry)
 
     async def _run_loops(self, running: _Running) -> None:
         config = self._config

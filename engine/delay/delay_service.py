@@ -58,7 +58,7 @@ from engine.runtime.clock import ClockStep
 from engine.store import GetStatus, MessageDraft, MessageStore
 from engine.store.record import check_record, is_plain_topic, property_value, store_timestamp_of
 from engine.store.redraft import draft_of
-from engine.store.table_file import TableFile
+from engine.store.table_file import Source, TableFile
 
 TICK_MS = 100
 FIRST_TICK_MS = 1000
@@ -160,13 +160,17 @@ class DelayService:
         """Next offset of each level's queue that is not delivered yet, by level."""
         return dict(self._cursors)
 
-    def load(self) -> None:
+    def load(self, *, was_written: bool = False) -> None:
         """Take over the cursors of the last life. Raises CorruptRecord when they are unreadable.
 
         One beyond its queue is of messages that are gone: those that get these offsets now would
-        never be delivered.
+        never be delivered. `was_written`: another table says that there were cursors.
         """
-        self._file.load(self._observer, self._accept)
+        source = self._file.load(self._observer, self._accept)
+        if source is Source.NOTHING and was_written:
+            self._file.tell_missing(
+                self._observer, "delayed messages that the log still holds are delivered again"
+            )
         for level, cursor in self._cursors.items():
             end = self._store.max_offset(SCHEDULE_TOPIC, level - 1)
             if cursor > end:
@@ -248,9 +252,9 @@ class DelayService:
 
     async def persist(self, cause: str) -> None:
         """Write the cursors, once everything delivered before them is durable; nothing when none
-        moved. Raises StorageError.
+        moved since. Raises StorageError.
         """
-        if not self._changed:
+        if not self._changed and self._file.is_there:
             return
         self._changed = False
         cursors = {str(level): offset for level, offset in sorted(self._cursors.items())}

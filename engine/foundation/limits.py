@@ -184,6 +184,11 @@ DEDUPLICATED_SENDS_MAX: Final = 131_072
 of an older one is stored again.
 """
 
+TOMBSTONES_MAX: Final = 65_536
+"""Deleted topics of which the log still holds messages (about 10 MB); while there are so many the
+deletion of another topic is refused.
+"""
+
 DEDUPLICATION_WINDOW_MS: Final = 10 * MINUTE_MS
 """A resend is recognised for this long after its first copy was stored."""
 
