@@ -14,7 +14,11 @@ from engine.broker.broker import Broker
 from engine.broker.config import BrokerConfig
 from engine.client.config import ClientConfig, ConsumerConfig, ProducerConfig
 from engine.client.consuming.consumer import PushConsumer
-from engine.client.consuming.listeners import ConsumeConcurrentlyStatus, ConsumeContext
+from engine.client.consuming.listeners import (
+    ConsumeConcurrentlyStatus,
+    ConsumeContext,
+    MessageListener,
+)
 from engine.client.consuming.start_offset import ConsumeFromWhere
 from engine.client.producer import Producer
 from engine.client.send_result import SendStatus
@@ -225,7 +229,7 @@ class SimCluster:
             route_poll_ms=2_000,
         )
 
-    def _listener(self, host: str):  # type: ignore[no-untyped-def]
+    def _listener(self, host: str) -> MessageListener:
         choice = self.world.random
 
         async def listen(
