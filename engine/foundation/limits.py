@@ -18,6 +18,11 @@ BODY_BYTES_MAX: Final = 4 * MIB
 PROPERTIES_BYTES_MAX: Final = 32_767
 """Longer properties are refused with MESSAGE_ILLEGAL: their length is a signed 16-bit number."""
 
+MESSAGE_ID_CHARS_MAX: Final = 255
+"""Of an id that a further copy of a message repeats; a longer one, which only a strange client
+makes, is replaced by the broker's own.
+"""
+
 TOPIC_CHARS_MAX: Final = 127
 GROUP_CHARS_MAX: Final = 120
 RETRY_TOPIC_CHARS_MAX: Final = 255
@@ -351,6 +356,17 @@ TRANSACTIONS_HELD_MAX: Final = 262_144
 SYSTEM_BUSY until older ones are ended or asked for.
 """
 
+TRANSACTIONS_RENEWED_HELD: Final = TRANSACTIONS_HELD_MAX // 4
+"""With so many half messages held, at least half of them settled, those whose producers asked for
+time are put again at the tail. Each copy frees a place or more, so they cost the log at most one
+copy for each half message that came, however long they wait.
+"""
+
+QUESTIONS_PER_ACCOUNT_MAX: Final = 10_000
+"""Questions of request and reply that a broker with accounts remembers of each; a reply to an older
+one is refused.
+"""
+
 CLIENT_CHECKS_MAX: Final = 2000
 """Questions for transactions' states one producer works on; further ones are dropped with a log
 line, and the broker asks again (RocketMQ: checkRequestHoldMax).
@@ -387,4 +403,5 @@ assert CLIENT_LOCK_EXPIRY_MS * 2 <= QUEUE_LOCK_LEASE_MS
 assert PULLED_MARKS_MAX * (4 * RETRY_TOPIC_CHARS_MAX + 360) <= SPOOL_FRAME_BYTES_MAX, (
     "one frame holds every mark and every reported offset"
 )
+assert TRANSACTIONS_RENEWED_HELD * 2 <= TRANSACTIONS_HELD_MAX
 assert SPOOL_SEGMENT_BYTES * 4 <= SPOOL_BYTES_MAX

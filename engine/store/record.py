@@ -127,15 +127,19 @@ def is_plain_topic(topic: str) -> bool:
 
 
 def property_value(properties: bytes, name: bytes) -> bytes:
-    """Value of a property in the string form; empty when it has none. `name` ends with \\x01."""
-    at = properties.find(name)
-    while at > 0 and properties[at - 1] != 2:
-        at = properties.find(name, at + 1)
-    if at < 0:
-        return b""
-    begin = at + len(name)
-    end = properties.find(b"\x02", begin)
-    return properties[begin:] if end < 0 else properties[begin:end]
+    """Value of a property in the string form, as `decode_properties` reads it: the last one counts,
+    and an empty one is none. `name` ends with \\x01. Hot.
+    """
+    at = properties.rfind(name)
+    while at >= 0:
+        if at == 0 or properties[at - 1] == 2:
+            begin = at + len(name)
+            end = properties.find(b"\x02", begin)
+            value = properties[begin:] if end < 0 else properties[begin:end]
+            if value:
+                return value
+        at = properties.rfind(name, 0, at + len(name) - 1)
+    return b""
 
 
 def glance(

@@ -55,13 +55,17 @@ class HeartbeatHandlers:
         data = HeartbeatData.decode(request.body)
         check_heartbeat(data)
         _check_names(data)
-        channel = ClientChannel(data.client_id, peer, request.language, request.version)
+        account = self._parts.gate.account_of(request)
+        channel = ClientChannel(data.client_id, peer, request.language, request.version, account)
         known = peer.attachment
         if isinstance(known, ClientChannel) and known.client_id == data.client_id:
             channel = known
+            channel.account = account
         elif isinstance(known, ClientChannel):  # A connection is one client: the former is gone.
             self._membership.lost(peer, "CLIENT_ID_CHANGED")
         peer.attachment = channel
+        if account is not None:
+            self._parts.client_ids.hold(data.client_id, peer, account)
         fingerprint = data.heartbeat_fingerprint
         is_full = not (fingerprint and data.without_sub)
         keep(channel, data, is_full=is_full)
@@ -84,14 +88,22 @@ class HeartbeatHandlers:
         )
 
     def unregister(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
-        """UNREGISTER_CLIENT (35)."""
+        """UNREGISTER_CLIENT (35): a client leaves by the connection by which it came, as in
+        RocketMQ; from any other one nothing changes.
+        """
         header = UnregisterClientRequestHeader.decode(request.fields)
+        client_id = header.client_id
         if header.producer_group:
-            self._parts.producers.unregister(header.producer_group, header.client_id)
+            producer = self._parts.producers.member(header.producer_group, client_id)
+            if producer is not None and producer.channel.peer is peer:
+                self._parts.producers.unregister(header.producer_group, client_id)
         if header.consumer_group:
-            self._membership.farewell(header.consumer_group, header.client_id)
+            group = self._parts.groups.of(header.consumer_group)
+            consumer = None if group is None else group.members.get(client_id)
+            if consumer is not None and consumer.channel.peer is peer:
+                self._membership.farewell(header.consumer_group, client_id)
         channel = peer.attachment
-        if isinstance(channel, ClientChannel) and channel.client_id == header.client_id:
+        if isinstance(channel, ClientChannel) and channel.client_id == client_id:
             give_back(
                 channel,
                 consumer_group=header.consumer_group or "",

@@ -37,6 +37,8 @@ class ClientChannel:
     peer: Peer
     language: str
     version: int
+    account: str | None = None
+    """Access key of the account that signs for it; None without accounts."""
     kept_bytes: dict[str, int] = field(default_factory=dict)
     """Groups it consumes in, and the memory that what it told of each takes."""
     producer_groups: frozenset[str] = frozenset()
@@ -388,6 +390,10 @@ class ProducerGroups:
         """Producers of a group, by client id."""
         members = self._groups.get(group, {})
         return [members[client_id] for client_id in sorted(members)]
+
+    def member(self, group: str, client_id: str) -> Member | None:
+        """A producer of one group; None when it is not there."""
+        return self._groups.get(group, {}).get(client_id)
 
     def find(self, client_id: str) -> Member | None:
         """The producer with this client id, whatever its groups; None when it is not connected."""
