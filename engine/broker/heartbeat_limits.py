@@ -87,7 +87,7 @@ def keep(channel: ClientChannel, data: HeartbeatData, *, is_full: bool) -> None:
 
 
 def give_back(channel: ClientChannel, *, consumer_group: str, producer_group: str) -> None:
-    """The client says farewell to a group as a consumer, as a producer, or both ("": it does not)."""
+    """The client says farewell to a group as a consumer, as a producer, or both; "": not so."""
     channel.kept_bytes.pop(consumer_group, None)
     channel.producer_groups = channel.producer_groups - {producer_group}
 

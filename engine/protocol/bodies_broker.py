@@ -24,6 +24,7 @@ from engine.foundation.limits import BODY_REGISTRATION_BYTES_MAX, REGISTERED_AT_
 from engine.foundation.units import MIB, Buffer
 from engine.protocol import fastjson
 from engine.protocol.body_codec import Body, Part, convert
+from engine.protocol.wire_enums import TOPIC_FILTER_TYPES, EnumName, enum_name
 
 _INT: Final = Struct(">i")
 INFLATED_BYTES_MAX: Final = BODY_REGISTRATION_BYTES_MAX
@@ -45,10 +46,17 @@ class TopicConfig(Body):
     read_queue_nums: int = 16
     write_queue_nums: int = 16
     perm: int = 6
-    topic_filter_type: str = "SINGLE_TAG"
+    topic_filter_type: EnumName = "SINGLE_TAG"
     topic_sys_flag: int = 0
     order: bool = False
     attributes: dict[str, str] = msgspec.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Names for places. Raises ValueError."""
+        if self.topic_filter_type != "SINGLE_TAG":  # Most are.
+            self.topic_filter_type = enum_name(
+                self.topic_filter_type, TOPIC_FILTER_TYPES, "topicFilterType"
+            )
 
     def encode_text(self) -> str:
         """`name read write perm filterType {attributes}`, one blank between."""

@@ -36,6 +36,15 @@ from engine.protocol.codes import ResponseCode
 from engine.protocol.hashes import tags_code
 from engine.protocol.message import MessageQueue
 from engine.protocol.tag_bits import split_tags
+from engine.protocol.wire_enums import (
+    CONSUME_FROM_WHERE,
+    CONSUME_RESULTS,
+    CONSUME_TYPES,
+    MESSAGE_MODELS,
+    EnumName,
+    enum_name,
+    language_name,
+)
 
 SUBSCRIBE_ALL = "*"
 TAG_EXPRESSION = "TAG"
@@ -115,11 +124,19 @@ class ConsumerData(Part):
     """A consumer group of a client."""
 
     group_name: str
-    consume_type: str = "CONSUME_PASSIVELY"
-    message_model: str = "CLUSTERING"
-    consume_from_where: str = "CONSUME_FROM_LAST_OFFSET"
+    consume_type: EnumName = "CONSUME_PASSIVELY"
+    message_model: EnumName = "CLUSTERING"
+    consume_from_where: EnumName = "CONSUME_FROM_LAST_OFFSET"
     subscription_data_set: list[SubscriptionData] = msgspec.field(default_factory=list)
     unit_mode: bool = False
+
+    def __post_init__(self) -> None:
+        """Names for places. Raises ValueError."""
+        self.consume_type = enum_name(self.consume_type, CONSUME_TYPES, "consumeType")
+        self.message_model = enum_name(self.message_model, MESSAGE_MODELS, "messageModel")
+        self.consume_from_where = enum_name(
+            self.consume_from_where, CONSUME_FROM_WHERE, "consumeFromWhere"
+        )
 
 
 class HeartbeatData(Body):
@@ -303,12 +320,16 @@ def encode_running_info(
 class ConsumeMessageDirectlyResult(Body):
     """CONSUME_MESSAGE_DIRECTLY (309): what the listener said."""
 
-    consume_result: str
+    consume_result: EnumName
     """CR_SUCCESS, CR_LATER, CR_ROLLBACK, CR_COMMIT, CR_THROW_EXCEPTION, CR_RETURN_NULL."""
     order: bool = False
     auto_commit: bool = True
     spent_time_ms: int = msgspec.field(name="spentTimeMills", default=0)
     remark: str | None = None
+
+    def __post_init__(self) -> None:
+        """Names for places. Raises ValueError."""
+        self.consume_result = enum_name(self.consume_result, CONSUME_RESULTS, "consumeResult")
 
 
 def encode_direct_result(consume_result: str, *, orderly: bool, spent_ms: int) -> bytes:
@@ -406,8 +427,12 @@ class ClientConnection(Part):
 
     client_id: str
     client_addr: str
-    language: str
+    language: EnumName
     version: int
+
+    def __post_init__(self) -> None:
+        """Names for places."""
+        self.language = language_name(self.language)
 
 
 class ProducerConnection(Body):
@@ -421,6 +446,17 @@ class ConsumerConnection(Body):
 
     connection_set: list[ClientConnection] = msgspec.field(default_factory=list)
     subscription_table: dict[str, SubscriptionData] = msgspec.field(default_factory=dict)
-    consume_type: str | None = None
-    message_model: str | None = None
-    consume_from_where: str | None = None
+    consume_type: EnumName | None = None
+    message_model: EnumName | None = None
+    consume_from_where: EnumName | None = None
+
+    def __post_init__(self) -> None:
+        """Names for places. Raises ValueError."""
+        if self.consume_type is not None:
+            self.consume_type = enum_name(self.consume_type, CONSUME_TYPES, "consumeType")
+        if self.message_model is not None:
+            self.message_model = enum_name(self.message_model, MESSAGE_MODELS, "messageModel")
+        if self.consume_from_where is not None:
+            self.consume_from_where = enum_name(
+                self.consume_from_where, CONSUME_FROM_WHERE, "consumeFromWhere"
+            )

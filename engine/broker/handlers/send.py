@@ -102,7 +102,11 @@ class SendHandlers:
 
     def send_batch(self, peer: Peer, request: RemotingCommand) -> HandlerResult:
         """SEND_BATCH_MESSAGE (320): several messages of one topic for one queue."""
-        header = SendMessageRequestHeader.decode_v2(request.fields)
+        return self._send_batch(peer, request, SendMessageRequestHeader.decode_v2(request.fields))
+
+    def _send_batch(
+        self, peer: Peer, request: RemotingCommand, header: SendMessageRequestHeader
+    ) -> HandlerResult:
         config = self._topic_for(header)
         queue_id = self._queue_for(header, config)
         self._check_length("body", len(request.body), self._parts.config.store.max_message_bytes)
@@ -137,6 +141,8 @@ class SendHandlers:
     def _send(
         self, peer: Peer, request: RemotingCommand, header: SendMessageRequestHeader
     ) -> HandlerResult:
+        if header.batch:  # The C++ library sends batches under the code of single messages.
+            return self._send_batch(peer, request, header)
         config = self._topic_for(header)
         queue_id = self._queue_for(header, config)
         properties = decode_properties(header.properties or "")

@@ -12,6 +12,7 @@ from engine.client.commands.name_servers import read_settings
 from engine.client.commands.showing import Row, moment, shown, shown_record
 from engine.client.commands.topics import BrokerOption, chosen_masters
 from engine.foundation.errors import ConfigError, TidemarkError
+from engine.foundation.terminal import say
 
 cluster = typer.Typer(no_args_is_help=True)
 app = typer.Typer(no_args_is_help=True)
@@ -32,7 +33,7 @@ def list_cluster(*, namesrv: NamesrvOption = DEFAULT_NAMESRV, as_json: JsonOptio
                     rows.append(await _broker_row(admin, (cluster_name, name, broker_id), address))
         return rows
 
-    typer.echo(shown(ask(namesrv, work), as_json=as_json, empty="no broker is registered"))
+    say(shown(ask(namesrv, work), as_json=as_json, empty="no broker is registered"))
 
 
 async def _broker_row(admin: Admin, place: tuple[str, str, int], address: str) -> Row:
@@ -65,7 +66,7 @@ def status(
         (address,) = (await chosen_masters(admin, broker)).values()
         return await admin.cluster.figures(address)
 
-    typer.echo(shown_record(ask(namesrv, work), as_json=as_json))
+    say(shown_record(ask(namesrv, work), as_json=as_json))
 
 
 @app.command("config")
@@ -86,7 +87,7 @@ def config(
             raise ConfigError("--key", key, f"part of one of {', '.join(settings)}")
         return found
 
-    typer.echo(shown_record(ask(namesrv, work), as_json=as_json))
+    say(shown_record(ask(namesrv, work), as_json=as_json))
 
 
 @app.command("set")
@@ -104,7 +105,7 @@ def set_config(
         await admin.cluster.update_config(address, wanted)
 
     ask(namesrv, work)
-    typer.echo(f"broker {broker}: {' '.join(settings)}")
+    say(f"broker {broker}: {' '.join(settings)}")
 
 
 @app.command("progress")
@@ -131,7 +132,7 @@ def progress(
         ]
 
     rows = ask(namesrv, work)
-    typer.echo(shown(rows, as_json=as_json, empty=f"no group has offsets on {broker}"))
+    say(shown(rows, as_json=as_json, empty=f"no group has offsets on {broker}"))
 
 
 @app.command("ha")
@@ -150,7 +151,7 @@ def ha_status(
             "slaves_in_sync": told.in_sync_slave_nums,
         }
 
-    typer.echo(shown_record(ask(namesrv, work), as_json=as_json))
+    say(shown_record(ask(namesrv, work), as_json=as_json))
 
 
 @app.command("wipe-write")
@@ -172,7 +173,7 @@ def _set_writable(broker: str, namesrv: str, *, writable: bool) -> None:
 
     verb = "may be written again" if writable else "may no longer be written"
     for address, count in ask(namesrv, work).items():
-        typer.echo(f"name server {address}: {count} topics of {broker} {verb}")
+        say(f"name server {address}: {count} topics of {broker} {verb}")
 
 
 @app.command("clean")
@@ -185,7 +186,7 @@ def clean(*, broker: BrokerOption = None, namesrv: NamesrvOption = DEFAULT_NAMES
             await admin.cluster.clean(address)
         return list(masters)
 
-    typer.echo(f"cleaned: {', '.join(ask(namesrv, work))}")
+    say(f"cleaned: {', '.join(ask(namesrv, work))}")
 
 
 def _first(figures: str | None) -> float | None:

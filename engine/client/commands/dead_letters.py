@@ -18,6 +18,7 @@ from engine.client.commands.groups import GroupArgument
 from engine.client.commands.offsets import read_time
 from engine.client.commands.showing import Row, moment, shown
 from engine.foundation.errors import ConfigError
+from engine.foundation.terminal import say
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -68,7 +69,7 @@ def list_letters(
         )
         return await admin.dead_letters.find(group, query)
 
-    typer.echo(shown(_rows(ask(namesrv, work)), as_json=as_json, empty="no dead letters"))
+    say(shown(_rows(ask(namesrv, work)), as_json=as_json, empty="no dead letters"))
 
 
 @app.command("redrive")
@@ -155,10 +156,10 @@ def _show_decided(
     letters: Sequence[DeadLetter], done: str, *, dry_run: bool, as_json: bool
 ) -> None:
     if as_json:
-        typer.echo(shown(_rows(letters), as_json=True))
+        say(shown(_rows(letters), as_json=True))
         return
-    typer.echo(shown(_rows(letters), as_json=False, empty="no dead letter is meant"))
-    typer.echo(f"{len(letters)} {'would be' if dry_run else 'are'} {done}")
+    say(shown(_rows(letters), as_json=False, empty="no dead letter is meant"))
+    say(f"{len(letters)} {'would be' if dry_run else 'are'} {done}")
 
 
 def _rows(letters: Sequence[DeadLetter]) -> list[Row]:

@@ -11,6 +11,7 @@ from engine.client.commands.asking import DEFAULT_NAMESRV, JsonOption, NamesrvOp
 from engine.client.commands.showing import Row, moment, shown, shown_record
 from engine.client.commands.topics import BrokerOption, chosen_masters
 from engine.foundation.errors import RequestRefused
+from engine.foundation.terminal import say
 from engine.protocol.codes import ResponseCode
 from engine.protocol.names import check_group
 
@@ -34,7 +35,7 @@ def list_groups(*, namesrv: NamesrvOption = DEFAULT_NAMESRV, as_json: JsonOption
         }
         for name, config in configs.items()
     ]
-    typer.echo(shown(rows, as_json=as_json, empty="no groups"))
+    say(shown(rows, as_json=as_json, empty="no groups"))
 
 
 @app.command("show")
@@ -50,7 +51,7 @@ def show(
         name: value if isinstance(value, str | int | float | bool | None) else str(value)
         for name, value in ask(namesrv, work).items()
     }
-    typer.echo(shown_record(record, as_json=as_json))
+    say(shown_record(record, as_json=as_json))
 
 
 @app.command("create")
@@ -80,7 +81,7 @@ def create(
         return list(masters)
 
     names = ask(namesrv, work)
-    typer.echo(f"group {group}: up to {retries} retries, on {', '.join(names)}")
+    say(f"group {group}: up to {retries} retries, on {', '.join(names)}")
 
 
 @app.command("delete")
@@ -102,7 +103,7 @@ def delete(
             await admin.groups.delete(address, group, with_offsets=offsets)
 
     ask(namesrv, work)
-    typer.echo(f"group {group} is deleted{', its offsets too' if offsets else ''}")
+    say(f"group {group} is deleted{', its offsets too' if offsets else ''}")
 
 
 @app.command("progress")
@@ -119,7 +120,7 @@ def progress(
 
     if group is None:
         rows = ask(namesrv, lambda admin: _in_short(admin, topic))
-        typer.echo(shown(rows, as_json=as_json, empty="no groups"))
+        say(shown(rows, as_json=as_json, empty="no groups"))
         return
 
     async def work(admin: Admin) -> list[Row]:
@@ -141,11 +142,11 @@ def progress(
         ]
 
     rows = ask(namesrv, work)
-    typer.echo(shown(rows, as_json=as_json, empty=f"group {group} has no offsets"))
+    say(shown(rows, as_json=as_json, empty=f"group {group} has no offsets"))
     if rows and not as_json:
         lag = sum(int(row["lag"] or 0) for row in rows)
         inflight = sum(int(row["inflight"] or 0) for row in rows)
-        typer.echo(f"\nlag {lag}, inflight {inflight}")
+        say(f"\nlag {lag}, inflight {inflight}")
 
 
 async def _in_short(admin: Admin, topic: str | None) -> list[Row]:
@@ -195,7 +196,7 @@ def connections(
             for member in sorted(told.connection_set, key=lambda one: one.client_id)
         ]
 
-    typer.echo(shown(ask(namesrv, work), as_json=as_json))
+    say(shown(ask(namesrv, work), as_json=as_json))
 
 
 @app.command("running")
@@ -244,9 +245,9 @@ def running(
         return rows
 
     rows = ask(namesrv, work)
-    typer.echo(shown(rows, as_json=as_json, empty="no queue is held"))
+    say(shown(rows, as_json=as_json, empty="no queue is held"))
     for one in stacks:
-        typer.echo(f"\n{one}", err=as_json)
+        say(f"\n{one}", err=as_json)
 
 
 @app.command("producers")
@@ -274,7 +275,7 @@ def producers(
             for one in members
         ]
 
-    typer.echo(shown(ask(namesrv, work), as_json=as_json, empty="no producers"))
+    say(shown(ask(namesrv, work), as_json=as_json, empty="no producers"))
 
 
 def not_online(group: str) -> RequestRefused:

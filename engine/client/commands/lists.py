@@ -17,6 +17,7 @@ from engine.client.admin import Admin
 from engine.client.commands.asking import DEFAULT_NAMESRV, NamesrvOption, ask
 from engine.client.commands.topics import BrokerOption, chosen_masters
 from engine.foundation.errors import ConfigError, RemoteProtocolError, StorageError
+from engine.foundation.terminal import say
 from engine.protocol.bodies import TopicConfig
 from engine.protocol.names import check_group, check_topic
 from engine.runtime import SystemDisk
@@ -73,7 +74,7 @@ def _load(
         return list(masters)
 
     brokers = ask(namesrv, work)
-    typer.echo(f"{', '.join(names)}: on {', '.join(brokers)}")
+    say(f"{', '.join(names)}: on {', '.join(brokers)}")
 
 
 def _entries(file: str, name_key: str) -> Entries:

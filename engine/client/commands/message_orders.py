@@ -24,6 +24,7 @@ from engine.client.commands.showing import Row, shown, shown_record
 from engine.client.commands.topic_queues import BrokerArgument, QueueArgument, queue_of
 from engine.client.commands.topics import BrokerOption, TopicArgument, chosen_masters
 from engine.foundation.errors import ConfigError, TidemarkError
+from engine.foundation.terminal import say
 from engine.protocol.message import Message, MessageExt, MessageQueue
 
 PULL_COUNT = 32
@@ -59,7 +60,7 @@ def by_offset(
         return found
 
     rows = [line_of(message) for message in ask(namesrv, work)]
-    typer.echo(shown(rows, as_json=as_json, empty="no messages"))
+    say(shown(rows, as_json=as_json, empty="no messages"))
 
 
 def send(
@@ -98,10 +99,10 @@ def send(
         return rows
 
     rows = ask(namesrv, work)
-    typer.echo(shown(rows, as_json=as_json))
+    say(shown(rows, as_json=as_json))
     failed = sum(row["unique_key"] is None for row in rows)
     if failed:
-        typer.echo(f"tidemark admin: {failed} of {count} sends failed, see status", err=True)
+        say(f"tidemark admin: {failed} of {count} sends failed, see status", err=True)
         raise typer.Exit(1)
 
 
@@ -126,7 +127,7 @@ def consume(
             "remark": said.remark,
         }
 
-    typer.echo(shown_record(ask(namesrv, work), as_json=as_json))
+    say(shown_record(ask(namesrv, work), as_json=as_json))
 
 
 async def _sent(admin: Admin, message: Message, queue: MessageQueue) -> Row:

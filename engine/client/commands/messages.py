@@ -13,6 +13,7 @@ from engine.client.commands.offsets import LATEST, read_time
 from engine.client.commands.showing import Row, moment, shown, shown_record
 from engine.client.commands.topics import TopicArgument
 from engine.foundation.errors import RemoteProtocolError, RequestRefused
+from engine.foundation.terminal import say
 from engine.protocol.codes import ResponseCode
 from engine.protocol.message import MessageExt, MessageQueue
 from engine.protocol.message_ids import parse_offset_message_id
@@ -37,7 +38,7 @@ def by_id(
         read_offset_id(message_id)
         return await admin.messages.view(message_id)
 
-    typer.echo(shown_record(_whole(ask(namesrv, work)), as_json=as_json))
+    say(shown_record(_whole(ask(namesrv, work)), as_json=as_json))
 
 
 @app.command("by-key")
@@ -65,7 +66,7 @@ def by_key(
         )
 
     rows = [line_of(message) for message in ask(namesrv, work)]
-    typer.echo(shown(rows, as_json=as_json, empty=f"no message of {topic} has the key {key}"))
+    say(shown(rows, as_json=as_json, empty=f"no message of {topic} has the key {key}"))
 
 
 @app.command("by-time")
@@ -90,7 +91,7 @@ def by_time(
         return found
 
     rows = [line_of(message) for message in ask(namesrv, work)]
-    typer.echo(shown(rows, as_json=as_json, empty="no messages"))
+    say(shown(rows, as_json=as_json, empty="no messages"))
 
 
 @app.command("trace")
@@ -107,7 +108,7 @@ def trace(
         return [_step(one) for one in await admin.messages.traced_steps(unique_key)]
 
     empty = f"nobody traced a message with the unique key {unique_key}"
-    typer.echo(shown(ask(namesrv, work), as_json=as_json, empty=empty))
+    say(shown(ask(namesrv, work), as_json=as_json, empty=empty))
 
 
 def _step(one: TracedStep) -> Row:

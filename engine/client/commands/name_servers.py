@@ -11,6 +11,7 @@ from engine.client.admin import Admin
 from engine.client.commands.asking import DEFAULT_NAMESRV, JsonOption, NamesrvOption, ask
 from engine.client.commands.showing import Row, shown
 from engine.foundation.errors import ConfigError
+from engine.foundation.terminal import say
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -44,7 +45,7 @@ def config(
             raise ConfigError("--key", key, f"part of one of {', '.join(names)}")
         return rows
 
-    typer.echo(shown(ask(namesrv, work), as_json=as_json))
+    say(shown(ask(namesrv, work), as_json=as_json))
 
 
 @app.command("set")
@@ -62,7 +63,7 @@ def set_config(
         return list(admin.name_servers.addresses)
 
     for address in ask(namesrv, work):
-        typer.echo(f"name server {address}: {' '.join(settings)}")
+        say(f"name server {address}: {' '.join(settings)}")
 
 
 @app.command("values")
@@ -75,7 +76,7 @@ def values(
     """What a name server keeps for tools in a namespace."""
     found = ask(namesrv, lambda admin: admin.name_servers.key_values(namespace))
     rows = [{"key": key, "value": value} for key, value in found.items()]
-    typer.echo(shown(rows, as_json=as_json, empty=f"no values in {namespace}"))
+    say(shown(rows, as_json=as_json, empty=f"no values in {namespace}"))
 
 
 @app.command("put")
@@ -95,7 +96,7 @@ def put(
         await admin.name_servers.put_key_value(namespace, key, value)
 
     ask(namesrv, work)
-    typer.echo(f"{namespace}: {key}={value}")
+    say(f"{namespace}: {key}={value}")
 
 
 @app.command("delete")
@@ -104,7 +105,7 @@ def delete(
 ) -> None:
     """Let all name servers named forget a value."""
     ask(namesrv, lambda admin: admin.name_servers.delete_key_value(namespace, key))
-    typer.echo(f"{namespace}: {key} is deleted")
+    say(f"{namespace}: {key} is deleted")
 
 
 def read_settings(texts: Sequence[str]) -> dict[str, str]:

@@ -14,6 +14,7 @@ from engine.client.commands.showing import Row, shown
 from engine.client.commands.topic_queues import BrokerArgument, QueueArgument, queue_of
 from engine.client.commands.topics import TopicArgument
 from engine.foundation.errors import ConfigError, RequestRefused
+from engine.foundation.terminal import say
 from engine.protocol.codes import ResponseCode
 from engine.protocol.names import check_group
 
@@ -48,7 +49,7 @@ def reset(
             for queue, offset in moved.items()
         ]
 
-    typer.echo(shown(ask(namesrv, work), as_json=as_json, empty="no queue was moved"))
+    say(shown(ask(namesrv, work), as_json=as_json, empty="no queue was moved"))
 
 
 @app.command("set")
@@ -68,7 +69,7 @@ def set_offset(
         await admin.offsets.reset_queue(group, place, offset)
 
     ask(namesrv, work)
-    typer.echo(f"group {group} goes on at {offset} of {broker} queue {queue} of {topic}")
+    say(f"group {group} goes on at {offset} of {broker} queue {queue} of {topic}")
 
 
 @app.command("clone")
@@ -100,7 +101,7 @@ def clone(
         return len(known)
 
     count = ask(namesrv, work)
-    typer.echo(f"group {target} goes on where {source} is in {count} queues of {topic}")
+    say(f"group {target} goes on where {source} is in {count} queues of {topic}")
 
 
 def read_time(text: str) -> int:

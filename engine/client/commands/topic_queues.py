@@ -17,6 +17,7 @@ from engine.client.commands.showing import Row, shown
 from engine.client.commands.topics import TopicArgument, chosen_masters
 from engine.client.consuming.allocation import Averagely
 from engine.foundation.errors import ConfigError, RequestRefused
+from engine.foundation.terminal import say
 from engine.protocol.bodies_admin import ConsumeQueueUnits
 from engine.protocol.codes import ResponseCode
 from engine.protocol.message import MessageQueue
@@ -66,11 +67,11 @@ def units(
         for number, unit in enumerate(found.queue_data)
     ]
     ends = f"offsets {found.min_queue_index} to {found.max_queue_index}"
-    typer.echo(shown(rows, as_json=as_json, empty=f"nothing from {begin} on: {ends}"))
+    say(shown(rows, as_json=as_json, empty=f"nothing from {begin} on: {ends}"))
     if group is not None:
         data = found.subscription_data
         wanted = found.filter_data if data is None else f"{group} subscribes to {data.sub_string}"
-        typer.echo(f"\n{wanted}", err=as_json)
+        say(f"\n{wanted}", err=as_json)
 
 
 def allocate(
@@ -99,7 +100,7 @@ def allocate(
         row if row["broker"] else {**row, "broker": None, "queue": None}
         for row in ask(namesrv, work)
     ]
-    typer.echo(shown(rows, as_json=as_json))
+    say(shown(rows, as_json=as_json))
 
 
 _NONE = MessageQueue("", "", -1)
@@ -129,7 +130,7 @@ def order(
 
     setting = ask(namesrv, work)
     rows = [] if setting is None else [{"topic": topic, "order": setting}]
-    typer.echo(shown(rows, as_json=as_json, empty=f"topic {topic} has no order setting"))
+    say(shown(rows, as_json=as_json, empty=f"topic {topic} has no order setting"))
 
 
 async def queue_of(admin: Admin, topic: str, broker: str, *, queue_id: int) -> MessageQueue:

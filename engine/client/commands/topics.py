@@ -10,6 +10,7 @@ from engine.client.admin import Admin
 from engine.client.commands.asking import DEFAULT_NAMESRV, JsonOption, NamesrvOption, ask
 from engine.client.commands.showing import Row, moment, perm_text, shown
 from engine.foundation.errors import ConfigError, RequestRefused
+from engine.foundation.terminal import say
 from engine.protocol.bodies import BrokerStatsData
 from engine.protocol.codes import ResponseCode
 from engine.protocol.names import Perm, check_topic
@@ -26,7 +27,7 @@ BrokerOption = Annotated[
 def list_topics(*, namesrv: NamesrvOption = DEFAULT_NAMESRV, as_json: JsonOption = False) -> None:
     """All topics the name server knows."""
     names = ask(namesrv, lambda admin: admin.topics.names())
-    typer.echo(shown([{"topic": name} for name in names], as_json=as_json, empty="no topics"))
+    say(shown([{"topic": name} for name in names], as_json=as_json, empty="no topics"))
 
 
 @app.command("show")
@@ -52,7 +53,7 @@ def show(
             for name, config in configs.items()
         ]
 
-    typer.echo(shown(ask(namesrv, work), as_json=as_json))
+    say(shown(ask(namesrv, work), as_json=as_json))
 
 
 @app.command("route")
@@ -81,7 +82,7 @@ def route(
             for broker_id, address in addresses.get(queues.broker_name, {}).items()
         ]
 
-    typer.echo(shown(ask(namesrv, work), as_json=as_json))
+    say(shown(ask(namesrv, work), as_json=as_json))
 
 
 @app.command("status")
@@ -103,7 +104,7 @@ def status(
             for queue, ends in (await admin.topics.status(topic)).items()
         ]
 
-    typer.echo(shown(ask(namesrv, work), as_json=as_json))
+    say(shown(ask(namesrv, work), as_json=as_json))
 
 
 @app.command("stats")
@@ -137,7 +138,7 @@ def stats(
             raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, f"no broker has the topic {topic}")
         return rows
 
-    typer.echo(shown(ask(namesrv, work), as_json=as_json))
+    say(shown(ask(namesrv, work), as_json=as_json))
 
 
 def _of_a_day(told: BrokerStatsData | None) -> int | None:
@@ -153,7 +154,7 @@ def groups(
 ) -> None:
     """Groups that subscribe to a topic, or have offsets on it."""
     names = ask(namesrv, lambda admin: admin.topics.groups(topic))
-    typer.echo(shown([{"group": name} for name in names], as_json=as_json, empty="no groups"))
+    say(shown([{"group": name} for name in names], as_json=as_json, empty="no groups"))
 
 
 @app.command("create")
@@ -198,7 +199,7 @@ def create(
         return list(masters)
 
     names = ask(namesrv, work)
-    typer.echo(f"topic {topic}: {queues} queues, perm {perm}, on {', '.join(names)}")
+    say(f"topic {topic}: {queues} queues, perm {perm}, on {', '.join(names)}")
 
 
 @app.command("perm")
@@ -230,7 +231,7 @@ def change_perm(
         return changed
 
     names = ask(namesrv, work)
-    typer.echo(f"topic {topic}: perm {perm} on {', '.join(names)}")
+    say(f"topic {topic}: perm {perm} on {', '.join(names)}")
 
 
 @app.command("delete")
@@ -250,7 +251,7 @@ def delete(
         await admin.topics.delete(topic)
 
     ask(namesrv, work)
-    typer.echo(f"topic {topic} is deleted")
+    say(f"topic {topic} is deleted")
 
 
 async def chosen_masters(admin: Admin, broker: str | None) -> dict[str, str]:
