@@ -20,7 +20,6 @@ from engine.client.admin.asking import Asking
 from engine.client.admin.messages import MessageAdmin
 from engine.client.admin.offsets import OffsetAdmin
 from engine.client.admin.topics import TopicAdmin
-from engine.client.wire_fields import wire_fields
 from engine.foundation.errors import ConfigError, RequestRefused
 from engine.foundation.limits import DEAD_LETTERS_READ_MAX
 from engine.foundation.units import SECOND_MS
@@ -34,6 +33,7 @@ from engine.protocol.dead_letters import (
     PROPERTY_DECIDED_WHY,
     PROPERTY_REDRIVEN_FROM,
 )
+from engine.protocol.headers import SendMessageRequestHeader
 from engine.protocol.message import MessageExt, MessageQueue
 from engine.protocol.names import AUTO_CREATE_TOPIC, Perm, dlq_topic, retry_topic
 from engine.protocol.properties import (
@@ -274,23 +274,21 @@ class DeadLetterAdmin:
     async def _send_to(
         self, queue: MessageQueue, of: MessageExt, properties: dict[str, str], *, body: bytes
     ) -> None:
-        fields = wire_fields(
-            a=PRODUCER_GROUP,
-            b=queue.topic,
-            c=AUTO_CREATE_TOPIC,
-            d=1,
-            e=queue.queue_id,
-            f=0,
-            g=of.born_timestamp_ms,
-            h=of.flag,
-            i=encode_properties(properties),
-            j=0,
-            k=False,
-            m=False,
-            n=queue.broker_name,
+        header = SendMessageRequestHeader(
+            producer_group=PRODUCER_GROUP,
+            topic=queue.topic,
+            default_topic=AUTO_CREATE_TOPIC,
+            default_topic_queue_nums=1,
+            queue_id=queue.queue_id,
+            sys_flag=0,
+            born_timestamp_ms=of.born_timestamp_ms,
+            flag=of.flag,
+            properties=encode_properties(properties),
+            reconsume_times=0,
+            broker_name=queue.broker_name,
         )
         address = await self._asking.master_of(queue)
-        await self._asking.ask(address, RequestCode.SEND_MESSAGE_V2, fields, body)
+        await self._asking.ask(address, RequestCode.SEND_MESSAGE_V2, header.encode_v2(), body)
 
 
 def _decided(letter: DeadLetter, fate: str, record: MessageExt) -> DeadLetter:

@@ -9,17 +9,21 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
-from engine.client.admin.asking import Asking, place
+from engine.client.admin.asking import Asking
 from engine.client.config import ProducerConfig
 from engine.client.send_result import SendResult
 from engine.client.sender import Sender
 from engine.client.stored_bodies import inflate_bodies
-from engine.client.wire_fields import wire_fields
 from engine.foundation.errors import RemoteProtocolError, RequestRefused
 from engine.protocol.bodies import ConsumeMessageDirectlyResult
 from engine.protocol.bodies_client import SUBSCRIBE_ALL, TAG_EXPRESSION
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
+from engine.protocol.headers import (
+    ConsumeMessageDirectlyRequestHeader,
+    PullMessageRequestHeader,
+    QueryMessageRequestHeader,
+)
 from engine.protocol.message import Message, MessageExt, MessageQueue
 from engine.protocol.message_ids import parse_offset_message_id
 from engine.protocol.message_record import decode_record, decode_records
@@ -151,16 +155,15 @@ class MessageAdmin:
         """
         found: list[MessageExt] = []
         for address in await self._asking.brokers_of(topic):
-            fields = wire_fields(
+            fields = QueryMessageRequestHeader(
                 topic=topic,
                 key=key,
-                maxNum=count_max,
-                beginTimestamp=begin_ms,
-                endTimestamp=end_ms,
-                indexType="U" if is_unique_key else "K",
-            )
-            if is_unique_key:
-                fields["_UNIQUE_KEY_QUERY"] = "true"
+                max_num=count_max,
+                begin_timestamp_ms=begin_ms,
+                end_timestamp_ms=end_ms,
+                unique_key_query=is_unique_key,
+                index_type="U" if is_unique_key else "K",
+            ).encode()
             try:
                 answer = await self._asking.ask(address, RequestCode.QUERY_MESSAGE, fields)
             except RequestRefused as error:
@@ -174,18 +177,20 @@ class MessageAdmin:
 
     async def read(self, queue: MessageQueue, offset: int, *, count_max: int) -> list[MessageExt]:
         """Messages of one queue from an offset on, as stored; fewer, or none, at its end."""
-        fields = wire_fields(
-            consumerGroup=TOOLS_GROUP,
-            queueOffset=offset,
-            maxMsgNums=count_max,
-            sysFlag=int(PullSysFlag.SUBSCRIPTION),
-            commitOffset=0,
-            suspendTimeoutMillis=0,
+        fields = PullMessageRequestHeader(
+            consumer_group=TOOLS_GROUP,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            queue_offset=offset,
+            max_msg_nums=count_max,
+            sys_flag=int(PullSysFlag.SUBSCRIPTION),
+            commit_offset=0,
+            suspend_timeout_ms=0,
             subscription=SUBSCRIBE_ALL,
-            subVersion=0,
-            expressionType=TAG_EXPRESSION,
-            **place(queue),
-        )
+            sub_version=0,
+            expression_type=TAG_EXPRESSION,
+            broker_name=queue.broker_name,
+        ).encode()
         request = RemotingCommand.request(RequestCode.PULL_MESSAGE, fields)
         answer = await self._asking.connection.rpc.invoke(
             await self._asking.master_of(queue),
@@ -215,12 +220,12 @@ class MessageAdmin:
         """Have a member consume a stored message now, whatever its offsets; what it said. Asked
         through the broker that stores the message.
         """
-        fields = wire_fields(
-            consumerGroup=group,
-            clientId=client_id,
-            msgId=message.offset_message_id,
+        fields = ConsumeMessageDirectlyRequestHeader(
+            consumer_group=group,
+            client_id=client_id,
+            msg_id=message.offset_message_id,
             topic=message.topic,
-        )
+        ).encode()
         answer = await self._asking.ask(
             message.store_host, RequestCode.CONSUME_MESSAGE_DIRECTLY, fields
         )
