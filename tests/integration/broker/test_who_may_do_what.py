@@ -49,7 +49,8 @@ SEND_REPLY_MESSAGE into orders            -    yes    -      yes  -     yes
 SEND_REPLY_MESSAGE_V2 into orders         -    yes    -      yes  -     yes
 END_TRANSACTION of a half message         -    yes    -      yes  -     yes
 END_TRANSACTION of a message              -    gone   -      gone -     gone
-END_TRANSACTION inside a body             -    gone   -      gone -     gone
+END_TRANSACTION inside a body             gone gone   gone   gone gone  gone
+END_TRANSACTION as the answer to a check  -    yes    -      yes  -     yes
 VIEW_MESSAGE_BY_ID of a message           -    -      yes    yes  -     yes
 VIEW_MESSAGE_BY_ID of a half message      -    yes    -      yes  -     yes
 VIEW_MESSAGE_BY_ID inside a body          gone gone   gone   gone gone  gone
@@ -208,6 +209,9 @@ def rows_about(places: Places) -> dict[str, Ask]:
         "END_TRANSACTION of a half message": at(places.half, **ending),
         "END_TRANSACTION of a message": at(places.message, **committing),
         "END_TRANSACTION inside a body": at(places.inside, **committing),
+        "END_TRANSACTION as the answer to a check": at(
+            places.half, **ending, topic="RMQ_SYS_TRANS_HALF_TOPIC"
+        ),
         "VIEW_MESSAGE_BY_ID of a message": at(places.message),
         "VIEW_MESSAGE_BY_ID of a half message": at(places.half),
         "VIEW_MESSAGE_BY_ID inside a body": at(places.inside),
