@@ -55,7 +55,7 @@ from engine.remoting.gate import Gate
 from engine.runtime import Runtime
 from engine.runtime.clock import ClockStep
 from engine.runtime.durable_folders import make_durable
-from engine.store import MessageStore
+from engine.store import FlushDiskType, MessageStore
 from engine.store.record import DispatchRequest
 from engine.store.table_file import TableFile
 from engine.telemetry import SPOOL_DIRECTORY, EmitterIdentity, Telemetry
@@ -186,6 +186,8 @@ class Broker:
         clean = True
         try:
             running.half_queue.settle("SHUTDOWN")
+            await running.parts.store.flush()
+            running.half_queue.settle("SHUTDOWN")  # Progress passes only what is durable.
             await running.tables.save_settings()
             await running.tables.save_offsets("SHUTDOWN")
             await running.delay.persist("SHUTDOWN")
@@ -239,7 +241,7 @@ class Broker:
             boot_ms=clock.now_ms(),
             origin=self._origin,
         )
-        gate = gate_of(config, store.record_at, parts.holds)
+        gate = parts.gate = gate_of(parts)
         client = RpcClient(runtime, credentials=gate, tls=config.access.client_tls)
         registration = Registration(parts, client)
         membership = Membership(parts)
@@ -319,6 +321,9 @@ class Broker:
                 config.default_topic_queue_nums if config.auto_create_topic_enable else None
             ),
         )
+        if not stopped_cleanly and config.store.flush_disk_type is FlushDiskType.ASYNC_FLUSH:
+            store = parts.store
+            parts.boot_ends = {key: store.max_offset(*key) for key in store.queues()}
         if running.telemetry is not None:
             compare_with_earlier_life(parts, running.telemetry, stopped_cleanly=stopped_cleanly)
 

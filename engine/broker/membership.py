@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 
-from engine.broker.parts import BrokerParts
+from engine.broker.parts import BrokerParts, client_id_of
 from engine.broker.state.groups import ClientChannel, ConsumerGroup, Departure, Registration
 from engine.broker.state.readers import QueueKey
 from engine.foundation.limits import DISAGREEING_MEMBERS_TOLD_MAX
@@ -89,6 +89,9 @@ class Membership:
     def lost(self, peer: Peer, reason: str = "CONNECTION_LOST") -> None:
         """A client's connection ended, or names another client from now on."""
         self._parts.producers.lost(peer)
+        client_id = client_id_of(peer)
+        if client_id is not None:
+            self._parts.client_ids.release(client_id, peer)
         for departure in self._parts.groups.lost(peer):
             self._departed(departure, "LEFT", reason)
 

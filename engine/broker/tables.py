@@ -14,13 +14,23 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 
 from engine.broker.parts import BrokerParts
-from engine.broker.state.offsets import from_document, to_document
+from engine.broker.state.offsets import (
+    Lowered,
+    Table,
+    from_document,
+    in_words,
+    lowered_to,
+    to_document,
+)
+from engine.broker.state.readers import QueueKey
 from engine.foundation.errors import StorageError
-from engine.foundation.observing import FlushDone
+from engine.foundation.observing import FlushDone, LifecycleEvent
 from engine.foundation.units import SECOND_MS
 from engine.store.table_file import TableFile
 
 RETRY_MS = SECOND_MS
+OFFSETS_PER_TURN_MAX = 2000
+"""Offsets held against their queues before others of the event loop have their turn."""
 
 _log = logging.getLogger(__name__)
 
@@ -44,6 +54,8 @@ class Tables:
         self._groups_written = -1
         self._filters_file = TableFile(parts.runtime, f"{folder}/consumerFilter.json")
         self._filters_written = 0
+        self._held_back: set[QueueKey] = set()
+        """Queues whose offsets on disk are lower than reported; told once."""
 
     def load(self) -> None:
         """Take over what the last life left.
@@ -60,6 +72,22 @@ class Tables:
             parts.observer,
             lambda found: parts.offsets.load(from_document(found), counter_of(found)),
         )
+        self._take_back_to_the_log()
+
+    def _take_back_to_the_log(self) -> None:
+        """Offsets beyond their queue are of messages that are gone: others will get these offsets,
+        and would never be delivered.
+        """
+        parts = self._parts
+        lowered = parts.offsets.take_back(parts.store.max_offset)
+        if not lowered:
+            return
+        detail = (
+            "consume offsets lay beyond their queues, whose messages are gone; the groups go on "
+            f"where the queues end: {in_words(lowered)}"
+        )
+        _log.warning("%s", detail)
+        parts.observer.observe(LifecycleEvent("OFFSETS_TAKEN_BACK", detail))
 
     def want(self) -> None:
         """Save topics, groups and selectors soon."""
@@ -78,15 +106,20 @@ class Tables:
                 await asyncio.sleep(RETRY_MS / SECOND_MS)
 
     async def run_offsets(self) -> None:
-        """Persist the consume offsets on RocketMQ's rhythm, until cancelled."""
-        parts = self._parts
-        await asyncio.sleep(parts.config.flush_consumer_offset_first_ms / SECOND_MS)
+        """Persist the consume offsets at most an interval after they changed, until cancelled.
+
+        RocketMQ waits 10 s before the first time: a broker that dies each 8 s never gets there.
+        """
+        clock = self._parts.runtime.clock
+        due_ms = clock.steady_ms()
         while True:
+            interval_ms = self._parts.config.flush_consumer_offset_interval_ms
+            due_ms = max(due_ms + interval_ms, clock.steady_ms())
+            await asyncio.sleep((due_ms - clock.steady_ms()) / SECOND_MS)
             try:
                 await self.save_offsets("TIMER")
             except StorageError as error:
                 _log.warning("consume offsets are not persisted yet: %s", error)
-            await asyncio.sleep(parts.config.flush_consumer_offset_interval_ms / SECOND_MS)
 
     async def save_settings(self) -> None:
         """Write topics.json, subscriptionGroup.json and consumerFilter.json when they changed.
@@ -130,6 +163,7 @@ class Tables:
             table = offsets.snapshot()
             version = self._parts.data_version(offsets.counter).to_json()
             try:
+                held_back = await self._hold_back(table)
                 if self._rows_settled is not None:
                     await self._rows_settled()
                 written = await self._offsets_file.write(to_document(table, version=version))
@@ -137,6 +171,7 @@ class Tables:
                 offsets.changed = True
                 raise
             offsets.mark_persisted(table)
+            self._tell_held_back(held_back)
         self._parts.observer.observe(
             FlushDone(
                 component="CONSUMER_OFFSETS",
@@ -149,6 +184,39 @@ class Tables:
                 content_crc=written.crc,
             )
         )
+
+    async def _hold_back(self, table: Table) -> list[Lowered]:
+        """Lower what of a snapshot lies beyond the synced part of its queue; return which.
+
+        The log is synced before, so that this is what no message explains, or what a slow disk
+        has not taken yet: after a power cut other messages would get those offsets.
+        """
+        store, lowered, looked_at = self._parts.store, [], 0
+        await store.flush()
+        for (topic, group), queues in table.items():
+            lowered += lowered_to(topic, group, queues, store.synced_offset)
+            looked_at += len(queues)
+            if looked_at >= OFFSETS_PER_TURN_MAX:
+                looked_at = 0
+                await asyncio.sleep(0)
+        return lowered
+
+    def _tell_held_back(self, lowered: list[Lowered]) -> None:
+        """Once for each set of queues; those that only wait for the disk are tried again."""
+        parts, before = self._parts, self._held_back
+        self._held_back = {(one.group, one.topic, one.queue_id) for one in lowered}
+        if any(
+            one.instead_of <= parts.store.max_offset(one.topic, one.queue_id) for one in lowered
+        ):
+            parts.offsets.changed = True
+        if not self._held_back - before:
+            return
+        detail = (
+            "consumerOffset.json holds offsets only up to the messages that are on stable "
+            f"storage: {in_words(lowered)}"
+        )
+        _log.warning("%s", detail)
+        parts.observer.observe(LifecycleEvent("OFFSETS_HELD_BACK", detail))
 
 
 def counter_of(document: Mapping[str, object]) -> int:

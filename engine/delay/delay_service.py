@@ -161,8 +161,22 @@ class DelayService:
         return dict(self._cursors)
 
     def load(self) -> None:
-        """Take over the cursors of the last life. Raises CorruptRecord when they are unreadable."""
+        """Take over the cursors of the last life. Raises CorruptRecord when they are unreadable.
+
+        One beyond its queue is of messages that are gone: those that get these offsets now would
+        never be delivered.
+        """
         self._file.load(self._observer, self._accept)
+        for level, cursor in self._cursors.items():
+            end = self._store.max_offset(SCHEDULE_TOPIC, level - 1)
+            if cursor > end:
+                self._move(level, end)
+                detail = (
+                    f"the cursor of delay level {level} lay beyond its queue, whose messages are "
+                    f"gone; delivery goes on where the queue ends, at {end} instead of {cursor}"
+                )
+                _log.warning("%s", detail)
+                self._observer.observe(LifecycleEvent("OFFSETS_TAKEN_BACK", detail))
 
     def _accept(self, document: Mapping[str, object]) -> None:
         table = document.get("offsetTable")
@@ -240,9 +254,10 @@ class DelayService:
             return
         self._changed = False
         cursors = {str(level): offset for level, offset in sorted(self._cursors.items())}
-        flushed = self._store.when_flushed(self._put_end)
+        put_end, store = self._put_end, self._store
         try:
-            if flushed is not None and not await asyncio.shield(flushed):
+            await store.flush()
+            if store.physical_flushed < put_end:
                 self._changed = True  # Not durable in time: the cursors on disk stay behind.
                 return
             written = await self._file.write({"offsetTable": cursors, **self._clock_steps()})

@@ -15,6 +15,11 @@ from typing import Any, Self
 import msgspec
 
 from engine.foundation.errors import RemoteProtocolError, RequestRefused
+from engine.foundation.limits import (
+    MEMBER_ANSWER_BYTES_MAX,
+    MEMBER_ANSWER_QUEUES_MAX,
+    SUBSCRIPTION_CHARS_MAX,
+)
 from engine.foundation.units import Buffer
 from engine.protocol import fastjson
 from engine.protocol.body_codec import (
@@ -58,6 +63,12 @@ class SubscriptionData(Body):
         """
         if not expression or expression == SUBSCRIBE_ALL:
             return cls(topic, SUBSCRIBE_ALL, sub_version=sub_version)
+        if len(expression) > SUBSCRIPTION_CHARS_MAX:
+            raise RequestRefused(
+                ResponseCode.SUBSCRIPTION_PARSE_FAILED,
+                f"the expression {expression[:40]!r}… has {len(expression)} characters: "
+                f"{SUBSCRIPTION_CHARS_MAX} at most",
+            )
         tags = split_tags(expression)
         if not tags:
             raise RequestRefused(
@@ -81,6 +92,12 @@ class SubscriptionData(Body):
                 f"Expression can't be null! a subscription of type {expression_type} needs one",
             )
         return cls(topic, expression, sub_version=sub_version, expression_type=expression_type)
+
+    @property
+    def weight_bytes(self) -> int:
+        """About the memory it takes as long as it is kept."""
+        texts = len(self.topic) + len(self.sub_string) + sum(map(len, self.tags_set))
+        return 400 + texts + 64 * len(self.tags_set) + 40 * len(self.code_set)
 
     @property
     def is_by_tags(self) -> bool:
@@ -244,7 +261,7 @@ class ConsumerRunningInfo:
 
         Raises RemoteProtocolError.
         """
-        document = fastjson.loads(body)
+        document = _member_answer(body)
         properties = table_of(document, "properties")
         return cls(
             convert(properties, dict[str, str]),
@@ -301,7 +318,17 @@ def encode_direct_result(consume_result: str, *, orderly: bool, spent_ms: int) -
 
 def member_offsets(body: Buffer) -> dict[MessageQueue, int]:
     """A consumer's answer to GET_CONSUMER_STATUS_FROM_CLIENT (221). Raises RemoteProtocolError."""
-    return by_queue(table_of(fastjson.loads(body), "messageQueueTable"), int)
+    return by_queue(table_of(_member_answer(body), "messageQueueTable"), int)
+
+
+def _member_answer(body: Buffer) -> Any:
+    """What a member answers, of bounded length. Raises RemoteProtocolError."""
+    if len(body) > MEMBER_ANSWER_BYTES_MAX:
+        raise RemoteProtocolError(
+            f"an answer of {len(body)} bytes about a member's queues: {MEMBER_ANSWER_BYTES_MAX} at "
+            "most are read"
+        )
+    return fastjson.loads(body, keys_max=MEMBER_ANSWER_QUEUES_MAX)
 
 
 def encode_consumer_status(members: Mapping[str, Mapping[MessageQueue, int]]) -> bytes:

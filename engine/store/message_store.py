@@ -340,6 +340,20 @@ class MessageStore(StoreQueries):
         """
         return self._flusher.when_flushed(end_offset)
 
+    async def flush(self) -> None:
+        """Have everything put so far synced, whatever the flush mode; `physical_flushed` says how
+        far that went. Never raises: after a failed sync, or one that takes longer than
+        sync_flush_timeout_ms, it stays behind.
+        """
+        end_offset = self._log.end_offset
+        if self._config.transient_store_pool_enable:
+            self._committer.commit("GROUP")
+        synced = self._flusher.sync_wanted(end_offset)
+        if synced is not None and not self._tasks:
+            await self._flusher.flush_log("GROUP")
+        elif synced is not None:
+            await asyncio.shield(synced)
+
     # ---- dispatch ---------------------------------------------------------------------------
 
     def on_arrival(self, callback: Arrival) -> None:

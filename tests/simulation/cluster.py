@@ -46,8 +46,14 @@ LOG_FILE_BYTES = 16 * 1024
 class SimCluster:
     """The parties, up or down."""
 
-    def __init__(self, world: World, **broker_settings: Any) -> None:
+    def __init__(
+        self,
+        world: World,
+        flush: FlushDiskType = FlushDiskType.SYNC_FLUSH,
+        **broker_settings: Any,
+    ) -> None:
         self.world = world
+        self.flush = flush
         self.broker_settings = broker_settings
         self.history = History()
         self.broker: Broker | None = None
@@ -75,7 +81,7 @@ class SimCluster:
             access=VIRTUAL_HOSTS,
             store=StoreConfig(
                 root="/store",
-                flush_disk_type=FlushDiskType.SYNC_FLUSH,
+                flush_disk_type=self.flush,
                 mapped_file_size_commit_log_bytes=LOG_FILE_BYTES,
                 mapped_file_size_consume_queue_bytes=20 * 64,
                 max_hash_slot_count=50,
@@ -84,9 +90,7 @@ class SimCluster:
             host=BROKER,
             namesrv_addresses=(NAMESRV_ADDRESS,),
             default_topic_queue_nums=QUEUES,
-            flush_consumer_offset_first_ms=700,
-            flush_consumer_offset_interval_ms=700,
-            **self.broker_settings,
+            **({"flush_consumer_offset_interval_ms": 700} | self.broker_settings),
         )
 
         async def boot(runtime: Runtime) -> Broker:

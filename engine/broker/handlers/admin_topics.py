@@ -14,6 +14,7 @@ from engine.broker.membership import Membership
 from engine.broker.parts import BrokerParts
 from engine.broker.state.topic_attributes import TAG_FILTER, changed_attributes, tag_filter
 from engine.foundation.errors import ProtocolError, RequestRefused
+from engine.foundation.limits import BODY_ADMIN_ENTRIES_MAX
 from engine.protocol.bodies import (
     GroupList,
     TopicConfig,
@@ -32,6 +33,15 @@ from engine.protocol.headers import (
 from engine.protocol.message import MessageQueue
 from engine.protocol.names import DLQ_PREFIX, check_topic, is_system_topic, reply_topic
 from engine.remoting import Handler, Peer
+
+
+def check_entries(what: str, count: int) -> None:
+    """Raise RequestRefused when one request is to make more than one may."""
+    if count > BODY_ADMIN_ENTRIES_MAX:
+        raise RequestRefused(
+            ResponseCode.INVALID_PARAMETER,
+            f"{count} {what} in one request: {BODY_ADMIN_ENTRIES_MAX} at most; send some at a time",
+        )
 
 
 class TopicHandlers:
@@ -79,6 +89,7 @@ class TopicHandlers:
             configs = TopicConfigs.decode(request.body).topic_config_list
         except ProtocolError as error:
             raise RequestRefused(ResponseCode.INVALID_PARAMETER, str(error)) from error
+        check_entries("topics", len(configs))
         for config in configs:
             self._check_name(config.topic_name)
         for config in configs:

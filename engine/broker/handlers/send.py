@@ -17,11 +17,7 @@ from copy import copy
 from engine.broker.half_queue import HalfQueue
 from engine.broker.handlers.putting import Put, Putting
 from engine.broker.handlers.retry_sends import TOLD_TOPICS, RetrySends
-from engine.broker.handlers.storing import (
-    answer_when_flushed,
-    answer_when_topics_saved,
-    broker_takes_nothing,
-)
+from engine.broker.handlers.storing import answer_put, broker_takes_nothing
 from engine.broker.parts import BrokerParts
 from engine.broker.state.traffic import DELAY, FIFO, NORMAL, TRANSACTION
 from engine.delay.delay_service import scheduled
@@ -45,8 +41,10 @@ from engine.protocol.names import (
 )
 from engine.protocol.properties import (
     PROPERTY_CLUSTER,
+    PROPERTY_CORRELATION_ID,
     PROPERTY_DELAY,
     PROPERTY_MSG_REGION,
+    PROPERTY_REPLY_TO_CLIENT,
     PROPERTY_SHARDING_KEY,
     PROPERTY_TRACE_ON,
     PROPERTY_TRANSACTION_PREPARED,
@@ -167,8 +165,20 @@ class SendHandlers:
         if half or level:
             kind = TRANSACTION if half else DELAY
         self._parts.traffic.put(config.topic_name, kind, 1, put.puts[0].size_bytes)
-        waits = properties.get(PROPERTY_WAIT) != "false"
+        if PROPERTY_REPLY_TO_CLIENT in properties:
+            self._note_question(request, header.topic, properties)
+        # A step of a failed message has its WAIT from the send-back before it, not from a producer.
+        waits = is_step or properties.get(PROPERTY_WAIT) != "false"
         return self._answer(peer, request, put, unique_key=unique_key, waits=waits)
+
+    def _note_question(
+        self, request: RemotingCommand, topic: str, properties: dict[str, str]
+    ) -> None:
+        """Who reads the topic may reply to it."""
+        account = self._parts.gate.account_of(request)
+        if account is not None:
+            asker, name = properties[PROPERTY_REPLY_TO_CLIENT], PROPERTY_CORRELATION_ID
+            self._parts.questions.note(account, asker, properties.get(name, ""), topic)
 
     def _topic_for(self, header: SendMessageRequestHeader) -> TopicConfig:
         """The topic, made on demand when that is allowed."""
@@ -342,13 +352,8 @@ class SendHandlers:
             PROPERTY_TRACE_ON: "true",
         }
         response = request.respond(ResponseCode.SUCCESS, fields=fields)
-        flushed = self._parts.store.when_flushed(put.end_offset) if waits else None
-        if self._parts.topics_unsaved:  # A killed broker would know the message only.
-            return answer_when_topics_saved(self._parts, peer, request, response, flushed=flushed)
-        if flushed is None:
-            return response
-        answer_when_flushed(peer, request, response, flushed)
-        return None
+        end_offset = put.end_offset if waits else None
+        return answer_put(self._parts, peer, request, response, end_offset=end_offset)
 
 
 def _says_half(properties: dict[str, str]) -> bool:

@@ -15,9 +15,10 @@ import logging
 from collections.abc import Sequence
 
 from engine.broker.handlers.retry_sends import make_dead_letter_topic, retries_failed
-from engine.broker.handlers.storing import answer_when_flushed, broker_takes_nothing, stored
+from engine.broker.handlers.storing import answer_put, broker_takes_nothing, stored
 from engine.broker.parts import BrokerParts
 from engine.broker.state.traffic import DELAY, NORMAL
+from engine.broker.stored_messages import no_message, stored_message
 from engine.delay.delay_service import PLACE_BYTES_MAX, scheduled
 from engine.foundation.errors import RequestRefused
 from engine.foundation.limits import MESSAGE_ID_CHARS_MAX, PROPERTIES_BYTES_MAX
@@ -27,10 +28,10 @@ from engine.protocol.command import RemotingCommand
 from engine.protocol.header_fields import INT32_MAX
 from engine.protocol.headers import ConsumerSendMessageBackRequestHeader
 from engine.protocol.message import MessageExt
-from engine.protocol.message_record import decode_record
 from engine.protocol.names import (
     PERM_WRITE,
     RETRY_PREFIX,
+    WAITING_TOPICS,
     dlq_topic,
     is_legal_topic,
     retry_topic,
@@ -47,6 +48,7 @@ from engine.protocol.properties import (
     fitting_properties,
 )
 from engine.remoting import Handler, Peer
+from engine.remoting.dispatcher import HandlerResult
 from engine.store import MessageDraft
 from engine.store.redraft import redraft
 
@@ -83,7 +85,7 @@ class SendBackHandlers:
         """Request code → handler."""
         return {RequestCode.CONSUMER_SEND_MSG_BACK: self.send_back}
 
-    def send_back(self, peer: Peer, request: RemotingCommand) -> RemotingCommand | None:
+    def send_back(self, peer: Peer, request: RemotingCommand) -> HandlerResult:
         """CONSUMER_SEND_MSG_BACK (36)."""
         header = ConsumerSendMessageBackRequestHeader.decode(request.fields)
         config = self._parts.group_configs.find(header.group)
@@ -121,11 +123,7 @@ class SendBackHandlers:
         self._tell(message, header.group, step, delay_ms=delay_ms, reason=reason)
         self._count(header.group, message, put.size_bytes, dead=delay_ms is None)
         response = request.respond(ResponseCode.SUCCESS)
-        flushed = self._parts.store.when_flushed(put.end_offset)
-        if flushed is None:
-            return response
-        answer_when_flushed(peer, request, response, flushed)
-        return None
+        return answer_put(self._parts, peer, request, response, end_offset=put.end_offset)
 
     def _make_retry_topic(self, group: str, queue_nums: int) -> None:
         """Make it when it is missing. Raises RequestRefused when it may not be written."""
@@ -151,13 +149,17 @@ class SendBackHandlers:
             traffic.send_backs.add(key, 1, size_bytes)
 
     def _message_at(self, physical_offset: int) -> MessageExt:
-        record = self._parts.store.record_at(physical_offset)
-        if record is None:
+        parts = self._parts
+        message = stored_message(parts.store, parts.transactions, physical_offset)
+        if message is None:
+            raise no_message(physical_offset, "look message by offset failed")
+        if message.topic in WAITING_TOPICS:
             raise RequestRefused(
                 ResponseCode.SYSTEM_ERROR,
-                f"look message by offset failed, {physical_offset}: no message begins there",
+                f"look message by offset failed: {message.message_id} at {physical_offset} waits "
+                "for its time or for its producer, no consumer has been given it",
             )
-        return decode_record(record)
+        return message
 
     def _retry(
         self, message: MessageExt, group: str, *, level: int, queue_nums: int

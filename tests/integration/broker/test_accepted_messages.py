@@ -228,8 +228,8 @@ async def follow(running: Cluster, all_sent: list[Sent]) -> Paths:
             place = await paths.send(kind, number, sent, mark, bornTimestamp=born_ms)
             if place is not None:
                 record = await client.ask(RequestCode.VIEW_MESSAGE_BY_ID, offset=place)
-                half = decode_record(bytes(record.body))
-                halves.append((Half(half.message_id, half.queue_offset, place), half.body))
+                stored = decode_record(bytes(record.body))
+                halves.append((Half(stored.message_id, stored.queue_offset, place), stored.body))
 
     async def all_asked() -> bool:
         return {body for _, body in halves} <= {one.body for _, one, _ in producer.asked()}

@@ -17,6 +17,7 @@ from engine.client import (
     ConsumeContext,
     ConsumeOrderlyStatus,
     MessageModel,
+    PushConsumer,
     SendResult,
     SendStatus,
     TransactionProducer,
@@ -263,7 +264,7 @@ async def two_members_share_the_queues_and_one_takes_over_when_the_other_leaves(
         consuming(ns, group, {topic: one}) as first,
     ):
 
-        def held(consumer: object) -> int:
+        def held(consumer: PushConsumer) -> int:
             return sum(1 for queue in consumer.windows if queue.topic == topic)
 
         await eventually(lambda: held(first) == 4, "the only member holds all queues")

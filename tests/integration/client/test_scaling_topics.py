@@ -135,8 +135,8 @@ def test_queues_go_only_when_every_group_has_drained_them(tmp_path: Path) -> Non
                     waits = shrinking.process.returncode is None and await numbers(admin) == (4, 2)
                     assert waits, "for the late group"
                     async with consuming(names, "late_c", {TOPIC: late}):
-                        code, said, complained = await shrinking.ended()
-                        assert (code, complained) == (0, "")
+                        ended, said, complained = await shrinking.ended()
+                        assert (ended, complained) == (0, "")
                         assert "broker-a: 4 → 2 queues" in said
 
                         async def all_seen() -> bool:
