@@ -30,7 +30,7 @@ BROKERS_OWN = frozenset(
         *("DELAY", "REAL_TOPIC", "REAL_QID", "WAIT", "RETRY_TOPIC", "ORIGIN_MESSAGE_ID"),
         *("DLQ_ORIGIN_TOPIC", "DLQ_ORIGIN_MESSAGE_ID", "RECONSUME_TIME", "MAX_RECONSUME_TIMES"),
         *("TRAN_MSG", "PGROUP", "TRAN_PREPARED_QUEUE_OFFSET", "TRANSACTION_CHECK_TIMES"),
-        *("__transactionId__", "CHECK_IMMUNITY_TIME_IN_SECONDS"),
+        *("__transactionId__", "CHECK_IMMUNITY_TIME_IN_SECONDS", "CLUSTER"),
     )
 )
 """Properties that the broker sets, changes or drops by its rules on one of the paths."""
@@ -115,7 +115,7 @@ def drawn(chance: Random) -> Sent:
 
 def plain(text: str) -> str:
     """The properties without what makes a message wait."""
-    marks = ("DELAY", "TRAN_MSG")
+    marks = ("DELAY", "TRAN_MSG", "CHECK_IMMUNITY_TIME_IN_SECONDS")
     return "".join(
         f"{pair}\x02" for pair in text.split("\x02") if pair.partition("\x01")[0] not in marks
     )

@@ -17,9 +17,21 @@ from random import Random
 
 import pytest
 
-from tests.integration.broker.accepted_messages import KNOWN, QUICK, Paths, Sent, drawn, follow
-from tests.integration.broker.cluster import broker_config, cluster
+from engine.client import Admin
+from engine.client.admin.dead_letters import DeadLetterQuery
+from engine.runtime import system_runtime
+from tests.integration.broker.accepted_messages import (
+    KNOWN,
+    QUICK,
+    RETRY,
+    Paths,
+    Sent,
+    drawn,
+    follow,
+)
+from tests.integration.broker.cluster import GROUP, broker_config, cluster, eventually
 from tests.integration.broker.spooled import spooled
+from tests.integration.client.cluster_users import client_config
 
 LOG_BYTES = 16 << 20
 
@@ -47,6 +59,34 @@ def test_whatever_is_accepted_is_carried_along_every_path_and_over_a_restart(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     lives_through(tmp_path, KNOWN, caplog)
+
+
+async def test_an_operator_can_decide_about_every_dead_letter_and_look_at_it(
+    tmp_path: Path,
+) -> None:
+    async with cluster(broker_config(tmp_path, log_bytes=LOG_BYTES, **QUICK)) as running:
+        paths = await follow(running.client(), KNOWN)
+        admin = Admin(system_runtime(), client_config(running.name_server_address))
+        try:
+            letters = await admin.dead_letters(GROUP, DeadLetterQuery())
+            bodies = paths.of_kind("failed") | paths.of_kind("spent")
+            assert {letter.message.body for letter in letters} == bodies
+            for number, letter in enumerate(letters):
+                decide = admin.redrive if number % 2 else admin.discard
+                await decide(letter, who="ada", why="why not")
+                found = await admin.view_message(letter.message.offset_message_id)
+                assert found.body == letter.message.body
+            again = await paths.all_of(RETRY)
+            assert {one.message.body for one in letters[1::2]} <= set(again)
+
+            async def all_decided() -> bool:
+                told = await admin.dead_letters(GROUP, DeadLetterQuery(with_decided=True))
+                wanted = [("DISCARDED", "REDRIVEN")[number % 2] for number in range(len(letters))]
+                return [one.fate for one in told] == wanted
+
+            await eventually(all_decided, "each letter is told as decided about")
+        finally:
+            await admin.close()
 
 
 @pytest.mark.parametrize("seed", range(3))
