@@ -57,10 +57,11 @@ class RawClient:
     status_table: dict[str, Any] = field(default_factory=dict)
     asked_count: int = 0
     """How often the broker has asked what this client holds."""
+    runtime: Runtime = field(default_factory=system_runtime)
 
     def __post_init__(self) -> None:
         self.rpc = RpcClient(
-            system_runtime(),
+            self.runtime,
             {
                 RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: self._pushed,
                 RequestCode.CHECK_TRANSACTION_STATE: self._pushed,
