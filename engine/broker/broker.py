@@ -46,7 +46,7 @@ from engine.broker.transaction_checks import TransactionChecks
 from engine.broker.unconsumed import tell_unconsumed
 from engine.delay import DelayService
 from engine.foundation.config_layers import Origin
-from engine.foundation.errors import ProtocolError, StorageError
+from engine.foundation.errors import DiskFull, ProtocolError, StorageError
 from engine.foundation.observing import LifecycleEvent, Observer, SilentObserver
 from engine.foundation.units import SECOND_MS
 from engine.protocol.message_ids import UniqueIds
@@ -126,9 +126,14 @@ class Broker:
         observer: Observer = SilentObserver() if telemetry is None else telemetry
         try:
             store = await MessageStore.open(self._runtime, config.store, observer)
-        except BaseException:
+        except BaseException as error:
             if telemetry is not None:
                 await telemetry.close()
+            if isinstance(
+                error, DiskFull
+            ):  # What is lacking is part of what makes the store whole.
+                what = str(error).partition(";")[0]
+                raise StorageError(f"{what}; free some, then start it again") from error
             raise
         try:
             running = self._assemble(store, observer, telemetry)
@@ -150,9 +155,7 @@ class Broker:
             StoredResends(running.parts).begin()
             telemetry.start()
         try:
-            await running.tables.save_offsets("RECOVERY")
-            await running.delay.persist("RECOVERY")
-            await running.tables.save_settings()
+            await self._save_tables(running)
             running.metrics = await self._open_metrics(running.parts)
             await running.registration.register()
         except BaseException:
@@ -202,6 +205,21 @@ class Broker:
         running.parts.observer.observe(LifecycleEvent("SHUTDOWN", None, clean=clean))
         if running.telemetry is not None:
             await running.telemetry.close()
+
+    async def _save_tables(self, running: _Running) -> None:
+        """Write what recovery lowered, and the tables, at start; without room for them they are
+        written when there is some.
+
+        The files there say the same but for what a boot takes back again, and for topics that every
+        broker makes for itself.
+        """
+        try:
+            await running.tables.save_offsets("RECOVERY")
+            await running.delay.persist("RECOVERY")
+            await running.tables.save_settings()
+        except DiskFull as error:
+            _log.warning("the tables are written when there is room: %s", error)
+            running.tables.want()
 
     async def _open_metrics(self, parts: BrokerParts) -> MetricsPort | None:
         config = self._config

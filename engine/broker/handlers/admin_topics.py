@@ -31,7 +31,13 @@ from engine.protocol.headers import (
     TopicRequestHeader,
 )
 from engine.protocol.message import MessageQueue
-from engine.protocol.names import DLQ_PREFIX, check_topic, is_system_topic, reply_topic
+from engine.protocol.names import (
+    DEDUPLICATION_FLAG,
+    DLQ_PREFIX,
+    check_topic,
+    is_system_topic,
+    reply_topic,
+)
 from engine.remoting import Handler, Peer
 
 
@@ -105,7 +111,7 @@ class TopicHandlers:
                 read_queue_nums=header.read_queue_nums,
                 write_queue_nums=header.write_queue_nums,
                 perm=header.perm,
-                topic_sys_flag=header.topic_sys_flag,
+                topic_sys_flag=header.topic_sys_flag & ~DEDUPLICATION_FLAG,  # From a route.
                 order=header.order,
             ),
             header.attributes,
