@@ -68,19 +68,19 @@ async def test_an_operator_can_decide_about_every_dead_letter_and_look_at_it(
         paths = await follow(running.client(), KNOWN)
         admin = Admin(system_runtime(), client_config(running.name_server_address))
         try:
-            letters = await admin.dead_letters(GROUP, DeadLetterQuery())
+            letters = await admin.dead_letters.find(GROUP, DeadLetterQuery())
             bodies = paths.of_kind("failed") | paths.of_kind("spent")
             assert {letter.message.body for letter in letters} == bodies
             for number, letter in enumerate(letters):
-                decide = admin.redrive if number % 2 else admin.discard
+                decide = admin.dead_letters.redrive if number % 2 else admin.dead_letters.discard
                 await decide(letter, who="ada", why="why not")
-                found = await admin.view_message(letter.message.offset_message_id)
+                found = await admin.messages.view(letter.message.offset_message_id)
                 assert found.body == letter.message.body
             again = await paths.all_of(RETRY)
             assert {one.message.body for one in letters[1::2]} <= set(again)
 
             async def all_decided() -> bool:
-                told = await admin.dead_letters(GROUP, DeadLetterQuery(with_decided=True))
+                told = await admin.dead_letters.find(GROUP, DeadLetterQuery(with_decided=True))
                 wanted = [("DISCARDED", "REDRIVEN")[number % 2] for number in range(len(letters))]
                 return [one.fate for one in told] == wanted
 
