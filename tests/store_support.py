@@ -143,8 +143,8 @@ def bodies_of(store: MessageStore, topic: str = "TopicA", queue_id: int = 0) -> 
 def messages_over_holes(
     store: MessageStore, topic: str = "TopicA", queue_id: int = 0
 ) -> Sequence[MessageExt]:
-    """Every message of a queue that is left, as a consumer gets them: offsets grow, each pull brings
-    it further, and what is in a hole is passed over.
+    """Every message of a queue that is left, as a consumer gets them: offsets grow, each pull
+    brings it further, and what is in a hole is passed over.
     """
     found: list[MessageExt] = []
     queue_offset = store.min_offset(topic, queue_id)

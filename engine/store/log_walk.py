@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from engine.foundation.errors import CorruptRecord
-from engine.store.commit_log import CommitLog
+from engine.store.commit_log import NO_DELAYS, CommitLog
 from engine.store.holes import Hole
 from engine.store.queue_table import QueueKey
 from engine.store.record import (
@@ -121,6 +121,19 @@ class LogWalk:
                     f"of {request.topic} {request.queue_id}, where {wanted} comes next"
                 )
         self._expected[key] = (offset + 1, self._holes_bytes)
+
+
+def record_at(log: CommitLog, physical_offset: int) -> DispatchRequest | None:
+    """What dispatch reads of the sound record at `physical_offset`; None when none begins there."""
+    start = log.files.start_at(physical_offset)
+    if not log.files.has(start):
+        return None
+    try:
+        return check_record(
+            log.file_view(start), physical_offset - start, physical_offset, NO_DELAYS
+        )
+    except CorruptRecord:
+        return None
 
 
 def next_sound(

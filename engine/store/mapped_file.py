@@ -137,7 +137,8 @@ class FileSequence:
         """Find the files there are; return a sentence for each that was put right.
 
         An interrupted creation leaves an empty last file, which is removed, or a short one, which
-        is filled with zeros, as is any that begins below `keep_below`. Raises ConfigError naming `size_key`, before anything is touched, when
+        is filled with zeros, as is any that begins below `keep_below`. Raises ConfigError naming
+        `size_key`, before anything is touched, when
         names or lengths show that the store was made with another file size.
         """
         names = self.disk.names(self.directory)

@@ -2,8 +2,8 @@
 
 Place in the walk: `recovery`, before it wipes what lies behind the log's end.
 
-A file is called `<physical offset of its first byte, 20 digits>.<time of the cut, ms>` and holds the
-bytes as they were.
+A file is called `<physical offset of its first byte, 20 digits>.<time of the cut, ms>` and holds
+the bytes as they were.
 
 Invariant: the folder never holds more than CUT_BYTES_KEPT_MAX; oldest files go first. What cannot
 be kept is said, and keeps nobody from starting.

@@ -22,42 +22,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from engine.foundation.errors import CorruptRecord
 from engine.foundation.limits import DISPATCH_BATCH_MAX, LOG_HOLES_TOLD_MAX
 from engine.foundation.observing import LifecycleEvent
-from engine.store.commit_log import CommitLog, written_end
+from engine.store.commit_log import CommitLog
 from engine.store.consume_queue import FILLER_SIZE, ConsumeQueue, Unit, unit_end
 from engine.store.dispatch import Dispatcher, QueueGap
-from engine.store.holes import Hole
 from engine.store.index import Index
-from engine.store.log_walk import LogWalk, last_sound_end, next_sound
+from engine.store.log_walk import LogWalk, last_sound_end, record_at
+from engine.store.lost_messages import LostMessages, lost_in
 from engine.store.queue_table import QueueKey, QueueTable
-from engine.store.record import DispatchRequest, check_record
+from engine.store.record import DispatchRequest
 from engine.store.upkeep.checkpoint import Checkpoint
 from engine.store.upkeep.cut_bytes import CutBytes
-
+from engine.store.upkeep.synced import first_unvouched, synced_position, written_to
 
 ANY_OFFSET = 1 << 63
-
-
-@dataclass(frozen=True, slots=True)
-class LostMessages:
-    """A hole, and what the queues know of it."""
-
-    hole: Hole
-    messages: int
-    """Messages that the queues knew to lie there: at least so many are lost."""
-    queues: int
-    """Queues that lost some of them."""
-
-    def sentence(self) -> str:
-        """For an operator."""
-        hole = self.hole
-        return (
-            f"commit log: hole [{hole.start}, {hole.end}), {hole.size_bytes} bytes that were on "
-            f"disk and cannot be read ({hole.reason}); {self.messages} messages of {self.queues} "
-            f"queues known to be lost; pulls pass over it, everything else is kept"
-        )
 
 
 @dataclass(slots=True)
@@ -157,7 +136,9 @@ class Recovery:
         log.end_offset = log.committed_offset = (
             starts[-1] + log.file_size_bytes if starts else log.min_offset
         )
-        self._synced_to = found.synced_to = self._synced_position(checkpoint, clean=clean)
+        self._synced_to = found.synced_to = synced_position(
+            log, self._queues, checkpoint, clean=clean
+        )
         log.note_missing_files(self._synced_to)
         if self._index is not None and not clean:
             self._index.repair_newest(max(log.end_offset, self._synced_to))
@@ -175,8 +156,7 @@ class Recovery:
             scan_from = log.min_offset
         self._scan(found, scan_from, now_ms=now_ms)
         self._cut(found, checkpoint, now_ms=now_ms)
-        for hole in log.holes:
-            found.lost.append(self._lost_in(hole))
+        found.lost = [lost_in(hole, self._queues.all()) for hole in log.holes]
         if len(found.lost) > LOG_HOLES_TOLD_MAX:
             found.lost.sort(key=lambda each: -each.hole.size_bytes)
             del found.lost[LOG_HOLES_TOLD_MAX:]
@@ -206,10 +186,6 @@ class Recovery:
             )
         return changed
 
-    def _lost_in(self, hole: Hole) -> LostMessages:
-        counts = [queue.count_between(hole.start, hole.end) for queue in self._queues.all()]
-        return LostMessages(hole, sum(counts), sum(count > 0 for count in counts))
-
     def _drop_units_without_records(self, key: QueueKey, queue: ConsumeQueue) -> None:
         """The newest unit must lead to its record, or to damage that has taken it: what lies before
         it counts as held.
@@ -219,7 +195,7 @@ class Recovery:
             unit = queue.unit(good - 1)
             if unit is None or unit[1] == FILLER_SIZE or unit[0] < self._log.min_offset:
                 break
-            request = self._record_at(unit[0])
+            request = record_at(self._log, unit[0])
             if request is not None and (
                 (request.topic, request.queue_id, request.queue_offset) == (*key, good - 1)
             ):
@@ -244,42 +220,6 @@ class Recovery:
         end = last_sound_end(view, start, physical_offset, self._delay_levels_ms)
         return end is None or end <= physical_offset
 
-    # ---- the synced position ----------------------------------------------------------------
-
-    def _synced_position(self, checkpoint: Checkpoint, *, clean: bool) -> int:
-        """Up to where everything was on stable storage once: as noted; else, after a clean stop,
-        all that is not zero, and after an unclean one what store times say.
-        """
-        log = self._log
-        if checkpoint.flushed_offset:
-            return checkpoint.flushed_offset
-        if not clean:
-            return self._synced_by_time(checkpoint.physic_timestamp_ms)
-        reached = self._written_end(log.min_offset)
-        # A record may end in zeros, and the newest file may be empty or gone; a unit that says more
-        # than that is damaged.
-        newest = max([queue.end_physical for queue in self._queues.all()], default=0)
-        return max(reached, newest) if newest <= log.end_offset + log.file_size_bytes else reached
-
-    def _synced_by_time(self, physic_timestamp_ms: int) -> int:
-        """End of the newest record that is older than the newest synced one."""
-        log, levels_ms = self._log, self._delay_levels_ms
-        for start in reversed(log.files.starts):
-            view, file_end = log.file_view(start), start + log.file_size_bytes
-            place = next_sound(view, start, start, file_end, levels_ms)
-            synced_to = 0
-            while place is not None:
-                request = self._record_at(place)
-                if request is None:
-                    place = next_sound(view, start, place + 1, file_end, levels_ms)
-                    continue
-                if request.store_timestamp_ms >= physic_timestamp_ms:
-                    break
-                place = synced_to = place + request.size_bytes
-            if synced_to:
-                return synced_to
-        return 0
-
     # ---- where to begin ---------------------------------------------------------------------
 
     def _trusted_end(self) -> int | None:
@@ -293,38 +233,19 @@ class Recovery:
         unit = newest.unit(newest.max_offset - 1)
         assert unit is not None, f"{newest.directory} has an end and no newest unit"
         physical_offset, size_bytes, _ = unit
-        request = self._record_at(physical_offset)
+        request = record_at(self._log, physical_offset)
         if request is None or request.size_bytes != size_bytes:
             return None
         return physical_offset
 
     def _vouched_start(self, checkpoint: Checkpoint) -> int:
-        """Start of the newest file whose first message is older than all the checkpoint vouches
-        for.
-
-        Not newer than what the index holds, so that its missing entries are made.
+        """Where the log begins that the checkpoint does not vouch for; not newer than what the
+        index holds, so that its missing entries are made.
         """
-        for start in reversed(self._log.files.starts):
-            request = self._record_at(start)
-            if request is None or request.store_timestamp_ms > checkpoint.recover_from_ms:
-                continue
-            indexed = self._index.end_physical if self._index is not None else start
-            if indexed is None or indexed < start:
-                continue
-            return start
-        return self._log.min_offset
-
-    def _record_at(self, physical_offset: int) -> DispatchRequest | None:
-        start = self._log.files.start_at(physical_offset)
-        if not self._log.files.has(start):
-            return None
-        view = self._log.file_view(start)
-        try:
-            return check_record(
-                view, physical_offset - start, physical_offset, self._delay_levels_ms
-            )
-        except CorruptRecord:
-            return None
+        indexed = ANY_OFFSET if self._index is None else self._index.end_physical
+        if indexed is None:
+            return self._log.min_offset
+        return first_unvouched(self._log, checkpoint, indexed)
 
     # ---- reading on -------------------------------------------------------------------------
 
@@ -373,7 +294,7 @@ class Recovery:
     def _cut(self, found: Recovered, checkpoint: Checkpoint, *, now_ms: int) -> None:
         """Make log, queues and index end at the same message."""
         log, end_offset = self._log, found.end_offset
-        reached = max(end_offset, self._written_end(end_offset))
+        reached = max(end_offset, written_to(log, end_offset))
         found.dropped_bytes = reached - end_offset
         found.written_offset = max(reached, checkpoint.written_offset)
         if found.dropped_bytes:
@@ -389,15 +310,3 @@ class Recovery:
             self._index.follow_log(log.min_offset)
         self._queues.settle()
         self._dispatcher.position = end_offset
-
-    def _written_end(self, end_offset: int) -> int:
-        """Offset behind the last byte at or after `end_offset` that is not zero; 0 when all are."""
-        first = self._log.files.start_at(end_offset)
-        for start in reversed(self._log.files.starts):
-            if start < first:
-                break
-            inside = end_offset - start if start == first else 0
-            length = written_end(self._log.file_view(start)[inside:])
-            if length:
-                return start + inside + length
-        return 0

@@ -82,7 +82,7 @@ async def play(*, clean: bool) -> Played:
 
 
 @cache
-def played(clean: bool) -> Played:  # noqa: FBT001 - the key of the cache
+def played(clean: bool) -> Played:
     return asyncio.run(play(clean=clean))
 
 
