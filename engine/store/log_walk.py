@@ -87,7 +87,7 @@ class LogWalk:
                         self.stopped_by = str(error)
                         return
                     limit = min(file_end, self._synced_to)
-                    end = next_sound(view, start, position + 1, limit, levels_ms)
+                    end = next_sound(view, start, position + 1, limit)
                     self._pass_over(limit if end is None else end, str(error))
                     position = self.position
                     continue
@@ -136,9 +136,21 @@ def record_at(log: CommitLog, physical_offset: int) -> DispatchRequest | None:
         return None
 
 
-def next_sound(
-    view: memoryview, file_start: int, begin: int, limit: int, delay_levels_ms: Sequence[int]
-) -> int | None:
+def count_sound(log: CommitLog, begin: int, end: int) -> int:
+    """How many sound records begin in [begin, end), whatever is between them."""
+    count = 0
+    for start in log.files.starts:
+        file_end = min(start + log.file_size_bytes, end)
+        place = next_sound(log.file_view(start), start, max(start, begin), file_end)
+        while place is not None:
+            request = record_at(log, place)
+            assert request is not None, "a sound record that cannot be read"
+            count += 1
+            place = next_sound(log.file_view(start), start, place + request.size_bytes, file_end)
+    return count
+
+
+def next_sound(view: memoryview, file_start: int, begin: int, limit: int) -> int | None:
     """Physical offset of the first sound record that begins in [begin, limit); None without any.
 
     `view` is the file that begins at `file_start`. Looks for the magic, a chunk at a time.
@@ -151,15 +163,13 @@ def next_sound(
         chunk = bytes(view[chunk_start + MAGIC_AT : chunk_end + MAGIC_AT + 3])
         for inside in sorted(_places(chunk)):
             place = file_start + chunk_start + inside
-            if is_sound(view, file_start, place, delay_levels_ms):
+            if is_sound(view, file_start, place):
                 return place
         chunk_start = chunk_end
     return None
 
 
-def last_sound_end(
-    view: memoryview, file_start: int, behind: int, delay_levels_ms: Sequence[int]
-) -> int | None:
+def last_sound_end(view: memoryview, file_start: int, behind: int) -> int | None:
     """End of the last sound record of the file that begins at or before `behind`; None without
     any.
     """
@@ -169,7 +179,7 @@ def last_sound_end(
         chunk = bytes(view[chunk_start + MAGIC_AT : chunk_end + MAGIC_AT + 3])
         for inside in sorted(_places(chunk), reverse=True):
             place = chunk_start + inside
-            if is_sound(view, file_start, file_start + place, delay_levels_ms):
+            if is_sound(view, file_start, file_start + place):
                 size_bytes = int.from_bytes(view[place : place + MAGIC_AT], "big")
                 return file_start + place + size_bytes
         chunk_end = chunk_start
@@ -184,12 +194,10 @@ def _places(chunk: bytes) -> Iterator[int]:
             at = chunk.find(magic, at + 1)
 
 
-def is_sound(
-    view: memoryview, file_start: int, physical_offset: int, delay_levels_ms: Sequence[int]
-) -> bool:
+def is_sound(view: memoryview, file_start: int, physical_offset: int) -> bool:
     """Does a sound record begin at `physical_offset`?"""
     try:
-        found = check_record(view, physical_offset - file_start, physical_offset, delay_levels_ms)
+        found = check_record(view, physical_offset - file_start, physical_offset, NO_DELAYS)
     except CorruptRecord:
         return False
     return found is not None

@@ -17,6 +17,7 @@ from engine.protocol.hashes import index_key_hash
 from engine.store.commit_log import CommitLog
 from engine.store.config import StoreConfig
 from engine.store.consume_queue import ConsumeQueue, Unit
+from engine.store.holes import Holes
 from engine.store.index import Index
 from engine.store.queue_table import QueueKey, QueueTable
 from engine.store.reading import GetLimits, GetResult, GetStatus, read_queue
@@ -208,6 +209,11 @@ class StoreQueries:
             newest.end_timestamp_ms,
             newest.end_physical,
         )
+
+    @property
+    def holes(self) -> Holes:
+        """What is damaged of the log below the synced position, as far as anybody has looked."""
+        return self._log.holes
 
     @property
     def physical_min(self) -> int:
