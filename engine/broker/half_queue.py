@@ -38,6 +38,7 @@ from engine.broker.state.transactions import (
     half_message,
     immunity_seconds,
 )
+from engine.broker.stored_messages import no_message, stored_message
 from engine.delay.delay_service import real_place
 from engine.foundation.errors import RequestRefused, StorageError
 from engine.foundation.limits import TRANSACTIONS_HELD_MAX
@@ -199,13 +200,10 @@ class HalfQueue:
 
         Raises RequestRefused when there is none, and as `put_half`; StorageError.
         """
-        record = self._parts.store.record_at(physical_offset)
+        record = self._stored(physical_offset)
         if record is None:
-            raise RequestRefused(
-                ResponseCode.SYSTEM_ERROR,
-                f"Put message back to {HALF_TOPIC} failed: no message begins at {physical_offset}",
-            )
-        return self.put_half(begun_anew(decode_record(record)))
+            raise no_message(physical_offset, f"Put message back to {HALF_TOPIC} failed")
+        return self.put_half(begun_anew(record))
 
     def write_ops(self) -> int | None:
         """Write every op message that is due; return the end of the last, None when none was.
@@ -223,13 +221,15 @@ class HalfQueue:
 
     def message_at(self, physical_offset: int) -> MessageExt | None:
         """The half message, any copy, that begins there; None when none does."""
-        record = self._parts.store.record_at(physical_offset)
-        message = None if record is None else decode_record(record)
+        message = self._stored(physical_offset)
         return message if message is not None and message.topic == HALF_TOPIC else None
 
     def message_of(self, half: HalfMessage) -> MessageExt | None:
         """The whole message of an open transaction; None when retention has deleted it."""
         return self.message_at(half.physical_offset)
+
+    def _stored(self, physical_offset: int) -> MessageExt | None:
+        return stored_message(self._parts.store, self.transactions, physical_offset)
 
     def _kept(self, topic: str) -> tuple[int, int]:
         """Where reading a queue begins, and where it ends."""

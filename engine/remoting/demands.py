@@ -33,7 +33,7 @@ from engine.protocol.headers import (
     SendMessageRequestHeader,
     ViewMessageRequestHeader,
 )
-from engine.remoting.accounts import Demand, Permission, group_demand, topic_demand
+from engine.remoting.accounts import ClientId, Demand, Permission, group_demand, topic_demand
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,10 @@ class MessageAt:
     permission: Permission
 
 
-DemandsOf = Callable[[RemotingCommand], list[Demand | MessageAt]]
+Asked = Demand | MessageAt | ClientId
+"""What a request needs of its account."""
+
+DemandsOf = Callable[[RemotingCommand], list[Asked]]
 
 
 class Need(Enum):
@@ -54,51 +57,53 @@ class Need(Enum):
     ANY_ACCOUNT = "account"
 
 
-def _publish(request: RemotingCommand) -> list[Demand | MessageAt]:
+def _publish(request: RemotingCommand) -> list[Asked]:
     return [topic_demand(_field(request, "topic"), Permission.PUB)]
 
 
-def _publish_v2(request: RemotingCommand) -> list[Demand | MessageAt]:
+def _publish_v2(request: RemotingCommand) -> list[Asked]:
     topic = SendMessageRequestHeader.decode_v2(request.fields).topic
     return [topic_demand(topic, Permission.PUB)]
 
 
-def _read(request: RemotingCommand) -> list[Demand | MessageAt]:
+def _read(request: RemotingCommand) -> list[Asked]:
     return [topic_demand(_field(request, "topic"), Permission.SUB)]
 
 
-def _read_as_group(request: RemotingCommand) -> list[Demand | MessageAt]:
+def _read_as_group(request: RemotingCommand) -> list[Asked]:
     return [group_demand(_field(request, "consumerGroup")), *_read(request)]
 
 
-def _group(request: RemotingCommand) -> list[Demand | MessageAt]:
+def _group(request: RemotingCommand) -> list[Asked]:
     return [group_demand(_field(request, "consumerGroup"))]
 
 
-def _leave(request: RemotingCommand) -> list[Demand | MessageAt]:
+def _leave(request: RemotingCommand) -> list[Asked]:
     group = request.fields.get("consumerGroup")
-    return [group_demand(group)] if group else []
+    own: list[Asked] = [ClientId(request.fields.get("clientID", ""))]
+    return [*own, group_demand(group)] if group else own
 
 
-def _send_back(request: RemotingCommand) -> list[Demand | MessageAt]:
+def _send_back(request: RemotingCommand) -> list[Asked]:
     header = ConsumerSendMessageBackRequestHeader.decode(request.fields)
     return [group_demand(header.group), MessageAt(header.offset, Permission.SUB)]
 
 
-def _end_transaction(request: RemotingCommand) -> list[Demand | MessageAt]:
+def _end_transaction(request: RemotingCommand) -> list[Asked]:
     header = EndTransactionRequestHeader.decode(request.fields)
     told = [] if header.topic is None else [topic_demand(header.topic, Permission.PUB)]
     return [*told, MessageAt(header.commit_log_offset, Permission.PUB)]
 
 
-def _view(request: RemotingCommand) -> list[Demand | MessageAt]:
+def _view(request: RemotingCommand) -> list[Asked]:
     header = ViewMessageRequestHeader.decode(request.fields)
     return [MessageAt(header.offset, Permission.SUB)]
 
 
-def _heartbeat(request: RemotingCommand) -> list[Demand | MessageAt]:
-    demands: list[Demand | MessageAt] = []
-    for consumer in HeartbeatData.decode(request.body).consumer_data_set:
+def _heartbeat(request: RemotingCommand) -> list[Asked]:
+    told = HeartbeatData.decode(request.body)
+    demands: list[Asked] = [ClientId(told.client_id)]
+    for consumer in told.consumer_data_set:
         demands.append(group_demand(consumer.group_name))
         demands += [
             topic_demand(subscription.topic, Permission.SUB)
@@ -107,10 +112,11 @@ def _heartbeat(request: RemotingCommand) -> list[Demand | MessageAt]:
     return demands
 
 
-def _lock(request: RemotingCommand) -> list[Demand | MessageAt]:
+def _lock(request: RemotingCommand) -> list[Asked]:
     asked = LockBatchRequest.decode(request.body)
     topics = dict.fromkeys(queue.topic for queue in asked.mq_set)
     return [
+        ClientId(asked.client_id),
         group_demand(asked.consumer_group),
         *(topic_demand(topic, Permission.SUB) for topic in topics),
     ]
@@ -121,7 +127,7 @@ class _GroupAndTopic(RequestHeader, kw_only=True):
     topic: str
 
 
-def _assignment(request: RemotingCommand) -> list[Demand | MessageAt]:
+def _assignment(request: RemotingCommand) -> list[Asked]:
     try:
         asked = msgspec.json.decode(request.body, type=_GroupAndTopic)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -177,6 +183,11 @@ DEMANDS: Final[Mapping[int, Need | DemandsOf]] = {
 """Codes that more than administrators may use. Whatever is not here is theirs alone: settings,
 topics, groups and what others store there, registration of brokers, replication.
 """
+
+SPEAK_FOR: Final = frozenset(
+    (Code.HEART_BEAT, Code.UNREGISTER_CLIENT, Code.LOCK_BATCH_MQ, Code.UNLOCK_BATCH_MQ)
+)
+"""Codes whose requests speak for a client id."""
 
 
 def demands_of(code: int) -> Need | DemandsOf:

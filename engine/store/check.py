@@ -16,6 +16,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+import msgspec
+
 from engine.foundation.errors import StorageError
 from engine.foundation.limits import LOG_HOLES_TOLD_MAX
 from engine.runtime.disk import Disk
@@ -30,6 +32,7 @@ from engine.store.lost_messages import LostMessages, lost_in
 from engine.store.mapped_file import FilePool
 from engine.store.queue_table import QueueKey, QueueTable
 from engine.store.record import DispatchRequest, has_queue_offset
+from engine.store.tombstones import FILE_NAME as TOMBSTONES
 from engine.store.upkeep.checkpoint import Checkpoint, decode_checkpoint
 from engine.store.upkeep.synced import first_unvouched, synced_position, written_to
 
@@ -101,6 +104,7 @@ class StoreCheck:
         shape = IndexShape(config.max_hash_slot_count, config.max_index_count)
         self._index = Index(disk, f"{root}/index", shape, pool)
         self._clean = not disk.exists(f"{root}/abort")
+        self._deleted = _deleted_topics(disk, f"{root}/config/{TOMBSTONES}")
         path = f"{root}/checkpoint"
         self._checkpoint = decode_checkpoint(disk.read(path)) if disk.exists(path) else Checkpoint()
         self._look()
@@ -133,7 +137,8 @@ class StoreCheck:
         led: dict[QueueKey, int] = {}
         faults = _Faults(report.queue_faults)
         for request in walk.records():
-            if has_queue_offset(request.sys_flag):
+            is_deleted = request.physical_offset < self._deleted.get(request.topic, 0)
+            if has_queue_offset(request.sys_flag) and not is_deleted:
                 self._check_unit(request, report, led, faults)
         report.records, report.end_offset = walk.records_count, walk.position
         report.unsynced_bytes = max(0, written_to(log, walk.position) - walk.position)
@@ -203,6 +208,27 @@ class StoreCheck:
             )
             queue_offset += len(units)
         return bridges
+
+
+class _Tombstone(msgspec.Struct):
+    physicalOffset: int  # noqa: N815 - as the file has it
+
+
+class _Tombstones(msgspec.Struct):
+    deletedTopics: dict[str, _Tombstone]  # noqa: N815 - as the file has it
+
+
+def _deleted_topics(disk: Disk, path: str) -> dict[str, int]:
+    """Deleted topics, each with the end of its deleted records. A table that cannot be read counts
+    as empty: their records are then told as entries that are missing.
+    """
+    if not disk.exists(path):
+        return {}
+    try:
+        table = msgspec.json.decode(disk.read(path), type=_Tombstones)
+    except msgspec.MsgspecError:
+        return {}
+    return {topic: one.physicalOffset for topic, one in table.deletedTopics.items()}
 
 
 class _Faults:

@@ -16,6 +16,7 @@ from engine.foundation.config import split_settings, with_settings
 from engine.foundation.config_layers import text_of
 from engine.foundation.errors import ConfigError, TidemarkError
 from engine.foundation.java_properties import parse
+from engine.foundation.terminal import say
 from engine.runtime.disk import Disk
 from engine.runtime.read_only_disk import ReadOnlyDisk
 from engine.store.check import StoreCheck
@@ -60,10 +61,10 @@ def check(
         config = config_of(disk, folder, split_settings(settings or []))
         report = StoreCheck(disk, config).run()
     except TidemarkError as error:
-        typer.echo(f"tidemark store check: {error}", err=True)
+        say(f"tidemark store check: {error}", err=True)
         raise typer.Exit(1) from error
     for line in report.lines():
-        typer.echo(line)
+        say(line)
     if report.damaged:
         raise typer.Exit(DAMAGED)
 

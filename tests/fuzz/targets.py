@@ -13,6 +13,7 @@ import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from engine.broker.state.consumer_filters import ConsumerFilters
 from engine.broker.state.group_configs import GroupConfigs
@@ -45,7 +46,7 @@ from tests.store_support import HandClock, Listener, bodies_of, draft, small_con
 
 CASES = Path(__file__).parents[1] / "cases"
 LEVELS_MS = (1000, 5000)
-HEADERS = [kind for _, kind in inspect.getmembers(headers, inspect.isclass)]
+HEADERS: list[Any] = [kind for _, kind in inspect.getmembers(headers, inspect.isclass)]
 BODIES = [
     kind
     for _, kind in inspect.getmembers(bodies, inspect.isclass)

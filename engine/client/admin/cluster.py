@@ -6,28 +6,39 @@ from engine.client.admin.asking import Asking
 from engine.client.admin.name_servers import settings_body, settings_of
 from engine.client.wire_fields import number, wire_fields
 from engine.foundation.errors import RequestRefused
-from engine.protocol.bodies import BrokerStatsData, KVTable
+from engine.protocol.bodies import BrokerStatsData, ClusterInfo, KVTable
 from engine.protocol.bodies_admin import HaRuntimeInfo
 from engine.protocol.codes import RequestCode, ResponseCode
 
 
-class ClusterAdmin(Asking):
+class ClusterAdmin:
     """Questions and orders about brokers."""
 
-    async def broker_figures(self, broker_address: str) -> dict[str, str]:
+    def __init__(self, asking: Asking) -> None:
+        self._asking = asking
+
+    async def info(self) -> ClusterInfo:
+        """All clusters and brokers the name server knows."""
+        return await self._asking.cluster_info()
+
+    async def masters(self) -> dict[str, str]:
+        """Address of each broker's master, by broker name, sorted."""
+        return await self._asking.masters()
+
+    async def figures(self, broker_address: str) -> dict[str, str]:
         """Figures of a broker's run, under RocketMQ's names, sorted."""
-        answer = await self._ask(broker_address, RequestCode.GET_BROKER_RUNTIME_INFO, {})
+        answer = await self._asking.ask(broker_address, RequestCode.GET_BROKER_RUNTIME_INFO, {})
         return dict(sorted(KVTable.decode(answer.body).table.items()))
 
-    async def broker_config(self, broker_address: str) -> dict[str, str]:
+    async def config(self, broker_address: str) -> dict[str, str]:
         """Settings of a broker, under RocketMQ's names, sorted."""
-        answer = await self._ask(broker_address, RequestCode.GET_BROKER_CONFIG, {})
+        answer = await self._asking.ask(broker_address, RequestCode.GET_BROKER_CONFIG, {})
         return settings_of(answer.body)
 
-    async def update_broker_config(self, broker_address: str, settings: dict[str, str]) -> None:
+    async def update_config(self, broker_address: str, settings: dict[str, str]) -> None:
         """Change settings of a running broker. RequestRefused for one that it keeps as it is."""
         body = settings_body(settings)
-        await self._ask(broker_address, RequestCode.UPDATE_BROKER_CONFIG, {}, body)
+        await self._asking.ask(broker_address, RequestCode.UPDATE_BROKER_CONFIG, {}, body)
 
     async def set_writable(self, broker_name: str, *, writable: bool) -> dict[str, int]:
         """Give or take the write permission of a broker's topics in all name servers; how many
@@ -39,8 +50,8 @@ class ClusterAdmin(Asking):
             else (RequestCode.WIPE_WRITE_PERM_OF_BROKER, "wipeTopicCount")
         )
         changed: dict[str, int] = {}
-        for address in self._connection.config.namesrv_addresses:
-            answer = await self._ask(address, code, wire_fields(brokerName=broker_name))
+        for address in self._asking.connection.config.namesrv_addresses:
+            answer = await self._asking.ask(address, code, wire_fields(brokerName=broker_name))
             changed[address] = number(answer.fields, count)
         return changed
 
@@ -50,7 +61,9 @@ class ClusterAdmin(Asking):
         """
         fields = wire_fields(statsName=name, statsKey=key)
         try:
-            answer = await self._ask(broker_address, RequestCode.VIEW_BROKER_STATS_DATA, fields)
+            answer = await self._asking.ask(
+                broker_address, RequestCode.VIEW_BROKER_STATS_DATA, fields
+            )
         except RequestRefused as error:
             if error.code == ResponseCode.SYSTEM_ERROR:
                 return None
@@ -59,7 +72,7 @@ class ClusterAdmin(Asking):
 
     async def ha_status(self, broker_address: str) -> HaRuntimeInfo:
         """Where a master's log ends, and who copies it."""
-        answer = await self._ask(broker_address, RequestCode.GET_BROKER_HA_STATUS, {})
+        answer = await self._asking.ask(broker_address, RequestCode.GET_BROKER_HA_STATUS, {})
         return HaRuntimeInfo.decode(answer.body)
 
     async def clean(self, broker_address: str) -> None:
@@ -69,4 +82,4 @@ class ClusterAdmin(Asking):
             RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE,
             RequestCode.CLEAN_UNUSED_TOPIC,
         ):
-            await self._ask(broker_address, code, {})
+            await self._asking.ask(broker_address, code, {})

@@ -16,7 +16,9 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from engine.client.admin.asking import Asking
 from engine.client.admin.messages import MessageAdmin
+from engine.client.admin.offsets import OffsetAdmin
 from engine.client.admin.topics import TopicAdmin
 from engine.client.wire_fields import wire_fields
 from engine.foundation.errors import ConfigError, RequestRefused
@@ -108,10 +110,18 @@ class DeadLetterQuery:
         )
 
 
-class DeadLetterAdmin(TopicAdmin, MessageAdmin):
+class DeadLetterAdmin:
     """Questions and orders about dead letters."""
 
-    async def dead_letters(
+    def __init__(
+        self, asking: Asking, *, topics: TopicAdmin, offsets: OffsetAdmin, messages: MessageAdmin
+    ) -> None:
+        self._asking = asking
+        self._topics = topics
+        self._offsets = offsets
+        self._messages = messages
+
+    async def find(
         self, group: str, query: DeadLetterQuery, *, count_max: int = DEAD_LETTERS_READ_MAX
     ) -> list[DeadLetter]:
         """The group's dead letters that `query` means, oldest first, at most `count_max`.
@@ -185,9 +195,9 @@ class DeadLetterAdmin(TopicAdmin, MessageAdmin):
         count_max: int,
     ) -> None:
         """Add what one queue holds to `found`."""
-        offset, end = await self.min_offset(queue), await self.max_offset(queue)
+        offset, end = await self._offsets.min_offset(queue), await self._offsets.max_offset(queue)
         while offset < end and len(found) < count_max:
-            messages = await self.messages_from(queue, offset, count_max=READ_COUNT)
+            messages = await self._messages.read(queue, offset, count_max=READ_COUNT)
             if not messages:
                 return
             offset = messages[-1].queue_offset + 1
@@ -203,7 +213,7 @@ class DeadLetterAdmin(TopicAdmin, MessageAdmin):
         redriven = await self._redriven_copy(letter)
         if redriven is not None:
             return _decided(letter, REDRIVEN, redriven)
-        for record in await self.query_messages(DISCARDS_TOPIC, letter.message.offset_message_id):
+        for record in await self._messages.query(DISCARDS_TOPIC, letter.message.offset_message_id):
             return _decided(letter, DISCARDED, record)
         return letter
 
@@ -216,7 +226,7 @@ class DeadLetterAdmin(TopicAdmin, MessageAdmin):
         message, offset_id = letter.message, letter.message.offset_message_id
         end_ms = 2**63 - 1
         while message.uniq_key:
-            copies = await self.query_messages(
+            copies = await self._messages.query(
                 retry_topic(letter.group),
                 message.uniq_key,
                 begin_ms=message.store_timestamp_ms - SECOND_MS,  # The index knows seconds.
@@ -236,7 +246,7 @@ class DeadLetterAdmin(TopicAdmin, MessageAdmin):
         """Every queue of the topic, none when nothing ever died; where one broker's may not be
         read, no other's are: whoever decides would believe that these are all.
         """
-        route = await self.topic_route(topic)
+        route = await self._topics.route(topic)
         if route is None:
             return []
         shut = {one.broker_name: one.perm for one in route.queue_datas if not one.perm & Perm.READ}
@@ -247,7 +257,7 @@ class DeadLetterAdmin(TopicAdmin, MessageAdmin):
                 f"{topic} has {told}, which has no read bit; allow it first (tidemark admin topic "
                 f"perm '{topic}' rw, or mqadmin updateTopicPerm -c CLUSTER -t '{topic}' -p 6)",
             )
-        await self._routes.refresh(topic)
+        await self._asking.routes.refresh(topic)
         return sorted(
             MessageQueue(topic, one.broker_name, number)
             for one in route.queue_datas
@@ -255,11 +265,11 @@ class DeadLetterAdmin(TopicAdmin, MessageAdmin):
         )
 
     async def _make_discards_topic(self, queue: MessageQueue) -> None:
-        route = await self.topic_route(DISCARDS_TOPIC)
+        route = await self._topics.route(DISCARDS_TOPIC)
         there = [] if route is None else [data.broker_name for data in route.queue_datas]
         if queue.broker_name not in there:
-            address = await self._master_of(queue)
-            await self.create_topic(address, DISCARDS_TOPIC, read_queues=1, write_queues=1)
+            address = await self._asking.master_of(queue)
+            await self._topics.create(address, DISCARDS_TOPIC, read_queues=1, write_queues=1)
 
     async def _send_to(
         self, queue: MessageQueue, of: MessageExt, properties: dict[str, str], *, body: bytes
@@ -279,8 +289,8 @@ class DeadLetterAdmin(TopicAdmin, MessageAdmin):
             m=False,
             n=queue.broker_name,
         )
-        address = await self._master_of(queue)
-        await self._ask(address, RequestCode.SEND_MESSAGE_V2, fields, body)
+        address = await self._asking.master_of(queue)
+        await self._asking.ask(address, RequestCode.SEND_MESSAGE_V2, fields, body)
 
 
 def _decided(letter: DeadLetter, fate: str, record: MessageExt) -> DeadLetter:

@@ -10,6 +10,7 @@ Absent on purpose: retries and decisions.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
 from engine.client.config import ConsumerConfig
@@ -37,6 +38,8 @@ from engine.protocol.names import PullSysFlag
 
 COMMIT_TIMEOUT_MS = 5 * SECOND_MS
 SEND_BACK_TIMEOUT_MS = 5 * SECOND_MS
+
+_log = logging.getLogger(__name__)
 
 _STATUS_OF_CODE = {
     int(ResponseCode.SUCCESS): PullStatus.FOUND,
@@ -84,8 +87,10 @@ class BrokerSide:
         if not self._acknowledged:
             await self._connection.rpc.invoke_oneway(address, request)
             return False
-        await self._connection.ask(address, request, timeout_ms=COMMIT_TIMEOUT_MS)
-        return True
+        answer = await self._connection.ask(address, request, timeout_ms=COMMIT_TIMEOUT_MS)
+        if answer.remark:  # A success all the same: a reset waits, or the order lock is another's.
+            _log.warning("offset %d of %s was not taken: %s", offset, queue, answer.remark)
+        return not answer.remark
 
     # Locks (BrokerLocks).
 

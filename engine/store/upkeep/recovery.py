@@ -19,7 +19,7 @@ Absent on purpose: repair of log bytes, waiting. Blocks; there is no event loop 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from engine.foundation.limits import DISPATCH_BATCH_MAX, LOG_HOLES_TOLD_MAX
@@ -113,7 +113,10 @@ class Recovery:
         dispatcher: Dispatcher,
         delay_levels_ms: Sequence[int],
         cut_bytes: CutBytes,
+        deleted: Mapping[str, int],
     ) -> None:
+        """`deleted`: deleted topics, each with the end of its deleted records."""
+        self._deleted = deleted
         self._log = log
         self._queues = queues
         self._index = index
@@ -130,6 +133,7 @@ class Recovery:
         damaged_index = [] if self._index is None else self._index.load()
         if clean and checkpoint.derived is not None:
             damaged_queues += self._changed_since(checkpoint.derived)
+        self._queues.bury(self._deleted)
         found.damaged += damaged_queues + damaged_index
         # Until the end is known, everything in the files may be read.
         starts = log.files.starts

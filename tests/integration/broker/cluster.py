@@ -39,7 +39,6 @@ def broker_config(folder: Path, **settings: Any) -> BrokerConfig:
     defaults: dict[str, Any] = {
         "port": 0,
         "default_topic_queue_nums": 4,
-        "flush_consumer_offset_first_ms": 200,
         "flush_consumer_offset_interval_ms": 200,
         "hold_check_interval_ms": 100,
     }
