@@ -34,6 +34,9 @@ from engine.store.record import (
 MAGICS = tuple((magic & 0xFFFFFFFF).to_bytes(4, "big") for magic in (MAGIC_V1, MAGIC_V2))
 MAGIC_AT = 4
 SEARCH_CHUNK_BYTES = 1 << 20
+LOOK_AHEAD_RECORDS = 4096
+LOOKS_AHEAD_MAX = 256
+"""How far, and how often in one walk, the next record of a queue is looked for: some 5 s in all."""
 
 
 class LogWalk:
@@ -58,6 +61,7 @@ class LogWalk:
         self._expected: dict[QueueKey, tuple[int, int]] = {}
         """Of each queue: the offset that comes next, and the bytes of holes before it was known."""
         self._holes_bytes = 0
+        self._looks_ahead = 0
         self._whole_log = begin == 0
 
     def records(self) -> Iterator[DispatchRequest]:
@@ -105,7 +109,9 @@ class LogWalk:
 
     def _check_queue_offset(self, request: DispatchRequest) -> None:
         """A record's queue offset follows its predecessor's, or is 0: a topic made again. Behind a
-        hole it may be so much higher as there is room for records in the hole.
+        hole it may be so much higher as there is room for records in the hole. It has no checksum:
+        below the synced position the next record of the queue decides which of two that do not fit
+        is damaged, so that a flipped bit costs no more than its record.
 
         The first message of a queue may have any offset only if older ones were deleted by age.
         """
@@ -113,14 +119,45 @@ class LogWalk:
             return
         key, offset = (request.topic, request.queue_id), request.queue_offset
         wanted, holes_before = self._expected.get(key, (0 if self._whole_log else offset, 0))
-        if offset not in (wanted, 0):
+        if offset != wanted:
             lost_max = (self._holes_bytes - holes_before) // RECORD_BYTES_MIN
-            if not (wanted < offset <= wanted + lost_max or 0 < offset <= lost_max):
+            behind_hole = wanted < offset <= wanted + lost_max
+            fits = behind_hole or offset == 0 or offset <= lost_max
+            if not behind_hole and request.physical_offset < self._synced_to:
+                following = self._following_offset(request)
+                if following is not None:
+                    room = (request.physical_offset - self._log.min_offset) // RECORD_BYTES_MIN
+                    fits = following == offset + 1 and offset <= wanted + room
+            if not fits:
                 raise CorruptRecord(
                     f"the record at {request.physical_offset} has queue offset {offset} "
                     f"of {request.topic} {request.queue_id}, where {wanted} comes next"
                 )
         self._expected[key] = (offset + 1, self._holes_bytes)
+
+    def _following_offset(self, request: DispatchRequest) -> int | None:
+        """Queue offset of the queue's next record, if it is not far; None when nobody knows."""
+        self._looks_ahead += 1
+        if self._looks_ahead > LOOKS_AHEAD_MAX:
+            return None
+        position = request.physical_offset + request.size_bytes
+        for _ in range(LOOK_AHEAD_RECORDS):
+            start = self._log.files.start_at(position)
+            if not self._log.files.has(start):
+                return None
+            try:
+                found = check_record(
+                    self._log.file_view(start), position - start, position, NO_DELAYS
+                )
+            except CorruptRecord:
+                return None
+            if found is None:
+                position = start + self._log.file_size_bytes
+                continue
+            if (found.topic, found.queue_id) == (request.topic, request.queue_id):
+                return found.queue_offset
+            position += found.size_bytes
+        return None
 
 
 def record_at(log: CommitLog, physical_offset: int) -> DispatchRequest | None:
