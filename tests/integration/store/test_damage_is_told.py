@@ -135,6 +135,29 @@ def test_a_flipped_bit_that_no_start_looks_at_is_told_by_the_pull_that_meets_it(
     assert str(row.detail) in caplog.text
 
 
+@pytest.mark.parametrize("gone", ["consumequeue/TopicA/1", "index"])
+def test_what_was_removed_after_a_clean_stop_is_built_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, gone: str
+) -> None:
+    """Else messages were hidden, and their queue offsets given a second time."""
+    played(tmp_path, 50, clean=True)
+    before = file_bytes(tmp_path)
+    for path in (tmp_path / gone).iterdir():
+        path.unlink()
+    with caplog.at_level(logging.WARNING):
+        numbers, _, _ = opened(tmp_path)
+    assert numbers == list(range(50))
+    assert "is not as the last stop left it" in caplog.text
+    after = file_bytes(tmp_path)
+    if gone != "index":  # Its files are called by the time at which they were made.
+        assert after == before
+    assert len(after) == len(before)
+    caplog.clear()
+    with caplog.at_level(logging.WARNING):
+        opened(tmp_path)
+    assert not caplog.records
+
+
 def test_what_recovery_cuts_is_told_with_figures_and_kept_aside(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
