@@ -141,6 +141,10 @@ class StoreConfig:
     """Above this, the oldest files go whatever their age."""
     disk_warning_ratio: float = field(default=0.90, metadata=_key("diskSpaceWarningLevelRatio"))
     """Above this, writes stop as well, until it is lower again."""
+    strict_store: bool = field(default=False, metadata=_key("strictStore"))
+    """Refuse to open a store with a damaged place below what was synced. Ours alone: RocketMQ cuts
+    the log there.
+    """
     delay_levels_ms: tuple[int, ...] = field(
         default=DELAY_LEVELS_MS_DEFAULT, metadata=_key("messageDelayLevel")
     )
