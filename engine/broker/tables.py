@@ -30,7 +30,7 @@ from engine.foundation.observing import FlushDone, LifecycleEvent
 from engine.foundation.units import SECOND_MS
 from engine.protocol.bodies import TopicConfig
 from engine.protocol.names import DLQ_PREFIX
-from engine.store.table_file import Source, TableFile
+from engine.store.table_file import Source, TableFile, sealed
 
 RETRY_MS = SECOND_MS
 TOPICS_GONE = "topics are made again from their queues, without their settings"
@@ -237,7 +237,7 @@ class Tables:
     def _topics_document(self, counter: int) -> bytes:
         """topics.json; the number of deletions stands before what RocketMQ writes."""
         topics = self._parts.topics.encode(self._parts.data_version(counter))
-        return b'{"%s":%d,%s' % (DELETIONS.encode(), self._deletions, topics[1:])
+        return sealed(b'{"%s":%d,%s' % (DELETIONS.encode(), self._deletions, topics[1:]))
 
     @property
     def _deletions(self) -> int:

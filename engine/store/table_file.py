@@ -5,13 +5,14 @@ each 10 s. The disk work runs beside the event loop.
 
 Invariant: whenever the process or the power ends, the file or its .bak holds a whole version of the
 table: the old file becomes .bak by rename before the new one takes its name, and the new one is
-synced before that. Absent on purpose: what the tables mean.
+synced before that. What is not as it was written is told. Absent on purpose: what the tables mean.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -50,6 +51,8 @@ class TableFile:
         self._disk = runtime.disk
         self._clock = runtime.clock
         self._under_way: asyncio.Task[None] | None = None
+        self._is_changed = False
+        """Was what was read last not as it was written?"""
         self.path = path
 
     @property
@@ -71,6 +74,8 @@ class TableFile:
         if self._disk.exists(path):
             fault = self._fault_of(path, accept)
             if fault is None:
+                if self._is_changed:
+                    self._tell_change(observer)
                 return Source.FILE
             faults.append(fault)
         elif self._finish_replacing(accept):
@@ -89,10 +94,15 @@ class TableFile:
 
     def _fault_of(self, path: str, accept: Callable[[Mapping[str, object]], None]) -> str | None:
         """Why the table at `path` cannot be taken over; None when it was."""
+        self._is_changed = False
         try:
-            accept(_parse(self._disk.read(path), path))
+            data = self._disk.read(path)
+            document = _parse(data, path)
+            document.pop(SEAL, None)
+            accept(document)
         except (CorruptRecord, ProtocolError, StorageError) as error:
             return str(error)
+        self._is_changed = not is_as_sealed(data)
         return None
 
     def _finish_replacing(self, accept: Callable[[Mapping[str, object]], None]) -> bool:
@@ -102,10 +112,18 @@ class TableFile:
         fresh = f"{self.path}.tmp"
         if not self._disk.exists(f"{self.path}.bak") or not self._disk.exists(fresh):
             return False
-        if self._fault_of(fresh, accept) is not None:
+        if self._fault_of(fresh, accept) is not None or self._is_changed:
             return False
         self._disk.rename(fresh, self.path)
         return True
+
+    def _tell_change(self, observer: Observer) -> None:
+        detail = (
+            f"{self.path} is not as it was written: changed by hand, or damaged; it is taken as "
+            "it is"
+        )
+        _log.warning("%s", detail)
+        observer.observe(LifecycleEvent("CHANGED_FILE", detail))
 
     def _tell_damage(self, observer: Observer, detail: str) -> None:
         detail += " instead"
@@ -123,8 +141,8 @@ class TableFile:
         observer.observe(LifecycleEvent("DAMAGED_FILE", detail))
 
     async def write(self, document: Mapping[str, object]) -> Written:
-        """Make `document` the file, beside the loop. Raises DiskFull or StorageError."""
-        return await self.write_data(dumps(document))
+        """Make `document` the file, sealed, beside the loop. Raises DiskFull or StorageError."""
+        return await self.write_data(sealed(dumps(document)))
 
     async def write_data(self, data: bytes) -> Written:
         """Make `data` the file, beside the loop. Raises DiskFull or StorageError.
@@ -155,13 +173,32 @@ class TableFile:
         disk.sync_directory(folder)
 
 
+SEAL = "crc32"
+_SEALED = re.compile(rb'\{"crc32":"([0-9a-f]{8})",(.*)', re.DOTALL)
+
+
+def sealed(data: bytes) -> bytes:
+    """An object in JSON with the checksum of the rest as its first field, which RocketMQ ignores.
+
+    A flipped bit often leaves a good document that says something else.
+    """
+    rest = data[1:]
+    return b'{"crc32":"%08x",%s' % (zlib.crc32(rest), rest) if len(data) > 2 else data
+
+
+def is_as_sealed(data: bytes) -> bool:
+    """Does the checksum fit? A file without one is RocketMQ's, or somebody's."""
+    found = _SEALED.fullmatch(data)
+    return found is None or int(found[1], 16) == zlib.crc32(found[2])
+
+
 def _take_note(done: asyncio.Task[None]) -> None:
     """Whoever began the write may have been cancelled before it failed: its error ends here."""
     if not done.cancelled():
         done.exception()
 
 
-def _parse(data: bytes, path: str) -> Mapping[str, object]:
+def _parse(data: bytes, path: str) -> dict[str, object]:
     if not data.strip(b"\0 \t\r\n"):
         raise CorruptRecord(f"{path} is empty")
     try:
