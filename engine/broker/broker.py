@@ -250,7 +250,9 @@ class Broker:
             runtime,
             store,
             levels_ms=config.store.delay_levels_ms,
-            cursor_file=TableFile(runtime, f"{config.config_folder}/delayOffset.json"),
+            cursor_file=TableFile(
+                runtime, f"{config.config_folder}/delayOffset.json", store.store_id
+            ),
             observer=observer,
         )
         windows = ClientWindows(parts)

@@ -30,7 +30,7 @@ from engine.foundation.observing import FlushDone, LifecycleEvent
 from engine.foundation.units import SECOND_MS
 from engine.protocol.bodies import TopicConfig
 from engine.protocol.names import DLQ_PREFIX
-from engine.store.table_file import Source, TableFile, sealed
+from engine.store.table_file import Source, TableFile
 
 RETRY_MS = SECOND_MS
 TOPICS_GONE = "topics are made again from their queues, without their settings"
@@ -56,17 +56,17 @@ class Tables:
         self, parts: BrokerParts, rows_settled: Callable[[], Awaitable[None]] | None
     ) -> None:
         """`rows_settled` makes every fact told so far durable; None without telemetry."""
-        folder = parts.config.config_folder
+        folder, store_id = parts.config.config_folder, parts.store.store_id
         self._parts = parts
         self._rows_settled = rows_settled
-        self._offsets_file = TableFile(parts.runtime, f"{folder}/consumerOffset.json")
-        self._topics_file = TableFile(parts.runtime, f"{folder}/topics.json")
-        self._groups_file = TableFile(parts.runtime, f"{folder}/subscriptionGroup.json")
+        self._offsets_file = TableFile(parts.runtime, f"{folder}/consumerOffset.json", store_id)
+        self._topics_file = TableFile(parts.runtime, f"{folder}/topics.json", store_id)
+        self._groups_file = TableFile(parts.runtime, f"{folder}/subscriptionGroup.json", store_id)
         self._changed = asyncio.Event()
         self._saving = asyncio.Lock()
         self._topics_written = -1
         self._groups_written = -1
-        self._filters_file = TableFile(parts.runtime, f"{folder}/consumerFilter.json")
+        self._filters_file = TableFile(parts.runtime, f"{folder}/consumerFilter.json", store_id)
         self._filters_written = 0
         self._held_back: set[QueueKey] = set()
         """Queues whose offsets on disk are lower than reported; told once."""
@@ -230,14 +230,14 @@ class Tables:
                 self._filters_written = counter
             counter = parts.topics.counter
             if counter != self._topics_written:
-                await self._topics_file.write_data(self._topics_document(counter))
+                await self._topics_file.write_sealed(self._topics_document(counter))
                 self._topics_written = counter
                 parts.topics_unsaved = parts.topics.counter != counter
 
     def _topics_document(self, counter: int) -> bytes:
         """topics.json; the number of deletions stands before what RocketMQ writes."""
         topics = self._parts.topics.encode(self._parts.data_version(counter))
-        return sealed(b'{"%s":%d,%s' % (DELETIONS.encode(), self._deletions, topics[1:]))
+        return b'{"%s":%d,%s' % (DELETIONS.encode(), self._deletions, topics[1:])
 
     @property
     def _deletions(self) -> int:

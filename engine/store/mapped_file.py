@@ -133,11 +133,12 @@ class FileSequence:
         """Path of the file that begins at `start`."""
         return f"{self.directory}/{start:020d}"
 
-    def load(self, size_key: str) -> list[str]:
+    def load(self, size_key: str, *, keep_below: int = 0) -> list[str]:
         """Find the files there are; return a sentence for each that was put right.
 
         An interrupted creation leaves an empty last file, which is removed, or a short one, which
-        is filled with zeros. Raises ConfigError naming `size_key`, before anything is touched, when
+        is filled with zeros, as is any that begins below `keep_below`. Raises ConfigError naming
+        `size_key`, before anything is touched, when
         names or lengths show that the store was made with another file size.
         """
         names = self.disk.names(self.directory)
@@ -156,13 +157,13 @@ class FileSequence:
             if name.endswith(MAKING):
                 self.disk.remove(f"{self.directory}/{name}")
         return [
-            self._put_right(start, found_bytes)
+            self._put_right(start, found_bytes, keep_below)
             for start, found_bytes in lengths.items()
             if found_bytes < self.file_size_bytes
         ]
 
-    def _put_right(self, start: int, found_bytes: int) -> str:
-        if found_bytes == 0 and start == self.starts[-1]:
+    def _put_right(self, start: int, found_bytes: int, keep_below: int) -> str:
+        if found_bytes == 0 and start == self.starts[-1] and start >= keep_below:
             self.remove(start)
             return f"{self.path_of(start)} was empty and has been removed"
         self._fill(self.open_file(start).file)

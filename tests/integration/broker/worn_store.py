@@ -168,9 +168,7 @@ def inventory_of(broker: Broker) -> Inventory:
                 if message is not None and message.queue_offset == offset:
                     found["message", topic, queue_id, offset] = bytes(message.body)
                     key = message.properties.get("UNIQ_KEY", "")
-                    asked = store.query_by_key(
-                        topic, key, max_count=64, begin_ms=0, end_ms=1 << 60
-                    )
+                    asked = store.query_by_key(topic, key, max_count=64, begin_ms=0, end_ms=1 << 60)
                     if message.physical_offset in asked.physical_offsets:
                         found["key", topic, queue_id, offset] = True
             offset = max(offset + 1, got.next_begin_offset)

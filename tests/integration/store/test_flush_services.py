@@ -147,6 +147,7 @@ def test_recovery_counts_what_the_last_note_said_was_written(tmp_path: Path) -> 
         store = await open_store(small_config(tmp_path))
         ends = [store.put(draft(b"%d" % number + bytes(300))).end_offset for number in range(9)]
         await store._flusher.flush_log("TIMER")
+        store._checkpoint.value.flushed_offset = ends[4]  # As when the others came during the sync.
         await store._flusher.flush_derived("TIMER")
         await abandon(store)
         log = tmp_path / "commitlog" / f"{0:020d}"

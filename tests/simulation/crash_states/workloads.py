@@ -19,6 +19,7 @@ from engine.foundation.observing import LifecycleEvent
 from engine.runtime import Runtime, SystemEntropy, SystemNetwork
 from engine.store import FlushDiskType, MessageStore, PutResult
 from engine.store.table_file import TableFile
+from engine.store.upkeep.checkpoint import decode_checkpoint
 from engine.telemetry import EmitterIdentity, Telemetry
 from engine.telemetry.frames import Turn, decode_frames
 from tests.simulation.crash_states.recording import RecordingDisk, Tree
@@ -170,6 +171,9 @@ async def life_of_a_recovery(chance: random.Random) -> Life:
     content = tree[name]
     assert content is not None
     tree[name] = content[: end % 2048 + 60].ljust(2048, b"\0")  # Message `kept` is torn.
+    noted = decode_checkpoint(tree["/store/checkpoint"] or b"")
+    noted.flushed_offset, noted.derived = end, None  # It was never synced.
+    tree["/store/checkpoint"] = noted.encode()
     for path in list(tree):
         if path > name and path.startswith("/store/commitlog/"):
             del tree[path]
