@@ -52,7 +52,7 @@ async def _ask(client: RawClient, code: int, body: bytes = b"", **fields: object
     assert answer.code == ResponseCode.SUCCESS, f"{code}: {answer.remark}"
 
 
-async def fill(broker: Broker, client: RawClient, name: str) -> None:
+async def fill(broker: Broker, client: RawClient, name: str, topic: str) -> None:
     """Every table written more than once, with other content each time."""
     running = broker._running
     assert running is not None
@@ -68,21 +68,27 @@ async def fill(broker: Broker, client: RawClient, name: str) -> None:
         await _ask(
             client,
             RequestCode.UPDATE_AND_CREATE_TOPIC,
-            **{"topic": f"made-{part}", "readQueueNums": 2, "writeQueueNums": 2, "perm": 4},
-            **{"topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": False},
+            topic=f"{name}-{part}",
+            readQueueNums=2,
+            writeQueueNums=2,
+            perm=4,
+            topicFilterType="SINGLE_TAG",
+            topicSysFlag=0,
+            order=False,
             defaultTopic="TBW102",
         )
-        group = {"groupName": f"group-{part}", "retryMaxTimes": 3 + part}
+        group = {"groupName": f"{name}-group-{part}", "retryMaxTimes": 3 + part}
         await _ask(
             client,
             RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
             json.dumps(group).encode(),
         )
-        await subscribe(client, f"sql-{part}")
-        await client.heartbeat(GROUP, (TOPIC,))
+        await subscribe(client, topic, f"{name}-sql-{part}")
+        await client.heartbeat(GROUP, (topic,))
         for number in range(part * COUNT // 3, (part + 1) * COUNT // 3):
             sent = await client.send(
-                f"{name} {number} ".encode().ljust(600, b"."),
+                f"{name} {number} ".encode().ljust(600 + 97 * len(name), b"."),
+                topic=topic,
                 queue_id=number % 2,
                 UNIQ_KEY=f"{name}{number}",
             )
@@ -93,19 +99,21 @@ async def fill(broker: Broker, client: RawClient, name: str) -> None:
         await _ask(client, RequestCode.DELETE_TOPIC_IN_BROKER, topic=f"{GONE}-{part}")
         store = broker.parts.store
         for queue_id in (0, 1):
-            consumed = store.max_offset(TOPIC, queue_id) - 2
-            assert (await client.pull(0, queue_id=queue_id)).code == ResponseCode.SUCCESS
-            await client.commit(consumed, queue_id=queue_id)
+            consumed = store.max_offset(topic, queue_id) - 2
+            assert (
+                await client.pull(0, topic=topic, queue_id=queue_id)
+            ).code == ResponseCode.SUCCESS
+            await client.commit(consumed, topic=topic, queue_id=queue_id)
         await asyncio.sleep(0.3)  # What waits at the short level is due.
         running.delay.deliver_due(broker.parts.now_ms())
         await persist()
 
 
-async def subscribe(client: RawClient, group: str) -> None:
+async def subscribe(client: RawClient, topic: str, group: str) -> None:
     """HEART_BEAT of a consumer that selects by SQL92."""
     subscription = {
         "classFilterMode": False,
-        "topic": TOPIC,
+        "topic": topic,
         "subString": "a > 5",
         "tagsSet": [],
         "codeSet": [],
@@ -131,7 +139,7 @@ async def subscribe(client: RawClient, group: str) -> None:
     await _ask(client, RequestCode.HEART_BEAT, json.dumps(data).encode())
 
 
-def prepare(folder: Path, name: str, *, clean: bool) -> Path:
+def prepare(folder: Path, name: str, topic: str, *, clean: bool) -> Path:
     """A store that was stopped cleanly, or as SIGKILL leaves it; its root."""
 
     async def story() -> Path:
@@ -139,7 +147,7 @@ def prepare(folder: Path, name: str, *, clean: bool) -> Path:
         broker = Broker(system_runtime(), live)
         await broker.start()
         client = RawClient(broker.address)
-        await fill(broker, client, name)
+        await fill(broker, client, name, topic)
         root = Path(live.store.root)
         if not clean:
             broker._running.telemetry.write_turn()  # type: ignore[union-attr]
@@ -181,7 +189,7 @@ def inventory_of(broker: Broker) -> Inventory:
     for topic, entry in dict(filters.get("filterDataByTopic", {})).items():  # type: ignore[call-overload]
         for group in entry.get("groupFilterData", {}):
             found["filter", topic, group] = True
-    for group, topic, queue_id in parts.offsets.keys():
+    for group, topic, queue_id in list(parts.offsets.keys()):
         found["offset", group, topic, queue_id] = parts.offsets.committed(group, topic, queue_id)
     running = broker._running
     assert running is not None
