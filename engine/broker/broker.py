@@ -245,7 +245,7 @@ class Broker:
         registration = Registration(parts, client)
         membership = Membership(parts)
         watermarks = Watermarks(parts)
-        tables = Tables(parts, None if telemetry is None else telemetry.settle)
+        tables = Tables(parts, telemetry)
         delay = DelayService(
             runtime,
             store,
@@ -326,7 +326,7 @@ class Broker:
             store = parts.store
             parts.boot_ends = {key: store.max_offset(*key) for key in store.queues()}
         if running.telemetry is not None:
-            compare_with_earlier_life(parts, running.telemetry)
+            compare_with_earlier_life(parts, running.telemetry, running.tables.spooled)
 
     async def _run_loops(self, running: _Running) -> None:
         config = self._config
