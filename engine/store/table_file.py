@@ -103,7 +103,7 @@ class TableFile:
         here, there = (seal_of(self._disk.read(path)) for path in (self.path, backup))
         if here is None or there is None or here.written_ms >= there.written_ms:
             return None
-        if not (here.fits and there.fits):
+        if not (here.fits and there.fits) or here.store_id != there.store_id:
             return None
         return f"{self.path} is older than {backup}"
 
