@@ -4,7 +4,7 @@ Place in the walk: before every handler. A request that names a message by its p
 the topic that message belongs to, also while it waits in a topic of the broker's own (delayed, half
 of a transaction). What a producer has not committed is nobody's to read but its producers'. A pull
 that waits is answered when the accounts change: its reader asks again, and only who still may read
-gets what comes now.
+gets what comes now. A client id belongs to the account whose client is connected under it.
 
 Invariant: an offset that leads to no message does not pass (stored_messages).
 """
@@ -36,7 +36,7 @@ def gate_of(parts: BrokerParts) -> Gate:
         for pull in parts.holds.take_all():
             pull.resume()
 
-    gate = parts.config.access.gate(demand_at)
+    gate = parts.config.access.gate(demand_at, parts.client_ids.accounts)
     gate.on_change = let_go
     return gate
 

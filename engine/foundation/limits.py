@@ -40,6 +40,9 @@ HEADER_FIELDS_MAX: Final = 1024
 BODY_UNREAD_BYTES_MAX: Final = 64 * KIB
 """A request's longer body is refused, where its code has no limit of its own below."""
 
+BODY_SETTINGS_BYTES_MAX: Final = 32 * KIB
+"""Settings to change, in one request; longer text is refused."""
+
 BODY_ADMIN_BYTES_MAX: Final = 512 * KIB
 """Lists of topics or groups to make, in one request; a longer one is refused."""
 
@@ -49,10 +52,15 @@ BODY_ADMIN_ENTRIES_MAX: Final = 1000
 BODY_REGISTRATION_BYTES_MAX: Final = 8 * MIB
 """A broker's registration, and what a compressed one inflates to; a longer one is refused."""
 
+REGISTERED_AT_ONCE: Final = 2000
+"""Topics of a registration that are taken over in one go; others have their turn, then the rest
+follows.
+"""
+
 HEARTBEAT_BYTES_MAX: Final = 512 * KIB
 """A longer heartbeat is refused; one of 100 groups with 10 topics each has half of it."""
 
-CLIENT_GROUPS_MAX: Final = 256
+CLIENT_GROUPS_MAX: Final = 512
 """Groups of consumers and producers one connection may be a member of; the heartbeat that adds one
 more is refused.
 """
@@ -159,6 +167,16 @@ HELD_PULLS_MAX: Final = 100_000
 UNKNOWN_SENDS_MAX: Final = 10_000
 """Messages of one producer whose outcome is unknown and whose broker it remembers for a resend;
 beyond it the oldest is forgotten (and may then be stored twice).
+"""
+
+CLOCK_STEPS_KEPT_MAX: Final = 64
+"""Steps of the machine's clock that delayed messages may have waited over; of more the oldest two
+count as one, by which what waited before them is late rather than early.
+"""
+
+STORE_TIME_MARKS_MAX: Final = 4096
+"""Places in the log of which a broker remembers when it was there, one a second while messages
+arrive; of more every second one is forgotten.
 """
 
 DEDUPLICATED_SENDS_MAX: Final = 131_072
@@ -284,12 +302,19 @@ FILTER_EXPRESSION_CHARS_MAX: Final = 8 * KIB
 FILTER_DEPTH_MAX: Final = 64
 """Levels a selector may nest; a deeper one is refused likewise."""
 
-FILTER_MEMO_ENTRIES_MAX: Final = 256
-"""Selectors kept compiled; more are compiled again when they are asked for."""
+FILTER_MEMO_ENTRIES_MAX: Final = 64
+"""Selectors of pulls kept compiled (some 0.1 KiB a character); more are compiled again when they
+are asked for.
+"""
 
 CONSUMER_FILTERS_MAX: Final = 10_000
 """Selectors of groups the broker keeps; a group's beyond it is not registered (its pulls get
 FILTER_DATA_NOT_EXIST).
+"""
+
+CONSUMER_FILTER_CHARS_MAX: Final = 1 * MIB
+"""Characters of all of them together, of which each takes some 0.1 KiB compiled; what would be more
+is not registered likewise.
 """
 
 CLIENT_EXPIRY_MS: Final = 120 * SECOND_MS
@@ -357,6 +382,17 @@ TRANSACTIONS_HELD_MAX: Final = 262_144
 SYSTEM_BUSY until older ones are ended or asked for.
 """
 
+TRANSACTIONS_RENEWED_HELD: Final = TRANSACTIONS_HELD_MAX // 4
+"""With so many half messages held, at least half of them settled, those whose producers asked for
+time are put again at the tail. Each copy frees a place or more, so they cost the log at most one
+copy for each half message that came, however long they wait.
+"""
+
+QUESTIONS_PER_ACCOUNT_MAX: Final = 10_000
+"""Questions of request and reply that a broker with accounts remembers of each; a reply to an older
+one is refused.
+"""
+
 CLIENT_CHECKS_MAX: Final = 2000
 """Questions for transactions' states one producer works on; further ones are dropped with a log
 line, and the broker asks again (RocketMQ: checkRequestHoldMax).
@@ -394,4 +430,5 @@ assert CLIENT_LOCK_EXPIRY_MS * 2 <= QUEUE_LOCK_LEASE_MS
 assert PULLED_MARKS_MAX * (4 * RETRY_TOPIC_CHARS_MAX + 360) <= SPOOL_FRAME_BYTES_MAX, (
     "one frame holds every mark and every reported offset"
 )
+assert TRANSACTIONS_RENEWED_HELD * 2 <= TRANSACTIONS_HELD_MAX
 assert SPOOL_SEGMENT_BYTES * 4 <= SPOOL_BYTES_MAX

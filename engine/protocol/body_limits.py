@@ -16,6 +16,7 @@ from engine.foundation.errors import RequestRefused
 from engine.foundation.limits import (
     BODY_ADMIN_BYTES_MAX,
     BODY_REGISTRATION_BYTES_MAX,
+    BODY_SETTINGS_BYTES_MAX,
     BODY_UNREAD_BYTES_MAX,
     FRAME_BYTES_MAX,
     HEARTBEAT_BYTES_MAX,
@@ -39,6 +40,8 @@ _BYTES_MAX: Final[dict[int, int]] = {
     Code.HEART_BEAT: HEARTBEAT_BYTES_MAX,
     Code.LOCK_BATCH_MQ: LOCK_BATCH_BYTES_MAX,
     Code.UNLOCK_BATCH_MQ: LOCK_BATCH_BYTES_MAX,
+    Code.UPDATE_BROKER_CONFIG: BODY_SETTINGS_BYTES_MAX,
+    Code.UPDATE_NAMESRV_CONFIG: BODY_SETTINGS_BYTES_MAX,
     Code.REGISTER_BROKER: BODY_REGISTRATION_BYTES_MAX,
     **dict.fromkeys(
         (
@@ -49,6 +52,9 @@ _BYTES_MAX: Final[dict[int, int]] = {
         BODY_ADMIN_BYTES_MAX,
     ),
 }
+
+BODY_BYTES_ALWAYS_READ: Final = min(BODY_UNREAD_BYTES_MAX, *_BYTES_MAX.values())
+"""No code has a lower limit."""
 
 
 def body_bytes_max(code: int) -> int:

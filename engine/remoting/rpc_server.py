@@ -13,14 +13,13 @@ from typing import Final, cast
 
 from engine.foundation.errors import ProtocolError, TidemarkError
 from engine.foundation.limits import (
-    BODY_UNREAD_BYTES_MAX,
     CONNECTIONS_MAX,
     CONNECTIONS_PER_ADDRESS_MAX,
     HEADER_BYTES_MAX,
     STRANGER_HEADER_BYTES_MAX,
 )
 from engine.foundation.units import SECOND_MS
-from engine.protocol.body_limits import check_body_length
+from engine.protocol.body_limits import BODY_BYTES_ALWAYS_READ, check_body_length
 from engine.protocol.command import RemotingCommand
 from engine.remoting.accounts_watch import LOOK_MS
 from engine.remoting.connection import READ_BUFFER_BYTES, Connection, close_all
@@ -161,18 +160,19 @@ class RpcServer:
         if not turn.began_us:
             turn.began_us = turn.steady_us()
         connection.is_answered = False
-        if len(request.body) <= BODY_UNREAD_BYTES_MAX and request.code in self._open_codes:
-            self._dispatcher.dispatch(connection, request)
-        elif self._passes(connection, request):
+        is_open = request.code in self._open_codes and len(request.body) <= BODY_BYTES_ALWAYS_READ
+        if is_open or self._passes(connection, request):
             self._dispatcher.dispatch(connection, request)
         if not connection.is_answered:
             connection.answered_later(request)
 
     def _passes(self, connection: Connection, request: RemotingCommand) -> bool:
         gate = self._gate
+        if gate is None:
+            return True
         try:
             check_body_length(request)  # Before the gate, which may look into it.
-            if gate is not None and request.code not in self._open_codes:
+            if request.code not in self._open_codes:
                 gate.check(connection, request)
         except TidemarkError as error:
             if not connection.refusal_told:  # Once a connection: a log is no place for floods.
@@ -180,7 +180,7 @@ class RpcServer:
                 _log.warning("refused %s: %s", connection.address, error)
             connection.answer(request, answer_to(request, error))
             return False
-        if gate is not None and not connection.is_known:
+        if not connection.is_known:
             connection.know()
         return True
 

@@ -92,7 +92,12 @@ class MessageStore(StoreQueries):
         )
         self._abort_path = f"{root}/abort"
         self._locks = take_folders(disk, config)
-        self._checkpoint = CheckpointFile(disk, f"{root}/checkpoint")
+        try:
+            self._checkpoint = CheckpointFile(disk, f"{root}/checkpoint")
+        except BaseException:
+            for lock_file in self._locks:
+                lock_file.close()
+            raise
         self._flusher = Flusher(
             runtime,
             config,
@@ -162,7 +167,12 @@ class MessageStore(StoreQueries):
             deleted=self.tombstones.ends,
         )
         # First the abort file: what recovery writes is as unfinished as anything, if we die now.
-        self._disk.write(self._abort_path, str(self._runtime.entropy.process_id()).encode())
+        try:
+            self._disk.write(self._abort_path, str(self._runtime.entropy.process_id()).encode())
+        except DiskFull:
+            if not self._disk.exists(self._abort_path):
+                raise
+            # That it is there says enough; what it holds is for people.
         self._disk.sync_directory(self._config.root)
         try:
             found = recovery.run(self._checkpoint.value, clean=clean, now_ms=self._clock.now_ms())

@@ -162,6 +162,12 @@ class StoreQueries:
             return None
         return None if found is None else (view, found)
 
+    def bytes_at(self, physical_offset: int, size_bytes: int) -> memoryview | None:
+        """So many bytes of the log, as they are: nothing says that a record begins there. None when
+        they are not (all) kept, or not yet committed. Hot.
+        """
+        return self._log.view(physical_offset, size_bytes)
+
     def store_time_at(self, topic: str, queue_id: int, queue_offset: int) -> int | None:
         """Store time (ms) of the message at `queue_offset`; None when there is none (any more)."""
         queue = self._queues.find(topic, queue_id)

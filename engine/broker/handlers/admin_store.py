@@ -73,7 +73,7 @@ class StoreHandlers:
         delay_ms = 0
         if (committed or 0) < end:
             waits_since_ms = store.store_time_at(topic, queue_id, max(begin, committed or 0))
-            delay_ms = 0 if waits_since_ms is None else parts.now_ms() - waits_since_ms
+            delay_ms = 0 if waits_since_ms is None else max(0, parts.now_ms() - waits_since_ms)
         return QueueTimeSpan(
             message_queue=WireQueue(parts.config.broker_name, queue_id, topic),
             min_timestamp_ms=min_ms,

@@ -160,7 +160,7 @@ class StoreMachine(RuleBasedStateMachine):
     def every_queue_reads_as_the_model_says(self) -> None:
         for (topic, queue_id), expected in self.model.items():
             assert self.store.max_offset(topic, queue_id) == len(expected)
-            found = []
+            found: list[bytes] = []
             while len(found) < len(expected):
                 result = self.store.get(topic, queue_id, len(found), max_count=32, max_bytes=BIG)
                 assert result.status is GetStatus.FOUND
