@@ -266,12 +266,14 @@ class Broker:
         registration = Registration(parts, client)
         membership = Membership(parts)
         watermarks = Watermarks(parts)
-        tables = Tables(parts, None if telemetry is None else telemetry.settle)
+        tables = Tables(parts, telemetry)
         delay = DelayService(
             runtime,
             store,
             levels_ms=config.store.delay_levels_ms,
-            cursor_file=TableFile(runtime, f"{config.config_folder}/delayOffset.json"),
+            cursor_file=TableFile(
+                runtime, f"{config.config_folder}/delayOffset.json", store.store_id
+            ),
             observer=observer,
             make_dead_letter_topic=lambda group: make_dead_letter_topic(parts, group),
         )
@@ -346,7 +348,7 @@ class Broker:
             store = parts.store
             parts.boot_ends = {key: store.max_offset(*key) for key in store.queues()}
         if running.telemetry is not None:
-            compare_with_earlier_life(parts, running.telemetry)
+            compare_with_earlier_life(parts, running.telemetry, running.tables.spooled)
 
     async def _run_loops(self, running: _Running) -> None:
         config = self._config

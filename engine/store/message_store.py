@@ -42,6 +42,7 @@ from engine.store.mapped_file import FilePool
 from engine.store.put_result import PutResult
 from engine.store.queries import StoreQueries
 from engine.store.queue_table import QueueKey, QueueTable
+from engine.store.table_file import store_id_of
 from engine.store.tombstones import Tombstones
 from engine.store.upkeep.checkpoint import CheckpointFile
 from engine.store.upkeep.cut_bytes import CutBytes
@@ -66,7 +67,11 @@ class MessageStore(StoreQueries):
         pool = FilePool()
         shape = IndexShape(config.max_hash_slot_count, config.max_index_count)
         log_kind = PooledCommitLog if config.transient_store_pool_enable else CommitLog
-        self.tombstones = Tombstones(runtime, f"{root}/config", config.commit_log_folder)
+        self.store_id = store_id_of(runtime, f"{root}/config")
+        """What tells this store's tables from those of others."""
+        self.tombstones = Tombstones(
+            runtime, f"{root}/config", config.commit_log_folder, store_id=self.store_id
+        )
         super().__init__(
             config,
             log_kind(

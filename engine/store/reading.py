@@ -172,9 +172,9 @@ def _collect(log: CommitLog, units: list[Unit], queue_offset: int, limits: GetLi
             physical_offset < kept_from
             or physical_offset + size > kept_to
             or not RECORD_BYTES_MIN <= size <= len(view) - inside
-            or PLACE.unpack_from(view, inside) != (size, next_begin - 1, physical_offset)
             or (holes is not None and holes.at(physical_offset) is not None)
             or (physical_offset < unchecked_to and not log.check(physical_offset, size))
+            or PLACE.unpack_from(view, inside) != (size, next_begin - 1, physical_offset)
         ):
             if not count:
                 status = GetStatus.MESSAGE_WAS_REMOVING
