@@ -16,6 +16,7 @@ from engine.broker.state.groups import ClientChannel
 from engine.foundation.errors import RequestRefused
 from engine.protocol.bodies import (
     CheckClientRequest,
+    ConsumerData,
     ConsumerList,
     HeartbeatData,
     LockBatchRequest,
@@ -24,7 +25,12 @@ from engine.protocol.bodies import (
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
 from engine.protocol.headers import GroupRequestHeader, UnregisterClientRequestHeader
-from engine.protocol.names import check_group, check_producer_group, check_topic
+from engine.protocol.names import (
+    check_group,
+    check_no_own_dead_letters,
+    check_producer_group,
+    check_topic,
+)
 from engine.remoting import Handler, Peer
 
 
@@ -62,7 +68,9 @@ class HeartbeatHandlers:
         fingerprint = data.heartbeat_fingerprint
         is_full = not (fingerprint and data.without_sub)
         subscription_changed = not fingerprint
+        refused = None
         for consumer in data.consumer_data_set:
+            refused = _without_own_dead_letters(consumer) or refused
             must_tell = self._parts.groups.take_fingerprint(
                 consumer.group_name, fingerprint, without_subscription=not is_full
             )
@@ -71,6 +79,8 @@ class HeartbeatHandlers:
         now_ms = self._parts.now_ms()
         for producer in data.producer_data_set:
             self._parts.producers.register(producer.group_name, channel, now_ms=now_ms)
+        if refused is not None:  # All else of the heartbeat counts: it may hold other groups.
+            raise refused
         return request.respond(
             ResponseCode.SUCCESS,
             fields={
@@ -124,6 +134,20 @@ class HeartbeatHandlers:
                 raise not_supported(wanted.expression_type)
             selector_of(wanted.sub_string, wanted.expression_type)
         return request.respond(ResponseCode.SUCCESS)
+
+
+def _without_own_dead_letters(consumer: ConsumerData) -> RequestRefused | None:
+    """Take a group's dead letters out of its own subscription; why, if they were in it."""
+    refused, kept = None, []
+    for subscription in consumer.subscription_data_set:
+        try:
+            check_no_own_dead_letters(consumer.group_name, subscription.topic)
+        except RequestRefused as error:
+            refused = error
+        else:
+            kept.append(subscription)
+    consumer.subscription_data_set = kept
+    return refused
 
 
 def _check_names(data: HeartbeatData) -> None:
