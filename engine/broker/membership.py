@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 
-from engine.broker.parts import BrokerParts
+from engine.broker.parts import BrokerParts, client_id_of
 from engine.broker.state.groups import ClientChannel, ConsumerGroup, Departure, Registration
 from engine.broker.state.readers import QueueKey
 from engine.foundation.limits import DISAGREEING_MEMBERS_TOLD_MAX
@@ -55,7 +55,7 @@ class Membership:
             if made:
                 parts.topics_changed()
         change = parts.groups.register(
-            data, channel, keep_subscription=keep_subscription, now_ms=parts.now_ms()
+            data, channel, keep_subscription=keep_subscription, now_ms=parts.steady_ms()
         )
         if not keep_subscription:
             self._select(data)
@@ -89,14 +89,18 @@ class Membership:
     def lost(self, peer: Peer, reason: str = "CONNECTION_LOST") -> None:
         """A client's connection ended, or names another client from now on."""
         self._parts.producers.lost(peer)
+        client_id = client_id_of(peer)
+        if client_id is not None:
+            self._parts.client_ids.release(client_id, peer)
         for departure in self._parts.groups.lost(peer):
             self._departed(departure, "LEFT", reason)
 
-    def expire(self, now_ms: int) -> None:
+    def expire(self) -> None:
         """Remove clients without heartbeats, and close their connections."""
+        now_ms = self._parts.steady_ms()
         expiry_ms = self._parts.config.client_expiry_ms
         self._parts.producers.expire(now_ms, expiry_ms)
-        if self._parts.filters.forget_old(now_ms):
+        if self._parts.filters.forget_old(self._parts.now_ms()):
             self._parts.filters_changed()
         for departure in self._parts.groups.expired(now_ms, expiry_ms):
             self._departed(departure, "EXPIRED", "HEARTBEAT_EXPIRED")

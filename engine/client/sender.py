@@ -30,7 +30,6 @@ from engine.client.envelope import Envelope, Envelopes
 from engine.client.latency_faults import LatencyFaults
 from engine.client.queue_selectors import MessageQueueSelector
 from engine.client.send_result import SendResult, deserves_retry, status_of
-from engine.client.wire_fields import number
 from engine.foundation.errors import (
     ConfigError,
     ConnectFailed,
@@ -43,6 +42,7 @@ from engine.foundation.errors import (
 from engine.foundation.limits import UNKNOWN_SENDS_MAX
 from engine.protocol.codes import ResponseCode
 from engine.protocol.command import RemotingCommand
+from engine.protocol.headers import SendMessageResponseHeader
 from engine.protocol.message import Message, MessageQueue
 from engine.protocol.message_ids import UniqueIds
 
@@ -332,15 +332,13 @@ class Sender:
             self._faults.answered(queue.broker_name, cost_ms, now_ms=began_ms + cost_ms)
         for one in envelope.message_id.split(",") if self._unknown else ():
             self._unknown.pop(one, None)
-        stored_in = MessageQueue(
-            envelope.topic, queue.broker_name, number(answer.fields, "queueId")
-        )
+        stored = SendMessageResponseHeader.decode(answer.fields)
         result = SendResult(
             status,
             envelope.message_id,
-            answer.fields.get("msgId", ""),
-            stored_in,
-            number(answer.fields, "queueOffset"),
+            stored.msg_id,
+            MessageQueue(envelope.topic, queue.broker_name, stored.queue_id),
+            stored.queue_offset,
         )
         if self._tracer is not None:
             self._tracer.sent(envelope, result, answer, cost_ms=cost_ms)

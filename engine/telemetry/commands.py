@@ -15,6 +15,8 @@ from typing import Annotated, Final
 import typer
 
 from engine.foundation.errors import ConfigError, TidemarkError
+from engine.foundation.log_lines import write_log
+from engine.foundation.terminal import complain, say
 from engine.runtime import system_runtime
 from engine.telemetry.tables import LAKE_SCHEMES
 from engine.telemetry.telemetry import SPOOL_DIRECTORY
@@ -51,11 +53,11 @@ def shipper(
     stop = threading.Event()
     if parent is not None:
         watch_parent(parent, stop)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    write_log()
     try:
         _ship(store, lake_address(lake), stop, once=once)
     except TidemarkError as error:
-        typer.echo(f"tidemark shipper: {error}", err=True)
+        complain(f"tidemark shipper: {error}")
         raise typer.Exit(1) from error
 
 
@@ -117,8 +119,8 @@ def _ship(store: Path, lake: str, stop: threading.Event, *, once: bool) -> None:
         signal.signal(number, on_signal)
     with sole_shipper(str(directory)):
         ship = Shipper(runtime, str(directory), lake, storage_options(os.environ))
-        typer.echo(f"shipping {directory} to {lake}")
+        say(f"shipping {directory} to {lake}")
         if once:
-            typer.echo(f"shipped {ship.ship_all()} rows")
+            say(f"shipped {ship.ship_all()} rows")
         else:
             ship.run(stop)

@@ -41,6 +41,11 @@ def tell_commit(
     group, topic, queue_id = key
     client_id = client_id_of(peer)
     refused = _why_fenced(parts, key, client_id)
+    if refused is None and goes_back_to(parts, key, offset) is not None:
+        refused = (
+            f"offset {offset} counts messages of queue {queue_id} of {topic} that an unclean stop "
+            "of the broker took; pull before you report"
+        )
     if refused is None:
         commit = parts.offsets.commit(group, topic, queue_id, offset, now_ms=parts.now_ms())
         if not commit.accepted:  # Odd, and RocketMQ's own: it is a success with a remark.
@@ -81,6 +86,24 @@ def _why_fenced(parts: BrokerParts, key: QueueKey, client_id: str | None) -> str
         f"client {holder} holds the order lock of queue {queue_id} of {topic}; the offset is its "
         f"own to report, not {client_id or 'an unknown client'}'s"
     )
+
+
+def goes_back_to(parts: BrokerParts, key: QueueKey, offset: int) -> int | None:
+    """Where a group goes on whose client remembers an offset of messages that a power cut took;
+    None for any other.
+
+    Nobody of the group has pulled the queue since, so what lies between its end at boot and
+    `offset` are other messages, which the client would pass over. A group without any offset may be
+    a new one that begins at the end.
+    """
+    if parts.boot_ends is None or parts.readers.has_pulled(key):
+        return None
+    group, topic, queue_id = key
+    end = parts.boot_ends.get((topic, queue_id), 0)
+    if offset <= end:
+        return None
+    committed = parts.offsets.told(group, topic, queue_id)
+    return committed if committed is not None and committed <= end else None
 
 
 class OffsetHandlers:

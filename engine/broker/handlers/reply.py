@@ -5,8 +5,10 @@ has told its client id in the request's properties, and gets the reply over its 
 
 Invariant: the answer says whether the asker got the reply. The reply is stored as well, as
 RocketMQ does by default (storeReplyMessageEnable), whether or not it could be pushed, and as any
-send is: by the broker's permission, and as durable as the flush mode promises. Absent on purpose:
-finding an asker on another broker; clients send replies to the broker they were asked on.
+send is: by the broker's permission, and as durable as the flush mode promises. With accounts, a
+reply reaches nobody but who has asked, from nobody but who could read the question; any other is
+refused, and not stored. Absent on purpose: finding an asker on another broker; clients send replies
+to the broker they were asked on.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ from engine.protocol.names import (
     check_topic,
 )
 from engine.protocol.properties import (
+    PROPERTY_CORRELATION_ID,
     PROPERTY_PUSH_REPLY_TIME,
     PROPERTY_REPLY_TO_CLIENT,
     PROPERTY_UNIQ_KEY,
@@ -40,6 +43,7 @@ from engine.protocol.properties import (
     encode_properties,
 )
 from engine.remoting import Handler, Peer
+from engine.remoting.accounts import Permission, topic_demand
 from engine.remoting.dispatcher import HandlerResult
 from engine.store import MessageDraft
 from engine.store.record import MULTI_TAGS
@@ -75,6 +79,7 @@ class ReplyHandlers:
         config = self._topic_for(header)
         queue_id = self._queue_for(header, config)
         self._check_lengths(request.body, header)
+        self._check_asked(request, header)
         refused = await self._push(peer, request, header, queue_id)
         draft = MessageDraft(
             topic=header.topic,
@@ -86,7 +91,7 @@ class ReplyHandlers:
             store_host=self._parts.address,
             flag=header.flag,
             sys_flag=header.sys_flag & ~(TRANSACTION_BITS | MULTI_TAGS),  # They are the broker's.
-            reconsume_times=header.reconsume_times or 0,
+            reconsume_times=max(0, header.reconsume_times or 0),
         )
         key = decode_properties(header.properties or "").get(PROPERTY_UNIQ_KEY)
         unique_key = key or self._parts.unique_ids.next(self._parts.now_ms())
@@ -124,6 +129,29 @@ class ReplyHandlers:
                 f"{config.write_queue_nums} write queues",
             )
         return header.queue_id
+
+    def _check_asked(self, request: RemotingCommand, header: SendMessageRequestHeader) -> None:
+        """Raise RequestRefused unless the client has asked what this account may have read.
+
+        Without accounts everybody may reply to everybody, as in RocketMQ. A question is known at
+        the broker it was sent to: a client whose reply another broker refuses tries the next one.
+        """
+        gate, properties = self._parts.gate, decode_properties(header.properties or "")
+        account = gate.account_of(request)
+        asker = self._parts.producers.find(properties.get(PROPERTY_REPLY_TO_CLIENT, ""))
+        if account is None or asker is None:  # Whom nobody knows, nothing is pushed to.
+            return
+        correlation_id = properties.get(PROPERTY_CORRELATION_ID, "")
+        topic = self._parts.questions.topic_of(
+            asker.channel.account or "", asker.client_id, correlation_id
+        )
+        if topic is None or not gate.may(account, topic_demand(topic, Permission.SUB)):
+            raise RequestRefused(
+                ResponseCode.NO_PERMISSION,
+                f"account {account} has no question to reply to: client {asker.client_id!r} has "
+                f"asked none with CORRELATION_ID {correlation_id!r} at this broker, or in a topic "
+                "the account may not read",
+            )
 
     def _check_lengths(self, body: object, header: SendMessageRequestHeader) -> None:
         longest = self._parts.config.store.max_message_bytes

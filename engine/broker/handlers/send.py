@@ -41,8 +41,10 @@ from engine.protocol.names import (
 )
 from engine.protocol.properties import (
     PROPERTY_CLUSTER,
+    PROPERTY_CORRELATION_ID,
     PROPERTY_DELAY,
     PROPERTY_MSG_REGION,
+    PROPERTY_REPLY_TO_CLIENT,
     PROPERTY_SHARDING_KEY,
     PROPERTY_TRACE_ON,
     PROPERTY_TRANSACTION_PREPARED,
@@ -100,7 +102,11 @@ class SendHandlers:
 
     def send_batch(self, peer: Peer, request: RemotingCommand) -> HandlerResult:
         """SEND_BATCH_MESSAGE (320): several messages of one topic for one queue."""
-        header = SendMessageRequestHeader.decode_v2(request.fields)
+        return self._send_batch(peer, request, SendMessageRequestHeader.decode_v2(request.fields))
+
+    def _send_batch(
+        self, peer: Peer, request: RemotingCommand, header: SendMessageRequestHeader
+    ) -> HandlerResult:
         config = self._topic_for(header)
         queue_id = self._queue_for(header, config)
         self._check_length("body", len(request.body), self._parts.config.store.max_message_bytes)
@@ -135,6 +141,8 @@ class SendHandlers:
     def _send(
         self, peer: Peer, request: RemotingCommand, header: SendMessageRequestHeader
     ) -> HandlerResult:
+        if header.batch:  # The C++ library sends batches under the code of single messages.
+            return self._send_batch(peer, request, header)
         config = self._topic_for(header)
         queue_id = self._queue_for(header, config)
         properties = decode_properties(header.properties or "")
@@ -153,7 +161,8 @@ class SendHandlers:
         level = self._delay_level(properties) if is_marked and not why_buried else 0
         if level:
             draft = scheduled(draft, level)
-            self._check_length("properties", len(str(draft.properties)), PROPERTIES_BYTES_MAX)
+            length = len(str(draft.properties).encode())
+            self._check_length("properties", length, PROPERTIES_BYTES_MAX)
         put_one = self._half_queue.put_half if half else None
         put = self._putting.put(config, [draft], [unique_key], queue_id=queue_id, put_one=put_one)
         if is_step:
@@ -162,9 +171,20 @@ class SendHandlers:
         if half or level:
             kind = TRANSACTION if half else DELAY
         self._parts.traffic.put(config.topic_name, kind, 1, put.puts[0].size_bytes)
+        if PROPERTY_REPLY_TO_CLIENT in properties:
+            self._note_question(request, header.topic, properties)
         # A step of a failed message has its WAIT from the send-back before it, not from a producer.
         waits = is_step or properties.get(PROPERTY_WAIT) != "false"
         return self._answer(peer, request, put, unique_key=unique_key, waits=waits)
+
+    def _note_question(
+        self, request: RemotingCommand, topic: str, properties: dict[str, str]
+    ) -> None:
+        """Who reads the topic may reply to it."""
+        account = self._parts.gate.account_of(request)
+        if account is not None:
+            asker, name = properties[PROPERTY_REPLY_TO_CLIENT], PROPERTY_CORRELATION_ID
+            self._parts.questions.note(account, asker, properties.get(name, ""), topic)
 
     def _topic_for(self, header: SendMessageRequestHeader) -> TopicConfig:
         """The topic, made on demand when that is allowed."""
@@ -308,7 +328,7 @@ class SendHandlers:
             store_host=self._parts.address,
             flag=header.flag,
             sys_flag=header.sys_flag & ~MULTI_TAGS,  # What the topic says counts.
-            reconsume_times=header.reconsume_times or 0,
+            reconsume_times=max(0, header.reconsume_times or 0),
         )
 
     def _delay_level(self, properties: dict[str, str]) -> int:

@@ -19,6 +19,7 @@ from engine.broker.half_queue import HalfQueue
 from engine.broker.handlers.storing import answer_put, stored
 from engine.broker.parts import BrokerParts
 from engine.broker.state.transactions import immunity_ms, immunity_seconds
+from engine.broker.stored_messages import no_message
 from engine.foundation.errors import RemoteProtocolError, RequestRefused
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
@@ -103,11 +104,7 @@ class TransactionHandlers:
         """What the request is about, in RocketMQ's order of checks. Raises RequestRefused."""
         half = self._half_queue.message_at(header.commit_log_offset)
         if half is None:
-            raise RequestRefused(
-                ResponseCode.SYSTEM_ERROR,
-                "Find prepared transaction message failed: no half message begins at "
-                f"commitLogOffset {header.commit_log_offset}",
-            )
+            raise no_message(header.commit_log_offset, "Find prepared transaction message failed")
         if not header.from_transaction_check:
             self._check_in_time(half)
         group = half.properties.get(PROPERTY_PRODUCER_GROUP)

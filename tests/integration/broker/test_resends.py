@@ -43,12 +43,12 @@ ON = "+message.deduplication=true"
 
 async def make_topic(engine: KillableEngine, topic: str = TOPIC, attributes: str = ON) -> None:
     async with Admin(system_runtime(), client_config(engine.namesrv)) as admin:
-        await admin.create_topic(
+        await admin.topics.create(
             engine.broker, topic, read_queues=2, write_queues=2, attributes=attributes
         )
 
         async def is_known() -> bool:
-            return await admin.topic_route(topic) is not None
+            return await admin.topics.route(topic) is not None
 
         await eventually(is_known, f"a route of {topic}")
     topics = engine.store / "config" / "topics.json"

@@ -68,7 +68,7 @@ def test_what_waits_in_the_pool_is_seen_by_nobody_until_its_commit(tmp_path: Pat
 
 
 def test_commits_and_flushes_are_told_apart_with_three_offsets_each(tmp_path: Path) -> None:
-    async def story() -> list[tuple[str, int | None, int | None, int | None]]:
+    async def story() -> None:
         listener = Listener()
         store = await open_store(pooled(tmp_path), listener)
         first = store.put(draft(b"a")).end_offset
