@@ -8,12 +8,14 @@ Absent on purpose: expiry and lost connections (broker), the tables (state).
 
 from __future__ import annotations
 
+from engine.broker.heartbeat_limits import check_heartbeat, check_subscription, give_back, keep
 from engine.broker.membership import Membership
 from engine.broker.parts import BrokerParts
 from engine.broker.pull_filter import not_supported
 from engine.broker.state.consumer_filters import selector_of
 from engine.broker.state.groups import ClientChannel
 from engine.foundation.errors import RequestRefused
+from engine.foundation.limits import LOCK_BATCH_QUEUES_MAX
 from engine.protocol.bodies import (
     CheckClientRequest,
     ConsumerList,
@@ -51,6 +53,7 @@ class HeartbeatHandlers:
         the answer says whether the next one must hold them.
         """
         data = HeartbeatData.decode(request.body)
+        check_heartbeat(data)
         _check_names(data)
         account = self._parts.gate.account_of(request)
         channel = ClientChannel(data.client_id, peer, request.language, request.version, account)
@@ -65,6 +68,7 @@ class HeartbeatHandlers:
             self._parts.client_ids.hold(data.client_id, peer, account)
         fingerprint = data.heartbeat_fingerprint
         is_full = not (fingerprint and data.without_sub)
+        keep(channel, data, is_full=is_full)
         subscription_changed = not fingerprint
         for consumer in data.consumer_data_set:
             must_tell = self._parts.groups.take_fingerprint(
@@ -72,7 +76,7 @@ class HeartbeatHandlers:
             )
             subscription_changed = subscription_changed or must_tell
             self._membership.heartbeat(channel, consumer, keep_subscription=not is_full)
-        now_ms = self._parts.now_ms()
+        now_ms = self._parts.steady_ms()
         for producer in data.producer_data_set:
             self._parts.producers.register(producer.group_name, channel, now_ms=now_ms)
         return request.respond(
@@ -98,6 +102,13 @@ class HeartbeatHandlers:
             consumer = None if group is None else group.members.get(client_id)
             if consumer is not None and consumer.channel.peer is peer:
                 self._membership.farewell(header.consumer_group, client_id)
+        channel = peer.attachment
+        if isinstance(channel, ClientChannel) and channel.client_id == client_id:
+            give_back(
+                channel,
+                consumer_group=header.consumer_group or "",
+                producer_group=header.producer_group or "",
+            )
         return request.respond(ResponseCode.SUCCESS)
 
     def consumer_list(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
@@ -111,12 +122,12 @@ class HeartbeatHandlers:
 
     def lock(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """LOCK_BATCH_MQ (41): answers the queues the client holds now."""
-        wanted = LockBatchRequest.decode(request.body)
+        wanted = _lock_batch(request)
         check_group(wanted.consumer_group)
         for queue in wanted.mq_set:
             check_topic(queue.topic)
         granted = self._parts.locks.lock(
-            wanted.consumer_group, wanted.client_id, wanted.mq_set, now_ms=self._parts.now_ms()
+            wanted.consumer_group, wanted.client_id, wanted.mq_set, now_ms=self._parts.steady_ms()
         )
         return request.respond(
             ResponseCode.SUCCESS, body=LockBatchResponse(lock_ok_mq_set=granted).encode()
@@ -124,18 +135,31 @@ class HeartbeatHandlers:
 
     def unlock(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """UNLOCK_BATCH_MQ (42)."""
-        given = LockBatchRequest.decode(request.body)
+        given = _lock_batch(request)
         self._parts.locks.unlock(given.consumer_group, given.client_id, given.mq_set)
         return request.respond(ResponseCode.SUCCESS)
 
     def check_client_config(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """CHECK_CLIENT_CONFIG (46): clients ask it before they subscribe by SQL92."""
         wanted = CheckClientRequest.decode(request.body).subscription_data
+        if wanted is not None:
+            check_subscription(wanted)
         if wanted is not None and not wanted.is_by_tags:
             if not self._parts.config.enable_property_filter:
                 raise not_supported(wanted.expression_type)
             selector_of(wanted.sub_string, wanted.expression_type)
         return request.respond(ResponseCode.SUCCESS)
+
+
+def _lock_batch(request: RemotingCommand) -> LockBatchRequest:
+    batch = LockBatchRequest.decode(request.body)
+    if len(batch.mq_set) > LOCK_BATCH_QUEUES_MAX:
+        raise RequestRefused(
+            ResponseCode.INVALID_PARAMETER,
+            f"{len(batch.mq_set)} queues in one request: {LOCK_BATCH_QUEUES_MAX} at most; ask for "
+            "some of them at a time",
+        )
+    return batch
 
 
 def _check_names(data: HeartbeatData) -> None:

@@ -15,7 +15,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from engine.foundation.errors import RequestRefused
-from engine.foundation.limits import DISAGREEING_MEMBERS_TOLD_MAX, GROUPS_MAX
+from engine.foundation.limits import (
+    DISAGREEING_MEMBERS_TOLD_MAX,
+    GROUPS_MAX,
+    MEMBERS_MAX,
+    SUBSCRIPTION_BYTES_MAX,
+)
 from engine.protocol.bodies import ConsumerData, SubscriptionData
 from engine.protocol.codes import ResponseCode
 from engine.protocol.tag_bits import split_tags
@@ -34,6 +39,9 @@ class ClientChannel:
     version: int
     account: str | None = None
     """Access key of the account that signs for it; None without accounts."""
+    kept_bytes: dict[str, int] = field(default_factory=dict)
+    """Groups it consumes in, and the memory that what it told of each takes."""
+    producer_groups: frozenset[str] = frozenset()
 
 
 @dataclass(slots=True)
@@ -63,6 +71,8 @@ class ConsumerGroup:
     consume_from_where: str
     members: dict[str, Member] = field(default_factory=dict)
     subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
+    subscription_bytes: int = 0
+    """Memory that the subscriptions take."""
     told: dict[tuple[str, ...], int] = field(default_factory=dict)
     """How many members told which subscription last: one entry when they agree."""
     disagreement_told: tuple[str, ...] = ()
@@ -81,16 +91,22 @@ class ConsumerGroup:
         """`topic:expression` of each subscribed topic, sorted."""
         return _spelled(self.subscriptions.values())
 
-    def count_told(self, before: tuple[str, ...] | None, after: tuple[str, ...] | None) -> None:
-        """A member tells `after` where it told `before`; None: nothing yet, or no more."""
+    def count_told(self, before: tuple[str, ...] | None, after: tuple[str, ...] | None) -> int:
+        """A member tells `after` where it told `before`; None: nothing yet, or no more. Returns
+        the bytes by which what is told has grown.
+        """
         if before == after:
-            return
+            return 0
+        growth = 0
         if before is not None:
+            growth -= _told_bytes(before)
             self.told[before] -= 1
             if not self.told[before]:
                 del self.told[before]
         if after is not None:
+            growth += _told_bytes(after)
             self.told[after] = self.told.get(after, 0) + 1
+        return growth
 
     def disagreement(self) -> tuple[str, ...]:
         """`client reads topic:expression, ...` of each member when they differ; empty when all
@@ -138,8 +154,19 @@ class Departure:
 class ConsumerGroups:
     """All groups of one broker that have members."""
 
-    def __init__(self, count_max: int = GROUPS_MAX) -> None:
+    def __init__(
+        self,
+        count_max: int = GROUPS_MAX,
+        *,
+        members_max: int = MEMBERS_MAX,
+        subscription_bytes_max: int = SUBSCRIPTION_BYTES_MAX,
+    ) -> None:
         self._count_max = count_max
+        self._members_max = members_max
+        self._subscription_bytes_max = subscription_bytes_max
+        self.member_count = 0
+        self.subscription_bytes = 0
+        """Memory that the subscriptions of all groups take, and what their members told."""
         self._groups: dict[str, ConsumerGroup] = {}
         self._generations: dict[str, int] = {}
         self._fingerprints: dict[str, int] = {}  # Of groups that were ever registered.
@@ -167,10 +194,13 @@ class ConsumerGroups:
         """Take a heartbeat's word for one group.
 
         `keep_subscription`: the heartbeat leaves its subscription out because it has not changed.
-        Raises RequestRefused when the broker knows too many groups.
+        Raises RequestRefused when the broker knows too many groups or members, or keeps too much
+        of what they subscribe to.
         """
         name = data.group_name
         group = self._groups.get(name)
+        is_new = group is None or channel.client_id not in group.members
+        self._refuse_too_much(data, group, is_new=is_new, keep_subscription=keep_subscription)
         if group is None:
             if name not in self._generations and len(self._generations) >= self._count_max:
                 raise RequestRefused(
@@ -186,12 +216,17 @@ class ConsumerGroups:
         told = told_before
         if not keep_subscription:
             told = tuple(sorted(_meant(one) for one in data.subscription_data_set))
-        group.count_told(told_before, told)
+        self.subscription_bytes += group.count_told(told_before, told)
+        self.member_count += is_new
         group.members[channel.client_id] = Member(channel, now_ms, told)
         group.consume_type = data.consume_type
         group.message_model = data.message_model
         group.consume_from_where = data.consume_from_where
-        topics_changed = not keep_subscription and _subscribe(group, data.subscription_data_set)
+        topics_changed = False
+        if not keep_subscription:
+            before_bytes = group.subscription_bytes
+            topics_changed = _subscribe(group, data.subscription_data_set)
+            self.subscription_bytes += group.subscription_bytes - before_bytes
         if member is None:
             self._advance(name)
         return Registration(
@@ -225,9 +260,11 @@ class ConsumerGroups:
             return None
         before = found.member_ids()
         member = found.members.pop(client_id)
-        found.count_told(member.subscription, None)
+        self.member_count -= 1
+        self.subscription_bytes += found.count_told(member.subscription, None)
         if not found.members:
             del self._groups[group]
+            self.subscription_bytes -= found.subscription_bytes
         return Departure(
             group=group,
             client_id=client_id,
@@ -256,10 +293,42 @@ class ConsumerGroups:
         departures = [self.unregister(group, client_id) for group, client_id in leaving]
         return [departure for departure in departures if departure is not None]
 
+    def _refuse_too_much(
+        self,
+        data: ConsumerData,
+        group: ConsumerGroup | None,
+        *,
+        is_new: bool,
+        keep_subscription: bool,
+    ) -> None:
+        """Raise RequestRefused when taking this would be one member, or one byte, too many. Who
+        asks for no more than there was is never refused.
+        """
+        if is_new and self.member_count >= self._members_max:
+            raise RequestRefused(
+                ResponseCode.SYSTEM_BUSY,
+                f"group {data.group_name} has one member too many: this broker knows "
+                f"{self._members_max} of all groups",
+            )
+        if keep_subscription:
+            return
+        wanted = sum(one.weight_bytes for one in data.subscription_data_set)
+        growth = wanted - (0 if group is None else group.subscription_bytes)
+        if growth > 0 and self.subscription_bytes + growth > self._subscription_bytes_max:
+            raise RequestRefused(
+                ResponseCode.SYSTEM_BUSY,
+                f"the subscription of group {data.group_name} takes {wanted} bytes, and all groups "
+                f"of this broker {self.subscription_bytes}: {self._subscription_bytes_max} at most",
+            )
+
     def _advance(self, group: str) -> int:
         generation = self._generations.get(group, 0) + 1
         self._generations[group] = generation
         return generation
+
+
+def _told_bytes(told: tuple[str, ...]) -> int:
+    return sum(64 + len(spelled) for spelled in told)
 
 
 def _spelled(subscriptions: Iterable[SubscriptionData]) -> list[str]:
@@ -286,22 +355,35 @@ def _subscribe(group: ConsumerGroup, told: Iterable[SubscriptionData]) -> bool:
     for topic in [topic for topic in subscriptions if topic not in new]:
         del subscriptions[topic]
         changed = True
+    group.subscription_bytes = sum(one.weight_bytes for one in subscriptions.values())
     return changed
 
 
 class ProducerGroups:
     """Producers by group, for connection lists."""
 
-    def __init__(self) -> None:
+    def __init__(self, members_max: int = MEMBERS_MAX) -> None:
+        self._members_max = members_max
         self._groups: dict[str, dict[str, Member]] = {}
+        self.member_count = 0
 
     def register(self, group: str, channel: ClientChannel, *, now_ms: int) -> None:
-        """Take a heartbeat's word. Raises RequestRefused when there are too many groups."""
+        """Take a heartbeat's word. Raises RequestRefused when there are too many groups, or too
+        many members of all.
+        """
         if group not in self._groups and len(self._groups) >= GROUPS_MAX:
             raise RequestRefused(
                 ResponseCode.SYSTEM_ERROR,
                 f"producer group {group} is one too many: this broker knows {GROUPS_MAX}",
             )
+        is_new = channel.client_id not in self._groups.get(group, {})
+        if is_new and self.member_count >= self._members_max:
+            raise RequestRefused(
+                ResponseCode.SYSTEM_BUSY,
+                f"producer group {group} has one member too many: this broker knows "
+                f"{self._members_max} of all groups",
+            )
+        self.member_count += is_new
         self._groups.setdefault(group, {})[channel.client_id] = Member(channel, now_ms)
 
     def members(self, group: str) -> list[Member]:
@@ -327,7 +409,8 @@ class ProducerGroups:
     def unregister(self, group: str, client_id: str) -> None:
         """The client says farewell."""
         members = self._groups.get(group, {})
-        members.pop(client_id, None)
+        if members.pop(client_id, None) is not None:
+            self.member_count -= 1
         if group in self._groups and not members:
             del self._groups[group]
 

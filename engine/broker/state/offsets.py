@@ -42,6 +42,17 @@ class Reported:
     count: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """A consume offset that was taken back to where its queue ends."""
+
+    group: str
+    topic: str
+    queue_id: int
+    offset: int
+    instead_of: int
+
+
 class ConsumerOffsets:
     """The offset table, the persisted copy of it, and the resets that wait for their reader."""
 
@@ -188,6 +199,16 @@ class ConsumerOffsets:
         self._count = sum(map(len, table.values()))
         self.counter = counter
 
+    def take_back(self, end_of: Callable[[str, int], int]) -> list[Lowered]:
+        """Lower every offset beyond the end of its queue to it; return which."""
+        lowered = [
+            one
+            for (topic, group), queues in self._committed.items()
+            for one in lowered_to(topic, group, queues, end_of)
+        ]
+        self.changed = self.changed or bool(lowered)
+        return lowered
+
     def _store(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         if self.committed(group, topic, queue_id) is None:
             if self._count >= self._count_max:
@@ -209,6 +230,33 @@ class ConsumerOffsets:
         for table in (self._reported, self._pushed):
             for queue in [queue for queue in table if doomed(queue[1], queue[0])]:
                 del table[queue]
+
+
+def lowered_to(
+    topic: str, group: str, queues: dict[int, int], end_of: Callable[[str, int], int]
+) -> list[Lowered]:
+    """Take offsets in `queues` that lie beyond `end_of(topic, queue_id)` back to it, in place;
+    return which.
+    """
+    lowered = []
+    for queue_id, offset in queues.items():
+        end = end_of(topic, queue_id)
+        if offset > end:
+            queues[queue_id] = end
+            lowered.append(Lowered(group, topic, queue_id, end, offset))
+    return lowered
+
+
+def in_words(lowered: list[Lowered], listed_max: int = 20) -> str:
+    """`g on queue 0 of t at 6 instead of 20`, one after the other; of many the first."""
+    words = [
+        f"{one.group} on queue {one.queue_id} of {one.topic} at {one.offset} "
+        f"instead of {one.instead_of}"
+        for one in lowered[:listed_max]
+    ]
+    if len(lowered) > listed_max:
+        words.append(f"and {len(lowered) - listed_max} more")
+    return "; ".join(words)
 
 
 def to_document(table: Table, *, version: Mapping[str, int]) -> dict[str, object]:

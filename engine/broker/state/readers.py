@@ -73,6 +73,11 @@ class Readers:
         """The reading of one queue; None when the group never pulled it."""
         return self._readings.get(key)
 
+    def has_pulled(self, key: QueueKey) -> bool:
+        """Has anybody of the group pulled the queue in this life of the broker?"""
+        reading = self._readings.get(key)
+        return reading is not None and reading.last_pull_ms is not None
+
     def all_keys(self) -> list[QueueKey]:
         """Every queue of every group that was ever pulled."""
         return list(self._readings)

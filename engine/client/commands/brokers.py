@@ -25,7 +25,7 @@ def list_cluster(*, namesrv: NamesrvOption = DEFAULT_NAMESRV, as_json: JsonOptio
     """Every broker of every cluster, with what it says of itself; one that is away says nothing."""
 
     async def work(admin: Admin) -> list[Row]:
-        info = await admin.cluster_info()
+        info = await admin.cluster.info()
         rows: list[Row] = []
         for cluster_name, names in sorted(info.cluster_addr_table.items()):
             for name in sorted(names):
@@ -38,7 +38,7 @@ def list_cluster(*, namesrv: NamesrvOption = DEFAULT_NAMESRV, as_json: JsonOptio
 
 async def _broker_row(admin: Admin, place: tuple[str, str, int], address: str) -> Row:
     try:
-        figures, state = await admin.broker_figures(address), "up"
+        figures, state = await admin.cluster.figures(address), "up"
     except TidemarkError as error:
         figures, state = {}, f"no answer: {error}"
     boot = figures.get("bootTimestamp", "")
@@ -64,7 +64,7 @@ def status(
 
     async def work(admin: Admin) -> dict[str, str]:
         (address,) = (await chosen_masters(admin, broker)).values()
-        return await admin.broker_figures(address)
+        return await admin.cluster.figures(address)
 
     say(shown_record(ask(namesrv, work), as_json=as_json))
 
@@ -81,7 +81,7 @@ def config(
 
     async def work(admin: Admin) -> dict[str, str]:
         (address,) = (await chosen_masters(admin, broker)).values()
-        settings = await admin.broker_config(address)
+        settings = await admin.cluster.config(address)
         found = {name: settings[name] for name in settings if key is None or key in name}
         if not found:
             raise ConfigError("--key", key, f"part of one of {', '.join(settings)}")
@@ -102,7 +102,7 @@ def set_config(
     async def work(admin: Admin) -> None:
         wanted = read_settings(settings)
         (address,) = (await chosen_masters(admin, broker)).values()
-        await admin.update_broker_config(address, wanted)
+        await admin.cluster.update_config(address, wanted)
 
     ask(namesrv, work)
     say(f"broker {broker}: {' '.join(settings)}")
@@ -127,7 +127,7 @@ def progress(
                 "inflight": told.pull_offset - told.consumer_offset,
                 "last_consumed": moment(told.last_timestamp_ms),
             }
-            for group, rows in (await admin.broker_consume_stats(address)).items()
+            for group, rows in (await admin.groups.broker_consume_stats(address)).items()
             for queue, told in rows.items()
         ]
 
@@ -143,7 +143,7 @@ def ha_status(
 
     async def work(admin: Admin) -> Row:
         (address,) = (await chosen_masters(admin, broker)).values()
-        told = await admin.ha_status(address)
+        told = await admin.cluster.ha_status(address)
         return {
             "master": told.master,
             "log_end": told.master_commit_log_max_offset,
@@ -169,7 +169,7 @@ def add_write(broker: NameArgument, *, namesrv: NamesrvOption = DEFAULT_NAMESRV)
 def _set_writable(broker: str, namesrv: str, *, writable: bool) -> None:
     async def work(admin: Admin) -> dict[str, int]:
         await chosen_masters(admin, broker)
-        return await admin.set_writable(broker, writable=writable)
+        return await admin.cluster.set_writable(broker, writable=writable)
 
     verb = "may be written again" if writable else "may no longer be written"
     for address, count in ask(namesrv, work).items():
@@ -183,7 +183,7 @@ def clean(*, broker: BrokerOption = None, namesrv: NamesrvOption = DEFAULT_NAMES
     async def work(admin: Admin) -> list[str]:
         masters = await chosen_masters(admin, broker)
         for address in masters.values():
-            await admin.clean(address)
+            await admin.cluster.clean(address)
         return list(masters)
 
     say(f"cleaned: {', '.join(ask(namesrv, work))}")

@@ -67,7 +67,7 @@ def list_letters(
             end_ms=_time(until),
             with_decided=with_decided,
         )
-        return await admin.dead_letters(group, query)
+        return await admin.dead_letters.find(group, query)
 
     say(shown(_rows(ask(namesrv, work)), as_json=as_json, empty="no dead letters"))
 
@@ -94,9 +94,9 @@ def redrive(
     asked = (message_id, topic, tag, key, since, until)
 
     async def work(admin: Admin) -> list[DeadLetter]:
-        letters = await admin.dead_letters(group, _order(asked, everything=everything))
+        letters = await admin.dead_letters.find(group, _order(asked, everything=everything))
         if not dry_run:
-            await admin.redrive_all(letters, who=who, why=why, per_second=per_second)
+            await admin.dead_letters.redrive_all(letters, who=who, why=why, per_second=per_second)
         return letters
 
     _show_decided(ask(namesrv, work), "re-driven", dry_run=dry_run, as_json=as_json)
@@ -123,9 +123,9 @@ def discard(
     asked = (message_id, topic, tag, key, since, until)
 
     async def work(admin: Admin) -> list[DeadLetter]:
-        letters = await admin.dead_letters(group, _order(asked, everything=everything))
+        letters = await admin.dead_letters.find(group, _order(asked, everything=everything))
         for letter in letters if not dry_run else []:
-            await admin.discard(letter, who=who, why=why)
+            await admin.dead_letters.discard(letter, who=who, why=why)
         return letters
 
     _show_decided(ask(namesrv, work), "discarded", dry_run=dry_run, as_json=as_json)

@@ -53,17 +53,22 @@ def export(
 async def _document(admin: Admin, what: Exported) -> dict[str, Any]:
     masters = await chosen_masters(admin, None)
     if what is Exported.CONFIGS:
-        return {name: await admin.broker_config(address) for name, address in masters.items()}
+        return {name: await admin.cluster.config(address) for name, address in masters.items()}
     if what is Exported.METRICS:
-        return {name: await admin.broker_figures(address) for name, address in masters.items()}
+        return {name: await admin.cluster.figures(address) for name, address in masters.items()}
     topics: dict[str, list[Any]] = {name: [] for name in masters}
-    own = {topic for address in masters.values() for topic in await admin.system_topics(address)}
-    for topic in await admin.topics():
+    own = {
+        topic for address in masters.values() for topic in await admin.topics.system_names(address)
+    }
+    for topic in await admin.topics.names():
         if topic in own or is_system_topic(topic) or is_retry_topic(topic) or is_dlq_topic(topic):
             continue
-        for name, config in (await admin.topic_configs(topic)).items():
+        for name, config in (await admin.topics.configs(topic)).items():
             topics.setdefault(name, []).append(config.to_json())
     return {
-        name: {"topics": topics[name], "groups": list((await admin.groups_at(address)).values())}
+        name: {
+            "topics": topics[name],
+            "groups": list((await admin.groups.configs_at(address)).values()),
+        }
         for name, address in masters.items()
     }

@@ -23,7 +23,7 @@ GroupArgument = Annotated[str, typer.Argument(help="Name of the consumer group."
 @app.command("list")
 def list_groups(*, namesrv: NamesrvOption = DEFAULT_NAMESRV, as_json: JsonOption = False) -> None:
     """All groups the brokers know, with the settings that matter most."""
-    configs = ask(namesrv, lambda admin: admin.group_configs())
+    configs = ask(namesrv, lambda admin: admin.groups.configs())
     rows = [
         {
             "group": name,
@@ -45,7 +45,7 @@ def show(
     """A group's settings, under RocketMQ's names."""
 
     async def work(admin: Admin) -> dict[str, Any]:
-        return _known(await admin.group_configs(), group)
+        return _known(await admin.groups.configs(), group)
 
     record = {
         name: value if isinstance(value, str | int | float | bool | None) else str(value)
@@ -69,7 +69,7 @@ def create(
     async def work(admin: Admin) -> list[str]:
         check_group(group)
         masters = await chosen_masters(admin, broker)
-        before = (await admin.group_configs()).get(group, {})
+        before = (await admin.groups.configs()).get(group, {})
         settings = before | {
             "groupName": group,
             "retryMaxTimes": retries,
@@ -77,7 +77,7 @@ def create(
             "consumeBroadcastEnable": broadcast,
         }
         for address in masters.values():
-            await admin.put_group(address, settings)
+            await admin.groups.put(address, settings)
         return list(masters)
 
     names = ask(namesrv, work)
@@ -98,9 +98,9 @@ def delete(
         typer.confirm(f"Delete group {group}{with_them}?", abort=True)
 
     async def work(admin: Admin) -> None:
-        _known(await admin.group_configs(), group)
-        for address in (await admin.masters()).values():
-            await admin.delete_group(address, group, with_offsets=offsets)
+        _known(await admin.groups.configs(), group)
+        for address in (await admin.cluster.masters()).values():
+            await admin.groups.delete(address, group, with_offsets=offsets)
 
     ask(namesrv, work)
     say(f"group {group} is deleted{', its offsets too' if offsets else ''}")
@@ -124,9 +124,9 @@ def progress(
         return
 
     async def work(admin: Admin) -> list[Row]:
-        found = await admin.consume_stats(group, topic)
+        found = await admin.groups.consume_stats(group, topic)
         if not found:
-            _known(await admin.group_configs(), group)
+            _known(await admin.groups.configs(), group)
         return [
             {
                 "topic": queue.topic,
@@ -152,9 +152,9 @@ def progress(
 async def _in_short(admin: Admin, topic: str | None) -> list[Row]:
     """Every group that the brokers know, one row each."""
     rows: list[Row] = []
-    for group in await admin.group_configs():
-        members = (await admin.members(group)).values()
-        progress = (await admin.consume_stats(group, topic)).values()
+    for group in await admin.groups.configs():
+        members = (await admin.groups.members(group)).values()
+        progress = (await admin.groups.consume_stats(group, topic)).values()
         ids = {one.client_id for told in members for one in told.connection_set}
         rows.append(
             {
@@ -176,7 +176,7 @@ def connections(
     """The members of a group, and what they subscribe to, as each broker sees them."""
 
     async def work(admin: Admin) -> list[Row]:
-        found = await admin.members(group)
+        found = await admin.groups.members(group)
         if not found:
             raise not_online(group)
         return [
@@ -213,9 +213,9 @@ def running(
 
     async def work(admin: Admin) -> list[Row]:
         rows: list[Row] = []
-        masters = await admin.masters()
+        masters = await admin.cluster.masters()
         asked: dict[str, str] = {}
-        for name, told in (await admin.members(group)).items():
+        for name, told in (await admin.groups.members(group)).items():
             for member in told.connection_set:
                 asked.setdefault(member.client_id, masters[name])
         if client is not None:
@@ -223,7 +223,7 @@ def running(
         if not asked:
             raise not_online(group if client is None else f"{group}, client {client}")
         for client_id, address in sorted(asked.items()):
-            info = await admin.consumer_running_info(address, group, client_id, stacks=stack)
+            info = await admin.groups.running_info(address, group, client_id, stacks=stack)
             if info.jstack:
                 stacks.append(f"{client_id}\n{info.jstack}")
             rows += [
@@ -271,7 +271,7 @@ def producers(
                 "last_heartbeat": moment(one.last_update_timestamp_ms),
             }
             for name, address in (await chosen_masters(admin, broker)).items()
-            for group, members in (await admin.producers(address)).items()
+            for group, members in (await admin.groups.producers(address)).items()
             for one in members
         ]
 

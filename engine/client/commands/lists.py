@@ -36,7 +36,7 @@ def load_topics(
             configs = [TopicConfig.from_json(entry) for entry in entries]
         except RemoteProtocolError as error:
             raise ConfigError("file", file, f"topics as RocketMQ has them: {error}") from error
-        await admin.put_topics(address, configs)
+        await admin.topics.put(address, configs)
 
     _load(file, "topicName", check_topic, put, broker=broker, namesrv=namesrv)
 
@@ -47,7 +47,7 @@ def load_groups(
     """Create or change the groups of a file."""
 
     async def put(admin: Admin, address: str, entries: Entries) -> None:
-        await admin.put_groups(address, entries)
+        await admin.groups.put_all(address, entries)
 
     _load(file, "groupName", check_group, put, broker=broker, namesrv=namesrv)
 

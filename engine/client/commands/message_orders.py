@@ -44,14 +44,14 @@ def by_offset(
 
     async def work(admin: Admin) -> list[MessageExt]:
         place = await queue_of(admin, topic, broker, queue_id=queue)
-        first, end = await admin.min_offset(place), await admin.max_offset(place)
+        first, end = await admin.offsets.min_offset(place), await admin.offsets.max_offset(place)
         if not first <= offset < end:
             kept = f"{first} to {end - 1}" if first < end else "none, the queue is empty"
             raise ConfigError("offset", offset, f"a kept one of queue {queue} on {broker}: {kept}")
         found: list[MessageExt] = []
         while len(found) < count:
             start = found[-1].queue_offset + 1 if found else offset
-            some = await admin.messages_from(
+            some = await admin.messages.read(
                 place, start, count_max=min(PULL_COUNT, count - len(found))
             )
             if not some:
@@ -118,8 +118,8 @@ def consume(
 
     async def work(admin: Admin) -> Row:
         read_offset_id(message_id)
-        message = await admin.view_message(message_id)
-        said = await admin.consume_directly(group, client, message)
+        message = await admin.messages.view(message_id)
+        said = await admin.messages.consume_directly(group, client, message)
         return {
             "result": said.consume_result,
             "spent_ms": said.spent_time_ms,
@@ -131,7 +131,7 @@ def consume(
 
 
 async def _sent(admin: Admin, message: Message, queue: MessageQueue) -> Row:
-    sent = await admin.send_message(message, queue)
+    sent = await admin.messages.send(message, queue)
     result = sent.result
     return {
         **_row(queue, result.status.value),
@@ -165,7 +165,7 @@ async def _chosen_queues(
 ) -> list[MessageQueue]:
     if broker is not None:
         await chosen_masters(admin, broker)
-    queues = await admin.writable_queues(topic)
+    queues = await admin.topics.writable_queues(topic)
     chosen = [
         one
         for one in queues

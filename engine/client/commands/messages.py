@@ -36,7 +36,7 @@ def by_id(
 
     async def work(admin: Admin) -> MessageExt:
         read_offset_id(message_id)
-        return await admin.view_message(message_id)
+        return await admin.messages.view(message_id)
 
     say(shown_record(_whole(ask(namesrv, work)), as_json=as_json))
 
@@ -57,7 +57,7 @@ def by_key(
     async def work(admin: Admin) -> list[MessageExt]:
         begin_ms, end_ms = read_time(begin), read_time(end)
         await _require(admin, topic)
-        return await admin.query_messages(
+        return await admin.messages.query(
             topic,
             key,
             begin_ms=begin_ms,
@@ -105,7 +105,7 @@ def trace(
 
     async def work(admin: Admin) -> list[Row]:
         await _require(admin, TRACE_TOPIC)
-        return [_step(one) for one in await admin.traced_steps(unique_key)]
+        return [_step(one) for one in await admin.messages.traced_steps(unique_key)]
 
     empty = f"nobody traced a message with the unique key {unique_key}"
     say(shown(ask(namesrv, work), as_json=as_json, empty=empty))
@@ -126,11 +126,11 @@ def _step(one: TracedStep) -> Row:
 async def _stored_within(
     admin: Admin, queue: MessageQueue, begin_ms: int, *, end_ms: int, count: int
 ) -> list[MessageExt]:
-    offset = await admin.search_offset(queue, begin_ms)
-    end_offset = await admin.max_offset(queue)
+    offset = await admin.offsets.search(queue, begin_ms)
+    end_offset = await admin.offsets.max_offset(queue)
     found: list[MessageExt] = []
     while offset < end_offset and len(found) < count:
-        some = await admin.messages_from(
+        some = await admin.messages.read(
             queue, offset, count_max=min(PULL_COUNT, count - len(found))
         )
         if not some:
@@ -144,7 +144,7 @@ async def _stored_within(
 
 
 async def _require(admin: Admin, topic: str) -> Sequence[MessageQueue]:
-    queues = await admin.queues(topic)
+    queues = await admin.topics.queues(topic)
     if not queues:
         raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, f"no route leads to topic {topic}")
     return queues

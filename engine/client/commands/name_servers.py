@@ -33,8 +33,8 @@ def config(
     async def work(admin: Admin) -> list[Row]:
         rows: list[Row] = []
         names: dict[str, None] = {}
-        for address in admin.name_servers:
-            settings = await admin.namesrv_config(address)
+        for address in admin.name_servers.addresses:
+            settings = await admin.name_servers.config(address)
             names |= dict.fromkeys(settings)
             rows += [
                 {"namesrv": address, "key": name, "value": value}
@@ -58,9 +58,9 @@ def set_config(
 
     async def work(admin: Admin) -> list[str]:
         wanted = read_settings(settings)
-        for address in admin.name_servers:
-            await admin.update_namesrv_config(address, wanted)
-        return list(admin.name_servers)
+        for address in admin.name_servers.addresses:
+            await admin.name_servers.update_config(address, wanted)
+        return list(admin.name_servers.addresses)
 
     for address in ask(namesrv, work):
         say(f"name server {address}: {' '.join(settings)}")
@@ -74,7 +74,7 @@ def values(
     as_json: JsonOption = False,
 ) -> None:
     """What a name server keeps for tools in a namespace."""
-    found = ask(namesrv, lambda admin: admin.key_values(namespace))
+    found = ask(namesrv, lambda admin: admin.name_servers.key_values(namespace))
     rows = [{"key": key, "value": value} for key, value in found.items()]
     say(shown(rows, as_json=as_json, empty=f"no values in {namespace}"))
 
@@ -93,7 +93,7 @@ def put(
         for name, text in (("namespace", namespace), ("key", key)):
             if not text.strip():
                 raise ConfigError(name, text, "not blank")
-        await admin.put_key_value(namespace, key, value)
+        await admin.name_servers.put_key_value(namespace, key, value)
 
     ask(namesrv, work)
     say(f"{namespace}: {key}={value}")
@@ -104,7 +104,7 @@ def delete(
     namespace: NamespaceArgument, key: KeyArgument, *, namesrv: NamesrvOption = DEFAULT_NAMESRV
 ) -> None:
     """Let all name servers named forget a value."""
-    ask(namesrv, lambda admin: admin.delete_key_value(namespace, key))
+    ask(namesrv, lambda admin: admin.name_servers.delete_key_value(namespace, key))
     say(f"{namespace}: {key} is deleted")
 
 

@@ -41,9 +41,9 @@ def reset(
     """Let a group go on from the messages stored at or after a time."""
 
     async def work(admin: Admin) -> list[Row]:
-        if await admin.topic_route(topic) is None:
+        if await admin.topics.route(topic) is None:
             raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, f"no route leads to topic {topic}")
-        moved = await admin.reset_offset(group, topic, read_time(to), force=not only_back)
+        moved = await admin.offsets.reset(group, topic, read_time(to), force=not only_back)
         return [
             {"broker": queue.broker_name, "queue": queue.queue_id, "offset": offset}
             for queue, offset in moved.items()
@@ -66,7 +66,7 @@ def set_offset(
 
     async def work(admin: Admin) -> None:
         place = await queue_of(admin, topic, broker, queue_id=queue)
-        await admin.reset_queue_offset(group, place, offset)
+        await admin.offsets.reset_queue(group, place, offset)
 
     ask(namesrv, work)
     say(f"group {group} goes on at {offset} of {broker} queue {queue} of {topic}")
@@ -83,17 +83,21 @@ def clone(
     """Let a group go on where another one is."""
 
     async def work(admin: Admin) -> int:
-        if await admin.topic_route(topic) is None:
+        if await admin.topics.route(topic) is None:
             raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, f"no route leads to topic {topic}")
         check_group(target)
-        queues = await admin.consume_stats(source, topic)
-        known = [queue for queue in queues if await admin.consume_offset(source, queue) is not None]
+        queues = await admin.groups.consume_stats(source, topic)
+        known = [
+            queue
+            for queue in queues
+            if await admin.offsets.consume_offset(source, queue) is not None
+        ]
         if not known:
             raise RequestRefused(
                 ResponseCode.QUERY_NOT_FOUND,
                 f"group {source} has no offset in any queue of {topic}: nothing can be cloned",
             )
-        await admin.clone_offsets(source, target, topic)
+        await admin.offsets.clone(source, target, topic)
         return len(known)
 
     count = ask(namesrv, work)

@@ -46,12 +46,14 @@ def units(
 
     async def work(admin: Admin) -> ConsumeQueueUnits:
         place = await queue_of(admin, topic, broker, queue_id=queue)
-        if await admin.max_offset(place) == 0:
+        if await admin.offsets.max_offset(place) == 0:
             return ConsumeQueueUnits(0, 0, [])  # Nobody ever wrote to it.
-        found = await admin.queue_units(place, begin, count=count, group=group)
+        found = await admin.topics.queue_units(place, begin, count=count, group=group)
         if begin >= found.min_queue_index:
             return found
-        return await admin.queue_units(place, found.min_queue_index, count=count, group=group)
+        return await admin.topics.queue_units(
+            place, found.min_queue_index, count=count, group=group
+        )
 
     found = ask(namesrv, work)
     first = max(begin, found.min_queue_index)
@@ -85,7 +87,7 @@ def allocate(
         members = sorted(set(clients))
         if len(members) < len(clients) or not all(name.strip() for name in members):
             raise ConfigError("clients", " ".join(clients), "names that differ, none of them blank")
-        queues = await admin.queues(topic)
+        queues = await admin.topics.queues(topic)
         if not queues:
             raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, f"no route leads to topic {topic}")
         return [
@@ -121,10 +123,10 @@ def order(
             raise ConfigError("--set", put, "not together with --delete")
         if put is not None:
             _check_order(put)
-            await admin.put_key_value(ORDER_NAMESPACE, topic, put)
+            await admin.name_servers.put_key_value(ORDER_NAMESPACE, topic, put)
         elif delete:
-            await admin.delete_key_value(ORDER_NAMESPACE, topic)
-        return await admin.key_value(ORDER_NAMESPACE, topic)
+            await admin.name_servers.delete_key_value(ORDER_NAMESPACE, topic)
+        return await admin.name_servers.key_value(ORDER_NAMESPACE, topic)
 
     setting = ask(namesrv, work)
     rows = [] if setting is None else [{"topic": topic, "order": setting}]

@@ -91,7 +91,7 @@ def grow(
 
     async def work(admin: Admin) -> list[str]:
         said = []
-        configs = await admin.topic_configs(topic)
+        configs = await admin.topics.configs(topic)
         for name in await brokers_with(admin, topic, broker):
             before = configs[name]
             if queues < max(before.read_queue_nums, before.write_queue_nums):
@@ -132,7 +132,7 @@ def idle(
 async def brokers_with(admin: Admin, topic: str, broker: str | None) -> list[str]:
     """Names of the brokers meant that have the topic. Raises RequestRefused when none has."""
     chosen = await chosen_masters(admin, broker)
-    names = [name for name in await admin.topic_configs(topic) if name in chosen]
+    names = [name for name in await admin.topics.configs(topic) if name in chosen]
     if not names:
         raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, f"no broker has the topic {topic}")
     return names

@@ -40,7 +40,6 @@ def broker_config(folder: Path, **settings: Any) -> BrokerConfig:
     defaults: dict[str, Any] = {
         "port": 0,
         "default_topic_queue_nums": 4,
-        "flush_consumer_offset_first_ms": 200,
         "flush_consumer_offset_interval_ms": 200,
         "hold_check_interval_ms": 100,
     }
@@ -58,10 +57,11 @@ class RawClient:
     status_table: dict[str, Any] = field(default_factory=dict)
     asked_count: int = 0
     """How often the broker has asked what this client holds."""
+    runtime: Runtime = field(default_factory=system_runtime)
 
     def __post_init__(self) -> None:
         self.rpc = RpcClient(
-            system_runtime(),
+            self.runtime,
             {
                 RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: self._pushed,
                 RequestCode.CHECK_TRANSACTION_STATE: self._pushed,
