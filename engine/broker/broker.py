@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -43,9 +44,11 @@ from engine.broker.stored_resends import StoredResends
 from engine.broker.tables import Tables
 from engine.broker.transaction_checks import TransactionChecks
 from engine.broker.unconsumed import tell_unconsumed
+from engine.broker.work_in_steps import in_steps
 from engine.delay import DelayService
 from engine.foundation.config_layers import Origin
 from engine.foundation.errors import ProtocolError, StorageError
+from engine.foundation.limits import LOOP_STEP_ANSWERS_MAX
 from engine.foundation.observing import LifecycleEvent, Observer, SilentObserver
 from engine.foundation.units import SECOND_MS
 from engine.protocol.message_ids import UniqueIds
@@ -91,7 +94,8 @@ class Broker:
         self._config = config
         self._origin = origin or Origin()
         self._running: _Running | None = None
-        self._woken: list[HeldPull] = []
+        self._woken: deque[HeldPull] = deque()
+        """Pulls that a message has come for, or whose time is up."""
 
     @property
     def parts(self) -> BrokerParts:
@@ -173,12 +177,14 @@ class Broker:
         await running.registration.unregister()
         if running.metrics is not None:
             await running.metrics.stop()
-        for pull in running.parts.holds.take_all():
-            pull.resume()
+        self._wake(running.parts.holds.take_all())
+        while self._woken:
+            await asyncio.sleep(0)
         await running.server.stop()
         if running.loops is not None:
             running.loops.cancel()
             await asyncio.gather(running.loops, return_exceptions=True)
+        await running.parts.work.finish()
         await running.client.close()
         clean = True
         try:
@@ -189,7 +195,9 @@ class Broker:
         except StorageError as error:
             clean = False
             _log.error("stopping without the last tables: %s", error)
-        running.watermarks.sample(self._runtime.clock.now_ms(), everything=True)
+        await in_steps(
+            running.watermarks.sample(self._runtime.clock.now_ms(), everything=True)
+        )
         Putting(running.parts).tell_resends()
         await running.parts.store.close()
         running.parts.observer.observe(LifecycleEvent("SHUTDOWN", None, clean=clean))
@@ -330,6 +338,8 @@ class Broker:
                 running.half_queue.run(),
                 running.checks.run(),
                 running.windows.run(),
+                running.membership.notices.run(),
+                running.parts.work.run(),
                 self._recheck_holds(running),
                 self._keep_house(running),
                 self._sample(running),
@@ -344,8 +354,9 @@ class Broker:
         interval_ms = min(self._config.hold_check_interval_ms, SECOND_MS)
         while True:
             await asyncio.sleep(interval_ms / SECOND_MS)
-            for pull in parts.holds.due(clock.now_ms(), parts.store.max_offset):
-                pull.resume()
+            for woken in parts.holds.due(clock.now_ms(), parts.store.max_offset):
+                self._wake(woken)
+                await asyncio.sleep(0)
 
     async def _keep_house(self, running: _Running) -> None:
         """Remove clients that have been silent for too long."""
@@ -353,8 +364,7 @@ class Broker:
         interval_ms = min(config.housekeeping_interval_ms, config.client_expiry_ms)
         while True:
             await asyncio.sleep(interval_ms / SECOND_MS)
-            running.membership.expire(clock.now_ms())
-            running.parts.locks.drop_expired(clock.now_ms())
+            await in_steps(running.membership.expire(clock.now_ms()))
 
     async def _sample(self, running: _Running) -> None:
         """Tell the watermarks on each point of the grid."""
@@ -363,9 +373,9 @@ class Broker:
         while True:
             await asyncio.sleep((every_ms - clock.now_ms() % every_ms) / SECOND_MS)
             now_ms = clock.now_ms()
-            running.parts.traffic.sample(now_ms)
             running.parts.put_times.sample(now_ms)
-            running.watermarks.sample(now_ms)
+            await in_steps(running.parts.traffic.sample(now_ms))
+            await in_steps(running.watermarks.sample(now_ms))
             if now_ms // all_ms != (now_ms - every_ms) // all_ms:
                 Putting(running.parts).tell_resends()
 
@@ -377,15 +387,20 @@ class Broker:
         if not holds.count:
             return
         woken = [pull for message in messages for pull in holds.arrived(message)]
-        if woken:
-            if not self._woken:
-                asyncio.get_running_loop().call_soon(self._answer_woken)
-            self._woken += woken
+        self._wake(woken)
+
+    def _wake(self, pulls: Sequence[HeldPull]) -> None:
+        """Answer these soon."""
+        if pulls and not self._woken:
+            asyncio.get_running_loop().call_soon(self._answer_woken)
+        self._woken.extend(pulls)
 
     def _answer_woken(self) -> None:
-        woken, self._woken = self._woken, []
-        for pull in woken:
-            pull.resume()
+        """So many that the loop is not held up; the rest in its next pass."""
+        for _ in range(min(len(self._woken), LOOP_STEP_ANSWERS_MAX)):
+            self._woken.popleft().resume()
+        if self._woken:
+            asyncio.get_running_loop().call_soon(self._answer_woken)
 
     def _tell_malformed(self, peer: Peer, error: ProtocolError) -> None:
         if self._running is not None:

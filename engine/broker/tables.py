@@ -14,7 +14,8 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 
 from engine.broker.parts import BrokerParts
-from engine.broker.state.offsets import from_document, to_document
+from engine.broker.state.offsets import from_document
+from engine.broker.work_in_steps import in_steps
 from engine.foundation.errors import StorageError
 from engine.foundation.observing import FlushDone
 from engine.foundation.units import SECOND_MS
@@ -119,7 +120,7 @@ class Tables:
     async def save_offsets(self, cause: str) -> None:
         """Write consumerOffset.json when it changed, and tell so. Raises StorageError.
 
-        The reports are durable before it, so that no crash leaves a file that says more than was
+        The reports in it are durable before it, so that no crash leaves a file that says more than was
         told. After a clean stop there always is one, so that its absence says that somebody took it
         away.
         """
@@ -127,16 +128,17 @@ class Tables:
         async with self._saving:
             if not offsets.changed and not (cause == "SHUTDOWN" and self._is_without_offsets()):
                 return
-            table = offsets.snapshot()
+            snapshot = offsets.snapshot()
             version = self._parts.data_version(offsets.counter).to_json()
             try:
+                await in_steps(offsets.encode(snapshot, version))
                 if self._rows_settled is not None:
                     await self._rows_settled()
-                written = await self._offsets_file.write(to_document(table, version=version))
+                written = await self._offsets_file.write_data(snapshot.data)
             except BaseException:  # Cancelled as well: whether it is on disk is unknown.
-                offsets.changed = True
+                offsets.mark_failed(snapshot)
                 raise
-            offsets.mark_persisted(table)
+            offsets.mark_persisted(snapshot)
         self._parts.observer.observe(
             FlushDone(
                 component="CONSUMER_OFFSETS",

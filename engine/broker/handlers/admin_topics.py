@@ -118,8 +118,6 @@ class TopicHandlers:
         parts.traffic.forget_topic(topic)
         parts.deduplication.forget_topic(topic)
         parts.second_copies.forget_topic(topic)
-        for key in [key for key in parts.processed if key[1] == topic]:
-            del parts.processed[key]
         await parts.settings_saved()
         return request.respond(ResponseCode.SUCCESS)
 

@@ -67,6 +67,10 @@ class ConsumerFilters:
     def __init__(self, count_max: int = CONSUMER_FILTERS_MAX) -> None:
         self._count_max = count_max
         self._filters: dict[tuple[str, str], ConsumerFilter] = {}
+        self._topics_of: dict[str, dict[str, None]] = {}
+        """group → topics it has selectors for; ten thousand groups must not be gone through at each
+        heartbeat.
+        """
         self.counter = 0
         """Grows with every change."""
 
@@ -85,9 +89,9 @@ class ConsumerFilters:
                 fault = self._register_one(group, data, now_ms)
                 if fault:
                     faults.append(f"group {group}, topic {data.topic}: {fault}")
-        for (topic, owner), known in self._filters.items():
-            if owner == group and topic not in told:
-                self._bury(known, now_ms)
+        for topic in self._topics_of.get(group, ()):
+            if topic not in told:
+                self._bury(self._filters[topic, group], now_ms)
         return faults
 
     def _register_one(self, group: str, told: SubscriptionData, now_ms: int) -> str:
@@ -119,7 +123,7 @@ class ConsumerFilters:
         try:
             selector = selector_of(told.sub_string, told.expression_type)
         except RequestRefused as refused:
-            self._filters.pop(key, None)
+            self._drop(key)
             return refused.remark
         data = FilterData(
             group,
@@ -129,7 +133,7 @@ class ConsumerFilters:
             born_time=now_ms,
             client_version=told.sub_version,
         )
-        self._filters[key] = ConsumerFilter(data, selector)
+        self._keep(key, ConsumerFilter(data, selector))
         if selector.ignored:
             return f"{told.sub_string!r} is understood up to {selector.ignored!r}, which is ignored"
         return ""
@@ -145,9 +149,8 @@ class ConsumerFilters:
 
     def unregister(self, group: str, *, now_ms: int) -> None:
         """The group has no member any more."""
-        for (_, owner), known in self._filters.items():
-            if owner == group:
-                self._bury(known, now_ms)
+        for topic in self._topics_of.get(group, ()):
+            self._bury(self._filters[topic, group], now_ms)
 
     def forget_old(self, now_ms: int) -> int:
         """Drop what nobody has wanted for FILTER_KEPT_MS; how many went?"""
@@ -157,7 +160,7 @@ class ConsumerFilters:
             if known.data.is_dead and now_ms - known.data.dead_time >= FILTER_KEPT_MS
         ]
         for key in old:
-            del self._filters[key]
+            self._drop(key)
             self.counter += 1
         return len(old)
 
@@ -178,6 +181,7 @@ class ConsumerFilters:
         if not isinstance(table, Mapping):
             raise CorruptRecord("consumerFilter.json holds no filterDataByTopic")
         self._filters.clear()
+        self._topics_of.clear()
         for topic, entry in table.items():
             groups = entry.get("groupFilterData") if isinstance(entry, Mapping) else None
             if not isinstance(groups, Mapping):
@@ -196,7 +200,21 @@ class ConsumerFilters:
             return
         if not data.is_dead:
             data.dead_time = max(data.born_time, now_ms - DEAD_BEFORE_BOOT_MS)
-        self._filters[topic, group] = ConsumerFilter(data, selector)
+        self._keep((topic, group), ConsumerFilter(data, selector))
+
+    def _keep(self, key: tuple[str, str], known: ConsumerFilter) -> None:
+        topic, group = key
+        self._filters[key] = known
+        self._topics_of.setdefault(group, {})[topic] = None
+
+    def _drop(self, key: tuple[str, str]) -> None:
+        if self._filters.pop(key, None) is None:
+            return
+        topic, group = key
+        topics = self._topics_of[group]
+        del topics[topic]
+        if not topics:
+            del self._topics_of[group]
 
 
 def selector_of(expression: str | None, expression_type: str | None) -> Selector:

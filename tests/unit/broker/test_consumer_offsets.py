@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from engine.broker.state.offsets import ConsumerOffsets, from_document, to_document
+from engine.broker.state.offsets import ConsumerOffsets, Snapshot, Table, from_document
 from engine.foundation.errors import CorruptRecord, RequestRefused
+from engine.protocol.fastjson import loads
 
 GROUP, TOPIC = "orders-group", "orders"
 
@@ -93,10 +96,28 @@ def test_reports_are_counted_until_they_are_taken_unchanged_and_refused_ones_too
     assert offsets.take_reports(key) == 0
 
 
+def written(offsets: ConsumerOffsets, snapshot: Snapshot) -> dict[str, Any]:
+    """The document that a snapshot becomes."""
+    for _ in offsets.encode(snapshot, {"stateVersion": 0, "timestamp": 9, "counter": 2}):
+        pass
+    document = loads(snapshot.data)
+    assert isinstance(document, dict)
+    return document
+
+
+def persist(offsets: ConsumerOffsets) -> Table:
+    """Write the table; what a broker that reads the file has then."""
+    snapshot = offsets.snapshot()
+    table = from_document(written(offsets, snapshot))
+    offsets.mark_persisted(snapshot)
+    return table
+
+
 def test_persisted_offsets_are_those_of_the_snapshot_that_was_written() -> None:
     offsets = ConsumerOffsets()
     offsets.commit(GROUP, TOPIC, 0, 10, now_ms=1)
     snapshot = offsets.snapshot()
+    written(offsets, snapshot)
     offsets.commit(GROUP, TOPIC, 0, 20, now_ms=2)
     assert offsets.persisted(GROUP, TOPIC, 0) is None
     offsets.mark_persisted(snapshot)
@@ -108,7 +129,7 @@ def test_persisted_offsets_are_those_of_the_snapshot_that_was_written() -> None:
 def test_an_unchanged_table_needs_no_new_file() -> None:
     offsets = ConsumerOffsets()
     offsets.commit(GROUP, TOPIC, 0, 10, now_ms=1)
-    offsets.mark_persisted(offsets.snapshot())
+    persist(offsets)
     offsets.commit(GROUP, TOPIC, 0, 10, now_ms=2)
     assert not offsets.changed
 
@@ -134,7 +155,9 @@ def test_a_deleted_topic_takes_its_offsets_resets_and_counts_along() -> None:
 
 def test_the_file_has_rocketmqs_form_and_reads_back() -> None:
     table = {("orders", "orders-group"): {0: 12, 3: 7}, ("%RETRY%g", "g"): {0: 1}}
-    document = to_document(table, version={"stateVersion": 0, "timestamp": 9, "counter": 2})
+    offsets = ConsumerOffsets()
+    offsets.load(table, counter=2)
+    document = written(offsets, offsets.snapshot())
     assert document == {
         "dataVersion": {"stateVersion": 0, "timestamp": 9, "counter": 2},
         "offsetTable": {"orders@orders-group": {"0": 12, "3": 7}, "%RETRY%g@g": {"0": 1}},
