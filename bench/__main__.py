@@ -6,8 +6,8 @@ A figure that has a bar (bench.bars) has it beside it.
 Parts: throughput (ours beside Apache RocketMQ), telemetry (its cost), freshness (commit to gold to
 page), topics (sends over 10,000 of them), catchup (sends beside a reader of cold data), replay
 (rows a second), spool, store, paths and filter (micro-benchmarks of the hot paths), cpu (what a
-message sent costs our broker), connections (10,000 idle ones and a slow reader), start (to ready;
-takes 12 GiB for a while).
+message sent costs our broker), connections (10,000 idle ones and a slow reader), turns (how long
+one step holds the event loop, with 10,000 clients), start (to ready; takes 12 GiB for a while).
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ PARTS = (
     "filter",
     "cpu",
     "connections",
+    "turns",
     "start",
 )
 MODULES = {
@@ -49,6 +50,7 @@ MODULES = {
     "connections": "bench.connections",
     "paths": "bench.read_paths",
     "start": "bench.start",
+    "turns": "bench.turns",
 }
 
 

@@ -44,7 +44,7 @@ from engine.broker.stored_resends import StoredResends
 from engine.broker.tables import Tables
 from engine.broker.transaction_checks import TransactionChecks
 from engine.broker.unconsumed import tell_unconsumed
-from engine.broker.work_in_steps import in_steps
+from engine.broker.work_in_steps import in_steps, stepped
 from engine.delay import DelayService
 from engine.foundation.config_layers import Origin
 from engine.foundation.errors import ProtocolError, StorageError
@@ -342,6 +342,7 @@ class Broker:
                 running.parts.work.run(),
                 self._recheck_holds(running),
                 self._keep_house(running),
+                self._count(running),
                 self._sample(running),
                 running.parts.store.failed(),
                 running.server.failed(),
@@ -364,20 +365,34 @@ class Broker:
         interval_ms = min(config.housekeeping_interval_ms, config.client_expiry_ms)
         while True:
             await asyncio.sleep(interval_ms / SECOND_MS)
-            await in_steps(running.membership.expire(clock.now_ms()))
+            departures = running.membership.expire(clock.now_ms())
+            await in_steps(stepped(departures, LOOP_STEP_ANSWERS_MAX))
+
+    async def _count(self, running: _Running) -> None:
+        """Take the samples of rates and times on each point of the grid."""
+        parts = running.parts
+        while True:
+            now_ms = await self._next_sample_ms()
+            parts.put_times.sample(now_ms)
+            await in_steps(parts.traffic.sample(now_ms))
+            await in_steps(running.membership.judge())
 
     async def _sample(self, running: _Running) -> None:
-        """Tell the watermarks on each point of the grid."""
-        config, clock = self._config, self._runtime.clock
-        every_ms, all_ms = config.sample_interval_ms, config.full_sample_interval_ms
+        """Tell the watermarks on each point of the grid. When many moved, and others want the loop,
+        it takes until after the next one, which is passed over then.
+        """
+        every_ms, all_ms = self._config.sample_interval_ms, self._config.full_sample_interval_ms
         while True:
-            await asyncio.sleep((every_ms - clock.now_ms() % every_ms) / SECOND_MS)
-            now_ms = clock.now_ms()
-            running.parts.put_times.sample(now_ms)
-            await in_steps(running.parts.traffic.sample(now_ms))
+            now_ms = await self._next_sample_ms()
             await in_steps(running.watermarks.sample(now_ms))
             if now_ms // all_ms != (now_ms - every_ms) // all_ms:
                 Putting(running.parts).tell_resends()
+
+    async def _next_sample_ms(self) -> int:
+        """Wait for the next point of the grid; the time then."""
+        every_ms, clock = self._config.sample_interval_ms, self._runtime.clock
+        await asyncio.sleep((every_ms - clock.now_ms() % every_ms) / SECOND_MS)
+        return clock.now_ms()
 
     def _arrived(self, messages: Sequence[DispatchRequest]) -> None:
         """Dispatch made messages visible: wake who waits for them, once it is through."""

@@ -22,6 +22,7 @@ from engine.broker.state.readers import QueueKey
 from engine.foundation.limits import (
     DISAGREEING_MEMBERS_TOLD_MAX,
     LOOP_STEP_ENTRIES_MAX,
+    MEMBER_NOTICES_AT_ONCE,
     OWNED_QUEUES_TOLD_MAX,
 )
 from engine.foundation.observing import OwnedQueue, RebalanceEvent
@@ -39,6 +40,8 @@ class Membership:
         self._parts = parts
         self.notices = MemberNotices(parts)
         """What members still have to hear."""
+        self._unjudged: dict[str, str] = {}
+        """Large groups in which somebody told another subscription, and who did so last."""
 
     def heartbeat(
         self, channel: ClientChannel, data: ConsumerData, *, keep_subscription: bool
@@ -100,7 +103,7 @@ class Membership:
             self._departed(departure, "LEFT", reason)
 
     def expire(self, now_ms: int) -> Iterator[None]:
-        """Remove clients without heartbeats, and close their connections; step by step."""
+        """Remove clients without heartbeats, and close their connections; one after the other."""
         parts, expiry_ms = self._parts, self._parts.config.client_expiry_ms
         parts.producers.expire(now_ms, expiry_ms)
         yield
@@ -179,9 +182,25 @@ class Membership:
         if not departure.broadcasting:
             self.notices.want(group)
 
-    def _tell_disagreement(self, group: ConsumerGroup, client_id: str) -> None:
-        """Members that subscribe differently fight (spec: B2): say so once per state of it."""
+    def judge(self) -> Iterator[None]:
+        """Say of large groups whether their members subscribe alike; called each second, because
+        that is too much to ask at each of their heartbeats.
+        """
+        unjudged, self._unjudged = self._unjudged, {}
+        for name, client_id in unjudged.items():
+            group = self._parts.groups.of(name)
+            if group is not None:
+                self._tell_disagreement(group, client_id, judged=True)
+            yield
+
+    def _tell_disagreement(
+        self, group: ConsumerGroup, client_id: str, *, judged: bool = False
+    ) -> None:
+        """Members that subscribe differently fight: say so once per state of it."""
         if not group.told_changed:
+            return
+        if len(group.members) > MEMBER_NOTICES_AT_ONCE and not judged:
+            self._unjudged[group.name] = client_id
             return
         group.told_changed = False
         disagreement = group.disagreement()

@@ -20,7 +20,8 @@ from typing import Generic, TypeVar
 
 from engine.broker.parts import BrokerParts
 from engine.broker.state.readers import QueueKey
-from engine.foundation.limits import LOOP_STEP_ENTRIES_MAX, WATERMARKS_PER_SAMPLE_MAX
+from engine.broker.work_in_steps import stepped
+from engine.foundation.limits import WATERMARKS_PER_SAMPLE_MAX
 from engine.foundation.observing import GroupWatermark, QueueWatermark
 from engine.protocol.message import MessageQueue
 from engine.protocol.names import PERM_READ
@@ -131,32 +132,32 @@ class Watermarks:
         """Tell the marks that changed since they were told last, and of the others those whose turn
         it is in this round; or all. Done in steps, of LOOP_STEP_ENTRIES_MAX marks each.
         """
-        yield from _counted(self._parts.locks.drop_expired(now_ms))
-        yield from self._note_moved()
-        yield from _counted(self._sample_queues(everything=everything))
-        yield from _counted(self._sample_groups(now_ms, everything=everything))
+        yield from stepped(self._parts.locks.drop_expired(now_ms))
+        yield from stepped(self._note_moved())
+        yield from stepped(self._sample_queues(everything=everything))
+        yield from stepped(self._sample_groups(now_ms, everything=everything))
 
     def _note_moved(self) -> Iterator[None]:
-        """Ask the tables what moved since the last sample, and find whom it concerns."""
-        parts = self._parts
+        """Ask the tables what moved since the last sample, and find whom it concerns, one by one.
+        """
+        parts, pairs = self._parts, self._told_pairs
         queues = parts.store.moved_queues()
         self._moved_queues.update(dict.fromkeys(queues))
         for source in (parts.offsets, parts.readers, parts.locks):
             self._moved_groups.update(source.take_moved())
-            yield
-        for topic in parts.topics.take_moved():
-            self._note_topic(topic)
-            yield
+        for topic in parts.topics.take_moved():  # Who may read its queues has changed.
+            for queue_id in self._queue_ids.get(topic, ()):
+                self._moved_queues[topic, queue_id] = None
+            yield from self._note(pairs.of_topic(topic))
         for group in parts.groups.take_moved():
-            self._moved_groups.update(dict.fromkeys(self._told_pairs.of_group(group)))
-            yield
-        yield from _counted(self._note_readers_of(queues))
+            yield from self._note(pairs.of_group(group))
+        yield from self._note_readers_of(queues)
 
-    def _note_topic(self, topic: str) -> None:
-        """It was made, changed or deleted: who may read its queues has changed."""
-        queue_ids = self._queue_ids.get(topic, ())
-        self._moved_queues.update(dict.fromkeys((topic, one) for one in queue_ids))
-        self._moved_groups.update(dict.fromkeys(self._told_pairs.of_topic(topic)))
+    def _note(self, keys: Iterable[QueueKey]) -> Iterator[None]:
+        for key in keys:
+            self._moved_groups[key] = None
+            yield
+        yield
 
     def _note_readers_of(self, queues: Iterable[tuple[str, int]]) -> Iterator[None]:
         """Their ends moved, and so did how far every group on them is behind."""
@@ -220,7 +221,7 @@ class Watermarks:
         """Tell the marks of these queues of groups now, changed or not; of very many the first ones
         now, the rest in the next steps.
         """
-        self._parts.work.add(_counted(self._tell_each(list(keys), now_ms)))
+        self._parts.work.add(stepped(self._tell_each(list(keys), now_ms)))
 
     def _tell_each(self, keys: Iterable[QueueKey], now_ms: int) -> Iterator[None]:
         for key in keys:
@@ -291,13 +292,6 @@ class Watermarks:
         if told is None:
             self._told_pairs.add(key)
         self._told_groups.note(key, replace(mark, reports=0))
-
-
-def _counted(entries: Iterable[None]) -> Iterator[None]:
-    """Steps of LOOP_STEP_ENTRIES_MAX entries each."""
-    for number, _ in enumerate(entries, 1):
-        if not number % LOOP_STEP_ENTRIES_MAX:
-            yield
 
 
 def _queue_watermark(key: tuple[str, int], marks: QueueMarks, is_readable: bool) -> QueueWatermark:

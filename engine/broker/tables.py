@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from engine.broker.parts import BrokerParts
 from engine.broker.state.offsets import from_document
-from engine.broker.work_in_steps import in_steps
+from engine.broker.work_in_steps import in_steps, stepped
 from engine.foundation.errors import StorageError
 from engine.foundation.observing import FlushDone
 from engine.foundation.units import SECOND_MS
@@ -120,8 +120,8 @@ class Tables:
     async def save_offsets(self, cause: str) -> None:
         """Write consumerOffset.json when it changed, and tell so. Raises StorageError.
 
-        The reports in it are durable before it, so that no crash leaves a file that says more than was
-        told. After a clean stop there always is one, so that its absence says that somebody took it
+        The reports in it are durable before it, so that no crash leaves a file that says more than
+        was told. After a clean stop there always is one, so that its absence says that somebody took it
         away.
         """
         offsets = self._parts.offsets
@@ -138,7 +138,7 @@ class Tables:
             except BaseException:  # Cancelled as well: whether it is on disk is unknown.
                 offsets.mark_failed(snapshot)
                 raise
-            offsets.mark_persisted(snapshot)
+            await in_steps(stepped(offsets.mark_persisted(snapshot)))
         self._parts.observer.observe(
             FlushDone(
                 component="CONSUMER_OFFSETS",

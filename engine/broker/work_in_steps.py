@@ -16,6 +16,8 @@ import asyncio
 from collections import deque
 from collections.abc import Iterable, Iterator
 
+from engine.foundation.limits import LOOP_STEP_ENTRIES_MAX
+
 
 class WorkInSteps:
     """The works of one broker."""
@@ -54,6 +56,13 @@ async def in_steps(steps: Iterable[None]) -> None:
     """Do one work, with the loop's other work between its steps."""
     for _ in steps:
         await asyncio.sleep(0)
+
+
+def stepped(entries: Iterable[object], per_step: int = LOOP_STEP_ENTRIES_MAX) -> Iterator[None]:
+    """Steps of `per_step` entries each."""
+    for number, _ in enumerate(entries, 1):
+        if not number % per_step:
+            yield
 
 
 def _ends(steps: Iterator[None]) -> bool:

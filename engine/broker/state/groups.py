@@ -13,7 +13,7 @@ groups of that client, never with those of all. Absent on purpose: offsets, queu
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from heapq import merge
 from itertools import groupby, islice

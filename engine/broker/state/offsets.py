@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from engine.broker.state.readers import QueueKey
 from engine.foundation.errors import CorruptRecord, RequestRefused
 from engine.foundation.limits import GROUP_QUEUES_MAX, LOOP_STEP_ENTRIES_MAX
-from engine.protocol.fastjson import dumps
 from engine.protocol.codes import ResponseCode
+from engine.protocol.fastjson import dumps
 
 COMMITS_PER_VERSION = 500
 """The table's data version advances each so many commits (RocketMQ)."""
@@ -50,8 +50,8 @@ class Snapshot:
     which is not one instant for all of them, and need not be.
     """
 
-    changed_keys: dict[QueueKey, None]
-    """Queues whose offset was set since the snapshot before."""
+    changed: dict[tuple[str, str], None]
+    """(topic, group) of each offset set since the snapshot before."""
     written: Table = field(default_factory=dict)
     """Of these, what the pieces say."""
     pieces: list[bytes] = field(default_factory=list)
@@ -76,8 +76,8 @@ class ConsumerOffsets:
         """group → topics on which it has offsets."""
         self._moved: dict[QueueKey, None] = {}
         """Queues reported, set, persisted or forgotten since `take_moved`."""
-        self._unwritten: dict[QueueKey, None] = {}
-        """Queues set or forgotten since the last snapshot began."""
+        self._unwritten: dict[tuple[str, str], None] = {}
+        """(topic, group) of offsets set or forgotten since the last snapshot began."""
         self._resets: Table = {}
         self._pushed: dict[QueueKey, int] = {}  # At most one per queue that has an offset.
         self._reported: dict[QueueKey, Reported] = {}
@@ -220,7 +220,6 @@ class ConsumerOffsets:
 
     def encode(self, snapshot: Snapshot, version: Mapping[str, int]) -> Iterator[None]:
         """Write the pieces of the snapshot, LOOP_STEP_ENTRIES_MAX queues or so in a step."""
-        changed = dict.fromkeys((topic, group) for group, topic, _ in snapshot.changed_keys)
         snapshot.pieces.append(b'{"dataVersion":%b,"offsetTable":{' % dumps(dict(version)))
         entries: dict[str, dict[str, int]] = {}
         count, comma = 0, b""
@@ -231,7 +230,7 @@ class ConsumerOffsets:
             topic, group = key
             entries[f"{topic}@{group}"] = {str(one): offset for one, offset in queues.items()}
             count += 1 + len(queues)
-            if key in changed:
+            if key in snapshot.changed:
                 snapshot.written[key] = queues.copy()
             if count >= LOOP_STEP_ENTRIES_MAX:
                 snapshot.pieces += (comma, dumps(entries)[1:-1])
@@ -241,18 +240,21 @@ class ConsumerOffsets:
             snapshot.pieces += (comma, dumps(entries)[1:-1])
         snapshot.pieces.append(b"}}")
 
-    def mark_persisted(self, snapshot: Snapshot) -> None:
-        """The snapshot is on disk."""
-        for group, topic, _ in snapshot.changed_keys:
-            if (topic, group) not in snapshot.written:
-                self._persisted.pop((topic, group), None)
-        self._persisted.update(snapshot.written)
-        self._moved.update(snapshot.changed_keys)
+    def mark_persisted(self, snapshot: Snapshot) -> Iterator[None]:
+        """The snapshot is on disk: note so, one (topic, group) after the other."""
+        for pair in snapshot.changed:
+            topic, group = pair
+            before, written = self._persisted.pop(pair, {}), snapshot.written.get(pair)
+            if written is not None:
+                self._persisted[pair] = written
+            for queue_id in before | (written or {}):
+                self._moved[group, topic, queue_id] = None
+                yield
 
     def mark_failed(self, snapshot: Snapshot) -> None:
         """Whether the snapshot is on disk is unknown: its queues count as changed still."""
         self.changed = True
-        self._unwritten.update(snapshot.changed_keys)
+        self._unwritten.update(snapshot.changed)
 
     def load(self, table: Table, counter: int) -> None:
         """Take over what the file holds."""
@@ -276,7 +278,8 @@ class ConsumerOffsets:
             self._count += 1
             self._note_pair(topic, group)
         self._committed.setdefault((topic, group), {})[queue_id] = offset
-        self._moved[group, topic, queue_id] = self._unwritten[group, topic, queue_id] = None
+        self._moved[group, topic, queue_id] = None
+        self._unwritten[topic, group] = None
         self.changed = True
 
     def _note_pair(self, topic: str, group: str) -> None:
@@ -290,7 +293,7 @@ class ConsumerOffsets:
             self._resets.pop((topic, group), None)
             gone = dict.fromkeys((group, topic, queue_id) for queue_id in queues)
             self._moved.update(gone)
-            self._unwritten.update(gone)
+            self._unwritten[topic, group] = None
             self.changed = True
             for table, name, other in (
                 (self._groups_of, topic, group),

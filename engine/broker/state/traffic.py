@@ -320,7 +320,8 @@ class Traffic:
         )
 
         def rate(span_ms: int) -> float:
-            oldest = next(one for one in self._seconds if one[0] >= now_ms - span_ms - SECOND_MS)
+            since_ms = now_ms - span_ms - SECOND_MS
+            oldest = next((one for one in self._seconds if one[0] >= since_ms), self._seconds[-1])
             grown = newest[column] - oldest[column]
             return grown * 1000 / (now_ms - oldest[0]) if now_ms > oldest[0] else 0.0
 

@@ -109,7 +109,7 @@ def persist(offsets: ConsumerOffsets) -> Table:
     """Write the table; what a broker that reads the file has then."""
     snapshot = offsets.snapshot()
     table = from_document(written(offsets, snapshot))
-    offsets.mark_persisted(snapshot)
+    list(offsets.mark_persisted(snapshot))
     return table
 
 
@@ -120,7 +120,7 @@ def test_persisted_offsets_are_those_of_the_snapshot_that_was_written() -> None:
     written(offsets, snapshot)
     offsets.commit(GROUP, TOPIC, 0, 20, now_ms=2)
     assert offsets.persisted(GROUP, TOPIC, 0) is None
-    offsets.mark_persisted(snapshot)
+    list(offsets.mark_persisted(snapshot))
     assert offsets.persisted(GROUP, TOPIC, 0) == 10
     assert offsets.committed(GROUP, TOPIC, 0) == 20
     assert offsets.changed
