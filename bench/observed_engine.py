@@ -26,8 +26,8 @@ class Kind:
     count: int = 0
     total_s: float = 0.0
     longest_s: float = 0.0
-    collecting_s: float = 0.0
-    """Of the longest one, what Python's collector took."""
+    longest_own_s: float = 0.0
+    """The longest one without what Python's collector took of it."""
 
 
 class Watch:
@@ -40,11 +40,10 @@ class Watch:
 
     def begin(self) -> None:
         """Measure every step of every loop of this process from now on."""
-        run, watch, loop_thread = asyncio.Handle._run, self, threading.main_thread()
+        run, watch = asyncio.Handle._run, self  # noqa: SLF001 - asyncio has no other place
 
         def observed(handle: asyncio.Handle) -> None:
-            callback = handle._callback  # type: ignore[attr-defined]
-            name = _name(callback)
+            name = _name(handle._callback)  # type: ignore[attr-defined]  # noqa: SLF001
             collected_s, began_s = watch._collected_s, time.thread_time()
             try:
                 run(handle)
@@ -52,8 +51,7 @@ class Watch:
                 took_s = time.thread_time() - began_s
                 watch.note(name, took_s, watch._collected_s - collected_s)
 
-        asyncio.Handle._run = observed  # type: ignore[method-assign]
-        assert threading.current_thread() is loop_thread
+        asyncio.Handle._run = observed  # type: ignore[method-assign,assignment]  # noqa: SLF001
         gc.callbacks.append(self._collecting)
 
     def note(self, name: str, took_s: float, collecting_s: float) -> None:
@@ -61,8 +59,8 @@ class Watch:
         kind = self.kinds.setdefault((self.phase, name), Kind())
         kind.count += 1
         kind.total_s += took_s
-        if took_s > kind.longest_s:
-            kind.longest_s, kind.collecting_s = took_s, collecting_s
+        kind.longest_s = max(kind.longest_s, took_s)
+        kind.longest_own_s = max(kind.longest_own_s, took_s - collecting_s)
 
     def _collecting(self, phase: str, _info: dict[str, int]) -> None:
         if threading.current_thread() is not threading.main_thread():
@@ -86,7 +84,7 @@ class Watch:
                 "count": kind.count,
                 "total_ms": kind.total_s * 1000,
                 "longest_ms": kind.longest_s * 1000,
-                "collecting_ms": kind.collecting_s * 1000,
+                "longest_own_ms": kind.longest_own_s * 1000,
             }
             for (phase, name), kind in self.kinds.items()
         ]

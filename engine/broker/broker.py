@@ -179,6 +179,7 @@ class Broker:
             await running.metrics.stop()
         self._wake(running.parts.holds.take_all())
         while self._woken:
+            self._answer_woken()
             await asyncio.sleep(0)
         await running.server.stop()
         if running.loops is not None:
@@ -195,9 +196,7 @@ class Broker:
         except StorageError as error:
             clean = False
             _log.error("stopping without the last tables: %s", error)
-        await in_steps(
-            running.watermarks.sample(self._runtime.clock.now_ms(), everything=True)
-        )
+        await in_steps(running.watermarks.sample(self._runtime.clock.now_ms(), everything=True))
         Putting(running.parts).tell_resends()
         await running.parts.store.close()
         running.parts.observer.observe(LifecycleEvent("SHUTDOWN", None, clean=clean))

@@ -124,10 +124,9 @@ class ClientWindows:
             committed = parts.offsets.committed(group, topic, queue_id)
             if reading.stood_since_ms is None or reading.stood_at != committed:
                 reading.stood_at, reading.stood_since_ms = committed, now_ms
-            stands = (
-                now_ms - reading.stood_since_ms >= FROZEN_AFTER_MS
-                and (committed or 0) < parts.store.max_offset(topic, queue_id)
-            )
+            stands = now_ms - reading.stood_since_ms >= FROZEN_AFTER_MS and (
+                committed or 0
+            ) < parts.store.max_offset(topic, queue_id)
             yield (group, reading.reader) if stands and reading.reader is not None else None
 
     async def _ask(self, group: str, channel: ClientChannel) -> None:

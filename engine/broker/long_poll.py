@@ -73,9 +73,7 @@ class HeldPulls:
             ),
         )
 
-    def due(
-        self, now_ms: int, max_offset: Callable[[str, int], int]
-    ) -> Iterator[list[HeldPull]]:
+    def due(self, now_ms: int, max_offset: Callable[[str, int], int]) -> Iterator[list[HeldPull]]:
         """Take out pulls past their deadline, and any that an arrival failed to wake: those of one
         step after the other, each of which looks at LOOP_STEP_ENTRIES_MAX pulls at most.
         """

@@ -138,8 +138,7 @@ class Watermarks:
         yield from stepped(self._sample_groups(now_ms, everything=everything))
 
     def _note_moved(self) -> Iterator[None]:
-        """Ask the tables what moved since the last sample, and find whom it concerns, one by one.
-        """
+        """Ask the tables what moved since the last sample, and find whom it concerns, one by one."""
         parts, pairs = self._parts, self._told_pairs
         queues = parts.store.moved_queues()
         self._moved_queues.update(dict.fromkeys(queues))

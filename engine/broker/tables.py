@@ -121,8 +121,8 @@ class Tables:
         """Write consumerOffset.json when it changed, and tell so. Raises StorageError.
 
         The reports in it are durable before it, so that no crash leaves a file that says more than
-        was told. After a clean stop there always is one, so that its absence says that somebody took it
-        away.
+        was told. After a clean stop there always is one, so that its absence says that somebody
+        took it away.
         """
         offsets = self._parts.offsets
         async with self._saving:

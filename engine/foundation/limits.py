@@ -81,9 +81,9 @@ HANDLER_TASKS_MAX: Final = 10_000
 (RocketMQ: sendThreadPoolQueueCapacity).
 """
 
-LOOP_STEP_ENTRIES_MAX: Final = 500
+LOOP_STEP_ENTRIES_MAX: Final = 250
 """Entries of a table that one step of the event loop looks at, when it goes through a table that
-may be long (10 to 50 us each, so 25 ms at most); the rest follows after the loop's other work.
+may be long (1 to 50 us each, so 12 ms at most); the rest follows after the loop's other work.
 """
 
 LOOP_STEP_ANSWERS_MAX: Final = 100

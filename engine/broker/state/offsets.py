@@ -175,8 +175,7 @@ class ConsumerOffsets:
         return list(self._committed)
 
     def take_moved(self) -> dict[QueueKey, None]:
-        """Queues reported, set, persisted or forgotten since the last call; the longest ago first.
-        """
+        """Queues reported, set, persisted or forgotten since the last call; the longest ago first."""
         moved, self._moved = self._moved, {}
         return moved
 
@@ -219,12 +218,18 @@ class ConsumerOffsets:
         return Snapshot(unwritten)
 
     def encode(self, snapshot: Snapshot, version: Mapping[str, int]) -> Iterator[None]:
-        """Write the pieces of the snapshot, LOOP_STEP_ENTRIES_MAX queues or so in a step."""
+        """Write the pieces of the snapshot, LOOP_STEP_ENTRIES_MAX queues or so in a step.
+
+        What changes before its piece is written is written as it is then, and noted as changed.
+        """
+        snapshot.changed.update(self._unwritten)
         snapshot.pieces.append(b'{"dataVersion":%b,"offsetTable":{' % dumps(dict(version)))
         entries: dict[str, dict[str, int]] = {}
         count, comma = 0, b""
         for key in self.pairs():
             queues = self._committed.get(key)
+            if key in self._unwritten:
+                snapshot.changed[key] = None
             if queues is None:
                 continue  # Forgotten while others were written.
             topic, group = key
