@@ -10,13 +10,16 @@ TESTS ?= tests
 export PYTHONHASHSEED := 0
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-run demo demo-matrix test test-fast test-slow record-mqadmin sim crash-states kill-loop fuzz mutants check format bench clean
+.PHONY: help setup setup-python setup-run demo demo-matrix test test-fast test-slow record-mqadmin sim crash-states kill-loop fuzz mutants check format bench clean
 
 help:  ## List the targets.
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 22
 
 setup:  ## Bring everything: environment, Java, jars, browser.
 	@$(PYTHON) -m provision test
+
+setup-python:  ## Bring the Python environment alone: no Java, no browser.
+	@$(PYTHON) -m provision python
 
 setup-run:  ## Bring what the product needs, without what only tests need.
 	@$(PYTHON) -m provision run
@@ -30,7 +33,7 @@ demo-matrix: setup-run  ## The demo with three seeds and with each incident left
 test: setup  ## The whole suite.
 	.venv/bin/pytest $(TESTS)
 
-test-fast: setup  ## Unit, property and architecture tests only.
+test-fast: setup-python  ## Unit, property and architecture tests only; without Java and browser.
 	.venv/bin/pytest tests/unit tests/property tests/architecture
 
 test-slow: setup  ## The long tests that the suite leaves out.
@@ -54,13 +57,13 @@ fuzz: setup  ## Hostile bytes for every decoder, coverage-guided, SECONDS=60 sha
 mutants: setup  ## Plant each listed bug in a copy and see its tests fail; ARGS="--only C7" is passed on.
 	.venv/bin/python -m tests.mutants $(ARGS)
 
-check: setup  ## Lint, format, types, import rules.
+check: setup-python  ## Lint, format, types, import rules.
 	.venv/bin/ruff check
 	.venv/bin/ruff format --check
 	.venv/bin/mypy
 	.venv/bin/lint-imports
 
-format:  ## Rewrite the code as `make check` wants it.
+format: setup-python  ## Rewrite the code as `make check` wants it.
 	.venv/bin/ruff check --fix
 	.venv/bin/ruff format
 

@@ -1,13 +1,17 @@
 """`make bench`: what this machine measures, as tables. Nothing asserts; ratios tell most.
 A figure that has a bar (bench.bars) has it beside it.
 
-    python -m bench [--only PART ...] [--rounds N] [--seconds S] [--no-rival]
+    python -m bench [--only PART ...] [--rounds N] [--seconds S] [--warm S] [--no-rival]
 
-Parts: throughput (ours beside Apache RocketMQ), telemetry (its cost), freshness (commit to gold to
-page), topics (sends over 10,000 of them), catchup (sends beside a reader of cold data), replay
-(rows a second), spool, store, paths and filter (micro-benchmarks of the hot paths), cpu (what a
-message sent costs our broker), connections (10,000 idle ones and a slow reader), turns (how long
-one step holds the event loop, with 10,000 clients), start (to ready; takes 12 GiB for a while).
+Rounds, seconds and warming up are those of the loads by the Java client: throughput, telemetry,
+topics and catchup. Below their defaults a table says that it is no figure of record.
+
+Parts: throughput (ours beside Apache RocketMQ, both up and warm), telemetry (its cost), freshness
+(commit to gold to page), topics (sends over 10,000 of them), catchup (sends beside a reader of cold
+data), replay (rows a second), spool, store, paths and filter (micro-benchmarks of the hot paths),
+cpu (what a message sent costs our broker), connections (10,000 idle ones and a slow reader), turns
+(how long one step holds the event loop, with 10,000 clients), start (to ready; takes 12 GiB for a
+while).
 """
 
 from __future__ import annotations
@@ -21,7 +25,7 @@ from pathlib import Path
 from rich.console import Console
 
 from bench.freshness import measure_freshness
-from bench.java_load import compile_load
+from bench.java_load import Pace, compile_load
 from bench.side_loads import measure_catch_up, measure_topics
 from bench.throughput import measure_telemetry_cost, measure_throughput
 
@@ -58,8 +62,12 @@ def main() -> None:
     """Run the parts asked for and print their tables."""
     parser = argparse.ArgumentParser(prog="python -m bench")
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
-    parser.add_argument("--rounds", type=int, default=3, help="alternating runs per side")
-    parser.add_argument("--seconds", type=float, default=4.0, help="length of each load")
+    least = Pace()
+    parser.add_argument("--rounds", type=int, default=least.rounds, help="turns of every side")
+    parser.add_argument("--seconds", type=float, default=least.seconds, help="length of a turn")
+    parser.add_argument(
+        "--warm", type=float, default=least.warm_seconds, help="seconds a side, uncounted, before"
+    )
     parser.add_argument("--no-rival", action="store_true", help="leave Apache RocketMQ out")
     options = parser.parse_args()
     console = Console(width=140)
@@ -73,17 +81,17 @@ def main() -> None:
                 console.print(measure_freshness(home / "freshness", seconds=60.0))
             else:
                 load = compile_load(home)
-                pace = {"rounds": options.rounds, "seconds": options.seconds}
+                pace = Pace(options.rounds, options.seconds, options.warm)
+                rival = not options.no_rival
                 if part == "throughput":
-                    for table in measure_throughput(load, rival=not options.no_rival, **pace):
+                    for table in measure_throughput(load, pace, rival=rival):
                         console.print(table)
                 elif part == "topics":
-                    rival = not options.no_rival
-                    console.print(measure_topics(load, rival=rival, **pace))
+                    console.print(measure_topics(load, pace, rival=rival))
                 elif part == "catchup":
-                    console.print(measure_catch_up(load, **pace))
+                    console.print(measure_catch_up(load, pace))
                 else:
-                    console.print(measure_telemetry_cost(load, **pace))
+                    console.print(measure_telemetry_cost(load, pace))
 
 
 if __name__ == "__main__":

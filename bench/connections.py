@@ -85,9 +85,7 @@ def measure_connections(*, rounds: int, seconds: float, count: int = CONNECTIONS
 
 
 def _memory(side: Side) -> float:
-    memory = side.memory_mib()
-    assert memory is not None
-    return memory[1]
+    return side.memory_mib()[1]
 
 
 if __name__ == "__main__":

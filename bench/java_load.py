@@ -27,40 +27,60 @@ Figure = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
+class Pace:
+    """How long and how often a load runs."""
+
+    rounds: int = 5
+    """Turns of every side."""
+    seconds: float = 4.0
+    """Length of a turn."""
+    warm_seconds: float = 20.0
+    """What every side is given of the same loads before anything counts: the JVM of a broker, and
+    that of the client, compile what is used often, and are slow until then."""
+
+    def __str__(self) -> str:
+        """In words, and whether the result may be written down."""
+        said = f"{self.rounds} turns of {self.seconds:g} s after {self.warm_seconds:g} s uncounted"
+        least = Pace()
+        enough = (
+            self.rounds >= least.rounds
+            and self.seconds >= least.seconds
+            and self.warm_seconds >= least.warm_seconds
+        )
+        return said if enough else f"{said}; too short for a figure of record"
+
+    def arguments(self) -> tuple[str, str, str]:
+        """As the Java programs take them."""
+        return str(self.seconds), str(self.rounds), str(self.warm_seconds)
+
+
+@dataclass(frozen=True, slots=True)
 class JavaLoad:
     """The compiled load generator."""
 
     java_home: Path
     classes: Path
 
-    def run(self, side: Side, seconds: float, what: str) -> list[Figure]:
-        """Run the parts named in `what` (of send, consume, e2e), each `seconds` long.
+    def run_pairs(self, sides: Sequence[Side], pace: Pace) -> list[Figure]:
+        """Send and consume on every broker in turn from one client; all of them stay up.
 
-        One dictionary per figure: bench, threads, batch, msgs_per_s, p50_us, p99_us and so on; and
-        broker_cpu_us, the CPU time a message of that part cost our broker.
-        """
-        return self._run("Bench", [side], side.name_server, str(seconds), what)
-
-    def run_pairs(self, sides: Sequence[Side], seconds: float, rounds: int) -> list[Figure]:
-        """Send and consume on two brokers in turn from one warm client, `seconds` long each.
-
-        Figures as of `run`, in the order of time; `side` says whose a figure is. A side's shipper
-        works in its side's turns alone, so that none of its work burdens the other; what its CPU
-        time a message is, `shipper_cpu_us` says.
+        One dictionary per figure, in the order of time: bench, threads, batch, msgs, msgs_per_s,
+        p50_us, p99_us and so on; `side` says whose it is, and broker_cpu_us what CPU time a message
+        cost that broker. A side's shipper works in its side's turns alone, so that none of its work
+        burdens the other; what its CPU time a message is, `shipper_cpu_us` says.
         """
         servers = (side.name_server for side in sides)
-        return self._run("Pairs", sides, *servers, str(seconds), str(rounds))
+        return self._run("Pairs", sides, *pace.arguments(), *servers)
 
-    def run_topics(self, side: Side, seconds: float, rounds: int, *, count: int) -> list[Figure]:
+    def run_topics(self, side: Side, pace: Pace, *, count: int) -> list[Figure]:
         """Sends to one topic and to `count` topics in turn: send_one_topic, send_many_topics."""
-        pace = (str(seconds), str(rounds))
-        return self._run("Topics", [side], side.name_server, *pace, str(count))
+        return self._run("Topics", [side], *pace.arguments(), side.name_server, str(count))
 
-    def run_catch_up(self, side: Side, seconds: float, rounds: int) -> list[Figure]:
+    def run_catch_up(self, side: Side, pace: Pace) -> list[Figure]:
         """Sends alone and beside a reader of a backlog that no memory holds any more: send_alone,
         send_beside, and what was read meanwhile, read_beside.
         """
-        return self._run("CatchUp", [side], side.name_server, str(seconds), str(rounds))
+        return self._run("CatchUp", [side], *pace.arguments(), side.name_server)
 
     def _run(self, program: str, sides: Sequence[Side], *arguments: str) -> list[Figure]:
         with tempfile.TemporaryDirectory() as home:
@@ -114,6 +134,18 @@ def _figures(lines: Iterable[str], answers: IO[str], sides: Sequence[Side]) -> I
                     figure[f"{process}_cpu_us"] = (total - before[process]) / figure["msgs"] * 1e6
             yield figure | {"side": side}
         before = now
+
+
+def shortcomings(figures: Iterable[Figure]) -> list[str]:
+    """Loads that were not wholly carried out, in words: a rate alone would hide a refused send."""
+    found = []
+    for figure in figures:
+        whose = f"{figure['bench']} of side {figure['side']}"
+        if errors := figure.get("errors", 0):
+            found.append(f"{whose}: {errors} sends failed beside {figure['msgs']}")
+        if (wanted := figure.get("of", 0)) > figure["msgs"]:
+            found.append(f"{whose}: {figure['msgs']} of {wanted} messages came")
+    return found
 
 
 def _cpu_seconds(side: Side) -> dict[str, float]:

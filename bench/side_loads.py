@@ -10,31 +10,29 @@ from rich.table import Table
 
 from bench.bars import CATCH_UP_P99_RATIO, MANY_TOPICS_RATE_RATIO
 from bench.brokers import Side, rival_side, tidemark_side
-from bench.java_load import Figure, JavaLoad
+from bench.java_load import Figure, JavaLoad, Pace
 
 TOPICS = 10_000
 
 
-def measure_topics(load: JavaLoad, *, rounds: int, seconds: float, rival: bool) -> Table:
+def measure_topics(load: JavaLoad, pace: Pace, *, rival: bool) -> Table:
     """Send rate over TOPICS of four queues each ÷ over one topic, 64 in flight."""
-    table = Table(title=f"{TOPICS:,} topics, ASYNC_FLUSH, 1 KiB, 64 in flight, medians of {rounds}")
+    table = Table(title=f"{TOPICS:,} topics, ASYNC_FLUSH, 1 KiB, 64 in flight; medians, {pace}")
     for heading in ("whose", "one topic msg/s", "all topics", "ratio", "bar", "open files after"):
         table.add_column(heading, justify="left" if heading == "whose" else "right")
 
     def add(whose: str, side: Side) -> None:
-        figures = load.run_topics(side, seconds, rounds, count=TOPICS)
+        figures = load.run_topics(side, pace, count=TOPICS)
         one, many = (
             _median(figures, f"send_{n}", "msgs_per_s") for n in ("one_topic", "many_topics")
         )
-        files = side.open_files()
-        told_files = "" if files is None else f"{files:,}"
         table.add_row(
             whose,
             f"{one:,.0f}",
             f"{many:,.0f}",
             f"{many / one:.2f}",
             str(MANY_TOPICS_RATE_RATIO),
-            told_files,
+            f"{side.open_files():,}",
         )
 
     with tidemark_side("async") as side:
@@ -45,14 +43,14 @@ def measure_topics(load: JavaLoad, *, rounds: int, seconds: float, rival: bool) 
     return table
 
 
-def measure_catch_up(load: JavaLoad, *, rounds: int, seconds: float) -> Table:
+def measure_catch_up(load: JavaLoad, pace: Pace) -> Table:
     """Latencies of sends alone, and beside a group that reads what no memory holds any more."""
     with tidemark_side("async") as side:
-        figures = load.run_catch_up(side, seconds, rounds)
+        figures = load.run_catch_up(side, pace)
     read = _median(figures, "read_beside", "msgs_per_s")
     table = Table(
         title=f"sends beside a catch-up read of {read:,.0f} msg/s from the disk, ASYNC_FLUSH, "
-        f"1 KiB, 8 in flight, medians of {rounds}"
+        f"1 KiB, 8 in flight; medians, {pace}"
     )
     for heading in ("what", "alone", "beside", "ratio", "bar"):
         table.add_column(heading, justify="left" if heading == "what" else "right")

@@ -11,6 +11,7 @@ import asyncio
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -56,7 +57,7 @@ def figures() -> Iterator[Figure]:
         telemetry = Telemetry.open(system_runtime(), str(spool), identity)
         yield Figure("turn without facts", _least_us(lambda: _turns(telemetry, 0)), "µs/turn")
         for facts in (1, 8, 64):
-            turn_us = _least_us(lambda facts=facts: _turns(telemetry, facts))
+            turn_us = _least_us(partial(_turns, telemetry, facts))
             yield Figure(f"observe and write_turn, {facts} facts", turn_us, "µs/turn")
             yield Figure(f"observe and write_turn, {facts} facts", turn_us / facts, "µs/fact")
         asyncio.run(telemetry.close())

@@ -148,6 +148,11 @@ async def recover_round(root: Path) -> Clocks:
     return spent
 
 
+def putting(home: Path, flush: FlushDiskType, per_turn: int) -> Callable[[int], Awaitable[Clocks]]:
+    """A round that fills a store of its own."""
+    return lambda number: put_round(home / f"{flush.value}-{per_turn}-{number}", flush, per_turn)
+
+
 def least(rounds: list[Clocks]) -> Clocks:
     """The round that the neighbours disturbed least."""
     return min(rounds)
@@ -168,12 +173,7 @@ def measure_store(home: Path) -> Table:
 
     for flush in FlushDiskType:
         for per_turn in (1, PER_TURN):
-            row(
-                f"put, {flush.value}, {per_turn} a turn",
-                lambda number, flush=flush, per_turn=per_turn: put_round(
-                    home / f"{flush.value}-{per_turn}-{number}", flush, per_turn
-                ),
-            )
+            row(f"put, {flush.value}, {per_turn} a turn", putting(home, flush, per_turn))
     filled = home / f"{FlushDiskType.ASYNC_FLUSH.value}-{PER_TURN}-0"
     row("get, 32 a pull", lambda _: get_round(filled, tagged=False))
     row("get, 32 a pull, tag test", lambda _: get_round(filled, tagged=True))

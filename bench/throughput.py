@@ -1,10 +1,16 @@
-"""Messages a second and latencies, ours beside the rival's, alternating, as medians and ratios."""
+"""Messages a second, CPU time a message and latencies, ours beside the rival's.
+
+A JVM is slow until it has compiled what it runs. A rival that is started anew for each round of a
+few seconds is measured compiling, and ours looks fast: both live for the whole run and are warm.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
 from statistics import median
-from typing import Any
 
 from rich.table import Table
 
@@ -19,9 +25,10 @@ from bench.bars import (
     Bar,
 )
 from bench.brokers import FLUSHES, rival_side, tidemark_side
-from bench.java_load import JavaLoad
+from bench.java_load import Figure, JavaLoad, Pace, shortcomings
 
-Figures = dict[str, list[dict[str, Any]]]
+Figures = dict[str, list[Figure]]
+"""Of one side, by the name of the load, in the order of time."""
 SEND, BATCH, CONSUME = "send, {} in flight", "send batches of {}", "consume_backlog"
 RATE_BARS: dict[str, Bar] = {
     SEND.format(64): SEND_RATE_RATIO,
@@ -34,109 +41,120 @@ shipment, because the shipper was held before, and a short turn would have one t
 LATENCY_BARS: dict[str, Bar] = {SEND.format(1): SEND_LATENCY_RATIO}
 
 
-def measure_throughput(load: JavaLoad, *, rounds: int, seconds: float, rival: bool) -> list[Table]:
-    """One table per flush mode; every figure is the median over `rounds`."""
-    return [_measure(load, flush, rounds=rounds, seconds=seconds, rival=rival) for flush in FLUSHES]
+def measure_throughput(load: JavaLoad, pace: Pace, *, rival: bool) -> Iterator[Table]:
+    """Two tables per flush mode: rates with CPU time a message, and latencies.
+
+    Both brokers stay up for the whole run, are warmed, and are loaded in turn by one client. A
+    ratio is the median of the pairs' ratios: what else the machine does meets both of a pair.
+    """
+    for flush in FLUSHES:
+        with ExitStack() as stack:
+            sides = [stack.enter_context(tidemark_side(flush))]
+            if rival:
+                sides.append(stack.enter_context(rival_side(flush)))
+            idle = [side.memory_mib()[1] for side in sides]
+            told = load.run_pairs(sides, pace)
+            loaded = [side.memory_mib()[1] for side in sides]
+        figures = [_by_load(told, side) for side in range(len(sides))]
+        ours, theirs = figures[0], figures[1] if rival else {}
+        caption = "\n".join([_memory(idle, loaded), *shortcomings(told)])
+        yield _rates(f"{flush.upper()}_FLUSH, 1 KiB, Java client, {pace}", ours, theirs, caption)
+        yield _latencies(f"{flush.upper()}_FLUSH, latencies of the same sends", ours, theirs)
 
 
-def _measure(load: JavaLoad, flush: str, *, rounds: int, seconds: float, rival: bool) -> Table:
-    ours: Figures = defaultdict(list)
-    theirs: Figures = defaultdict(list)
-    memory: list[tuple[float, float]] = []
-    idle_memory: list[float] = []
-    for _ in range(rounds):
-        with tidemark_side(flush) as side:
-            idle_memory.append((side.memory_mib() or (0.0, 0.0))[1])
-            _collect(ours, load.run(side, seconds, "send,consume"))
-            memory.append(side.memory_mib() or (0.0, 0.0))
-        if rival:
-            with rival_side(flush) as side:
-                _collect(theirs, load.run(side, seconds, "send,consume"))
-    resident, anonymous = (median(values) for values in zip(*memory, strict=True))
-    table = Table(
-        title=f"{flush.upper()}_FLUSH, 1 KiB, Java client, median of {rounds} "
-        f"(our broker: {median(idle_memory):.0f} MiB anonymous when idle, bar {MEMORY_IDLE}; "
-        f"afterwards {resident:.0f} MiB resident, {anonymous:.0f} anonymous, bar {MEMORY_AT_LOAD})"
+def _memory(idle: list[float], loaded: list[float]) -> str:
+    """Anonymous memory before and after the loads, the rival's behind ours."""
+    before, after = (" : ".join(f"{mib:.0f}" for mib in values) for values in (idle, loaded))
+    return (
+        f"anonymous memory, MiB: {before} idle (bar {MEMORY_IDLE}), "
+        f"{after} after the loads (bar {MEMORY_AT_LOAD})"
     )
-    for heading in (
-        "what",
-        "ours msg/s",
-        "p50 µs",
-        "p99 µs",
-        "CPU µs",
-        "rival msg/s",
-        "p50 µs",
-        "ratio",
-        "bar",
-        "p50 ratio",
-        "bar",
-    ):
-        table.add_column(heading, justify="left" if heading == "what" else "right")
+
+
+def _rates(title: str, ours: Figures, theirs: Figures, caption: str) -> Table:
+    headings = ("ours msg/s", "rival", "ratio", "bar", "pairs, middle half")
+    table = _table(title, *headings, "CPU µs", "rival", "ratio", caption=caption)
     for name, runs in ours.items():
-        rate, latency = RATE_BARS.get(name, ""), LATENCY_BARS.get(name, "")
-        *cells, ratio, p50_ratio = _row(runs, theirs.get(name, []))
-        table.add_row(name, *cells, ratio, str(rate), p50_ratio, str(latency))
+        *rates, middle = _compared(runs, theirs.get(name, []), "msgs_per_s", ",.0f")
+        *costs, _ = _compared(runs, theirs.get(name, []), "broker_cpu_us", ".1f")
+        table.add_row(name, *rates, str(RATE_BARS.get(name, "")), middle, *costs)
     return table
 
 
-def _collect(into: Figures, figures: list[dict[str, Any]]) -> None:
+def _latencies(title: str, ours: Figures, theirs: Figures) -> Table:
+    table = _table(title, "p50 µs", "rival", "ratio", "bar", "p99 µs", "rival", "ratio")
+    for name, runs in ours.items():
+        if "p50_us" in runs[0]:
+            *halves, _ = _compared(runs, theirs.get(name, []), "p50_us", ",.0f")
+            *slow, _ = _compared(runs, theirs.get(name, []), "p99_us", ",.0f")
+            table.add_row(name, *halves, str(LATENCY_BARS.get(name, "")), *slow)
+    return table
+
+
+def _table(title: str, *headings: str, caption: str = "") -> Table:
+    table = Table(title=title, caption=caption)
+    table.add_column("what")
+    for heading in headings:
+        table.add_column(heading, justify="right")
+    return table
+
+
+def _by_load(figures: list[Figure], side: int) -> Figures:
+    """The figures of one side, by the name of their load."""
+    found: Figures = defaultdict(list)
     for figure in figures:
-        name = figure["bench"]
-        if name == "send_sync":
-            name = SEND.format(figure["threads"])
-        elif name == "send_batch":
-            name = BATCH.format(figure["batch"])
-        into[name].append(figure)
+        if figure["side"] == side:
+            found[_name(figure)].append(figure)
+    return found
 
 
-def _row(ours: list[dict[str, Any]], theirs: list[dict[str, Any]]) -> list[str]:
-    keys = ("msgs_per_s", "p50_us", "p99_us", "broker_cpu_us")
-    rate, p50, p99, cpu = (_median(ours, key) for key in keys)
-    their_rate, their_p50 = (_median(theirs, key) for key in ("msgs_per_s", "p50_us"))
-    pairs = ((rate, their_rate), (p50, their_p50))
-    ratios = (f"{mine / other:.2f}" if mine and other else "" for mine, other in pairs)
-    cells = (rate, p50, p99, cpu, their_rate, their_p50)
-    return [*(f"{v:,.0f}" if v else "" for v in cells), *ratios]
+def _name(figure: Figure) -> str:
+    if figure["bench"] == "send_sync":
+        return SEND.format(figure["threads"])
+    if figure["bench"] == "send_batch":
+        return BATCH.format(figure["batch"])
+    return str(figure["bench"])
 
 
-def _median(runs: list[dict[str, Any]], key: str) -> float | None:
-    values = [run[key] for run in runs if key in run]
-    return median(values) if values else None
-
-
-def measure_telemetry_cost(load: JavaLoad, *, rounds: int, seconds: float) -> Table:
+def measure_telemetry_cost(load: JavaLoad, pace: Pace) -> Table:
     """Two of our brokers, with facts shipped to a lake and with none, loaded in turn by one client.
 
     A ratio is the median of the pairs' ratios: what else the machine does meets both of a pair.
     The shipper's CPU time is apart from its broker's; it runs a cycle behind, so that some of it
     falls to the load that follows. No turn is shorter than TELEMETRY_TURN_S.
     """
-    seconds = max(seconds, TELEMETRY_TURN_S)
-    figures: tuple[Figures, Figures] = (defaultdict(list), defaultdict(list))
+    pace = replace(pace, seconds=max(pace.seconds, TELEMETRY_TURN_S))
     silence = tidemark_side("async", "--no-telemetry")
     with tidemark_side("async", ships=True) as told, silence as silent:
-        for figure in load.run_pairs((told, silent), seconds, rounds):
-            _collect(figures[figure["side"]], [figure])
-    table = Table(title=f"cost of telemetry, ASYNC_FLUSH, 1 KiB, medians of {rounds} pairs")
-    rates_of = ("with msg/s", "without", "ratio", "bar", "pairs, middle half")
-    for heading in ("what", *rates_of, "CPU µs", "without", "ratio", "shipper's CPU µs"):
-        table.add_column(heading, justify="left" if heading == "what" else "right")
-    shipping, without = figures
+        figures = load.run_pairs((told, silent), pace)
+    shipping, without = (_by_load(figures, side) for side in range(2))
+    table = _table(
+        f"cost of telemetry, ASYNC_FLUSH, 1 KiB, {pace}",
+        *("with msg/s", "without", "ratio", "bar", "pairs, middle half"),
+        *("CPU µs", "without", "ratio", "shipper's CPU µs"),
+        caption="\n".join(shortcomings(figures)),
+    )
     for name, runs in shipping.items():
         *rates, middle = _compared(runs, without[name], "msgs_per_s", ",.0f")
         *costs, _ = _compared(runs, without[name], "broker_cpu_us", ".1f")
-        shipper = _median(runs, "shipper_cpu_us")
-        told_shipper = "" if shipper is None else f"{shipper:.1f}"
+        shipper = [run["shipper_cpu_us"] for run in runs if "shipper_cpu_us" in run]
+        told_shipper = f"{median(shipper):.1f}" if shipper else ""
         table.add_row(name, *rates, str(TELEMETRY_RATE_RATIO), middle, *costs, told_shipper)
     return table
 
 
-def _compared(
-    runs: list[dict[str, Any]], others: list[dict[str, Any]], key: str, form: str
-) -> list[str]:
-    """Medians of both, the median ratio of the pairs, and where the middle half of them lies."""
-    ratios = sorted(run[key] / other[key] for run, other in zip(runs, others, strict=True))
-    both = [format(median(run[key] for run in side), form) for side in (runs, others)]
+def _compared(runs: list[Figure], others: list[Figure], key: str, form: str) -> list[str]:
+    """Medians of both, the median ratio of the pairs, and where the middle half of them lies.
+
+    What was not measured, such as the rival when it is left out, is an empty cell.
+    """
+    both = [[run[key] for run in side if run.get(key)] for side in (runs, others)]
+    told = [format(median(values), form) if values else "" for values in both]
+    pairs = zip(runs, others, strict=bool(others))
+    ratios = sorted(
+        run[key] / other[key] for run, other in pairs if run.get(key) and other.get(key)
+    )
+    if not ratios:
+        return [*told, "", ""]
     quarter = len(ratios) // 4
-    middle = f"{ratios[quarter]:.2f}-{ratios[-1 - quarter]:.2f}"
-    return [*both, f"{median(ratios):.3f}", middle]
+    return [*told, f"{median(ratios):.2f}", f"{ratios[quarter]:.2f}-{ratios[-1 - quarter]:.2f}"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import polars as pl
 
@@ -128,7 +128,7 @@ def quality(results: pl.DataFrame, tables: Sequence[str] = ()) -> Quality:
         newest = newest.filter(pl.col("table").is_in(list(tables)))
     judged = newest.filter(pl.col("checked_rows") > 0)
     failing = judged.filter(~pl.col("success") & (pl.col("severity") != "INFO"))
-    when = clock(newest["started_at"].max()) if newest.height else ""
+    when = clock(cast("datetime | None", newest["started_at"].max())) if newest.height else ""
     if judged.is_empty():
         return Quality("unknown", 0, "the newest run had nothing to check here")
     if failing.is_empty():

@@ -186,7 +186,7 @@ def _failures(subject: Subject, result: Any) -> Iterable[Failure]:
     keys = pl.DataFrame(
         [{name: row[name] for name in subject.key} for row in index[:SAMPLE_ROWS_MAX]]
     )
-    schema = {name: subject.rows.schema[name] for name in subject.key}
+    schema = pl.Schema({name: subject.rows.schema[name] for name in subject.key})
     failing = subject.rows.join(
         keys.cast(schema).unique(maintain_order=True), on=subject.key, how="inner", nulls_equal=True
     )

@@ -1,5 +1,5 @@
-"""Entry point: `python3 -m provision run` (what the product needs) or `python3 -m provision test`
-(tests as well).
+"""Entry point: `python3 -m provision run` (what the product needs), `test` (tests as well) or
+`python` (the environment alone: what the fast tests and `make check` need).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from provision import chromium, environment, jars, java, servers
 from provision.errors import ProvisionError
 from provision.places import CACHE, ROOT
 
-SCOPES = ("run", "test")
+SCOPES = ("python", "run", "test")
 
 
 def main(arguments: list[str]) -> int:
@@ -42,10 +42,12 @@ def main(arguments: list[str]) -> int:
 
 
 def provide(scope: str) -> None:
-    """Bring the environment, Java and the Delta jars; for tests the compiler, RocketMQ, a
-    browser and two database servers too.
+    """Bring the environment; unless that is all, Java and the Delta jars; for tests the compiler,
+    RocketMQ, a browser and two database servers too.
     """
     environment.ensure()
+    if scope == "python":
+        return
     java_home = java.ensure(with_compiler=scope == "test")
     jars.ensure(jars.DELTA, java_home=java_home)
     if scope == "test":

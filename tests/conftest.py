@@ -16,6 +16,7 @@ from hypothesis import settings
 from playwright.sync_api import Browser, sync_playwright
 
 from provision import chromium
+from tests.asynchronous import run_async_test
 
 TESTS = Path(__file__).parent
 settings.register_profile("no test is timed", deadline=None)
@@ -56,6 +57,11 @@ def pytest_configure() -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Sort by folder; tests that ask for the fixture `spark` go with those of tests/pipelines."""
     items.sort(key=_place)
+
+
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Tests may be async functions."""
+    return run_async_test(pyfuncitem)
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ panels below. When to use it: to see whether lag followed an event, or an event 
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import plotly.graph_objects as go
 import polars as pl
@@ -298,7 +298,8 @@ def _add_silence(figure: go.Figure, lag: pl.DataFrame, span: Span, colours: Pale
     since = span.silent_from
     if since is None:
         return
-    tops = {2: (lag["time_lag_ms"].max() or 1000) / 1000, 3: lag["lag_messages"].max() or 1}
+    longest_ms, most = (lag[name].max() for name in ("time_lag_ms", "lag_messages"))
+    tops = {2: (cast("int | None", longest_ms) or 1000) / 1000, 3: cast("int | None", most) or 1}
     for panel, top in tops.items():
         figure.add_scatter(
             x=[since, span.end, span.end, since],

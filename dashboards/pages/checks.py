@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from datetime import datetime
+from typing import Any, cast
 
 import polars as pl
 from dash import Dash, Input, Output, html
@@ -57,7 +58,8 @@ def content(desk: Desk) -> tuple[Any, ...]:
         command = html.Code(f"tidemark check --lake {desk.data.lake.root}")
         return _instead(notice("No check has run yet", [html.P(command)], kind="empty"))
     run_id = results["run_id"][0]
-    run = f"run {run_id}, started {clock(results['started_at'].max(), day=True)} UTC"
+    started = cast("datetime | None", results["started_at"].max())
+    run = f"run {run_id}, started {clock(started, day=True)} UTC"
     return None, SHOWN, run, _results(results), _failures(failures.filter(run_id=run_id))
 
 

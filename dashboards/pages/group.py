@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from datetime import datetime
+from typing import Any, Final, cast
 
 import dash_ag_grid as dag
 import polars as pl
@@ -240,7 +241,7 @@ def _summary(line: GroupLine | None, newest: pl.DataFrame, badge: Any) -> html.D
             [state_pill(None), html.Span("not judged in this range yet", className="why"), badge],
             className="summary",
         )
-    commit = newest["last_commit_time"].max()
+    commit = cast("datetime | None", newest["last_commit_time"].max())
     facts = (
         ("time lag", duration(line.time_lag_ms)),
         ("messages behind", count(line.lag_messages)),

@@ -49,7 +49,7 @@ class ClientWindows:
         """Ask each consumer in its turn, until cancelled."""
         async with asyncio.TaskGroup() as questions:
             while True:
-                now_ms = self._parts.now_ms()
+                now_ms = self._parts.steady_ms()
                 for due in self.due(now_ms):
                     for group, channel in due:
                         self._asked_ms[group, channel.client_id] = now_ms

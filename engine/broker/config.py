@@ -77,8 +77,9 @@ class BrokerConfig:
     default_topic_queue_nums: int = _setting(8, "defaultTopicQueueNums")
     register_interval_ms: int = _setting(BROKER_REGISTER_MS, "registerNameServerPeriod")
     flush_consumer_offset_interval_ms: int = _setting(5 * SECOND_MS, "flushConsumerOffsetInterval")
-    flush_consumer_offset_first_ms: int = 10 * SECOND_MS
-    """Delay before the first persist; RocketMQ fixes it."""
+    """How long a report may wait to be persisted, from the boot on; RocketMQ waits 10 s for the
+    first time.
+    """
     flush_delay_offset_interval_ms: int = _setting(10 * SECOND_MS, "flushDelayOffsetInterval")
     reject_transaction_message: bool = _setting(False, "rejectTransactionMessage")
     enable_property_filter: bool = _setting(False, "enablePropertyFilter")

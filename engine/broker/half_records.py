@@ -29,6 +29,7 @@ from engine.protocol.names import (
     SysFlag,
 )
 from engine.protocol.properties import (
+    PROPERTY_CHECK_IMMUNITY_SECONDS,
     PROPERTY_REAL_QUEUE_ID,
     PROPERTY_REAL_TOPIC,
     PROPERTY_TAGS,
@@ -84,6 +85,16 @@ def further_properties(half: MessageExt, check_times: int) -> dict[str, str]:
     return properties
 
 
+def told_properties(half: MessageExt) -> dict[str, str]:
+    """Properties of a half message as others see them: without the name of its transaction, which
+    RocketMQ 5.5.0 writes into copies only while their producers have asked for time.
+    """
+    properties = dict(half.properties)
+    if PROPERTY_CHECK_IMMUNITY_SECONDS not in properties:
+        properties.pop(PROPERTY_TRANSACTION_FIRST_OFFSET, None)
+    return properties
+
+
 def further_copy(half: MessageExt, properties: dict[str, str]) -> MessageDraft:
     """The next copy of a half message."""
     return _copy(half, HALF_TOPIC, QUEUE_ID, properties)
@@ -96,7 +107,7 @@ def committed_message(half: MessageExt) -> MessageDraft:
         raise RequestRefused(
             ResponseCode.SYSTEM_ERROR, f"half message {half.message_id} names no real topic"
         )
-    properties = dict(half.properties)  # As in RocketMQ 5.5.0, TRAN_MSG, PGROUP and the count of
+    properties = told_properties(half)  # As in RocketMQ 5.5.0, TRAN_MSG, PGROUP and the count of
     del properties[PROPERTY_REAL_TOPIC]  # questions stay, the real place goes.
     del properties[PROPERTY_REAL_QUEUE_ID]
     draft = _copy(half, *place, properties)
@@ -107,7 +118,7 @@ def committed_message(half: MessageExt) -> MessageDraft:
 
 def given_up(half: MessageExt) -> MessageDraft:
     """The record of a transaction that is rolled back for its producer."""
-    return _copy(half, CHECK_MAX_TIME_TOPIC, QUEUE_ID, half.properties)
+    return _copy(half, CHECK_MAX_TIME_TOPIC, QUEUE_ID, told_properties(half))
 
 
 def begun_anew(record: MessageExt) -> MessageDraft:

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from engine.broker.member_notices import MemberNotices
-from engine.broker.parts import BrokerParts
+from engine.broker.parts import BrokerParts, client_id_of
 from engine.broker.state.groups import ClientChannel, ConsumerGroup, Departure, Registration
 from engine.broker.state.readers import QueueKey
 from engine.foundation.limits import (
@@ -65,7 +65,7 @@ class Membership:
             if made:
                 parts.topics_changed()
         change = parts.groups.register(
-            data, channel, keep_subscription=keep_subscription, now_ms=parts.now_ms()
+            data, channel, keep_subscription=keep_subscription, now_ms=parts.steady_ms()
         )
         if not keep_subscription:
             self._select(data)
@@ -99,15 +99,19 @@ class Membership:
     def lost(self, peer: Peer, reason: str = "CONNECTION_LOST") -> None:
         """A client's connection ended, or names another client from now on."""
         self._parts.producers.lost(peer)
+        client_id = client_id_of(peer)
+        if client_id is not None:
+            self._parts.client_ids.release(client_id, peer)
         for departure in self._parts.groups.lost(peer):
             self._departed(departure, "LEFT", reason)
 
-    def expire(self, now_ms: int) -> Iterator[None]:
+    def expire(self) -> Iterator[None]:
         """Remove clients without heartbeats, and close their connections; one after the other."""
         parts, expiry_ms = self._parts, self._parts.config.client_expiry_ms
+        now_ms = parts.steady_ms()
         parts.producers.expire(now_ms, expiry_ms)
         yield
-        if parts.filters.forget_old(now_ms):
+        if parts.filters.forget_old(parts.now_ms()):
             parts.filters_changed()
         yield
         for group, client_id in parts.groups.silent(now_ms, expiry_ms):

@@ -14,12 +14,14 @@ from dataclasses import dataclass, field
 from engine.broker.config import BrokerConfig
 from engine.broker.long_poll import HeldPulls
 from engine.broker.state.client_figures import ClientFigures
+from engine.broker.state.client_ids import ClientIds
 from engine.broker.state.consumer_filters import ConsumerFilters
 from engine.broker.state.deduplication import Deduplication
 from engine.broker.state.group_configs import GroupConfigs
 from engine.broker.state.groups import ClientChannel, ConsumerGroups, ProducerGroups
 from engine.broker.state.offsets import ConsumerOffsets
 from engine.broker.state.put_times import PutTimes
+from engine.broker.state.questions import Questions
 from engine.broker.state.queue_locks import QueueLocks
 from engine.broker.state.readers import QueueKey, Readers
 from engine.broker.state.second_copies import SecondCopies
@@ -33,6 +35,7 @@ from engine.foundation.units import Buffer
 from engine.protocol.bodies import DataVersion
 from engine.protocol.message_ids import UniqueIds
 from engine.remoting import Peer
+from engine.remoting.gate import Gate
 from engine.remoting.latencies import Latencies
 from engine.runtime import Runtime
 from engine.store import MessageStore
@@ -64,6 +67,9 @@ class BrokerParts:
     put_times: PutTimes = field(init=False)
     filters: ConsumerFilters = field(default_factory=ConsumerFilters)
     """What consumer groups select by SQL92."""
+    boot_ends: dict[tuple[str, int], int] | None = None
+    """Where each queue ended at boot, when a power cut may have taken what lay behind; else None.
+    """
     address: str = ""
     """`ip:port` under which the broker is known; set when its port is bound."""
     deduplication: Deduplication = field(default_factory=Deduplication)
@@ -75,6 +81,12 @@ class BrokerParts:
     """Messages stored twice, because their producer sent them again."""
     transactions: Transactions = field(default_factory=Transactions)
     """Transactions under way."""
+    gate: Gate = field(init=False)
+    """Who may do what."""
+    client_ids: ClientIds = field(default_factory=ClientIds)
+    """Which account goes by which client id."""
+    questions: Questions = field(default_factory=Questions)
+    """What may be replied to."""
     client_figures: ClientFigures = field(default_factory=ClientFigures)
     """How fast members of groups say that they consume."""
     work: WorkInSteps = field(default_factory=WorkInSteps)
@@ -98,12 +110,16 @@ class BrokerParts:
 
     def __post_init__(self) -> None:
         """Counting begins now."""
-        self.traffic = Traffic(self.runtime.clock.now_ms)
-        self.put_times = PutTimes(self.latencies, self.now_ms())
+        self.traffic = Traffic(self.runtime.clock.steady_ms)
+        self.put_times = PutTimes(self.latencies, self.steady_ms())
 
     def now_ms(self) -> int:
-        """The broker's clock."""
+        """The broker's time: what rows and records are stamped with."""
         return self.runtime.clock.now_ms()
+
+    def steady_ms(self) -> int:
+        """For durations, leases and deadlines: nobody sets it, and its zero has no meaning."""
+        return self.runtime.clock.steady_ms()
 
     def data_version(self, counter: int) -> DataVersion:
         """The version of one of the broker's tables."""

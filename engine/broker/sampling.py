@@ -130,7 +130,8 @@ class Watermarks:
 
     def sample(self, now_ms: int, *, everything: bool = False) -> Iterator[None]:
         """Tell the marks that changed since they were told last, and of the others those whose turn
-        it is in this round; or all. Done in steps, of LOOP_STEP_ENTRIES_MAX marks each.
+        it is in this round; or all. Done in steps, of LOOP_STEP_ENTRIES_MAX marks each. `now_ms` is
+        steady time, as leases go by it.
         """
         yield from stepped(self._parts.locks.drop_expired(now_ms))
         yield from stepped(self._note_moved())
@@ -138,7 +139,7 @@ class Watermarks:
         yield from stepped(self._sample_groups(now_ms, everything=everything))
 
     def _note_moved(self) -> Iterator[None]:
-        """Ask the tables what moved since the last sample, and find whom it concerns, one by one."""
+        """Ask the tables what moved since the last sample, and whom it concerns, one by one."""
         parts, pairs = self._parts, self._told_pairs
         queues = parts.store.moved_queues()
         self._moved_queues.update(dict.fromkeys(queues))

@@ -2,7 +2,8 @@
 
 Place in the walk: beside it. Each round looks at every open transaction; one whose time-out has
 passed is put again at the tail of the half queue, with one more question counted, and a live
-producer of its group is asked about that copy. The answer is an END_TRANSACTION like any other
+producer of its group is asked about that copy. One whose producer has asked for time costs nothing
+until many settled ones wait behind it. The answer is an END_TRANSACTION like any other
 (spec: producer, section 9, D4). What becomes of each is `state.transactions.verdict`'s to say.
 
 Invariant: a transaction that has ended is not asked about, whether or not its op message is
@@ -17,7 +18,9 @@ from __future__ import annotations
 import asyncio
 import logging
 
+from engine.broker.gatekeeping import demand_for
 from engine.broker.half_queue import HalfQueue
+from engine.broker.half_records import told_properties
 from engine.broker.parts import BrokerParts
 from engine.broker.state.transactions import CheckRules, HalfMessage, Verdict, verdict
 from engine.delay.delay_service import real_place
@@ -31,6 +34,7 @@ from engine.protocol.message_record import encode_record
 from engine.protocol.names import HALF_TOPIC
 from engine.protocol.properties import PROPERTY_PRODUCER_GROUP
 from engine.remoting import Peer
+from engine.remoting.accounts import Demand, Permission
 
 ROUND_MS_MAX = MINUTE_MS
 """A round that takes longer ends; the next one goes on (RocketMQ's figure)."""
@@ -59,23 +63,25 @@ class TransactionChecks:
 
     async def check_round(self) -> None:
         """Look at every open transaction once. Raises StorageError."""
-        began_ms = self._parts.now_ms()
+        began_ms, began_steady_ms = self._parts.now_ms(), self._parts.steady_ms()
         transactions = self._half_queue.transactions
+        renews = transactions.is_sparse
         for number, half in enumerate(transactions.open_halves()):
             if number % TURN_COUNT == TURN_COUNT - 1:
                 await asyncio.sleep(0)
             now_ms = self._parts.now_ms()
-            if now_ms - began_ms > ROUND_MS_MAX:
+            if self._parts.steady_ms() - began_steady_ms > ROUND_MS_MAX:
                 break
             if transactions.find(half.first_offset) is half:  # Others end while we sleep.
-                self._apply(half, now_ms=now_ms, round_began_ms=began_ms)
+                self._apply(half, now_ms=now_ms, round_began_ms=began_ms, renews=renews)
 
-    def _apply(self, half: HalfMessage, *, now_ms: int, round_began_ms: int) -> None:
+    def _apply(self, half: HalfMessage, *, now_ms: int, round_began_ms: int, renews: bool) -> None:
         config = self._parts.config  # Read each time: it may change while the broker runs.
         rules = CheckRules(
             config.transaction_timeout_ms,
             config.transaction_check_max,
             config.store.file_reserved_time_ms,
+            renews,
         )
         decided = verdict(half, now_ms=now_ms, round_began_ms=round_began_ms, rules=rules)
         if decided is Verdict.WAIT:
@@ -99,20 +105,30 @@ class TransactionChecks:
         self._half_queue.discard(half, message)
 
     def _ask(self, half: MessageExt) -> None:
-        """Push the question to a producer of the group; without one, the round has counted."""
+        """Push the question to a producer of the group; without one, the round has counted.
+
+        The question holds the message, and anybody can tell the group's name: so only a producer
+        whose account may write to the message's topic is asked.
+        """
         group = half.properties.get(PROPERTY_PRODUCER_GROUP, "")
-        peer = self._live_producer(group)
+        demand = demand_for(half, Permission.PUB)
+        peer = self._live_producer(group, demand)
         if peer is None:
             _log.warning(
-                "no producer of group %r can be asked about half message %s", group, half.message_id
+                "no producer of group %r that may write to %s can be asked about half message %s",
+                *(group, demand.name, half.message_id),
             )
             return
         peer.send(check_request(half, self._parts.config.broker_name))
 
-    def _live_producer(self, group: str) -> Peer | None:
+    def _live_producer(self, group: str, demand: Demand) -> Peer | None:
         """One after the other, so that a producer that never answers does not keep them all."""
-        peers = [member.channel.peer for member in self._parts.producers.members(group)]
-        peers = [peer for peer in peers if not peer.closed]
+        gate, producers = self._parts.gate, self._parts.producers
+        peers = [
+            member.channel.peer
+            for member in producers.members(group)
+            if not member.channel.peer.closed and gate.may(member.channel.account, demand)
+        ]
         if not peers:
             return None
         self._asked_count += 1
@@ -132,6 +148,7 @@ def check_request(half: MessageExt, broker_name: str) -> RemotingCommand:
     place = real_place(half)
     if place is not None:
         half.topic, half.queue_id = place
+    half.properties = told_properties(half)
     request = RemotingCommand.request(
         RequestCode.CHECK_TRANSACTION_STATE,
         {**header.encode(), "bname": broker_name},

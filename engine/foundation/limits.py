@@ -18,6 +18,11 @@ BODY_BYTES_MAX: Final = 4 * MIB
 PROPERTIES_BYTES_MAX: Final = 32_767
 """Longer properties are refused with MESSAGE_ILLEGAL: their length is a signed 16-bit number."""
 
+MESSAGE_ID_CHARS_MAX: Final = 255
+"""Of an id that a further copy of a message repeats; a longer one, which only a strange client
+makes, is replaced by the broker's own.
+"""
+
 TOPIC_CHARS_MAX: Final = 127
 GROUP_CHARS_MAX: Final = 120
 RETRY_TOPIC_CHARS_MAX: Final = 255
@@ -31,6 +36,81 @@ STRANGER_HEADER_BYTES_MAX: Final = 4 * KIB
 
 HEADER_FIELDS_MAX: Final = 1024
 """More extFields than this in one header is hostile; the connection is closed."""
+
+BODY_UNREAD_BYTES_MAX: Final = 64 * KIB
+"""A request's longer body is refused, where its code has no limit of its own below."""
+
+BODY_SETTINGS_BYTES_MAX: Final = 32 * KIB
+"""Settings to change, in one request; longer text is refused."""
+
+BODY_ADMIN_BYTES_MAX: Final = 512 * KIB
+"""Lists of topics or groups to make, in one request; a longer one is refused."""
+
+BODY_ADMIN_ENTRIES_MAX: Final = 1000
+"""Topics or groups of such a list; more are refused (some 40 us each)."""
+
+BODY_REGISTRATION_BYTES_MAX: Final = 8 * MIB
+"""A broker's registration, and what a compressed one inflates to; a longer one is refused."""
+
+REGISTERED_AT_ONCE: Final = 2000
+"""Topics of a registration that are taken over in one go; others have their turn, then the rest
+follows.
+"""
+
+HEARTBEAT_BYTES_MAX: Final = 512 * KIB
+"""A longer heartbeat is refused; one of 100 groups with 10 topics each has half of it."""
+
+CLIENT_GROUPS_MAX: Final = 512
+"""Groups of consumers and producers one connection may be a member of; the heartbeat that adds one
+more is refused.
+"""
+
+CLIENT_SUBSCRIPTIONS_MAX: Final = 2048
+"""Topics that the groups of one heartbeat subscribe to, together; more are refused."""
+
+CLIENT_ID_CHARS_MAX: Final = 512
+"""A longer client id is refused."""
+
+SUBSCRIPTION_CHARS_MAX: Final = 16 * KIB
+"""A longer expression of tags is refused with SUBSCRIPTION_PARSE_FAILED."""
+
+SUBSCRIPTION_TAGS_MAX: Final = 1024
+"""Tags of one subscription, and their hashes; more are refused likewise."""
+
+CLIENT_SUBSCRIPTION_BYTES_MAX: Final = 2 * MIB
+SUBSCRIPTION_BYTES_MAX: Final = 128 * MIB
+"""Memory for what one connection subscribes to, and for what all groups of a broker do; the
+heartbeat that would need more is refused.
+"""
+
+MEMBERS_MAX: Final = 200_000
+"""Memberships of clients in groups, of producers as of consumers (some 0.4 KiB each); the heartbeat
+that adds one more is refused.
+"""
+
+LOCK_BATCH_BYTES_MAX: Final = 512 * KIB
+LOCK_BATCH_QUEUES_MAX: Final = 4096
+"""Order locks asked for or given back at once; a longer request is refused."""
+
+MEMBER_ANSWER_BYTES_MAX: Final = 1 * MIB
+MEMBER_ANSWER_QUEUES_MAX: Final = 2048
+"""What a member answers when it is asked for its queues; a longer answer counts as none."""
+
+KEY_VALUE_NAME_CHARS_MAX: Final = 255
+KEY_VALUE_CHARS_MAX: Final = 32 * KIB
+KEY_VALUES_BYTES_MAX: Final = 4 * MIB
+"""Names and values of a name server's key-value settings, and all of them together; what is longer
+or more is refused.
+"""
+
+LOOSE_BODY_BYTES_MAX: Final = 128 * KIB
+LOOSE_BODY_KEYS_MAX: Final = 4096
+"""A request's body that is not strict JSON may be so long, and have so many keys without quotes."""
+
+LOOSE_KEYS_MAX: Final = 131_072
+"""Keys of one JSON document that are integers without quotes, or objects (RocketMQ's writer):
+more than any table of queues that fits in a frame has. A document with more is refused.
+"""
 
 CONNECTIONS_MAX: Final = 16_384
 """A connection beyond this is closed at once, with one log line."""
@@ -99,9 +179,24 @@ UNKNOWN_SENDS_MAX: Final = 10_000
 beyond it the oldest is forgotten (and may then be stored twice).
 """
 
+CLOCK_STEPS_KEPT_MAX: Final = 64
+"""Steps of the machine's clock that delayed messages may have waited over; of more the oldest two
+count as one, by which what waited before them is late rather than early.
+"""
+
+STORE_TIME_MARKS_MAX: Final = 4096
+"""Places in the log of which a broker remembers when it was there, one a second while messages
+arrive; of more every second one is forgotten.
+"""
+
 DEDUPLICATED_SENDS_MAX: Final = 131_072
 """Newest messages of topics with deduplication that a broker remembers (about 70 MB); the resend
 of an older one is stored again.
+"""
+
+TOMBSTONES_MAX: Final = 65_536
+"""Deleted topics of which the log still holds messages (about 10 MB); while there are so many the
+deletion of another topic is refused.
 """
 
 DEDUPLICATION_WINDOW_MS: Final = 10 * MINUTE_MS
@@ -225,12 +320,19 @@ FILTER_EXPRESSION_CHARS_MAX: Final = 8 * KIB
 FILTER_DEPTH_MAX: Final = 64
 """Levels a selector may nest; a deeper one is refused likewise."""
 
-FILTER_MEMO_ENTRIES_MAX: Final = 256
-"""Selectors kept compiled; more are compiled again when they are asked for."""
+FILTER_MEMO_ENTRIES_MAX: Final = 64
+"""Selectors of pulls kept compiled (some 0.1 KiB a character); more are compiled again when they
+are asked for.
+"""
 
 CONSUMER_FILTERS_MAX: Final = 10_000
 """Selectors of groups the broker keeps; a group's beyond it is not registered (its pulls get
 FILTER_DATA_NOT_EXIST).
+"""
+
+CONSUMER_FILTER_CHARS_MAX: Final = 1 * MIB
+"""Characters of all of them together, of which each takes some 0.1 KiB compiled; what would be more
+is not registered likewise.
 """
 
 CLIENT_EXPIRY_MS: Final = 120 * SECOND_MS
@@ -301,6 +403,17 @@ TRANSACTIONS_HELD_MAX: Final = 262_144
 SYSTEM_BUSY until older ones are ended or asked for.
 """
 
+TRANSACTIONS_RENEWED_HELD: Final = TRANSACTIONS_HELD_MAX // 4
+"""With so many half messages held, at least half of them settled, those whose producers asked for
+time are put again at the tail. Each copy frees a place or more, so they cost the log at most one
+copy for each half message that came, however long they wait.
+"""
+
+QUESTIONS_PER_ACCOUNT_MAX: Final = 10_000
+"""Questions of request and reply that a broker with accounts remembers of each; a reply to an older
+one is refused.
+"""
+
 CLIENT_CHECKS_MAX: Final = 2000
 """Questions for transactions' states one producer works on; further ones are dropped with a log
 line, and the broker asks again (RocketMQ: checkRequestHoldMax).
@@ -313,6 +426,12 @@ that moved least recently is forgotten.
 
 assert BODY_BYTES_MAX + PROPERTIES_BYTES_MAX + 64 * KIB <= FRAME_BYTES_MAX
 assert 6 * PROPERTIES_BYTES_MAX + 16 * KIB <= HEADER_BYTES_MAX, "\\u0001 is six bytes of JSON"
+assert SUBSCRIPTION_CHARS_MAX < HEARTBEAT_BYTES_MAX < FRAME_BYTES_MAX
+assert HEARTBEAT_BYTES_MAX < CLIENT_SUBSCRIPTION_BYTES_MAX * 32 <= SUBSCRIPTION_BYTES_MAX
+assert CLIENT_GROUPS_MAX * 100 <= MEMBERS_MAX
+assert LOOSE_BODY_BYTES_MAX <= HEARTBEAT_BYTES_MAX
+assert KEY_VALUE_CHARS_MAX + 2 * KEY_VALUE_NAME_CHARS_MAX <= KEY_VALUES_BYTES_MAX
+assert KEY_VALUES_BYTES_MAX * 2 <= FRAME_BYTES_MAX, "a whole namespace is one answer"
 assert STRANGER_HEADER_BYTES_MAX < HEADER_BYTES_MAX < FRAME_BYTES_MAX
 assert CONNECTIONS_PER_ADDRESS_MAX < CONNECTIONS_MAX
 assert HANDSHAKES_MAX < CONNECTIONS_MAX
@@ -331,4 +450,5 @@ assert CLIENT_LOCK_EXPIRY_MS * 2 <= QUEUE_LOCK_LEASE_MS
 assert PULLED_MARKS_MAX * (4 * RETRY_TOPIC_CHARS_MAX + 360) <= SPOOL_FRAME_BYTES_MAX, (
     "one frame holds every mark and every reported offset"
 )
+assert TRANSACTIONS_RENEWED_HELD * 2 <= TRANSACTIONS_HELD_MAX
 assert SPOOL_SEGMENT_BYTES * 4 <= SPOOL_BYTES_MAX

@@ -8,13 +8,16 @@ Absent on purpose: the tables' rules (routes), expiry and lost connections (name
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from itertools import islice
 
 from engine.foundation.errors import RemoteProtocolError, RequestRefused
-from engine.foundation.limits import BROKER_EXPIRY_MS
+from engine.foundation.limits import BROKER_EXPIRY_MS, REGISTERED_AT_ONCE
+from engine.foundation.units import Buffer
 from engine.namesrv.key_values import ORDER_NAMESPACE, KeyValues
-from engine.namesrv.routes import Registration, Routes
+from engine.namesrv.routes import LiveBroker, Registration, Routes
 from engine.protocol.bodies import (
     DataVersion,
     KVTable,
@@ -44,6 +47,7 @@ from engine.protocol.headers_admin import (
 )
 from engine.protocol.names import check_broker_word, check_topic, is_legal_topic
 from engine.remoting import Handler, Peer
+from engine.remoting.dispatcher import HandlerResult
 
 _log = logging.getLogger(__name__)
 
@@ -66,6 +70,9 @@ class NameServerHandlers:
         self._now_ms = now_ms
         self._key_values_changed = key_values_changed
         self._orders_in_routes = orders_in_routes
+        self._registering = asyncio.Lock()
+        self._registering_count = 0
+        """Registrations that are taken over in pieces, and those that wait for them."""
 
     def handlers(self) -> dict[int, Handler]:
         """Request code → handler."""
@@ -92,46 +99,83 @@ class NameServerHandlers:
             RequestCode.GET_KVLIST_BY_NAMESPACE: self.kv_namespace,
         }
 
-    def register_broker(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
-        """REGISTER_BROKER (103), plain or compressed."""
+    def register_broker(self, peer: Peer, request: RemotingCommand) -> HandlerResult:
+        """REGISTER_BROKER (103), plain or compressed. A large table is taken over in pieces, and
+        others have their turn between two of them; registrations count in the order they came.
+        """
         header = RegisterBrokerRequestHeader.decode(request.fields)
         if header.body_crc32 and body_crc(request.body) != header.body_crc32:
             raise RequestRefused(
                 ResponseCode.SYSTEM_ERROR,
                 f"crc32 not match: the body has {body_crc(request.body)}, told {header.body_crc32}",
             )
-        try:
-            body = RegisterBrokerBody.decode(request.body, compressed=header.compressed)
-        except RemoteProtocolError as error:
-            raise RequestRefused(ResponseCode.SYSTEM_ERROR, str(error)) from error
         check_broker_word("brokerName", header.broker_name)
         check_broker_word("clusterName", header.cluster_name)
-        illegal = [topic for topic in body.topic_config_table if not is_legal_topic(topic)]
-        for topic in illegal:  # The rest of the broker is none the worse for it.
-            del body.topic_config_table[topic]
-        if illegal:
-            _log.warning(
-                "%d topics of %s have no legal name: %r ...",
-                len(illegal),
-                header.broker_name,
-                illegal[0],
-            )
-        expiry_ms = header.heartbeat_timeout_ms or BROKER_EXPIRY_MS
+        steps = self._take_over(peer, header, request.body)
+        if not self._registering_count:
+            try:
+                next(steps)
+            except StopIteration as end:
+                return self._registered(request, end.value)
+        self._registering_count += 1
+        return self._register_in_steps(request, steps)
+
+    async def _register_in_steps(
+        self, request: RemotingCommand, steps: Generator[None, None, LiveBroker | None]
+    ) -> RemotingCommand:
+        try:
+            async with self._registering:
+                while True:
+                    await asyncio.sleep(0)
+                    try:
+                        next(steps)
+                    except StopIteration as end:
+                        return self._registered(request, end.value)
+        finally:
+            self._registering_count -= 1
+
+    def _take_over(
+        self, peer: Peer, header: RegisterBrokerRequestHeader, body: Buffer
+    ) -> Generator[None, None, LiveBroker | None]:
+        """The steps of a registration; returns what `Routes.register` does.
+
+        Raises RequestRefused.
+        """
         told = Registration(
             cluster_name=header.cluster_name,
             broker_name=header.broker_name,
             broker_id=header.broker_id,
             address=header.broker_addr,
             ha_address=header.ha_server_addr,
-            expiry_ms=expiry_ms,
+            expiry_ms=header.heartbeat_timeout_ms or BROKER_EXPIRY_MS,
         )
+        try:
+            topics = yield from RegisterBrokerBody.decode_in_steps(
+                body, compressed=header.compressed
+            )
+        except RemoteProtocolError as error:
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, str(error)) from error
+        if peer.closed:  # Between two pieces: nobody would hear of its end any more.
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"{peer.address} has gone meanwhile")
+        has_news = self._routes.has_news(told, topics.data_version)
         master = self._routes.register(
-            told,
-            body.topic_config_table,
-            body.data_version,
-            connection=peer,
-            now_ms=self._now_ms(),
+            told, {}, topics.data_version, connection=peer, now_ms=self._now_ms()
         )
+        configs, illegal = iter(topics.topic_config_table.items()), []
+        while has_news and not peer.closed and (piece := list(islice(configs, REGISTERED_AT_ONCE))):
+            legal = {name: config for name, config in piece if is_legal_topic(name)}
+            illegal += [name for name, _ in piece if name not in legal]
+            self._routes.put_topics(header.broker_name, legal.values())
+            if len(piece) == REGISTERED_AT_ONCE:
+                yield
+        if illegal:  # The rest of the broker is none the worse for it.
+            _log.warning(
+                "%d topics of %s have no legal name: %r ...",
+                *(len(illegal), header.broker_name, illegal[0]),
+            )
+        return master
+
+    def _registered(self, request: RemotingCommand, master: LiveBroker | None) -> RemotingCommand:
         fields = RegisterBrokerResponseHeader(
             ha_server_addr=None if master is None else master.registration.ha_address,
             master_addr=None if master is None else master.registration.address,

@@ -10,7 +10,7 @@ other. Absent on purpose: time (arrives as now_ms), connections (arrive as opaqu
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from engine.foundation.limits import BROKER_EXPIRY_MS, TOPICS_MAX
@@ -95,16 +95,29 @@ class Routes:
         if previous is not None and previous != told.address:
             self._live.pop(previous, None)  # The same broker came back at another address.
         broker_set.addresses[told.broker_id] = told.address
-        known = self._live.get(told.address)
+        has_news = self.has_news(told, data_version)
         self._live[told.address] = LiveBroker(told, connection, data_version, now_ms)
+        if has_news:
+            self.put_topics(told.broker_name, topics.values())
         if told.broker_id == MASTER_ID:
-            # An unchanged table leaves the routes alone: a permission wiped here stays wiped.
-            was_master = known is not None and known.registration.broker_id == MASTER_ID
-            if known is None or not was_master or known.data_version != data_version:
-                for config in topics.values():
-                    self._put_queues(told.broker_name, config)
             return None
         return self._live.get(broker_set.addresses.get(MASTER_ID, ""))
+
+    def has_news(self, told: Registration, data_version: DataVersion) -> bool:
+        """Do the topics of this registration count? Those of an unchanged table do not: a
+        permission wiped here stays wiped.
+        """
+        known = self._live.get(told.address)
+        was_master = known is not None and known.registration.broker_id == MASTER_ID
+        return told.broker_id == MASTER_ID and (
+            known is None or not was_master or known.data_version != data_version
+        )
+
+    def put_topics(self, broker_name: str, configs: Iterable[TopicConfig]) -> None:
+        """Take over topics of a registered broker; nothing, when it is gone by now."""
+        if broker_name in self._sets:
+            for config in configs:
+                self._put_queues(broker_name, config)
 
     def unregister(self, broker_name: str, broker_id: int, address: str) -> None:
         """A broker says farewell."""

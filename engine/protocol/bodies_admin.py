@@ -11,6 +11,7 @@ import msgspec
 from engine.protocol.bodies_broker import TopicConfig
 from engine.protocol.bodies_client import SubscriptionData
 from engine.protocol.body_codec import Body, Part, WireQueue
+from engine.protocol.wire_enums import REQUEST_MODES, EnumName, enum_name, language_name
 
 
 class QueueTimeSpan(Part):
@@ -76,9 +77,13 @@ class ProducerInfo(Part):
 
     client_id: str
     remote_ip: str = msgspec.field(name="remoteIP")
-    language: str
+    language: EnumName
     version: int
     last_update_timestamp_ms: int = msgspec.field(name="lastUpdateTimestamp")
+
+    def __post_init__(self) -> None:
+        """Names for places."""
+        self.language = language_name(self.language)
 
 
 class ProducerTable(Body):
@@ -106,5 +111,9 @@ class MessageRequestMode(Body):
 
     topic: str
     consumer_group: str
-    mode: str = "PULL"
+    mode: EnumName = "PULL"
     pop_share_queue_num: int = 0
+
+    def __post_init__(self) -> None:
+        """Names for places. Raises ValueError."""
+        self.mode = enum_name(self.mode, REQUEST_MODES, "mode")

@@ -12,20 +12,22 @@ static topics' queue mappings, which this engine has none of. Source: spec, wire
 from __future__ import annotations
 
 import zlib
+from collections.abc import Generator
 from dataclasses import dataclass, field
 from struct import Struct
-from typing import Any, Final, Self
+from typing import Any, ClassVar, Final, Self
 
 import msgspec
 
 from engine.foundation.errors import LocalProtocolError, RemoteProtocolError
-from engine.foundation.limits import FRAME_BYTES_MAX, TOPICS_MAX
-from engine.foundation.units import Buffer
+from engine.foundation.limits import BODY_REGISTRATION_BYTES_MAX, REGISTERED_AT_ONCE, TOPICS_MAX
+from engine.foundation.units import MIB, Buffer
 from engine.protocol import fastjson
 from engine.protocol.body_codec import Body, Part, convert
+from engine.protocol.wire_enums import TOPIC_FILTER_TYPES, EnumName, enum_name
 
 _INT: Final = Struct(">i")
-INFLATED_BYTES_MAX: Final = 4 * FRAME_BYTES_MAX
+INFLATED_BYTES_MAX: Final = BODY_REGISTRATION_BYTES_MAX
 """A registration that inflates beyond this is refused."""
 
 
@@ -44,10 +46,17 @@ class TopicConfig(Body):
     read_queue_nums: int = 16
     write_queue_nums: int = 16
     perm: int = 6
-    topic_filter_type: str = "SINGLE_TAG"
+    topic_filter_type: EnumName = "SINGLE_TAG"
     topic_sys_flag: int = 0
     order: bool = False
     attributes: dict[str, str] = msgspec.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Names for places. Raises ValueError."""
+        if self.topic_filter_type != "SINGLE_TAG":  # Most are.
+            self.topic_filter_type = enum_name(
+                self.topic_filter_type, TOPIC_FILTER_TYPES, "topicFilterType"
+            )
 
     def encode_text(self) -> str:
         """`name read write perm filterType {attributes}`, one blank between."""
@@ -66,7 +75,7 @@ class TopicConfig(Body):
             config = cls(name, int(read), int(write), int(perm), filter_type)
         except ValueError as error:
             raise RemoteProtocolError(f"{text[:80]!r} is no topic: {error}") from error
-        if len(words) > 5 and words[5].strip():
+        if len(words) > 5 and words[5].strip() not in ("", "{}"):
             config.attributes = convert(fastjson.loads(words[5]), dict[str, str])
         return config
 
@@ -101,6 +110,8 @@ class TopicRouteData(Body):
 
 class ClusterInfo(Body):
     """GET_BROKER_CLUSTER_INFO (106)."""
+
+    loose_bytes_max: ClassVar[int] = BODY_REGISTRATION_BYTES_MAX
 
     broker_addr_table: dict[str, BrokerData] = msgspec.field(default_factory=dict)
     cluster_addr_table: dict[str, list[str]] = msgspec.field(default_factory=dict)
@@ -161,6 +172,9 @@ class _Wrapper(Part):
 class _Registration(Body):
     """REGISTER_BROKER as JSON."""
 
+    loose_bytes_max: ClassVar[int] = MIB
+    """Static topics have integers as keys."""
+
     topic_config_serialize_wrapper: _Wrapper | None = None
     filter_server_list: list[str] | None = None
 
@@ -197,8 +211,19 @@ class RegisterBrokerBody:
     @classmethod
     def decode(cls, body: Buffer, *, compressed: bool = False) -> Self:
         """From bytes in the form told. Raises RemoteProtocolError."""
+        steps = cls.decode_in_steps(body, compressed=compressed)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                decoded: Self = end.value
+                return decoded
+
+    @classmethod
+    def decode_in_steps(cls, body: Buffer, *, compressed: bool) -> Generator[None, None, Self]:
+        """As `decode`, with a pause now and then where others may have their turn."""
         if compressed:
-            return cls._decode_compressed(_Pieces(_inflate(body)))
+            return (yield from cls._decode_compressed(_Pieces(_inflate(body))))
         told = _Registration.decode(body)
         wrapper = told.topic_config_serialize_wrapper or _Wrapper()
         return cls(
@@ -208,15 +233,17 @@ class RegisterBrokerBody:
         )
 
     @classmethod
-    def _decode_compressed(cls, pieces: _Pieces) -> Self:
+    def _decode_compressed(cls, pieces: _Pieces) -> Generator[None, None, Self]:
         version = convert(fastjson.loads(pieces.next()), DataVersion)
         count = pieces.number()
         if not 0 <= count <= TOPICS_MAX:
             raise RemoteProtocolError(f"a registration of {count} topics, at most {TOPICS_MAX}")
         topics: dict[str, TopicConfig] = {}
-        for _ in range(count):
+        for number in range(1, count + 1):
             config = TopicConfig.decode_text(pieces.text())
             topics[config.topic_name] = config
+            if number % REGISTERED_AT_ONCE == 0:
+                yield
         return cls(version, topics, convert(fastjson.loads(pieces.next()), list[str]))
 
 

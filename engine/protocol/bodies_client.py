@@ -15,6 +15,11 @@ from typing import Any, Self
 import msgspec
 
 from engine.foundation.errors import RemoteProtocolError, RequestRefused
+from engine.foundation.limits import (
+    MEMBER_ANSWER_BYTES_MAX,
+    MEMBER_ANSWER_QUEUES_MAX,
+    SUBSCRIPTION_CHARS_MAX,
+)
 from engine.foundation.units import Buffer
 from engine.protocol import fastjson
 from engine.protocol.body_codec import (
@@ -31,6 +36,15 @@ from engine.protocol.codes import ResponseCode
 from engine.protocol.hashes import tags_code
 from engine.protocol.message import MessageQueue
 from engine.protocol.tag_bits import split_tags
+from engine.protocol.wire_enums import (
+    CONSUME_FROM_WHERE,
+    CONSUME_RESULTS,
+    CONSUME_TYPES,
+    MESSAGE_MODELS,
+    EnumName,
+    enum_name,
+    language_name,
+)
 
 SUBSCRIBE_ALL = "*"
 TAG_EXPRESSION = "TAG"
@@ -58,6 +72,12 @@ class SubscriptionData(Body):
         """
         if not expression or expression == SUBSCRIBE_ALL:
             return cls(topic, SUBSCRIBE_ALL, sub_version=sub_version)
+        if len(expression) > SUBSCRIPTION_CHARS_MAX:
+            raise RequestRefused(
+                ResponseCode.SUBSCRIPTION_PARSE_FAILED,
+                f"the expression {expression[:40]!r}… has {len(expression)} characters: "
+                f"{SUBSCRIPTION_CHARS_MAX} at most",
+            )
         tags = split_tags(expression)
         if not tags:
             raise RequestRefused(
@@ -83,6 +103,12 @@ class SubscriptionData(Body):
         return cls(topic, expression, sub_version=sub_version, expression_type=expression_type)
 
     @property
+    def weight_bytes(self) -> int:
+        """About the memory it takes as long as it is kept."""
+        texts = len(self.topic) + len(self.sub_string) + sum(map(len, self.tags_set))
+        return 400 + texts + 64 * len(self.tags_set) + 40 * len(self.code_set)
+
+    @property
     def is_by_tags(self) -> bool:
         """Is it by tags, as all are that say nothing else?"""
         return self.expression_type in (None, "", TAG_EXPRESSION)
@@ -98,11 +124,19 @@ class ConsumerData(Part):
     """A consumer group of a client."""
 
     group_name: str
-    consume_type: str = "CONSUME_PASSIVELY"
-    message_model: str = "CLUSTERING"
-    consume_from_where: str = "CONSUME_FROM_LAST_OFFSET"
+    consume_type: EnumName = "CONSUME_PASSIVELY"
+    message_model: EnumName = "CLUSTERING"
+    consume_from_where: EnumName = "CONSUME_FROM_LAST_OFFSET"
     subscription_data_set: list[SubscriptionData] = msgspec.field(default_factory=list)
     unit_mode: bool = False
+
+    def __post_init__(self) -> None:
+        """Names for places. Raises ValueError."""
+        self.consume_type = enum_name(self.consume_type, CONSUME_TYPES, "consumeType")
+        self.message_model = enum_name(self.message_model, MESSAGE_MODELS, "messageModel")
+        self.consume_from_where = enum_name(
+            self.consume_from_where, CONSUME_FROM_WHERE, "consumeFromWhere"
+        )
 
 
 class HeartbeatData(Body):
@@ -244,7 +278,7 @@ class ConsumerRunningInfo:
 
         Raises RemoteProtocolError.
         """
-        document = fastjson.loads(body)
+        document = _member_answer(body)
         properties = table_of(document, "properties")
         return cls(
             convert(properties, dict[str, str]),
@@ -286,12 +320,16 @@ def encode_running_info(
 class ConsumeMessageDirectlyResult(Body):
     """CONSUME_MESSAGE_DIRECTLY (309): what the listener said."""
 
-    consume_result: str
+    consume_result: EnumName
     """CR_SUCCESS, CR_LATER, CR_ROLLBACK, CR_COMMIT, CR_THROW_EXCEPTION, CR_RETURN_NULL."""
     order: bool = False
     auto_commit: bool = True
     spent_time_ms: int = msgspec.field(name="spentTimeMills", default=0)
     remark: str | None = None
+
+    def __post_init__(self) -> None:
+        """Names for places. Raises ValueError."""
+        self.consume_result = enum_name(self.consume_result, CONSUME_RESULTS, "consumeResult")
 
 
 def encode_direct_result(consume_result: str, *, orderly: bool, spent_ms: int) -> bytes:
@@ -301,7 +339,17 @@ def encode_direct_result(consume_result: str, *, orderly: bool, spent_ms: int) -
 
 def member_offsets(body: Buffer) -> dict[MessageQueue, int]:
     """A consumer's answer to GET_CONSUMER_STATUS_FROM_CLIENT (221). Raises RemoteProtocolError."""
-    return by_queue(table_of(fastjson.loads(body), "messageQueueTable"), int)
+    return by_queue(table_of(_member_answer(body), "messageQueueTable"), int)
+
+
+def _member_answer(body: Buffer) -> Any:
+    """What a member answers, of bounded length. Raises RemoteProtocolError."""
+    if len(body) > MEMBER_ANSWER_BYTES_MAX:
+        raise RemoteProtocolError(
+            f"an answer of {len(body)} bytes about a member's queues: {MEMBER_ANSWER_BYTES_MAX} at "
+            "most are read"
+        )
+    return fastjson.loads(body, keys_max=MEMBER_ANSWER_QUEUES_MAX)
 
 
 def encode_consumer_status(members: Mapping[str, Mapping[MessageQueue, int]]) -> bytes:
@@ -379,8 +427,12 @@ class ClientConnection(Part):
 
     client_id: str
     client_addr: str
-    language: str
+    language: EnumName
     version: int
+
+    def __post_init__(self) -> None:
+        """Names for places."""
+        self.language = language_name(self.language)
 
 
 class ProducerConnection(Body):
@@ -394,6 +446,17 @@ class ConsumerConnection(Body):
 
     connection_set: list[ClientConnection] = msgspec.field(default_factory=list)
     subscription_table: dict[str, SubscriptionData] = msgspec.field(default_factory=dict)
-    consume_type: str | None = None
-    message_model: str | None = None
-    consume_from_where: str | None = None
+    consume_type: EnumName | None = None
+    message_model: EnumName | None = None
+    consume_from_where: EnumName | None = None
+
+    def __post_init__(self) -> None:
+        """Names for places. Raises ValueError."""
+        if self.consume_type is not None:
+            self.consume_type = enum_name(self.consume_type, CONSUME_TYPES, "consumeType")
+        if self.message_model is not None:
+            self.message_model = enum_name(self.message_model, MESSAGE_MODELS, "messageModel")
+        if self.consume_from_where is not None:
+            self.consume_from_where = enum_name(
+                self.consume_from_where, CONSUME_FROM_WHERE, "consumeFromWhere"
+            )

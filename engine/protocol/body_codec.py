@@ -10,11 +10,12 @@ there are (bodies_client, bodies_broker). Source: spec, wire (bodies).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 import msgspec
 
 from engine.foundation.errors import LocalProtocolError, RemoteProtocolError
+from engine.foundation.limits import LOOSE_BODY_BYTES_MAX, LOOSE_BODY_KEYS_MAX
 from engine.foundation.units import Buffer
 from engine.protocol import fastjson
 from engine.protocol.message import MessageQueue
@@ -39,6 +40,9 @@ class Part(msgspec.Struct, rename="camel"):
 class Body(Part):
     """A body that is JSON as everybody knows it, when it is ours."""
 
+    loose_bytes_max: ClassVar[int] = LOOSE_BODY_BYTES_MAX
+    """A longer one that is not strict JSON is refused."""
+
     def encode(self) -> bytes:
         """As bytes. Raises LocalProtocolError when a text is none."""
         try:
@@ -51,8 +55,14 @@ class Body(Part):
         """From bytes. Raises RemoteProtocolError naming the field that is wrong."""
         try:
             return msgspec.json.decode(body, type=cls)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return convert(fastjson.loads(body), cls)  # Not strict: fastjson's, or wrong.
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            # Not strict: fastjson's, or wrong. The way there is longer, so the body is shorter.
+            if len(body) > cls.loose_bytes_max:
+                raise RemoteProtocolError(
+                    f"{cls.__name__} of {len(body)} bytes that is not strict JSON ({error}): "
+                    f"at most {cls.loose_bytes_max} are read"
+                ) from error
+            return convert(fastjson.loads(body, keys_max=LOOSE_BODY_KEYS_MAX), cls)
 
 
 def convert(document: object, kind: type[Value]) -> Value:

@@ -11,7 +11,7 @@ import zlib
 from enum import Enum
 from typing import Any
 
-import lz4.frame  # type: ignore[import-untyped]
+import lz4.frame
 import zstandard
 
 from engine.foundation.errors import CorruptRecord

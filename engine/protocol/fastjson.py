@@ -9,23 +9,27 @@ Read, an integer key is its text, so both spellings give the same table; an obje
 tuple of its (name, value) pairs, sorted by name. Written, integer keys are quoted (fastjson reads
 both) and such tuples become objects again.
 
+What strict JSON lacks is put right in one pass, which looks at keys alone: integers get quotes,
+objects become names of their own. Then it is strict JSON, and read as such.
+
 Invariant: `loads(dumps(x))` is x with integer keys as text; only RemoteProtocolError comes out of
-reading, whatever the bytes. Absent on purpose: the rest of what fastjson tolerates (comments,
-single quotes, type names). Source: spec, wire (section 1).
+reading, whatever the bytes, and what reading costs grows as their number does. Absent on purpose:
+the rest of what fastjson tolerates (comments, single quotes, type names). Source: spec, wire
+(section 1).
 """
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+import msgspec
 import orjson
 
 from engine.foundation.errors import LocalProtocolError, RemoteProtocolError
-from engine.foundation.limits import FRAME_BYTES_MAX
+from engine.foundation.limits import FRAME_BYTES_MAX, LOOSE_KEYS_MAX
 
 DEPTH_MAX: Final = 64
 """More levels than this is hostile; RocketMQ's own documents have six."""
@@ -34,15 +38,26 @@ TEXT_BYTES_MAX: Final = 4 * FRAME_BYTES_MAX
 """A longer document is refused: no frame holds it, and no table of ours grows to it."""
 
 _INT64_MAX: Final = 2**63 - 1
-_SPACE = re.compile(r"[ \t\r\n]*")
-_STRING = re.compile(r'"((?:[^"\\\x00-\x1f]|\\.)*+)"')
-_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,39})(\.[0-9]{1,400})?([eE][+-]?[0-9]{1,4})?")
+_STRING: Final = r'"(?:[^"\\\x00-\x1f]|\\.)*+"'
+_INTEGER: Final = r"-?[0-9]{1,20}+"
+_SPACE: Final = r"[ \t\r\n]*+"
+_PLAIN: Final = rf"(?:{_STRING}|[-+.0-9A-Za-z]++)"
+_FIELD: Final = rf"{_SPACE}(?:{_STRING}|{_INTEGER}){_SPACE}:{_SPACE}{_PLAIN}{_SPACE}"
+_OBJECT: Final = rf"\{{(?:{_FIELD}(?:,{_FIELD})*+|{_SPACE})\}}"
+_KEY: Final = rf"{_SPACE}(?:{_INTEGER}|{_OBJECT}){_SPACE}:"
+_NEXT_KEY = re.compile(
+    rf'(?:[^"{{,]++|{_STRING}|[{{,](?!{_KEY}))*+[{{,]{_SPACE}(?:({_INTEGER})|({_OBJECT}))'
+)
+"""Up to the next key that strict JSON lacks. Possessive throughout: no character is looked at more
+than three times."""
+
 _LONG_NUMBER = re.compile(r"[0-9]{19}")
 """May exceed 64 bits; orjson would take it for a fraction."""
-_INTEGER_KEY = re.compile(r"-?[0-9]{1,20}")
+_MARKS: Final = tuple(chr(code) for code in range(0xE000, 0xE010))
+"""Characters of no meaning: the first that a document does not contain begins the names of its
+object keys."""
 _PLAIN_KEYS: Final = frozenset({str, int})
 _PLAIN_VALUES: Final = frozenset({str, int, bool, type(None)})
-_WORDS: Final = (("true", True), ("false", False), ("null", None))
 
 ObjectKey = tuple[tuple[str, Any], ...]
 
@@ -52,26 +67,54 @@ def object_key(fields: Mapping[str, Any]) -> ObjectKey:
     return tuple(sorted(fields.items()))
 
 
-def loads(data: bytes | bytearray | memoryview | str) -> Any:
-    """The document in `data`. Raises RemoteProtocolError saying where it is wrong."""
+def loads(data: bytes | bytearray | memoryview | str, *, keys_max: int = LOOSE_KEYS_MAX) -> Any:
+    """The document in `data`, with `keys_max` keys at most that strict JSON lacks.
+
+    Raises RemoteProtocolError saying where it is wrong.
+    """
     if len(data) > TEXT_BYTES_MAX:
         raise RemoteProtocolError(f"{len(data)} bytes of JSON, at most {TEXT_BYTES_MAX} are read")
     try:
         text = data if isinstance(data, str) else str(data, "utf-8")
     except UnicodeDecodeError as error:
         raise RemoteProtocolError(f"JSON is not UTF-8: {error}") from error
-    if not _LONG_NUMBER.search(text):
+    try:
+        value = _strict(text)
+    except ValueError as error:
+        made_strict, keys, mark = _made_strict(text, keys_max)
+        if made_strict is text:
+            raise _wrong(error, text) from error
         try:
-            value = orjson.loads(text)
-        except ValueError:
-            pass  # fastjson's liberties, or wrong: the reader knows.
-        else:
-            if _levels_within(value, DEPTH_MAX):
-                return value
-    reader = _Reader(text)
-    value = reader.value(0)
-    reader.end()
+            value = _strict(made_strict)
+        except ValueError as still:
+            raise _wrong(still, made_strict) from still
+        if keys:
+            _check_levels(value)
+            return _with_object_keys(value, keys, mark)
+    _check_levels(value)
     return value
+
+
+def _strict(text: str) -> Any:
+    """Strict JSON, its integers within 64 bits. Raises ValueError."""
+    if not _LONG_NUMBER.search(text):
+        return orjson.loads(text)
+    try:
+        value = msgspec.json.decode(text)
+    except RecursionError as error:
+        raise ValueError(f"more than {DEPTH_MAX} levels") from error
+    except UnicodeEncodeError as error:
+        raise ValueError(f"no text: {error}") from error
+    except msgspec.MsgspecError as error:
+        raise ValueError(str(error)) from error
+    _check_levels(value)
+    _check_integers(value)
+    return value
+
+
+def _check_levels(value: Any) -> None:
+    if not _levels_within(value, DEPTH_MAX):
+        raise RemoteProtocolError(f"JSON of more than {DEPTH_MAX} levels")
 
 
 def _levels_within(value: Any, levels: int) -> bool:
@@ -90,127 +133,88 @@ def _levels_within(value: Any, levels: int) -> bool:
     return True
 
 
-class _Reader:
-    """One pass over a text; `_at` only moves forward."""
+def _check_integers(value: Any) -> None:
+    """Raise RemoteProtocolError for an integer beyond 64 bits, however deep."""
+    inner: Iterable[Any]
+    if isinstance(value, dict):
+        inner = value.values()
+    elif isinstance(value, list):
+        inner = value
+    else:
+        inner = (value,)
+    for one in inner:
+        if isinstance(one, int):
+            if not -_INT64_MAX - 1 <= one <= _INT64_MAX:
+                raise RemoteProtocolError(f"JSON with {str(one)[:24]}: it exceeds 64 bits")
+        elif isinstance(one, dict | list):
+            _check_integers(one)
 
-    __slots__ = ("_at", "_text")
 
-    def __init__(self, text: str) -> None:
-        self._text = text
-        self._at = 0
+def _made_strict(text: str, keys_max: int) -> tuple[str, list[ObjectKey], str]:
+    """`text` with names for the keys that strict JSON lacks, the object keys by number, and how
+    their names begin. The same text when there are none. Raises RemoteProtocolError.
+    """
+    match = _NEXT_KEY.match(text)
+    if match is None:
+        return text, [], ""
+    mark = _unused_mark(text)
+    parts: list[str] = []
+    keys: list[ObjectKey] = []
+    at = count = 0
+    while match is not None:
+        count += 1
+        if count > keys_max:
+            raise RemoteProtocolError(
+                f"JSON with more than {keys_max} keys that are integers without quotes or objects"
+            )
+        key_at = match.start(match.lastindex or 0)
+        parts.append(text[at:key_at])
+        integer, fields = match.groups()
+        if integer is not None:
+            parts.append(f'"{integer}"')
+        else:
+            parts.append(f'"{mark}{len(keys)}"')
+            keys.append(object_key(loads(fields)))
+        at = match.end()
+        match = _NEXT_KEY.match(text, at)
+    parts.append(text[at:])
+    return "".join(parts), keys, mark
 
-    def value(self, depth: int) -> Any:
-        self._skip_space()
-        text, at = self._text, self._at
-        first = text[at : at + 1]
-        if first == '"':
-            return self._string()
-        if first in ("{", "["):
-            if depth >= DEPTH_MAX:
-                raise self._wrong(f"more than {DEPTH_MAX} levels")
-            self._at += 1
-            return self._object(depth + 1) if first == "{" else self._array(depth + 1)
-        for word, meaning in _WORDS:
-            if text.startswith(word, at):
-                self._at += len(word)
-                return meaning
-        return self._number()
 
-    def end(self) -> None:
-        self._skip_space()
-        if self._at != len(self._text):
-            raise self._wrong("more text behind the document")
+def _unused_mark(text: str) -> str:
+    """A character that no name in `text` begins with, however it is spelled."""
+    spelled = text.lower() if "\\u" in text else ""
+    for mark in _MARKS:
+        if mark not in text and f"\\u{ord(mark):04x}" not in spelled:
+            return mark
+    raise RemoteProtocolError(
+        f"JSON with objects as keys and with each of U+{ord(_MARKS[0]):04X} to "
+        f"U+{ord(_MARKS[-1]):04X}: leave one of them out"
+    )
 
-    def _object(self, depth: int) -> dict[Any, Any]:
-        table: dict[Any, Any] = {}
-        if self._take("}"):
-            return table
-        while True:
-            key = self._key(depth)
-            self._need(":")
-            table[key] = self.value(depth)
-            if self._take("}"):
-                return table
-            self._need(",")
 
-    def _array(self, depth: int) -> list[Any]:
-        values: list[Any] = []
-        if self._take("]"):
-            return values
-        while True:
-            values.append(self.value(depth))
-            if self._take("]"):
-                return values
-            self._need(",")
+def _with_object_keys(value: Any, keys: list[ObjectKey], mark: str) -> Any:
+    """`value` with its object keys in place of their names."""
+    if isinstance(value, dict):
+        return {
+            keys[int(name[1:])] if name[:1] == mark else name: (
+                _with_object_keys(one, keys, mark) if isinstance(one, dict | list) else one
+            )
+            for name, one in value.items()
+        }
+    if isinstance(value, list):
+        return [
+            _with_object_keys(one, keys, mark) if isinstance(one, dict | list) else one
+            for one in value
+        ]
+    return value
 
-    def _key(self, depth: int) -> str | ObjectKey:
-        self._skip_space()
-        first = self._text[self._at : self._at + 1]
-        if first == '"':
-            return self._string()
-        if first == "{":
-            fields = self.value(depth)
-            if not all(
-                isinstance(name, str) and not isinstance(value, dict | list)
-                for name, value in fields.items()
-            ):
-                raise self._wrong("an object as a key holds plain values only")
-            return object_key(fields)
-        match = _INTEGER_KEY.match(self._text, self._at)
-        if match is None:
-            raise self._wrong("no key")
-        self._at = match.end()
-        return match[0]
 
-    def _string(self) -> str:
-        match = _STRING.match(self._text, self._at)
-        if match is None:
-            raise self._wrong("a string without an end, or with a control character")
-        inner = match[1]
-        if "\\" in inner:
-            try:
-                inner = json.loads(match[0])
-                inner.encode()  # Half of a surrogate pair can be spelled, but is no text.
-            except ValueError as error:
-                raise self._wrong(f"a string that is none ({error})") from error
-        self._at = match.end()
-        return inner
-
-    def _number(self) -> int | float:
-        match = _NUMBER.match(self._text, self._at)
-        if match is None:
-            raise self._wrong("no value")
-        if match[1] is None and match[2] is None:
-            integer = int(match[0])
-            if not -_INT64_MAX - 1 <= integer <= _INT64_MAX:
-                raise self._wrong(f"{match[0]} exceeds 64 bits")
-            self._at = match.end()
-            return integer
-        number = float(match[0])
-        if not math.isfinite(number):
-            raise self._wrong(f"{match[0]} is no number a computer holds")
-        self._at = match.end()
-        return number
-
-    def _skip_space(self) -> None:
-        match = _SPACE.match(self._text, self._at)
-        assert match is not None, "it matches nothing at all as well"
-        self._at = match.end()
-
-    def _take(self, sign: str) -> bool:
-        self._skip_space()
-        if self._text.startswith(sign, self._at):
-            self._at += 1
-            return True
-        return False
-
-    def _need(self, sign: str) -> None:
-        if not self._take(sign):
-            raise self._wrong(f"no {sign!r}")
-
-    def _wrong(self, what: str) -> RemoteProtocolError:
-        found = self._text[self._at : self._at + 20]
-        return RemoteProtocolError(f"JSON at character {self._at}: {what}, but {found!r}")
+def _wrong(error: ValueError, text: str) -> RemoteProtocolError:
+    if isinstance(error, orjson.JSONDecodeError):
+        found = text[error.pos : error.pos + 20]
+        return RemoteProtocolError(f"JSON at character {error.pos}: {error.msg}, but {found!r}")
+    return RemoteProtocolError(f"JSON: {error}")
 
 
 def dumps(value: Any) -> bytes:

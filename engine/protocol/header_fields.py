@@ -18,7 +18,8 @@ import msgspec
 from engine.foundation.errors import RemoteProtocolError, RequestRefused
 from engine.protocol.codes import ResponseCode
 
-Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
+INT32_MAX = 2**31 - 1
+Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=INT32_MAX)]
 Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 

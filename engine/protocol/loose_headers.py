@@ -17,6 +17,7 @@ import math
 import msgspec
 
 from engine.foundation.errors import RemoteProtocolError
+from engine.foundation.limits import HEADER_FIELDS_MAX
 
 _NULL = msgspec.Raw(b"null")
 
@@ -43,7 +44,10 @@ def read_loose_header(header: bytes) -> tuple[LooseHeader, str | None, dict[str,
     """
     try:
         read = _decode(header)
-        texts = {name: text_of(value) for name, value in (read.extFields or {}).items()}
+        raw_fields = read.extFields or {}
+        if len(raw_fields) > HEADER_FIELDS_MAX:  # Before each of them is looked into.
+            raise ValueError(f"{len(raw_fields)} fields, at most {HEADER_FIELDS_MAX}")
+        texts = {name: text_of(value) for name, value in raw_fields.items()}
         fields = {name: text for name, text in texts.items() if text is not None}
         return read, text_of(read.remark), fields
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError) as error:

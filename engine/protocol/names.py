@@ -41,6 +41,7 @@ FORBIDDEN_TO_CLIENTS: Final = frozenset(
 )
 """Topics the broker alone may write."""
 
+_REPLY_SUFFIX: Final = "_REPLY_TOPIC"
 _LEGAL = re.compile(r"[%|a-zA-Z0-9_-]+")
 _BROKER_WORD = re.compile(r"[^\s/\\\x00-\x20\x7f]+")
 
@@ -91,6 +92,13 @@ class PullSysFlag(IntFlag):
     LITE_PULL = 16
 
 
+DEDUPLICATION_FLAG: Final = 1 << 16
+"""Bit of a topic's sysFlag in routes: the broker stores each message of the topic once, so who does
+not know what became of a message sends it to that broker again. Ours; name servers hand it on, and
+RocketMQ's own bits are the lowest two.
+"""
+
+
 def retry_topic(group: str) -> str:
     """Topic that holds a group's failed messages until they are tried again."""
     return RETRY_PREFIX + group
@@ -103,7 +111,12 @@ def dlq_topic(group: str) -> str:
 
 def reply_topic(cluster_name: str) -> str:
     """Topic that keeps the replies of request and reply."""
-    return f"{cluster_name}_REPLY_TOPIC"
+    return cluster_name + _REPLY_SUFFIX
+
+
+def is_reply_topic(topic: str) -> bool:
+    """Does it keep some cluster's replies?"""
+    return topic.endswith(_REPLY_SUFFIX)
 
 
 def is_retry_topic(topic: str) -> bool:

@@ -4,13 +4,15 @@
 
 Place in the walk: a producer sets them, the record keeps the string as it came, a consumer reads
 them. Invariant: what `encode_properties` accepts comes back from `decode_properties`, but for
-values that are empty. Absent on purpose: what a property means to the broker. Source: spec, wire
+names and values that are empty, and whatever `decode_properties` gives is accepted: what was once
+read can be written again. The first \x01 ends the name; further ones belong to the value, as in
+RocketMQ. Absent on purpose: what a property means to the broker. Source: spec, wire
 (properties).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from engine.foundation.errors import LocalProtocolError
@@ -42,6 +44,7 @@ PROPERTY_DLQ_ORIGIN_TOPIC: Final = "DLQ_ORIGIN_TOPIC"
 PROPERTY_DLQ_ORIGIN_MESSAGE_ID: Final = "DLQ_ORIGIN_MESSAGE_ID"
 PROPERTY_SHARDING_KEY: Final = "__SHARDINGKEY"
 PROPERTY_REPLY_TO_CLIENT: Final = "REPLY_TO_CLIENT"
+PROPERTY_CORRELATION_ID: Final = "CORRELATION_ID"
 PROPERTY_PUSH_REPLY_TIME: Final = "PUSH_REPLY_TIME"
 PROPERTY_INSTANCE_ID: Final = "INSTANCE_ID"
 PROPERTY_TRANSACTION_ID: Final = "__transactionId__"
@@ -49,18 +52,58 @@ PROPERTY_TRANSACTION_FIRST_OFFSET: Final = "TRAN_PREPARED_QUEUE_OFFSET"
 PROPERTY_TRANSACTION_CHECK_TIMES: Final = "TRANSACTION_CHECK_TIMES"
 PROPERTY_CHECK_IMMUNITY_SECONDS: Final = "CHECK_IMMUNITY_TIME_IN_SECONDS"
 
+IDENTITY: Final = frozenset(
+    (
+        PROPERTY_UNIQ_KEY,
+        PROPERTY_KEYS,
+        PROPERTY_TAGS,
+        PROPERTY_SHARDING_KEY,
+        PROPERTY_ORIGIN_MESSAGE_ID,
+        PROPERTY_RETRY_TOPIC,
+    )
+)
+"""By these a message is found and ordered: what has to leave properties out leaves others first."""
+
 NUMBER_DIGITS_MAX: Final = 18
 """So many digits fit 64 bits; clients may write any text, and Python refuses a number of 5,000."""
 
 
 def encode_properties(properties: Mapping[str, str]) -> str:
-    """Properties as one string. Raises LocalProtocolError for a separator in a name or value."""
+    """Properties as one string. Raises LocalProtocolError for a name or value that would be read
+    back as another: a name with a separator in it, a value with the second one.
+    """
     parts: list[str] = []
     for name, value in properties.items():
-        if NAME_VALUE_SEPARATOR in name + value or PROPERTY_SEPARATOR in name + value:
-            raise LocalProtocolError(f"property {name!r}: characters 1 and 2 separate properties")
+        if NAME_VALUE_SEPARATOR in name or PROPERTY_SEPARATOR in name + value:
+            raise LocalProtocolError(
+                f"property {name!r}: character 2 ends a property, and character 1 its name; leave "
+                "them out, character 1 may stand in the value"
+            )
         parts += (name, NAME_VALUE_SEPARATOR, value, PROPERTY_SEPARATOR)
     return "".join(parts)
+
+
+def fitting_properties(
+    properties: Mapping[str, str], needed: Collection[str], bytes_max: int
+) -> tuple[dict[str, str], list[str]]:
+    """What of `properties` fits into `bytes_max` bytes of the string form, and the names left out.
+
+    A further copy of a message has to say more than the first one did. The longest properties are
+    left out first, those of IDENTITY last and those that are `needed` never: losing one is told
+    and little, a message that cannot be moved stays in everybody's way for good.
+    """
+    sizes = {
+        name: len(name.encode()) + len(value.encode()) + 2 for name, value in properties.items()
+    }
+    excess = sum(sizes.values()) - bytes_max
+    left_out: list[str] = []
+    for name in sorted(sizes, key=lambda each: (each in IDENTITY, -sizes[each])):
+        if excess <= 0:
+            break
+        if name not in needed:
+            left_out.append(name)
+            excess -= sizes[name]
+    return {name: value for name, value in properties.items() if name not in left_out}, left_out
 
 
 def whole_number(word: str | bytes, otherwise: int) -> int:

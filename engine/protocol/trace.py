@@ -249,12 +249,14 @@ _READERS: dict[str, Callable[[list[str]], Trace]] = {
 
 
 def _text(field: object) -> str:
-    """As Java's StringBuilder writes it."""
+    """As Java's StringBuilder writes it; but what would end the field is a blank, so that strange
+    keys of one message spoil no trace of another in the same record.
+    """
     if field is None:
         return _NULL
     if isinstance(field, bool):
         return "true" if field else "false"
-    return str(field)
+    return str(field).replace(FIELD_END, " ").replace(TRACE_END, " ")
 
 
 def _value(text: str) -> str | None:

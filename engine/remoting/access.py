@@ -30,7 +30,7 @@ purpose: addresses that need no signature, which RocketMQ has.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,7 +40,7 @@ from engine.foundation.errors import ConfigError
 from engine.protocol.names import DLQ_PREFIX, RETRY_PREFIX
 from engine.remoting.accounts import Account, Accounts, Permission
 from engine.remoting.accounts_watch import AccountsSource, AccountsWatch
-from engine.remoting.gate import LOOPBACK, Gate, nowhere
+from engine.remoting.gate import LOOPBACK, DemandAt, Gate, HoldersOf, nobody, nowhere
 from engine.remoting.signing import Credentials
 from engine.runtime import ClientTls, ServerTls, TlsMode
 
@@ -73,10 +73,17 @@ class Access:
         if self.accounts:
             Accounts(self.accounts)
 
-    def gate(self, topic_at: Callable[[int], str | None] | None = None) -> Gate:
-        """The gate of a party; `topic_at` finds the topic of a stored message."""
+    def gate(self, demand_at: DemandAt = nowhere, holders_of: HoldersOf = nobody) -> Gate:
+        """The gate of a party; `demand_at` says what a stored message demands, `holders_of` who
+        holds a client id.
+        """
         accounts = Accounts(self.accounts) if self.accounts else None
-        gate = Gate(accounts, admin_networks=self.admin_networks, topic_at=topic_at or nowhere)
+        gate = Gate(
+            accounts,
+            admin_networks=self.admin_networks,
+            demand_at=demand_at,
+            holders_of=holders_of,
+        )
         if self.source is not None:
             gate.look = AccountsWatch(self.source, self.accounts, gate.take).look
         return gate

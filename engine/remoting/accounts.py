@@ -7,6 +7,7 @@ read topics on behalf of groups; each is a list of permissions by name with a de
 
 A topic of a group (%RETRY%group, %DLQ%group) is decided by the group: SUB, to read and to send
 back. Topics and groups of the system are decided only by their own names: no default reaches them.
+Nor does it let anybody read the replies that a cluster keeps: they are everybody's.
 
 Invariant: what is not allowed is refused; an administrator's account has no lists and may do
 everything. Absent on purpose: trust in addresses. RocketMQ's white lists of addresses are not read:
@@ -23,7 +24,8 @@ from typing import Final
 from engine.foundation.errors import ConfigError, RequestRefused
 from engine.protocol.codes import ResponseCode
 from engine.protocol.command import RemotingCommand
-from engine.protocol.names import DLQ_PREFIX, RETRY_PREFIX, is_system_topic
+from engine.protocol.dead_letters import DISCARDS_TOPIC
+from engine.protocol.names import DLQ_PREFIX, RETRY_PREFIX, is_reply_topic, is_system_topic
 from engine.remoting.signing import ACCESS_KEY, SIGNATURE, Credentials, is_genuine
 
 SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
@@ -45,6 +47,15 @@ class Resource(Enum):
 
     TOPIC = "topic"
     GROUP = "group"
+
+
+@dataclass(frozen=True, slots=True)
+class ClientId:
+    """A client id a request speaks for: no other account may hold it. That is no permission, so
+    administrators have no more of it than others.
+    """
+
+    name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +111,8 @@ class Account:
             is_ours = name.startswith(SYSTEM_GROUP_PREFIX)
         else:
             listed, default = self.topic_perms.get(name), self.default_topic_perm
-            is_ours = is_system_topic(name)
+            reads_replies = is_reply_topic(name) and demand.permission is Permission.SUB
+            is_ours = is_system_topic(name) or name == DISCARDS_TOPIC or reads_replies
         if listed is not None:
             return bool(listed & demand.permission)
         return not is_ours and bool(default & demand.permission)
@@ -134,6 +146,10 @@ class Accounts:
             )
         self.own: Final = admins[0].credentials
         """What the party itself signs with: its first administrator's."""
+
+    def find(self, access_key: str) -> Account | None:
+        """The account with this access key; None when nobody has it."""
+        return self._by_key.get(access_key)
 
     def authenticated(self, request: RemotingCommand) -> Account:
         """Whose request it is.

@@ -26,6 +26,7 @@ from engine.protocol.bodies import HeartbeatData, LockBatchRequest
 from engine.protocol.codes import RequestCode as Code
 from engine.protocol.codes import ResponseCode
 from engine.protocol.command import RemotingCommand
+from engine.protocol.dead_letters import DISCARDS_TOPIC, PROPERTY_DEAD_GROUP
 from engine.protocol.header_fields import RequestHeader
 from engine.protocol.headers import (
     ConsumerSendMessageBackRequestHeader,
@@ -33,7 +34,8 @@ from engine.protocol.headers import (
     SendMessageRequestHeader,
     ViewMessageRequestHeader,
 )
-from engine.remoting.accounts import Demand, Permission, group_demand, topic_demand
+from engine.protocol.properties import decode_properties
+from engine.remoting.accounts import ClientId, Demand, Permission, group_demand, topic_demand
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +46,10 @@ class MessageAt:
     permission: Permission
 
 
-DemandsOf = Callable[[RemotingCommand], list[Demand | MessageAt]]
+Asked = Demand | MessageAt | ClientId
+"""What a request needs of its account."""
+
+DemandsOf = Callable[[RemotingCommand], list[Asked]]
 
 
 class Need(Enum):
@@ -54,51 +59,80 @@ class Need(Enum):
     ANY_ACCOUNT = "account"
 
 
-def _publish(request: RemotingCommand) -> list[Demand | MessageAt]:
-    return [topic_demand(_field(request, "topic"), Permission.PUB)]
+def _publish(request: RemotingCommand) -> list[Asked]:
+    topic = _field(request, "topic")
+    return [
+        topic_demand(topic, Permission.PUB),
+        *_decided(topic, request.fields.get("properties")),
+    ]
 
 
-def _publish_v2(request: RemotingCommand) -> list[Demand | MessageAt]:
-    topic = SendMessageRequestHeader.decode_v2(request.fields).topic
-    return [topic_demand(topic, Permission.PUB)]
+def _publish_v2(request: RemotingCommand) -> list[Asked]:
+    header = SendMessageRequestHeader.decode_v2(request.fields)
+    return [
+        topic_demand(header.topic, Permission.PUB),
+        *_decided(header.topic, header.properties),
+    ]
 
 
-def _read(request: RemotingCommand) -> list[Demand | MessageAt]:
-    return [topic_demand(_field(request, "topic"), Permission.SUB)]
+def _publish_batch(request: RemotingCommand) -> list[Asked]:
+    demands = _publish_v2(request)
+    if SendMessageRequestHeader.decode_v2(request.fields).topic == DISCARDS_TOPIC:
+        raise RequestRefused(
+            ResponseCode.NO_PERMISSION,
+            f"a batch to {DISCARDS_TOPIC} is for administrators: send each decision alone",
+        )
+    return demands
 
 
-def _read_as_group(request: RemotingCommand) -> list[Demand | MessageAt]:
-    return [group_demand(_field(request, "consumerGroup")), *_read(request)]
-
-
-def _group(request: RemotingCommand) -> list[Demand | MessageAt]:
-    return [group_demand(_field(request, "consumerGroup"))]
-
-
-def _leave(request: RemotingCommand) -> list[Demand | MessageAt]:
-    group = request.fields.get("consumerGroup")
+def _decided(topic: str, properties: str | None) -> list[Asked]:
+    """A message of DISCARDS_TOPIC decides about the dead letters of the group that it names."""
+    if topic != DISCARDS_TOPIC:
+        return []
+    group = decode_properties(properties or "").get(PROPERTY_DEAD_GROUP)
     return [group_demand(group)] if group else []
 
 
-def _send_back(request: RemotingCommand) -> list[Demand | MessageAt]:
+def _read(request: RemotingCommand) -> list[Asked]:
+    return [topic_demand(_field(request, "topic"), Permission.SUB)]
+
+
+def _read_as_group(request: RemotingCommand) -> list[Asked]:
+    return [group_demand(_field(request, "consumerGroup")), *_read(request)]
+
+
+def _group(request: RemotingCommand) -> list[Asked]:
+    return [group_demand(_field(request, "consumerGroup"))]
+
+
+def _leave(request: RemotingCommand) -> list[Asked]:
+    group = request.fields.get("consumerGroup")
+    own: list[Asked] = [ClientId(request.fields.get("clientID", ""))]
+    return [*own, group_demand(group)] if group else own
+
+
+def _send_back(request: RemotingCommand) -> list[Asked]:
     header = ConsumerSendMessageBackRequestHeader.decode(request.fields)
     return [group_demand(header.group), MessageAt(header.offset, Permission.SUB)]
 
 
-def _end_transaction(request: RemotingCommand) -> list[Demand | MessageAt]:
+def _end_transaction(request: RemotingCommand) -> list[Asked]:
+    """The half message says what its topic is. Its producer may not know better than the question
+    it answers, where the topic is that of all half messages.
+    """
     header = EndTransactionRequestHeader.decode(request.fields)
-    told = [] if header.topic is None else [topic_demand(header.topic, Permission.PUB)]
-    return [*told, MessageAt(header.commit_log_offset, Permission.PUB)]
+    return [MessageAt(header.commit_log_offset, Permission.PUB)]
 
 
-def _view(request: RemotingCommand) -> list[Demand | MessageAt]:
+def _view(request: RemotingCommand) -> list[Asked]:
     header = ViewMessageRequestHeader.decode(request.fields)
     return [MessageAt(header.offset, Permission.SUB)]
 
 
-def _heartbeat(request: RemotingCommand) -> list[Demand | MessageAt]:
-    demands: list[Demand | MessageAt] = []
-    for consumer in HeartbeatData.decode(request.body).consumer_data_set:
+def _heartbeat(request: RemotingCommand) -> list[Asked]:
+    told = HeartbeatData.decode(request.body)
+    demands: list[Asked] = [ClientId(told.client_id)]
+    for consumer in told.consumer_data_set:
         demands.append(group_demand(consumer.group_name))
         demands += [
             topic_demand(subscription.topic, Permission.SUB)
@@ -107,10 +141,11 @@ def _heartbeat(request: RemotingCommand) -> list[Demand | MessageAt]:
     return demands
 
 
-def _lock(request: RemotingCommand) -> list[Demand | MessageAt]:
+def _lock(request: RemotingCommand) -> list[Asked]:
     asked = LockBatchRequest.decode(request.body)
     topics = dict.fromkeys(queue.topic for queue in asked.mq_set)
     return [
+        ClientId(asked.client_id),
         group_demand(asked.consumer_group),
         *(topic_demand(topic, Permission.SUB) for topic in topics),
     ]
@@ -121,7 +156,7 @@ class _GroupAndTopic(RequestHeader, kw_only=True):
     topic: str
 
 
-def _assignment(request: RemotingCommand) -> list[Demand | MessageAt]:
+def _assignment(request: RemotingCommand) -> list[Asked]:
     try:
         asked = msgspec.json.decode(request.body, type=_GroupAndTopic)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -140,7 +175,7 @@ DEMANDS: Final[Mapping[int, Need | DemandsOf]] = {
     # Producers.
     Code.SEND_MESSAGE: _publish,
     Code.SEND_MESSAGE_V2: _publish_v2,
-    Code.SEND_BATCH_MESSAGE: _publish_v2,
+    Code.SEND_BATCH_MESSAGE: _publish_batch,
     Code.SEND_REPLY_MESSAGE: _publish,
     Code.SEND_REPLY_MESSAGE_V2: _publish_v2,
     Code.END_TRANSACTION: _end_transaction,
@@ -177,6 +212,11 @@ DEMANDS: Final[Mapping[int, Need | DemandsOf]] = {
 """Codes that more than administrators may use. Whatever is not here is theirs alone: settings,
 topics, groups and what others store there, registration of brokers, replication.
 """
+
+SPEAK_FOR: Final = frozenset(
+    (Code.HEART_BEAT, Code.UNREGISTER_CLIENT, Code.LOCK_BATCH_MQ, Code.UNLOCK_BATCH_MQ)
+)
+"""Codes whose requests speak for a client id."""
 
 
 def demands_of(code: int) -> Need | DemandsOf:

@@ -10,25 +10,42 @@ purpose: connections and their limits (rpc_server).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 
 from engine.foundation.errors import ConfigError, RequestRefused
 from engine.protocol.codes import ResponseCode
 from engine.protocol.command import RemotingCommand
-from engine.remoting.accounts import Accounts, Demand, topic_demand
-from engine.remoting.demands import DEMANDS, MessageAt, Need, demands_of
+from engine.remoting.accounts import Account, Accounts, ClientId, Demand, Permission
+from engine.remoting.demands import DEMANDS, SPEAK_FOR, Asked, Need, demands_of
 from engine.remoting.peer import Peer
+from engine.remoting.signing import ACCESS_KEY
 
 LOOPBACK = ("127.0.0.0/8", "::1/128")
 
-TopicAt = Callable[[int], str | None]
-"""The topic of the message that begins at a physical offset; None when none begins there."""
+DemandAt = Callable[[int, Permission], Demand]
+"""What whoever asks for this with the message at a physical offset must be allowed. Raises
+RequestRefused when no message begins there: what cannot be judged does not pass.
+"""
 
 
-def nowhere(physical_offset: int) -> None:
+HoldersOf = Callable[[str], Collection[str]]
+"""Access keys of the accounts whose connected clients go by a client id."""
+
+
+def nowhere(physical_offset: int, permission: Permission) -> Demand:
     """A party without a log has no message anywhere."""
-    del physical_offset
+    del permission
+    raise RequestRefused(
+        ResponseCode.SYSTEM_ERROR,
+        f"no message begins at physical offset {physical_offset}: this party keeps none",
+    )
+
+
+def nobody(client_id: str) -> Collection[str]:
+    """A party that keeps no clients."""
+    del client_id
+    return ()
 
 
 def _nothing() -> None:
@@ -43,12 +60,14 @@ class Gate:
         accounts: Accounts | None,
         *,
         admin_networks: tuple[str, ...] = LOOPBACK,
-        topic_at: TopicAt = nowhere,
+        demand_at: DemandAt = nowhere,
+        holders_of: HoldersOf = nobody,
     ) -> None:
         """`admin_networks` counts only without accounts. Raises ConfigError for no network."""
         self._accounts = accounts
         self._networks = [_network(text) for text in admin_networks]
-        self._topic_at = topic_at
+        self._demand_at = demand_at
+        self._holders_of = holders_of
         self.look: Callable[[], None] | None = None
         """Looks whether the accounts have changed; None where they do not."""
 
@@ -76,7 +95,9 @@ class Gate:
         return self._accounts is not None
 
     def check(self, peer: Peer, request: RemotingCommand) -> None:
-        """Raise RequestRefused with NO_PERMISSION when it may not pass."""
+        """Raise RequestRefused when it may not pass: with NO_PERMISSION, or because the message it
+        is about is not there.
+        """
         needed = demands_of(request.code)
         if self._accounts is None:
             if needed is Need.ADMIN and not self._is_near(peer):
@@ -94,17 +115,44 @@ class Gate:
                     f"request code {request.code} is for administrators, account "
                     f"{account.credentials.access_key} is none",
                 )
-        elif needed is not Need.ANY_ACCOUNT and not account.admin:
-            account.check(self._resolved(needed(request)))
+        elif needed is not Need.ANY_ACCOUNT and (not account.admin or request.code in SPEAK_FOR):
+            self._check(account, needed(request))
 
-    def _resolved(self, demands: Iterable[Demand | MessageAt]) -> Iterator[Demand]:
+    def account_of(self, request: RemotingCommand) -> str | None:
+        """The access key of a request that has passed; None without accounts, where a signature
+        proves nothing.
+        """
+        return None if self._accounts is None else request.fields.get(ACCESS_KEY)
+
+    def may(self, access_key: str | None, demand: Demand) -> bool:
+        """Is this allowed to the account now? Without accounts, to everybody."""
+        if self._accounts is None:
+            return True
+        account = None if access_key is None else self._accounts.find(access_key)
+        return account is not None and account.may(demand)
+
+    def _check(self, account: Account, demands: Iterable[Asked]) -> None:
         for demand in demands:
-            if isinstance(demand, Demand):
-                yield demand
+            if isinstance(demand, ClientId):
+                self._check_client(account, demand.name)
+            elif account.admin:
                 continue
-            topic = self._topic_at(demand.physical_offset)
-            if topic is not None:  # Else there is nothing to protect; the handler says so.
-                yield topic_demand(topic, demand.permission)
+            elif isinstance(demand, Demand):
+                account.check((demand,))
+            else:
+                account.check((self._demand_at(demand.physical_offset, demand.permission),))
+
+    def _check_client(self, account: Account, client_id: str) -> None:
+        """Raise RequestRefused when an account that still exists holds the client id."""
+        assert self._accounts is not None, "without accounts nobody holds anything"
+        own = account.credentials.access_key
+        for holder in self._holders_of(client_id):
+            if holder != own and self._accounts.find(holder) is not None:
+                raise RequestRefused(
+                    ResponseCode.NO_PERMISSION,
+                    f"account {own} has no right to client id {client_id!r}: a connected client of "
+                    "another account goes by it; choose another instance name",
+                )
 
     def _is_near(self, peer: Peer) -> bool:
         host = peer.address.rpartition(":")[0].strip("[]")

@@ -19,6 +19,7 @@ from engine.foundation.limits import (
     STRANGER_HEADER_BYTES_MAX,
 )
 from engine.foundation.units import SECOND_MS
+from engine.protocol.body_limits import BODY_BYTES_ALWAYS_READ, check_body_length
 from engine.protocol.command import RemotingCommand
 from engine.remoting.accounts_watch import LOOK_MS
 from engine.remoting.connection import READ_BUFFER_BYTES, Connection, close_all
@@ -159,7 +160,8 @@ class RpcServer:
         if not turn.began_us:
             turn.began_us = turn.steady_us()
         connection.is_answered = False
-        if request.code in self._open_codes or self._passes(connection, request):
+        is_open = request.code in self._open_codes and len(request.body) <= BODY_BYTES_ALWAYS_READ
+        if is_open or self._passes(connection, request):
             self._dispatcher.dispatch(connection, request)
         if not connection.is_answered:
             connection.answered_later(request)
@@ -169,7 +171,9 @@ class RpcServer:
         if gate is None:
             return True
         try:
-            gate.check(connection, request)
+            check_body_length(request)  # Before the gate, which may look into it.
+            if request.code not in self._open_codes:
+                gate.check(connection, request)
         except TidemarkError as error:
             if not connection.refusal_told:  # Once a connection: a log is no place for floods.
                 connection.refusal_told = True

@@ -8,7 +8,7 @@ Absent on purpose: putting, flushing, recovery: `message_store`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -20,7 +20,12 @@ from engine.store.consume_queue import Unit
 from engine.store.index import Index
 from engine.store.queue_table import QueueKey, QueueTable
 from engine.store.reading import GetLimits, GetResult, GetStatus, read_queue
-from engine.store.record import check_record, store_timestamp_of
+from engine.store.record import (
+    DispatchRequest,
+    check_record,
+    has_queue_offset,
+    store_timestamp_of,
+)
 
 
 @dataclass(slots=True)
@@ -46,9 +51,18 @@ class StoreQueries:
     """The reading side of a store."""
 
     def __init__(
-        self, config: StoreConfig, log: CommitLog, queues: QueueTable, index: Index | None
+        self,
+        config: StoreConfig,
+        log: CommitLog,
+        queues: QueueTable,
+        index: Index | None,
+        *,
+        deleted: Mapping[str, int],
     ) -> None:
-        """`index` is None when keys are not indexed."""
+        """`index` is None when keys are not indexed; `deleted` are the deleted topics, each with
+        the end of its deleted records.
+        """
+        self._deleted = deleted
         self._config = config
         self._log = log
         self._queues = queues
@@ -97,6 +111,11 @@ class StoreQueries:
         queue = self._queues.find(topic, queue_id)
         return queue.max_offset if queue is not None else 0
 
+    def synced_offset(self, topic: str, queue_id: int) -> int:
+        """First queue offset whose message a power cut could lose now; 0 without messages."""
+        queue = self._queues.find(topic, queue_id)
+        return queue.first_reaching(self._log.flushed_offset) if queue is not None else 0
+
     def queues(self) -> list[QueueKey]:
         """(topic, queue_id) of every queue that has or had messages, sorted."""
         return self._queues.keys()
@@ -106,7 +125,28 @@ class StoreQueries:
         return self._queues.has_given_offsets(topic)
 
     def record_at(self, physical_offset: int) -> bytes | None:
-        """The record at `physical_offset`, checked; None when no record begins there."""
+        """The record at `physical_offset`, checked; None when none can begin there.
+
+        Only for a place that is known to be a record's, from a queue unit or the index: a message's
+        body may hold the bytes of a record, with this very offset in them.
+        """
+        found = self._record_at(physical_offset)
+        return None if found is None else bytes(found[0])
+
+    def known_record_at(self, physical_offset: int) -> bytes | None:
+        """The record of the message that begins at `physical_offset`, an offset that anybody may
+        have named; None when the queue that the record names has no unit for it (any more).
+        """
+        found = self._record_at(physical_offset)
+        if found is None or not has_queue_offset(found[1].sys_flag):
+            return None
+        record, told = found
+        queue = self._queues.find(told.topic, told.queue_id)
+        unit = queue.unit(told.queue_offset) if queue is not None else None
+        is_known = unit is not None and unit[:2] == (physical_offset, len(record))
+        return bytes(record) if is_known else None
+
+    def _record_at(self, physical_offset: int) -> tuple[memoryview, DispatchRequest] | None:
         head = self._log.view(physical_offset, 8)
         if head is None:
             return None
@@ -118,7 +158,13 @@ class StoreQueries:
             found = check_record(view, 0, physical_offset, self._config.delay_levels_ms)
         except CorruptRecord:
             return None
-        return bytes(view) if found is not None else None
+        return None if found is None else (view, found)
+
+    def bytes_at(self, physical_offset: int, size_bytes: int) -> memoryview | None:
+        """So many bytes of the log, as they are: nothing says that a record begins there. None when
+        they are not (all) kept, or not yet committed. Hot.
+        """
+        return self._log.view(physical_offset, size_bytes)
 
     def store_time_at(self, topic: str, queue_id: int, queue_offset: int) -> int | None:
         """Store time (ms) of the message at `queue_offset`; None when there is none (any more)."""
@@ -183,8 +229,9 @@ class StoreQueries:
             return KeyQueryResult([], 0, 0)
         found = index.find(index_key_hash(topic, key), max_count, begin_ms, end_ms)
         newest = index.files[-1]
+        begin = max(self._log.min_offset, self._deleted.get(topic, 0))
         return KeyQueryResult(
-            [offset for offset in found if offset >= self._log.min_offset],
+            [offset for offset in found if offset >= begin],
             newest.end_timestamp_ms,
             newest.end_physical,
         )

@@ -7,7 +7,7 @@ trust in a number.
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Final
+from typing import Final, cast
 
 import polars as pl
 
@@ -93,7 +93,7 @@ def freshness(lake: CheckedLake, now: datetime) -> Subject:
     rows = rows.with_columns(
         pl.when(never).then(1).otherwise("seconds_too_late").alias("seconds_too_late")
     )
-    newest = rows["observed_at"].max()
+    newest = cast("datetime | None", rows["observed_at"].max())
     return Subject(
         "emitter_health",
         rows,

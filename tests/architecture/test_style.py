@@ -20,14 +20,14 @@ from tests.architecture.source_tree import (
     report,
 )
 
-MODULE_LINES_MAX = 400
+# A module of more than about 400 lines is asked whether its noun ends somewhere; this is where the
+# question becomes a law. A file cut into fragments for the count is worse than one good long one.
+MODULE_LINES_MAX = 650
 FUNCTION_LINES_MAX = 70
 POSITIONAL_MAX = 4
 
 # Module -> why it is longer than the rule. An entry whose module is short again must go.
-LONG_MODULES: dict[str, str] = {
-    "pipelines/catalogue.py": "every gold table in one place, a line a column; it holds no logic",
-}
+LONG_MODULES: dict[str, str] = {}
 # Module:function -> why it is longer than the rule.
 LONG_FUNCTIONS: dict[str, str] = {}
 # Module:function -> why its positional parameters are more than the rule.

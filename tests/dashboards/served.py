@@ -16,7 +16,7 @@ from http import HTTPStatus
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from playwright.sync_api import Browser, BrowserContext, Page
+from playwright.sync_api import Browser, BrowserContext, Dialog, Page
 
 from dashboards.app import build
 from dashboards.cluster import Cluster
@@ -108,7 +108,7 @@ def visiting(
     visit = Visit(page, origin)
     page.on("console", lambda said: _note(visit, said.type, said.text))
     page.on("pageerror", lambda error: visit.faults.append(f"script error: {error}"))
-    page.on("dialog", lambda dialog: (visit.faults.append("a dialog"), dialog.dismiss()))
+    page.on("dialog", lambda dialog: _dismissed(visit, dialog))
     page.on("requestfailed", lambda request: _failed(visit, request.url, request.failure))
     page.on("request", lambda request: _at_home(visit, request.url))
     page.on("response", lambda answer: _answered(visit, answer.status, answer.url))
@@ -121,6 +121,11 @@ def visiting(
 def _answered(visit: Visit, status: int, url: str) -> None:
     if status >= HTTPStatus.BAD_REQUEST:
         visit.faults.append(f"{status} {url}")
+
+
+def _dismissed(visit: Visit, dialog: Dialog) -> None:
+    visit.faults.append("a dialog")
+    dialog.dismiss()
 
 
 def _note(visit: Visit, kind: str, text: str) -> None:

@@ -13,6 +13,7 @@ import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from engine.broker.state.consumer_filters import ConsumerFilters
 from engine.broker.state.group_configs import GroupConfigs
@@ -39,13 +40,14 @@ from engine.store.record import check_record
 from engine.store.table_file import _parse
 from engine.store.upkeep.checkpoint import decode_checkpoint
 from engine.telemetry.frames import decode_frames
+from tests.fuzz.accepted import SAMPLES, accepted_message
 from tests.simulation.crash_states.recording import RecordingDisk
 from tests.simulation.crash_states.workloads import runtime_on, settings_of
 from tests.store_support import HandClock, Listener, bodies_of, draft, small_config
 
 CASES = Path(__file__).parents[1] / "cases"
 LEVELS_MS = (1000, 5000)
-HEADERS = [kind for _, kind in inspect.getmembers(headers, inspect.isclass)]
+HEADERS: list[Any] = [kind for _, kind in inspect.getmembers(headers, inspect.isclass)]
 BODIES = [
     kind
     for _, kind in inspect.getmembers(bodies, inspect.isclass)
@@ -254,6 +256,7 @@ TARGETS = [
         ],
     ),
     Target("spool", decode_frames, (CorruptRecord,), [bytes(64)]),
+    Target("accepted message", accepted_message, (), SAMPLES),
     *(
         Target(
             f"store with a hostile {path}",

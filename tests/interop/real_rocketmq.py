@@ -11,7 +11,7 @@ import subprocess
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from demo.ports import free_broker_port, free_port_block
@@ -52,6 +52,8 @@ class RealRocketMQ:
     name_server: str
     broker: str
     store: Path
+    broker_process_id: int = 0
+    """Of the broker's JVM, once it runs."""
 
 
 @contextmanager
@@ -83,7 +85,7 @@ def real_rocketmq(
         wait_for_line(name_server, work / "namesrv.out", "boot success")
         with jvm(java_home, work, "broker", heap="512m") as broker:
             wait_for_line(broker, work / "broker.out", "boot success")
-            yield cluster
+            yield replace(cluster, broker_process_id=broker.pid)
             if clean_stop:
                 broker.terminate()
                 broker.wait(STOP_TIMEOUT_S)

@@ -37,7 +37,7 @@ def heard(answer: RemotingCommand) -> tuple[Any, ...]:
     wanted = ("offset", "nextBeginOffset", "minOffset", "maxOffset")
     fields = {name: answer.fields[name] for name in wanted if name in answer.fields}
     fields |= {name: value for name, value in answer.fields.items() if name.startswith("IS_SU")}
-    body: object = None
+    body: Any = None
     if bytes(answer.body[:1]) == b"{":
         table = loads(answer.body)
         body = table.get("offsetTable") or table.get("correctionOffsets")

@@ -14,7 +14,11 @@ from engine.broker.broker import Broker
 from engine.broker.config import BrokerConfig
 from engine.client.config import ClientConfig, ConsumerConfig, ProducerConfig
 from engine.client.consuming.consumer import PushConsumer
-from engine.client.consuming.listeners import ConsumeConcurrentlyStatus, ConsumeContext
+from engine.client.consuming.listeners import (
+    ConsumeConcurrentlyStatus,
+    ConsumeContext,
+    MessageListener,
+)
 from engine.client.consuming.start_offset import ConsumeFromWhere
 from engine.client.producer import Producer
 from engine.client.send_result import SendStatus
@@ -28,7 +32,7 @@ from engine.runtime import Runtime
 from engine.store.config import FlushDiskType, StoreConfig
 from engine.telemetry.frames import Turn, decode_frames
 from engine.telemetry.segments import segment_names
-from engine.telemetry.tables import CONSUME_OFFSETS, TABLES
+from engine.telemetry.tables import CONSUME_OFFSETS, LIFECYCLE, TABLES
 from tests.simulation.history import History
 from tests.simulation.world import Node, World
 
@@ -46,8 +50,14 @@ LOG_FILE_BYTES = 16 * 1024
 class SimCluster:
     """The parties, up or down."""
 
-    def __init__(self, world: World, **broker_settings: Any) -> None:
+    def __init__(
+        self,
+        world: World,
+        flush: FlushDiskType = FlushDiskType.SYNC_FLUSH,
+        **broker_settings: Any,
+    ) -> None:
         self.world = world
+        self.flush = flush
         self.broker_settings = broker_settings
         self.history = History()
         self.broker: Broker | None = None
@@ -75,7 +85,7 @@ class SimCluster:
             access=VIRTUAL_HOSTS,
             store=StoreConfig(
                 root="/store",
-                flush_disk_type=FlushDiskType.SYNC_FLUSH,
+                flush_disk_type=self.flush,
                 mapped_file_size_commit_log_bytes=LOG_FILE_BYTES,
                 mapped_file_size_consume_queue_bytes=20 * 64,
                 max_hash_slot_count=50,
@@ -84,9 +94,7 @@ class SimCluster:
             host=BROKER,
             namesrv_addresses=(NAMESRV_ADDRESS,),
             default_topic_queue_nums=QUEUES,
-            flush_consumer_offset_first_ms=700,
-            flush_consumer_offset_interval_ms=700,
-            **self.broker_settings,
+            **({"flush_consumer_offset_interval_ms": 700} | self.broker_settings),
         )
 
         async def boot(runtime: Runtime) -> Broker:
@@ -170,6 +178,19 @@ class SimCluster:
             if TABLES[number] is table and values[:2] == (GROUP, TOPIC)
         ]
 
+    def told(self, kind: str) -> list[str]:
+        """The details of all lifecycle rows of this kind in the spool, oldest first."""
+        disk, directory = self.node(BROKER).runtime.disk, "/store/spool"
+        rows = [
+            dict(zip(LIFECYCLE.own_names, values, strict=True))
+            for name in segment_names(disk, directory)
+            for placed in decode_frames(disk.read(f"{directory}/{name}"))[0]
+            if isinstance(placed.frame, Turn)
+            for number, _, values in placed.frame.rows
+            if TABLES[number] is LIFECYCLE
+        ]
+        return [str(row["detail"]) for row in rows if row["kind"] == kind]
+
     def stored(self) -> dict[tuple[str, int, int], bytes]:
         """Every message the broker can serve."""
         assert self.broker is not None
@@ -208,7 +229,7 @@ class SimCluster:
             route_poll_ms=2_000,
         )
 
-    def _listener(self, host: str):  # type: ignore[no-untyped-def]
+    def _listener(self, host: str) -> MessageListener:
         choice = self.world.random
 
         async def listen(

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 
 from engine.broker.parts import BrokerParts
 from engine.broker.state.groups import Member
+from engine.broker.stored_messages import no_message, stored_record
 from engine.foundation.errors import (
     ProtocolError,
     RequestRefused,
@@ -96,6 +97,7 @@ class ClientHandlers:
     def all_producers(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """GET_ALL_PRODUCER_INFO (328)."""
         producers = self._parts.producers
+        offset_ms = self._parts.now_ms() - self._parts.steady_ms()
         table = {
             group: [
                 ProducerInfo(
@@ -103,7 +105,7 @@ class ClientHandlers:
                     remote_ip=f"/{member.channel.peer.address}",
                     language=member.channel.language,
                     version=member.channel.version,
-                    last_update_timestamp_ms=member.last_heartbeat_ms,
+                    last_update_timestamp_ms=member.last_heartbeat_ms + offset_ms,
                 )
                 for member in producers.members(group)
             ]
@@ -168,12 +170,9 @@ class ClientHandlers:
             _, physical_offset = parse_offset_message_id(header.msg_id or "")
         except TidemarkError as error:
             raise RequestRefused(ResponseCode.INVALID_PARAMETER, str(error)) from error
-        record = parts.store.record_at(physical_offset)
+        record = stored_record(parts.store, parts.transactions, physical_offset)
         if record is None:
-            raise RequestRefused(
-                ResponseCode.SYSTEM_ERROR,
-                f"no message {header.msg_id}: nothing is stored at {physical_offset}",
-            )
+            raise no_message(physical_offset, f"no message {header.msg_id}")
         question = RemotingCommand.request(
             RequestCode.CONSUME_MESSAGE_DIRECTLY, header.encode(), record
         )

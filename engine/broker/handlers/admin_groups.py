@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from engine.broker.handlers.admin_topics import check_entries
 from engine.broker.handlers.progress import consume_stats_of
 from engine.broker.parts import BrokerParts
 from engine.broker.state.group_configs import (
@@ -20,6 +21,7 @@ from engine.broker.state.group_configs import (
     group_to_document,
 )
 from engine.foundation.errors import CorruptRecord, ProtocolError, RequestRefused
+from engine.foundation.limits import LOOSE_BODY_KEYS_MAX
 from engine.protocol import fastjson
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
@@ -53,7 +55,7 @@ class GroupHandlers:
     async def create(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP (200)."""
         try:
-            config = group_from_document(fastjson.loads(request.body))
+            config = group_from_document(fastjson.loads(request.body, keys_max=LOOSE_BODY_KEYS_MAX))
         except (CorruptRecord, ProtocolError) as error:
             raise RequestRefused(ResponseCode.INVALID_PARAMETER, str(error)) from error
         self._put([config])
@@ -63,10 +65,11 @@ class GroupHandlers:
     async def create_all(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST (225): none of them when a name is refused."""
         try:
-            document = fastjson.loads(request.body)
+            document = fastjson.loads(request.body, keys_max=LOOSE_BODY_KEYS_MAX)
             entries = document.get("groupConfigList") if isinstance(document, dict) else None
             if not isinstance(entries, list):
                 raise CorruptRecord("the body holds no groupConfigList")
+            check_entries("groups", len(entries))
             configs = [group_from_document(entry) for entry in entries]
         except (CorruptRecord, ProtocolError) as error:
             raise RequestRefused(ResponseCode.INVALID_PARAMETER, str(error)) from error

@@ -8,12 +8,14 @@ Absent on purpose: expiry and lost connections (broker), the tables (state).
 
 from __future__ import annotations
 
+from engine.broker.heartbeat_limits import check_heartbeat, check_subscription, give_back, keep
 from engine.broker.membership import Membership
 from engine.broker.parts import BrokerParts
 from engine.broker.pull_filter import not_supported
 from engine.broker.state.consumer_filters import selector_of
 from engine.broker.state.groups import ClientChannel
 from engine.foundation.errors import RequestRefused
+from engine.foundation.limits import LOCK_BATCH_QUEUES_MAX
 from engine.protocol.bodies import (
     CheckClientRequest,
     ConsumerList,
@@ -52,16 +54,22 @@ class HeartbeatHandlers:
         the answer says whether the next one must hold them.
         """
         data = HeartbeatData.decode(request.body)
+        check_heartbeat(data)
         _check_names(data)
-        channel = ClientChannel(data.client_id, peer, request.language, request.version)
+        account = self._parts.gate.account_of(request)
+        channel = ClientChannel(data.client_id, peer, request.language, request.version, account)
         known = peer.attachment
         if isinstance(known, ClientChannel) and known.client_id == data.client_id:
             channel = known
+            channel.account = account
         elif isinstance(known, ClientChannel):  # A connection is one client: the former is gone.
             self._membership.lost(peer, "CLIENT_ID_CHANGED")
         peer.attachment = channel
+        if account is not None:
+            self._parts.client_ids.hold(data.client_id, peer, account)
         fingerprint = data.heartbeat_fingerprint
         is_full = not (fingerprint and data.without_sub)
+        keep(channel, data, is_full=is_full)
         subscription_changed = not fingerprint
         for consumer in data.consumer_data_set:
             must_tell = self._parts.groups.take_fingerprint(
@@ -69,7 +77,7 @@ class HeartbeatHandlers:
             )
             subscription_changed = subscription_changed or must_tell
             self._membership.heartbeat(channel, consumer, keep_subscription=not is_full)
-        now_ms = self._parts.now_ms()
+        now_ms = self._parts.steady_ms()
         for producer in data.producer_data_set:
             self._parts.producers.register(producer.group_name, channel, now_ms=now_ms)
         return request.respond(
@@ -81,12 +89,27 @@ class HeartbeatHandlers:
         )
 
     def unregister(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
-        """UNREGISTER_CLIENT (35)."""
+        """UNREGISTER_CLIENT (35): a client leaves by the connection by which it came, as in
+        RocketMQ; from any other one nothing changes.
+        """
         header = UnregisterClientRequestHeader.decode(request.fields)
+        client_id = header.client_id
         if header.producer_group:
-            self._parts.producers.unregister(header.producer_group, header.client_id)
+            producer = self._parts.producers.member(header.producer_group, client_id)
+            if producer is not None and producer.channel.peer is peer:
+                self._parts.producers.unregister(header.producer_group, client_id)
         if header.consumer_group:
-            self._membership.farewell(header.consumer_group, header.client_id)
+            group = self._parts.groups.of(header.consumer_group)
+            consumer = None if group is None else group.members.get(client_id)
+            if consumer is not None and consumer.channel.peer is peer:
+                self._membership.farewell(header.consumer_group, client_id)
+        channel = peer.attachment
+        if isinstance(channel, ClientChannel) and channel.client_id == client_id:
+            give_back(
+                channel,
+                consumer_group=header.consumer_group or "",
+                producer_group=header.producer_group or "",
+            )
         return request.respond(ResponseCode.SUCCESS)
 
     def consumer_list(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
@@ -100,7 +123,7 @@ class HeartbeatHandlers:
 
     def lock(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """LOCK_BATCH_MQ (41): answers the queues the client holds now."""
-        wanted = LockBatchRequest.decode(request.body)
+        wanted = _lock_batch(request)
         check_group(wanted.consumer_group)
         for queue in wanted.mq_set:
             check_topic(queue.topic)
@@ -109,7 +132,7 @@ class HeartbeatHandlers:
         if parts.group_configs.known(wanted.consumer_group):
             lockable = [queue for queue in wanted.mq_set if self._is_here(queue)]
         granted = parts.locks.lock(
-            wanted.consumer_group, wanted.client_id, lockable, now_ms=parts.now_ms()
+            wanted.consumer_group, wanted.client_id, lockable, now_ms=parts.steady_ms()
         )
         return request.respond(
             ResponseCode.SUCCESS, body=LockBatchResponse(lock_ok_mq_set=granted).encode()
@@ -130,18 +153,31 @@ class HeartbeatHandlers:
 
     def unlock(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """UNLOCK_BATCH_MQ (42)."""
-        given = LockBatchRequest.decode(request.body)
+        given = _lock_batch(request)
         self._parts.locks.unlock(given.consumer_group, given.client_id, given.mq_set)
         return request.respond(ResponseCode.SUCCESS)
 
     def check_client_config(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """CHECK_CLIENT_CONFIG (46): clients ask it before they subscribe by SQL92."""
         wanted = CheckClientRequest.decode(request.body).subscription_data
+        if wanted is not None:
+            check_subscription(wanted)
         if wanted is not None and not wanted.is_by_tags:
             if not self._parts.config.enable_property_filter:
                 raise not_supported(wanted.expression_type)
             selector_of(wanted.sub_string, wanted.expression_type)
         return request.respond(ResponseCode.SUCCESS)
+
+
+def _lock_batch(request: RemotingCommand) -> LockBatchRequest:
+    batch = LockBatchRequest.decode(request.body)
+    if len(batch.mq_set) > LOCK_BATCH_QUEUES_MAX:
+        raise RequestRefused(
+            ResponseCode.INVALID_PARAMETER,
+            f"{len(batch.mq_set)} queues in one request: {LOCK_BATCH_QUEUES_MAX} at most; ask for "
+            "some of them at a time",
+        )
+    return batch
 
 
 def _check_names(data: HeartbeatData) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from engine.broker.handlers.offset import tell_commit
+from engine.broker.handlers.offset import goes_back_to, tell_commit
 from engine.broker.long_poll import HeldPull
 from engine.broker.membership import Membership
 from engine.broker.parts import BrokerParts, client_id_of
@@ -71,7 +71,10 @@ class PullHandlers:
         """PULL_MESSAGE (11) and LITE_PULL_MESSAGE (361)."""
         header = PullMessageRequestHeader.decode(request.fields)
         pull = self._checked(peer, request, header)
+        back_to = goes_back_to(self._parts, pull.key, header.queue_offset) if pull.shared else None
         self._note_reader(pull)
+        if back_to is not None:
+            return self._moved_by_reset(pull, back_to)
         self._commit(pull)
         reset_offset = self._parts.offsets.take_reset(*pull.key)
         if reset_offset is not None:
@@ -187,7 +190,7 @@ class PullHandlers:
                 queue_offset=header.queue_offset,
                 wanted=pull.filter.wanted,
                 matches=pull.filter.matches,
-                deadline_ms=parts.now_ms() + wait_ms,
+                deadline_ms=parts.steady_ms() + wait_ms,
                 gone=lambda: pull.peer.closed,
                 resume=lambda: self._resume(pull),
             )

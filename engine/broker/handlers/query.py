@@ -10,7 +10,7 @@ content.
 from __future__ import annotations
 
 from engine.broker.parts import BrokerParts
-from engine.foundation.errors import RequestRefused
+from engine.broker.stored_messages import no_message, stored_record
 from engine.foundation.units import MIB
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
@@ -77,10 +77,10 @@ class QueryHandlers:
     def by_offset(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """VIEW_MESSAGE_BY_ID (33): the record at a physical offset of this broker."""
         physical_offset = ViewMessageRequestHeader.decode(request.fields).offset
-        record = self._parts.store.record_at(physical_offset)
+        parts = self._parts
+        record = stored_record(parts.store, parts.transactions, physical_offset)
         if record is None:
-            raise RequestRefused(
-                ResponseCode.SYSTEM_ERROR,
-                f"can not find message by the offset, {physical_offset}",
+            raise no_message(
+                physical_offset, f"can not find message by the offset, {physical_offset}"
             )
         return request.respond(ResponseCode.SUCCESS, body=record)

@@ -4,16 +4,21 @@ Place in the walk: a consumer that answers a request sends its reply here; the p
 has told its client id in the request's properties, and gets the reply over its own connection.
 
 Invariant: the answer says whether the asker got the reply. The reply is stored as well, as
-RocketMQ does by default (storeReplyMessageEnable), whether or not it could be pushed. Absent on
-purpose: finding an asker on another broker; clients send replies to the broker they were asked on.
+RocketMQ does by default (storeReplyMessageEnable), whether or not it could be pushed, and as any
+send is: by the broker's permission, and as durable as the flush mode promises. With accounts, a
+reply reaches nobody but who has asked, from nobody but who could read the question; any other is
+refused, and not stored. Absent on purpose: finding an asker on another broker; clients send replies
+to the broker they were asked on.
 """
 
 from __future__ import annotations
 
-from engine.broker.handlers.storing import stored
+from engine.broker.handlers.putting import Putting
+from engine.broker.handlers.storing import answer_put, broker_takes_nothing
 from engine.broker.parts import BrokerParts
 from engine.foundation.errors import RequestRefused, TidemarkError
 from engine.foundation.limits import PROPERTIES_BYTES_MAX
+from engine.protocol.bodies import TopicConfig
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
 from engine.protocol.headers import (
@@ -22,15 +27,26 @@ from engine.protocol.headers import (
     SendMessageResponseHeader,
 )
 from engine.protocol.message_ids import offset_message_id
-from engine.protocol.names import FORBIDDEN_TO_CLIENTS, Perm, check_topic
+from engine.protocol.names import (
+    FORBIDDEN_TO_CLIENTS,
+    PERM_WRITE,
+    TRANSACTION_BITS,
+    Perm,
+    check_topic,
+)
 from engine.protocol.properties import (
+    PROPERTY_CORRELATION_ID,
     PROPERTY_PUSH_REPLY_TIME,
     PROPERTY_REPLY_TO_CLIENT,
+    PROPERTY_UNIQ_KEY,
     decode_properties,
     encode_properties,
 )
 from engine.remoting import Handler, Peer
+from engine.remoting.accounts import Permission, topic_demand
+from engine.remoting.dispatcher import HandlerResult
 from engine.store import MessageDraft
+from engine.store.record import MULTI_TAGS
 
 PUSH_TIMEOUT_MS = 10_000
 
@@ -40,6 +56,7 @@ class ReplyHandlers:
 
     def __init__(self, parts: BrokerParts) -> None:
         self._parts = parts
+        self._putting = Putting(parts)
 
     def handlers(self) -> dict[int, Handler]:
         """Request code → handler."""
@@ -48,52 +65,61 @@ class ReplyHandlers:
             RequestCode.SEND_REPLY_MESSAGE_V2: self.send_reply_v2,
         }
 
-    async def send_reply(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
+    def send_reply(self, peer: Peer, request: RemotingCommand) -> HandlerResult:
         """SEND_REPLY_MESSAGE (324): long header names."""
-        return await self._reply(peer, request, SendMessageRequestHeader.decode(request.fields))
+        return self._reply(peer, request, SendMessageRequestHeader.decode(request.fields))
 
-    async def send_reply_v2(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
+    def send_reply_v2(self, peer: Peer, request: RemotingCommand) -> HandlerResult:
         """SEND_REPLY_MESSAGE_V2 (325): one-letter header names."""
-        return await self._reply(peer, request, SendMessageRequestHeader.decode_v2(request.fields))
+        return self._reply(peer, request, SendMessageRequestHeader.decode_v2(request.fields))
 
     async def _reply(
         self, peer: Peer, request: RemotingCommand, header: SendMessageRequestHeader
-    ) -> RemotingCommand:
-        queue_id = self._queue_for(header)
+    ) -> RemotingCommand | None:
+        config = self._topic_for(header)
+        queue_id = self._queue_for(header, config)
         self._check_lengths(request.body, header)
+        self._check_asked(request, header)
         refused = await self._push(peer, request, header, queue_id)
-        put = stored(
-            lambda: self._parts.store.put(
-                MessageDraft(
-                    topic=header.topic,
-                    queue_id=queue_id,
-                    body=request.body,
-                    properties=header.properties or "",
-                    born_timestamp_ms=header.born_timestamp_ms,
-                    born_host=peer.address,
-                    store_host=self._parts.address,
-                    flag=header.flag,
-                    sys_flag=header.sys_flag,
-                    reconsume_times=header.reconsume_times or 0,
-                )
-            )
-        )
-        fields = SendMessageResponseHeader(
-            msg_id=offset_message_id(self._parts.address, put.physical_offset),
+        draft = MessageDraft(
+            topic=header.topic,
             queue_id=queue_id,
-            queue_offset=put.queue_offset,
+            body=request.body,
+            properties=header.properties or "",
+            born_timestamp_ms=header.born_timestamp_ms,
+            born_host=peer.address,
+            store_host=self._parts.address,
+            flag=header.flag,
+            sys_flag=header.sys_flag & ~(TRANSACTION_BITS | MULTI_TAGS),  # They are the broker's.
+            reconsume_times=max(0, header.reconsume_times or 0),
+        )
+        key = decode_properties(header.properties or "").get(PROPERTY_UNIQ_KEY)
+        unique_key = key or self._parts.unique_ids.next(self._parts.now_ms())
+        put = self._putting.put(config, [draft], [unique_key], queue_id=queue_id)
+        fields = SendMessageResponseHeader(
+            msg_id=offset_message_id(self._parts.address, put.puts[0].physical_offset),
+            queue_id=put.queue_id,
+            queue_offset=put.puts[0].queue_offset,
         ).encode()
         code = ResponseCode.SUCCESS if refused is None else ResponseCode.SYSTEM_ERROR
-        return request.respond(code, refused, fields)
+        response = request.respond(code, refused, fields)
+        answer = answer_put(self._parts, peer, request, response, end_offset=put.end_offset)
+        return answer if answer is None or isinstance(answer, RemotingCommand) else await answer
 
-    def _queue_for(self, header: SendMessageRequestHeader) -> int:
-        """The queue of an existing topic that clients may write. Raises RequestRefused."""
+    def _topic_for(self, header: SendMessageRequestHeader) -> TopicConfig:
+        """An existing topic that clients may write. Raises RequestRefused."""
         check_topic(header.topic)
         config = self._parts.topics.require(header.topic)
+        if not self._parts.config.broker_permission & PERM_WRITE:
+            raise broker_takes_nothing(self._parts.config)
         if header.topic in FORBIDDEN_TO_CLIENTS or not config.perm & Perm.WRITE:
             raise RequestRefused(
                 ResponseCode.NO_PERMISSION, f"sending a reply to topic[{header.topic}] is forbidden"
             )
+        return config
+
+    def _queue_for(self, header: SendMessageRequestHeader, config: TopicConfig) -> int:
+        """A queue of the topic that replies may go to. Raises RequestRefused."""
         if header.queue_id < 0:
             return self._parts.runtime.entropy.below(config.write_queue_nums)
         if header.queue_id >= config.write_queue_nums:
@@ -103,6 +129,29 @@ class ReplyHandlers:
                 f"{config.write_queue_nums} write queues",
             )
         return header.queue_id
+
+    def _check_asked(self, request: RemotingCommand, header: SendMessageRequestHeader) -> None:
+        """Raise RequestRefused unless the client has asked what this account may have read.
+
+        Without accounts everybody may reply to everybody, as in RocketMQ. A question is known at
+        the broker it was sent to: a client whose reply another broker refuses tries the next one.
+        """
+        gate, properties = self._parts.gate, decode_properties(header.properties or "")
+        account = gate.account_of(request)
+        asker = self._parts.producers.find(properties.get(PROPERTY_REPLY_TO_CLIENT, ""))
+        if account is None or asker is None:  # Whom nobody knows, nothing is pushed to.
+            return
+        correlation_id = properties.get(PROPERTY_CORRELATION_ID, "")
+        topic = self._parts.questions.topic_of(
+            asker.channel.account or "", asker.client_id, correlation_id
+        )
+        if topic is None or not gate.may(account, topic_demand(topic, Permission.SUB)):
+            raise RequestRefused(
+                ResponseCode.NO_PERMISSION,
+                f"account {account} has no question to reply to: client {asker.client_id!r} has "
+                f"asked none with CORRELATION_ID {correlation_id!r} at this broker, or in a topic "
+                "the account may not read",
+            )
 
     def _check_lengths(self, body: object, header: SendMessageRequestHeader) -> None:
         longest = self._parts.config.store.max_message_bytes

@@ -17,11 +17,7 @@ from copy import copy
 from engine.broker.half_queue import HalfQueue
 from engine.broker.handlers.putting import Put, Putting
 from engine.broker.handlers.retry_sends import TOLD_TOPICS, RetrySends
-from engine.broker.handlers.storing import (
-    answer_when_flushed,
-    answer_when_topics_saved,
-    broker_takes_nothing,
-)
+from engine.broker.handlers.storing import answer_put, broker_takes_nothing
 from engine.broker.parts import BrokerParts
 from engine.broker.state.traffic import DELAY, FIFO, NORMAL, TRANSACTION
 from engine.delay.delay_service import scheduled
@@ -45,8 +41,10 @@ from engine.protocol.names import (
 )
 from engine.protocol.properties import (
     PROPERTY_CLUSTER,
+    PROPERTY_CORRELATION_ID,
     PROPERTY_DELAY,
     PROPERTY_MSG_REGION,
+    PROPERTY_REPLY_TO_CLIENT,
     PROPERTY_SHARDING_KEY,
     PROPERTY_TRACE_ON,
     PROPERTY_TRANSACTION_PREPARED,
@@ -104,7 +102,11 @@ class SendHandlers:
 
     def send_batch(self, peer: Peer, request: RemotingCommand) -> HandlerResult:
         """SEND_BATCH_MESSAGE (320): several messages of one topic for one queue."""
-        header = SendMessageRequestHeader.decode_v2(request.fields)
+        return self._send_batch(peer, request, SendMessageRequestHeader.decode_v2(request.fields))
+
+    def _send_batch(
+        self, peer: Peer, request: RemotingCommand, header: SendMessageRequestHeader
+    ) -> HandlerResult:
         config = self._topic_for(header)
         queue_id = self._queue_for(header, config)
         self._check_length("body", len(request.body), self._parts.config.store.max_message_bytes)
@@ -139,6 +141,8 @@ class SendHandlers:
     def _send(
         self, peer: Peer, request: RemotingCommand, header: SendMessageRequestHeader
     ) -> HandlerResult:
+        if header.batch:  # The C++ library sends batches under the code of single messages.
+            return self._send_batch(peer, request, header)
         config = self._topic_for(header)
         queue_id = self._queue_for(header, config)
         properties = decode_properties(header.properties or "")
@@ -157,7 +161,8 @@ class SendHandlers:
         level = self._delay_level(properties) if is_marked and not why_buried else 0
         if level:
             draft = scheduled(draft, level)
-            self._check_length("properties", len(str(draft.properties)), PROPERTIES_BYTES_MAX)
+            length = len(str(draft.properties).encode())
+            self._check_length("properties", length, PROPERTIES_BYTES_MAX)
         put_one = self._half_queue.put_half if half else None
         put = self._putting.put(config, [draft], [unique_key], queue_id=queue_id, put_one=put_one)
         if is_step:
@@ -166,8 +171,20 @@ class SendHandlers:
         if half or level:
             kind = TRANSACTION if half else DELAY
         self._parts.traffic.put(config.topic_name, kind, 1, put.puts[0].size_bytes)
-        waits = properties.get(PROPERTY_WAIT) != "false"
+        if PROPERTY_REPLY_TO_CLIENT in properties:
+            self._note_question(request, header.topic, properties)
+        # A step of a failed message has its WAIT from the send-back before it, not from a producer.
+        waits = is_step or properties.get(PROPERTY_WAIT) != "false"
         return self._answer(peer, request, put, unique_key=unique_key, waits=waits)
+
+    def _note_question(
+        self, request: RemotingCommand, topic: str, properties: dict[str, str]
+    ) -> None:
+        """Who reads the topic may reply to it."""
+        account = self._parts.gate.account_of(request)
+        if account is not None:
+            asker, name = properties[PROPERTY_REPLY_TO_CLIENT], PROPERTY_CORRELATION_ID
+            self._parts.questions.note(account, asker, properties.get(name, ""), topic)
 
     def _topic_for(self, header: SendMessageRequestHeader) -> TopicConfig:
         """The topic, made on demand when that is allowed."""
@@ -311,7 +328,7 @@ class SendHandlers:
             store_host=self._parts.address,
             flag=header.flag,
             sys_flag=header.sys_flag & ~MULTI_TAGS,  # What the topic says counts.
-            reconsume_times=header.reconsume_times or 0,
+            reconsume_times=max(0, header.reconsume_times or 0),
         )
 
     def _delay_level(self, properties: dict[str, str]) -> int:
@@ -341,13 +358,8 @@ class SendHandlers:
             PROPERTY_TRACE_ON: "true",
         }
         response = request.respond(ResponseCode.SUCCESS, fields=fields)
-        flushed = self._parts.store.when_flushed(put.end_offset) if waits else None
-        if self._parts.topics_unsaved:  # A killed broker would know the message only.
-            return answer_when_topics_saved(self._parts, peer, request, response, flushed=flushed)
-        if flushed is None:
-            return response
-        answer_when_flushed(peer, request, response, flushed)
-        return None
+        end_offset = put.end_offset if waits else None
+        return answer_put(self._parts, peer, request, response, end_offset=end_offset)
 
 
 def _says_half(properties: dict[str, str]) -> bool:

@@ -11,19 +11,31 @@ Absent on purpose: waiting (engine/delay).
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Sequence
+
 from engine.broker.handlers.retry_sends import make_dead_letter_topic, retries_failed
-from engine.broker.handlers.storing import answer_when_flushed, broker_takes_nothing, stored
+from engine.broker.handlers.storing import answer_put, broker_takes_nothing, stored
 from engine.broker.parts import BrokerParts
 from engine.broker.state.traffic import DELAY, NORMAL
-from engine.delay.delay_service import scheduled
+from engine.broker.stored_messages import no_message, stored_message
+from engine.delay.delay_service import PLACE_BYTES_MAX, scheduled
 from engine.foundation.errors import RequestRefused
+from engine.foundation.limits import MESSAGE_ID_CHARS_MAX, PROPERTIES_BYTES_MAX
 from engine.foundation.observing import RetryStep
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
+from engine.protocol.header_fields import INT32_MAX
 from engine.protocol.headers import ConsumerSendMessageBackRequestHeader
 from engine.protocol.message import MessageExt
-from engine.protocol.message_record import decode_record
-from engine.protocol.names import PERM_WRITE, RETRY_PREFIX, dlq_topic, retry_topic
+from engine.protocol.names import (
+    PERM_WRITE,
+    RETRY_PREFIX,
+    WAITING_TOPICS,
+    dlq_topic,
+    is_legal_topic,
+    retry_topic,
+)
 from engine.protocol.properties import (
     PROPERTY_DELAY,
     PROPERTY_DLQ_ORIGIN_MESSAGE_ID,
@@ -33,10 +45,20 @@ from engine.protocol.properties import (
     PROPERTY_REAL_TOPIC,
     PROPERTY_RETRY_TOPIC,
     PROPERTY_WAIT,
+    fitting_properties,
 )
 from engine.remoting import Handler, Peer
+from engine.remoting.dispatcher import HandlerResult
 from engine.store import MessageDraft
 from engine.store.redraft import redraft
+
+OF_A_RETRY = frozenset(
+    (PROPERTY_DELAY, PROPERTY_WAIT, PROPERTY_RETRY_TOPIC, PROPERTY_ORIGIN_MESSAGE_ID)
+)
+OF_A_DEAD_LETTER = OF_A_RETRY | {PROPERTY_DLQ_ORIGIN_TOPIC, PROPERTY_DLQ_ORIGIN_MESSAGE_ID}
+"""What further copies have to say, whatever else has to be left out."""
+
+_log = logging.getLogger(__name__)
 
 FIRST_RETRY_LEVEL = 3
 """Retry k of a message waits at level 2 + k when the consumer leaves it to the broker."""
@@ -45,7 +67,7 @@ FIRST_RETRY_LEVEL = 3
 def level_for(asked_level: int, reconsume_times: int, levels_count: int) -> int:
     """The delay level of the next try; `reconsume_times` is how often it failed before this."""
     level = FIRST_RETRY_LEVEL + reconsume_times if asked_level == 0 else asked_level
-    return min(level, levels_count)
+    return max(1, min(level, levels_count))
 
 
 def is_spent(asked_level: int, reconsume_times: int, times_max: int) -> bool:
@@ -63,7 +85,7 @@ class SendBackHandlers:
         """Request code → handler."""
         return {RequestCode.CONSUMER_SEND_MSG_BACK: self.send_back}
 
-    def send_back(self, peer: Peer, request: RemotingCommand) -> RemotingCommand | None:
+    def send_back(self, peer: Peer, request: RemotingCommand) -> HandlerResult:
         """CONSUMER_SEND_MSG_BACK (36)."""
         header = ConsumerSendMessageBackRequestHeader.decode(request.fields)
         config = self._parts.group_configs.find(header.group)
@@ -84,25 +106,24 @@ class SendBackHandlers:
         if is_spent(header.delay_level, message.reconsume_times, times_max):
             asked = header.delay_level < 0
             reason = "asked by the consumer" if asked else retries_failed(times_max)
-            draft = self._dead_letter(message, header.group)
+            draft, left_out = self._dead_letter(message, header.group)
             step, delay_ms = "DEAD_LETTERED", None
         else:
             levels_ms, reason = self._parts.config.store.delay_levels_ms, None
             level = level_for(header.delay_level, message.reconsume_times, len(levels_ms))
-            draft = self._retry(
+            draft, left_out = self._retry(
                 message, header.group, level=level, queue_nums=config.retry_queue_nums
             )
             step, delay_ms = "SCHEDULED", levels_ms[level - 1]
+        if left_out:
+            reason = "; ".join((*([reason] if reason else []), _in_words(left_out)))
+            _log.warning("%s sent back by %s: %s", message.message_id, header.group, reason)
         put = stored(lambda: self._parts.store.put(draft))
         self._tell(message, header.group, "SENT_BACK")  # Now: what is refused stays where it was.
         self._tell(message, header.group, step, delay_ms=delay_ms, reason=reason)
         self._count(header.group, message, put.size_bytes, dead=delay_ms is None)
         response = request.respond(ResponseCode.SUCCESS)
-        flushed = self._parts.store.when_flushed(put.end_offset)
-        if flushed is None:
-            return response
-        answer_when_flushed(peer, request, response, flushed)
-        return None
+        return answer_put(self._parts, peer, request, response, end_offset=put.end_offset)
 
     def _make_retry_topic(self, group: str, queue_nums: int) -> None:
         """Make it when it is missing. Raises RequestRefused when it may not be written."""
@@ -128,40 +149,52 @@ class SendBackHandlers:
             traffic.send_backs.add(key, 1, size_bytes)
 
     def _message_at(self, physical_offset: int) -> MessageExt:
-        record = self._parts.store.record_at(physical_offset)
-        if record is None:
+        parts = self._parts
+        message = stored_message(parts.store, parts.transactions, physical_offset)
+        if message is None:
+            raise no_message(physical_offset, "look message by offset failed")
+        if message.topic in WAITING_TOPICS:
             raise RequestRefused(
                 ResponseCode.SYSTEM_ERROR,
-                f"look message by offset failed, {physical_offset}: no message begins there",
+                f"look message by offset failed: {message.message_id} at {physical_offset} waits "
+                "for its time or for its producer, no consumer has been given it",
             )
-        return decode_record(record)
+        return message
 
     def _retry(
         self, message: MessageExt, group: str, *, level: int, queue_nums: int
-    ) -> MessageDraft:
+    ) -> tuple[MessageDraft, list[str]]:
+        """The draft of its next try, and the properties left out for want of room."""
         properties = _kept_properties(message)
         properties[PROPERTY_DELAY] = str(level)
+        properties, left_out = fitting_properties(
+            properties, OF_A_RETRY, PROPERTIES_BYTES_MAX - PLACE_BYTES_MAX
+        )
         queue_id = self._parts.runtime.entropy.below(queue_nums)
         draft = self._draft(message, retry_topic(group), queue_id, properties)
-        return scheduled(draft, level)
+        return scheduled(draft, level), left_out
 
-    def _dead_letter(self, message: MessageExt, group: str) -> MessageDraft:
+    def _dead_letter(self, message: MessageExt, group: str) -> tuple[MessageDraft, list[str]]:
+        """The draft of its dead letter, and the properties left out for want of room."""
         topic = dlq_topic(group)
         make_dead_letter_topic(self._parts, group)
         properties = _kept_properties(message)
         properties.pop(PROPERTY_DELAY, None)
-        properties.setdefault(PROPERTY_DLQ_ORIGIN_TOPIC, _origin_topic(message))
-        properties.setdefault(
-            PROPERTY_DLQ_ORIGIN_MESSAGE_ID, properties[PROPERTY_ORIGIN_MESSAGE_ID]
+        if not is_legal_topic(properties.get(PROPERTY_DLQ_ORIGIN_TOPIC, "")):
+            properties[PROPERTY_DLQ_ORIGIN_TOPIC] = _origin_topic(message)
+        if not _is_short(properties.get(PROPERTY_DLQ_ORIGIN_MESSAGE_ID, "")):
+            properties[PROPERTY_DLQ_ORIGIN_MESSAGE_ID] = properties[PROPERTY_ORIGIN_MESSAGE_ID]
+        properties, left_out = fitting_properties(
+            properties, OF_A_DEAD_LETTER, PROPERTIES_BYTES_MAX
         )
-        return self._draft(message, topic, 0, properties)
+        return self._draft(message, topic, 0, properties), left_out
 
     def _draft(
         self, message: MessageExt, topic: str, queue_id: int, properties: dict[str, str]
     ) -> MessageDraft:
         draft = redraft(message, topic, queue_id, properties)
         draft.store_host = self._parts.address
-        draft.reconsume_times += 1
+        draft.reconsume_times = min(draft.reconsume_times + 1, INT32_MAX)
         return draft
 
     def _tell(
@@ -190,14 +223,29 @@ class SendBackHandlers:
 
 
 def _origin_topic(message: MessageExt) -> str:
-    return message.properties.get(PROPERTY_RETRY_TOPIC, message.topic)
+    """The first topic; a client may have written anything there, then the message's own."""
+    told = message.properties.get(PROPERTY_RETRY_TOPIC, "")
+    return told if is_legal_topic(told) else message.topic
+
+
+def _is_short(message_id: str) -> bool:
+    """Is it there, and of a length that an id has? Clients may write any text."""
+    return 0 < len(message_id) <= MESSAGE_ID_CHARS_MAX
+
+
+def _in_words(left_out: Sequence[str]) -> str:
+    """Why a further copy says less; the names are the client's, of any length and number."""
+    names = ", ".join(repr(name[:40]) for name in left_out[:3])
+    more = f" and {len(left_out) - 3} more" if len(left_out) > 3 else ""
+    return f"no room for properties {names}{more}"
 
 
 def _kept_properties(message: MessageExt) -> dict[str, str]:
     """The message's properties with its origin in them, without where it waited last time."""
     properties = dict(message.properties)
-    properties.setdefault(PROPERTY_RETRY_TOPIC, message.topic)
-    properties.setdefault(PROPERTY_ORIGIN_MESSAGE_ID, message.offset_message_id)
+    properties[PROPERTY_RETRY_TOPIC] = _origin_topic(message)
+    if not _is_short(properties.get(PROPERTY_ORIGIN_MESSAGE_ID, "")):
+        properties[PROPERTY_ORIGIN_MESSAGE_ID] = message.offset_message_id
     properties[PROPERTY_WAIT] = "false"
     properties.pop(PROPERTY_REAL_TOPIC, None)
     properties.pop(PROPERTY_REAL_QUEUE_ID, None)

@@ -1,7 +1,12 @@
-"""What sends and send-backs share: putting into the store, and answering when that is durable.
+"""What all handlers that put share: putting into the store, and the one way to answer for it.
 
-Invariant: a refusal by the disk is SERVICE_NOT_AVAILABLE, after which reads go on; a message that
-was put is never answered as failed, only as not (yet) durable.
+Place in the walk: `handlers/send`, `send_back`, `reply` and `transaction` put, and then leave their
+answer to `answer_put`.
+
+Invariant: an answer of success leaves when what it promises is as durable as the flush mode makes
+it, the topic made for it among it. A refusal by the disk is SERVICE_NOT_AVAILABLE, after which
+reads go on; a message that was put is never answered as failed, only as not (yet) durable. Absent
+on purpose: a second way to wait for a sync; a test drives every handler against a held one.
 """
 
 from __future__ import annotations
@@ -16,6 +21,7 @@ from engine.foundation.errors import RequestRefused, StorageError
 from engine.protocol.codes import ResponseCode
 from engine.protocol.command import RemotingCommand
 from engine.remoting import Peer
+from engine.remoting.dispatcher import HandlerResult
 from engine.store import GroupCommit
 
 Put = TypeVar("Put")
@@ -45,7 +51,28 @@ def broker_takes_nothing(config: BrokerConfig) -> RequestRefused:
     )
 
 
-def answer_when_flushed(
+def answer_put(
+    parts: BrokerParts,
+    peer: Peer,
+    request: RemotingCommand,
+    response: RemotingCommand,
+    *,
+    end_offset: int | None,
+) -> HandlerResult:
+    """`response` when the log is durable up to `end_offset`; None: its sender waits for no sync.
+
+    A handler that has put returns what this returns.
+    """
+    flushed = None if end_offset is None else parts.store.when_flushed(end_offset)
+    if parts.topics_unsaved:  # A killed broker would know the message only.
+        return _answer_when_topics_saved(parts, peer, request, response, flushed=flushed)
+    if flushed is None:
+        return response
+    _answer_when_flushed(peer, request, response, flushed)
+    return None
+
+
+def _answer_when_flushed(
     peer: Peer, request: RemotingCommand, response: RemotingCommand, flushed: GroupCommit
 ) -> None:
     """Queue `response` once the group commit it waits for has ended."""
@@ -53,7 +80,7 @@ def answer_when_flushed(
         return
 
     def answer(is_flushed: bool) -> None:
-        if not is_flushed:
+        if not is_flushed and response.code == ResponseCode.SUCCESS:
             response.code = ResponseCode.FLUSH_DISK_TIMEOUT
             response.remark = "flush disk timeout: stored, but not yet on stable storage"
         peer.answer(request, response)
@@ -61,7 +88,7 @@ def answer_when_flushed(
     flushed.tell(answer)
 
 
-async def answer_when_topics_saved(
+async def _answer_when_topics_saved(
     parts: BrokerParts,
     peer: Peer,
     request: RemotingCommand,
@@ -80,5 +107,5 @@ async def answer_when_topics_saved(
         _log.warning("a topic made for a message is not saved yet: %s", error)
     if flushed is None:
         return response
-    answer_when_flushed(peer, request, response, flushed)
+    _answer_when_flushed(peer, request, response, flushed)
     return None

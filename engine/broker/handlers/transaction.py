@@ -16,9 +16,10 @@ from __future__ import annotations
 import logging
 
 from engine.broker.half_queue import HalfQueue
-from engine.broker.handlers.storing import answer_when_flushed, stored
+from engine.broker.handlers.storing import answer_put, stored
 from engine.broker.parts import BrokerParts
 from engine.broker.state.transactions import immunity_ms, immunity_seconds
+from engine.broker.stored_messages import no_message
 from engine.foundation.errors import RemoteProtocolError, RequestRefused
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
@@ -31,6 +32,7 @@ from engine.protocol.message_ids import parse_offset_message_id
 from engine.protocol.names import SysFlag
 from engine.protocol.properties import PROPERTY_CHECK_IMMUNITY_SECONDS, PROPERTY_PRODUCER_GROUP
 from engine.remoting import Handler, Peer
+from engine.remoting.dispatcher import HandlerResult
 
 UNKNOWN = 0
 COMMIT = int(SysFlag.TRANSACTION_COMMIT)
@@ -53,7 +55,7 @@ class TransactionHandlers:
             RequestCode.RESUME_CHECK_HALF_MESSAGE: self.resume_check,
         }
 
-    def end_transaction(self, peer: Peer, request: RemotingCommand) -> RemotingCommand | None:
+    def end_transaction(self, peer: Peer, request: RemotingCommand) -> HandlerResult:
         """END_TRANSACTION (37)."""
         header = EndTransactionRequestHeader.decode(request.fields)
         try:
@@ -63,7 +65,7 @@ class TransactionHandlers:
                 _log.warning("%s ends %s in vain: %s", peer.address, header.msg_id, error)
             raise
 
-    def resume_check(self, peer: Peer, request: RemotingCommand) -> RemotingCommand | None:
+    def resume_check(self, peer: Peer, request: RemotingCommand) -> HandlerResult:
         """RESUME_CHECK_HALF_MESSAGE (323): a transaction that was given up begins anew, and its
         producer is asked from the next round on.
         """
@@ -74,15 +76,11 @@ class TransactionHandlers:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, str(error)) from error
         put = stored(lambda: self._half_queue.resume(physical_offset))
         response = request.respond(ResponseCode.SUCCESS)
-        flushed = self._parts.store.when_flushed(put.end_offset)
-        if flushed is None:
-            return response
-        answer_when_flushed(peer, request, response, flushed)
-        return None
+        return answer_put(self._parts, peer, request, response, end_offset=put.end_offset)
 
     def _end(
         self, peer: Peer, request: RemotingCommand, header: EndTransactionRequestHeader
-    ) -> RemotingCommand | None:
+    ) -> HandlerResult:
         said = header.commit_or_rollback
         if said == UNKNOWN:  # RocketMQ leaves even a two-way request without an answer.
             return request.respond(
@@ -97,23 +95,16 @@ class TransactionHandlers:
         half = self._half_message(header)
         end_offset = stored(lambda: self._half_queue.end(half, commit=said == COMMIT))
         if end_offset is None and not request.is_oneway:
-            end_offset = stored(self._half_queue.write_ops)  # An answered rollback is for good.
+            stored(self._half_queue.write_ops)  # An answered rollback is for good, and so is an end
+            end_offset = self._parts.store.physical_max  # that was written before this request.
         response = request.respond(ResponseCode.SUCCESS)
-        flushed = None if end_offset is None else self._parts.store.when_flushed(end_offset)
-        if flushed is None:
-            return response
-        answer_when_flushed(peer, request, response, flushed)
-        return None
+        return answer_put(self._parts, peer, request, response, end_offset=end_offset)
 
     def _half_message(self, header: EndTransactionRequestHeader) -> MessageExt:
         """What the request is about, in RocketMQ's order of checks. Raises RequestRefused."""
         half = self._half_queue.message_at(header.commit_log_offset)
         if half is None:
-            raise RequestRefused(
-                ResponseCode.SYSTEM_ERROR,
-                "Find prepared transaction message failed: no half message begins at "
-                f"commitLogOffset {header.commit_log_offset}",
-            )
+            raise no_message(header.commit_log_offset, "Find prepared transaction message failed")
         if not header.from_transaction_check:
             self._check_in_time(half)
         group = half.properties.get(PROPERTY_PRODUCER_GROUP)

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine.foundation.errors import CorruptRecord, RemoteProtocolError, RequestRefused
-from engine.foundation.limits import CONSUMER_FILTERS_MAX
+from engine.foundation.limits import CONSUMER_FILTER_CHARS_MAX, CONSUMER_FILTERS_MAX
 from engine.foundation.units import DAY_MS, SECOND_MS
 from engine.protocol.bodies import SubscriptionData
 from engine.protocol.body_codec import Part
@@ -64,8 +64,16 @@ class ConsumerFilter:
 class ConsumerFilters:
     """The table of one broker."""
 
-    def __init__(self, count_max: int = CONSUMER_FILTERS_MAX) -> None:
+    def __init__(
+        self,
+        count_max: int = CONSUMER_FILTERS_MAX,
+        *,
+        chars_max: int = CONSUMER_FILTER_CHARS_MAX,
+    ) -> None:
         self._count_max = count_max
+        self._chars_max = chars_max
+        self._chars = 0
+        """Of all expressions that are kept."""
         self._filters: dict[tuple[str, str], ConsumerFilter] = {}
         self._topics_of: dict[str, dict[str, None]] = {}
         """group → topics it has selectors for; ten thousand groups must not be gone through at each
@@ -115,6 +123,10 @@ class ConsumerFilters:
                 return ""
         elif len(self._filters) >= self._count_max:
             return f"this broker keeps {self._count_max} selectors and no more"
+        growth = len(told.sub_string) - (0 if known is None else len(known.data.expression))
+        if growth > 0 and self._chars + growth > self._chars_max:
+            self._drop(key)
+            return f"this broker keeps {self._chars_max} characters of selectors and no more"
         return self._compile(key, told, now_ms)
 
     def _compile(self, key: tuple[str, str], told: SubscriptionData, now_ms: int) -> str:
@@ -137,6 +149,25 @@ class ConsumerFilters:
         if selector.ignored:
             return f"{told.sub_string!r} is understood up to {selector.ignored!r}, which is ignored"
         return ""
+
+    def _keep(self, key: tuple[str, str], one: ConsumerFilter) -> None:
+        self._drop(key)
+        topic, group = key
+        self._filters[key] = one
+        self._topics_of.setdefault(group, {})[topic] = None
+        self._chars += len(one.data.expression)
+
+    def _drop(self, key: tuple[str, str]) -> None:
+        known = self._filters.pop(key, None)
+        if known is None:
+            return
+        self._chars -= len(known.data.expression)
+        self.counter += 1
+        topic, group = key
+        topics = self._topics_of[group]
+        del topics[topic]
+        if not topics:
+            del self._topics_of[group]
 
     def _revive(self, known: ConsumerFilter) -> None:
         known.data.dead_time = 0
@@ -161,7 +192,6 @@ class ConsumerFilters:
         ]
         for key in old:
             self._drop(key)
-            self.counter += 1
         return len(old)
 
     def to_document(self) -> dict[str, Any]:
@@ -182,6 +212,7 @@ class ConsumerFilters:
             raise CorruptRecord("consumerFilter.json holds no filterDataByTopic")
         self._filters.clear()
         self._topics_of.clear()
+        self._chars = 0
         for topic, entry in table.items():
             groups = entry.get("groupFilterData") if isinstance(entry, Mapping) else None
             if not isinstance(groups, Mapping):
@@ -201,20 +232,6 @@ class ConsumerFilters:
         if not data.is_dead:
             data.dead_time = max(data.born_time, now_ms - DEAD_BEFORE_BOOT_MS)
         self._keep((topic, group), ConsumerFilter(data, selector))
-
-    def _keep(self, key: tuple[str, str], known: ConsumerFilter) -> None:
-        topic, group = key
-        self._filters[key] = known
-        self._topics_of.setdefault(group, {})[topic] = None
-
-    def _drop(self, key: tuple[str, str]) -> None:
-        if self._filters.pop(key, None) is None:
-            return
-        topic, group = key
-        topics = self._topics_of[group]
-        del topics[topic]
-        if not topics:
-            del self._topics_of[group]
 
 
 def selector_of(expression: str | None, expression_type: str | None) -> Selector:

@@ -23,6 +23,8 @@ from engine.foundation.limits import (
     DISAGREEING_MEMBERS_TOLD_MAX,
     GROUPS_MAX,
     MEMBERS_LISTED_MAX,
+    MEMBERS_MAX,
+    SUBSCRIPTION_BYTES_MAX,
 )
 from engine.protocol.bodies import ConsumerData, SubscriptionData
 from engine.protocol.codes import ResponseCode
@@ -40,6 +42,11 @@ class ClientChannel:
     peer: Peer
     language: str
     version: int
+    account: str | None = None
+    """Access key of the account that signs for it; None without accounts."""
+    kept_bytes: dict[str, int] = field(default_factory=dict)
+    """Groups it consumes in, and the memory that what it told of each takes."""
+    producer_groups: frozenset[str] = frozenset()
 
 
 @dataclass(slots=True)
@@ -69,6 +76,8 @@ class ConsumerGroup:
     consume_from_where: str
     members: dict[str, Member] = field(default_factory=dict)
     subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
+    subscription_bytes: int = 0
+    """Memory that the subscriptions take."""
     told: dict[tuple[str, ...], list[str]] = field(default_factory=dict)
     """Who told which subscription last, sorted: one entry when they agree."""
     told_changed: bool = False
@@ -93,12 +102,11 @@ class ConsumerGroup:
             insort(self.sorted_ids, member.client_id)
         self.members[member.client_id] = member
 
-    def pop(self, client_id: str) -> Member:
-        """The member is gone."""
+    def pop(self, client_id: str) -> tuple[Member, int]:
+        """The member is gone; returns as well by how many bytes what is told has grown."""
         member = self.members.pop(client_id)
         del self.sorted_ids[bisect_left(self.sorted_ids, client_id)]
-        self.count_told(client_id, member.subscription, None)
-        return member
+        return member, self.count_told(client_id, member.subscription, None)
 
     def spelled_subscription(self) -> list[str]:
         """`topic:expression` of each subscribed topic, sorted."""
@@ -106,18 +114,24 @@ class ConsumerGroup:
 
     def count_told(
         self, client_id: str, before: tuple[str, ...] | None, after: tuple[str, ...] | None
-    ) -> None:
-        """A member tells `after` where it told `before`; None: nothing yet, or no more."""
+    ) -> int:
+        """A member tells `after` where it told `before`; None: nothing yet, or no more. Returns
+        the bytes by which what is told has grown.
+        """
         if before == after:
-            return
+            return 0
         self.told_changed = True
+        growth = 0
         if before is not None:
+            growth -= _told_bytes(before)
             tellers = self.told[before]
             del tellers[bisect_left(tellers, client_id)]
             if not tellers:
                 del self.told[before]
         if after is not None:
+            growth += _told_bytes(after)
             insort(self.told.setdefault(after, []), client_id)
+        return growth
 
     def rarest_tellers(self) -> list[str]:
         """Members whose subscription the fewest others told, DISAGREEING_MEMBERS_TOLD_MAX at most,
@@ -182,8 +196,19 @@ class Departure:
 class ConsumerGroups:
     """All groups of one broker that have members."""
 
-    def __init__(self, count_max: int = GROUPS_MAX) -> None:
+    def __init__(
+        self,
+        count_max: int = GROUPS_MAX,
+        *,
+        members_max: int = MEMBERS_MAX,
+        subscription_bytes_max: int = SUBSCRIPTION_BYTES_MAX,
+    ) -> None:
         self._count_max = count_max
+        self._members_max = members_max
+        self._subscription_bytes_max = subscription_bytes_max
+        self.member_count = 0
+        self.subscription_bytes = 0
+        """Memory that the subscriptions of all groups take, and what their members told."""
         self._groups: dict[str, ConsumerGroup] = {}
         self._generations: dict[str, int] = {}
         self._fingerprints: dict[str, int] = {}  # Of groups that were ever registered.
@@ -220,10 +245,13 @@ class ConsumerGroups:
         """Take a heartbeat's word for one group.
 
         `keep_subscription`: the heartbeat leaves its subscription out because it has not changed.
-        Raises RequestRefused when the broker knows too many groups.
+        Raises RequestRefused when the broker knows too many groups or members, or keeps too much
+        of what they subscribe to.
         """
         name = data.group_name
         group = self._groups.get(name)
+        is_new = group is None or channel.client_id not in group.members
+        self._refuse_too_much(data, group, is_new=is_new, keep_subscription=keep_subscription)
         if group is None:
             if name not in self._generations and len(self._generations) >= self._count_max:
                 raise RequestRefused(
@@ -240,8 +268,9 @@ class ConsumerGroups:
         told = told_before
         if not keep_subscription:
             told = tuple(sorted(_meant(one) for one in data.subscription_data_set))
-        members_before = _listed(group) if member is None else None
-        group.count_told(client_id, told_before, told)
+        members_before = _listed(group) if is_new else None
+        self.subscription_bytes += group.count_told(client_id, told_before, told)
+        self.member_count += is_new
         group.put(Member(channel, now_ms, told))
         if member is None or member.channel.peer is not channel.peer:
             if member is not None:
@@ -252,7 +281,11 @@ class ConsumerGroups:
         group.consume_type = data.consume_type
         group.message_model = data.message_model
         group.consume_from_where = data.consume_from_where
-        topics_changed = not keep_subscription and _subscribe(group, data.subscription_data_set)
+        topics_changed = False
+        if not keep_subscription:
+            before_bytes = group.subscription_bytes
+            topics_changed = _subscribe(group, data.subscription_data_set)
+            self.subscription_bytes += group.subscription_bytes - before_bytes
         if member is None:
             self._advance(name)
         return Registration(
@@ -286,10 +319,13 @@ class ConsumerGroups:
         if found is None or client_id not in found.members:
             return None
         before = _listed(found)
-        member = found.pop(client_id)
+        member, growth = found.pop(client_id)
+        self.member_count -= 1
+        self.subscription_bytes += growth
         self._let_go(member.channel.peer, group, client_id)
         if not found.members:
             del self._groups[group]
+            self.subscription_bytes -= found.subscription_bytes
         self._moved[group] = None
         return Departure(
             group=group,
@@ -333,6 +369,34 @@ class ConsumerGroups:
         if not held:
             del self._of_peer[peer]
 
+    def _refuse_too_much(
+        self,
+        data: ConsumerData,
+        group: ConsumerGroup | None,
+        *,
+        is_new: bool,
+        keep_subscription: bool,
+    ) -> None:
+        """Raise RequestRefused when taking this would be one member, or one byte, too many. Who
+        asks for no more than there was is never refused.
+        """
+        if is_new and self.member_count >= self._members_max:
+            raise RequestRefused(
+                ResponseCode.SYSTEM_BUSY,
+                f"group {data.group_name} has one member too many: this broker knows "
+                f"{self._members_max} of all groups",
+            )
+        if keep_subscription:
+            return
+        wanted = sum(one.weight_bytes for one in data.subscription_data_set)
+        growth = wanted - (0 if group is None else group.subscription_bytes)
+        if growth > 0 and self.subscription_bytes + growth > self._subscription_bytes_max:
+            raise RequestRefused(
+                ResponseCode.SYSTEM_BUSY,
+                f"the subscription of group {data.group_name} takes {wanted} bytes, and all groups "
+                f"of this broker {self.subscription_bytes}: {self._subscription_bytes_max} at most",
+            )
+
     def _advance(self, group: str) -> int:
         generation = self._generations.get(group, 0) + 1
         self._generations[group] = generation
@@ -342,6 +406,10 @@ class ConsumerGroups:
 def _listed(group: ConsumerGroup) -> list[str] | None:
     """The members by name, unless that many names in each row would be quadratic in them."""
     return group.member_ids() if len(group.members) <= MEMBERS_LISTED_MAX else None
+
+
+def _told_bytes(told: tuple[str, ...]) -> int:
+    return sum(64 + len(spelled) for spelled in told)
 
 
 def _spelled(subscriptions: Iterable[SubscriptionData]) -> list[str]:
@@ -368,27 +436,40 @@ def _subscribe(group: ConsumerGroup, told: Iterable[SubscriptionData]) -> bool:
     for topic in [topic for topic in subscriptions if topic not in new]:
         del subscriptions[topic]
         changed = True
+    group.subscription_bytes = sum(one.weight_bytes for one in subscriptions.values())
     return changed
 
 
 class ProducerGroups:
     """Producers by group, for connection lists."""
 
-    def __init__(self) -> None:
+    def __init__(self, members_max: int = MEMBERS_MAX) -> None:
+        self._members_max = members_max
         self._groups: dict[str, dict[str, Member]] = {}
         self._groups_of: dict[str, dict[str, None]] = {}
         """client id → groups."""
         self._clients_of: dict[Peer, dict[str, None]] = {}
         """Connection → client ids that were heard on it and may still live by it."""
+        self.member_count = 0
 
     def register(self, group: str, channel: ClientChannel, *, now_ms: int) -> None:
-        """Take a heartbeat's word. Raises RequestRefused when there are too many groups."""
+        """Take a heartbeat's word. Raises RequestRefused when there are too many groups, or too
+        many members of all.
+        """
         if group not in self._groups and len(self._groups) >= GROUPS_MAX:
             raise RequestRefused(
                 ResponseCode.SYSTEM_ERROR,
                 f"producer group {group} is one too many: this broker knows {GROUPS_MAX}",
             )
         client_id = channel.client_id
+        is_new = client_id not in self._groups.get(group, {})
+        if is_new and self.member_count >= self._members_max:
+            raise RequestRefused(
+                ResponseCode.SYSTEM_BUSY,
+                f"producer group {group} has one member too many: this broker knows "
+                f"{self._members_max} of all groups",
+            )
+        self.member_count += is_new
         self._groups.setdefault(group, {})[client_id] = Member(channel, now_ms)
         self._groups_of.setdefault(client_id, {})[group] = None
         self._clients_of.setdefault(channel.peer, {})[client_id] = None
@@ -397,6 +478,10 @@ class ProducerGroups:
         """Producers of a group, by client id."""
         members = self._groups.get(group, {})
         return [members[client_id] for client_id in sorted(members)]
+
+    def member(self, group: str, client_id: str) -> Member | None:
+        """A producer of one group; None when it is not there."""
+        return self._groups.get(group, {}).get(client_id)
 
     def find(self, client_id: str) -> Member | None:
         """The producer with this client id, whatever its groups; None when it is not connected."""
@@ -413,6 +498,7 @@ class ProducerGroups:
         members = self._groups.get(group, {})
         if members.pop(client_id, None) is None:
             return
+        self.member_count -= 1
         if not members:
             del self._groups[group]
         groups = self._groups_of[client_id]

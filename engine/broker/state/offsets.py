@@ -13,7 +13,7 @@ against the queue (a wrong report is evidence), files, clients.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from engine.broker.state.readers import QueueKey
 from engine.foundation.errors import CorruptRecord, RequestRefused
@@ -44,22 +44,15 @@ class Reported:
     count: int = 0
 
 
-@dataclass(slots=True)
-class Snapshot:
-    """The table on its way into the file: each queue's offset as it was when its piece was written,
-    which is not one instant for all of them, and need not be.
-    """
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """A consume offset that was taken back to where its queue ends."""
 
-    changed: dict[tuple[str, str], None]
-    """(topic, group) of each offset set since the snapshot before."""
-    written: Table = field(default_factory=dict)
-    """Of these, what the pieces say."""
-    pieces: list[bytes] = field(default_factory=list)
-
-    @property
-    def data(self) -> bytes:
-        """The file, once every step is done."""
-        return b"".join(self.pieces)
+    group: str
+    topic: str
+    queue_id: int
+    offset: int
+    instead_of: int
 
 
 class ConsumerOffsets:
@@ -76,8 +69,6 @@ class ConsumerOffsets:
         """group → topics on which it has offsets."""
         self._moved: dict[QueueKey, None] = {}
         """Queues reported, set, persisted or forgotten since `take_moved`."""
-        self._unwritten: dict[tuple[str, str], None] = {}
-        """(topic, group) of offsets set or forgotten since the last snapshot began."""
         self._resets: Table = {}
         self._pushed: dict[QueueKey, int] = {}  # At most one per queue that has an offset.
         self._reported: dict[QueueKey, Reported] = {}
@@ -175,7 +166,7 @@ class ConsumerOffsets:
         return list(self._committed)
 
     def take_moved(self) -> dict[QueueKey, None]:
-        """Queues reported, set, persisted or forgotten since the last call; the longest ago first."""
+        """Queues reported, set, persisted or forgotten since the last call, oldest first."""
         moved, self._moved = self._moved, {}
         return moved
 
@@ -209,57 +200,33 @@ class ConsumerOffsets:
         self._forget([(topic, group) for group in self._groups_of.pop(topic, ())])
         self._forget_reports(lambda owned, _: owned == topic)
 
-    def snapshot(self) -> Snapshot:
-        """Begin to write the table: `encode` it in steps, then hand it to `mark_persisted`, or to
-        `mark_failed`.
-        """
+    def snapshot(self, table: Table) -> Iterator[None]:
+        """As `copied`, into a table to be written and then handed to `mark_persisted`."""
         self.changed = False
-        unwritten, self._unwritten = self._unwritten, {}
-        return Snapshot(unwritten)
+        yield from self.copied(table)
 
-    def encode(self, snapshot: Snapshot, version: Mapping[str, int]) -> Iterator[None]:
-        """Write the pieces of the snapshot, LOOP_STEP_ENTRIES_MAX queues or so in a step.
-
-        What changes before its piece is written is written as it is then, and noted as changed.
+    def copied(self, table: Table) -> Iterator[None]:
+        """Copy the offsets into `table`, one (topic, group) after the other, each as it is when it
+        has its turn.
         """
-        snapshot.changed.update(self._unwritten)
-        snapshot.pieces.append(b'{"dataVersion":%b,"offsetTable":{' % dumps(dict(version)))
-        entries: dict[str, dict[str, int]] = {}
-        count, comma = 0, b""
-        for key in self.pairs():
-            queues = self._committed.get(key)
-            if key in self._unwritten:
-                snapshot.changed[key] = None
-            if queues is None:
-                continue  # Forgotten while others were written.
-            topic, group = key
-            entries[f"{topic}@{group}"] = {str(one): offset for one, offset in queues.items()}
-            count += 1 + len(queues)
-            if key in snapshot.changed:
-                snapshot.written[key] = queues.copy()
-            if count >= LOOP_STEP_ENTRIES_MAX:
-                snapshot.pieces += (comma, dumps(entries)[1:-1])
-                entries, count, comma = {}, 0, b","
-                yield
-        if entries:
-            snapshot.pieces += (comma, dumps(entries)[1:-1])
-        snapshot.pieces.append(b"}}")
+        for pair in list(self._committed):
+            queues = self._committed.get(pair)
+            if queues is not None:  # Else it was forgotten meanwhile.
+                table[pair] = queues.copy()
+            yield
 
-    def mark_persisted(self, snapshot: Snapshot) -> Iterator[None]:
-        """The snapshot is on disk: note so, one (topic, group) after the other."""
-        for pair in snapshot.changed:
-            topic, group = pair
-            before, written = self._persisted.pop(pair, {}), snapshot.written.get(pair)
-            if written is not None:
-                self._persisted[pair] = written
-            for queue_id in before | (written or {}):
-                self._moved[group, topic, queue_id] = None
-                yield
-
-    def mark_failed(self, snapshot: Snapshot) -> None:
-        """Whether the snapshot is on disk is unknown: its queues count as changed still."""
-        self.changed = True
-        self._unwritten.update(snapshot.changed)
+    def mark_persisted(self, table: Table) -> Iterator[None]:
+        """The table is on disk: note what of it is new, one (topic, group) after the other."""
+        before = self._persisted
+        for pair in list(before | table):
+            was, now = before.get(pair, {}), table.get(pair, {})
+            if was != now:
+                topic, group = pair
+                for queue_id in was | now:
+                    if was.get(queue_id) != now.get(queue_id):
+                        self._moved[group, topic, queue_id] = None
+            yield
+        self._persisted = table
 
     def load(self, table: Table, counter: int) -> None:
         """Take over what the file holds."""
@@ -270,6 +237,17 @@ class ConsumerOffsets:
         self._moved = dict.fromkeys(self.keys())
         self._count = sum(map(len, table.values()))
         self.counter = counter
+
+    def take_back(self, end_of: Callable[[str, int], int]) -> list[Lowered]:
+        """Lower every offset beyond the end of its queue to it; return which."""
+        lowered = [
+            one
+            for (topic, group), queues in self._committed.items()
+            for one in lowered_to(topic, group, queues, end_of)
+        ]
+        self.changed = self.changed or bool(lowered)
+        self._moved.update(dict.fromkeys((one.group, one.topic, one.queue_id) for one in lowered))
+        return lowered
 
     def _store(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         if self.committed(group, topic, queue_id) is None:
@@ -284,7 +262,6 @@ class ConsumerOffsets:
             self._note_pair(topic, group)
         self._committed.setdefault((topic, group), {})[queue_id] = offset
         self._moved[group, topic, queue_id] = None
-        self._unwritten[topic, group] = None
         self.changed = True
 
     def _note_pair(self, topic: str, group: str) -> None:
@@ -298,7 +275,6 @@ class ConsumerOffsets:
             self._resets.pop((topic, group), None)
             gone = dict.fromkeys((group, topic, queue_id) for queue_id in queues)
             self._moved.update(gone)
-            self._unwritten[topic, group] = None
             self.changed = True
             for table, name, other in (
                 (self._groups_of, topic, group),
@@ -314,6 +290,52 @@ class ConsumerOffsets:
         for table in (self._reported, self._pushed):
             for queue in [queue for queue in table if doomed(queue[1], queue[0])]:
                 del table[queue]
+
+
+def lowered_to(
+    topic: str, group: str, queues: dict[int, int], end_of: Callable[[str, int], int]
+) -> list[Lowered]:
+    """Take offsets in `queues` that lie beyond `end_of(topic, queue_id)` back to it, in place;
+    return which.
+    """
+    lowered = []
+    for queue_id, offset in queues.items():
+        end = end_of(topic, queue_id)
+        if offset > end:
+            queues[queue_id] = end
+            lowered.append(Lowered(group, topic, queue_id, end, offset))
+    return lowered
+
+
+def in_words(lowered: list[Lowered], listed_max: int = 20) -> str:
+    """`g on queue 0 of t at 6 instead of 20`, one after the other; of many the first."""
+    words = [
+        f"{one.group} on queue {one.queue_id} of {one.topic} at {one.offset} "
+        f"instead of {one.instead_of}"
+        for one in lowered[:listed_max]
+    ]
+    if len(lowered) > listed_max:
+        words.append(f"and {len(lowered) - listed_max} more")
+    return "; ".join(words)
+
+
+def encoded_table(pieces: list[bytes], table: Table, notes: Mapping[str, object]) -> Iterator[None]:
+    """Write the table into `pieces` as consumerOffset.json has it, `notes` before the offsets; in
+    steps of LOOP_STEP_ENTRIES_MAX offsets or so.
+    """
+    pieces.append(dumps(dict(notes))[:-1] + b',"offsetTable":{')
+    entries: dict[str, dict[str, int]] = {}
+    count, comma = 0, b""
+    for (topic, group), queues in table.items():
+        entries[f"{topic}@{group}"] = {str(one): offset for one, offset in queues.items()}
+        count += 1 + len(queues)
+        if count >= LOOP_STEP_ENTRIES_MAX:
+            pieces += (comma, dumps(entries)[1:-1])
+            entries, count, comma = {}, 0, b","
+            yield
+    if entries:
+        pieces += (comma, dumps(entries)[1:-1])
+    pieces.append(b"}}")
 
 
 def from_document(document: Mapping[str, object]) -> Table:

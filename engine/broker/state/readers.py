@@ -86,6 +86,11 @@ class Readers:
         """The reading of one queue; None when the group never pulled it."""
         return self._readings.get(key)
 
+    def has_pulled(self, key: QueueKey) -> bool:
+        """Has anybody of the group pulled the queue in this life of the broker?"""
+        reading = self._readings.get(key)
+        return reading is not None and reading.last_pull_ms is not None
+
     def __contains__(self, key: QueueKey) -> bool:
         """Was the queue ever pulled for the group?"""
         return key in self._readings

@@ -6,8 +6,9 @@ offsets, in batches (spec: producer, section 9, D4). Time comes in as `now_ms`, 
 values; whoever puts records tells them here.
 
 A transaction is named by the queue offset of the first copy of its half message. A half message
-that has to wait longer is put again at the tail, so that the queue can be passed over; the newest
-copy stands for the transaction, and an answer to any copy ends it, once.
+whose producer is asked is put again at the tail, with the question counted; one whose producer has
+asked for time only when it keeps many settled ones from being passed (`is_sparse`). The newest copy
+stands for the transaction, and an answer to any copy ends it, once.
 
 Invariant: every half queue offset at or above `half_offset` is the newest copy of an open
 transaction, or ended and waiting for its op message, or settled by a record whose end is known.
@@ -23,7 +24,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from engine.foundation.limits import TRANSACTIONS_HELD_MAX
+from engine.foundation.limits import TRANSACTIONS_HELD_MAX, TRANSACTIONS_RENEWED_HELD
 from engine.protocol.message import MessageExt
 from engine.protocol.properties import (
     PROPERTY_CHECK_IMMUNITY_SECONDS,
@@ -58,7 +59,7 @@ class Verdict(Enum):
     """What a check round does with an open transaction."""
 
     WAIT = "its producer still has time"
-    RENEW = "its producer wants more time: put it again at the tail"
+    RENEW = "its producer still has time, and others wait behind it: put it again at the tail"
     CHECK = "ask its producer"
     DISCARD = "asked too often, or too old: roll it back, and keep a record"
 
@@ -71,6 +72,8 @@ class CheckRules:
     check_max: int
     reserved_ms: int
     """Older half messages are given up: retention may delete them at any time."""
+    renews: bool
+    """Are those whose producers still have time put again at the tail?"""
 
 
 def first_offset_of(message: MessageExt) -> int:
@@ -108,8 +111,9 @@ def immunity_ms(immunity_s: int, timeout_ms: int) -> int:
 def verdict(half: HalfMessage, *, now_ms: int, round_began_ms: int, rules: CheckRules) -> Verdict:
     """What to do with an open transaction, as RocketMQ 5.5 decides it.
 
-    One difference: a wish for more time is no question asked, so it does not count against the
-    limit of questions.
+    Two differences. A wish for more time is no question asked, so it does not count against the
+    limit of questions. And it costs no copy in each round: RocketMQ puts such a half message again
+    every 30 s for as long as its producer wished, and a few of 4 MB fill a disk.
     """
     age_ms = now_ms - half.born_timestamp_ms
     if half.check_times >= rules.check_max or age_ms > rules.reserved_ms:
@@ -117,8 +121,9 @@ def verdict(half: HalfMessage, *, now_ms: int, round_began_ms: int, rules: Check
     if half.store_timestamp_ms >= round_began_ms:
         return Verdict.WAIT
     if half.immunity_s is not None:
-        immune = age_ms <= immunity_ms(half.immunity_s, rules.timeout_ms)
-        return Verdict.RENEW if immune else Verdict.CHECK
+        if age_ms > immunity_ms(half.immunity_s, rules.timeout_ms):
+            return Verdict.CHECK
+        return Verdict.RENEW if rules.renews else Verdict.WAIT
     if 0 <= age_ms <= rules.timeout_ms:
         return Verdict.WAIT
     return Verdict.CHECK  # Born in the future as well: nobody knows how long it has waited.
@@ -139,14 +144,20 @@ def decode_op_body(body: bytes) -> list[int]:
 class Transactions:
     """The half queue of one broker from its progress offset on."""
 
-    def __init__(self, held_max: int = TRANSACTIONS_HELD_MAX) -> None:
+    def __init__(
+        self,
+        held_max: int = TRANSACTIONS_HELD_MAX,
+        renewed_held: int = TRANSACTIONS_RENEWED_HELD,
+    ) -> None:
         self.half_offset = 0
         """Everything below is settled: the consume offset of the half queue."""
         self.op_offset = 0
         """Op messages below say nothing of any offset at or above `half_offset`."""
         self._half_end = 0
         self._held_max = held_max
+        self._renewed_held = renewed_held
         self._open: dict[int, HalfMessage] = {}
+        """By name, in the order of their newest copies."""
         self._open_by_topic: dict[str, int] = {}
         self._ended: dict[int, bool] = {}
         """Ended transactions of which a copy is not passed yet, by name; was it committed?"""
@@ -246,6 +257,19 @@ class Transactions:
     def is_full(self) -> bool:
         """Are there too many half offsets between the progress and the end of the queue?"""
         return self._half_end - self.half_offset >= self._held_max
+
+    @property
+    def is_sparse(self) -> bool:
+        """Are many half offsets from the oldest open one on, and half of them settled?
+
+        Open transactions that are put again now free as many places as they take; put again, they
+        stand close together, so this holds next when as many others have come and ended.
+        """
+        oldest = next(iter(self._open.values()), None)
+        if oldest is None:
+            return False
+        held = self._half_end - oldest.queue_offset
+        return held >= self._renewed_held and 2 * len(self._open) <= held
 
     @property
     def pending_bytes(self) -> int:

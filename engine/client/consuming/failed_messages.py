@@ -17,6 +17,7 @@ from typing import Protocol
 
 from engine.client.consuming.group_state import GroupState
 from engine.foundation.errors import TidemarkError
+from engine.foundation.limits import MESSAGE_ID_CHARS_MAX, PROPERTIES_BYTES_MAX
 from engine.protocol.message import Message, MessageExt, MessageQueue
 from engine.protocol.names import retry_topic
 from engine.protocol.properties import (
@@ -26,6 +27,7 @@ from engine.protocol.properties import (
     PROPERTY_RECONSUME_TIME,
     PROPERTY_RETRY_TOPIC,
     PROPERTY_TRANSACTION_PREPARED,
+    fitting_properties,
 )
 
 _log = logging.getLogger(__name__)
@@ -34,6 +36,20 @@ FIRST_RETRY_LEVEL = 3
 """Delay level of the first try sent by the consumer itself (10 s); each further one waits a level
 more.
 """
+
+
+OF_A_COPY = frozenset(
+    (
+        PROPERTY_ORIGIN_MESSAGE_ID,
+        PROPERTY_RETRY_TOPIC,
+        PROPERTY_RECONSUME_TIME,
+        PROPERTY_MAX_RECONSUME_TIMES,
+        PROPERTY_DELAY,
+    )
+)
+"""What a copy has to say, whatever else has to be left out."""
+COPY_BYTES_MAX = PROPERTIES_BYTES_MAX - 1024
+"""Of a copy's properties: the broker adds where it waits, and later what makes it a dead letter."""
 
 
 @dataclass(slots=True)
@@ -104,11 +120,22 @@ class FailedMessages:
     def _copy_for_retry(self, message: MessageExt) -> Message:
         properties = dict(message.properties)
         properties.pop(PROPERTY_TRANSACTION_PREPARED, None)
-        properties.setdefault(PROPERTY_ORIGIN_MESSAGE_ID, message.message_id)
+        if not 0 < len(properties.get(PROPERTY_ORIGIN_MESSAGE_ID, "")) <= MESSAGE_ID_CHARS_MAX:
+            own = message.message_id
+            short = len(own) <= MESSAGE_ID_CHARS_MAX
+            properties[PROPERTY_ORIGIN_MESSAGE_ID] = own if short else message.offset_message_id
         properties[PROPERTY_RETRY_TOPIC] = message.topic
         properties[PROPERTY_RECONSUME_TIME] = str(message.reconsume_times + 1)
         properties[PROPERTY_MAX_RECONSUME_TIMES] = str(self._state.max_reconsume_times)
         properties[PROPERTY_DELAY] = str(FIRST_RETRY_LEVEL + message.reconsume_times)
+        properties, left_out = fitting_properties(properties, OF_A_COPY, COPY_BYTES_MAX)
+        if left_out:
+            _log.warning(
+                "the copy of %s has no room for %d of its properties, %r first",
+                message.message_id[:MESSAGE_ID_CHARS_MAX],
+                len(left_out),
+                left_out[0][:MESSAGE_ID_CHARS_MAX],
+            )
         return Message(
             retry_topic(self._state.group), bytes(message.body), properties, message.flag
         )

@@ -4,7 +4,8 @@ in the walk).
 A queue is consumed in sessions: batch after batch from the front of its window, until the window is
 empty, a batch fails or the queue has to give way to others. In a clustering group the broker's
 order lock on the queue must be held and fresh. A failed batch stays at the front and the queue
-rests; a message that failed too often goes to the retry topic's dead end.
+rests; a message that failed too often goes to the retry topic's dead end, and leaves the window
+also when others of its batch come again: RocketMQ's client gives it up anew each round.
 
 Invariant: at most one batch of a queue is in a listener, also across a queue's loss and return.
 Absent on purpose: taking and renewing locks, which `queue_locks` does on a timer. Source: spec
@@ -129,7 +130,7 @@ class OrderlyService:
                 self._continue_later(queue, window, GIVE_WAY_MS)
                 return
             batch_max = self._batch_max(window)
-            batch = window.take(batch_max, self._clock.now_ms())
+            batch = window.take(batch_max, self._clock.steady_ms())
             if not batch:
                 return
             context = ConsumeContext(queue)
@@ -158,7 +159,7 @@ class OrderlyService:
             succeeded=len(batch) if outcome.succeeded else 0,
             failed=0 if outcome.succeeded else len(batch),
             took_ms=self._clock.steady_ms() - began_ms,
-            now_ms=self._clock.now_ms(),
+            now_ms=self._clock.steady_ms(),
         )
         return outcome
 
@@ -173,40 +174,45 @@ class OrderlyService:
         """Commit the batch, or put it back and let the queue rest; True when the session may go
         on.
         """
-        if outcome.succeeded or not await self._has_to_come_again(batch):
-            offset = window.commit_taken()
-            # A queue given away stays ours to report while we hold its lock: nobody else reads it
-            # before we let go.
-            if offset is not None and (not window.dropped or window.locked):
-                self._state.offsets.update(context.queue, offset, increase_only=False)
-            return True
-        window.consume_again(batch)
-        rest_ms = context.suspend_queue_ms
-        if rest_ms is None:
-            rest_ms = self._state.config.suspend_queue_ms
-        self._continue_later(
-            context.queue, window, min(max(rest_ms, SUSPEND_MS_MIN), SUSPEND_MS_MAX)
-        )
-        return False
+        again = [] if outcome.succeeded else await self._to_come_again(batch)
+        if again:
+            window.consume_again(again)
+            self._report(context.queue, window, window.give_up_taken())
+            rest_ms = context.suspend_queue_ms
+            if rest_ms is None:
+                rest_ms = self._state.config.suspend_queue_ms
+            self._continue_later(
+                context.queue, window, min(max(rest_ms, SUSPEND_MS_MIN), SUSPEND_MS_MAX)
+            )
+            return False
+        self._report(context.queue, window, window.commit_taken())
+        return True
 
-    async def _has_to_come_again(self, batch: Sequence[MessageExt]) -> bool:
-        """Count the failure; a message that failed too often is given up, and alone does not hold
-        the queue.
+    def _report(self, queue: MessageQueue, window: ProcessQueue, offset: int | None) -> None:
+        """Note a consume offset. A queue given away stays ours to report while we hold its lock:
+        nobody else reads it before we let go.
         """
-        comes_again = False
+        if offset is not None and (not window.dropped or window.locked):
+            self._state.offsets.update(queue, offset, increase_only=False)
+
+    async def _to_come_again(self, batch: Sequence[MessageExt]) -> list[MessageExt]:
+        """Count the failure; those that come again. A message that failed too often is given up,
+        once, and alone does not hold the queue.
+        """
+        again: list[MessageExt] = []
         for message in batch:
             if message.reconsume_times >= self._state.max_reconsume_times:
                 given_up = await self._give_up(message)
                 if given_up:
                     continue
             message.reconsume_times += 1
-            comes_again = True
-        return comes_again
+            again.append(message)
+        return again
 
     def _is_lock_missing(self, window: ProcessQueue) -> bool:
         if not self._state.is_clustering:
             return False
-        return not window.locked or window.is_lock_expired(self._clock.now_ms())
+        return not window.locked or window.is_lock_expired(self._clock.steady_ms())
 
     async def _lock_and_continue(self, queue: MessageQueue, window: ProcessQueue) -> None:
         await asyncio.sleep(LOCK_MISSING_MS / 1000)

@@ -194,7 +194,24 @@ class ProcessQueue:
             self._started_ms.pop(offset, None)
         self._taken.clear()
         self._note_processed(last)
+        while bisect_left(self._finished, last + 1) < bisect_right(self._finished, last + 1):
+            last += 1  # Given up from an earlier batch, while what stood before it came again.
+        self._forget_finished_below(last + 1)
         return last + 1
+
+    def give_up_taken(self) -> int | None:
+        """What is left of the taken batch, while others of it wait again, is finished; return the
+        consume offset that is now safe, None when nothing was left.
+        """
+        if not self._taken:
+            return None
+        for offset, message in self._taken.items():
+            self.held_bytes -= len(message.body)
+            self._started_ms.pop(offset, None)
+            self._remember_finished(offset)
+        safe = self._offsets[0] if self._offsets else max(self._taken) + 1
+        self._taken.clear()
+        return safe
 
     def roll_back_taken(self) -> None:
         """The taken batch goes back to the front, as if never taken."""

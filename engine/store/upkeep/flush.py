@@ -97,6 +97,10 @@ class Flusher:
         """
         if self._config.flush_disk_type is FlushDiskType.ASYNC_FLUSH:
             return None
+        return self.sync_wanted(end_offset)
+
+    def sync_wanted(self, end_offset: int) -> GroupCommit | None:
+        """As `when_flushed`, under ASYNC_FLUSH as well: that sync does not wait for its timer."""
         if end_offset <= self._log.flushed_offset:
             return None
         if self.failure is not None:
@@ -137,15 +141,22 @@ class Flusher:
                 await self.flush_log("GROUP")
                 self._mind_spare()
             return
-        while not await self.pause(self._config.flush_interval_commit_log_ms):
-            waiting_ms = self._clock.steady_ms() - self._last_flush_ms
+        pause_ms = self._config.flush_interval_commit_log_ms
+        while not await self._pause_until_wanted(pause_ms):
+            began_ms = self._clock.steady_ms()
+            waiting_ms = began_ms - self._last_flush_ms
             unflushed_bytes = self._log.committed_offset - self._log.flushed_offset
-            if (
+            if self._next_group is not None:
+                await self.flush_log("GROUP")
+            elif (
                 unflushed_bytes >= self._config.flush_commit_log_least_bytes
                 or waiting_ms >= self._config.flush_commit_log_thorough_interval_ms
             ):
                 await self.flush_log("TIMER")
             self._mind_spare()
+            # From beginning to beginning: what is written during a flush waits no interval more.
+            took_ms = self._clock.steady_ms() - began_ms
+            pause_ms = max(0, self._config.flush_interval_commit_log_ms - took_ms)
 
     def stop(self) -> None:
         """Let the loops end when what they are doing is done: a sync is never abandoned."""
@@ -161,6 +172,16 @@ class Flusher:
         except TimeoutError:
             return False
         return True
+
+    async def _pause_until_wanted(self, pause_ms: int) -> bool:
+        """As `pause`, but over at once when somebody wants a sync."""
+        try:
+            async with asyncio.timeout(pause_ms / 1000):
+                await self._work.wait()
+        except TimeoutError:
+            pass
+        self._work.clear()
+        return self._stopping.is_set()
 
     async def flush_log(self, cause: str) -> None:
         """Sync everything in the files so far; settle the waiters it covers. Never raises."""

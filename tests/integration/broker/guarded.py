@@ -11,6 +11,10 @@ from engine.runtime import system_runtime
 
 ROOT = Credentials("root", "canary-secret-of-root")
 SHOP = Credentials("shop", "canary-secret-of-shop")
+RIVAL = Credentials("rival", "canary-secret-of-rival")
+WRITER = Credentials("writer", "canary-secret-of-writer")
+READER = Credentials("reader", "canary-secret-of-reader")
+BARE = Credentials("bare", "canary-secret-of-bare")
 STRANGER = Credentials("nobody", "canary-secret-of-nobody")
 GUESSER = Credentials("shop", "canary-guess")
 ACCESS = Access(
@@ -21,8 +25,23 @@ ACCESS = Access(
             topic_perms={"orders": Permission.PUB | Permission.SUB},
             group_perms={"orders-group": Permission.SUB},
         ),
+        Account(
+            RIVAL,
+            topic_perms={"private": Permission.PUB | Permission.SUB},
+            group_perms={"private-group": Permission.SUB},
+        ),
+        Account(WRITER, topic_perms={"orders": Permission.PUB}),
+        Account(
+            READER,
+            topic_perms={"orders": Permission.SUB},
+            group_perms={"orders-group": Permission.SUB},
+        ),
+        Account(BARE),
     )
 )
+"""The shop has the topic orders and its group, the rival the topic private and its own; of the
+shop's, the writer may only write and the reader only read. Bare is genuine and may nothing.
+"""
 FILE = f"""
 [[accounts]]
 accessKey = "{ROOT.access_key}"

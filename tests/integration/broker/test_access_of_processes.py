@@ -219,7 +219,7 @@ def test_a_pull_that_waits_is_answered_when_its_account_goes(tmp_path: Path) -> 
             pull = shop.ask(RequestCode.PULL_MESSAGE, **HELD_PULL, queueOffset=1)
             held = asyncio.create_task(pull)
 
-            async def answered() -> ResponseCode:
+            async def answered() -> int:
                 return (await shop.ask(RequestCode.GET_MAX_OFFSET, **place)).code
 
             assert await answered() == ResponseCode.SUCCESS, "the pull before it waits by now"

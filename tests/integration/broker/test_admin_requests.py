@@ -22,6 +22,7 @@ from tests.integration.broker.cluster import (
     broker_config,
     cluster,
     java_code,
+    messages,
 )
 
 REPLIES = "DefaultCluster_REPLY_TOPIC"
@@ -315,5 +316,35 @@ def test_a_reply_reaches_whoever_asked_and_is_stored(tmp_path: Path) -> None:
                 b"?", topic="none", code=RequestCode.SEND_REPLY_MESSAGE, REPLY_TO_CLIENT="asker"
             )
             assert unknown.code == ResponseCode.TOPIC_NOT_EXIST
+
+    asyncio.run(story())
+
+
+def test_a_reply_is_stored_by_the_rules_of_any_send(tmp_path: Path) -> None:
+    """Bits of sysFlag that are the broker's own would hide it or mislead tag filters."""
+
+    async def story() -> None:
+        async with cluster(broker_config(tmp_path, broker_permission=6)) as running:
+            replier = running.client("replier")
+            await replier.send(
+                b"a reply",
+                topic=REPLIES,
+                code=RequestCode.SEND_REPLY_MESSAGE,
+                sysFlag=4 | 8 | 2,
+                REPLY_TO_CLIENT="left",
+            )
+            (message,) = messages(await replier.pull(0, topic=REPLIES))
+            assert (message.body, message.sys_flag) == (b"a reply", 0)
+        async with cluster(broker_config(tmp_path, broker_permission=4)) as running:
+            replier = running.client("replier")
+            refused = await replier.send(
+                b"not taken",
+                topic=REPLIES,
+                code=RequestCode.SEND_REPLY_MESSAGE,
+                REPLY_TO_CLIENT="left",
+            )
+            assert refused.code == ResponseCode.NO_PERMISSION
+            assert "brokerPermission 4 has no write bit" in str(refused.remark)
+            assert running.broker.parts.store.max_offset(REPLIES, 0) == 1, "nothing was stored"
 
     asyncio.run(story())

@@ -144,7 +144,7 @@ REFUSALS: list[tuple[str, Ask, ResponseCode, str]] = [
             RequestCode.CONSUMER_SEND_MSG_BACK, offset=7, group=GROUP, delayLevel=0
         ),
         ResponseCode.SYSTEM_ERROR,
-        "no message begins there",
+        "no message begins at physical offset 7",
     ),
     (
         "a topic with no queues",

@@ -264,7 +264,7 @@ def test_a_clients_reset_by_the_broker_ends_exactly_where_it_was_told(tmp_path: 
                 Admin(system_runtime(), client_config(address)) as admin,
             ):
                 await consumed_by(running, consumer, seen, 8)
-                moved = await admin.reset_offset(GROUP, TOPIC, -1)
+                moved = await admin.offsets.reset(GROUP, TOPIC, -1)
                 assert set(moved.values()) == {2}, "to the end"
 
                 async def told() -> bool:
@@ -312,7 +312,13 @@ def test_a_file_of_rocketmq_is_taken_over_and_a_negative_offset_in_it_is_none(
         config = broker_config(tmp_path)
         text = ROCKETMQ_FILE % (GROUP, TOPIC, TOPIC, GROUP, GROUP, GROUP)
         folder = Path(config.config_folder)
-        folder.mkdir(parents=True)
+        async with cluster(config) as running:
+            client = running.client()
+            await client.heartbeat(GROUP, (TOPIC,))
+            await send(client, 3, queue_id=1)
+            for _ in range(2):
+                sent = await client.send(b"again", topic=f"%RETRY%{GROUP}")
+                assert sent.code == ResponseCode.SUCCESS, sent.remark
         for name in ("consumerOffset.json", "consumerOffset.json.bak"):
             (folder / name).write_text(text)
         asked = {"consumerGroup": GROUP, "setZeroIfNotFound": False}
@@ -337,9 +343,13 @@ def test_a_file_of_rocketmq_is_taken_over_and_a_negative_offset_in_it_is_none(
     asyncio.run(story())
 
 
-@pytest.mark.parametrize("raised_to", [6, 12], ids=["below what was pulled", "beyond it"])
+@pytest.mark.parametrize(
+    ("raised_to", "begins_at"),
+    [(6, 6), (12, 10)],
+    ids=["below what was pulled", "beyond its queue, which ends at 10"],
+)
 def test_an_offset_raised_by_hand_is_told_with_what_it_passes_over(
-    tmp_path: Path, raised_to: int
+    tmp_path: Path, raised_to: int, begins_at: int
 ) -> None:
     """Row A10: pulled is not consumed, so the last report counts, and it is told once."""
 
@@ -362,6 +372,6 @@ def test_an_offset_raised_by_hand_is_told_with_what_it_passes_over(
             picked(row, "queue_id", "previous_offset", "offset", "max_offset")
             for row in told
             if row["path"] == "RESTORE"
-        ] == [(0, 2, raised_to, 10)]
+        ] == [(0, 2, begins_at, 10)]
 
     asyncio.run(story())

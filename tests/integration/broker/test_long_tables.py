@@ -53,6 +53,7 @@ class End:
     told: list[RemotingCommand] = field(default_factory=list)
     closed: bool = False
     address: str = "10.0.0.1:1"
+    attachment: object = None
 
     def send(self, command: RemotingCommand) -> None:
         self.told.append(command)
@@ -63,7 +64,9 @@ class End:
 
 def quiet(folder: Path) -> BrokerConfig:
     """A broker whose own timers do not come in between."""
-    return broker_config(folder, sample_interval_ms=HOUR_MS, full_sample_interval_ms=1000 * HOUR_MS)
+    return broker_config(
+        folder, sample_interval_ms=HOUR_MS, full_sample_interval_ms=100_000 * HOUR_MS
+    )
 
 
 def watched(running: Cluster) -> tuple[BrokerParts, Listener]:
@@ -86,18 +89,18 @@ def test_a_sample_reads_so_many_marks_a_step_and_none_that_stand_still(tmp_path:
             parts, listener = watched(running)
             watermarks = Watermarks(parts)
             for number in range(PAIRS):
-                parts.offsets.commit(f"g{number}", TOPIC, 0, 1, now_ms=parts.now_ms())
+                parts.offsets.commit(f"g{number}", TOPIC, 0, 1, now_ms=parts.steady_ms())
             before = 0
-            for _ in watermarks.sample(parts.now_ms()):
+            for _ in watermarks.sample(parts.steady_ms()):
                 assert len(listener.facts) - before <= LOOP_STEP_ENTRIES_MAX
                 before = len(listener.facts)
             assert {row.group for row in rows(listener)} == {f"g{n}" for n in range(PAIRS)}
             listener.facts.clear()
-            still = instructions_by_step(watermarks.sample(parts.now_ms()))
+            still = instructions_by_step(watermarks.sample(parts.steady_ms()))
             assert sum(still) < 2 * PAIRS, "hardly an instruction for each that stands still"
             assert listener.facts == []
-            parts.offsets.commit("g7", TOPIC, 0, 2, now_ms=parts.now_ms())
-            one = instructions_by_step(watermarks.sample(parts.now_ms()))
+            parts.offsets.commit("g7", TOPIC, 0, 2, now_ms=parts.steady_ms())
+            one = instructions_by_step(watermarks.sample(parts.steady_ms()))
             assert sum(one) < 4 * PAIRS
             assert [row.group for row in rows(listener)] == ["g7"]
 
@@ -110,8 +113,8 @@ def test_steps_of_a_sample_are_as_long_with_ten_times_the_groups(tmp_path: Path)
             parts, _ = watched(running)
             assert WATERMARKS_PER_SAMPLE_MAX >= 2 * LOOP_STEP_ENTRIES_MAX
             for number in range(2 * LOOP_STEP_ENTRIES_MAX):
-                parts.offsets.commit(f"g{number}", TOPIC, 0, 1, now_ms=parts.now_ms())
-            steps = instructions_by_step(Watermarks(parts).sample(parts.now_ms()))
+                parts.offsets.commit(f"g{number}", TOPIC, 0, 1, now_ms=parts.steady_ms())
+            steps = instructions_by_step(Watermarks(parts).sample(parts.steady_ms()))
             assert max(steps) <= STEP_INSTRUCTIONS_MAX
 
     asyncio.run(story())

@@ -6,6 +6,7 @@ import asyncio
 import json
 from pathlib import Path
 
+from engine.broker.state.queue_locks import QueueLocks
 from engine.protocol.codes import RequestCode, ResponseCode
 from tests.integration.broker.cluster import (
     GROUP,
@@ -214,21 +215,23 @@ def test_broadcasting_members_read_the_same_queue_without_a_redelivery(tmp_path:
     asyncio.run(story())
 
 
+QUEUE = {"topic": TOPIC, "brokerName": "broker-a", "queueId": 0}
+
+
+async def lock(client: RawClient, code: int = RequestCode.LOCK_BATCH_MQ) -> list[object]:
+    """Ask for the order lock of the first queue; those held then."""
+    body = {"consumerGroup": GROUP, "clientId": client.client_id, "mqSet": [QUEUE]}
+    answer = await client.ask(code, json.dumps(body).encode())
+    return json.loads(answer.body)["lockOKMQSet"] if answer.body else []
+
+
 def test_order_locks_are_granted_to_one_client_and_told_in_the_watermarks(tmp_path: Path) -> None:
     async def story() -> None:
         async with cluster(broker_config(tmp_path)) as running:
             first, second = running.client("c1"), running.client("c2")
             await first.send()
             await first.pull(0)
-            queue = {"topic": TOPIC, "brokerName": "broker-a", "queueId": 0}
-
-            async def lock(
-                client: RawClient, code: int = RequestCode.LOCK_BATCH_MQ
-            ) -> list[object]:
-                body = {"consumerGroup": GROUP, "clientId": client.client_id, "mqSet": [queue]}
-                answer = await client.ask(code, json.dumps(body).encode())
-                return json.loads(answer.body)["lockOKMQSet"] if answer.body else []
-
+            queue = QUEUE
             assert await lock(first) == [queue]
             assert await lock(second) == []
             running.broker.parts.watermarks_wanted([(GROUP, TOPIC, 0)])
@@ -236,6 +239,46 @@ def test_order_locks_are_granted_to_one_client_and_told_in_the_watermarks(tmp_pa
             assert await lock(second) == [queue]
         marks = spooled(tmp_path / "store", "group_watermarks")
         assert {"c1", "c2"} <= {row["lock_holder"] for row in marks}
+
+    asyncio.run(story())
+
+
+def test_who_lost_its_order_lock_moves_the_offset_no_more(tmp_path: Path) -> None:
+    """It was paused for longer than its lease, and reports what it consumed before."""
+
+    async def story() -> None:
+        async with cluster(broker_config(tmp_path)) as running:
+            parts = running.broker.parts
+            parts.locks = QueueLocks(lease_ms=300)
+            late, owner, stranger = (running.client(name) for name in ("late", "owner", "none"))
+            await late.send()
+            for client in (late, owner):
+                await client.heartbeat()
+            assert await lock(late) == [QUEUE]
+            assert (await late.commit(3)).remark is None
+            await asyncio.sleep(0.4)
+            assert (await late.commit(4)).remark is None, "nobody else has taken the queue"
+            assert await lock(owner) == [QUEUE]
+            assert (await owner.commit(7)).remark is None
+            for client in (late, stranger):
+                refused = await client.commit(5)
+                assert refused.code == ResponseCode.SUCCESS, "as RocketMQ answers what it ignores"
+                assert "client owner holds the order lock" in str(refused.remark)
+            await late.pull(5, commitOffset=6, sysFlag=1 | 4)
+            assert parts.offsets.committed(GROUP, TOPIC, 0) == 7
+            await lock(owner, RequestCode.UNLOCK_BATCH_MQ)
+            assert (await late.commit(7)).remark is None
+        reports = spooled(tmp_path / "store", "consume_offsets")
+        refused_reports = [
+            (row["client_id"], row["offset"], row["previous_offset"], row["path"])
+            for row in reports
+            if not row["accepted"]
+        ]
+        assert refused_reports == [
+            ("late", 5, 7, "COMMIT_RPC"),
+            (None, 5, 7, "COMMIT_RPC"),
+            ("late", 6, 7, "PULL_PIGGYBACK"),
+        ]
 
     asyncio.run(story())
 

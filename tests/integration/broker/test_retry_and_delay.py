@@ -217,15 +217,34 @@ def test_what_a_broker_may_not_write_is_refused_and_no_step_of_a_message(tmp_pat
             assert refused.code == ResponseCode.NO_PERMISSION
             assert "brokerPermission 4 has no write bit" in (refused.remark or "")
             await client.ask(RequestCode.UPDATE_BROKER_CONFIG, b"brokerPermission=6\n")
-            await client.send(b"long", BIG="x" * 32_650)
-            refused = await send_back(client, await next_of(client, TOPIC, 1))
-            assert (refused.code, "do not fit" in (refused.remark or "")) == (1, True)
             assert (await send_back(client, message)).code == ResponseCode.SUCCESS
             await next_of(client, RETRY, 0)
 
     asyncio.run(story())
     flow = spooled(tmp_path / "store", "retry_dlq_flow")
     assert [row["step"] for row in flow] == ["SENT_BACK", "SCHEDULED", "DELIVERED"]
+
+
+def test_a_message_as_full_as_can_be_comes_again_without_its_longest_property_and_that_is_told(
+    tmp_path: Path,
+) -> None:
+    async def story() -> None:
+        async with cluster(broker_config(tmp_path)) as running:
+            client = running.client()
+            await client.heartbeat()
+            await client.send(b"full", BIG="x" * 32_600, SMALL="kept", UNIQ_KEY="U1")
+            assert (await send_back(client, await next_of(client, TOPIC, 0))).code == 0
+            again = await next_of(client, RETRY, 0)
+            assert (again.body, again.properties["SMALL"]) == (b"full", "kept")
+            assert "BIG" not in again.properties
+            assert (await send_back(client, again, level=-1)).code == 0
+            assert (await next_of(client, DLQ, 0)).properties["DLQ_ORIGIN_TOPIC"] == TOPIC
+
+    asyncio.run(story())
+    flow = spooled(tmp_path / "store", "retry_dlq_flow")
+    assert [row["reason"] for row in flow if row["step"] == "SCHEDULED"] == [
+        "no room for properties 'BIG'"
+    ]
 
 
 def test_waiting_messages_survive_a_restart_and_are_delivered_once_after_a_clean_stop(

@@ -85,6 +85,28 @@ def test_a_batch_is_stored_as_messages_with_consecutive_offsets(tmp_path: Path) 
     asyncio.run(story())
 
 
+@pytest.mark.parametrize("told", ["true", "1"])
+@pytest.mark.parametrize("code", [RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2])
+def test_a_batch_is_a_batch_under_any_code_of_sending(
+    tmp_path: Path, code: RequestCode, told: str
+) -> None:
+    async def story() -> None:
+        async with cluster(broker_config(tmp_path)) as running:
+            client = running.client()
+            batch = encode_batch([Message(TOPIC, b"b%d" % number) for number in range(3)])
+            if code is RequestCode.SEND_MESSAGE:
+                sent = await client.send(batch, batch=told)
+            else:
+                fields = dict(
+                    zip("abcdefghim", ("p", TOPIC, "TBW102", 4, 0, 0, 7, 0, "", told), strict=True)
+                )
+                sent = await client.ask(code, batch, **fields)
+            assert sent.code == ResponseCode.SUCCESS, sent.remark
+            assert bodies(await client.pull(0)) == [b"b0", b"b1", b"b2"]
+
+    asyncio.run(story())
+
+
 @pytest.mark.parametrize("flush", list(FlushDiskType))
 def test_a_waiting_pull_is_woken_by_the_message_it_waits_for(
     tmp_path: Path, flush: FlushDiskType

@@ -78,7 +78,7 @@ class Transactor:
 
     def asked(self) -> list[tuple[Half, MessageExt, Mapping[str, str]]]:
         """Questions so far: the copy they are about, the message in their body, their fields."""
-        found = []
+        found: list[tuple[Half, MessageExt, Mapping[str, str]]] = []
         for push in self.client.pushed:
             if push.code == RequestCode.CHECK_TRANSACTION_STATE:
                 assert push.is_oneway

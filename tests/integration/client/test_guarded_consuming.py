@@ -146,7 +146,7 @@ def test_the_example_of_the_paid_card_issues_one_card_for_each_payment(
     spec = importlib.util.spec_from_file_location("paid_cards", place)
     assert spec is not None
     assert spec.loader is not None
-    example = importlib.util.module_from_spec(spec)
+    example: Any = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(example)
     example.TOPIC = "paid-cards"
     database = str(tmp_path / "cards.db")

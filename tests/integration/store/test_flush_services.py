@@ -5,6 +5,7 @@ them, and what a crash then costs.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from engine.broker.config import BrokerConfig
 from engine.foundation.errors import ConfigError, WritesStopped
 from engine.foundation.limits import TRANSIENT_POOL_BYTES_MAX
 from engine.foundation.observing import FlushDone
+from engine.runtime import system_runtime
 from engine.runtime.kernel import UnwrittenPages, parse_memory
 from engine.store import FlushDiskType, GetStatus, StoreConfig
 from tests.failing_disk import FailingDisk
@@ -66,7 +68,7 @@ def test_what_waits_in_the_pool_is_seen_by_nobody_until_its_commit(tmp_path: Pat
 
 
 def test_commits_and_flushes_are_told_apart_with_three_offsets_each(tmp_path: Path) -> None:
-    async def story() -> list[tuple[str, int | None, int | None, int | None]]:
+    async def story() -> None:
         listener = Listener()
         store = await open_store(pooled(tmp_path), listener)
         first = store.put(draft(b"a")).end_offset
@@ -226,6 +228,64 @@ def test_the_pool_commits_and_flushes_by_its_own_timers(tmp_path: Path) -> None:
         result = store.put(draft(b"by itself"))
         await until(lambda: store.physical_flushed == result.end_offset)
         assert bodies_of(store) == [b"by itself"]
+        await store.close()
+
+    asyncio.run(story())
+
+
+def syncs_of_the_log(disk: FailingDisk) -> int:
+    return disk.log.count(f"sync commitlog/{0:020d}")
+
+
+def test_the_log_is_synced_once_an_interval_while_it_grows_and_never_while_it_rests(
+    tmp_path: Path,
+) -> None:
+    """However little is written: a quiet topic has no longer window than a busy one."""
+
+    async def story() -> None:
+        disk, loop = FailingDisk(), asyncio.get_running_loop()
+        config = small_config(
+            tmp_path, flush_interval_commit_log_ms=50, mapped_file_size_commit_log_bytes=1 << 20
+        )
+        store = await open_store(config, runtime=replace(system_runtime(), disk=disk))
+        store.start()
+        disk.log.clear()
+        began_s = loop.time()
+        while loop.time() - began_s < 0.6:
+            store.put(draft(b"little"))
+            await asyncio.sleep(0.002)
+        end_offset = store.physical_max
+        await until(lambda: store.physical_flushed == end_offset, within_s=5)
+        syncs, intervals = syncs_of_the_log(disk), (loop.time() - began_s) / 0.05
+        assert 2 <= syncs <= intervals + 1
+        disk.log.clear()
+        await asyncio.sleep(0.3)
+        assert syncs_of_the_log(disk) == 0, "nothing is dirty"
+        await store.close()
+
+    asyncio.run(story())
+
+
+def test_by_default_no_message_waits_longer_than_one_interval_for_its_flush() -> None:
+    config = StoreConfig("/store")
+    assert (config.flush_commit_log_least_bytes, config.flush_interval_commit_log_ms) == (0, 500)
+
+
+def test_who_sets_a_least_amount_has_less_wait_for_the_thorough_interval(tmp_path: Path) -> None:
+    async def story() -> None:
+        config = small_config(
+            tmp_path,
+            flush_interval_commit_log_ms=5,
+            flush_commit_log_least_bytes=1024,
+            flush_commit_log_thorough_interval_ms=60_000,
+        )
+        store = await open_store(config)
+        store.start()
+        store.put(draft(b"little"))
+        await asyncio.sleep(0.1)
+        assert store.physical_flushed == 0
+        enough = store.put(draft(bytes(1024))).end_offset
+        await until(lambda: store.physical_flushed == enough)
         await store.close()
 
     asyncio.run(story())

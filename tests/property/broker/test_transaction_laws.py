@@ -3,6 +3,8 @@
 The model is the whole log since the first record. After a kill all of it is there, after a power
 cut only what was durable; the offsets on disk are older than both. What a broker then reads from
 those offsets on must show the same open transactions as the whole log does.
+
+Rounds that put waiting ones again bring at most one copy for each half message that came.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from engine.broker.state.transactions import HalfMessage, Transactions
 
+RENEWED_HELD = 4
 choices = st.integers(min_value=0, max_value=1_000_000)
 
 
@@ -25,6 +28,8 @@ class Record:
     kind: str
     place: int
     told: tuple[int, ...]
+    is_renewed: bool = False
+    """Was it put again because its producer has asked for time?"""
 
 
 class TransactionMachine(RuleBasedStateMachine):
@@ -35,7 +40,7 @@ class TransactionMachine(RuleBasedStateMachine):
         self.log: list[Record] = []
         self.durable = 0
         self.on_disk = (0, 0)
-        self.transactions = Transactions()
+        self.transactions = Transactions(renewed_held=RENEWED_HELD)
 
     # What happens.
 
@@ -49,6 +54,12 @@ class TransactionMachine(RuleBasedStateMachine):
     def put_again(self, choice: int) -> None:
         half = self._pick(choice)
         self._put_half(self._next("half"), half.first_offset)
+
+    @rule()
+    def round_in_which_all_have_time(self) -> None:
+        if self.transactions.is_sparse:
+            for half in self.transactions.open_halves():
+                self._put_half(self._next("half"), half.first_offset, renewed=True)
 
     @precondition(lambda self: self.transactions.open_halves())
     @rule(choice=choices, committed=st.booleans())
@@ -85,7 +96,7 @@ class TransactionMachine(RuleBasedStateMachine):
             del self.log[self.durable :]
         else:
             self.durable = len(self.log)
-        self.transactions = Transactions()
+        self.transactions = Transactions(renewed_held=RENEWED_HELD)
         half_from, op_from = self.on_disk
         halves = [one for one in self.log if one.kind == "half" and one.place >= half_from]
         ops = [one for one in self.log if one.kind == "op" and one.place >= op_from]
@@ -110,6 +121,11 @@ class TransactionMachine(RuleBasedStateMachine):
         for place in self._open().values():
             assert self.transactions.half_offset <= place
 
+    @invariant()
+    def waiting_costs_at_most_a_copy_for_each_half_message_that_came(self) -> None:
+        renewed = [one.is_renewed for one in self.log if one.kind == "half"]
+        assert 2 * sum(renewed) <= len(renewed)
+
     # The model.
 
     def _open_by_the_log(self) -> dict[int, int]:
@@ -129,8 +145,8 @@ class TransactionMachine(RuleBasedStateMachine):
     def _next(self, kind: str) -> int:
         return len([one for one in self.log if one.kind == kind])
 
-    def _put_half(self, place: int, first: int) -> None:
-        self.log.append(Record("half", place, (first,)))
+    def _put_half(self, place: int, first: int, *, renewed: bool = False) -> None:
+        self.log.append(Record("half", place, (first,), renewed))
         self.transactions.note_half(self._half(place, first), end_offset=len(self.log))
 
     @staticmethod

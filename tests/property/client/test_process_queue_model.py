@@ -91,6 +91,7 @@ class OrderlyWindow(RuleBasedStateMachine):
         self.taken: list[int] = []
         self.next_offset = 0
         self.consumed: list[int] = []
+        self.given_up: set[int] = set()
 
     @rule(count=st.integers(1, 6))
     def pull(self, count: int) -> None:
@@ -108,9 +109,12 @@ class OrderlyWindow(RuleBasedStateMachine):
     @rule()
     def commit(self) -> None:
         safe = self.window.commit_taken()
-        assert safe == (self.taken[-1] + 1 if self.taken else None)
+        assert (safe is None) == (not self.taken)
         if safe is not None:
             assert not [offset for offset in self.waiting if offset < safe]
+            below = [offset for offset in range(self.taken[-1], safe) if offset != self.taken[-1]]
+            assert set(below) <= self.given_up, "nobody has had them yet"
+            assert safe not in self.given_up, "and none of those given up comes again"
         self.consumed += self.taken
         self.taken = []
 
@@ -126,9 +130,23 @@ class OrderlyWindow(RuleBasedStateMachine):
         self.window.consume_again([message_at(offset) for offset in self.taken[kept:]])
         self.waiting, self.taken = self.taken[kept:] + self.waiting, self.taken[:kept]
 
+    @precondition(lambda self: self.taken)
+    @rule(data=st.data())
+    def give_some_up_and_put_others_back(self, data: st.DataObject) -> None:
+        again = sorted(data.draw(st.sets(st.sampled_from(self.taken), min_size=1)))
+        self.window.consume_again([message_at(offset) for offset in again])
+        safe = self.window.give_up_taken()
+        given_up = set(self.taken) - set(again)
+        self.waiting, self.taken = again + self.waiting, []
+        self.given_up |= given_up
+        assert safe == (self.waiting[0] if given_up else None)
+        assert self.window.finished_count == len([o for o in self.given_up if o > self.waiting[0]])
+
     @invariant()
     def every_message_is_consumed_once_and_in_order(self) -> None:
-        assert self.consumed + self.taken + self.waiting == list(range(self.next_offset))
+        everything = self.consumed + self.taken + self.waiting
+        assert everything == [o for o in range(self.next_offset) if o not in self.given_up]
+        assert self.window.held_bytes == len(self.taken + self.waiting) * len(message_at(0).body)
         assert self.window.count == len(self.taken) + len(self.waiting)
         assert self.window.held_offsets() == self.taken + self.waiting
 

@@ -130,7 +130,7 @@ class Disk:
         for each in names:
             combinations *= len(each)
         if combinations <= count_max:
-            choices = (
+            choices: Iterator[tuple[tuple[bool, ...], tuple[int, ...]]] = (
                 (chosen, versions)
                 for chosen in product((False, True), repeat=pieces)
                 for versions in product(*names)

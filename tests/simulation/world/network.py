@@ -169,7 +169,7 @@ class VirtualNetwork:
     def __init__(self, world: World) -> None:
         self.world = world
         self.listeners: dict[tuple[str, int], Callable[[], Any]] = {}
-        self.transports: dict[SimTransport, None] = _OrderedSet()
+        self.transports = _OrderedSet()
         self.loss_percent = 0
         self._cut: dict[frozenset[str], None] = {}
         self._next_port = 40_000

@@ -138,3 +138,18 @@ def test_a_file_of_rocketmq_is_taken_over_and_its_groups_count_as_gone_until_hea
 def test_a_file_of_another_form_is_refused_as_damaged(document: dict[str, object]) -> None:
     with pytest.raises(CorruptRecord, match=r"consumerFilter\.json"):
         ConsumerFilters().load(document, now_ms=NOW_MS)
+
+
+def test_so_many_characters_of_selectors_are_kept_and_given_back_when_dropped() -> None:
+    long, longer = "n = 1 OR n = 2", "n = 1 OR n = 2 OR n = 3"
+    filters = registered(wants(long), chars_max=len(long) + 5)
+    [fault] = filters.register("h", [wants("n > 5678")], now_ms=NOW_MS)
+    assert f"{len(long) + 5} characters" in fault
+    assert filters.find("paint", "h") is None
+    [fault] = filters.register("g", [wants(longer, 2)], now_ms=NOW_MS)
+    assert in_force(filters) is None, "what it wants now is not in force, what it wanted is not so"
+    assert filters.register("h", [wants("n > 5678")], now_ms=NOW_MS) == []
+    again = ConsumerFilters(chars_max=len("n > 5678"))
+    again.load(filters.to_document(), now_ms=NOW_MS)
+    again.forget_old(NOW_MS + 2 * FILTER_KEPT_MS)
+    assert again.register("h", [wants("n > 8765")], now_ms=NOW_MS) == []

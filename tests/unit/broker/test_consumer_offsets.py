@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from engine.broker.state.offsets import ConsumerOffsets, Snapshot, Table, from_document
+from engine.broker.state.offsets import ConsumerOffsets, Table, encoded_table, from_document
 from engine.foundation.errors import CorruptRecord, RequestRefused
 from engine.protocol.fastjson import loads
 
@@ -96,31 +96,32 @@ def test_reports_are_counted_until_they_are_taken_unchanged_and_refused_ones_too
     assert offsets.take_reports(key) == 0
 
 
-def written(offsets: ConsumerOffsets, snapshot: Snapshot) -> dict[str, Any]:
-    """The document that a snapshot becomes."""
-    for _ in offsets.encode(snapshot, {"stateVersion": 0, "timestamp": 9, "counter": 2}):
-        pass
-    document = loads(snapshot.data)
+NOTES = {"dataVersion": {"stateVersion": 0, "timestamp": 9, "counter": 2}}
+
+
+def document_of(table: Table) -> dict[str, Any]:
+    """What a table becomes."""
+    pieces: list[bytes] = []
+    list(encoded_table(pieces, table, NOTES))
+    document = loads(b"".join(pieces))
     assert isinstance(document, dict)
     return document
 
 
-def persist(offsets: ConsumerOffsets) -> Table:
-    """Write the table; what a broker that reads the file has then."""
-    snapshot = offsets.snapshot()
-    table = from_document(written(offsets, snapshot))
-    list(offsets.mark_persisted(snapshot))
+def snapshot_of(offsets: ConsumerOffsets) -> Table:
+    """The table to be written now."""
+    table: Table = {}
+    list(offsets.snapshot(table))
     return table
 
 
 def test_persisted_offsets_are_those_of_the_snapshot_that_was_written() -> None:
     offsets = ConsumerOffsets()
     offsets.commit(GROUP, TOPIC, 0, 10, now_ms=1)
-    snapshot = offsets.snapshot()
-    written(offsets, snapshot)
+    table = snapshot_of(offsets)
     offsets.commit(GROUP, TOPIC, 0, 20, now_ms=2)
     assert offsets.persisted(GROUP, TOPIC, 0) is None
-    list(offsets.mark_persisted(snapshot))
+    list(offsets.mark_persisted(table))
     assert offsets.persisted(GROUP, TOPIC, 0) == 10
     assert offsets.committed(GROUP, TOPIC, 0) == 20
     assert offsets.changed
@@ -129,7 +130,7 @@ def test_persisted_offsets_are_those_of_the_snapshot_that_was_written() -> None:
 def test_an_unchanged_table_needs_no_new_file() -> None:
     offsets = ConsumerOffsets()
     offsets.commit(GROUP, TOPIC, 0, 10, now_ms=1)
-    persist(offsets)
+    list(offsets.mark_persisted(snapshot_of(offsets)))
     offsets.commit(GROUP, TOPIC, 0, 10, now_ms=2)
     assert not offsets.changed
 
@@ -155,9 +156,7 @@ def test_a_deleted_topic_takes_its_offsets_resets_and_counts_along() -> None:
 
 def test_the_file_has_rocketmqs_form_and_reads_back() -> None:
     table = {("orders", "orders-group"): {0: 12, 3: 7}, ("%RETRY%g", "g"): {0: 1}}
-    offsets = ConsumerOffsets()
-    offsets.load(table, counter=2)
-    document = written(offsets, offsets.snapshot())
+    document = document_of(table)
     assert document == {
         "dataVersion": {"stateVersion": 0, "timestamp": 9, "counter": 2},
         "offsetTable": {"orders@orders-group": {"0": 12, "3": 7}, "%RETRY%g@g": {"0": 1}},

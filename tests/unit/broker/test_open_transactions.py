@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from engine.broker.state.transactions import (
@@ -18,7 +20,7 @@ from engine.broker.state.transactions import (
 from engine.protocol.message import MessageExt
 
 NOW_MS = 1_700_000_000_000
-RULES = CheckRules(timeout_ms=6000, check_max=15, reserved_ms=72 * 3_600_000)
+RULES = CheckRules(timeout_ms=6000, check_max=15, reserved_ms=72 * 3_600_000, renews=False)
 
 
 def half(queue_offset: int, *, first: int | None = None, **more: int | None) -> HalfMessage:
@@ -50,7 +52,7 @@ def stored(*queue_offsets: int) -> Transactions:
         ("one ms past the time-out", {"born_timestamp_ms": NOW_MS - 6001}, Verdict.CHECK),
         ("born in the future", {"born_timestamp_ms": NOW_MS + 1}, Verdict.CHECK),
         ("stored in this round", {"store_timestamp_ms": NOW_MS}, Verdict.WAIT),
-        ("immune for longer", {"immunity_s": 60}, Verdict.RENEW),
+        ("immune for longer", {"immunity_s": 60}, Verdict.WAIT),
         ("immune no longer", {"immunity_s": 59}, Verdict.CHECK),
         ("immune for the time-out", {"immunity_s": -1}, Verdict.CHECK),
         ("asked 14 times", {"check_times": 14}, Verdict.CHECK),
@@ -61,6 +63,43 @@ def stored(*queue_offsets: int) -> Transactions:
 def test_the_verdict_on_a_half_message(what: str, told: dict[str, int], expected: Verdict) -> None:
     decided = verdict(half(3, **told), now_ms=NOW_MS, round_began_ms=NOW_MS, rules=RULES)
     assert decided is expected, what
+
+
+@pytest.mark.parametrize(
+    ("what", "told", "expected"),
+    [
+        ("immune for longer", {"immunity_s": 60}, Verdict.RENEW),
+        ("just stored", {"immunity_s": 60, "store_timestamp_ms": NOW_MS}, Verdict.WAIT),
+        ("immune no longer", {"immunity_s": 59}, Verdict.CHECK),
+        ("not immune", {}, Verdict.CHECK),
+        ("within the time-out", {"born_timestamp_ms": NOW_MS - 6000}, Verdict.WAIT),
+    ],
+)
+def test_the_verdict_while_those_with_time_are_put_again(
+    what: str, told: dict[str, int], expected: Verdict
+) -> None:
+    rules = replace(RULES, renews=True)
+    decided = verdict(half(3, **told), now_ms=NOW_MS, round_began_ms=NOW_MS, rules=rules)
+    assert decided is expected, what
+
+
+def test_those_with_time_are_put_again_when_as_many_settled_ones_wait_behind_them() -> None:
+    transactions = Transactions(held_max=100, renewed_held=10)
+    for offset in range(10):
+        transactions.note_half(half(offset, immunity_s=3600), end_offset=0)
+    assert not transactions.is_sparse, "ten are held, all of them open"
+    for offset in (1, 2, 3, 4):
+        transactions.end(offset, committed=True)
+    assert not transactions.is_sparse, "four copies' places for six copies"
+    transactions.end(5, committed=True)
+    assert transactions.is_sparse, "five for five"
+    transactions.note_op(0, [1, 2, 3, 4, 5], end_offset=0)
+    for place, one in enumerate(transactions.open_halves(), start=10):
+        again = half(place, first=one.first_offset, immunity_s=3600)
+        transactions.note_half(again, end_offset=0)
+    transactions.advance(0)
+    assert transactions.half_offset == 10
+    assert not transactions.is_sparse
 
 
 def test_a_wish_for_time_is_measured_from_birth_and_read_as_rocketmq_reads_it() -> None:

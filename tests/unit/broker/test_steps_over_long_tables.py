@@ -11,10 +11,11 @@ import pytest
 from engine.broker.long_poll import HeldPull, HeldPulls
 from engine.broker.state.consumer_filters import ConsumerFilters
 from engine.broker.state.groups import ClientChannel, ConsumerGroups, ProducerGroups
-from engine.broker.state.offsets import ConsumerOffsets
+from engine.broker.state.offsets import ConsumerOffsets, Table, encoded_table
 from engine.broker.state.queue_locks import QueueLocks
 from engine.broker.state.readers import Readers
 from engine.broker.state.traffic import NORMAL, Traffic
+from engine.broker.work_in_steps import stepped
 from engine.foundation.limits import LOOP_STEP_ENTRIES_MAX, MEMBERS_LISTED_MAX
 from engine.protocol.bodies import ConsumerData, SubscriptionData
 from engine.protocol.message import MessageQueue
@@ -127,11 +128,27 @@ def test_it_costs_as_much_among_many_as_among_few(
     assert instructions(scene(MANY)) <= SLACK * instructions(scene(FEW))
 
 
-def offsets_written(count: int) -> Iterator[None]:
+def offsets_reported(count: int) -> ConsumerOffsets:
     offsets = ConsumerOffsets()
     for number in range(count):
         offsets.commit(f"g{number}", f"T{number % 100}", 0, 1, now_ms=1)
-    return offsets.encode(offsets.snapshot(), {"counter": 1})
+    return offsets
+
+
+def offsets_copied(count: int) -> Iterator[None]:
+    return stepped(offsets_reported(count).snapshot({}))
+
+
+def offsets_encoded(count: int) -> Iterator[None]:
+    table: Table = {}
+    list(offsets_reported(count).snapshot(table))
+    return encoded_table([], table, {})
+
+
+def offsets_persisted(count: int) -> Iterator[None]:
+    offsets, table = offsets_reported(count), Table()
+    list(offsets.snapshot(table))
+    return stepped(offsets.mark_persisted(table))
 
 
 def counts_sampled(count: int) -> Iterator[None]:
@@ -139,7 +156,7 @@ def counts_sampled(count: int) -> Iterator[None]:
     for number in range(count):
         traffic.put(f"T{number}", NORMAL, 1, 1)
         traffic.got(f"g{number}", "T", 1, 1)
-    return traffic.sample(3_600_000)
+    return traffic.sample(3_600_000, wall_ms=3_600_000)
 
 
 def pulls_held(count: int) -> Iterator[object]:
@@ -160,7 +177,10 @@ def pulls_held(count: int) -> Iterator[object]:
     return holds.due(count // 3, lambda topic, queue_id: 0)
 
 
-@pytest.mark.parametrize("work", [offsets_written, counts_sampled, pulls_held])
+@pytest.mark.parametrize(
+    "work",
+    [offsets_copied, offsets_encoded, offsets_persisted, counts_sampled, pulls_held],
+)
 def test_a_long_table_is_gone_through_in_steps_of_one_size(
     work: Callable[[int], Iterator[object]],
 ) -> None:

@@ -20,7 +20,7 @@ class Clock:
 def run(traffic: Traffic, clock: Clock, seconds: int) -> None:
     for _ in range(seconds):
         clock.now_ms += 1000
-        for _ in traffic.sample(clock.now_ms):
+        for _ in traffic.sample(clock.now_ms, wall_ms=clock.now_ms):
             pass
 
 

@@ -154,7 +154,8 @@ class RedisOfOne:
 
 @pytest.mark.parametrize("decoding", [False, True])
 def test_the_redis_guard_skips_what_is_done_and_waits_for_what_is_claimed(decoding: bool) -> None:
-    redis, worked = RedisOfOne(decoding=decoding), []
+    redis = RedisOfOne(decoding=decoding)
+    worked: list[Any] = []
     guard = RedisGuard(redis, "desk")
     assert guard.once("k", b"paid", worked.append, now_ms=1)
     assert not guard.once("k", b"paid", worked.append, now_ms=1)

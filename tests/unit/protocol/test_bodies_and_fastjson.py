@@ -11,9 +11,19 @@ import pytest
 
 from engine.foundation.errors import LocalProtocolError, RemoteProtocolError, RequestRefused
 from engine.protocol import bodies
+from engine.protocol.bodies_admin import MessageRequestMode
+from engine.protocol.body_codec import Part
 from engine.protocol.codes import ResponseCode
 from engine.protocol.fastjson import DEPTH_MAX, dumps, loads
 from engine.protocol.message import MessageQueue
+from engine.protocol.wire_enums import (
+    CONSUME_FROM_WHERE,
+    CONSUME_RESULTS,
+    CONSUME_TYPES,
+    MESSAGE_MODELS,
+    REQUEST_MODES,
+    TOPIC_FILTER_TYPES,
+)
 
 CASES = Path(__file__).parents[2] / "cases"
 MISC: dict[str, Any] = json.loads((CASES / "misc.json").read_text("utf-8"))
@@ -219,3 +229,45 @@ def test_nesting_is_bounded(opening: str) -> None:
 def test_what_json_cannot_carry_is_our_fault(value: Any) -> None:
     with pytest.raises(LocalProtocolError):
         dumps(value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "field", "names"),
+    [
+        (bodies.ConsumerData, {"groupName": "g"}, "consumeType", CONSUME_TYPES),
+        (bodies.ConsumerData, {"groupName": "g"}, "messageModel", MESSAGE_MODELS),
+        (bodies.ConsumerData, {"groupName": "g"}, "consumeFromWhere", CONSUME_FROM_WHERE),
+        (bodies.ConsumerConnection, {}, "consumeType", CONSUME_TYPES),
+        (bodies.ConsumerConnection, {}, "messageModel", MESSAGE_MODELS),
+        (bodies.ConsumerConnection, {}, "consumeFromWhere", CONSUME_FROM_WHERE),
+        (bodies.ConsumeMessageDirectlyResult, {}, "consumeResult", CONSUME_RESULTS),
+        (bodies.TopicConfig, {"topicName": "t"}, "topicFilterType", TOPIC_FILTER_TYPES),
+        (MessageRequestMode, {"topic": "t", "consumerGroup": "g"}, "mode", REQUEST_MODES),
+    ],
+)
+def test_every_enumeration_is_read_by_name_and_by_place(
+    kind: type[Part], body: dict[str, Any], field: str, names: tuple[str, ...]
+) -> None:
+    for place, name in enumerate(names):
+        for told in (name, place):
+            assert kind.from_json(body | {field: told}).to_json()[field] == name
+    for wrong in (-1, len(names), "NO_SUCH_NAME", True if len(names) == 1 else "0x"):
+        with pytest.raises(RemoteProtocolError, match="none of"):
+            kind.from_json(body | {field: wrong})
+
+
+@pytest.mark.parametrize("told", ["RUST", 12, 999, "A_LATER_ONE"])
+def test_a_language_that_is_not_known_is_no_fault(told: str | int) -> None:
+    connection = {"clientId": "c", "clientAddr": "a", "version": 1, "language": told}
+    expected = {12: "RUST", 999: "OTHER"}.get(told, told) if isinstance(told, int) else told
+    assert bodies.ClientConnection.from_json(connection).language == expected
+
+
+def test_a_heartbeat_of_the_native_library_is_read() -> None:
+    sent = CASES / "native_heartbeat.json"
+    data = bodies.HeartbeatData.decode(sent.read_bytes())
+    [consumer] = data.consumer_data_set
+    assert consumer.consume_type == "CONSUME_PASSIVELY"
+    assert consumer.message_model == "CLUSTERING"
+    assert consumer.consume_from_where in CONSUME_FROM_WHERE
+    assert {one.topic for one in consumer.subscription_data_set} >= {"orders"}

@@ -130,6 +130,23 @@ def test_a_trace_is_found_by_its_message_and_each_key() -> None:
     assert trace_keys(TRACES[1][0]) == ["ID2"]
 
 
+def test_keys_with_the_separators_in_them_spoil_no_other_trace_of_the_record() -> None:
+    strange, plain = (
+        ConsumingTrace(
+            time_ms=1,
+            region=None,
+            group="g",
+            request_id="R",
+            message_id=f"ID{keys}",
+            retry_times=0,
+            keys=keys,
+        )
+        for keys in ("a\x01b\x01c\x02Pub\x01", "plain")
+    )
+    first, second = decode_traces(encode_trace(strange) + encode_trace(plain))
+    assert (first.keys, second) == ("a b c Pub ", plain)
+
+
 words = st.text(st.characters(exclude_characters="\x01\x02", codec="utf-8"), min_size=1).filter(
     lambda word: word != "null"
 )

@@ -128,6 +128,8 @@ def test_what_is_not_signed_is_refused() -> None:
         (topic_demand("SCHEDULE_TOPIC_XXXX", SUB), False),
         (topic_demand("RMQ_SYS_TRANS_HALF_TOPIC", SUB), False),
         (topic_demand("rmq_sys_anything", SUB), False),
+        (topic_demand("DefaultCluster_REPLY_TOPIC", SUB), False),
+        (topic_demand("TIDEMARK_DLQ_DISCARDS", SUB), False),
         (Demand(Resource.GROUP, "CID_RMQ_SYS_TRANS", SUB), False),
     ],
 )
@@ -136,6 +138,12 @@ def test_lists_win_over_defaults_and_groups_own_their_topics(
 ) -> None:
     assert SHOP.may(demand) is allowed
     assert ROOT.may(demand)
+
+
+def test_a_default_lets_reply_but_not_read_replies() -> None:
+    account = Account(Credentials("all", "secret"), default_topic_perm=PUB | SUB)
+    assert account.may(topic_demand("DefaultCluster_REPLY_TOPIC", PUB))
+    assert not account.may(topic_demand("DefaultCluster_REPLY_TOPIC", SUB))
 
 
 FILE = """

@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from engine.foundation.errors import CorruptRecord
-from engine.telemetry import frames as frames_module
 from engine.telemetry.frames import Life, Turn, decode_frames, encode_frame
+from engine.telemetry.tables import TABLES
 
 LIFE = Life("cluster-1", "broker-a", 0, 1_000, 1, 999, [])
 TURN = Turn(1, 1_005, [(8, 1_005, ("BOOT", True, None, None, None, "hello"))], [])
@@ -68,7 +68,7 @@ def test_an_impossible_length_is_not_followed() -> None:
 @pytest.mark.parametrize(
     ("rows", "complaint"),
     [
-        ([(len(frames_module.TABLES), 1, ())], "table number 10"),
+        ([(len(TABLES), 1, ())], "table number 10"),
         ([(8, 1, (None,) * 7)], "7 values for lifecycle"),
     ],
 )

@@ -1,0 +1,56 @@
+"""Stored messages by their places in the log, as requests name them: the one door for every offset
+that comes from outside.
+
+Place in the walk: the gate judges what is found here, and the handler behind it works with what is
+found here; both in one turn of the loop, so both see the same record.
+
+A record of ours can be written into the body of a message, byte for byte, and an offset into that
+body sent with a request. So bytes that look like a record prove nothing. What proves that a
+message begins somewhere is the broker's own book-keeping: the unit of its consume queue, or, while
+dispatch has not come to it, the table of open transactions.
+
+Invariant: what is found here was put by this broker as a message of its own. Absent on purpose:
+permissions (gatekeeping), messages whose queue unit retention or the deletion of their topic has
+taken away: they are gone.
+"""
+
+from __future__ import annotations
+
+from engine.broker.state.transactions import Transactions, first_offset_of
+from engine.foundation.errors import RequestRefused
+from engine.protocol.codes import ResponseCode
+from engine.protocol.message import MessageExt
+from engine.protocol.message_record import decode_record
+from engine.protocol.names import HALF_TOPIC
+from engine.store import MessageStore
+
+
+def stored_record(
+    store: MessageStore, transactions: Transactions, physical_offset: int
+) -> bytes | None:
+    """The record that begins at an offset somebody named; None when no message does."""
+    record = store.known_record_at(physical_offset)
+    if record is not None:
+        return record
+    record = store.record_at(physical_offset)
+    if record is None:
+        return None
+    message = decode_record(record)
+    if message.topic != HALF_TOPIC:
+        return None
+    half = transactions.find(first_offset_of(message))
+    return record if half is not None and half.physical_offset == physical_offset else None
+
+
+def stored_message(
+    store: MessageStore, transactions: Transactions, physical_offset: int
+) -> MessageExt | None:
+    """The message that begins at an offset somebody named; None when none does."""
+    record = stored_record(store, transactions, physical_offset)
+    return None if record is None else decode_record(record)
+
+
+def no_message(physical_offset: int, told: str = "") -> RequestRefused:
+    """The refusal of an offset that leads to no message; `told` are RocketMQ's words for it."""
+    words = f"no message begins at physical offset {physical_offset}, or it is gone"
+    return RequestRefused(ResponseCode.SYSTEM_ERROR, f"{told}: {words}" if told else words)

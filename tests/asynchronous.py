@@ -1,0 +1,57 @@
+"""Async tests: `async def test_...` runs on an event loop of its own, or in a world of its own.
+
+A plain async test is given to `asyncio.run` by the hook in conftest.py. One that lives in a
+simulated cluster or in virtual time names who runs it:
+
+    @run_by(with_cluster, topics=ONE_BROKER)
+    async def test_a_send_is_tried_again(
+        cluster: ScriptedCluster, runtime: Runtime, *, tmp_path: Path
+    ) -> None:
+
+Its positional parameters come from the world, fixtures stand behind the star.
+Absent on purpose: fixtures that are async. A world ends with its test.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import wraps
+from inspect import Parameter, iscoroutinefunction, signature
+from typing import Any
+
+import pytest
+
+Story = Callable[..., Awaitable[None]]
+
+
+def run_by(stage: Callable[..., object], **settings: Any) -> Callable[[Story], Callable[..., None]]:
+    """Make an async test of what `stage(story, **settings)` runs: a test that pytest can call."""
+
+    def decorate(test: Story) -> Callable[..., None]:
+        @wraps(test)
+        def run(**fixtures: Any) -> None:
+            async def story(*given: Any) -> None:
+                await test(*given, **fixtures)
+
+            stage(story, **settings)
+
+        of_test = signature(test)
+        behind_the_star = [
+            parameter
+            for parameter in of_test.parameters.values()
+            if parameter.kind is Parameter.KEYWORD_ONLY
+        ]
+        run.__signature__ = of_test.replace(parameters=behind_the_star)  # type: ignore[attr-defined]
+        return run
+
+    return decorate
+
+
+def run_async_test(item: pytest.Function) -> bool | None:
+    """Run an async test on a loop of its own; None for any other, which pytest then calls."""
+    if not iscoroutinefunction(item.obj):
+        return None
+    wanted = signature(item.obj).parameters
+    asyncio.run(item.obj(**{name: item.funcargs[name] for name in wanted}))
+    return True

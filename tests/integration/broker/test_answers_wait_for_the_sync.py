@@ -1,0 +1,278 @@
+"""Every request that stores something, asked of a broker whose syncs are held: none of them is
+answered success before what it stored is on stable storage.
+
+`STORING` below says of each code how it comes to store. A handler that stores under a code that is
+not there fails the last tests of this file, so that none is added without its request.
+"""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import inspect
+import re
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.broker import handlers as handlers_folder
+from engine.broker.half_queue import HalfQueue
+from engine.broker.half_records import given_up
+from engine.broker.handler_table import handler_table
+from engine.broker.handlers.retry_sends import make_dead_letter_topic
+from engine.broker.membership import Membership
+from engine.delay import DelayService
+from engine.protocol.codes import RequestCode as Code
+from engine.protocol.codes import ResponseCode
+from engine.protocol.command import RemotingCommand
+from engine.protocol.message_ids import offset_message_id
+from engine.protocol.message_record import decode_record
+from engine.remoting import Handler, Peer, RpcClient
+from engine.runtime import system_runtime
+from engine.store import FlushDiskType
+from engine.store.table_file import TableFile
+from tests.failing_disk import FailingDisk
+from tests.integration.broker.cluster import GROUP, TOPIC, Cluster, broker_config, cluster
+from tests.integration.broker.test_access_by_code import (
+    batch_of_one,
+    request_body,
+    request_fields,
+)
+from tests.integration.broker.transactor import COMMIT, ROLLBACK, Half, Transactor
+
+ONCE = "stored-once"
+"""A topic with deduplication."""
+REPLIES = "DefaultCluster_REPLY_TOPIC"
+EARLY_S = 0.3
+"""An answer that does not wait for the sync is here long before."""
+
+Ask = Callable[[], Awaitable[RemotingCommand]]
+
+
+@dataclass
+class Scene:
+    """A broker with something of everything, and its disk."""
+
+    running: Cluster
+    disk: FailingDisk
+    first_offset: int
+    """Where the first message of TOPIC is."""
+    halves: list[Half]
+    given_up_id: str
+
+    def requests(self) -> Iterator[tuple[Code, str, Ask]]:
+        """Each request that stores: its code, what it is, and how it is sent."""
+        client = self.running.client()
+        transactor = Transactor(client)
+        fields: dict[str, Any] = request_fields(TOPIC, GROUP, self.first_offset)
+
+        def sends(name: str, **more: Any) -> tuple[Code, str, Ask]:
+            code = Code(more.pop("code", Code.SEND_MESSAGE))
+            return code, name, lambda: client.send(code=code, **more)
+
+        def ends(half: Half, how: int, name: str) -> tuple[Code, str, Ask]:
+            return Code.END_TRANSACTION, name, lambda: transactor.end(half, how)
+
+        yield sends("plain")
+        yield sends("to be delayed", DELAY=1)
+        yield sends("half", TRAN_MSG="true", PGROUP="p", sysFlag=4)
+        yield sends("a consumer's own copy", topic=f"%RETRY%{GROUP}", WAIT="false")
+        yield sends("once", topic=ONCE, UNIQ_KEY="A")
+        yield sends("the same once more", topic=ONCE, UNIQ_KEY="A")
+        yield Code.SEND_MESSAGE_V2, "v2", lambda: client.ask(Code.SEND_MESSAGE_V2, b"x", **fields)
+        batch = batch_of_one()
+        yield (
+            Code.SEND_BATCH_MESSAGE,
+            "batch",
+            lambda: client.ask(Code.SEND_BATCH_MESSAGE, batch, **fields),
+        )
+        yield sends("reply", code=Code.SEND_REPLY_MESSAGE, topic=REPLIES, REPLY_TO_CLIENT="asker")
+        reply: dict[str, Any] = request_fields(REPLIES, GROUP) | {
+            "i": "REPLY_TO_CLIENT\x01asker\x02"
+        }
+        yield (
+            Code.SEND_REPLY_MESSAGE_V2,
+            "reply v2",
+            lambda: client.ask(Code.SEND_REPLY_MESSAGE_V2, b"x", **reply),
+        )
+        back: dict[str, Any] = {"group": GROUP, "offset": self.first_offset, "delayLevel": 0}
+        yield (
+            Code.CONSUMER_SEND_MSG_BACK,
+            "sent back",
+            lambda: client.ask(Code.CONSUMER_SEND_MSG_BACK, **back),
+        )
+        yield (
+            Code.CONSUMER_SEND_MSG_BACK,
+            "a dead letter",
+            lambda: client.ask(Code.CONSUMER_SEND_MSG_BACK, **back | {"delayLevel": -1}),
+        )
+        first, second = self.halves
+        yield ends(first, COMMIT, "commit")
+        yield ends(first, COMMIT, "the same commit again")
+        yield ends(second, ROLLBACK, "rollback")
+        yield ends(second, ROLLBACK, "the same rollback again")
+        yield (
+            Code.RESUME_CHECK_HALF_MESSAGE,
+            "begun anew",
+            lambda: client.ask(Code.RESUME_CHECK_HALF_MESSAGE, msgId=self.given_up_id),
+        )
+
+
+STORING = {
+    *(Code.SEND_MESSAGE, Code.SEND_MESSAGE_V2, Code.SEND_BATCH_MESSAGE),
+    *(Code.SEND_REPLY_MESSAGE, Code.SEND_REPLY_MESSAGE_V2, Code.CONSUMER_SEND_MSG_BACK),
+    *(Code.END_TRANSACTION, Code.RESUME_CHECK_HALF_MESSAGE),
+}
+
+
+@asynccontextmanager
+async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
+    disk = FailingDisk()
+    config = broker_config(
+        tmp_path,
+        flush=FlushDiskType.SYNC_FLUSH,
+        sync_flush_timeout_ms=60_000,
+        telemetry=False,
+        transaction_check_interval_ms=600_000,
+        transaction_op_batch_interval_ms=3_000,
+    )
+    async with cluster(config, replace(system_runtime(), disk=disk)) as running:
+        client, asker = running.client(), running.client("asker")
+
+        def take(_peer: Peer, request: RemotingCommand) -> RemotingCommand:
+            return request.respond(ResponseCode.SUCCESS)
+
+        asker.rpc = RpcClient(system_runtime(), {Code.PUSH_REPLY_MESSAGE_TO_CLIENT: take})
+        await Transactor(asker).register("askers")
+        await client.heartbeat()
+        once: dict[str, Any] = request_fields(ONCE, GROUP) | {
+            "readQueueNums": 1,
+            "writeQueueNums": 1,
+            "perm": 6,
+            "topicFilterType": "SINGLE_TAG",
+            "topicSysFlag": 0,
+            "order": False,
+            "attributes": "+message.deduplication=true",
+        }
+        made = await client.ask(Code.UPDATE_AND_CREATE_TOPIC, **once)
+        assert made.code == ResponseCode.SUCCESS, made.remark
+        sent = await client.send(b"first")
+        first_offset = int(sent.fields["msgId"][16:], 16)
+        for level in (0, -1):  # Makes the topics of failed messages.
+            back = await client.ask(
+                Code.CONSUMER_SEND_MSG_BACK, group=GROUP, offset=first_offset, delayLevel=level
+            )
+            assert back.code == ResponseCode.SUCCESS, back.remark
+        transactor, parts = Transactor(client), running.broker.parts
+        halves = [await transactor.begin(key) for key in ("committed", "rolled back", "given up")]
+        record = parts.store.record_at(halves[-1].physical_offset)
+        assert record is not None
+        kept = parts.store.put(given_up(decode_record(record)))
+        given_up_id = offset_message_id(parts.address, kept.physical_offset)
+        assert (await client.send(b"all before is synced")).code == ResponseCode.SUCCESS
+        await parts.settings_saved()
+        try:
+            yield Scene(running, disk, first_offset, halves[:2], given_up_id)
+        finally:
+            if disk.hold_syncs is not None:
+                disk.hold_syncs.set()
+
+
+def test_no_request_that_stores_is_answered_success_before_the_sync(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with scene(tmp_path) as held:
+            held.disk.hold_syncs = asyncio.Event()
+            held.running.broker.parts.store.put(  # Its sync is under way, and held.
+                given_up(decode_record(await record_of(held)))
+            )
+            waiting: dict[str, asyncio.Task[RemotingCommand]] = {}
+            asked = set()
+            for code, name, ask in held.requests():
+                asked.add(code)
+                waiting[name] = asyncio.ensure_future(ask())
+                await asyncio.wait([waiting[name]], timeout=EARLY_S)
+            early = {name: task.result() for name, task in waiting.items() if task.done()}
+            told = [f"{name}: {answer.code} {answer.remark}" for name, answer in early.items()]
+            assert not told, f"answered before the sync: {told}"
+            held.disk.hold_syncs.set()
+            for name, task in waiting.items():
+                answer = await task
+                assert answer.code == ResponseCode.SUCCESS, (name, answer.remark)
+            assert asked == STORING
+
+    asyncio.run(story())
+
+
+async def record_of(held: Scene) -> bytes:
+    record = held.running.broker.parts.store.record_at(held.halves[0].physical_offset)
+    assert record is not None
+    return bytes(record)
+
+
+def test_no_other_request_stores_anything(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with scene(tmp_path) as open_scene:
+            client, store = open_scene.running.client(), open_scene.running.broker.parts.store
+            fields: dict[str, Any] = request_fields(TOPIC, GROUP, open_scene.first_offset)
+            storing = []
+            for code in sorted(set(Code) - STORING):
+                before = store.physical_max
+                await client.ask(code, request_body(code, TOPIC, GROUP), **fields)
+                if store.physical_max != before:
+                    storing.append(code.name)
+            assert not storing, f"{storing} store messages: say in STORING how"
+
+    asyncio.run(story())
+
+
+def whole_table(running: Cluster) -> dict[int, Handler]:
+    """The handlers of a broker, made once more."""
+    parts = running.broker.parts
+    delay = DelayService(
+        parts.runtime,
+        parts.store,
+        levels_ms=(1000,),
+        cursor_file=TableFile(parts.runtime, f"{parts.config.config_folder}/none.json"),
+        observer=parts.observer,
+        make_dead_letter_topic=lambda group: make_dead_letter_topic(parts, group),
+    )
+    return handler_table(parts, Membership(parts), delay, HalfQueue(parts))
+
+
+PUTTING = re.compile(r"(store|putting)\.put(_batch)?|half_queue\.\w+")
+"""Calls that may bring something into the log."""
+
+
+def puts_in(source: str) -> set[str]:
+    """The calls in it that may put."""
+    calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
+    names = [ast.unparse(call.func) for call in calls]
+    return {name for name in names if PUTTING.search(name)}
+
+
+def test_every_handler_of_a_module_that_puts_is_asked_above(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with cluster(broker_config(tmp_path)) as running:
+            table = whole_table(running)
+        found = {
+            Code(code)
+            for code, handler in table.items()
+            if puts_in(inspect.getsource(sys.modules[handler.__module__]))
+        }
+        assert {code.name for code in found} == {code.name for code in STORING}
+
+    asyncio.run(story())
+
+
+SOURCES = sorted(Path(str(handlers_folder.__file__)).parent.glob("*.py"))
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=[path.stem for path in SOURCES])
+def test_one_module_alone_decides_how_long_an_answer_waits(path: Path) -> None:
+    words = "when_flushed("
+    assert (words in path.read_text()) is (path.stem == "storing"), f"{path.name} and {words}"

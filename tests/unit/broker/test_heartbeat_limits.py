@@ -1,0 +1,206 @@
+"""How much one heartbeat may say, one connection keep, and all of them together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.broker.heartbeat_limits import check_heartbeat, give_back, keep
+from engine.broker.state.groups import ClientChannel, ConsumerGroups, ProducerGroups
+from engine.foundation.errors import RequestRefused
+from engine.foundation.limits import (
+    CLIENT_GROUPS_MAX,
+    CLIENT_ID_CHARS_MAX,
+    CLIENT_SUBSCRIPTION_BYTES_MAX,
+    CLIENT_SUBSCRIPTIONS_MAX,
+    FILTER_EXPRESSION_CHARS_MAX,
+    SUBSCRIPTION_CHARS_MAX,
+    SUBSCRIPTION_TAGS_MAX,
+)
+from engine.protocol.bodies import ConsumerData, HeartbeatData, ProducerData, SubscriptionData
+
+
+class End:
+    """One end of a connection; only its identity counts here."""
+
+
+def channel(client_id: str = "c") -> ClientChannel:
+    return ClientChannel(client_id, End(), "JAVA", 513)  # type: ignore[arg-type]
+
+
+def consumer(group: str = "g", *subscriptions: SubscriptionData) -> ConsumerData:
+    return ConsumerData(group, subscription_data_set=list(subscriptions))
+
+
+def beat(
+    consumers: Iterable[ConsumerData] = (), producers: Iterable[str] = (), client_id: str = "c"
+) -> HeartbeatData:
+    return HeartbeatData(client_id, [ProducerData(name) for name in producers], list(consumers))
+
+
+def topics(count: int, **more: object) -> list[SubscriptionData]:
+    return [SubscriptionData(f"t{number}", "*", **more) for number in range(count)]  # type: ignore[arg-type]
+
+
+def tagged(chars: int = 1, tags: int = 0, codes: int = 0) -> SubscriptionData:
+    return SubscriptionData("t", "x" * chars, ["a"] * tags, [1] * codes)
+
+
+def selectors(chars: int) -> list[SubscriptionData]:
+    half = SubscriptionData.by_selector("t", "x" * (chars // 2), "SQL92")
+    return [half, SubscriptionData.by_selector("u", "x" * (chars - chars // 2), "SQL92")]
+
+
+@pytest.mark.parametrize(
+    ("largest", "too_large"),
+    [
+        [beat(client_id="c" * n) for n in (CLIENT_ID_CHARS_MAX, CLIENT_ID_CHARS_MAX + 1)],
+        [
+            beat([consumer(f"g{one}") for one in range(n)], ["p", "q"])
+            for n in (CLIENT_GROUPS_MAX - 2, CLIENT_GROUPS_MAX - 1)
+        ],
+        [
+            beat([consumer("g", *topics(n)), consumer("h", *topics(1))])
+            for n in (CLIENT_SUBSCRIPTIONS_MAX - 1, CLIENT_SUBSCRIPTIONS_MAX)
+        ],
+        [
+            beat([consumer("g", tagged(chars=n))])
+            for n in (SUBSCRIPTION_CHARS_MAX, SUBSCRIPTION_CHARS_MAX + 1)
+        ],
+        [
+            beat([consumer("g", tagged(tags=n))])
+            for n in (SUBSCRIPTION_TAGS_MAX, SUBSCRIPTION_TAGS_MAX + 1)
+        ],
+        [
+            beat([consumer("g", tagged(codes=n))])
+            for n in (SUBSCRIPTION_TAGS_MAX, SUBSCRIPTION_TAGS_MAX + 1)
+        ],
+        [
+            beat([consumer("g", *selectors(n))])
+            for n in (FILTER_EXPRESSION_CHARS_MAX, FILTER_EXPRESSION_CHARS_MAX + 1)
+        ],
+    ],
+    ids=["client id", "groups", "subscriptions", "expression", "tags", "hashes", "selectors"],
+)
+def test_a_heartbeat_says_so_much_and_no_more(
+    largest: HeartbeatData, too_large: HeartbeatData
+) -> None:
+    check_heartbeat(largest)
+    with pytest.raises(RequestRefused, match="at most"):
+        check_heartbeat(too_large)
+
+
+def test_a_connection_keeps_no_more_groups_however_many_heartbeats_tell_them() -> None:
+    client = channel()
+    for number in range(0, CLIENT_GROUPS_MAX, 2):
+        keep(client, beat([consumer(f"g{number}")], [f"p{number}"]), is_full=True)
+    for one_more in (beat([consumer("x")]), beat((), ["x"])):
+        with pytest.raises(RequestRefused, match=f"{CLIENT_GROUPS_MAX} at most"):
+            keep(client, one_more, is_full=True)
+    keep(client, beat([consumer("g0")], ["p0"]), is_full=True)
+    give_back(client, consumer_group="g0", producer_group="")
+    keep(client, beat([consumer("x")]), is_full=True)
+    give_back(client, consumer_group="", producer_group="p2")
+    keep(client, beat((), ["x"]), is_full=True)
+
+
+def test_a_connection_keeps_so_much_of_what_it_subscribes_to() -> None:
+    client, told = channel(), tagged(codes=SUBSCRIPTION_TAGS_MAX)
+    fits = CLIENT_SUBSCRIPTION_BYTES_MAX // told.weight_bytes
+    for number in range(fits):
+        keep(client, beat([consumer(f"g{number}", told)]), is_full=True)
+    before = dict(client.kept_bytes)
+    with pytest.raises(RequestRefused, match="bytes of memory"):
+        keep(client, beat([consumer("x", told)]), is_full=True)
+    assert client.kept_bytes == before, "what is refused is not kept"
+    keep(client, beat([consumer("g0")]), is_full=False)
+    assert client.kept_bytes == before, "subscriptions that are left out stay"
+    keep(client, beat([consumer("g0")]), is_full=True)
+    keep(client, beat([consumer("x", told)]), is_full=True)
+
+
+def test_all_groups_together_keep_so_much() -> None:
+    told = tagged(codes=100)
+    groups = ConsumerGroups(subscription_bytes_max=3 * told.weight_bytes)
+    ends = [channel(f"c{number}") for number in range(4)]
+    for number in range(2):
+        groups.register(consumer(f"g{number}", told), ends[number], now_ms=0)
+    with pytest.raises(RequestRefused, match="all groups"):
+        groups.register(consumer("g2", told, tagged()), ends[2], now_ms=0)
+    assert groups.of("g2") is None, "a group that is refused is not there"
+    groups.register(consumer("g0", told), ends[3], now_ms=1)
+    groups.unregister("g1", "c1")
+    groups.register(consumer("g2", told), ends[2], now_ms=1)
+
+
+def test_so_many_members_are_known() -> None:
+    groups, producers = ConsumerGroups(members_max=2), ProducerGroups(members_max=2)
+    ends = [channel(f"c{number}") for number in range(3)]
+    for end in ends[:2]:
+        for _ in range(2):
+            groups.register(consumer(), end, now_ms=0)
+            producers.register("p", end, now_ms=0)
+    with pytest.raises(RequestRefused, match="member too many"):
+        groups.register(consumer("h"), ends[2], now_ms=0)
+    with pytest.raises(RequestRefused, match="member too many"):
+        producers.register("q", ends[2], now_ms=0)
+    groups.unregister("g", "c0")
+    producers.unregister("p", "c0")
+    groups.register(consumer("h"), ends[2], now_ms=0)
+    producers.register("q", ends[2], now_ms=0)
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["full", "short", "leave", "lost", "expire"]),
+        st.integers(0, 3),
+        st.sampled_from(["g", "h"]),
+        st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 3)), max_size=3),
+    ),
+    max_size=30,
+)
+
+
+@given(STEPS)
+def test_what_is_counted_is_what_is_kept(
+    steps: list[tuple[str, int, str, list[tuple[str, int]]]],
+) -> None:
+    groups, producers = ConsumerGroups(), ProducerGroups()
+    ends = [channel(f"c{number}") for number in range(4)]
+    for now_ms, (what, number, name, told) in enumerate(steps):
+        end = ends[number]
+        if what in ("full", "short"):
+            data = consumer(
+                name,
+                *(
+                    SubscriptionData(topic, "x" * size, sub_version=now_ms, code_set=[1] * size)
+                    for topic, size in told
+                ),
+            )
+            groups.register(data, end, keep_subscription=what == "short", now_ms=now_ms)
+            producers.register(name, end, now_ms=now_ms)
+        elif what == "leave":
+            groups.unregister(name, end.client_id)
+            producers.unregister(name, end.client_id)
+        elif what == "lost":
+            groups.lost(end.peer)
+            producers.lost(end.peer)
+        else:
+            for member in groups.silent(now_ms, 5):
+                groups.unregister_silent(*member, now_ms=now_ms, expiry_ms=5)
+            producers.expire(now_ms, 5)
+        members = [one for group in groups.all() for one in group.members.values()]
+        kept = sum(
+            one.weight_bytes for group in groups.all() for one in group.subscriptions.values()
+        )
+        words = [one.subscription or () for one in members]
+        assert groups.member_count == len(members)
+        assert groups.subscription_bytes == kept + sum(
+            64 + len(spelled) for one in words for spelled in one
+        )
+        assert producers.member_count == sum(
+            len(producers.members(group)) for group in producers.names()
+        )

@@ -1,0 +1,47 @@
+"""Async tests are really run, on whatever they name, with their fixtures."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+CONFTEST = "from tests.conftest import pytest_pyfunc_call\n"
+TESTS = """
+import asyncio
+import pytest
+from tests.asynchronous import run_by
+
+def in_a_world(story, *, named="world"):
+    asyncio.run(story(named))
+
+@pytest.mark.parametrize("number", [1, 2])
+async def test_on_a_loop(number, tmp_path):
+    await asyncio.sleep(0)
+    assert tmp_path.is_dir()
+    assert number == 1
+
+@pytest.mark.parametrize("number", [3, 4])
+@run_by(in_a_world, named="another")
+async def test_in_a_world(world, *, number, tmp_path):
+    await asyncio.sleep(0)
+    assert tmp_path.is_dir()
+    assert (world, number) == ("another", 3)
+"""
+
+
+def test_async_tests_run_with_their_fixtures_and_fail_when_they_fail(tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text(CONFTEST)
+    (tmp_path / "test_stories.py").write_text(TESTS)
+    told = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:dash", "--rootdir", str(tmp_path), "."],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(ROOT), "PATH": ""},
+        capture_output=True,
+        text=True,
+        check=False,
+    ).stdout
+    assert "2 failed, 2 passed" in told, told
+    assert "test_on_a_loop[2] - assert 2 == 1" in told
+    assert "test_in_a_world[4] - AssertionError" in told
