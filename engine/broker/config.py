@@ -111,6 +111,9 @@ class BrokerConfig:
     has to be allowed first.
     """
     default_query_max_count: int = _setting(32, "defaultQueryMaxNum")
+    """Messages that a query by unique key is answered with, whatever it asks for."""
+    query_max_count: int = _setting(64, "maxMsgsNumBatch")
+    """Messages that a query by key is answered with, however many it asks for."""
     sample_interval_ms: int = SECOND_MS
     """Grid of the watermarks."""
     full_sample_interval_ms: int = 30 * SECOND_MS

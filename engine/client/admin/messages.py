@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from engine.client.admin.asking import Asking, place
@@ -12,6 +13,7 @@ from engine.foundation.errors import RemoteProtocolError, RequestRefused
 from engine.protocol.bodies_client import SUBSCRIBE_ALL, TAG_EXPRESSION
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
+from engine.protocol.headers import QueryMessageResponseHeader
 from engine.protocol.message import MessageExt, MessageQueue
 from engine.protocol.message_ids import parse_offset_message_id
 from engine.protocol.message_record import decode_record, decode_records
@@ -25,8 +27,8 @@ from engine.protocol.trace import (
     decode_traces,
 )
 
-QUERY_MESSAGES_MAX = 32
-"""Messages one query by key answers with (RocketMQ: defaultQueryMaxNum)."""
+QUERY_MESSAGES_MAX = 64
+"""Messages of one broker that a query by key is answered with (RocketMQ: maxMsgsNumBatch)."""
 
 TOOLS_GROUP = "TOOLS_CONSUMER"
 """Group in whose name RocketMQ's tools read; every broker knows it."""
@@ -38,6 +40,15 @@ NO_MESSAGES = (
 """Answers to a pull that found nothing at the offset."""
 
 _log = logging.getLogger(__name__)
+
+
+class FoundMessages(list[MessageExt]):
+    """What a query by key found."""
+
+    def __init__(self, messages: Iterable[MessageExt] = (), *, is_cut: bool = False) -> None:
+        """`is_cut`: a broker did not tell all it has; older ones may have the key as well."""
+        super().__init__(messages)
+        self.is_cut = is_cut
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,12 +136,13 @@ class MessageAdmin(Asking):
         end_ms: int = 2**63 - 1,
         is_unique_key: bool = False,
         count_max: int = QUERY_MESSAGES_MAX,
-    ) -> list[MessageExt]:
-        """Messages with a key, or with a UNIQ_KEY, oldest first.
+    ) -> FoundMessages:
+        """Messages with a key, or with a UNIQ_KEY, oldest first; the newest, where there are more.
 
         The index knows hashes, so keys are compared here.
         """
         found: list[MessageExt] = []
+        is_cut = False
         for address in await self._brokers_of(topic):
             fields = wire_fields(
                 topic=topic,
@@ -149,9 +161,11 @@ class MessageAdmin(Asking):
                     continue
                 raise
             found += decode_records(answer.body)
+            is_cut = is_cut or QueryMessageResponseHeader.decode(answer.fields).more_exist is True
         wanted = [m for m in found if _has_key(m, topic, key, is_unique_key=is_unique_key)]
         inflate_bodies(wanted)
-        return sorted(wanted, key=lambda m: (m.store_timestamp_ms, m.store_host, m.physical_offset))
+        wanted.sort(key=lambda m: (m.store_timestamp_ms, m.store_host, m.physical_offset))
+        return FoundMessages(wanted, is_cut=is_cut)
 
     async def messages_from(
         self, queue: MessageQueue, offset: int, *, count_max: int

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from engine.client.admin.asking import Asking
+from engine.client.admin.asking import Asking, place
 from engine.client.wire_fields import wire_fields
 from engine.foundation.errors import ConnectFailed, RequestRefused
 from engine.protocol.bodies import (
@@ -17,6 +17,8 @@ from engine.protocol.bodies import (
 )
 from engine.protocol.bodies_admin import ConsumeQueueUnits, TopicConfigs
 from engine.protocol.codes import RequestCode, ResponseCode
+from engine.protocol.headers import TimestampResponseHeader
+from engine.protocol.headers_client import NO_STORE_TIME
 from engine.protocol.message import MessageQueue
 from engine.protocol.names import AUTO_CREATE_TOPIC, Perm
 
@@ -158,6 +160,13 @@ class TopicAdmin(Asking):
     async def min_offset(self, queue: MessageQueue) -> int:
         """The first message still kept."""
         return await self._queue_number(RequestCode.GET_MIN_OFFSET, queue)
+
+    async def earliest_store_time(self, queue: MessageQueue) -> int | None:
+        """Store time (ms) of the first message still kept; None when there is none."""
+        address, fields = await self._master_of(queue), wire_fields(**place(queue))
+        answer = await self._ask(address, RequestCode.GET_EARLIEST_MSG_STORETIME, fields)
+        told_ms = TimestampResponseHeader.decode(answer.fields).timestamp_ms
+        return None if told_ms == NO_STORE_TIME else told_ms
 
     async def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int:
         """The first message stored at or after a time."""
