@@ -3,9 +3,9 @@
 Place in the walk: beside it; tools and the dashboard look single messages up here.
 
 Invariant: an answer holds whole records of the topic asked for, the newest ones: by unique key at
-most `defaultQueryMaxNum`, by key as many as were asked for and at most `maxMsgsNumBatch` (RocketMQ).
-An answer that was cut says so. The index knows hashes only: whoever asked compares the keys. Absent
-on purpose: searching by content.
+most `defaultQueryMaxNum`, by key as many as were asked for and at most `maxMsgsNumBatch`, as
+RocketMQ has it. An answer that was cut says so. The index knows hashes only: whoever asked compares
+the keys. Absent on purpose: searching by content.
 """
 
 from __future__ import annotations

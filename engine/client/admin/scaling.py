@@ -96,9 +96,17 @@ async def removal_of(admin: Admin, topic: str, broker_name: str, *, keep: int) -
 
 
 async def set_queues(
-    admin: Admin, topic: str, broker_name: str, *, read: int | None = None, write: int | None = None
+    admin: Admin,
+    topic: str,
+    broker_name: str,
+    *,
+    read: int | None = None,
+    write: int | None = None,
+    force: bool = False,
 ) -> TopicConfig:
-    """Change a topic's queue numbers on one broker and nothing else; the settings before."""
+    """Change a topic's queue numbers on one broker and nothing else; the settings before. `force`:
+    although it strands messages.
+    """
     config = await config_of(admin, topic, broker_name)
     await admin.create_topic(
         (await admin.masters())[broker_name],
@@ -108,6 +116,7 @@ async def set_queues(
         perm=config.perm,
         order=config.order,
         sys_flag=config.topic_sys_flag,
+        force=force,
     )
     return config
 

@@ -103,8 +103,13 @@ class TopicAdmin(Asking):
         order: bool = False,
         sys_flag: int = 0,
         attributes: str = "",
-    ) -> None:
-        """Create a topic on one broker, or change it; `attributes` as `+key=value,-key`."""
+        force: bool = False,
+    ) -> str:
+        """Create a topic on one broker, or change it; `attributes` as `+key=value,-key`.
+
+        Fewer queues to read are refused while that strands messages; `force` takes them all the
+        same, and what it stranded is returned in words.
+        """
         fields = wire_fields(
             topic=topic,
             defaultTopic=AUTO_CREATE_TOPIC,
@@ -115,8 +120,10 @@ class TopicAdmin(Asking):
             topicSysFlag=sys_flag,
             order=order,
             attributes=attributes,
+            force=True if force else None,
         )
-        await self._ask(broker_address, RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
+        answer = await self._ask(broker_address, RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
+        return answer.remark or ""
 
     async def put_topics(self, broker_address: str, configs: Sequence[TopicConfig]) -> None:
         """Create or change topics on one broker: none of them when one is refused."""
