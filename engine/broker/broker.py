@@ -267,6 +267,10 @@ class Broker:
         parts.filters_changed = tables.want
         parts.watermarks_wanted = lambda keys: watermarks.tell(keys, clock.now_ms())
         store.retention.on_doomed = lambda below: tell_expired(parts, below, delay.cursors())
+        store.retention.beside = (
+            *(config.store.root, config.config_folder),
+            f"{config.store.root}/{SPOOL_DIRECTORY}",
+        )
         store.retention.on_purged = lambda gone: tell_unconsumed(parts, gone, delay.cursors())
         return _Running(
             parts=parts,

@@ -23,6 +23,10 @@ class Clock(Protocol):
         """Wall-clock time, microseconds since 1970 UTC."""
         ...
 
+    def local_hour(self, at_ms: int) -> int:
+        """The hour of the day, 0 to 23, that the machine's local clock shows at a wall-clock time."""
+        ...
+
     def steady_ms(self) -> int:
         """Milliseconds of a clock that only moves forward; its zero has no meaning."""
         ...
@@ -69,6 +73,10 @@ class SystemClock:
         if steady_ns >= self._check_at_ns:
             self._slew(steady_ns)
         return (steady_ns + self._offset_ns) // 1_000_000
+
+    def local_hour(self, at_ms: int) -> int:
+        """See `Clock.local_hour`; in the machine's time zone, with its summer time."""
+        return time.localtime(at_ms // 1000).tm_hour
 
     def now_us(self) -> int:
         """See `Clock.now_us`. Hot."""

@@ -276,6 +276,8 @@ def test_a_topic_that_exists_keeps_its_queues_unless_fewer_are_forced(engine: Ou
     assert tidemark(engine, "topic", "create", name, "-q", "3").exit_code == 0
     kept = tidemark(engine, "topic", "create", name, "--perm", "r")
     assert kept.stdout.startswith(f"topic {name}: 3 queues, perm r, on "), kept.stderr
+    (shown,) = told(engine, "topic", "show", name)
+    assert (shown["read_queues"], shown["write_queues"]) == (3, 3)
     fewer = tidemark(engine, "topic", "create", name, "-q", "2")
     assert fewer.exit_code == 1
     assert f"topic shrink {name} --queues 2" in fewer.stderr

@@ -83,6 +83,9 @@ class SimClock:
     def now_us(self) -> int:
         return self._wall.now_us()
 
+    def local_hour(self, at_ms: int) -> int:
+        return at_ms // 3_600_000 % 24  # The same on every machine that runs the simulation.
+
     def steady_ms(self) -> int:
         return self._steady_ns() // 1_000_000
 

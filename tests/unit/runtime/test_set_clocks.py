@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,29 @@ def test_a_step_is_followed_slowly_and_time_never_goes_back(step_ms: int) -> Non
     followed_ms = last_ms - before_ms - 600 * SECOND_MS
     expected_ms = max(-3000, min(3000, step_ms))
     assert abs(followed_ms - expected_ms) <= 1
+
+
+@pytest.mark.parametrize(
+    ("zone", "at_s", "hour"),
+    [
+        ("UTC0", 1_774_744_200, 0),
+        ("CET-1CEST,M3.5.0,M10.5.0/3", 1_774_744_200, 1),  # 2026-03-29, 00:30 UTC
+        ("CET-1CEST,M3.5.0,M10.5.0/3", 1_774_747_800, 3),  # An hour later it is summer.
+        ("CET-1CEST,M3.5.0,M10.5.0/3", 1_792_888_200, 2),  # 2026-10-25, 00:30 UTC
+        ("CET-1CEST,M3.5.0,M10.5.0/3", 1_792_891_800, 2),  # The hour comes twice.
+        ("CST-8", 1_774_744_200, 8),
+    ],
+)
+def test_the_hour_of_the_day_is_local_and_knows_summer_time(
+    monkeypatch: pytest.MonkeyPatch, zone: str, at_s: int, hour: int
+) -> None:
+    try:
+        monkeypatch.setenv("TZ", zone)
+        time.tzset()
+        assert SystemClock().local_hour(at_s * SECOND_MS) == hour
+    finally:
+        monkeypatch.undo()
+        time.tzset()
 
 
 def test_a_clock_that_agrees_is_taken_as_it_is() -> None:
