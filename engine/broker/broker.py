@@ -202,7 +202,8 @@ class Broker:
         config = self._config
         if config.metrics_exporter is not MetricsExporter.PROM:
             return None
-        metrics = MetricsPort(self._runtime.network, BrokerMetrics(parts).pages)
+        names = (config.host, *config.metrics_hosts)
+        metrics = MetricsPort(self._runtime.network, BrokerMetrics(parts).pages, names=names)
         await metrics.start(config.metrics_host, config.metrics_port)
         return metrics
 
@@ -267,10 +268,7 @@ class Broker:
         parts.filters_changed = tables.want
         parts.watermarks_wanted = lambda keys: watermarks.tell(keys, clock.now_ms())
         store.retention.on_doomed = lambda below: tell_expired(parts, below, delay.cursors())
-        store.retention.beside = (
-            *(config.store.root, config.config_folder),
-            f"{config.store.root}/{SPOOL_DIRECTORY}",
-        )
+        store.retention.beside = _folders_beside(config)
         store.retention.on_purged = lambda gone: tell_unconsumed(parts, gone, delay.cursors())
         return _Running(
             parts=parts,
@@ -405,3 +403,9 @@ class Broker:
 
 def _start(loops: asyncio.TaskGroup, work: Coroutine[Any, Any, None]) -> None:
     loops.create_task(work, name=getattr(work, "__qualname__", "broker loop"))
+
+
+def _folders_beside(config: BrokerConfig) -> tuple[str, ...]:
+    """Folders of a broker's store that hold no messages, and may be volumes of their own."""
+    root = config.store.root
+    return root, config.config_folder, f"{root}/{SPOOL_DIRECTORY}"

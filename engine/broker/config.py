@@ -66,6 +66,10 @@ class BrokerConfig:
     """0 lets the machine choose."""
     metrics_host: str = _setting("127.0.0.1", "metricsPromExporterHost")
     """Address of the metrics' port; whoever reaches it reads topic and group names."""
+    metrics_hosts: tuple[str, ...] = _setting((), "metricsPromExporterAllowedHosts")
+    """Names under which others scrape, beside loopback's and the addresses of the port and broker;
+    a request for any other name is refused: a web page may bind a name of its own to this address.
+    """
     access: Access = field(default_factory=Access)
     """Who may use it, and how its connections are protected."""
     connections_max: int = CONNECTIONS_MAX
@@ -177,6 +181,11 @@ class BrokerConfig:
             )
 
     def _check_addresses(self) -> None:
+        for name in self.metrics_hosts:
+            if not name or not name.isascii() or any(char in name for char in " /:[]"):
+                raise ConfigError(
+                    "metricsPromExporterAllowedHosts", name, "host names without ports, joined by ;"
+                )
         try:
             ip_address(self.metrics_host)
         except ValueError as error:

@@ -73,9 +73,9 @@ def check_shrinking(
     raise RequestRefused(
         ResponseCode.INVALID_PARAMETER,
         f"topic {after.topic_name} has {had} queues to read, {keep} would strand messages: {told}. "
-        f"First set writeQueueNums={keep} and leave readQueueNums={had}, wait until the groups have "
-        f"consumed what is there, then set readQueueNums={keep} (tidemark admin topic shrink does "
-        "all that); or force it by the attribute +queue.shrink=forced",
+        f"First set writeQueueNums={keep} and leave readQueueNums={had}, wait until the groups "
+        f"have consumed what is there, then set readQueueNums={keep} (tidemark admin topic shrink "
+        "does all that); or force it by the attribute +queue.shrink=forced",
     )
 
 

@@ -24,7 +24,7 @@ class Clock(Protocol):
         ...
 
     def local_hour(self, at_ms: int) -> int:
-        """The hour of the day, 0 to 23, that the machine's local clock shows at a wall-clock time."""
+        """The hour of the day, 0 to 23, that clocks on the wall there show at a time."""
         ...
 
     def steady_ms(self) -> int:

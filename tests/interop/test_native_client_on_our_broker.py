@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import platform
 import subprocess
 import sys
 from pathlib import Path
@@ -25,11 +24,6 @@ from tests.interop.our_engine import OurEngine, our_engine
 
 TOPIC = "native"
 MESSAGES = 12
-
-pytestmark = pytest.mark.skipif(
-    (sys.platform, platform.machine()) != ("linux", "x86_64"),
-    reason="the package has no library for this machine",
-)
 
 
 @pytest.fixture(scope="module")

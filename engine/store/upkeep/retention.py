@@ -7,8 +7,9 @@ RocketMQ's rules: aged files go at the hours of deleteWhen, or at any time above
 diskMaxUsedSpaceRatio; above the second ratio the oldest go whatever their age; above the third
 writing stops as well. The hours are those of the machine's local time, and the ratio is that of the
 fullest of the volumes that log, consume queues and index lie on: they may be several. What lies
-`beside` them is measured and told when it is full; no message goes for it. Whether anybody consumed the messages does not matter; who hears of what went
-(`on_purged`) may tell the groups that had not. The newest file always stays.
+`beside` them is measured and told when it is full; no message goes for it. Whether anybody consumed
+the messages does not matter; who hears of what went (`on_purged`) may tell the groups that had not.
+The newest file always stays.
 
 Invariant: files go oldest first, at most `delete_files_batch_max` a round, a pause between two, and
 none before it is dispatched. A reader's views of a deleted file stay valid.
