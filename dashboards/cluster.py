@@ -104,7 +104,7 @@ class Cluster:
             )
 
         async def ask(admin: Admin) -> Route:
-            route = await admin.topic_route(topic)
+            route = await admin.topics.route(topic)
             found = route.queue_datas if route is not None else []
             return Route(
                 [
@@ -125,16 +125,16 @@ class Cluster:
             return ClusterStory()
 
         async def ask(admin: Admin) -> ClusterStory:
-            names = {address: name for name, address in (await admin.masters()).items()}
-            found = await admin.find_messages(topic, text)
+            names = {address: name for name, address in (await admin.cluster.masters()).items()}
+            found = await admin.messages.find(topic, text)
             copies = tuple(_copy(one, names.get(one.store_host)) for one in found)
             ids = {copy.message_id for copy in copies} or {text}
-            traces = await admin.traced_steps(ids.pop()) if len(ids) == 1 else []
+            traces = await admin.messages.traced_steps(ids.pop()) if len(ids) == 1 else []
             return ClusterStory(
                 asked=True,
                 copies=copies,
                 traces=tuple(traces),
-                has_trace_topic=bool(traces) or await admin.may_be_traced(),
+                has_trace_topic=bool(traces) or await admin.messages.may_be_traced(),
             )
 
         return await self._ask(

@@ -51,10 +51,10 @@ async def produce(options: argparse.Namespace) -> None:
 async def make_topics(config: ClientConfig) -> None:
     """Create the topics of the demo with their queues."""
     async with Admin(system_runtime(), config) as admin:
-        cluster = await admin.cluster_info()
+        cluster = await admin.cluster.info()
         broker_address = cluster.broker_addr_table[BROKER_NAME].broker_addrs[MASTER_ID]
         for topic in (ORDERS, PAYMENTS):
-            await admin.create_topic(
+            await admin.topics.create(
                 broker_address, topic, read_queues=QUEUES_PER_TOPIC, write_queues=QUEUES_PER_TOPIC
             )
 

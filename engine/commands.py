@@ -28,7 +28,8 @@ from engine.foundation.config import environment, split_settings
 from engine.foundation.config_layers import Layer, Setting, from_flags
 from engine.foundation.errors import ConfigError, TidemarkError
 from engine.foundation.limits import CONNECTIONS_MAX, DESCRIPTORS_RESERVED
-from engine.foundation.log_floods import FloodFilter
+from engine.foundation.log_lines import write_log
+from engine.foundation.terminal import complain, say
 from engine.namesrv import NameServer
 from engine.namesrv import rocketmq_settings as namesrv_words
 from engine.remoting.access import Access
@@ -42,7 +43,6 @@ app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 
 NO_LAKE = "none"
 DEFAULT_NAMESRV = "127.0.0.1:9876"
-LOG_FORMAT = "%(asctime)s %(levelname)s %(message)s"
 
 StoreOption = Annotated[Path, typer.Option(help="Folder of the message store; made when missing.")]
 ConfigOption = Annotated[
@@ -344,7 +344,7 @@ def check_metrics_host(config: BrokerConfig, *, allow_remote: bool) -> None:
 
 def announce(line: str) -> None:
     """Print the ready line for whoever waits for it."""
-    typer.echo(line)
+    say(line)
     sys.stdout.flush()
 
 
@@ -370,11 +370,9 @@ async def serve_and_ship(
 
 def run_command(name: str, work: Callable[[asyncio.Event], Awaitable[None]]) -> None:
     """Run it; a TidemarkError becomes one sentence and exit code 1."""
-    logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
-    for handler in logging.getLogger().handlers:
-        handler.addFilter(FloodFilter())
+    write_log()
     try:
         run_until_signal(work)
     except TidemarkError as error:
-        typer.echo(f"tidemark {name}: {error}", err=True)
+        complain(f"tidemark {name}: {error}")
         raise typer.Exit(1) from error

@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import gc
 import logging
+import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Sequence
@@ -84,8 +85,8 @@ class ShipperChild:
 
     def __init__(self, store: Path, lake: str) -> None:
         command = Path(sys.executable).parent / "tidemark"
-        # --child: killed, we cannot stop it; then it ships the rest and ends by itself.
-        options = ["--child", "--store", str(store), "--lake", lake]
+        # --parent: killed, we cannot stop it; then it ships the rest and ends by itself.
+        options = ["--parent", str(os.getpid()), "--store", str(store), "--lake", lake]
         self._arguments = [str(command), "shipper", *options]
         self._process: asyncio.subprocess.Process | None = None
         self._stopping = False

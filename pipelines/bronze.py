@@ -2,7 +2,7 @@
 table.
 
 Place in the walk: after the plan, before the marts. Reading a few thousand new rows this way costs
-milliseconds; nine streaming sources cost seconds (docs/adr/gold-by-a-driver-loop.md).
+milliseconds; nine streaming sources cost seconds (docs/adr/0003-gold-by-a-driver-loop.md).
 
 Invariant: what is read depends on the plan alone, so a cycle that is run again reads the same rows.
 Absent on purpose: meaning. Rows get one column more: `is_new`, whether they belong to the cut or to

@@ -1,8 +1,8 @@
 """The Spark session of the pipelines: one place for Java, jars and settings.
 
 Place in the walk: made once per process, before the first cycle. Settings are those measured for
-small appends on two cores (docs/adr/gold-by-a-driver-loop.md): the snapshot of a Delta table in one
-partition, one shuffle partition, a serial collector.
+small appends on two cores (docs/adr/0003-gold-by-a-driver-loop.md): the snapshot of a Delta table
+in one partition, one shuffle partition, a serial collector.
 
 Invariant: nothing is downloaded at start; the two Delta jars lie where set-up put them. Delta's
 transaction options are never set here: as session configuration they would stay, and swallow the

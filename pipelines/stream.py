@@ -5,7 +5,7 @@ walks the same steps.
 
 Invariant: the plan of a cycle is recorded before its first row, and the next plan only after its
 last; so whatever kills this process, the restart repeats one cycle and Delta skips the appends that
-were done. Absent on purpose: Structured Streaming (docs/adr/gold-by-a-driver-loop.md has the
+were done. Absent on purpose: Structured Streaming (docs/adr/0003-gold-by-a-driver-loop.md has the
 figures).
 """
 

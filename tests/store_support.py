@@ -14,6 +14,7 @@ from engine.foundation.observing import Fact, FlushDone, LifecycleEvent
 from engine.protocol.message import MessageExt
 from engine.protocol.message_record import decode_records
 from engine.runtime import Disk, Runtime, SystemDisk, SystemEntropy, SystemNetwork
+from engine.runtime.clock import StepListener
 from engine.store import FlushDiskType, MessageDraft, MessageStore, StoreConfig
 
 FactKind = TypeVar("FactKind")
@@ -42,6 +43,12 @@ class HandClock:
 
     def steady_us(self) -> int:
         return self.value_ms * 1000
+
+    def offset_ms(self) -> int:
+        return 0
+
+    def on_step(self, listener: StepListener) -> None:
+        """It is moved, never set."""
 
 
 class Listener:

@@ -27,6 +27,7 @@ from engine.broker.gatekeeping import gate_of
 from engine.broker.half_queue import HalfQueue
 from engine.broker.handler_table import handler_table
 from engine.broker.handlers.putting import Putting
+from engine.broker.handlers.retry_sends import make_dead_letter_topic
 from engine.broker.long_poll import HeldPull, HeldPulls
 from engine.broker.membership import Membership
 from engine.broker.metrics import BrokerMetrics, MetricsPort
@@ -45,13 +46,14 @@ from engine.broker.transaction_checks import TransactionChecks
 from engine.broker.unconsumed import tell_unconsumed
 from engine.delay import DelayService
 from engine.foundation.config_layers import Origin
-from engine.foundation.errors import ProtocolError, StorageError
+from engine.foundation.errors import DiskFull, ProtocolError, StorageError
 from engine.foundation.observing import LifecycleEvent, Observer, SilentObserver
 from engine.foundation.units import SECOND_MS
 from engine.protocol.message_ids import UniqueIds
 from engine.remoting import Handler, Peer, RpcClient, RpcServer
 from engine.remoting.gate import Gate
 from engine.runtime import Runtime
+from engine.runtime.clock import ClockStep
 from engine.runtime.durable_folders import make_durable
 from engine.store import FlushDiskType, MessageStore
 from engine.store.record import DispatchRequest
@@ -124,11 +126,17 @@ class Broker:
         observer: Observer = SilentObserver() if telemetry is None else telemetry
         try:
             store = await MessageStore.open(self._runtime, config.store, observer)
-        except BaseException:
+        except BaseException as error:
             if telemetry is not None:
                 await telemetry.close()
+            if isinstance(
+                error, DiskFull
+            ):  # What is lacking is part of what makes the store whole.
+                what = str(error).partition(";")[0]
+                raise StorageError(f"{what}; free some, then start it again") from error
             raise
         try:
+            store.retention.beside = _folders_beside(config)
             running = self._assemble(store, observer, telemetry)
             self._load(running, stopped_cleanly=stopped_cleanly)
             running.half_queue.load()
@@ -142,12 +150,13 @@ class Broker:
         self._running = running
         running.parts.address = f"{config.host}:{port}"
         store.on_arrival(self._arrived)
+        self._runtime.clock.on_step(self._clock_stepped)
         store.start()
         if telemetry is not None:
             StoredResends(running.parts).begin()
             telemetry.start()
         try:
-            await running.tables.save_settings()
+            await self._save_tables(running)
             running.metrics = await self._open_metrics(running.parts)
             await running.registration.register()
         except BaseException:
@@ -191,12 +200,27 @@ class Broker:
         except StorageError as error:
             clean = False
             _log.error("stopping without the last tables: %s", error)
-        running.watermarks.sample(self._runtime.clock.now_ms(), everything=True)
+        running.watermarks.sample(self._runtime.clock.steady_ms(), everything=True)
         Putting(running.parts).tell_resends()
         await running.parts.store.close()
         running.parts.observer.observe(LifecycleEvent("SHUTDOWN", None, clean=clean))
         if running.telemetry is not None:
             await running.telemetry.close()
+
+    async def _save_tables(self, running: _Running) -> None:
+        """Write what recovery lowered, and the tables, at start; without room for them they are
+        written when there is some.
+
+        The files there say the same but for what a boot takes back again, and for topics that every
+        broker makes for itself.
+        """
+        try:
+            await running.tables.save_offsets("RECOVERY")
+            await running.delay.persist("RECOVERY")
+            await running.tables.save_settings()
+        except DiskFull as error:
+            _log.warning("the tables are written when there is room: %s", error)
+            running.tables.want()
 
     async def _open_metrics(self, parts: BrokerParts) -> MetricsPort | None:
         config = self._config
@@ -251,6 +275,7 @@ class Broker:
             levels_ms=config.store.delay_levels_ms,
             cursor_file=TableFile(runtime, f"{config.config_folder}/delayOffset.json"),
             observer=observer,
+            make_dead_letter_topic=lambda group: make_dead_letter_topic(parts, group),
         )
         windows = ClientWindows(parts)
         half_queue = HalfQueue(parts)
@@ -266,9 +291,8 @@ class Broker:
         parts.group_configs_changed = tables.want
         parts.settings_saved = tables.save_settings
         parts.filters_changed = tables.want
-        parts.watermarks_wanted = lambda keys: watermarks.tell(keys, clock.now_ms())
+        parts.watermarks_wanted = lambda keys: watermarks.tell(keys, clock.steady_ms())
         store.retention.on_doomed = lambda below: tell_expired(parts, below, delay.cursors())
-        store.retention.beside = _folders_beside(config)
         store.retention.on_purged = lambda gone: tell_unconsumed(parts, gone, delay.cursors())
         return _Running(
             parts=parts,
@@ -308,8 +332,8 @@ class Broker:
 
     def _load(self, running: _Running, *, stopped_cleanly: bool) -> None:
         parts, config = running.parts, self._config
-        running.tables.load()
-        running.delay.load()
+        running.tables.load(stopped_cleanly=stopped_cleanly)
+        running.delay.load(was_written=running.tables.all_written)
         Putting(parts).load_window()
         parts.topics.add_system_topics(
             cluster_name=config.cluster_name,
@@ -319,11 +343,12 @@ class Broker:
                 config.default_topic_queue_nums if config.auto_create_topic_enable else None
             ),
         )
+        running.tables.make_topics_of_queues()
         if not stopped_cleanly and config.store.flush_disk_type is FlushDiskType.ASYNC_FLUSH:
             store = parts.store
             parts.boot_ends = {key: store.max_offset(*key) for key in store.queues()}
         if running.telemetry is not None:
-            compare_with_earlier_life(parts, running.telemetry, stopped_cleanly=stopped_cleanly)
+            compare_with_earlier_life(parts, running.telemetry)
 
     async def _run_loops(self, running: _Running) -> None:
         config = self._config
@@ -351,7 +376,7 @@ class Broker:
         interval_ms = min(self._config.hold_check_interval_ms, SECOND_MS)
         while True:
             await asyncio.sleep(interval_ms / SECOND_MS)
-            for pull in parts.holds.due(clock.now_ms(), parts.store.max_offset):
+            for pull in parts.holds.due(clock.steady_ms(), parts.store.max_offset):
                 pull.resume()
 
     async def _keep_house(self, running: _Running) -> None:
@@ -360,8 +385,8 @@ class Broker:
         interval_ms = min(config.housekeeping_interval_ms, config.client_expiry_ms)
         while True:
             await asyncio.sleep(interval_ms / SECOND_MS)
-            running.membership.expire(clock.now_ms())
-            running.parts.locks.drop_expired(clock.now_ms())
+            running.membership.expire()
+            running.parts.locks.drop_expired(clock.steady_ms())
 
     async def _sample(self, running: _Running) -> None:
         """Tell the watermarks on each point of the grid."""
@@ -370,9 +395,9 @@ class Broker:
         while True:
             await asyncio.sleep((every_ms - clock.now_ms() % every_ms) / SECOND_MS)
             now_ms = clock.now_ms()
-            running.parts.traffic.sample(now_ms)
-            running.parts.put_times.sample(now_ms)
-            running.watermarks.sample(now_ms)
+            running.parts.traffic.sample(clock.steady_ms(), wall_ms=now_ms)
+            running.parts.put_times.sample(clock.steady_ms())
+            running.watermarks.sample(clock.steady_ms())
             if now_ms // all_ms != (now_ms - every_ms) // all_ms:
                 Putting(running.parts).tell_resends()
 
@@ -393,6 +418,20 @@ class Broker:
         woken, self._woken = self._woken, []
         for pull in woken:
             pull.resume()
+
+    def _clock_stepped(self, step: ClockStep) -> None:
+        """Somebody has set the machine's clock. Told in the next turn: whoever has just looked at
+        the clock may be about to tell something itself.
+        """
+        direction = "forward" if step.by_ms > 0 else "back"
+        detail = f"the machine's clock was set {direction} by {abs(step.by_ms)} ms"
+        _log.warning("%s", detail)
+
+        def tell() -> None:
+            if self._running is not None:
+                self._running.parts.observer.observe(LifecycleEvent("CLOCK_STEPPED", detail))
+
+        asyncio.get_running_loop().call_soon(tell)
 
     def _tell_malformed(self, peer: Peer, error: ProtocolError) -> None:
         if self._running is not None:

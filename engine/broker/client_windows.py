@@ -47,7 +47,7 @@ class ClientWindows:
         """Ask each consumer in its turn, until cancelled."""
         async with asyncio.TaskGroup() as questions:
             while True:
-                now_ms = self._parts.now_ms()
+                now_ms = self._parts.steady_ms()
                 for group, channel in self.due(now_ms):
                     self._asked_ms[group, channel.client_id] = now_ms
                     self._under_way.add((group, channel.client_id))
@@ -66,8 +66,8 @@ class ClientWindows:
             for member in group.members.values():
                 key = (group.name, member.client_id)
                 members[key] = None
-                asked_ms = self._asked_ms.get(key, 0)
                 patience_ms = min(SECOND_MS, interval_ms) if key in frozen else interval_ms
+                asked_ms = self._asked_ms.get(key, now_ms - patience_ms)
                 if key not in self._under_way and now_ms - asked_ms >= patience_ms:
                     due.append((group.name, member.channel))
         for key in [key for key in self._asked_ms if key not in members]:
@@ -93,7 +93,7 @@ class ClientWindows:
                 reading is not None
                 and reading.reader is not None
                 and reading.last_pull_ms is not None
-                and now_ms - reading.last_pull_ms <= FROZEN_AFTER_MS
+                and parts.now_ms() - reading.last_pull_ms <= FROZEN_AFTER_MS
                 and now_ms - stood[1] >= FROZEN_AFTER_MS
                 and (committed or 0) < parts.store.max_offset(topic, queue_id)
             ):

@@ -8,7 +8,6 @@ the first client can cover it up.
   log ends below a mark       watermarks of the queue at once: what was pulled there is gone, and
                               other messages will get its offsets
   offset above its report     a RESTORE report: [report, offset) is passed over
-  no file after a clean stop  DAMAGED_FILE: a clean stop writes one, so it was taken away
 
 Invariant: nothing is repaired here; RocketMQ begins with the same offsets. An offset below its last
 report is the usual trace of a crash (the file is 5 s old) and is told by the redeliveries it
@@ -22,15 +21,13 @@ import logging
 
 from engine.broker.parts import BrokerParts
 from engine.broker.state.readers import QueueKey
-from engine.foundation.observing import LifecycleEvent, OffsetReport
+from engine.foundation.observing import OffsetReport
 from engine.telemetry import Telemetry
 
 _log = logging.getLogger(__name__)
 
 
-def compare_with_earlier_life(
-    parts: BrokerParts, telemetry: Telemetry, *, stopped_cleanly: bool
-) -> None:
+def compare_with_earlier_life(parts: BrokerParts, telemetry: Telemetry) -> None:
     """Take the pulled marks over and tell what the offsets and the log do not account for."""
     for key, reported in telemetry.reported_offsets().items():
         offset = parts.offsets.committed(*key)
@@ -50,8 +47,6 @@ def compare_with_earlier_life(
         if mark.offset > end:
             cut.append(key)
     parts.watermarks_wanted(cut)
-    if marks and stopped_cleanly:
-        _tell_missing_file(parts)
 
 
 def _tell_raised(parts: BrokerParts, key: QueueKey, offset: int, before: int) -> None:
@@ -76,13 +71,3 @@ def _tell_raised(parts: BrokerParts, key: QueueKey, offset: int, before: int) ->
             max_offset=parts.store.max_offset(topic, queue_id),
         )
     )
-
-
-def _tell_missing_file(parts: BrokerParts) -> None:
-    path = f"{parts.config.config_folder}/consumerOffset.json"
-    disk = parts.runtime.disk
-    if disk.exists(path) or disk.exists(f"{path}.bak"):
-        return
-    detail = f"{path} and its .bak are gone though the broker stopped cleanly: groups begin anew"
-    _log.warning("%s", detail)
-    parts.observer.observe(LifecycleEvent("DAMAGED_FILE", detail))

@@ -55,7 +55,7 @@ class Membership:
             if made:
                 parts.topics_changed()
         change = parts.groups.register(
-            data, channel, keep_subscription=keep_subscription, now_ms=parts.now_ms()
+            data, channel, keep_subscription=keep_subscription, now_ms=parts.steady_ms()
         )
         if not keep_subscription:
             self._select(data)
@@ -95,11 +95,12 @@ class Membership:
         for departure in self._parts.groups.lost(peer):
             self._departed(departure, "LEFT", reason)
 
-    def expire(self, now_ms: int) -> None:
+    def expire(self) -> None:
         """Remove clients without heartbeats, and close their connections."""
+        now_ms = self._parts.steady_ms()
         expiry_ms = self._parts.config.client_expiry_ms
         self._parts.producers.expire(now_ms, expiry_ms)
-        if self._parts.filters.forget_old(now_ms):
+        if self._parts.filters.forget_old(self._parts.now_ms()):
             self._parts.filters_changed()
         for departure in self._parts.groups.expired(now_ms, expiry_ms):
             self._departed(departure, "EXPIRED", "HEARTBEAT_EXPIRED")

@@ -109,12 +109,16 @@ class BrokerParts:
 
     def __post_init__(self) -> None:
         """Counting begins now."""
-        self.traffic = Traffic(self.runtime.clock.now_ms)
-        self.put_times = PutTimes(self.latencies, self.now_ms())
+        self.traffic = Traffic(self.runtime.clock.steady_ms)
+        self.put_times = PutTimes(self.latencies, self.steady_ms())
 
     def now_ms(self) -> int:
-        """The broker's clock."""
+        """The broker's time: what rows and records are stamped with."""
         return self.runtime.clock.now_ms()
+
+    def steady_ms(self) -> int:
+        """For durations, leases and deadlines: nobody sets it, and its zero has no meaning."""
+        return self.runtime.clock.steady_ms()
 
     def data_version(self, counter: int) -> DataVersion:
         """The version of one of the broker's tables."""

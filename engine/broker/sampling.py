@@ -79,7 +79,7 @@ class Watermarks:
 
     def sample(self, now_ms: int, *, everything: bool = False) -> None:
         """Tell the marks that changed since they were told last, and of the others those whose turn
-        it is in this round; or all.
+        it is in this round; or all. `now_ms` is steady time, as leases go by it.
         """
         self._sample_queues(everything=everything)
         keys = dict.fromkeys([*self._parts.offsets.keys(), *self._parts.readers.all_keys()])

@@ -23,12 +23,26 @@ from engine.broker.state.offsets import (
     to_document,
 )
 from engine.broker.state.readers import QueueKey
+from engine.broker.state.topics import READ_WRITE
 from engine.foundation.errors import StorageError
+from engine.foundation.limits import QUEUES_PER_TOPIC_MAX
 from engine.foundation.observing import FlushDone, LifecycleEvent
 from engine.foundation.units import SECOND_MS
-from engine.store.table_file import TableFile
+from engine.protocol.bodies import TopicConfig
+from engine.protocol.names import DLQ_PREFIX
+from engine.store.table_file import Source, TableFile
 
 RETRY_MS = SECOND_MS
+TOPICS_GONE = "topics are made again from their queues, without their settings"
+GROUPS_GONE = "groups are made again when their members come, without their settings"
+FILTERS_GONE = "selectors are known again when members of their groups come"
+OFFSETS_GONE = "groups begin anew"
+DELETIONS = "deletions"
+"""Field of our own in topics.json and consumerOffset.json: after how many deletions of topics they
+were written. What an older one says of a topic that was deleted since is void.
+"""
+LISTED_MAX = 20
+"""Topics a line names; of the others it says how many."""
 OFFSETS_PER_TURN_MAX = 2000
 """Offsets held against their queues before others of the event loop have their turn."""
 
@@ -56,23 +70,64 @@ class Tables:
         self._filters_written = 0
         self._held_back: set[QueueKey] = set()
         """Queues whose offsets on disk are lower than reported; told once."""
+        self.all_written = False
+        """Was the store's last life one that writes every table, empty ones too, at its start?"""
+        self.topics_are_whole = False
+        """Was topics.json itself read?"""
 
-    def load(self) -> None:
-        """Take over what the last life left.
+    def load(self, *, stopped_cleanly: bool) -> None:
+        """Take over what the last life left, and tell what is missing of it.
 
         Raises CorruptRecord when a table and its .bak are both unreadable.
         """
         parts = self._parts
-        self._topics_file.load(parts.observer, parts.topics.load)
-        self._groups_file.load(parts.observer, parts.group_configs.load)
-        self._filters_file.load(
-            parts.observer, lambda found: parts.filters.load(found, now_ms=parts.now_ms())
+        observer = parts.observer
+        files = (self._topics_file, self._groups_file, self._filters_file, self._offsets_file)
+        is_new = not parts.store.physical_max and not any(file.is_there for file in files)
+        topics = self._topics_file.load(observer, self._take_topics)
+        groups = self._groups_file.load(observer, parts.group_configs.load)
+        filters = self._filters_file.load(
+            observer, lambda found: parts.filters.load(found, now_ms=parts.now_ms())
         )
-        self._offsets_file.load(
-            parts.observer,
-            lambda found: parts.offsets.load(from_document(found), counter_of(found)),
-        )
+        offsets = self._offsets_file.load(observer, self._take_offsets)
+        self.topics_are_whole = topics is Source.FILE
+        for file, expected, consequence in (
+            (self._topics_file, topics is Source.NOTHING and not is_new, TOPICS_GONE),
+            (self._groups_file, groups is Source.NOTHING and not is_new, GROUPS_GONE),
+            (self._filters_file, filters is Source.NOTHING and self.all_written, FILTERS_GONE),
+            (
+                self._offsets_file,
+                offsets is Source.NOTHING
+                and (self.all_written or (stopped_cleanly and not is_new)),
+                OFFSETS_GONE,
+            ),
+        ):
+            if expected:
+                file.tell_missing(observer, consequence)
         self._take_back_to_the_log()
+
+    def _take_topics(self, found: Mapping[str, object]) -> None:
+        self._parts.topics.load(found)
+        for topic in self._deleted_since(found):
+            self._parts.topics.delete(topic)
+
+    def _take_offsets(self, found: Mapping[str, object]) -> None:
+        self._parts.offsets.load(from_document(found), counter_of(found))
+        for topic in self._deleted_since(found):
+            self._parts.offsets.forget_topic(topic)
+
+    def _deleted_since(self, document: Mapping[str, object]) -> list[str]:
+        """Topics that were deleted after a table was written; what it says of them is void.
+
+        A table without the number of deletions was written by another broker, which knows best.
+        """
+        deletions = document.get(DELETIONS)
+        if type(deletions) is not int:
+            return []
+        self.all_written = True
+        tombstones = self._parts.store.tombstones
+        tombstones.expect(deletions, self._parts.observer)
+        return tombstones.after(deletions)
 
     def _take_back_to_the_log(self) -> None:
         """Offsets beyond their queue are of messages that are gone: others will get these offsets,
@@ -88,6 +143,38 @@ class Tables:
         )
         _log.warning("%s", detail)
         parts.observer.observe(LifecycleEvent("OFFSETS_TAKEN_BACK", detail))
+
+    def make_topics_of_queues(self) -> None:
+        """Topics whose queues exist are there, whatever topics.json lost: what was acknowledged in
+        them can be read. Deleted ones stay deleted, unless topics.json itself was lost.
+        """
+        parts = self._parts
+        queue_nums: dict[str, int] = {}
+        for topic, queue_id in parts.store.queues():
+            queue_nums[topic] = max(queue_nums.get(topic, 0), queue_id + 1)
+        made = []
+        for topic, found_nums in queue_nums.items():
+            is_deleted = topic in parts.store.tombstones.ends and self.topics_are_whole
+            if is_deleted or parts.topics.find(topic) is not None:
+                continue
+            count = min(found_nums, QUEUES_PER_TOPIC_MAX)
+            perm = parts.config.dlq_topic_perm if topic.startswith(DLQ_PREFIX) else READ_WRITE
+            parts.topics.put(
+                TopicConfig(
+                    topic_name=topic, read_queue_nums=count, write_queue_nums=count, perm=perm
+                )
+            )
+            made.append(f"{topic} ({count})")
+        if not made:
+            return
+        detail = (
+            "topics.json lacks topics that have messages; they are made again from their queues: "
+            f"{', '.join(made[:LISTED_MAX])}"
+        )
+        if len(made) > LISTED_MAX:
+            detail += f" and {len(made) - LISTED_MAX} more"
+        _log.warning("%s", detail)
+        parts.observer.observe(LifecycleEvent("TOPICS_MADE_AGAIN", detail))
 
     def want(self) -> None:
         """Save topics, groups and selectors soon."""
@@ -124,15 +211,11 @@ class Tables:
     async def save_settings(self) -> None:
         """Write topics.json, subscriptionGroup.json and consumerFilter.json when they changed.
 
-        Raises StorageError.
+        topics.json comes last: its number of deletions says that all others were written. Raises
+        StorageError.
         """
         parts = self._parts
         async with self._saving:
-            counter = parts.topics.counter
-            if counter != self._topics_written:
-                await self._topics_file.write_data(parts.topics.encode(parts.data_version(counter)))
-                self._topics_written = counter
-                parts.topics_unsaved = parts.topics.counter != counter
             counter = parts.group_configs.counter
             if counter != self._groups_written:
                 version = parts.data_version(counter).to_json()
@@ -142,31 +225,45 @@ class Tables:
                 )
                 self._groups_written = counter
             counter = parts.filters.counter
-            if counter != self._filters_written:
+            if counter != self._filters_written or not self._filters_file.is_there:
                 await self._filters_file.write(parts.filters.to_document())
                 self._filters_written = counter
+            counter = parts.topics.counter
+            if counter != self._topics_written:
+                await self._topics_file.write_data(self._topics_document(counter))
+                self._topics_written = counter
+                parts.topics_unsaved = parts.topics.counter != counter
 
-    def _is_without_offsets(self) -> bool:
-        return not self._parts.runtime.disk.exists(self._offsets_file.path)
+    def _topics_document(self, counter: int) -> bytes:
+        """topics.json; the number of deletions stands before what RocketMQ writes."""
+        topics = self._parts.topics.encode(self._parts.data_version(counter))
+        return b'{"%s":%d,%s' % (DELETIONS.encode(), self._deletions, topics[1:])
+
+    @property
+    def _deletions(self) -> int:
+        return self._parts.store.tombstones.deletions
 
     async def save_offsets(self, cause: str) -> None:
         """Write consumerOffset.json when it changed, and tell so. Raises StorageError.
 
         The reports are durable before it, so that no crash leaves a file that says more than was
-        told. After a clean stop there always is one, so that its absence says that somebody took it
+        told. There is one from the first start on, so that its absence says that somebody took it
         away.
         """
         offsets = self._parts.offsets
         async with self._saving:
-            if not offsets.changed and not (cause == "SHUTDOWN" and self._is_without_offsets()):
+            if not offsets.changed and self._offsets_file.is_there:
                 return
             table = offsets.snapshot()
             version = self._parts.data_version(offsets.counter).to_json()
+            deletions = {DELETIONS: self._deletions}
             try:
                 held_back = await self._hold_back(table)
                 if self._rows_settled is not None:
                     await self._rows_settled()
-                written = await self._offsets_file.write(to_document(table, version=version))
+                written = await self._offsets_file.write(
+                    deletions | to_document(table, version=version)
+                )
             except BaseException:  # Cancelled as well: whether it is on disk is unknown.
                 offsets.changed = True
                 raise

@@ -63,14 +63,14 @@ class TransactionChecks:
 
     async def check_round(self) -> None:
         """Look at every open transaction once. Raises StorageError."""
-        began_ms = self._parts.now_ms()
+        began_ms, began_steady_ms = self._parts.now_ms(), self._parts.steady_ms()
         transactions = self._half_queue.transactions
         renews = transactions.is_sparse
         for number, half in enumerate(transactions.open_halves()):
             if number % TURN_COUNT == TURN_COUNT - 1:
                 await asyncio.sleep(0)
             now_ms = self._parts.now_ms()
-            if now_ms - began_ms > ROUND_MS_MAX:
+            if self._parts.steady_ms() - began_steady_ms > ROUND_MS_MAX:
                 break
             if transactions.find(half.first_offset) is half:  # Others end while we sleep.
                 self._apply(half, now_ms=now_ms, round_began_ms=began_ms, renews=renews)

@@ -159,8 +159,9 @@ class ProducerConfig:
 
     resend_to_same_broker: bool = False
     """Send a message whose outcome on a broker is unknown to that broker only, over all tries and
-    later sends of the same message: for topics with broker-side deduplication, which knows its own
-    messages only. Sends fail while that broker is away.
+    later sends of the same message. On a topic with the attribute message.deduplication it is so
+    anyway; this is for those whose name server does not hand that on. Sends of such a message fail
+    while that broker is away.
     """
 
     async_sends_max: int = field(default=1024, metadata=_rocketmq("backPressureForAsyncSendNum"))

@@ -15,6 +15,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from engine.client.config import ProducerConfig
 from engine.client.connection import ClusterConnection
@@ -51,6 +52,14 @@ DEFAULT_REGION = "DefaultRegion"
 SEND_TIMEOUT_MS = 5 * SECOND_MS
 LOST_LOG_EACH = 1000
 """One log line for so many dropped traces."""
+
+
+class BegunCall(NamedTuple):
+    """A listener's call under way."""
+
+    traces: Sequence[ConsumingTrace]
+    began_ms: int
+    """Steady time."""
 
 
 class Tracer:
@@ -114,7 +123,7 @@ class Tracer:
             )
         )
 
-    def consuming(self, messages: Sequence[MessageExt]) -> list[ConsumingTrace]:
+    def consuming(self, messages: Sequence[MessageExt]) -> BegunCall:
         """A listener is given these; hand the answer to `consumed` when its call has ended."""
         now_ms = self._clock.now_ms()
         request_id = self._ids.next(now_ms)
@@ -133,20 +142,20 @@ class Tracer:
         ]
         for trace in traces:
             self._append(trace)
-        return traces
+        return BegunCall(traces, self._clock.steady_ms())
 
-    def consumed(self, begun: Sequence[ConsumingTrace], outcome: ListenerOutcome) -> None:
+    def consumed(self, begun: BegunCall, outcome: ListenerOutcome) -> None:
         """The call that `consuming` was told of has ended."""
-        if not begun:
+        if not begun.traces:
             return
-        spent_ms = self._clock.now_ms() - begun[0].time_ms
+        spent_ms = self._clock.steady_ms() - begun.began_ms
         end = _end_of(outcome, timed_out=spent_ms >= self._consume_timeout_ms)
-        for trace in begun:
+        for trace in begun.traces:
             self._append(
                 ConsumedTrace(
                     request_id=trace.request_id,
                     message_id=trace.message_id,
-                    cost_ms=spent_ms // len(begun),
+                    cost_ms=spent_ms // len(begun.traces),
                     success=outcome.succeeded,
                     keys=trace.keys,
                     end=end,

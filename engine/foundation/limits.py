@@ -169,9 +169,24 @@ UNKNOWN_SENDS_MAX: Final = 10_000
 beyond it the oldest is forgotten (and may then be stored twice).
 """
 
+CLOCK_STEPS_KEPT_MAX: Final = 64
+"""Steps of the machine's clock that delayed messages may have waited over; of more the oldest two
+count as one, by which what waited before them is late rather than early.
+"""
+
+STORE_TIME_MARKS_MAX: Final = 4096
+"""Places in the log of which a broker remembers when it was there, one a second while messages
+arrive; of more every second one is forgotten.
+"""
+
 DEDUPLICATED_SENDS_MAX: Final = 131_072
 """Newest messages of topics with deduplication that a broker remembers (about 70 MB); the resend
 of an older one is stored again.
+"""
+
+TOMBSTONES_MAX: Final = 65_536
+"""Deleted topics of which the log still holds messages (about 10 MB); while there are so many the
+deletion of another topic is refused.
 """
 
 DEDUPLICATION_WINDOW_MS: Final = 10 * MINUTE_MS

@@ -45,7 +45,7 @@ class NameServer:
         handlers = NameServerHandlers(
             self.routes,
             self._key_values,
-            now_ms=runtime.clock.now_ms,
+            now_ms=runtime.clock.steady_ms,
             key_values_changed=self._key_values_changed.set,
             orders_in_routes=lambda: self.config.order_message_enable,
         )
@@ -93,7 +93,7 @@ class NameServer:
     async def _expire_brokers(self) -> None:
         while True:
             await asyncio.sleep(self.config.scan_interval_ms / SECOND_MS)
-            for address in self.routes.expire(self._clock.now_ms()):
+            for address in self.routes.expire(self._clock.steady_ms()):
                 _log.warning("broker %s is silent and leaves the routes", address)
 
     async def _save_key_values(self) -> None:

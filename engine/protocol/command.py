@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from engine.foundation.printable import printable
 from engine.foundation.units import Buffer
 
 VERSION: Final = 513
@@ -63,12 +64,14 @@ class RemotingCommand(msgspec.Struct):
         fields: dict[str, str] | None = None,
         body: Buffer = b"",
     ) -> RemotingCommand:
-        """The response to this request."""
+        """The response to this request. Its remark is one line: it may quote the request, and
+        ends in logs and on terminals.
+        """
         return RemotingCommand(
             int(code),
             fields if fields is not None else {},
             body,
-            remark,
+            remark if remark is None else printable(remark),
             self.opaque,
             FLAG_RESPONSE,
             "PYTHON",

@@ -92,6 +92,13 @@ class PullSysFlag(IntFlag):
     LITE_PULL = 16
 
 
+DEDUPLICATION_FLAG: Final = 1 << 16
+"""Bit of a topic's sysFlag in routes: the broker stores each message of the topic once, so who does
+not know what became of a message sends it to that broker again. Ours; name servers hand it on, and
+RocketMQ's own bits are the lowest two.
+"""
+
+
 def retry_topic(group: str) -> str:
     """Topic that holds a group's failed messages until they are tried again."""
     return RETRY_PREFIX + group

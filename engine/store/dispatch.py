@@ -16,7 +16,7 @@ Absent on purpose: waiting, timers. `run` does what there is to do and returns.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from engine.foundation.errors import StorageError
 from engine.foundation.limits import DISPATCH_BATCH_MAX, DISPATCH_TOLD_MAX
@@ -55,8 +55,11 @@ class Dispatcher:
         delay_levels_ms: Sequence[int],
         *,
         told_max: int = DISPATCH_TOLD_MAX,
+        deleted: Mapping[str, int] | None = None,
     ) -> None:
+        """`deleted`: deleted topics, each with the end of its deleted records."""
         self._log = log
+        self._deleted = {} if deleted is None else deleted
         self._queues = queues
         self._index = index
         self.delay_levels_ms = delay_levels_ms
@@ -135,6 +138,9 @@ class Dispatcher:
         A record whose predecessors in the queue are missing raises QueueGap, unless `fill_gaps`
         says that they are gone for good; then the queue starts again at it.
         """
+        deleted = self._deleted
+        if deleted:
+            requests = [one for one in requests if one.physical_offset >= deleted.get(one.topic, 0)]
         batch: dict[QueueKey, tuple[ConsumeQueue, list[Unit]]] = {}
         for request in requests:
             if not has_queue_offset(request.sys_flag):

@@ -19,7 +19,7 @@ Absent on purpose: topics' settings, subscriptions, replication, transactions' m
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from engine.foundation.errors import ConfigError, DiskFull, StorageError, WritesStopped
@@ -37,6 +37,7 @@ from engine.store.mapped_file import FilePool
 from engine.store.put_result import PutResult
 from engine.store.queries import StoreQueries
 from engine.store.queue_table import QueueKey, QueueTable
+from engine.store.tombstones import Tombstones
 from engine.store.upkeep.checkpoint import CheckpointFile
 from engine.store.upkeep.flush import Flusher
 from engine.store.upkeep.group_commit import GroupCommit
@@ -54,6 +55,7 @@ class MessageStore(StoreQueries):
         pool = FilePool()
         shape = IndexShape(config.max_hash_slot_count, config.max_index_count)
         log_kind = PooledCommitLog if config.transient_store_pool_enable else CommitLog
+        self.tombstones = Tombstones(runtime, f"{root}/config", config.commit_log_folder)
         super().__init__(
             config,
             log_kind(
@@ -63,16 +65,25 @@ class MessageStore(StoreQueries):
                 disk, config.consume_queue_folder, config.mapped_file_size_consume_queue_bytes, pool
             ),
             Index(disk, config.index_folder, shape, pool) if config.message_index_enable else None,
+            deleted=self.tombstones.ends,
         )
         self._runtime = runtime
         self._disk = disk
         self._clock = runtime.clock
         self._observer = observer
         self._loop = asyncio.get_running_loop()
-        self._dispatcher = Dispatcher(self._log, self._queues, self._index, config.delay_levels_ms)
+        self._dispatcher = Dispatcher(
+            *(self._log, self._queues, self._index, config.delay_levels_ms),
+            deleted=self.tombstones.ends,
+        )
         self._abort_path = f"{root}/abort"
         self._locks = take_folders(disk, config)
-        self._checkpoint = CheckpointFile(disk, f"{root}/checkpoint")
+        try:
+            self._checkpoint = CheckpointFile(disk, f"{root}/checkpoint")
+        except BaseException:
+            for lock_file in self._locks:
+                lock_file.close()
+            raise
         self._flusher = Flusher(
             runtime,
             config,
@@ -102,6 +113,9 @@ class MessageStore(StoreQueries):
         )
         self._sync_flush = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
         self._dispatch_planned = False
+        self._deleting: dict[str, None] = {}
+        """Topics whose deletion is being written down: nothing is put into them meanwhile."""
+        self._deletion = asyncio.Lock()
         self._closed = False
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -128,15 +142,22 @@ class MessageStore(StoreQueries):
 
     async def _recover(self) -> None:
         clean = not self._disk.exists(self._abort_path)
+        self.tombstones.load(self._observer)
         recovery = Recovery(
             self._log,
             self._queues,
             self._index,
             dispatcher=self._dispatcher,
             delay_levels_ms=self._config.delay_levels_ms,
+            deleted=self.tombstones.ends,
         )
         # First the abort file: what recovery writes is as unfinished as anything, if we die now.
-        self._disk.write(self._abort_path, str(self._runtime.entropy.process_id()).encode())
+        try:
+            self._disk.write(self._abort_path, str(self._runtime.entropy.process_id()).encode())
+        except DiskFull:
+            if not self._disk.exists(self._abort_path):
+                raise
+            # That it is there says enough; what it holds is for people.
         self._disk.sync_directory(self._config.root)
         try:
             found = recovery.run(self._checkpoint.value, clean=clean, now_ms=self._clock.now_ms())
@@ -156,6 +177,7 @@ class MessageStore(StoreQueries):
         note.physic_timestamp_ms = min(note.physic_timestamp_ms, there_ms)
         self._flusher.dispatched_store_time_ms = self._flusher.committed_store_time_ms = there_ms
         await self._flusher.flush_derived("RECOVERY")
+        await self.tombstones.take_back(self._log.end_offset, self._observer)
         for event in found.events(self._log.min_offset):
             self._observer.observe(event)
 
@@ -309,6 +331,8 @@ class MessageStore(StoreQueries):
         """The queue offset and the store time that the next message of its queue gets. Hot."""
         if not self.writable:
             raise WritesStopped(self._why_not_writable())
+        if self._deleting and draft.topic in self._deleting:
+            raise WritesStopped(f"topic {draft.topic} is being deleted; try again")
         queue_offset = self._queues.next_offset(draft.topic, draft.queue_id)
         return queue_offset, max(self._clock.now_ms(), self._flusher.last_store_time_ms)
 
@@ -395,14 +419,31 @@ class MessageStore(StoreQueries):
                 self._flusher.dispatched_store_time_ms, self._dispatcher.last_store_time_ms
             )
 
-    def delete_topic(self, topic: str) -> int:
-        """Delete the topic's queues, not its records; returns how many.
+    async def delete_topic(self, topic: str, forget: Callable[[], object] = lambda: None) -> int:
+        """Delete the topic, durably: its queues, and its messages for whoever asks; returns how
+        many queues. Made again, it begins at 0, and what was there before never shows again.
 
-        Made again, it starts at 0.
+        `forget` is called when that is so, before anything else can be put or asked. Raises
+        DiskFull, StorageError: then nothing has changed.
         """
-        while self._dispatcher.run(self._dispatch_limit(), now_ms=self._clock.now_ms()):
-            pass
-        return self._queues.delete_topic(topic)
+        return await asyncio.shield(self._loop.create_task(self._delete_topic(topic, forget)))
+
+    async def _delete_topic(self, topic: str, forget: Callable[[], object]) -> int:
+        async with self._deletion:
+            log_begin = self._log.min_offset
+            self.tombstones.check_room(topic, log_begin=log_begin)
+            self._deleting[topic] = None
+            try:
+                await self.tombstones.add(topic, self._log.end_offset, log_begin=log_begin)
+            except DiskFull:
+                raise
+            except StorageError as error:  # Whether it is on disk is unknown.
+                self._flusher.fail(f"deleting topic {topic}: {error}")
+                raise
+            finally:
+                del self._deleting[topic]
+            forget()
+            return self._queues.delete_topic(topic)
 
     def moved_queues(self) -> list[QueueKey]:
         """Queues whose ends moved, or that went, since the last call."""

@@ -8,7 +8,7 @@ Absent on purpose: putting, flushing, recovery: `message_store`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -51,9 +51,18 @@ class StoreQueries:
     """The reading side of a store."""
 
     def __init__(
-        self, config: StoreConfig, log: CommitLog, queues: QueueTable, index: Index | None
+        self,
+        config: StoreConfig,
+        log: CommitLog,
+        queues: QueueTable,
+        index: Index | None,
+        *,
+        deleted: Mapping[str, int],
     ) -> None:
-        """`index` is None when keys are not indexed."""
+        """`index` is None when keys are not indexed; `deleted` are the deleted topics, each with
+        the end of its deleted records.
+        """
+        self._deleted = deleted
         self._config = config
         self._log = log
         self._queues = queues
@@ -151,6 +160,12 @@ class StoreQueries:
             return None
         return None if found is None else (view, found)
 
+    def bytes_at(self, physical_offset: int, size_bytes: int) -> memoryview | None:
+        """So many bytes of the log, as they are: nothing says that a record begins there. None when
+        they are not (all) kept, or not yet committed. Hot.
+        """
+        return self._log.view(physical_offset, size_bytes)
+
     def store_time_at(self, topic: str, queue_id: int, queue_offset: int) -> int | None:
         """Store time (ms) of the message at `queue_offset`; None when there is none (any more)."""
         queue = self._queues.find(topic, queue_id)
@@ -214,8 +229,9 @@ class StoreQueries:
             return KeyQueryResult([], 0, 0)
         found = index.find(index_key_hash(topic, key), max_count, begin_ms, end_ms)
         newest = index.files[-1]
+        begin = max(self._log.min_offset, self._deleted.get(topic, 0))
         return KeyQueryResult(
-            [offset for offset in found if offset >= self._log.min_offset],
+            [offset for offset in found if offset >= begin],
             newest.end_timestamp_ms,
             newest.end_physical,
         )

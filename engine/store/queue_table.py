@@ -13,6 +13,8 @@ Absent on purpose: topic settings. A queue exists here because a message for it 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from engine.foundation.errors import StorageError
 from engine.runtime.disk import Disk
 from engine.store.consume_queue import ConsumeQueue
@@ -86,6 +88,16 @@ class QueueTable:
     def has_given_offsets(self, topic: str) -> bool:
         """Has any message of the topic got a queue offset since the topic was made?"""
         return any(offset > 0 for (name, _), offset in self._next_offsets.items() if name == topic)
+
+    def bury(self, deleted: Mapping[str, int]) -> None:
+        """Remove what a crash has left of queues whose topics were deleted behind all they hold."""
+        ends: dict[str, int] = {}
+        for (topic, _), queue in self._queues.items():
+            if topic in deleted:
+                ends[topic] = max(ends.get(topic, 0), queue.end_physical)
+        for topic, end in ends.items():
+            if end <= deleted[topic]:
+                self.delete_topic(topic)
 
     def load(self, *, clean: bool) -> list[str]:
         """Find all queues on disk; return a sentence for each thing put right."""

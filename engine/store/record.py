@@ -225,7 +225,7 @@ def check_record(
         raise CorruptRecord(f"the record at {physical_offset} says it lies at {claimed_offset}")
     body_at = position + head.size
     body_length = _INT.unpack_from(view, body_at - 4)[0]
-    _check_lengths(view[position : position + size], head.size, body_length, physical_offset)
+    check_lengths(view[position : position + size], head.size, body_length, physical_offset)
     if crc32(view[body_at : body_at + body_length]) & 0x7FFFFFFF != crc:
         raise CorruptRecord(f"the body at {physical_offset} does not match its CRC")
     try:
@@ -250,10 +250,13 @@ def _crc_and_place(view: memoryview, position: int) -> tuple[int, int]:
     return crc, claimed_offset
 
 
-def _check_lengths(
+def check_lengths(
     record: memoryview, head_bytes: int, body_length: int, physical_offset: int
-) -> None:
-    """Body, topic and properties must fill the record exactly."""
+) -> int:
+    """Body, topic and properties must fill the record exactly; where its topic begins.
+
+    Raises CorruptRecord.
+    """
     size = len(record)
     topic_length_bytes = 2 if _INT.unpack_from(record, 4)[0] == MAGIC_V2 else 1
     topic_at = head_bytes + body_length
@@ -271,6 +274,7 @@ def _check_lengths(
             f"lengths of the record at {physical_offset} add up to "
             f"{properties_at + 2 + properties_length}, not {size}"
         )
+    return topic_at + topic_length_bytes
 
 
 def properties_of(record: memoryview) -> bytes:

@@ -15,6 +15,7 @@ import logging
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from enum import Enum
 
 from engine.foundation.errors import CorruptRecord, ProtocolError, StorageError
 from engine.foundation.observing import LifecycleEvent, Observer
@@ -23,6 +24,14 @@ from engine.runtime import Runtime
 from engine.runtime.durable_folders import make_durable
 
 _log = logging.getLogger(__name__)
+
+
+class Source(Enum):
+    """Where a table came from."""
+
+    FILE = "the file itself"
+    BACKUP = "the version before it"
+    NOTHING = "there is none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,36 +52,75 @@ class TableFile:
         self._under_way: asyncio.Task[None] | None = None
         self.path = path
 
-    def load(self, observer: Observer, accept: Callable[[Mapping[str, object]], None]) -> None:
-        """Hand the table to `accept`, that of .bak when the file cannot be read; no file is fine.
+    @property
+    def is_there(self) -> bool:
+        """Is there the file itself? The version before it does not count."""
+        return self._disk.exists(self.path)
+
+    def load(self, observer: Observer, accept: Callable[[Mapping[str, object]], None]) -> Source:
+        """Hand the table to `accept`, that of .bak when the file cannot be read or is missing; tell
+        where it came from. No file at all is fine.
 
         `accept` raises CorruptRecord for a table of the wrong form. A damaged file is kept as
-        <name>.damaged and told as DAMAGED_FILE and in one log line. Raises CorruptRecord when both
-        are damaged: to begin with an empty table would silently forget what was in it.
+        <name>.damaged; damage and loss are told as DAMAGED_FILE and in one log line. Raises
+        CorruptRecord when nothing readable is left: to begin with an empty table would silently
+        forget what was in it.
         """
+        path, backup = self.path, f"{self.path}.bak"
         faults = []
-        for path in (self.path, f"{self.path}.bak"):
-            if not self._disk.exists(path):
-                continue
-            try:
-                document = _parse(self._disk.read(path), path)
-                accept(document)
-            except (CorruptRecord, ProtocolError, StorageError) as error:
-                faults.append(str(error))
-                continue
-            if faults:
-                self._tell_damage(observer, f"{faults[0]}; read {path} instead")
-            return
+        if self._disk.exists(path):
+            fault = self._fault_of(path, accept)
+            if fault is None:
+                return Source.FILE
+            faults.append(fault)
+        elif self._finish_replacing(accept):
+            return Source.FILE
+        if self._disk.exists(backup):
+            fault = self._fault_of(backup, accept)
+            if fault is None:
+                self._tell_damage(observer, f"{(*faults, f'{path} is missing')[0]}; read {backup}")
+                return Source.BACKUP
+            faults.append(fault)
         if faults:
             raise CorruptRecord(
                 f"{'; '.join(faults)}: remove the damaged files to begin with an empty table"
             )
+        return Source.NOTHING
+
+    def _fault_of(self, path: str, accept: Callable[[Mapping[str, object]], None]) -> str | None:
+        """Why the table at `path` cannot be taken over; None when it was."""
+        try:
+            accept(_parse(self._disk.read(path), path))
+        except (CorruptRecord, ProtocolError, StorageError) as error:
+            return str(error)
+        return None
+
+    def _finish_replacing(self, accept: Callable[[Mapping[str, object]], None]) -> bool:
+        """Between the two renames of a write only the fresh version and .bak have names: the fresh
+        one, whole and synced before, is the table.
+        """
+        fresh = f"{self.path}.tmp"
+        if not self._disk.exists(f"{self.path}.bak") or not self._disk.exists(fresh):
+            return False
+        if self._fault_of(fresh, accept) is not None:
+            return False
+        self._disk.rename(fresh, self.path)
+        return True
 
     def _tell_damage(self, observer: Observer, detail: str) -> None:
-        kept = f"{self.path}.damaged"
-        self._disk.rename(self.path, kept)
-        _log.warning("%s; kept it as %s", detail, kept)
-        observer.observe(LifecycleEvent("DAMAGED_FILE", f"{detail}; kept it as {kept}"))
+        detail += " instead"
+        if self._disk.exists(self.path):
+            kept = f"{self.path}.damaged"
+            self._disk.rename(self.path, kept)
+            detail += f"; kept it as {kept}"
+        _log.warning("%s", detail)
+        observer.observe(LifecycleEvent("DAMAGED_FILE", detail))
+
+    def tell_missing(self, observer: Observer, consequence: str) -> None:
+        """Nothing is left of a table that had been written: say so, and what that means."""
+        detail = f"{self.path} and its .bak are gone: {consequence}"
+        _log.warning("%s", detail)
+        observer.observe(LifecycleEvent("DAMAGED_FILE", detail))
 
     async def write(self, document: Mapping[str, object]) -> Written:
         """Make `document` the file, beside the loop. Raises DiskFull or StorageError."""

@@ -15,9 +15,19 @@ from typing import Annotated, Final
 import typer
 
 from engine.foundation.errors import ConfigError, TidemarkError
+from engine.foundation.log_lines import write_log
+from engine.foundation.terminal import complain, say
 from engine.runtime import system_runtime
 from engine.telemetry.tables import LAKE_SCHEMES
 from engine.telemetry.telemetry import SPOOL_DIRECTORY
+
+PARENT_LOOK_S: Final = 0.5
+"""How often a child looks whether its parent is still there."""
+
+ORPHAN_DRAIN_S: Final = 60
+"""How long one without a parent may take to ship the rest, whatever the lake does."""
+
+_log = logging.getLogger(__name__)
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 
@@ -34,16 +44,20 @@ def shipper(
     lake: Annotated[str, typer.Option(help="Lake: a folder, or a URI such as s3://bucket/lake.")],
     *,
     once: Annotated[bool, typer.Option("--once", help="Ship what is there, then stop.")] = False,
-    child: Annotated[
-        bool, typer.Option("--child", help="Stop, too, when the starting process has ended.")
-    ] = False,
+    parent: Annotated[
+        int | None,
+        typer.Option(help="Number of the process that starts this one; ship the rest without it."),
+    ] = None,
 ) -> None:
     """Ship a broker's spooled facts to the lake, exactly once, until SIGTERM."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    stop = threading.Event()
+    if parent is not None:
+        watch_parent(parent, stop)
+    write_log()
     try:
-        _ship(store, lake_address(lake), once=once, child=child)
+        _ship(store, lake_address(lake), stop, once=once)
     except TidemarkError as error:
-        typer.echo(f"tidemark shipper: {error}", err=True)
+        complain(f"tidemark shipper: {error}")
         raise typer.Exit(1) from error
 
 
@@ -64,7 +78,30 @@ def storage_options(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environment.items() if name.startswith(_STORE_PREFIX)}
 
 
-def _ship(store: Path, lake: str, *, once: bool, child: bool) -> None:
+def watch_parent(parent: int, stop: threading.Event) -> None:
+    """Set `stop` when the process of this number is not our parent, or no more; end this one when
+    it has not ended by itself for so long then.
+
+    SIGKILL of a parent stops no child, and one that went on would hold the spool's lock against the
+    next engine's shipper. The number comes from the parent: whoever asks for it here may be too
+    late, and told that of the process that has adopted us.
+    """
+
+    never = threading.Event()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            never.wait(PARENT_LOOK_S)
+        _log.warning("the process that started this one has ended; shipping the rest")
+        stop.set()
+        never.wait(ORPHAN_DRAIN_S)
+        _log.error("the rest is not shipped within %d s; the next one ships it", ORPHAN_DRAIN_S)
+        os._exit(1)
+
+    threading.Thread(target=watch, name="parent", daemon=True).start()
+
+
+def _ship(store: Path, lake: str, stop: threading.Event, *, once: bool) -> None:
     os.environ.setdefault(*DELTA_THREADS)
     # Here and not above: delta-rs and pyarrow take a second to load, which `--help` should not.
     from engine.telemetry.shipper.shipper import Shipper, sole_shipper
@@ -74,12 +111,6 @@ def _ship(store: Path, lake: str, *, once: bool, child: bool) -> None:
         raise ConfigError("store", str(store), "the store folder of a broker that has run")
     runtime = system_runtime()
     runtime.disk.make_directories(str(directory))
-    stop = threading.Event()
-    parent = os.getppid()
-
-    def wanted() -> bool:
-        # A parent killed by SIGKILL stops nobody; whoever adopts us has another number.
-        return not child or os.getppid() == parent
 
     def on_signal(_number: int, _frame: FrameType | None) -> None:
         stop.set()
@@ -88,8 +119,8 @@ def _ship(store: Path, lake: str, *, once: bool, child: bool) -> None:
         signal.signal(number, on_signal)
     with sole_shipper(str(directory)):
         ship = Shipper(runtime, str(directory), lake, storage_options(os.environ))
-        typer.echo(f"shipping {directory} to {lake}")
+        say(f"shipping {directory} to {lake}")
         if once:
-            typer.echo(f"shipped {ship.ship_all()} rows")
+            say(f"shipped {ship.ship_all()} rows")
         else:
-            ship.run(stop, wanted)
+            ship.run(stop)

@@ -64,7 +64,7 @@ async def send_and_consume(engine: OurEngine) -> str:
     async with Admin(system_runtime(), client_config(engine.name_server)) as admin:
 
         async def is_traced() -> bool:
-            return len(await admin.traced_steps(sent)) == 3
+            return len(await admin.messages.traced_steps(sent)) == 3
 
         await eventually(is_traced, "three traces")
     return sent
@@ -87,7 +87,7 @@ def test_unique_id_key_and_the_brokers_id_name_the_same_message(
 
     async def stored_as() -> str:
         async with Admin(system_runtime(), client_config(engine.name_server)) as admin:
-            (found,) = await admin.find_messages(TOPIC, KEY)
+            (found,) = await admin.messages.find(TOPIC, KEY)
             return found.offset_message_id
 
     assert story_of(engine, awaited(stored_as())) == by_id

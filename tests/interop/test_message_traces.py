@@ -55,7 +55,7 @@ async def traces_of(engine: OurEngine, message_id: str, count: int) -> list[Trac
         found: list[Trace] = []
 
         async def all_there() -> bool:
-            found[:] = await admin.message_traces(message_id)
+            found[:] = await admin.messages.traces(message_id)
             return len(found) >= count
 
         await eventually(all_there, f"{count} traces of {message_id}")

@@ -1,7 +1,7 @@
 """A client built on RocketMQ's C++ library (the native Python package) sends to and consumes from
 our name server and broker: its heartbeats name enumerations by number.
 
-Feature rows: A2 (bodies), B1 (heartbeats).
+Rows: Wire, B1.
 """
 
 from __future__ import annotations
@@ -48,10 +48,11 @@ async def known_of(engine: OurEngine) -> dict[str, Any]:
     """The end of each queue, and the offsets of each group."""
     async with Admin(system_runtime(), client_config(engine.name_server)) as admin:
         ends: dict[MessageQueue, int] = {
-            queue: await admin.max_offset(queue) for queue in await admin.queues(TOPIC)
+            queue: await admin.offsets.max_offset(queue)
+            for queue in await admin.topics.queues(TOPIC)
         }
         offsets = {
-            group: {queue: await admin.consume_offset(group, queue) for queue in ends}
+            group: {queue: await admin.offsets.consume_offset(group, queue) for queue in ends}
             for group in ("native-shared", "native-orderly", "native-even", "native-all")
         }
         return {"ends": ends, "offsets": offsets}

@@ -50,10 +50,10 @@ def test_apache_rocketmq_takes_our_signature_and_no_other(tmp_path: Path) -> Non
     async def story(cluster: RealRocketMQ) -> None:
         config = ClientConfig(namesrv_addresses=(cluster.name_server,), credentials=ROOT)
         async with Admin(system_runtime(), config) as admin:
-            await admin.create_topic(cluster.broker, "signed")
+            await admin.topics.create(cluster.broker, "signed")
 
             async def is_routed() -> bool:
-                return await admin.topic_route("signed") is not None
+                return await admin.topics.route("signed") is not None
 
             await eventually(is_routed, "the name server knows the topic", within_s=60)
         plain = Message("signed", b"hello")

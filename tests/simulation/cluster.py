@@ -14,7 +14,11 @@ from engine.broker.broker import Broker
 from engine.broker.config import BrokerConfig
 from engine.client.config import ClientConfig, ConsumerConfig, ProducerConfig
 from engine.client.consuming.consumer import PushConsumer
-from engine.client.consuming.listeners import ConsumeConcurrentlyStatus, ConsumeContext
+from engine.client.consuming.listeners import (
+    ConsumeConcurrentlyStatus,
+    ConsumeContext,
+    MessageListener,
+)
 from engine.client.consuming.start_offset import ConsumeFromWhere
 from engine.client.producer import Producer
 from engine.client.send_result import SendStatus
@@ -28,7 +32,7 @@ from engine.runtime import Runtime
 from engine.store.config import FlushDiskType, StoreConfig
 from engine.telemetry.frames import Turn, decode_frames
 from engine.telemetry.segments import segment_names
-from engine.telemetry.tables import CONSUME_OFFSETS, TABLES
+from engine.telemetry.tables import CONSUME_OFFSETS, LIFECYCLE, TABLES
 from tests.simulation.history import History
 from tests.simulation.world import Node, World
 
@@ -174,6 +178,19 @@ class SimCluster:
             if TABLES[number] is table and values[:2] == (GROUP, TOPIC)
         ]
 
+    def told(self, kind: str) -> list[str]:
+        """The details of all lifecycle rows of this kind in the spool, oldest first."""
+        disk, directory = self.node(BROKER).runtime.disk, "/store/spool"
+        rows = [
+            dict(zip(LIFECYCLE.own_names, values, strict=True))
+            for name in segment_names(disk, directory)
+            for placed in decode_frames(disk.read(f"{directory}/{name}"))[0]
+            if isinstance(placed.frame, Turn)
+            for number, _, values in placed.frame.rows
+            if TABLES[number] is LIFECYCLE
+        ]
+        return [str(row["detail"]) for row in rows if row["kind"] == kind]
+
     def stored(self) -> dict[tuple[str, int, int], bytes]:
         """Every message the broker can serve."""
         assert self.broker is not None
@@ -212,7 +229,7 @@ class SimCluster:
             route_poll_ms=2_000,
         )
 
-    def _listener(self, host: str):  # type: ignore[no-untyped-def]
+    def _listener(self, host: str) -> MessageListener:
         choice = self.world.random
 
         async def listen(

@@ -84,7 +84,7 @@ class Rack(SimCluster):
         """Nothing counts messages that are not there."""
         assert self.broker is not None
         store, offsets = self.broker.parts.store, self.broker.parts.offsets
-        for group, topic, queue_id in offsets.keys():
+        for group, topic, queue_id in list(offsets.keys()):
             end = store.max_offset(topic, queue_id)
             committed = offsets.committed(group, topic, queue_id)
             assert committed is not None

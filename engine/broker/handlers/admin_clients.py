@@ -97,6 +97,7 @@ class ClientHandlers:
     def all_producers(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """GET_ALL_PRODUCER_INFO (328)."""
         producers = self._parts.producers
+        offset_ms = self._parts.now_ms() - self._parts.steady_ms()
         table = {
             group: [
                 ProducerInfo(
@@ -104,7 +105,7 @@ class ClientHandlers:
                     remote_ip=f"/{member.channel.peer.address}",
                     language=member.channel.language,
                     version=member.channel.version,
-                    last_update_timestamp_ms=member.last_heartbeat_ms,
+                    last_update_timestamp_ms=member.last_heartbeat_ms + offset_ms,
                 )
                 for member in producers.members(group)
             ]

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 
+from engine.broker.handlers.admin_topics import delete_topic
 from engine.broker.parts import BrokerParts
 from engine.foundation.errors import RequestRefused
 from engine.foundation.limits import QUEUE_UNITS_TOLD_MAX
@@ -72,7 +73,7 @@ class StoreHandlers:
         delay_ms = 0
         if (committed or 0) < end:
             waits_since_ms = store.store_time_at(topic, queue_id, max(begin, committed or 0))
-            delay_ms = 0 if waits_since_ms is None else parts.now_ms() - waits_since_ms
+            delay_ms = 0 if waits_since_ms is None else max(0, parts.now_ms() - waits_since_ms)
         return QueueTimeSpan(
             message_queue=WireQueue(parts.config.broker_name, queue_id, topic),
             min_timestamp_ms=min_ms,
@@ -112,14 +113,14 @@ class StoreHandlers:
         self._parts.store.retention.follow_log()
         return request.respond(ResponseCode.SUCCESS)
 
-    def clean_unused_topics(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
+    async def clean_unused_topics(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """CLEAN_UNUSED_TOPIC (316): queues go whose topic this broker no longer has."""
         parts = self._parts
         stored = dict.fromkeys(topic for topic, _ in parts.store.queues())
         for topic in stored:
             if parts.topics.find(topic) is None and not is_system_topic(topic):
                 _log.info("queues of %s, a topic that is gone, are deleted as asked", topic)
-                parts.store.delete_topic(topic)
+                await delete_topic(parts, topic)
         return request.respond(ResponseCode.SUCCESS)
 
     def delete_expired_log(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:

@@ -19,7 +19,7 @@ from engine.broker.state.topic_attributes import (
     without_force,
 )
 from engine.broker.topic_shrinking import check_shrinking
-from engine.foundation.errors import ProtocolError, RequestRefused
+from engine.foundation.errors import ProtocolError, RequestRefused, StorageError
 from engine.foundation.limits import BODY_ADMIN_ENTRIES_MAX
 from engine.protocol.bodies import (
     GroupList,
@@ -37,7 +37,13 @@ from engine.protocol.headers import (
     TopicRequestHeader,
 )
 from engine.protocol.message import MessageQueue
-from engine.protocol.names import DLQ_PREFIX, check_topic, is_system_topic, reply_topic
+from engine.protocol.names import (
+    DEDUPLICATION_FLAG,
+    DLQ_PREFIX,
+    check_topic,
+    is_system_topic,
+    reply_topic,
+)
 from engine.remoting import Handler, Peer
 
 
@@ -48,6 +54,37 @@ def check_entries(what: str, count: int) -> None:
             ResponseCode.INVALID_PARAMETER,
             f"{count} {what} in one request: {BODY_ADMIN_ENTRIES_MAX} at most; send some at a time",
         )
+
+
+async def delete_topic(parts: BrokerParts, topic: str) -> None:
+    """Delete a topic, its queues and all that is known about it, so that no crash brings it back.
+
+    Raises RequestRefused when that cannot be written down.
+    """
+
+    def forget() -> None:
+        if parts.topics.delete(topic):
+            parts.topics_changed()
+        parts.offsets.forget_topic(topic)
+        parts.readers.forget_topic(topic)
+        parts.traffic.forget_topic(topic)
+        parts.deduplication.forget_topic(topic)
+        parts.second_copies.forget_topic(topic)
+        for key in [key for key in parts.processed if key[1] == topic]:
+            del parts.processed[key]
+        if parts.boot_ends is not None:
+            for queue in [queue for queue in parts.boot_ends if queue[0] == topic]:
+                del parts.boot_ends[queue]
+
+    if parts.topics.find(topic) is None and not parts.store.has_held(topic):
+        forget()  # Offsets may be kept of a topic that never was here.
+        return
+    try:
+        await parts.store.delete_topic(topic, forget)
+    except StorageError as error:
+        raise RequestRefused(
+            ResponseCode.SYSTEM_ERROR, f"topic {topic} is not deleted: {error}"
+        ) from error
 
 
 class TopicHandlers:
@@ -79,7 +116,7 @@ class TopicHandlers:
             read_queue_nums=header.read_queue_nums,
             write_queue_nums=header.write_queue_nums,
             perm=header.perm,
-            topic_sys_flag=header.topic_sys_flag,
+            topic_sys_flag=header.topic_sys_flag & ~DEDUPLICATION_FLAG,  # From a route.
             order=header.order,
         )
         attributes, forced = without_force(header.attributes)
@@ -135,16 +172,7 @@ class TopicHandlers:
         self._check_name(topic)
         if topic.startswith(DLQ_PREFIX):
             tell_deleted(parts, topic)
-        if parts.topics.delete(topic):
-            parts.topics_changed()
-        parts.store.delete_topic(topic)
-        parts.offsets.forget_topic(topic)
-        parts.readers.forget_topic(topic)
-        parts.traffic.forget_topic(topic)
-        parts.deduplication.forget_topic(topic)
-        parts.second_copies.forget_topic(topic)
-        for key in [key for key in parts.processed if key[1] == topic]:
-            del parts.processed[key]
+        await delete_topic(parts, topic)
         await parts.settings_saved()
         return request.respond(ResponseCode.SUCCESS)
 
@@ -184,7 +212,7 @@ class TopicHandlers:
                 max_offset=store.max_offset(topic, queue_id),
                 last_update_timestamp_ms=store.last_store_time(topic, queue_id) or 0,
             )
-        now_ms, rate = self._parts.now_ms(), 0.0
+        now_ms, rate = self._parts.steady_ms(), 0.0
         for count in self._parts.traffic.puts_of(topic):
             minute = count.last_minute(now_ms)
             rate += minute.per_second(minute.messages)

@@ -76,7 +76,7 @@ class HeartbeatHandlers:
             )
             subscription_changed = subscription_changed or must_tell
             self._membership.heartbeat(channel, consumer, keep_subscription=not is_full)
-        now_ms = self._parts.now_ms()
+        now_ms = self._parts.steady_ms()
         for producer in data.producer_data_set:
             self._parts.producers.register(producer.group_name, channel, now_ms=now_ms)
         return request.respond(
@@ -127,7 +127,7 @@ class HeartbeatHandlers:
         for queue in wanted.mq_set:
             check_topic(queue.topic)
         granted = self._parts.locks.lock(
-            wanted.consumer_group, wanted.client_id, wanted.mq_set, now_ms=self._parts.now_ms()
+            wanted.consumer_group, wanted.client_id, wanted.mq_set, now_ms=self._parts.steady_ms()
         )
         return request.respond(
             ResponseCode.SUCCESS, body=LockBatchResponse(lock_ok_mq_set=granted).encode()

@@ -43,6 +43,6 @@ def consume_stats_of(parts: BrokerParts, group: str, topics: Iterable[str]) -> C
             table[queue] = progress_of(parts, (group, topic, queue_id))
         count = parts.traffic.gets.find((group, topic))
         if count is not None:
-            sums = count.last_minute(parts.now_ms())
+            sums = count.last_minute(parts.steady_ms())
             rate += sums.per_second(sums.messages)
     return ConsumeStats(table, consume_tps=rate)

@@ -190,7 +190,7 @@ class PullHandlers:
                 queue_offset=header.queue_offset,
                 wanted=pull.filter.wanted,
                 matches=pull.filter.matches,
-                deadline_ms=parts.now_ms() + wait_ms,
+                deadline_ms=parts.steady_ms() + wait_ms,
                 gone=lambda: pull.peer.closed,
                 resume=lambda: self._resume(pull),
             )

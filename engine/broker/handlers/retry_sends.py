@@ -70,7 +70,7 @@ class RetrySends:
         return reason
 
     def _consumes_in_order(self, group: str) -> bool:
-        return self._parts.locks.is_held(group, now_ms=self._parts.now_ms())
+        return self._parts.locks.is_held(group, now_ms=self._parts.steady_ms())
 
     def tell(
         self,

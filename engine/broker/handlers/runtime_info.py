@@ -40,7 +40,7 @@ def figures_of(parts: BrokerParts) -> dict[str, str]:
         "startAcceptSendRequestTimeStamp": "0",
         "pageCacheLockTimeMills": "0",
         **_store_figures(parts),
-        **_traffic_figures(parts, now_ms),
+        **_traffic_figures(parts, parts.steady_ms()),
         **parts.put_times.figures(),
     }
     for pool in POOLS:

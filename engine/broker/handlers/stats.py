@@ -69,7 +69,7 @@ class StatsHandlers:
                 ResponseCode.SYSTEM_ERROR,
                 f"The stats <{header.stats_name}> <{header.stats_key}> not exist",
             )
-        now_ms = self._parts.now_ms()
+        now_ms = self._parts.steady_ms()
         data = BrokerStatsData(
             stats_minute=_item([count.last_minute(now_ms) for count in counts], column),
             stats_hour=_item([count.last_hour(now_ms) for count in counts], column),

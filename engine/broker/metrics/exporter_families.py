@@ -44,7 +44,7 @@ def _of_broker(parts: BrokerParts) -> Iterator[Family]:
         "brokerIP": parts.address,
         "broker": parts.config.broker_name,
     }
-    now_ms = parts.now_ms()
+    now_ms = parts.steady_ms()
     for name, meaning, count in (
         ("rocketmq_broker_tps", "Messages put a second", parts.traffic.put_total),
         ("rocketmq_broker_qps", "Messages got a second", parts.traffic.get_total),
@@ -53,7 +53,7 @@ def _of_broker(parts: BrokerParts) -> Iterator[Family]:
 
 
 def _of_topics(parts: BrokerParts, place: dict[str, str]) -> Iterator[Family]:
-    now_ms = parts.now_ms()
+    now_ms = parts.steady_ms()
 
     def rates(column: Callable[[Sums], int]) -> Iterator[Series]:
         for topic in dict.fromkeys(topic for topic, _, _ in parts.traffic.puts()):
@@ -99,7 +99,7 @@ def _of_topics(parts: BrokerParts, place: dict[str, str]) -> Iterator[Family]:
 
 
 def _of_groups(parts: BrokerParts, place: dict[str, str]) -> Iterator[Family]:
-    now_ms = parts.now_ms()
+    now_ms = parts.steady_ms()
     gets, send_backs = parts.traffic.gets.items(), parts.traffic.send_backs.items()
     for name, meaning, counts, column in (
         ("rocketmq_consumer_tps", "Messages got a second", gets, _messages),

@@ -197,7 +197,9 @@ class BrokerMetrics:
         ):
             yield Family(name, "gauge", meaning, [Series(labels, value)])
         oldest_ms = self._parts.store.oldest_store_time()
-        age = [] if oldest_ms is None else [Series(labels, self._parts.now_ms() - oldest_ms)]
+        age = (
+            [] if oldest_ms is None else [Series(labels, max(0, self._parts.now_ms() - oldest_ms))]
+        )
         yield Family(
             "rocketmq_storage_message_reserve_time_milliseconds",
             "gauge",

@@ -196,6 +196,7 @@ class Traffic:
         )
         """(time, messages put, pulls found, pulls missed, messages got) on each second."""
         self._sampled_ms = begin_ms
+        self._day: int | None = None
         self.puts_at_midnight = [0, 0]
         self.gets_at_midnight = [0, 0]
         """Totals at the last midnight but one, and at the last."""
@@ -277,9 +278,10 @@ class Traffic:
         for pairs in (self.gets, self.send_backs, self.dead_letters):
             pairs.forget(lambda key: key[0] == group)
 
-    def sample(self, now_ms: int) -> None:
-        """Take the samples that are due; called each second."""
+    def sample(self, now_ms: int, *, wall_ms: int) -> None:
+        """Take the samples that are due; called each second. Days are those of the wall clock."""
         before_ms, self._sampled_ms = self._sampled_ms, now_ms
+        day_before, self._day = self._day, wall_ms // DAY_MS
         self._seconds.append(
             (
                 now_ms,
@@ -295,7 +297,7 @@ class Traffic:
                 for samples, wanted in zip((count.minute, count.hour, count.day), due, strict=True):
                     if wanted:
                         count.sample(now_ms, samples)
-        if now_ms // DAY_MS != before_ms // DAY_MS:
+        if day_before not in (None, self._day):
             self.puts_at_midnight = [self.puts_at_midnight[1], self.put_total.messages]
             self.gets_at_midnight = [self.gets_at_midnight[1], self.get_total.messages]
 

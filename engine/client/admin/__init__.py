@@ -1,4 +1,5 @@
-"""Questions and orders to a cluster from outside the walk: one `Admin`, cut by noun.
+"""Questions and orders to a cluster from outside the walk: one `Admin` with a part for each
+noun.
 
 Works on our engine and on an Apache RocketMQ alike. What lives on several brokers is asked of each
 and joined.
@@ -8,8 +9,7 @@ when; the command line, the demo, the dashboard and notebooks do. Source: spec r
 1 and 11.
 """
 
-from engine.client.admin.admin import Admin
-from engine.client.admin.door import admin_at
+from engine.client.admin.admin import Admin, admin_at
 from engine.client.admin.groups import QueueProgress
 from engine.client.admin.messages import FoundMessages, TracedStep
 

@@ -1,51 +1,58 @@
-"""How the admin client asks: one broker, a name server, all masters of a topic."""
+"""How the admin client asks: one broker, a name server, all masters of a topic.
+
+Each part of `Admin` holds the same one: one connection, and what it knows of routes.
+"""
 
 from __future__ import annotations
 
 from engine.client.config import ClientConfig
 from engine.client.connection import ClusterConnection
 from engine.client.route_cache import MASTER_ID
-from engine.client.wire_fields import number, wire_fields
 from engine.foundation.errors import ConnectFailed, RequestRefused
 from engine.protocol.bodies import ClusterInfo
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
+from engine.protocol.header_fields import RequestHeader
+from engine.protocol.headers import OffsetResponseHeader
 from engine.protocol.message import MessageQueue
 from engine.runtime import Runtime
 
 
 class Asking:
-    """What the nouns of `Admin` share: the connection and its routes."""
+    """The connection that the parts of `Admin` share, and its routes."""
 
     def __init__(self, runtime: Runtime, config: ClientConfig) -> None:
-        self._connection = ClusterConnection(runtime, config)
-        self._routes = self._connection.routes
+        self.connection = ClusterConnection(runtime, config)
+        self.routes = self.connection.routes
 
-    async def _ask(
+    async def ask(
         self, address: str, code: RequestCode, fields: dict[str, str], body: bytes = b""
     ) -> RemotingCommand:
-        return await self._connection.ask(address, RemotingCommand.request(code, fields, body))
+        """The answer of a broker or name server. RequestRefused when it refuses."""
+        return await self.connection.ask(address, RemotingCommand.request(code, fields, body))
 
-    async def _ask_namesrv(self, code: RequestCode, fields: dict[str, str]) -> RemotingCommand:
-        answer = await self._routes.ask_namesrv(code, fields)
+    async def ask_namesrv(self, code: RequestCode, fields: dict[str, str]) -> RemotingCommand:
+        """The answer of a name server that answers. RequestRefused when it refuses."""
+        answer = await self.routes.ask_namesrv(code, fields)
         if answer.code != ResponseCode.SUCCESS:
             raise RequestRefused(answer.code, answer.remark or "no remark")
         return answer
 
-    async def _queue_number(self, code: RequestCode, queue: MessageQueue, **more: int) -> int:
-        fields = wire_fields(**place(queue), **more)
-        answer = await self._ask(await self._master_of(queue), code, fields)
-        return number(answer.fields, "offset")
+    async def offset(self, code: RequestCode, queue: MessageQueue, header: RequestHeader) -> int:
+        """The offset that the master of a queue answers with."""
+        answer = await self.ask(await self.master_of(queue), code, header.encode())
+        return OffsetResponseHeader.decode(answer.fields).offset
 
-    async def _brokers_of(self, topic: str) -> list[str]:
-        await self._routes.refresh(topic)
-        queues = await self._routes.readable_queues(topic) or []
+    async def brokers_of(self, topic: str) -> list[str]:
+        """Addresses of the masters with readable queues of a topic."""
+        await self.routes.refresh(topic)
+        queues = await self.routes.readable_queues(topic) or []
         names = dict.fromkeys(queue.broker_name for queue in queues)
-        return [a for name in names if (a := self._routes.master_address(name)) is not None]
+        return [a for name in names if (a := self.routes.master_address(name)) is not None]
 
     async def cluster_info(self) -> ClusterInfo:
         """All clusters and brokers the name server knows."""
-        answer = await self._ask_namesrv(RequestCode.GET_BROKER_CLUSTER_INFO, {})
+        answer = await self.ask_namesrv(RequestCode.GET_BROKER_CLUSTER_INFO, {})
         return ClusterInfo.decode(answer.body)
 
     async def masters(self) -> dict[str, str]:
@@ -57,16 +64,12 @@ class Asking:
             if MASTER_ID in table[name].broker_addrs
         }
 
-    async def _master_of(self, queue: MessageQueue) -> str:
-        address = self._routes.master_address(queue.broker_name)
+    async def master_of(self, queue: MessageQueue) -> str:
+        """Address of the master of a queue. Raises ConnectFailed when no route leads to one."""
+        address = self.routes.master_address(queue.broker_name)
         if address is None:
-            await self._routes.refresh(queue.topic)
-            address = self._routes.master_address(queue.broker_name)
+            await self.routes.refresh(queue.topic)
+            address = self.routes.master_address(queue.broker_name)
         if address is None:
             raise ConnectFailed(f"no route leads to a master of {queue.broker_name} for {queue}")
         return address
-
-
-def place(queue: MessageQueue) -> dict[str, str | int]:
-    """A queue as the fields of a request."""
-    return {"topic": queue.topic, "queueId": queue.queue_id, "bname": queue.broker_name}

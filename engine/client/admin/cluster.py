@@ -4,53 +4,74 @@ from __future__ import annotations
 
 from engine.client.admin.asking import Asking
 from engine.client.admin.name_servers import settings_body, settings_of
-from engine.client.wire_fields import number, wire_fields
 from engine.foundation.errors import RequestRefused
-from engine.protocol.bodies import BrokerStatsData, KVTable
+from engine.protocol.bodies import BrokerStatsData, ClusterInfo, KVTable
 from engine.protocol.bodies_admin import HaRuntimeInfo
 from engine.protocol.codes import RequestCode, ResponseCode
+from engine.protocol.headers import (
+    AddWritePermResponseHeader,
+    BrokerNameRequestHeader,
+    ViewBrokerStatsRequestHeader,
+    WipeWritePermResponseHeader,
+)
 
 
-class ClusterAdmin(Asking):
+class ClusterAdmin:
     """Questions and orders about brokers."""
 
-    async def broker_figures(self, broker_address: str) -> dict[str, str]:
+    def __init__(self, asking: Asking) -> None:
+        self._asking = asking
+
+    async def info(self) -> ClusterInfo:
+        """All clusters and brokers the name server knows."""
+        return await self._asking.cluster_info()
+
+    async def masters(self) -> dict[str, str]:
+        """Address of each broker's master, by broker name, sorted."""
+        return await self._asking.masters()
+
+    async def figures(self, broker_address: str) -> dict[str, str]:
         """Figures of a broker's run, under RocketMQ's names, sorted."""
-        answer = await self._ask(broker_address, RequestCode.GET_BROKER_RUNTIME_INFO, {})
+        answer = await self._asking.ask(broker_address, RequestCode.GET_BROKER_RUNTIME_INFO, {})
         return dict(sorted(KVTable.decode(answer.body).table.items()))
 
-    async def broker_config(self, broker_address: str) -> dict[str, str]:
+    async def config(self, broker_address: str) -> dict[str, str]:
         """Settings of a broker, under RocketMQ's names, sorted."""
-        answer = await self._ask(broker_address, RequestCode.GET_BROKER_CONFIG, {})
+        answer = await self._asking.ask(broker_address, RequestCode.GET_BROKER_CONFIG, {})
         return settings_of(answer.body)
 
-    async def update_broker_config(self, broker_address: str, settings: dict[str, str]) -> None:
+    async def update_config(self, broker_address: str, settings: dict[str, str]) -> None:
         """Change settings of a running broker. RequestRefused for one that it keeps as it is."""
         body = settings_body(settings)
-        await self._ask(broker_address, RequestCode.UPDATE_BROKER_CONFIG, {}, body)
+        await self._asking.ask(broker_address, RequestCode.UPDATE_BROKER_CONFIG, {}, body)
 
     async def set_writable(self, broker_name: str, *, writable: bool) -> dict[str, int]:
         """Give or take the write permission of a broker's topics in all name servers; how many
         topics each of them changed.
         """
-        code, count = (
-            (RequestCode.ADD_WRITE_PERM_OF_BROKER, "addTopicCount")
-            if writable
-            else (RequestCode.WIPE_WRITE_PERM_OF_BROKER, "wipeTopicCount")
-        )
+        fields = BrokerNameRequestHeader(broker_name=broker_name).encode()
         changed: dict[str, int] = {}
-        for address in self._connection.config.namesrv_addresses:
-            answer = await self._ask(address, code, wire_fields(brokerName=broker_name))
-            changed[address] = number(answer.fields, count)
+        for address in self._asking.connection.config.namesrv_addresses:
+            if writable:
+                code = RequestCode.ADD_WRITE_PERM_OF_BROKER
+                answer = await self._asking.ask(address, code, fields)
+                count = AddWritePermResponseHeader.decode(answer.fields).add_topic_count
+            else:
+                code = RequestCode.WIPE_WRITE_PERM_OF_BROKER
+                answer = await self._asking.ask(address, code, fields)
+                count = WipeWritePermResponseHeader.decode(answer.fields).wipe_topic_count
+            changed[address] = count
         return changed
 
     async def statistic(self, broker_address: str, name: str, key: str) -> BrokerStatsData | None:
         """A broker's statistic, such as TOPIC_PUT_NUMS of a topic, or GROUP_GET_NUMS of
         `topic@group`; None when it has counted nothing yet.
         """
-        fields = wire_fields(statsName=name, statsKey=key)
+        fields = ViewBrokerStatsRequestHeader(stats_name=name, stats_key=key).encode()
         try:
-            answer = await self._ask(broker_address, RequestCode.VIEW_BROKER_STATS_DATA, fields)
+            answer = await self._asking.ask(
+                broker_address, RequestCode.VIEW_BROKER_STATS_DATA, fields
+            )
         except RequestRefused as error:
             if error.code == ResponseCode.SYSTEM_ERROR:
                 return None
@@ -59,7 +80,7 @@ class ClusterAdmin(Asking):
 
     async def ha_status(self, broker_address: str) -> HaRuntimeInfo:
         """Where a master's log ends, and who copies it."""
-        answer = await self._ask(broker_address, RequestCode.GET_BROKER_HA_STATUS, {})
+        answer = await self._asking.ask(broker_address, RequestCode.GET_BROKER_HA_STATUS, {})
         return HaRuntimeInfo.decode(answer.body)
 
     async def clean(self, broker_address: str) -> None:
@@ -69,4 +90,4 @@ class ClusterAdmin(Asking):
             RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE,
             RequestCode.CLEAN_UNUSED_TOPIC,
         ):
-            await self._ask(broker_address, code, {})
+            await self._asking.ask(broker_address, code, {})

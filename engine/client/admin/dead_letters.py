@@ -16,11 +16,12 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from engine.client.admin.asking import Asking
 from engine.client.admin.messages import MessageAdmin
+from engine.client.admin.offsets import OffsetAdmin
 from engine.client.admin.topics import TopicAdmin
-from engine.client.wire_fields import wire_fields
 from engine.foundation.errors import ConfigError, RequestRefused
-from engine.foundation.limits import DEAD_LETTERS_READ_MAX
+from engine.foundation.limits import DEAD_LETTERS_READ_MAX, PROPERTIES_BYTES_MAX
 from engine.foundation.units import SECOND_MS
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.dead_letters import (
@@ -32,6 +33,7 @@ from engine.protocol.dead_letters import (
     PROPERTY_DECIDED_WHY,
     PROPERTY_REDRIVEN_FROM,
 )
+from engine.protocol.headers import SendMessageRequestHeader
 from engine.protocol.message import MessageExt, MessageQueue
 from engine.protocol.names import AUTO_CREATE_TOPIC, Perm, dlq_topic, retry_topic
 from engine.protocol.properties import (
@@ -44,6 +46,7 @@ from engine.protocol.properties import (
     PROPERTY_UNIQ_KEY,
     PROPERTY_WAIT,
     encode_properties,
+    fitting_properties,
 )
 
 PRODUCER_GROUP = "TIDEMARK_DLQ"
@@ -108,10 +111,18 @@ class DeadLetterQuery:
         )
 
 
-class DeadLetterAdmin(TopicAdmin, MessageAdmin):
+class DeadLetterAdmin:
     """Questions and orders about dead letters."""
 
-    async def dead_letters(
+    def __init__(
+        self, asking: Asking, *, topics: TopicAdmin, offsets: OffsetAdmin, messages: MessageAdmin
+    ) -> None:
+        self._asking = asking
+        self._topics = topics
+        self._offsets = offsets
+        self._messages = messages
+
+    async def find(
         self, group: str, query: DeadLetterQuery, *, count_max: int = DEAD_LETTERS_READ_MAX
     ) -> list[DeadLetter]:
         """The group's dead letters that `query` means, oldest first, at most `count_max`.
@@ -128,12 +139,14 @@ class DeadLetterAdmin(TopicAdmin, MessageAdmin):
         _check_decision(letter, who, why)
         message = letter.message
         kept = {name: v for name, v in message.properties.items() if name not in NOT_REDRIVEN}
-        properties = kept | {
+        decision = {
             PROPERTY_WAIT: "true",
             PROPERTY_REDRIVEN_FROM: message.offset_message_id,
             PROPERTY_DECIDED_BY: who,
             PROPERTY_DECIDED_WHY: why,
         }
+        # Of a message as full as can be the longest property makes room for the decision.
+        properties, _ = fitting_properties(kept | decision, decision, PROPERTIES_BYTES_MAX)
         queue = MessageQueue(retry_topic(letter.group), letter.queue.broker_name, 0)
         await self._send_to(queue, message, properties, body=bytes(message.body))
 
@@ -150,6 +163,8 @@ class DeadLetterAdmin(TopicAdmin, MessageAdmin):
             PROPERTY_DECIDED_BY: who,
             PROPERTY_DECIDED_WHY: why,
         }
+        needed = properties.keys() - {PROPERTY_DEAD_MESSAGE_ID}  # That one may be of any length.
+        properties, _ = fitting_properties(properties, needed, PROPERTIES_BYTES_MAX)
         await self._make_discards_topic(queue)
         place = MessageQueue(DISCARDS_TOPIC, queue.broker_name, 0)
         await self._send_to(place, message, properties, body=b"")
@@ -185,9 +200,9 @@ class DeadLetterAdmin(TopicAdmin, MessageAdmin):
         count_max: int,
     ) -> None:
         """Add what one queue holds to `found`."""
-        offset, end = await self.min_offset(queue), await self.max_offset(queue)
+        offset, end = await self._offsets.min_offset(queue), await self._offsets.max_offset(queue)
         while offset < end and len(found) < count_max:
-            messages = await self.messages_from(queue, offset, count_max=READ_COUNT)
+            messages = await self._messages.read(queue, offset, count_max=READ_COUNT)
             if not messages:
                 return
             offset = messages[-1].queue_offset + 1
@@ -203,7 +218,7 @@ class DeadLetterAdmin(TopicAdmin, MessageAdmin):
         redriven = await self._redriven_copy(letter)
         if redriven is not None:
             return _decided(letter, REDRIVEN, redriven)
-        for record in await self.query_messages(DISCARDS_TOPIC, letter.message.offset_message_id):
+        for record in await self._messages.query(DISCARDS_TOPIC, letter.message.offset_message_id):
             return _decided(letter, DISCARDED, record)
         return letter
 
@@ -216,7 +231,7 @@ class DeadLetterAdmin(TopicAdmin, MessageAdmin):
         message, offset_id = letter.message, letter.message.offset_message_id
         end_ms = 2**63 - 1
         while message.uniq_key:
-            copies = await self.query_messages(
+            copies = await self._messages.query(
                 retry_topic(letter.group),
                 message.uniq_key,
                 begin_ms=message.store_timestamp_ms - SECOND_MS,  # The index knows seconds.
@@ -236,7 +251,7 @@ class DeadLetterAdmin(TopicAdmin, MessageAdmin):
         """Every queue of the topic, none when nothing ever died; where one broker's may not be
         read, no other's are: whoever decides would believe that these are all.
         """
-        route = await self.topic_route(topic)
+        route = await self._topics.route(topic)
         if route is None:
             return []
         shut = {one.broker_name: one.perm for one in route.queue_datas if not one.perm & Perm.READ}
@@ -247,7 +262,7 @@ class DeadLetterAdmin(TopicAdmin, MessageAdmin):
                 f"{topic} has {told}, which has no read bit; allow it first (tidemark admin topic "
                 f"perm '{topic}' rw, or mqadmin updateTopicPerm -c CLUSTER -t '{topic}' -p 6)",
             )
-        await self._routes.refresh(topic)
+        await self._asking.routes.refresh(topic)
         return sorted(
             MessageQueue(topic, one.broker_name, number)
             for one in route.queue_datas
@@ -255,32 +270,30 @@ class DeadLetterAdmin(TopicAdmin, MessageAdmin):
         )
 
     async def _make_discards_topic(self, queue: MessageQueue) -> None:
-        route = await self.topic_route(DISCARDS_TOPIC)
+        route = await self._topics.route(DISCARDS_TOPIC)
         there = [] if route is None else [data.broker_name for data in route.queue_datas]
         if queue.broker_name not in there:
-            address = await self._master_of(queue)
-            await self.create_topic(address, DISCARDS_TOPIC, read_queues=1, write_queues=1)
+            address = await self._asking.master_of(queue)
+            await self._topics.create(address, DISCARDS_TOPIC, read_queues=1, write_queues=1)
 
     async def _send_to(
         self, queue: MessageQueue, of: MessageExt, properties: dict[str, str], *, body: bytes
     ) -> None:
-        fields = wire_fields(
-            a=PRODUCER_GROUP,
-            b=queue.topic,
-            c=AUTO_CREATE_TOPIC,
-            d=1,
-            e=queue.queue_id,
-            f=0,
-            g=of.born_timestamp_ms,
-            h=of.flag,
-            i=encode_properties(properties),
-            j=0,
-            k=False,
-            m=False,
-            n=queue.broker_name,
+        header = SendMessageRequestHeader(
+            producer_group=PRODUCER_GROUP,
+            topic=queue.topic,
+            default_topic=AUTO_CREATE_TOPIC,
+            default_topic_queue_nums=1,
+            queue_id=queue.queue_id,
+            sys_flag=0,
+            born_timestamp_ms=of.born_timestamp_ms,
+            flag=of.flag,
+            properties=encode_properties(properties),
+            reconsume_times=0,
+            broker_name=queue.broker_name,
         )
-        address = await self._master_of(queue)
-        await self._ask(address, RequestCode.SEND_MESSAGE_V2, fields, body)
+        address = await self._asking.master_of(queue)
+        await self._asking.ask(address, RequestCode.SEND_MESSAGE_V2, header.encode_v2(), body)
 
 
 def _decided(letter: DeadLetter, fate: str, record: MessageExt) -> DeadLetter:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine.client.admin.asking import Asking
-from engine.client.wire_fields import wire_fields
 from engine.foundation.errors import RequestRefused
 from engine.protocol import fastjson
 from engine.protocol.bodies import (
@@ -20,6 +19,12 @@ from engine.protocol.bodies import (
 from engine.protocol.bodies_admin import ProducerInfo, ProducerTable
 from engine.protocol.body_codec import by_queue, convert, table_of
 from engine.protocol.codes import RequestCode, ResponseCode
+from engine.protocol.headers import (
+    BrokerConsumeStatsRequestHeader,
+    ConsumerRunningInfoRequestHeader,
+    ConsumeStatsRequestHeader,
+    DeleteSubscriptionGroupRequestHeader,
+)
 from engine.protocol.message import MessageQueue
 
 
@@ -42,8 +47,11 @@ class QueueProgress:
         return self.broker_offset - self.consumer_offset
 
 
-class GroupAdmin(Asking):
+class GroupAdmin:
     """Questions and orders about groups."""
+
+    def __init__(self, asking: Asking) -> None:
+        self._asking = asking
 
     async def consume_stats(
         self, group: str, topic: str | None = None
@@ -53,10 +61,10 @@ class GroupAdmin(Asking):
         Without a topic every broker is asked.
         """
         found: dict[MessageQueue, QueueProgress] = {}
-        addresses = await (self._brokers_of(topic) if topic else self._all_masters())
+        addresses = await (self._asking.brokers_of(topic) if topic else self._all_masters())
         for address in addresses:
-            fields = wire_fields(consumerGroup=group, topic=topic or "")
-            answer = await self._ask(address, RequestCode.GET_CONSUME_STATS, fields)
+            fields = ConsumeStatsRequestHeader(consumer_group=group, topic=topic or "").encode()
+            answer = await self._asking.ask(address, RequestCode.GET_CONSUME_STATS, fields)
             table = ConsumeStats.decode(answer.body).offset_table
             found |= {queue: _progress(told) for queue, told in table.items()}
         return dict(sorted(found.items()))
@@ -65,8 +73,10 @@ class GroupAdmin(Asking):
         self, broker_address: str
     ) -> dict[str, dict[MessageQueue, QueueProgress]]:
         """How far every group is in each queue of one broker that it has offsets of, by group."""
-        answer = await self._ask(
-            broker_address, RequestCode.GET_BROKER_CONSUME_STATS, wire_fields(isOrder=False)
+        answer = await self._asking.ask(
+            broker_address,
+            RequestCode.GET_BROKER_CONSUME_STATS,
+            BrokerConsumeStatsRequestHeader().encode(),
         )
         document = fastjson.loads(answer.body)
         listed = document.get("consumeStatsList") if isinstance(document, dict) else None
@@ -79,50 +89,54 @@ class GroupAdmin(Asking):
                     rows |= {queue: _progress(one) for queue, one in table.items()}
         return {group: dict(sorted(rows.items())) for group, rows in sorted(found.items())}
 
-    async def group_configs(self) -> dict[str, dict[str, Any]]:
+    async def configs(self) -> dict[str, dict[str, Any]]:
         """Settings of every group under RocketMQ's names, by group, sorted; of a group that
         several brokers know, those of the last one.
         """
         found: dict[str, dict[str, Any]] = {}
         for address in await self._all_masters():
-            found |= await self.groups_at(address)
+            found |= await self.configs_at(address)
         return dict(sorted(found.items()))
 
-    async def groups_at(self, broker_address: str) -> dict[str, dict[str, Any]]:
+    async def configs_at(self, broker_address: str) -> dict[str, dict[str, Any]]:
         """Settings of every group that one broker knows, by group, sorted."""
-        answer = await self._ask(broker_address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, {})
+        answer = await self._asking.ask(
+            broker_address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, {}
+        )
         table = table_of(fastjson.loads(answer.body), "subscriptionGroupTable")
         return dict(sorted(table.items()))
 
-    async def put_group(self, broker_address: str, settings: dict[str, Any]) -> None:
+    async def put(self, broker_address: str, settings: dict[str, Any]) -> None:
         """Create a group on one broker, or change it; `settings` under RocketMQ's names."""
-        await self._ask(
+        await self._asking.ask(
             broker_address,
             RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
             {},
             encode_document(settings),
         )
 
-    async def put_groups(self, broker_address: str, settings: Sequence[Mapping[str, Any]]) -> None:
+    async def put_all(self, broker_address: str, settings: Sequence[Mapping[str, Any]]) -> None:
         """Create or change groups on one broker: none of them when one is refused."""
         body = encode_document({"groupConfigList": [dict(one) for one in settings]})
-        await self._ask(
+        await self._asking.ask(
             broker_address, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, {}, body
         )
 
-    async def delete_group(self, broker_address: str, group: str, *, with_offsets: bool) -> None:
+    async def delete(self, broker_address: str, group: str, *, with_offsets: bool) -> None:
         """Delete a group's settings on one broker, and its offsets there if told so."""
-        fields = wire_fields(groupName=group, cleanOffset=with_offsets)
-        await self._ask(broker_address, RequestCode.DELETE_SUBSCRIPTIONGROUP, fields)
+        fields = DeleteSubscriptionGroupRequestHeader(
+            group_name=group, clean_offset=with_offsets
+        ).encode()
+        await self._asking.ask(broker_address, RequestCode.DELETE_SUBSCRIPTIONGROUP, fields)
 
     async def members(self, group: str) -> dict[str, ConsumerConnection]:
         """The members of a group as each broker sees them, by broker name; none where it has
         none.
         """
         found: dict[str, ConsumerConnection] = {}
-        for name, address in (await self.masters()).items():
+        for name, address in (await self._asking.masters()).items():
             try:
-                found[name] = await self.consumer_connections(address, group)
+                found[name] = await self.connections(address, group)
             except RequestRefused as error:
                 if error.code != ResponseCode.CONSUMER_NOT_ONLINE:
                     raise
@@ -130,30 +144,34 @@ class GroupAdmin(Asking):
 
     async def producers(self, broker_address: str) -> dict[str, list[ProducerInfo]]:
         """Connected producers of one broker, by group, sorted."""
-        answer = await self._ask(broker_address, RequestCode.GET_ALL_PRODUCER_INFO, {})
+        answer = await self._asking.ask(broker_address, RequestCode.GET_ALL_PRODUCER_INFO, {})
         return dict(sorted(ProducerTable.decode(answer.body).data.items()))
 
     async def _all_masters(self) -> list[str]:
-        return list((await self.masters()).values())
+        return list((await self._asking.masters()).values())
 
-    async def consumer_connections(self, broker_address: str, group: str) -> ConsumerConnection:
+    async def connections(self, broker_address: str, group: str) -> ConsumerConnection:
         """The members of a group, as one broker sees them.
 
         RequestRefused (206) when there are none.
         """
-        answer = await self._ask(
+        answer = await self._asking.ask(
             broker_address, RequestCode.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": group}
         )
         return ConsumerConnection.decode(answer.body)
 
-    async def consumer_running_info(
+    async def running_info(
         self, broker_address: str, group: str, client_id: str, *, stacks: bool = False
     ) -> ConsumerRunningInfo:
         """What a member tells of itself and its windows, asked through a broker it is connected
         with.
         """
-        fields = wire_fields(consumerGroup=group, clientId=client_id, jstackEnable=stacks)
-        answer = await self._ask(broker_address, RequestCode.GET_CONSUMER_RUNNING_INFO, fields)
+        fields = ConsumerRunningInfoRequestHeader(
+            consumer_group=group, client_id=client_id, jstack_enable=stacks
+        ).encode()
+        answer = await self._asking.ask(
+            broker_address, RequestCode.GET_CONSUMER_RUNNING_INFO, fields
+        )
         return ConsumerRunningInfo.decode(answer.body)
 
 

@@ -1,4 +1,8 @@
-"""Single messages: by id, by key; what clients traced of them."""
+"""Single messages: by id, by key; what clients traced of them; one that is sent or consumed to see
+whether it works.
+
+Absent on purpose: a producer's heartbeats and its choice of a queue; who orders names the queue.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +10,23 @@ import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from engine.client.admin.asking import Asking, place
+from engine.client.admin.asking import Asking
+from engine.client.config import ProducerConfig
+from engine.client.send_result import SendResult
+from engine.client.sender import Sender
 from engine.client.stored_bodies import inflate_bodies
-from engine.client.wire_fields import wire_fields
 from engine.foundation.errors import RemoteProtocolError, RequestRefused
+from engine.protocol.bodies import ConsumeMessageDirectlyResult
 from engine.protocol.bodies_client import SUBSCRIBE_ALL, TAG_EXPRESSION
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
-from engine.protocol.headers import QueryMessageResponseHeader
-from engine.protocol.message import MessageExt, MessageQueue
+from engine.protocol.headers import (
+    ConsumeMessageDirectlyRequestHeader,
+    PullMessageRequestHeader,
+    QueryMessageRequestHeader,
+    QueryMessageResponseHeader,
+)
+from engine.protocol.message import Message, MessageExt, MessageQueue
 from engine.protocol.message_ids import parse_offset_message_id
 from engine.protocol.message_record import decode_record, decode_records
 from engine.protocol.names import TRACE_TOPIC, PullSysFlag
@@ -32,6 +44,8 @@ QUERY_MESSAGES_MAX = 64
 
 TOOLS_GROUP = "TOOLS_CONSUMER"
 """Group in whose name RocketMQ's tools read; every broker knows it."""
+TOOLS_PRODUCER = "TIDEMARK_ADMIN"
+"""Producer group of what an operator sends."""
 NO_MESSAGES = (
     ResponseCode.PULL_NOT_FOUND,
     ResponseCode.PULL_RETRY_IMMEDIATELY,
@@ -70,24 +84,35 @@ class TracedStep:
     """How a listener's call ended, or what a transaction's producer decided."""
 
 
-class MessageAdmin(Asking):
-    """Questions about single messages."""
+@dataclass(frozen=True, slots=True)
+class TimedSend:
+    """A stored message, and how long its answer took."""
 
-    async def view_message(self, offset_message_id: str) -> MessageExt:
+    result: SendResult
+    cost_ms: int
+
+
+class MessageAdmin:
+    """Questions about single messages, and orders that send one or have one consumed."""
+
+    def __init__(self, asking: Asking) -> None:
+        self._asking = asking
+
+    async def view(self, offset_message_id: str) -> MessageExt:
         """The message a broker stored under this id. RequestRefused when it is gone."""
         address, physical_offset = parse_offset_message_id(offset_message_id)
-        answer = await self._ask(
+        answer = await self._asking.ask(
             address, RequestCode.VIEW_MESSAGE_BY_ID, {"offset": str(physical_offset)}
         )
         message = decode_record(answer.body)
         inflate_bodies([message])
         return message
 
-    async def message_traces(
+    async def traces(
         self, message_id: str, *, trace_topic: str = TRACE_TOPIC, begin_ms: int = 0
     ) -> list[Trace]:
         """What clients have traced of the message with this UNIQ_KEY, in the order written."""
-        records = await self.query_messages(trace_topic, message_id, begin_ms=begin_ms)
+        records = await self.query(trace_topic, message_id, begin_ms=begin_ms)
         traces: list[Trace] = []
         for record in records:
             try:
@@ -98,36 +123,34 @@ class MessageAdmin(Asking):
 
     async def traced_steps(self, message_id: str, *, begin_ms: int = 0) -> list[TracedStep]:
         """The same traces as steps, in the order written."""
-        return [
-            step_of(trace) for trace in await self.message_traces(message_id, begin_ms=begin_ms)
-        ]
+        return [step_of(trace) for trace in await self.traces(message_id, begin_ms=begin_ms)]
 
     async def may_be_traced(self) -> bool:
         """Does a broker have the trace topic? Without it clients write no traces."""
-        return bool(await self._brokers_of(TRACE_TOPIC))
+        return bool(await self._asking.brokers_of(TRACE_TOPIC))
 
-    async def find_messages(self, topic: str, text: str) -> list[MessageExt]:
+    async def find(self, topic: str, text: str) -> list[MessageExt]:
         """Messages of a topic that a text names: by UNIQ_KEY, else by the broker's id, else by key.
 
         A broker's id names an address. Only masters the name server knows are asked: a text that
         somebody typed must not choose whom this process connects to.
         """
-        found = await self.query_messages(topic, text, is_unique_key=True)
-        return found or await self._stored_as(text) or await self.query_messages(topic, text)
+        found = await self.query(topic, text, is_unique_key=True)
+        return found or await self._stored_as(text) or await self.query(topic, text)
 
     async def _stored_as(self, text: str) -> list[MessageExt]:
         try:
             address, _ = parse_offset_message_id(text)
         except RemoteProtocolError:
             return []
-        if address not in (await self.masters()).values():
+        if address not in (await self._asking.masters()).values():
             return []
         try:
-            return [await self.view_message(text)]
+            return [await self.view(text)]
         except RequestRefused:  # No message begins there: the text is a key that looks like an id.
             return []
 
-    async def query_messages(
+    async def query(
         self,
         topic: str,
         key: str,
@@ -143,19 +166,18 @@ class MessageAdmin(Asking):
         """
         found: list[MessageExt] = []
         is_cut = False
-        for address in await self._brokers_of(topic):
-            fields = wire_fields(
+        for address in await self._asking.brokers_of(topic):
+            fields = QueryMessageRequestHeader(
                 topic=topic,
                 key=key,
-                maxNum=count_max,
-                beginTimestamp=begin_ms,
-                endTimestamp=end_ms,
-                indexType="U" if is_unique_key else "K",
-            )
-            if is_unique_key:
-                fields["_UNIQUE_KEY_QUERY"] = "true"
+                max_num=count_max,
+                begin_timestamp_ms=begin_ms,
+                end_timestamp_ms=end_ms,
+                unique_key_query=is_unique_key,
+                index_type="U" if is_unique_key else "K",
+            ).encode()
             try:
-                answer = await self._ask(address, RequestCode.QUERY_MESSAGE, fields)
+                answer = await self._asking.ask(address, RequestCode.QUERY_MESSAGE, fields)
             except RequestRefused as error:
                 if error.code == ResponseCode.QUERY_NOT_FOUND:
                     continue
@@ -167,27 +189,27 @@ class MessageAdmin(Asking):
         wanted.sort(key=lambda m: (m.store_timestamp_ms, m.store_host, m.physical_offset))
         return FoundMessages(wanted, is_cut=is_cut)
 
-    async def messages_from(
-        self, queue: MessageQueue, offset: int, *, count_max: int
-    ) -> list[MessageExt]:
+    async def read(self, queue: MessageQueue, offset: int, *, count_max: int) -> list[MessageExt]:
         """Messages of one queue from an offset on, as stored; fewer, or none, at its end."""
-        fields = wire_fields(
-            consumerGroup=TOOLS_GROUP,
-            queueOffset=offset,
-            maxMsgNums=count_max,
-            sysFlag=int(PullSysFlag.SUBSCRIPTION),
-            commitOffset=0,
-            suspendTimeoutMillis=0,
+        fields = PullMessageRequestHeader(
+            consumer_group=TOOLS_GROUP,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            queue_offset=offset,
+            max_msg_nums=count_max,
+            sys_flag=int(PullSysFlag.SUBSCRIPTION),
+            commit_offset=0,
+            suspend_timeout_ms=0,
             subscription=SUBSCRIBE_ALL,
-            subVersion=0,
-            expressionType=TAG_EXPRESSION,
-            **place(queue),
-        )
+            sub_version=0,
+            expression_type=TAG_EXPRESSION,
+            broker_name=queue.broker_name,
+        ).encode()
         request = RemotingCommand.request(RequestCode.PULL_MESSAGE, fields)
-        answer = await self._connection.rpc.invoke(
-            await self._master_of(queue),
+        answer = await self._asking.connection.rpc.invoke(
+            await self._asking.master_of(queue),
             request,
-            timeout_ms=self._connection.config.request_timeout_ms,
+            timeout_ms=self._asking.connection.config.request_timeout_ms,
         )
         if answer.code in NO_MESSAGES:
             return []
@@ -196,6 +218,32 @@ class MessageAdmin(Asking):
         found = decode_records(answer.body)
         inflate_bodies(found)
         return found
+
+    async def send(self, message: Message, queue: MessageQueue) -> TimedSend:
+        """Send to one queue and wait, without another try. Errors as `Sender.send` has them."""
+        clock = self._asking.connection.runtime.clock
+        sender = Sender(self._asking.connection, TOOLS_PRODUCER, ProducerConfig(retry_times=0))
+        await self._asking.master_of(queue)
+        began_ms = clock.steady_ms()
+        result = await sender.send(message, queue=queue)
+        return TimedSend(result, clock.steady_ms() - began_ms)
+
+    async def consume_directly(
+        self, group: str, client_id: str, message: MessageExt
+    ) -> ConsumeMessageDirectlyResult:
+        """Have a member consume a stored message now, whatever its offsets; what it said. Asked
+        through the broker that stores the message.
+        """
+        fields = ConsumeMessageDirectlyRequestHeader(
+            consumer_group=group,
+            client_id=client_id,
+            msg_id=message.offset_message_id,
+            topic=message.topic,
+        ).encode()
+        answer = await self._asking.ask(
+            message.store_host, RequestCode.CONSUME_MESSAGE_DIRECTLY, fields
+        )
+        return ConsumeMessageDirectlyResult.decode(answer.body)
 
 
 def _has_key(message: MessageExt, topic: str, key: str, *, is_unique_key: bool) -> bool:

@@ -8,30 +8,38 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from engine.client.admin.asking import Asking
-from engine.client.wire_fields import wire_fields
 from engine.foundation.errors import RequestRefused
 from engine.foundation.java_properties import written
 from engine.protocol.bodies import KVTable
 from engine.protocol.codes import RequestCode, ResponseCode
+from engine.protocol.headers import (
+    KvConfigRequestHeader,
+    KvConfigResponseHeader,
+    KvNamespaceRequestHeader,
+    PutKvConfigRequestHeader,
+)
 
 
-class NameServerAdmin(Asking):
+class NameServerAdmin:
     """Questions and orders about name servers."""
 
-    @property
-    def name_servers(self) -> tuple[str, ...]:
-        """Addresses of all of them."""
-        return self._connection.config.namesrv_addresses
+    def __init__(self, asking: Asking) -> None:
+        self._asking = asking
 
-    async def namesrv_config(self, address: str) -> dict[str, str]:
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """Addresses of all of them."""
+        return self._asking.connection.config.namesrv_addresses
+
+    async def config(self, address: str) -> dict[str, str]:
         """Settings of a name server, sorted."""
-        answer = await self._ask(address, RequestCode.GET_NAMESRV_CONFIG, {})
+        answer = await self._asking.ask(address, RequestCode.GET_NAMESRV_CONFIG, {})
         return settings_of(answer.body)
 
-    async def update_namesrv_config(self, address: str, settings: Mapping[str, str]) -> None:
+    async def update_config(self, address: str, settings: Mapping[str, str]) -> None:
         """Change settings of a running name server. RequestRefused for one that it keeps."""
         body = settings_body(settings)
-        await self._ask(address, RequestCode.UPDATE_NAMESRV_CONFIG, {}, body)
+        await self._asking.ask(address, RequestCode.UPDATE_NAMESRV_CONFIG, {}, body)
 
     async def key_value(
         self, namespace: str, key: str, *, address: str | None = None
@@ -39,23 +47,24 @@ class NameServerAdmin(Asking):
         """A value that a name server keeps for tools, one that answers or the one at `address`;
         None when there is none.
         """
-        fields = wire_fields(namespace=namespace, key=key)
+        fields = KvConfigRequestHeader(namespace=namespace, key=key).encode()
         try:
             if address is None:
-                answer = await self._ask_namesrv(RequestCode.GET_KV_CONFIG, fields)
+                answer = await self._asking.ask_namesrv(RequestCode.GET_KV_CONFIG, fields)
             else:
-                answer = await self._ask(address, RequestCode.GET_KV_CONFIG, fields)
+                answer = await self._asking.ask(address, RequestCode.GET_KV_CONFIG, fields)
         except RequestRefused as error:
             if error.code == ResponseCode.QUERY_NOT_FOUND:
                 return None
             raise
-        return answer.fields.get("value")
+        return KvConfigResponseHeader.decode(answer.fields).value
 
     async def key_values(self, namespace: str) -> dict[str, str]:
         """All values of a namespace, by key, sorted; empty when there is none."""
         try:
-            answer = await self._ask_namesrv(
-                RequestCode.GET_KVLIST_BY_NAMESPACE, wire_fields(namespace=namespace)
+            answer = await self._asking.ask_namesrv(
+                RequestCode.GET_KVLIST_BY_NAMESPACE,
+                KvNamespaceRequestHeader(namespace=namespace).encode(),
             )
         except RequestRefused as error:
             if error.code == ResponseCode.QUERY_NOT_FOUND:
@@ -65,23 +74,20 @@ class NameServerAdmin(Asking):
 
     async def put_key_value(self, namespace: str, key: str, value: str) -> None:
         """Keep a value in all name servers."""
-        fields = wire_fields(namespace=namespace, key=key, value=value)
-        for address in self.name_servers:
-            await self._ask(address, RequestCode.PUT_KV_CONFIG, fields)
+        fields = PutKvConfigRequestHeader(namespace=namespace, key=key, value=value).encode()
+        for address in self.addresses:
+            await self._asking.ask(address, RequestCode.PUT_KV_CONFIG, fields)
 
     async def delete_key_value(self, namespace: str, key: str) -> None:
         """Let all name servers forget a value. RequestRefused when none of them has it."""
-        had = [
-            await self.key_value(namespace, key, address=address) for address in self.name_servers
-        ]
+        had = [await self.key_value(namespace, key, address=address) for address in self.addresses]
         if not any(value is not None for value in had):
             raise RequestRefused(
                 ResponseCode.QUERY_NOT_FOUND, f"no name server has {key} in {namespace}"
             )
-        for address in self.name_servers:
-            await self._ask(
-                address, RequestCode.DELETE_KV_CONFIG, wire_fields(namespace=namespace, key=key)
-            )
+        fields = KvConfigRequestHeader(namespace=namespace, key=key).encode()
+        for address in self.addresses:
+            await self._asking.ask(address, RequestCode.DELETE_KV_CONFIG, fields)
 
 
 def settings_body(settings: Mapping[str, str]) -> bytes:

@@ -60,7 +60,7 @@ def stranded_of(
 
 async def config_of(admin: Admin, topic: str, broker_name: str) -> TopicConfig:
     """The topic's settings on one broker. Raises RequestRefused when it has no such topic."""
-    config = (await admin.topic_configs(topic)).get(broker_name)
+    config = (await admin.topics.configs(topic)).get(broker_name)
     if config is None:
         raise RequestRefused(
             ResponseCode.TOPIC_NOT_EXIST, f"broker {broker_name} has no topic {topic}"
@@ -76,17 +76,18 @@ async def removal_of(admin: Admin, topic: str, broker_name: str, *, keep: int) -
         for queue_id in range(keep, max(config.read_queue_nums, config.write_queue_nums))
     ]
     ends = {
-        queue: (await admin.min_offset(queue), await admin.max_offset(queue)) for queue in queues
+        queue: (await admin.offsets.min_offset(queue), await admin.offsets.max_offset(queue))
+        for queue in queues
     }
     stranded: list[Stranded] = []
     broadcast = []
-    groups = await admin.groups_of_topic(topic)
+    groups = await admin.topics.groups(topic)
     for group in groups:
-        members = await admin.members(group)
+        members = await admin.groups.members(group)
         if any(one.message_model == BROADCASTING for one in members.values()):
             broadcast.append(group)
             continue
-        progress = await admin.consume_stats(group, topic)
+        progress = await admin.groups.consume_stats(group, topic)
         consumed = {queue: one.consumer_offset for queue, one in progress.items()}
         stranded += stranded_of(group, ends, consumed)
     if not groups:
@@ -108,8 +109,8 @@ async def set_queues(
     although it strands messages.
     """
     config = await config_of(admin, topic, broker_name)
-    await admin.create_topic(
-        (await admin.masters())[broker_name],
+    await admin.topics.create(
+        (await admin.cluster.masters())[broker_name],
         topic,
         read_queues=config.read_queue_nums if read is None else read,
         write_queues=config.write_queue_nums if write is None else write,
@@ -141,22 +142,22 @@ async def idle_members(admin: Admin, topic: str) -> list[IdleMember]:
     """
     written: dict[MessageQueue, bool] = {}
     found = []
-    for group in await admin.groups_of_topic(topic):
-        masters = await admin.masters()
+    for group in await admin.topics.groups(topic):
+        masters = await admin.cluster.masters()
         clients: dict[str, str] = {}
-        for broker_name, members in (await admin.members(group)).items():
+        for broker_name, members in (await admin.groups.members(group)).items():
             for connection in members.connection_set:
                 clients.setdefault(connection.client_id, masters[broker_name])
         for client_id, address in sorted(clients.items()):
             try:
-                info = await admin.consumer_running_info(address, group, client_id)
+                info = await admin.groups.running_info(address, group, client_id)
             except (RequestRefused, RemoteProtocolError, Unreachable) as error:
                 found.append(IdleMember(group, client_id, None, str(error)))
                 continue
             held = tuple(sorted(queue for queue in info.mq_table if queue.topic == topic))
             for queue in held:
                 if queue not in written:
-                    written[queue] = await admin.max_offset(queue) > 0
+                    written[queue] = await admin.offsets.max_offset(queue) > 0
             if not any(written[queue] for queue in held):
                 found.append(IdleMember(group, client_id, held))
     return found

@@ -1,11 +1,10 @@
-"""Topics and the ends of their queues."""
+"""Topics and their queues."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from engine.client.admin.asking import Asking, place
-from engine.client.wire_fields import wire_fields
+from engine.client.admin.asking import Asking
 from engine.foundation.errors import ConnectFailed, RequestRefused
 from engine.protocol.bodies import (
     GroupList,
@@ -17,28 +16,32 @@ from engine.protocol.bodies import (
 )
 from engine.protocol.bodies_admin import ConsumeQueueUnits, TopicConfigs
 from engine.protocol.codes import RequestCode, ResponseCode
-from engine.protocol.headers import TimestampResponseHeader
-from engine.protocol.headers_client import NO_STORE_TIME
+from engine.protocol.headers import CreateTopicRequestHeader, QueryConsumeQueueRequestHeader
 from engine.protocol.message import MessageQueue
 from engine.protocol.names import AUTO_CREATE_TOPIC, Perm
 
 
-class TopicAdmin(Asking):
+class TopicAdmin:
     """Questions and orders about topics."""
 
-    async def topics(self) -> list[str]:
+    def __init__(self, asking: Asking) -> None:
+        self._asking = asking
+
+    async def names(self) -> list[str]:
         """All topics the name server knows, sorted."""
-        answer = await self._ask_namesrv(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, {})
+        answer = await self._asking.ask_namesrv(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, {})
         return sorted(TopicList.decode(answer.body).topic_list)
 
-    async def system_topics(self, broker_address: str) -> list[str]:
+    async def system_names(self, broker_address: str) -> list[str]:
         """Topics that a broker has for itself, sorted."""
-        answer = await self._ask(broker_address, RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, {})
+        answer = await self._asking.ask(
+            broker_address, RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, {}
+        )
         return sorted(TopicList.decode(answer.body).topic_list)
 
-    async def topic_route(self, topic: str) -> TopicRouteData | None:
+    async def route(self, topic: str) -> TopicRouteData | None:
         """Brokers and queues of a topic; None when no broker has it."""
-        answer = await self._routes.ask_namesrv(
+        answer = await self._asking.routes.ask_namesrv(
             RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic, "acceptStandardJsonOnly": "true"}
         )
         if answer.code == ResponseCode.TOPIC_NOT_EXIST:
@@ -47,41 +50,45 @@ class TopicAdmin(Asking):
             raise RequestRefused(answer.code, answer.remark or "no remark")
         return TopicRouteData.decode(answer.body)
 
-    async def topic_configs(self, topic: str) -> dict[str, TopicConfig]:
+    async def configs(self, topic: str) -> dict[str, TopicConfig]:
         """A topic's settings on each broker that has it, by broker name, sorted."""
         found: dict[str, TopicConfig] = {}
-        for name, address in (await self.masters()).items():
-            config = await self.topic_config_at(address, topic)
+        for name, address in (await self._asking.masters()).items():
+            config = await self.config_at(address, topic)
             if config is not None:
                 found[name] = config
         return found
 
-    async def topic_config_at(self, broker_address: str, topic: str) -> TopicConfig | None:
+    async def config_at(self, broker_address: str, topic: str) -> TopicConfig | None:
         """A topic's settings on one broker; None when it has none of that name."""
         try:
-            answer = await self._ask(broker_address, RequestCode.GET_TOPIC_CONFIG, {"topic": topic})
+            answer = await self._asking.ask(
+                broker_address, RequestCode.GET_TOPIC_CONFIG, {"topic": topic}
+            )
         except RequestRefused as error:
             if error.code == ResponseCode.TOPIC_NOT_EXIST:
                 return None
             raise
         return TopicConfig.decode(answer.body)
 
-    async def topic_status(self, topic: str) -> dict[MessageQueue, TopicOffset]:
+    async def status(self, topic: str) -> dict[MessageQueue, TopicOffset]:
         """The ends of each queue a producer may write, sorted. RequestRefused for no topic."""
-        addresses = await self._brokers_of(topic)
+        addresses = await self._asking.brokers_of(topic)
         if not addresses:
             raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, f"no broker has the topic {topic}")
         found: dict[MessageQueue, TopicOffset] = {}
         for address in addresses:
-            answer = await self._ask(address, RequestCode.GET_TOPIC_STATS_INFO, {"topic": topic})
+            answer = await self._asking.ask(
+                address, RequestCode.GET_TOPIC_STATS_INFO, {"topic": topic}
+            )
             found |= TopicStatsTable.decode(answer.body).offset_table
         return dict(sorted(found.items()))
 
-    async def groups_of_topic(self, topic: str) -> list[str]:
+    async def groups(self, topic: str) -> list[str]:
         """Groups that subscribe to a topic or have offsets on it, sorted."""
         found: dict[str, None] = {}
-        for address in await self._brokers_of(topic):
-            answer = await self._ask(
+        for address in await self._asking.brokers_of(topic):
+            answer = await self._asking.ask(
                 address, RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, {"topic": topic}
             )
             found |= dict.fromkeys(GroupList.decode(answer.body).group_list)
@@ -89,10 +96,10 @@ class TopicAdmin(Asking):
 
     async def queues(self, topic: str) -> list[MessageQueue]:
         """The readable queues of a topic, sorted; empty when no broker has it."""
-        await self._routes.refresh(topic)
-        return await self._routes.readable_queues(topic) or []
+        await self._asking.routes.refresh(topic)
+        return await self._asking.routes.readable_queues(topic) or []
 
-    async def create_topic(
+    async def create(
         self,
         broker_address: str,
         topic: str,
@@ -110,36 +117,49 @@ class TopicAdmin(Asking):
         Fewer queues to read are refused while that strands messages; `force` takes them all the
         same, and what it stranded is returned in words.
         """
-        fields = wire_fields(
+        fields = CreateTopicRequestHeader(
             topic=topic,
-            defaultTopic=AUTO_CREATE_TOPIC,
-            readQueueNums=read_queues,
-            writeQueueNums=write_queues,
+            default_topic=AUTO_CREATE_TOPIC,
+            read_queue_nums=read_queues,
+            write_queue_nums=write_queues,
             perm=int(perm),
-            topicFilterType="SINGLE_TAG",
-            topicSysFlag=sys_flag,
+            topic_filter_type="SINGLE_TAG",
+            topic_sys_flag=sys_flag,
             order=order,
             attributes=attributes,
-            force=True if force else None,
-        )
-        answer = await self._ask(broker_address, RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
+            force=force or None,
+        ).encode()
+        answer = await self._asking.ask(broker_address, RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
         return answer.remark or ""
 
-    async def put_topics(self, broker_address: str, configs: Sequence[TopicConfig]) -> None:
+    async def put(self, broker_address: str, configs: Sequence[TopicConfig]) -> None:
         """Create or change topics on one broker: none of them when one is refused."""
         body = TopicConfigs(list(configs)).encode()
-        await self._ask(broker_address, RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, {}, body)
+        await self._asking.ask(broker_address, RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, {}, body)
 
-    async def delete_topic(self, topic: str) -> None:
+    async def delete(self, topic: str) -> None:
         """Delete a topic on all its brokers, then in all name servers."""
-        await self._routes.refresh(topic)
-        for address in self._routes.broker_addresses(masters_only=True):
-            await self._ask(address, RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": topic})
+        await self._asking.routes.refresh(topic)
+        for address in self._asking.routes.broker_addresses(masters_only=True):
+            await self._asking.ask(address, RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": topic})
         request_code = RequestCode.DELETE_TOPIC_IN_NAMESRV
-        for address in self._connection.config.namesrv_addresses:
-            await self._ask(address, request_code, {"topic": topic})
+        for address in self._asking.connection.config.namesrv_addresses:
+            await self._asking.ask(address, request_code, {"topic": topic})
 
-    # Queues.
+    async def writable_queues(self, topic: str) -> list[MessageQueue]:
+        """The queues a producer may write, sorted. RequestRefused for no topic."""
+        route = await self.route(topic)
+        if route is None:
+            raise RequestRefused(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"no route leads to topic {topic}; create it first (tidemark admin topic create)",
+            )
+        return sorted(
+            MessageQueue(topic, data.broker_name, queue_id)
+            for data in route.queue_datas
+            if data.perm & Perm.WRITE
+            for queue_id in range(data.write_queue_nums)
+        )
 
     async def queue_units(
         self, queue: MessageQueue, offset: int, *, count: int, group: str | None = None
@@ -147,36 +167,15 @@ class TopicAdmin(Asking):
         """What the consume queue says of its messages from an offset on; with what `group`
         subscribes to. RequestRefused for a queue its broker does not have.
         """
-        fields = wire_fields(
+        fields = QueryConsumeQueueRequestHeader(
             topic=queue.topic,
-            queueId=queue.queue_id,
+            queue_id=queue.queue_id,
             index=offset,
             count=count,
-            consumerGroup=group,
-        )
-        address = (await self.masters()).get(queue.broker_name)
+            consumer_group=group,
+        ).encode()
+        address = (await self._asking.masters()).get(queue.broker_name)
         if address is None:
             raise ConnectFailed(f"the name server knows no master of {queue.broker_name}")
-        answer = await self._ask(address, RequestCode.QUERY_CONSUME_QUEUE, fields)
+        answer = await self._asking.ask(address, RequestCode.QUERY_CONSUME_QUEUE, fields)
         return ConsumeQueueUnits.decode(answer.body)
-
-    async def max_offset(self, queue: MessageQueue) -> int:
-        """One past the last message."""
-        return await self._queue_number(RequestCode.GET_MAX_OFFSET, queue)
-
-    async def min_offset(self, queue: MessageQueue) -> int:
-        """The first message still kept."""
-        return await self._queue_number(RequestCode.GET_MIN_OFFSET, queue)
-
-    async def earliest_store_time(self, queue: MessageQueue) -> int | None:
-        """Store time (ms) of the first message still kept; None when there is none."""
-        address, fields = await self._master_of(queue), wire_fields(**place(queue))
-        answer = await self._ask(address, RequestCode.GET_EARLIEST_MSG_STORETIME, fields)
-        told_ms = TimestampResponseHeader.decode(answer.fields).timestamp_ms
-        return None if told_ms == NO_STORE_TIME else told_ms
-
-    async def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """The first message stored at or after a time."""
-        return await self._queue_number(
-            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, queue, timestamp=timestamp_ms
-        )

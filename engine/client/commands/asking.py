@@ -15,6 +15,7 @@ import typer
 
 from engine.client.admin import Admin, admin_at
 from engine.foundation.errors import ConnectFailed, RequestRefused, TidemarkError
+from engine.foundation.terminal import complain
 from engine.protocol.codes import ResponseCode
 
 Answer = TypeVar("Answer")
@@ -40,7 +41,7 @@ def ask(namesrv: str, work: Callable[[Admin], Awaitable[Answer]]) -> Answer:
     try:
         return asyncio.run(main())
     except TidemarkError as error:
-        typer.echo(f"tidemark admin: {sentence(error)}", err=True)
+        complain(f"tidemark admin: {sentence(error)}")
         raise typer.Exit(1) from error
 
 

@@ -12,6 +12,7 @@ from engine.client.commands.name_servers import read_settings
 from engine.client.commands.showing import Row, moment, shown, shown_record
 from engine.client.commands.topics import BrokerOption, chosen_masters
 from engine.foundation.errors import ConfigError, TidemarkError
+from engine.foundation.terminal import say
 
 cluster = typer.Typer(no_args_is_help=True)
 app = typer.Typer(no_args_is_help=True)
@@ -24,7 +25,7 @@ def list_cluster(*, namesrv: NamesrvOption = DEFAULT_NAMESRV, as_json: JsonOptio
     """Every broker of every cluster, with what it says of itself; one that is away says nothing."""
 
     async def work(admin: Admin) -> list[Row]:
-        info = await admin.cluster_info()
+        info = await admin.cluster.info()
         rows: list[Row] = []
         for cluster_name, names in sorted(info.cluster_addr_table.items()):
             for name in sorted(names):
@@ -32,12 +33,12 @@ def list_cluster(*, namesrv: NamesrvOption = DEFAULT_NAMESRV, as_json: JsonOptio
                     rows.append(await _broker_row(admin, (cluster_name, name, broker_id), address))
         return rows
 
-    typer.echo(shown(ask(namesrv, work), as_json=as_json, empty="no broker is registered"))
+    say(shown(ask(namesrv, work), as_json=as_json, empty="no broker is registered"))
 
 
 async def _broker_row(admin: Admin, place: tuple[str, str, int], address: str) -> Row:
     try:
-        figures, state = await admin.broker_figures(address), "up"
+        figures, state = await admin.cluster.figures(address), "up"
     except TidemarkError as error:
         figures, state = {}, f"no answer: {error}"
     boot = figures.get("bootTimestamp", "")
@@ -63,9 +64,9 @@ def status(
 
     async def work(admin: Admin) -> dict[str, str]:
         (address,) = (await chosen_masters(admin, broker)).values()
-        return await admin.broker_figures(address)
+        return await admin.cluster.figures(address)
 
-    typer.echo(shown_record(ask(namesrv, work), as_json=as_json))
+    say(shown_record(ask(namesrv, work), as_json=as_json))
 
 
 @app.command("config")
@@ -80,13 +81,13 @@ def config(
 
     async def work(admin: Admin) -> dict[str, str]:
         (address,) = (await chosen_masters(admin, broker)).values()
-        settings = await admin.broker_config(address)
+        settings = await admin.cluster.config(address)
         found = {name: settings[name] for name in settings if key is None or key in name}
         if not found:
             raise ConfigError("--key", key, f"part of one of {', '.join(settings)}")
         return found
 
-    typer.echo(shown_record(ask(namesrv, work), as_json=as_json))
+    say(shown_record(ask(namesrv, work), as_json=as_json))
 
 
 @app.command("set")
@@ -101,10 +102,10 @@ def set_config(
     async def work(admin: Admin) -> None:
         wanted = read_settings(settings)
         (address,) = (await chosen_masters(admin, broker)).values()
-        await admin.update_broker_config(address, wanted)
+        await admin.cluster.update_config(address, wanted)
 
     ask(namesrv, work)
-    typer.echo(f"broker {broker}: {' '.join(settings)}")
+    say(f"broker {broker}: {' '.join(settings)}")
 
 
 @app.command("progress")
@@ -126,12 +127,12 @@ def progress(
                 "inflight": told.pull_offset - told.consumer_offset,
                 "last_consumed": moment(told.last_timestamp_ms),
             }
-            for group, rows in (await admin.broker_consume_stats(address)).items()
+            for group, rows in (await admin.groups.broker_consume_stats(address)).items()
             for queue, told in rows.items()
         ]
 
     rows = ask(namesrv, work)
-    typer.echo(shown(rows, as_json=as_json, empty=f"no group has offsets on {broker}"))
+    say(shown(rows, as_json=as_json, empty=f"no group has offsets on {broker}"))
 
 
 @app.command("ha")
@@ -142,7 +143,7 @@ def ha_status(
 
     async def work(admin: Admin) -> Row:
         (address,) = (await chosen_masters(admin, broker)).values()
-        told = await admin.ha_status(address)
+        told = await admin.cluster.ha_status(address)
         return {
             "master": told.master,
             "log_end": told.master_commit_log_max_offset,
@@ -150,7 +151,7 @@ def ha_status(
             "slaves_in_sync": told.in_sync_slave_nums,
         }
 
-    typer.echo(shown_record(ask(namesrv, work), as_json=as_json))
+    say(shown_record(ask(namesrv, work), as_json=as_json))
 
 
 @app.command("wipe-write")
@@ -168,11 +169,11 @@ def add_write(broker: NameArgument, *, namesrv: NamesrvOption = DEFAULT_NAMESRV)
 def _set_writable(broker: str, namesrv: str, *, writable: bool) -> None:
     async def work(admin: Admin) -> dict[str, int]:
         await chosen_masters(admin, broker)
-        return await admin.set_writable(broker, writable=writable)
+        return await admin.cluster.set_writable(broker, writable=writable)
 
     verb = "may be written again" if writable else "may no longer be written"
     for address, count in ask(namesrv, work).items():
-        typer.echo(f"name server {address}: {count} topics of {broker} {verb}")
+        say(f"name server {address}: {count} topics of {broker} {verb}")
 
 
 @app.command("clean")
@@ -182,10 +183,10 @@ def clean(*, broker: BrokerOption = None, namesrv: NamesrvOption = DEFAULT_NAMES
     async def work(admin: Admin) -> list[str]:
         masters = await chosen_masters(admin, broker)
         for address in masters.values():
-            await admin.clean(address)
+            await admin.cluster.clean(address)
         return list(masters)
 
-    typer.echo(f"cleaned: {', '.join(ask(namesrv, work))}")
+    say(f"cleaned: {', '.join(ask(namesrv, work))}")
 
 
 def _first(figures: str | None) -> float | None:

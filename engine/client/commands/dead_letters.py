@@ -18,6 +18,7 @@ from engine.client.commands.groups import GroupArgument
 from engine.client.commands.offsets import read_time
 from engine.client.commands.showing import Row, moment, shown
 from engine.foundation.errors import ConfigError
+from engine.foundation.terminal import say
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -66,9 +67,9 @@ def list_letters(
             end_ms=_time(until),
             with_decided=with_decided,
         )
-        return await admin.dead_letters(group, query)
+        return await admin.dead_letters.find(group, query)
 
-    typer.echo(shown(_rows(ask(namesrv, work)), as_json=as_json, empty="no dead letters"))
+    say(shown(_rows(ask(namesrv, work)), as_json=as_json, empty="no dead letters"))
 
 
 @app.command("redrive")
@@ -93,9 +94,9 @@ def redrive(
     asked = (message_id, topic, tag, key, since, until)
 
     async def work(admin: Admin) -> list[DeadLetter]:
-        letters = await admin.dead_letters(group, _order(asked, everything=everything))
+        letters = await admin.dead_letters.find(group, _order(asked, everything=everything))
         if not dry_run:
-            await admin.redrive_all(letters, who=who, why=why, per_second=per_second)
+            await admin.dead_letters.redrive_all(letters, who=who, why=why, per_second=per_second)
         return letters
 
     _show_decided(ask(namesrv, work), "re-driven", dry_run=dry_run, as_json=as_json)
@@ -122,9 +123,9 @@ def discard(
     asked = (message_id, topic, tag, key, since, until)
 
     async def work(admin: Admin) -> list[DeadLetter]:
-        letters = await admin.dead_letters(group, _order(asked, everything=everything))
+        letters = await admin.dead_letters.find(group, _order(asked, everything=everything))
         for letter in letters if not dry_run else []:
-            await admin.discard(letter, who=who, why=why)
+            await admin.dead_letters.discard(letter, who=who, why=why)
         return letters
 
     _show_decided(ask(namesrv, work), "discarded", dry_run=dry_run, as_json=as_json)
@@ -155,10 +156,10 @@ def _show_decided(
     letters: Sequence[DeadLetter], done: str, *, dry_run: bool, as_json: bool
 ) -> None:
     if as_json:
-        typer.echo(shown(_rows(letters), as_json=True))
+        say(shown(_rows(letters), as_json=True))
         return
-    typer.echo(shown(_rows(letters), as_json=False, empty="no dead letter is meant"))
-    typer.echo(f"{len(letters)} {'would be' if dry_run else 'are'} {done}")
+    say(shown(_rows(letters), as_json=False, empty="no dead letter is meant"))
+    say(f"{len(letters)} {'would be' if dry_run else 'are'} {done}")
 
 
 def _rows(letters: Sequence[DeadLetter]) -> list[Row]:

@@ -6,7 +6,6 @@ By broker: `metadata` has the topics and groups that users made, in the words of
 
 from __future__ import annotations
 
-import json
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -14,8 +13,10 @@ import typer
 
 from engine.client.admin import Admin
 from engine.client.commands.asking import DEFAULT_NAMESRV, NamesrvOption, ask
+from engine.client.commands.showing import json_text
 from engine.client.commands.topics import chosen_masters
 from engine.foundation.errors import ConfigError, StorageError
+from engine.foundation.terminal import say
 from engine.protocol.names import is_dlq_topic, is_retry_topic, is_system_topic
 from engine.runtime import SystemDisk
 
@@ -37,7 +38,7 @@ def export(
     """The cluster's topics and groups, its settings, or its figures, broker by broker, as JSON."""
 
     async def work(admin: Admin) -> str:
-        text = json.dumps(await _document(admin, what), indent=2, ensure_ascii=False)
+        text = json_text(await _document(admin, what))
         if to is not None:
             try:
                 SystemDisk().write(to, f"{text}\n".encode())
@@ -46,23 +47,28 @@ def export(
         return text
 
     text = ask(namesrv, work)
-    typer.echo(text if to is None else f"{what.value} of the cluster: {to}")
+    say(text if to is None else f"{what.value} of the cluster: {to}")
 
 
 async def _document(admin: Admin, what: Exported) -> dict[str, Any]:
     masters = await chosen_masters(admin, None)
     if what is Exported.CONFIGS:
-        return {name: await admin.broker_config(address) for name, address in masters.items()}
+        return {name: await admin.cluster.config(address) for name, address in masters.items()}
     if what is Exported.METRICS:
-        return {name: await admin.broker_figures(address) for name, address in masters.items()}
+        return {name: await admin.cluster.figures(address) for name, address in masters.items()}
     topics: dict[str, list[Any]] = {name: [] for name in masters}
-    own = {topic for address in masters.values() for topic in await admin.system_topics(address)}
-    for topic in await admin.topics():
+    own = {
+        topic for address in masters.values() for topic in await admin.topics.system_names(address)
+    }
+    for topic in await admin.topics.names():
         if topic in own or is_system_topic(topic) or is_retry_topic(topic) or is_dlq_topic(topic):
             continue
-        for name, config in (await admin.topic_configs(topic)).items():
+        for name, config in (await admin.topics.configs(topic)).items():
             topics.setdefault(name, []).append(config.to_json())
     return {
-        name: {"topics": topics[name], "groups": list((await admin.groups_at(address)).values())}
+        name: {
+            "topics": topics[name],
+            "groups": list((await admin.groups.configs_at(address)).values()),
+        }
         for name, address in masters.items()
     }

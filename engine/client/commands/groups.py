@@ -11,6 +11,7 @@ from engine.client.commands.asking import DEFAULT_NAMESRV, JsonOption, NamesrvOp
 from engine.client.commands.showing import Row, moment, shown, shown_record
 from engine.client.commands.topics import BrokerOption, chosen_masters
 from engine.foundation.errors import RequestRefused
+from engine.foundation.terminal import say
 from engine.protocol.codes import ResponseCode
 from engine.protocol.names import check_group
 
@@ -22,7 +23,7 @@ GroupArgument = Annotated[str, typer.Argument(help="Name of the consumer group."
 @app.command("list")
 def list_groups(*, namesrv: NamesrvOption = DEFAULT_NAMESRV, as_json: JsonOption = False) -> None:
     """All groups the brokers know, with the settings that matter most."""
-    configs = ask(namesrv, lambda admin: admin.group_configs())
+    configs = ask(namesrv, lambda admin: admin.groups.configs())
     rows = [
         {
             "group": name,
@@ -34,7 +35,7 @@ def list_groups(*, namesrv: NamesrvOption = DEFAULT_NAMESRV, as_json: JsonOption
         }
         for name, config in configs.items()
     ]
-    typer.echo(shown(rows, as_json=as_json, empty="no groups"))
+    say(shown(rows, as_json=as_json, empty="no groups"))
 
 
 @app.command("show")
@@ -44,13 +45,13 @@ def show(
     """A group's settings, under RocketMQ's names."""
 
     async def work(admin: Admin) -> dict[str, Any]:
-        return _known(await admin.group_configs(), group)
+        return _known(await admin.groups.configs(), group)
 
     record = {
         name: value if isinstance(value, str | int | float | bool | None) else str(value)
         for name, value in ask(namesrv, work).items()
     }
-    typer.echo(shown_record(record, as_json=as_json))
+    say(shown_record(record, as_json=as_json))
 
 
 @app.command("create")
@@ -68,7 +69,7 @@ def create(
     async def work(admin: Admin) -> list[str]:
         check_group(group)
         masters = await chosen_masters(admin, broker)
-        before = (await admin.group_configs()).get(group, {})
+        before = (await admin.groups.configs()).get(group, {})
         settings = before | {
             "groupName": group,
             "retryMaxTimes": retries,
@@ -76,11 +77,11 @@ def create(
             "consumeBroadcastEnable": broadcast,
         }
         for address in masters.values():
-            await admin.put_group(address, settings)
+            await admin.groups.put(address, settings)
         return list(masters)
 
     names = ask(namesrv, work)
-    typer.echo(f"group {group}: up to {retries} retries, on {', '.join(names)}")
+    say(f"group {group}: up to {retries} retries, on {', '.join(names)}")
 
 
 @app.command("delete")
@@ -97,12 +98,12 @@ def delete(
         typer.confirm(f"Delete group {group}{with_them}?", abort=True)
 
     async def work(admin: Admin) -> None:
-        _known(await admin.group_configs(), group)
-        for address in (await admin.masters()).values():
-            await admin.delete_group(address, group, with_offsets=offsets)
+        _known(await admin.groups.configs(), group)
+        for address in (await admin.cluster.masters()).values():
+            await admin.groups.delete(address, group, with_offsets=offsets)
 
     ask(namesrv, work)
-    typer.echo(f"group {group} is deleted{', its offsets too' if offsets else ''}")
+    say(f"group {group} is deleted{', its offsets too' if offsets else ''}")
 
 
 @app.command("progress")
@@ -119,13 +120,13 @@ def progress(
 
     if group is None:
         rows = ask(namesrv, lambda admin: _in_short(admin, topic))
-        typer.echo(shown(rows, as_json=as_json, empty="no groups"))
+        say(shown(rows, as_json=as_json, empty="no groups"))
         return
 
     async def work(admin: Admin) -> list[Row]:
-        found = await admin.consume_stats(group, topic)
+        found = await admin.groups.consume_stats(group, topic)
         if not found:
-            _known(await admin.group_configs(), group)
+            _known(await admin.groups.configs(), group)
         return [
             {
                 "topic": queue.topic,
@@ -141,19 +142,19 @@ def progress(
         ]
 
     rows = ask(namesrv, work)
-    typer.echo(shown(rows, as_json=as_json, empty=f"group {group} has no offsets"))
+    say(shown(rows, as_json=as_json, empty=f"group {group} has no offsets"))
     if rows and not as_json:
         lag = sum(int(row["lag"] or 0) for row in rows)
         inflight = sum(int(row["inflight"] or 0) for row in rows)
-        typer.echo(f"\nlag {lag}, inflight {inflight}")
+        say(f"\nlag {lag}, inflight {inflight}")
 
 
 async def _in_short(admin: Admin, topic: str | None) -> list[Row]:
     """Every group that the brokers know, one row each."""
     rows: list[Row] = []
-    for group in await admin.group_configs():
-        members = (await admin.members(group)).values()
-        progress = (await admin.consume_stats(group, topic)).values()
+    for group in await admin.groups.configs():
+        members = (await admin.groups.members(group)).values()
+        progress = (await admin.groups.consume_stats(group, topic)).values()
         ids = {one.client_id for told in members for one in told.connection_set}
         rows.append(
             {
@@ -175,7 +176,7 @@ def connections(
     """The members of a group, and what they subscribe to, as each broker sees them."""
 
     async def work(admin: Admin) -> list[Row]:
-        found = await admin.members(group)
+        found = await admin.groups.members(group)
         if not found:
             raise not_online(group)
         return [
@@ -195,7 +196,7 @@ def connections(
             for member in sorted(told.connection_set, key=lambda one: one.client_id)
         ]
 
-    typer.echo(shown(ask(namesrv, work), as_json=as_json))
+    say(shown(ask(namesrv, work), as_json=as_json))
 
 
 @app.command("running")
@@ -212,9 +213,9 @@ def running(
 
     async def work(admin: Admin) -> list[Row]:
         rows: list[Row] = []
-        masters = await admin.masters()
+        masters = await admin.cluster.masters()
         asked: dict[str, str] = {}
-        for name, told in (await admin.members(group)).items():
+        for name, told in (await admin.groups.members(group)).items():
             for member in told.connection_set:
                 asked.setdefault(member.client_id, masters[name])
         if client is not None:
@@ -222,7 +223,7 @@ def running(
         if not asked:
             raise not_online(group if client is None else f"{group}, client {client}")
         for client_id, address in sorted(asked.items()):
-            info = await admin.consumer_running_info(address, group, client_id, stacks=stack)
+            info = await admin.groups.running_info(address, group, client_id, stacks=stack)
             if info.jstack:
                 stacks.append(f"{client_id}\n{info.jstack}")
             rows += [
@@ -244,9 +245,9 @@ def running(
         return rows
 
     rows = ask(namesrv, work)
-    typer.echo(shown(rows, as_json=as_json, empty="no queue is held"))
+    say(shown(rows, as_json=as_json, empty="no queue is held"))
     for one in stacks:
-        typer.echo(f"\n{one}", err=as_json)
+        say(f"\n{one}", err=as_json)
 
 
 @app.command("producers")
@@ -270,11 +271,11 @@ def producers(
                 "last_heartbeat": moment(one.last_update_timestamp_ms),
             }
             for name, address in (await chosen_masters(admin, broker)).items()
-            for group, members in (await admin.producers(address)).items()
+            for group, members in (await admin.groups.producers(address)).items()
             for one in members
         ]
 
-    typer.echo(shown(ask(namesrv, work), as_json=as_json, empty="no producers"))
+    say(shown(ask(namesrv, work), as_json=as_json, empty="no producers"))
 
 
 def not_online(group: str) -> RequestRefused:

@@ -17,6 +17,7 @@ from engine.client.admin import Admin
 from engine.client.commands.asking import DEFAULT_NAMESRV, NamesrvOption, ask
 from engine.client.commands.topics import BrokerOption, chosen_masters
 from engine.foundation.errors import ConfigError, RemoteProtocolError, StorageError
+from engine.foundation.terminal import say
 from engine.protocol.bodies import TopicConfig
 from engine.protocol.names import check_group, check_topic
 from engine.runtime import SystemDisk
@@ -35,7 +36,7 @@ def load_topics(
             configs = [TopicConfig.from_json(entry) for entry in entries]
         except RemoteProtocolError as error:
             raise ConfigError("file", file, f"topics as RocketMQ has them: {error}") from error
-        await admin.put_topics(address, configs)
+        await admin.topics.put(address, configs)
 
     _load(file, "topicName", check_topic, put, broker=broker, namesrv=namesrv)
 
@@ -46,7 +47,7 @@ def load_groups(
     """Create or change the groups of a file."""
 
     async def put(admin: Admin, address: str, entries: Entries) -> None:
-        await admin.put_groups(address, entries)
+        await admin.groups.put_all(address, entries)
 
     _load(file, "groupName", check_group, put, broker=broker, namesrv=namesrv)
 
@@ -73,7 +74,7 @@ def _load(
         return list(masters)
 
     brokers = ask(namesrv, work)
-    typer.echo(f"{', '.join(names)}: on {', '.join(brokers)}")
+    say(f"{', '.join(names)}: on {', '.join(brokers)}")
 
 
 def _entries(file: str, name_key: str) -> Entries:

@@ -24,6 +24,7 @@ from engine.client.commands.showing import Row, shown, shown_record
 from engine.client.commands.topic_queues import BrokerArgument, QueueArgument, queue_of
 from engine.client.commands.topics import BrokerOption, TopicArgument, chosen_masters
 from engine.foundation.errors import ConfigError, TidemarkError
+from engine.foundation.terminal import say
 from engine.protocol.message import Message, MessageExt, MessageQueue
 
 PULL_COUNT = 32
@@ -43,14 +44,14 @@ def by_offset(
 
     async def work(admin: Admin) -> list[MessageExt]:
         place = await queue_of(admin, topic, broker, queue_id=queue)
-        first, end = await admin.min_offset(place), await admin.max_offset(place)
+        first, end = await admin.offsets.min_offset(place), await admin.offsets.max_offset(place)
         if not first <= offset < end:
             kept = f"{first} to {end - 1}" if first < end else "none, the queue is empty"
             raise ConfigError("offset", offset, f"a kept one of queue {queue} on {broker}: {kept}")
         found: list[MessageExt] = []
         while len(found) < count:
             start = found[-1].queue_offset + 1 if found else offset
-            some = await admin.messages_from(
+            some = await admin.messages.read(
                 place, start, count_max=min(PULL_COUNT, count - len(found))
             )
             if not some:
@@ -59,7 +60,7 @@ def by_offset(
         return found
 
     rows = [line_of(message) for message in ask(namesrv, work)]
-    typer.echo(shown(rows, as_json=as_json, empty="no messages"))
+    say(shown(rows, as_json=as_json, empty="no messages"))
 
 
 def send(
@@ -98,10 +99,10 @@ def send(
         return rows
 
     rows = ask(namesrv, work)
-    typer.echo(shown(rows, as_json=as_json))
+    say(shown(rows, as_json=as_json))
     failed = sum(row["unique_key"] is None for row in rows)
     if failed:
-        typer.echo(f"tidemark admin: {failed} of {count} sends failed, see status", err=True)
+        say(f"tidemark admin: {failed} of {count} sends failed, see status", err=True)
         raise typer.Exit(1)
 
 
@@ -117,8 +118,8 @@ def consume(
 
     async def work(admin: Admin) -> Row:
         read_offset_id(message_id)
-        message = await admin.view_message(message_id)
-        said = await admin.consume_directly(group, client, message)
+        message = await admin.messages.view(message_id)
+        said = await admin.messages.consume_directly(group, client, message)
         return {
             "result": said.consume_result,
             "spent_ms": said.spent_time_ms,
@@ -126,11 +127,11 @@ def consume(
             "remark": said.remark,
         }
 
-    typer.echo(shown_record(ask(namesrv, work), as_json=as_json))
+    say(shown_record(ask(namesrv, work), as_json=as_json))
 
 
 async def _sent(admin: Admin, message: Message, queue: MessageQueue) -> Row:
-    sent = await admin.send_message(message, queue)
+    sent = await admin.messages.send(message, queue)
     result = sent.result
     return {
         **_row(queue, result.status.value),
@@ -164,7 +165,7 @@ async def _chosen_queues(
 ) -> list[MessageQueue]:
     if broker is not None:
         await chosen_masters(admin, broker)
-    queues = await admin.writable_queues(topic)
+    queues = await admin.topics.writable_queues(topic)
     chosen = [
         one
         for one in queues

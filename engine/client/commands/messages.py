@@ -13,6 +13,7 @@ from engine.client.commands.offsets import LATEST, read_time
 from engine.client.commands.showing import Row, moment, shown, shown_record
 from engine.client.commands.topics import TopicArgument
 from engine.foundation.errors import RemoteProtocolError, RequestRefused
+from engine.foundation.terminal import say
 from engine.protocol.codes import ResponseCode
 from engine.protocol.message import MessageExt, MessageQueue
 from engine.protocol.message_ids import parse_offset_message_id
@@ -35,9 +36,9 @@ def by_id(
 
     async def work(admin: Admin) -> MessageExt:
         read_offset_id(message_id)
-        return await admin.view_message(message_id)
+        return await admin.messages.view(message_id)
 
-    typer.echo(shown_record(_whole(ask(namesrv, work)), as_json=as_json))
+    say(shown_record(_whole(ask(namesrv, work)), as_json=as_json))
 
 
 @app.command("by-key")
@@ -56,7 +57,7 @@ def by_key(
     async def work(admin: Admin) -> FoundMessages:
         begin_ms, end_ms = read_time(begin), read_time(end)
         await _require(admin, topic)
-        return await admin.query_messages(
+        return await admin.messages.query(
             topic,
             key,
             begin_ms=begin_ms,
@@ -66,9 +67,9 @@ def by_key(
 
     found = ask(namesrv, work)
     rows = [line_of(message) for message in found]
-    typer.echo(shown(rows, as_json=as_json, empty=f"no message of {topic} has the key {key}"))
+    say(shown(rows, as_json=as_json, empty=f"no message of {topic} has the key {key}"))
     if found.is_cut:
-        typer.echo(
+        say(
             f"these are the newest {len(rows)}, older ones may have the key too: ask for those "
             "before a time with --to",
             err=True,
@@ -97,7 +98,7 @@ def by_time(
         return found
 
     rows = [line_of(message) for message in ask(namesrv, work)]
-    typer.echo(shown(rows, as_json=as_json, empty="no messages"))
+    say(shown(rows, as_json=as_json, empty="no messages"))
 
 
 @app.command("trace")
@@ -111,10 +112,10 @@ def trace(
 
     async def work(admin: Admin) -> list[Row]:
         await _require(admin, TRACE_TOPIC)
-        return [_step(one) for one in await admin.traced_steps(unique_key)]
+        return [_step(one) for one in await admin.messages.traced_steps(unique_key)]
 
     empty = f"nobody traced a message with the unique key {unique_key}"
-    typer.echo(shown(ask(namesrv, work), as_json=as_json, empty=empty))
+    say(shown(ask(namesrv, work), as_json=as_json, empty=empty))
 
 
 def _step(one: TracedStep) -> Row:
@@ -132,11 +133,11 @@ def _step(one: TracedStep) -> Row:
 async def _stored_within(
     admin: Admin, queue: MessageQueue, begin_ms: int, *, end_ms: int, count: int
 ) -> list[MessageExt]:
-    offset = await admin.search_offset(queue, begin_ms)
-    end_offset = await admin.max_offset(queue)
+    offset = await admin.offsets.search(queue, begin_ms)
+    end_offset = await admin.offsets.max_offset(queue)
     found: list[MessageExt] = []
     while offset < end_offset and len(found) < count:
-        some = await admin.messages_from(
+        some = await admin.messages.read(
             queue, offset, count_max=min(PULL_COUNT, count - len(found))
         )
         if not some:
@@ -150,7 +151,7 @@ async def _stored_within(
 
 
 async def _require(admin: Admin, topic: str) -> Sequence[MessageQueue]:
-    queues = await admin.queues(topic)
+    queues = await admin.topics.queues(topic)
     if not queues:
         raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, f"no route leads to topic {topic}")
     return queues

@@ -11,6 +11,7 @@ from engine.client.admin import Admin
 from engine.client.commands.asking import DEFAULT_NAMESRV, JsonOption, NamesrvOption, ask
 from engine.client.commands.showing import Row, shown
 from engine.foundation.errors import ConfigError
+from engine.foundation.terminal import say
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -32,8 +33,8 @@ def config(
     async def work(admin: Admin) -> list[Row]:
         rows: list[Row] = []
         names: dict[str, None] = {}
-        for address in admin.name_servers:
-            settings = await admin.namesrv_config(address)
+        for address in admin.name_servers.addresses:
+            settings = await admin.name_servers.config(address)
             names |= dict.fromkeys(settings)
             rows += [
                 {"namesrv": address, "key": name, "value": value}
@@ -44,7 +45,7 @@ def config(
             raise ConfigError("--key", key, f"part of one of {', '.join(names)}")
         return rows
 
-    typer.echo(shown(ask(namesrv, work), as_json=as_json))
+    say(shown(ask(namesrv, work), as_json=as_json))
 
 
 @app.command("set")
@@ -57,12 +58,12 @@ def set_config(
 
     async def work(admin: Admin) -> list[str]:
         wanted = read_settings(settings)
-        for address in admin.name_servers:
-            await admin.update_namesrv_config(address, wanted)
-        return list(admin.name_servers)
+        for address in admin.name_servers.addresses:
+            await admin.name_servers.update_config(address, wanted)
+        return list(admin.name_servers.addresses)
 
     for address in ask(namesrv, work):
-        typer.echo(f"name server {address}: {' '.join(settings)}")
+        say(f"name server {address}: {' '.join(settings)}")
 
 
 @app.command("values")
@@ -73,9 +74,9 @@ def values(
     as_json: JsonOption = False,
 ) -> None:
     """What a name server keeps for tools in a namespace."""
-    found = ask(namesrv, lambda admin: admin.key_values(namespace))
+    found = ask(namesrv, lambda admin: admin.name_servers.key_values(namespace))
     rows = [{"key": key, "value": value} for key, value in found.items()]
-    typer.echo(shown(rows, as_json=as_json, empty=f"no values in {namespace}"))
+    say(shown(rows, as_json=as_json, empty=f"no values in {namespace}"))
 
 
 @app.command("put")
@@ -92,10 +93,10 @@ def put(
         for name, text in (("namespace", namespace), ("key", key)):
             if not text.strip():
                 raise ConfigError(name, text, "not blank")
-        await admin.put_key_value(namespace, key, value)
+        await admin.name_servers.put_key_value(namespace, key, value)
 
     ask(namesrv, work)
-    typer.echo(f"{namespace}: {key}={value}")
+    say(f"{namespace}: {key}={value}")
 
 
 @app.command("delete")
@@ -103,8 +104,8 @@ def delete(
     namespace: NamespaceArgument, key: KeyArgument, *, namesrv: NamesrvOption = DEFAULT_NAMESRV
 ) -> None:
     """Let all name servers named forget a value."""
-    ask(namesrv, lambda admin: admin.delete_key_value(namespace, key))
-    typer.echo(f"{namespace}: {key} is deleted")
+    ask(namesrv, lambda admin: admin.name_servers.delete_key_value(namespace, key))
+    say(f"{namespace}: {key} is deleted")
 
 
 def read_settings(texts: Sequence[str]) -> dict[str, str]:

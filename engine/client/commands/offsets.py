@@ -14,6 +14,7 @@ from engine.client.commands.showing import Row, shown
 from engine.client.commands.topic_queues import BrokerArgument, QueueArgument, queue_of
 from engine.client.commands.topics import TopicArgument
 from engine.foundation.errors import ConfigError, RequestRefused
+from engine.foundation.terminal import say
 from engine.protocol.codes import ResponseCode
 from engine.protocol.names import check_group
 
@@ -40,15 +41,15 @@ def reset(
     """Let a group go on from the messages stored at or after a time."""
 
     async def work(admin: Admin) -> list[Row]:
-        if await admin.topic_route(topic) is None:
+        if await admin.topics.route(topic) is None:
             raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, f"no route leads to topic {topic}")
-        moved = await admin.reset_offset(group, topic, read_time(to), force=not only_back)
+        moved = await admin.offsets.reset(group, topic, read_time(to), force=not only_back)
         return [
             {"broker": queue.broker_name, "queue": queue.queue_id, "offset": offset}
             for queue, offset in moved.items()
         ]
 
-    typer.echo(shown(ask(namesrv, work), as_json=as_json, empty="no queue was moved"))
+    say(shown(ask(namesrv, work), as_json=as_json, empty="no queue was moved"))
 
 
 @app.command("set")
@@ -65,10 +66,10 @@ def set_offset(
 
     async def work(admin: Admin) -> None:
         place = await queue_of(admin, topic, broker, queue_id=queue)
-        await admin.reset_queue_offset(group, place, offset)
+        await admin.offsets.reset_queue(group, place, offset)
 
     ask(namesrv, work)
-    typer.echo(f"group {group} goes on at {offset} of {broker} queue {queue} of {topic}")
+    say(f"group {group} goes on at {offset} of {broker} queue {queue} of {topic}")
 
 
 @app.command("clone")
@@ -82,21 +83,25 @@ def clone(
     """Let a group go on where another one is."""
 
     async def work(admin: Admin) -> int:
-        if await admin.topic_route(topic) is None:
+        if await admin.topics.route(topic) is None:
             raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, f"no route leads to topic {topic}")
         check_group(target)
-        queues = await admin.consume_stats(source, topic)
-        known = [queue for queue in queues if await admin.consume_offset(source, queue) is not None]
+        queues = await admin.groups.consume_stats(source, topic)
+        known = [
+            queue
+            for queue in queues
+            if await admin.offsets.consume_offset(source, queue) is not None
+        ]
         if not known:
             raise RequestRefused(
                 ResponseCode.QUERY_NOT_FOUND,
                 f"group {source} has no offset in any queue of {topic}: nothing can be cloned",
             )
-        await admin.clone_offsets(source, target, topic)
+        await admin.offsets.clone(source, target, topic)
         return len(known)
 
     count = ask(namesrv, work)
-    typer.echo(f"group {target} goes on where {source} is in {count} queues of {topic}")
+    say(f"group {target} goes on where {source} is in {count} queues of {topic}")
 
 
 def read_time(text: str) -> int:

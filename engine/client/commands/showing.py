@@ -9,6 +9,7 @@ import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
+from engine.foundation.printable import printable, printable_json
 from engine.protocol.names import Perm
 
 Cell = str | int | float | bool | None
@@ -18,16 +19,22 @@ Row = Mapping[str, Cell]
 def shown(rows: Sequence[Row], *, as_json: bool, empty: str = "nothing") -> str:
     """Rows as text: a JSON list, or a table with one line a row and `empty` when there are none."""
     if as_json:
-        return json.dumps([dict(row) for row in rows], indent=2, ensure_ascii=False)
+        return json_text([dict(row) for row in rows])
     return table(rows) if rows else empty
 
 
 def shown_record(record: Row, *, as_json: bool) -> str:
     """One record: a JSON object, or one line a field."""
     if as_json:
-        return json.dumps(dict(record), indent=2, ensure_ascii=False)
-    width = max(len(name) for name in record)
-    return "\n".join(f"{name:<{width}}  {_text(cell)}".rstrip() for name, cell in record.items())
+        return json_text(dict(record))
+    fields = {printable(name): _text(cell) for name, cell in record.items()}
+    width = max(map(len, fields))
+    return "\n".join(f"{name:<{width}}  {text}".rstrip() for name, text in fields.items())
+
+
+def json_text(document: object) -> str:
+    """Values as a JSON document that a terminal can show."""
+    return printable_json(json.dumps(document, indent=2, ensure_ascii=False))
 
 
 def table(rows: Sequence[Row]) -> str:
@@ -72,4 +79,4 @@ def _text(cell: Cell) -> str:
         return ""
     if isinstance(cell, bool):
         return "yes" if cell else "no"
-    return str(cell)
+    return printable(str(cell))

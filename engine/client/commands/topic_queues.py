@@ -17,6 +17,7 @@ from engine.client.commands.showing import Row, shown
 from engine.client.commands.topics import TopicArgument, chosen_masters
 from engine.client.consuming.allocation import Averagely
 from engine.foundation.errors import ConfigError, RequestRefused
+from engine.foundation.terminal import say
 from engine.protocol.bodies_admin import ConsumeQueueUnits
 from engine.protocol.codes import ResponseCode
 from engine.protocol.message import MessageQueue
@@ -45,12 +46,14 @@ def units(
 
     async def work(admin: Admin) -> ConsumeQueueUnits:
         place = await queue_of(admin, topic, broker, queue_id=queue)
-        if await admin.max_offset(place) == 0:
+        if await admin.offsets.max_offset(place) == 0:
             return ConsumeQueueUnits(0, 0, [])  # Nobody ever wrote to it.
-        found = await admin.queue_units(place, begin, count=count, group=group)
+        found = await admin.topics.queue_units(place, begin, count=count, group=group)
         if begin >= found.min_queue_index:
             return found
-        return await admin.queue_units(place, found.min_queue_index, count=count, group=group)
+        return await admin.topics.queue_units(
+            place, found.min_queue_index, count=count, group=group
+        )
 
     found = ask(namesrv, work)
     first = max(begin, found.min_queue_index)
@@ -64,11 +67,11 @@ def units(
         for number, unit in enumerate(found.queue_data)
     ]
     ends = f"offsets {found.min_queue_index} to {found.max_queue_index}"
-    typer.echo(shown(rows, as_json=as_json, empty=f"nothing from {begin} on: {ends}"))
+    say(shown(rows, as_json=as_json, empty=f"nothing from {begin} on: {ends}"))
     if group is not None:
         data = found.subscription_data
         wanted = found.filter_data if data is None else f"{group} subscribes to {data.sub_string}"
-        typer.echo(f"\n{wanted}", err=as_json)
+        say(f"\n{wanted}", err=as_json)
 
 
 def allocate(
@@ -84,7 +87,7 @@ def allocate(
         members = sorted(set(clients))
         if len(members) < len(clients) or not all(name.strip() for name in members):
             raise ConfigError("clients", " ".join(clients), "names that differ, none of them blank")
-        queues = await admin.queues(topic)
+        queues = await admin.topics.queues(topic)
         if not queues:
             raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, f"no route leads to topic {topic}")
         return [
@@ -97,7 +100,7 @@ def allocate(
         row if row["broker"] else {**row, "broker": None, "queue": None}
         for row in ask(namesrv, work)
     ]
-    typer.echo(shown(rows, as_json=as_json))
+    say(shown(rows, as_json=as_json))
 
 
 _NONE = MessageQueue("", "", -1)
@@ -120,14 +123,14 @@ def order(
             raise ConfigError("--set", put, "not together with --delete")
         if put is not None:
             _check_order(put)
-            await admin.put_key_value(ORDER_NAMESPACE, topic, put)
+            await admin.name_servers.put_key_value(ORDER_NAMESPACE, topic, put)
         elif delete:
-            await admin.delete_key_value(ORDER_NAMESPACE, topic)
-        return await admin.key_value(ORDER_NAMESPACE, topic)
+            await admin.name_servers.delete_key_value(ORDER_NAMESPACE, topic)
+        return await admin.name_servers.key_value(ORDER_NAMESPACE, topic)
 
     setting = ask(namesrv, work)
     rows = [] if setting is None else [{"topic": topic, "order": setting}]
-    typer.echo(shown(rows, as_json=as_json, empty=f"topic {topic} has no order setting"))
+    say(shown(rows, as_json=as_json, empty=f"topic {topic} has no order setting"))
 
 
 async def queue_of(admin: Admin, topic: str, broker: str, *, queue_id: int) -> MessageQueue:

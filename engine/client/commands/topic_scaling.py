@@ -28,6 +28,7 @@ from engine.client.commands.showing import Row, shown
 from engine.client.commands.topics import BrokerOption, TopicArgument, chosen_masters
 from engine.foundation.errors import ClusterError, ConfigError, RequestRefused
 from engine.foundation.limits import QUEUES_PER_TOPIC_MAX
+from engine.foundation.terminal import say
 from engine.protocol.codes import ResponseCode
 
 LOOK_EVERY_S = 1.0
@@ -76,7 +77,7 @@ def shrink(
         )
 
     for line in ask(namesrv, work):
-        typer.echo(line)
+        say(line)
 
 
 def grow(
@@ -90,7 +91,7 @@ def grow(
 
     async def work(admin: Admin) -> list[str]:
         said = []
-        configs = await admin.topic_configs(topic)
+        configs = await admin.topics.configs(topic)
         for name in await brokers_with(admin, topic, broker):
             before = configs[name]
             if queues < max(before.read_queue_nums, before.write_queue_nums):
@@ -105,7 +106,7 @@ def grow(
         return said
 
     for line in ask(namesrv, work):
-        typer.echo(line)
+        say(line)
 
 
 def idle(
@@ -125,13 +126,13 @@ def idle(
             for one in await idle_members(admin, topic)
         ]
 
-    typer.echo(shown(ask(namesrv, work), as_json=as_json, empty="no idle consumers"))
+    say(shown(ask(namesrv, work), as_json=as_json, empty="no idle consumers"))
 
 
 async def brokers_with(admin: Admin, topic: str, broker: str | None) -> list[str]:
     """Names of the brokers meant that have the topic. Raises RequestRefused when none has."""
     chosen = await chosen_masters(admin, broker)
-    names = [name for name in await admin.topic_configs(topic) if name in chosen]
+    names = [name for name in await admin.topics.configs(topic) if name in chosen]
     if not names:
         raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, f"no broker has the topic {topic}")
     return names
@@ -176,7 +177,7 @@ async def _shrink_in_steps(
             )
     for name in names:
         await set_queues(admin, topic, name, write=keep)
-        typer.echo(f"{name}: producers get {keep} queues; waiting for the others to be drained")
+        say(f"{name}: producers get {keep} queues; waiting for the others to be drained")
     for name in names:
         quiet_since, ends = loop.time(), None
         while True:

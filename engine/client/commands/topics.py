@@ -10,6 +10,7 @@ from engine.client.admin import Admin
 from engine.client.commands.asking import DEFAULT_NAMESRV, JsonOption, NamesrvOption, ask
 from engine.client.commands.showing import Row, moment, perm_text, shown
 from engine.foundation.errors import ConfigError, RequestRefused
+from engine.foundation.terminal import say
 from engine.protocol.bodies import BrokerStatsData, TopicConfig
 from engine.protocol.codes import ResponseCode
 from engine.protocol.names import Perm, check_topic
@@ -27,8 +28,8 @@ BrokerOption = Annotated[
 @app.command("list")
 def list_topics(*, namesrv: NamesrvOption = DEFAULT_NAMESRV, as_json: JsonOption = False) -> None:
     """All topics the name server knows."""
-    names = ask(namesrv, lambda admin: admin.topics())
-    typer.echo(shown([{"topic": name} for name in names], as_json=as_json, empty="no topics"))
+    names = ask(namesrv, lambda admin: admin.topics.names())
+    say(shown([{"topic": name} for name in names], as_json=as_json, empty="no topics"))
 
 
 @app.command("show")
@@ -38,7 +39,7 @@ def show(
     """A topic's queues and permissions on each broker."""
 
     async def work(admin: Admin) -> list[Row]:
-        configs = await admin.topic_configs(topic)
+        configs = await admin.topics.configs(topic)
         if not configs:
             raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, f"no broker has the topic {topic}")
         return [
@@ -54,7 +55,7 @@ def show(
             for name, config in configs.items()
         ]
 
-    typer.echo(shown(ask(namesrv, work), as_json=as_json))
+    say(shown(ask(namesrv, work), as_json=as_json))
 
 
 @app.command("route")
@@ -64,7 +65,7 @@ def route(
     """Where clients find a topic: brokers, addresses, queues as the name server has them."""
 
     async def work(admin: Admin) -> list[Row]:
-        found = await admin.topic_route(topic)
+        found = await admin.topics.route(topic)
         if found is None:
             raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, f"no route leads to topic {topic}")
         addresses = {one.broker_name: one.broker_addrs for one in found.broker_datas}
@@ -83,7 +84,7 @@ def route(
             for broker_id, address in addresses.get(queues.broker_name, {}).items()
         ]
 
-    typer.echo(shown(ask(namesrv, work), as_json=as_json))
+    say(shown(ask(namesrv, work), as_json=as_json))
 
 
 @app.command("status")
@@ -102,10 +103,10 @@ def status(
                 "messages": ends.max_offset - ends.min_offset,
                 "last_stored": moment(ends.last_update_timestamp_ms),
             }
-            for queue, ends in (await admin.topic_status(topic)).items()
+            for queue, ends in (await admin.topics.status(topic)).items()
         ]
 
-    typer.echo(shown(ask(namesrv, work), as_json=as_json))
+    say(shown(ask(namesrv, work), as_json=as_json))
 
 
 @app.command("stats")
@@ -115,14 +116,16 @@ def stats(
     """Messages that come in, and that each group gets: per second now, and over a day."""
 
     async def work(admin: Admin) -> list[Row]:
-        groups: list[str | None] = [*await admin.groups_of_topic(topic)]
+        groups: list[str | None] = [*await admin.topics.groups(topic)]
         rows: list[Row] = []
-        for name in await admin.topic_configs(topic):
-            address = (await admin.masters())[name]
-            put = await admin.statistic(address, "TOPIC_PUT_NUMS", topic)
+        for name in await admin.topics.configs(topic):
+            address = (await admin.cluster.masters())[name]
+            put = await admin.cluster.statistic(address, "TOPIC_PUT_NUMS", topic)
             for group in groups or [None]:
                 key = f"{topic}@{group}"
-                got = await admin.statistic(address, "GROUP_GET_NUMS", key) if group else None
+                got = (
+                    await admin.cluster.statistic(address, "GROUP_GET_NUMS", key) if group else None
+                )
                 rows.append(
                     {
                         "broker": name,
@@ -137,7 +140,7 @@ def stats(
             raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, f"no broker has the topic {topic}")
         return rows
 
-    typer.echo(shown(ask(namesrv, work), as_json=as_json))
+    say(shown(ask(namesrv, work), as_json=as_json))
 
 
 def _of_a_day(told: BrokerStatsData | None) -> int | None:
@@ -152,8 +155,8 @@ def groups(
     topic: TopicArgument, *, namesrv: NamesrvOption = DEFAULT_NAMESRV, as_json: JsonOption = False
 ) -> None:
     """Groups that subscribe to a topic, or have offsets on it."""
-    names = ask(namesrv, lambda admin: admin.groups_of_topic(topic))
-    typer.echo(shown([{"group": name} for name in names], as_json=as_json, empty="no groups"))
+    names = ask(namesrv, lambda admin: admin.topics.groups(topic))
+    say(shown([{"group": name} for name in names], as_json=as_json, empty="no groups"))
 
 
 @app.command("create")
@@ -192,7 +195,7 @@ def create(
         check_topic(topic)
         masters = await chosen_masters(admin, broker)
         before = {
-            name: await admin.topic_config_at(address, topic) for name, address in masters.items()
+            name: await admin.topics.config_at(address, topic) for name, address in masters.items()
         }
         if queues is not None and not force:
             for name, there in before.items():
@@ -200,7 +203,7 @@ def create(
         said = []
         for name, address in masters.items():
             there = before[name] or TopicConfig(topic, NEW_TOPIC_QUEUES, NEW_TOPIC_QUEUES)
-            stranded = await admin.create_topic(
+            stranded = await admin.topics.create(
                 address,
                 topic,
                 read_queues=there.read_queue_nums if queues is None else queues,
@@ -218,7 +221,7 @@ def create(
         return said
 
     for line in ask(namesrv, work):
-        typer.echo(line)
+        say(line)
 
 
 def _refuse_fewer(topic: str, broker_name: str, there: TopicConfig | None, queues: int) -> None:
@@ -246,12 +249,12 @@ def change_perm(
 
     async def work(admin: Admin) -> list[str]:
         bits, masters = read_perm(perm), await chosen_masters(admin, broker)
-        configs = await admin.topic_configs(topic)
+        configs = await admin.topics.configs(topic)
         changed = [name for name in configs if name in masters]
         if not changed:
             raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, f"no broker has the topic {topic}")
         for name in changed:
-            await admin.create_topic(
+            await admin.topics.create(
                 masters[name],
                 topic,
                 read_queues=configs[name].read_queue_nums,
@@ -263,7 +266,7 @@ def change_perm(
         return changed
 
     names = ask(namesrv, work)
-    typer.echo(f"topic {topic}: perm {perm} on {', '.join(names)}")
+    say(f"topic {topic}: perm {perm} on {', '.join(names)}")
 
 
 @app.command("delete")
@@ -278,17 +281,17 @@ def delete(
         typer.confirm(f"Delete topic {topic} with all its messages?", abort=True)
 
     async def work(admin: Admin) -> None:
-        if await admin.topic_route(topic) is None:
+        if await admin.topics.route(topic) is None:
             raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, f"no route leads to topic {topic}")
-        await admin.delete_topic(topic)
+        await admin.topics.delete(topic)
 
     ask(namesrv, work)
-    typer.echo(f"topic {topic} is deleted")
+    say(f"topic {topic} is deleted")
 
 
 async def chosen_masters(admin: Admin, broker: str | None) -> dict[str, str]:
     """Addresses of the masters meant, by broker name. Raises ConfigError for an unknown broker."""
-    masters = await admin.masters()
+    masters = await admin.cluster.masters()
     if not masters:
         raise ConfigError("--namesrv", "no broker", "a name server that brokers are registered at")
     if broker is None:

@@ -100,8 +100,10 @@ class BrokerRequests:
         body = encode_running_info(
             shown,
             [s.data for s in consumer.state.subscriptions.values()],
-            queue_infos(consumer.state),
-            consumer.state.speeds.table(subscribed, now_ms=consumer.clock.now_ms()),
+            queue_infos(
+                consumer.state, offset_ms=consumer.clock.now_ms() - consumer.clock.steady_ms()
+            ),
+            consumer.state.speeds.table(subscribed, now_ms=consumer.clock.steady_ms()),
             jstack=stacks,
         )
         return request.respond(ResponseCode.SUCCESS, body=body)

@@ -108,7 +108,7 @@ class ConcurrentService:
 
     async def _consume(self, request: ConsumeRequest) -> None:
         messages, window = request.messages, request.window
-        window.mark_started((m.queue_offset for m in messages), self._clock.now_ms())
+        window.mark_started((m.queue_offset for m in messages), self._clock.steady_ms())
         context = ConsumeContext(request.queue)
         listener = self._state.listener_for(messages[0].topic)
         began_ms = self._clock.steady_ms()
@@ -119,7 +119,7 @@ class ConcurrentService:
             succeeded=succeeded,
             failed=len(messages) - succeeded,
             took_ms=self._clock.steady_ms() - began_ms,
-            now_ms=self._clock.now_ms(),
+            now_ms=self._clock.steady_ms(),
         )
         if window.dropped:
             _log.info(
@@ -163,7 +163,7 @@ class ConcurrentService:
         return frozenset(kept)
 
     def _finish(self, request: ConsumeRequest, finished: Iterable[MessageExt]) -> None:
-        safe = request.window.remove((m.queue_offset for m in finished), self._clock.now_ms())
+        safe = request.window.remove((m.queue_offset for m in finished), self._clock.steady_ms())
         if safe is not None and not request.window.dropped:
             self._state.offsets.update(request.queue, safe, increase_only=True)
 
@@ -183,7 +183,7 @@ class ConcurrentService:
         self, queue: MessageQueue, window: ProcessQueue, timeout_ms: int
     ) -> None:
         for _ in range(EXPIRED_PER_ROUND_MAX):
-            message = window.expired_head(self._clock.now_ms(), timeout_ms)
+            message = window.expired_head(self._clock.steady_ms(), timeout_ms)
             if message is None:
                 return
             if not await self._send_back(message, EXPIRED_DELAY_LEVEL, queue):

@@ -192,7 +192,7 @@ class LitePullConsumer:
                 held = self._held.get(queue)
                 if window.dropped or held is None or held.window is not window:
                     continue  # Given away, or before a seek.
-                now_ms = self._runtime.clock.now_ms()
+                now_ms = self._runtime.clock.steady_ms()
                 safe = window.remove((m.queue_offset for m in messages), now_ms)
                 held.position = messages[-1].queue_offset + 1 if safe is None else safe
                 return messages
@@ -300,7 +300,7 @@ class LitePullConsumer:
                 except TidemarkError as error:
                     _log.warning("%s not taken up, it is tried again soon: %s", queue, error)
                     continue
-                window = self._state.windows[queue] = ProcessQueue(self._runtime.clock.now_ms())
+                window = self._state.windows[queue] = ProcessQueue(self._runtime.clock.steady_ms())
                 self._on_taken_up(queue, window, first)
 
     def _on_taken_up(self, queue: MessageQueue, window: ProcessQueue, first_offset: int) -> None:
@@ -321,14 +321,14 @@ class LitePullConsumer:
         held = self._held_of(queue)
         held.window.dropped = True
         held.window.clear()
-        window = self._state.windows[queue] = ProcessQueue(self._runtime.clock.now_ms())
+        window = self._state.windows[queue] = ProcessQueue(self._runtime.clock.steady_ms())
         fresh = self._held[queue] = _Held(window, offset, held.paused)
         self._pulls.start(self._pull_on(queue, fresh, offset), f"pull {queue}")
 
     async def _pull_on(self, queue: MessageQueue, held: _Held, offset: int) -> None:
         window = held.window
         while not window.dropped:
-            window.last_pull_ms = self._runtime.clock.now_ms()
+            window.last_pull_ms = self._runtime.clock.steady_ms()
             pause_ms = self._pause_ms(held)
             if pause_ms:
                 await asyncio.sleep(pause_ms / 1000)

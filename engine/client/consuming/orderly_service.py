@@ -130,7 +130,7 @@ class OrderlyService:
                 self._continue_later(queue, window, GIVE_WAY_MS)
                 return
             batch_max = self._batch_max(window)
-            batch = window.take(batch_max, self._clock.now_ms())
+            batch = window.take(batch_max, self._clock.steady_ms())
             if not batch:
                 return
             context = ConsumeContext(queue)
@@ -159,7 +159,7 @@ class OrderlyService:
             succeeded=len(batch) if outcome.succeeded else 0,
             failed=0 if outcome.succeeded else len(batch),
             took_ms=self._clock.steady_ms() - began_ms,
-            now_ms=self._clock.now_ms(),
+            now_ms=self._clock.steady_ms(),
         )
         return outcome
 
@@ -212,7 +212,7 @@ class OrderlyService:
     def _is_lock_missing(self, window: ProcessQueue) -> bool:
         if not self._state.is_clustering:
             return False
-        return not window.locked or window.is_lock_expired(self._clock.now_ms())
+        return not window.locked or window.is_lock_expired(self._clock.steady_ms())
 
     async def _lock_and_continue(self, queue: MessageQueue, window: ProcessQueue) -> None:
         await asyncio.sleep(LOCK_MISSING_MS / 1000)

@@ -120,7 +120,7 @@ class PullConsumer:
         result = await self._member.broker.pull(question)
         window = self._state.windows.get(queue)
         if window is not None:
-            window.last_pull_ms = now_ms
+            window.last_pull_ms = self._runtime.clock.steady_ms()
         if data.tags_set:
             result.messages = with_tags(result.messages, data.tags_set)
             if result.status is PullStatus.FOUND and not result.messages:

@@ -116,7 +116,7 @@ class Puller:
         offset = first_offset
         paused_count = 0
         while not window.dropped:
-            window.last_pull_ms = self._clock.now_ms()
+            window.last_pull_ms = self._clock.steady_ms()
             pause_ms = self._pause_ms(queue, window)
             if pause_ms:
                 paused_count += 1
@@ -172,7 +172,7 @@ class Puller:
                 queue.topic,
                 count=len(result.messages),
                 took_ms=self._clock.steady_ms() - began_ms,
-                now_ms=self._clock.now_ms(),
+                now_ms=self._clock.steady_ms(),
             )
         if question.commit_offset is not None and self._hooks.on_commit_answered is not None:
             self._hooks.on_commit_answered(queue, question.commit_offset)

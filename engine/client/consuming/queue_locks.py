@@ -104,7 +104,7 @@ class QueueLocks:
     def _note(self, window: ProcessQueue, *, locked: bool) -> None:
         window.locked = locked
         if locked:
-            window.last_lock_ms = self._clock.now_ms()
+            window.last_lock_ms = self._clock.steady_ms()
 
     def _queues_by_broker(self) -> dict[str, list[MessageQueue]]:
         by_broker: dict[str, list[MessageQueue]] = {}

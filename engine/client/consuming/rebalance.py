@@ -131,7 +131,7 @@ class Rebalancer:
         window.dropped = True
         await self._report(queue)
         if self._state.config.orderly and self._state.is_clustering and window.locked:
-            now_ms = self._clock.now_ms()
+            now_ms = self._clock.steady_ms()
             forced = now_ms > window.last_lock_ms + FORCED_UNLOCK_MS
             if not forced and not await self._hooks.batch_ended(queue, BATCH_END_WAIT_MS):
                 window.try_unlock_count += 1
@@ -190,7 +190,7 @@ class Rebalancer:
             if queue.topic != topic:
                 continue
             if queue in mine and not window.dropped:
-                if self._state.polls or not window.is_pull_expired(self._clock.now_ms()):
+                if self._state.polls or not window.is_pull_expired(self._clock.steady_ms()):
                     continue  # Who pulls by itself may rest for as long as it likes.
                 _log.error("%s was not pulled for long; it is taken up anew", queue)
             changed = await self.give_up(queue, window) or changed
@@ -212,7 +212,7 @@ class Rebalancer:
             where=self._state.config.consume_from_where,
             timestamp_ms=self._consume_timestamp_ms,
         )
-        window = ProcessQueue(self._clock.now_ms())
+        window = ProcessQueue(self._clock.steady_ms())
         window.locked = ordered
         self._state.windows[queue] = window
         self._hooks.on_taken_up(queue, window, first)

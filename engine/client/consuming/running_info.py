@@ -17,10 +17,12 @@ from engine.foundation.units import MIB
 from engine.protocol.message import MessageQueue
 
 
-def queue_info(window: ProcessQueue, client_committed: int | None) -> dict[str, Any]:
+def queue_info(
+    window: ProcessQueue, client_committed: int | None, *, offset_ms: int
+) -> dict[str, Any]:
     """One queue's entry: RocketMQ's ProcessQueueInfo, then ours.
 
-    Times in ms since 1970; null is unknown or none.
+    Times in ms since 1970, by `offset_ms` later than the window's own; null is unknown or none.
     """
     waiting, taken = window.waiting_bounds(), window.taken_bounds()
     head = window.head()
@@ -35,26 +37,26 @@ def queue_info(window: ProcessQueue, client_committed: int | None) -> dict[str, 
         "transactionMsgCount": window.taken_count,
         "locked": window.locked,
         "tryUnlockTimes": window.try_unlock_count,
-        "lastLockTimestamp": window.last_lock_ms,
+        "lastLockTimestamp": window.last_lock_ms + offset_ms,
         "droped": window.dropped,
-        "lastPullTimestamp": window.last_pull_ms,
-        "lastConsumeTimestamp": window.last_consume_ms,
+        "lastPullTimestamp": window.last_pull_ms + offset_ms,
+        "lastConsumeTimestamp": window.last_consume_ms + offset_ms,
         "heldBytes": window.held_bytes,
         "finishedCount": window.finished_count,
         "heldRanges": [list(held) for held in window.held_ranges()],
         "filteredCount": window.filtered_count,
         "headMessageId": head[0].message_id if head else None,
-        "headSince": head[1] if head else None,
+        "headSince": head[1] + offset_ms if head and head[1] is not None else None,
         "processedOffset": window.processed_offset,
         "localRetries": [list(retry) for retry in window.local_retries],
         "clientCommitted": client_committed,
     }
 
 
-def queue_infos(state: GroupState) -> dict[MessageQueue, dict[str, Any]]:
-    """The entries of all queues this member holds."""
+def queue_infos(state: GroupState, *, offset_ms: int) -> dict[MessageQueue, dict[str, Any]]:
+    """The entries of all queues this member holds; `offset_ms` as in `queue_info`."""
     return {
-        queue: queue_info(window, state.offsets.in_memory(queue))
+        queue: queue_info(window, state.offsets.in_memory(queue), offset_ms=offset_ms)
         for queue, window in sorted(state.windows.items())
     }
 

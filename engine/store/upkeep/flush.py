@@ -100,7 +100,7 @@ class Flusher:
         return self.sync_wanted(end_offset)
 
     def sync_wanted(self, end_offset: int) -> GroupCommit | None:
-        """As `when_flushed`, under ASYNC_FLUSH as well: the next sync does not wait for its timer."""
+        """As `when_flushed`, under ASYNC_FLUSH as well: that sync does not wait for its timer."""
         if end_offset <= self._log.flushed_offset:
             return None
         if self.failure is not None:

@@ -16,7 +16,7 @@ Absent on purpose: repair of log bytes, waiting. Blocks; there is no event loop 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from engine.foundation.errors import CorruptRecord
@@ -84,7 +84,10 @@ class Recovery:
         *,
         dispatcher: Dispatcher,
         delay_levels_ms: Sequence[int],
+        deleted: Mapping[str, int],
     ) -> None:
+        """`deleted`: deleted topics, each with the end of its deleted records."""
+        self._deleted = deleted
         self._log = log
         self._queues = queues
         self._index = index
@@ -96,6 +99,7 @@ class Recovery:
         found = Recovered(clean)
         found.damaged += self._log.load()
         found.damaged += self._queues.load(clean=clean)
+        self._queues.bury(self._deleted)
         if self._index is not None:
             found.damaged += self._index.load()
         # Until the end is known, everything in the files may be read.

@@ -21,7 +21,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
@@ -81,12 +81,12 @@ class Shipper:
         self._idle_run: Run | None = None
         self._last_shipment_ms: int | None = None
 
-    def run(self, stop: threading.Event, wanted: Callable[[], bool]) -> None:
-        """Ship until `stop` is set or nobody wants it any more, then ship what is there by then.
+    def run(self, stop: threading.Event) -> None:
+        """Ship until `stop` is set, then ship what is there by then.
 
         Raises LakeError or StorageError.
         """
-        while not stop.is_set() and wanted():
+        while not stop.is_set():
             began, cpu_before = time.monotonic(), time.process_time()
             if self.ship() < SHIP_AT_ONCE_ROWS:
                 interval_s = interval_after(time.process_time() - cpu_before)
@@ -94,10 +94,18 @@ class Shipper:
         self.ship_all()
 
     def ship_all(self) -> int:
-        """Ship everything the spool holds now; return how many rows that were."""
+        """Ship everything the spool holds now; return how many rows that were.
+
+        What is told meanwhile is left: a spool that somebody writes to never ends.
+        """
+        extent = self._reader.extent()
+        last_seq = 0 if extent is None else extent[2]
         total = 0
         while row_count := self.ship():
             total += row_count
+            if self._reader.next_seq > last_seq:
+                total += self.ship()  # Once more, for the last sign of life.
+                break
         if self._idle_run is not None:
             self._ship_run(self._idle_run)
         return total

@@ -18,6 +18,7 @@ from engine.protocol.command import RemotingCommand
 from engine.protocol.message import MessageExt
 from engine.protocol.message_record import decode_records
 from engine.remoting import Peer, RpcClient
+from engine.remoting.access import Access
 from engine.runtime import Runtime, system_runtime
 from engine.store import FlushDiskType, StoreConfig
 
@@ -56,10 +57,11 @@ class RawClient:
     status_table: dict[str, Any] = field(default_factory=dict)
     asked_count: int = 0
     """How often the broker has asked what this client holds."""
+    runtime: Runtime = field(default_factory=system_runtime)
 
     def __post_init__(self) -> None:
         self.rpc = RpcClient(
-            system_runtime(),
+            self.runtime,
             {
                 RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: self._pushed,
                 RequestCode.CHECK_TRANSACTION_STATE: self._pushed,
@@ -256,10 +258,12 @@ class Cluster:
 
 
 @asynccontextmanager
-async def cluster(config: BrokerConfig, runtime: Runtime | None = None) -> AsyncIterator[Cluster]:
+async def cluster(
+    config: BrokerConfig, runtime: Runtime | None = None, *, access: Access | None = None
+) -> AsyncIterator[Cluster]:
     """A name server and a broker with this configuration, stopped cleanly at the end; `runtime`
-    is the broker's."""
-    name_server = NameServer(system_runtime(), NameServerConfig(port=0))
+    is the broker's, `access` the name server's."""
+    name_server = NameServer(system_runtime(), NameServerConfig(port=0, access=access or Access()))
     address = f"127.0.0.1:{await name_server.start()}"
     broker = Broker(runtime or system_runtime(), replace(config, namesrv_addresses=(address,)))
     running = Cluster(name_server, address, broker)

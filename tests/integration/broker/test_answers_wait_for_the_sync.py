@@ -24,6 +24,7 @@ from engine.broker import handlers as handlers_folder
 from engine.broker.half_queue import HalfQueue
 from engine.broker.half_records import given_up
 from engine.broker.handler_table import handler_table
+from engine.broker.handlers.retry_sends import make_dead_letter_topic
 from engine.broker.membership import Membership
 from engine.delay import DelayService
 from engine.protocol.codes import RequestCode as Code
@@ -238,6 +239,7 @@ def whole_table(running: Cluster) -> dict[int, Handler]:
         levels_ms=(1000,),
         cursor_file=TableFile(parts.runtime, f"{parts.config.config_folder}/none.json"),
         observer=parts.observer,
+        make_dead_letter_topic=lambda group: make_dead_letter_topic(parts, group),
     )
     return handler_table(parts, Membership(parts), delay, HalfQueue(parts))
 

@@ -78,7 +78,7 @@ async def waiting(admin: Admin, count: int) -> list[DeadLetter]:
     found: list[DeadLetter] = []
 
     async def there() -> bool:
-        found[:] = await admin.dead_letters(GROUP, ANY)
+        found[:] = await admin.dead_letters.find(GROUP, ANY)
         return len(found) == count
 
     await eventually(there, f"{count} dead letters")
@@ -89,7 +89,7 @@ async def known(admin: Admin, *perms: int) -> None:
     """Waits until the dead-letter topic has these permissions, one of each broker."""
 
     async def as_told() -> bool:
-        route = await admin.topic_route(DLQ)
+        route = await admin.topics.route(DLQ)
         return route is not None and [one.perm for one in route.queue_datas] == [*perms]
 
     await eventually(as_told, f"a route with perms {perms}")
@@ -132,24 +132,24 @@ def test_a_dead_letter_is_redriven_dies_again_and_is_discarded_and_all_of_it_is_
             (letter,) = await waiting(admin, 1)
             assert (letter.fate, letter.origin_topic) == ("WAITING", TOPIC)
             assert {"U1", first.offset_message_id} <= set(letter.ids)
-            await admin.redrive(letter, who=WHO, why=WHY)
+            await admin.dead_letters.redrive(letter, who=WHO, why=WHY)
             again = await next_of(client, RETRY, 0)
             assert (again.body, again.reconsume_times) == (b"U1", 0), "all its tries before it"
             kept = {name: again.properties[name] for name in ("UNIQ_KEY", "KEYS", "RETRY_TOPIC")}
             assert kept == {"UNIQ_KEY": "U1", "KEYS": "order-7", "RETRY_TOPIC": TOPIC}
             assert again.properties["ORIGIN_MESSAGE_ID"] == first.offset_message_id
-            assert await admin.dead_letters(GROUP, ANY) == [], "nothing waits for a decision"
+            assert await admin.dead_letters.find(GROUP, ANY) == [], "nothing waits for a decision"
         async with cluster(config) as running, admin_of(running) as admin:
             client = running.client()
-            (decided,) = await admin.dead_letters(GROUP, DeadLetterQuery(with_decided=True))
+            (decided,) = await admin.dead_letters.find(GROUP, DeadLetterQuery(with_decided=True))
             assert (decided.fate, decided.decided_by, decided.decided_why) == ("REDRIVEN", WHO, WHY)
             with pytest.raises(ConfigError, match="not redriven already"):
-                await admin.redrive(decided, who=WHO, why=WHY)
+                await admin.dead_letters.redrive(decided, who=WHO, why=WHY)
             await fail(client, await next_of(client, RETRY, 0), times_max=0)
             (second,) = await waiting(admin, 1)
-            await admin.discard(second, who="bob", why="order cancelled")
+            await admin.dead_letters.discard(second, who="bob", why="order cancelled")
         async with cluster(config) as running, admin_of(running) as admin:
-            letters = await admin.dead_letters(GROUP, DeadLetterQuery(with_decided=True))
+            letters = await admin.dead_letters.find(GROUP, DeadLetterQuery(with_decided=True))
             assert [letter.fate for letter in letters] == ["REDRIVEN", "DISCARDED"]
             assert (letters[1].decided_by, letters[1].decided_why) == ("bob", "order cancelled")
 
@@ -191,8 +191,8 @@ def test_the_sums_close_whichever_way_messages_fail(tmp_path: Path) -> None:
             assert bodies(dead) == [b"copy"], "without waiting for its level"
             letters = await waiting(admin, 5)
             for letter in letters[:2]:
-                await admin.redrive(letter, who=WHO, why=WHY)
-            await admin.discard(letters[2], who=WHO, why=WHY)
+                await admin.dead_letters.redrive(letter, who=WHO, why=WHY)
+            await admin.dead_letters.discard(letters[2], who=WHO, why=WHY)
             await waiting(admin, 2)
 
     asyncio.run(story())
@@ -212,15 +212,15 @@ def test_a_redrive_is_known_however_often_the_message_died_after_it(tmp_path: Pa
             await client.heartbeat()
             await kill_message(client, "U1")
             (letter,) = await waiting(admin, 1)
-            await admin.redrive(letter, who=WHO, why=WHY)
+            await admin.dead_letters.redrive(letter, who=WHO, why=WHY)
             await fail(client, await next_of(client, RETRY, 0))
             await fail(client, await next_of(client, RETRY, 1), times_max=0)
             (letter,) = await waiting(admin, 1)
-            await admin.redrive(letter, who="bob", why="again")
+            await admin.dead_letters.redrive(letter, who="bob", why="again")
             await next_of(client, RETRY, 2)
         async with cluster(config) as running, admin_of(running) as admin:
             assert await letters_of(admin) == [], "nothing would be re-driven a second time"
-            letters = await admin.dead_letters(GROUP, DeadLetterQuery(with_decided=True))
+            letters = await admin.dead_letters.find(GROUP, DeadLetterQuery(with_decided=True))
             assert [letter.decided_by for letter in letters] == [WHO, "bob"]
 
     asyncio.run(story())
@@ -235,10 +235,10 @@ def test_dead_letters_of_two_brokers_that_make_no_topics_are_discarded(tmp_path:
         async with cluster(first) as running, admin_of(running) as admin:
             other = await second_broker(running, second)
             for address in (running.broker.address, other.address):
-                await admin.create_topic(address, TOPIC, read_queues=1, write_queues=1)
+                await admin.topics.create(address, TOPIC, read_queues=1, write_queues=1)
                 await kill_one_at(running, address)
             for letter in await waiting(admin, 2):
-                await admin.discard(letter, who=WHO, why=WHY)
+                await admin.dead_letters.discard(letter, who=WHO, why=WHY)
             await waiting(admin, 0)
             await other.stop()
 
@@ -255,8 +255,8 @@ def test_one_broker_that_may_not_be_read_is_named_and_no_part_is_told(tmp_path: 
                 await kill_one_at(running, address)
             await known(admin, 6, 2)
             with pytest.raises(RequestRefused, match=r"perm 2 on broker-b, which .* perm '%DLQ"):
-                await admin.dead_letters(GROUP, ANY)
-            await admin.create_topic(other.address, DLQ, read_queues=1, write_queues=1)
+                await admin.dead_letters.find(GROUP, ANY)
+            await admin.topics.create(other.address, DLQ, read_queues=1, write_queues=1)
             await known(admin, 6, 6)
             await waiting(admin, 2)
             await other.stop()
@@ -272,7 +272,7 @@ def test_dead_letters_deleted_with_their_topic_are_told(tmp_path: Path) -> None:
             for key in ("discarded", "forgotten"):
                 await kill_message(client, key)
             discarded, _ = await waiting(admin, 2)
-            await admin.discard(discarded, who=WHO, why=WHY)
+            await admin.dead_letters.discard(discarded, who=WHO, why=WHY)
             for _ in range(2):
                 await client.ask(RequestCode.DELETE_TOPIC_IN_BROKER, topic=DLQ)
 
@@ -283,7 +283,7 @@ def test_dead_letters_deleted_with_their_topic_are_told(tmp_path: Path) -> None:
 
 
 async def letters_of(admin: Admin, **query: object) -> list[str]:
-    found = await admin.dead_letters(GROUP, DeadLetterQuery(**query))  # type: ignore[arg-type]
+    found = await admin.dead_letters.find(GROUP, DeadLetterQuery(**query))  # type: ignore[arg-type]
     return [letter.message.body.decode() for letter in found]
 
 
@@ -305,7 +305,7 @@ def test_a_query_means_those_it_names(tmp_path: Path) -> None:
             assert await letters_of(admin, origin_topic="another") == []
             assert await letters_of(admin, begin_ms=born_ms + 1) == []
             assert await letters_of(admin, end_ms=a.message.store_timestamp_ms) == []
-            assert await admin.dead_letters(GROUP, ANY, count_max=1) == [a]
+            assert await admin.dead_letters.find(GROUP, ANY, count_max=1) == [a]
 
     asyncio.run(story())
 
@@ -321,8 +321,8 @@ def test_a_decision_without_a_person_or_a_reason_is_refused(
             await kill_message(client, "a")
             (letter,) = await waiting(admin, 1)
             with pytest.raises(ConfigError, match="some words in one line"):
-                await admin.discard(letter, who=who, why=why)
-            assert len(await admin.dead_letters(GROUP, ANY)) == 1
+                await admin.dead_letters.discard(letter, who=who, why=why)
+            assert len(await admin.dead_letters.find(GROUP, ANY)) == 1
 
     asyncio.run(story())
 
@@ -337,8 +337,8 @@ def test_a_dead_letter_topic_of_perm_2_is_read_after_somebody_allowed_it(tmp_pat
             assert (await client.pull(0, topic=DLQ)).code == ResponseCode.NO_PERMISSION
             await known(admin, 2)
             with pytest.raises(RequestRefused, match="no read bit; allow it first"):
-                await admin.dead_letters(GROUP, ANY)
-            await admin.create_topic(
+                await admin.dead_letters.find(GROUP, ANY)
+            await admin.topics.create(
                 running.broker.address, DLQ, read_queues=1, write_queues=1, perm=6
             )
             await known(admin, 6)
@@ -377,8 +377,8 @@ def test_what_retention_takes_undecided_is_told_as_expired_and_the_sums_close(
             for key in ("redriven", "discarded", "forgotten"):
                 await kill_message(client, key)
             redriven, discarded, _ = await waiting(admin, 3)
-            await admin.redrive(redriven, who=WHO, why=WHY)
-            await admin.discard(discarded, who=WHO, why=WHY)
+            await admin.dead_letters.redrive(redriven, who=WHO, why=WHY)
+            await admin.dead_letters.discard(discarded, who=WHO, why=WHY)
             for _ in range(70):
                 await client.send(topic=RETRY, UNIQ_KEY="redriven")  # Its later tries.
             for _ in range(40):

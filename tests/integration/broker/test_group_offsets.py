@@ -264,7 +264,7 @@ def test_a_clients_reset_by_the_broker_ends_exactly_where_it_was_told(tmp_path: 
                 Admin(system_runtime(), client_config(address)) as admin,
             ):
                 await consumed_by(running, consumer, seen, 8)
-                moved = await admin.reset_offset(GROUP, TOPIC, -1)
+                moved = await admin.offsets.reset(GROUP, TOPIC, -1)
                 assert set(moved.values()) == {2}, "to the end"
 
                 async def told() -> bool:

@@ -95,9 +95,9 @@ async def test_as_many_as_asked_for_are_found_by_key_up_to_64_and_a_cut_answer_s
         assert await ask("seldom", 64) == ([0] * 64, False)
         assert await ask("seldom", 10) == ([0] * 10, True)
         async with Admin(system_runtime(), client_config(running.name_server_address)) as admin:
-            found = await admin.query_messages(TOPIC, "often")
+            found = await admin.messages.query(TOPIC, "often")
             assert (len(found), found.is_cut) == (64, True)
-            seldom = await admin.query_messages(TOPIC, "seldom")
+            seldom = await admin.messages.query(TOPIC, "seldom")
             assert (len(seldom), seldom.is_cut) == (64, False)
 
 

@@ -40,12 +40,12 @@ def test_a_scrape_tells_what_real_clients_did(tmp_path: Path) -> None:
         async with cluster(with_metrics(tmp_path, delay_levels_ms=(50,) * 4)) as running:
             names, topic, group = running.name_server_address, "Metered", "metered_c"
             async with Admin(system_runtime(), client_config(names)) as admin:
-                await admin.create_topic(
+                await admin.topics.create(
                     running.broker.address, topic, read_queues=2, write_queues=2
                 )
 
                 async def known() -> bool:
-                    return await admin.topic_route(topic) is not None
+                    return await admin.topics.route(topic) is not None
 
                 await eventually(known, "a route")
             seen: list[bytes] = []

@@ -262,7 +262,7 @@ def test_queue_ends_and_times_are_told(tmp_path: Path) -> None:
             async with Admin(system_runtime(), client_config(running.name_server_address)) as admin:
                 for queue_id, expected in ((0, stored_ms[0]), (1, None)):
                     place = MessageQueue(TOPIC, running.broker.parts.config.broker_name, queue_id)
-                    assert await admin.earliest_store_time(place) == expected
+                    assert await admin.offsets.earliest_store_time(place) == expected
 
     asyncio.run(story())
 

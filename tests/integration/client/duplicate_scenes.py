@@ -42,10 +42,10 @@ class Scene:
     async def begin(self, count: int = COUNT) -> None:
         """The topic with its first messages."""
         async with Admin(system_runtime(), client_config(self.namesrv)) as admin:
-            await admin.create_topic(self.broker, self.name, read_queues=2, write_queues=2)
+            await admin.topics.create(self.broker, self.name, read_queues=2, write_queues=2)
 
             async def known() -> bool:
-                return await admin.topic_route(self.name) is not None
+                return await admin.topics.route(self.name) is not None
 
             await eventually(known, f"a route of {self.name}")
         await self.send(*range(count))

@@ -89,7 +89,7 @@ async def an_assigned_queue_is_polled_from_wherever_one_seeks(
         assert consumer.assignment() == [queue]
         assert await consumer.fetch_queues(topic) == [queue, other]
         async with Admin(system_runtime(), client_config(cluster.name_server)) as admin:
-            shown = await admin.consumer_running_info(cluster.broker, group, consumer.client_id)
+            shown = await admin.groups.running_info(cluster.broker, group, consumer.client_id)
         assert shown.properties["PROP_CONSUME_TYPE"] == "CONSUME_ACTIVELY"
         assert list(shown.mq_table) == [queue]
         assert await polled(consumer, 4) == numbers(range(4))
@@ -158,7 +158,7 @@ async def a_reset_of_the_group_is_followed_by_who_polls(cluster: Cluster, folder
         assert await polled(consumer, 6) == numbers(range(6))
         await consumer.commit()
         async with Admin(system_runtime(), client_config(cluster.name_server)) as admin:
-            await admin.reset_offset(group, topic, 0)
+            await admin.offsets.reset(group, topic, 0)
         assert await polled(consumer, 6) == numbers(range(6)), "all of it again"
 
 

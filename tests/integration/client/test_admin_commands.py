@@ -47,7 +47,7 @@ async def fill(engine: OurEngine) -> None:
     async with Admin(system_runtime(), client_config(engine.name_server)) as admin:
 
         async def is_known() -> bool:
-            return await admin.topic_route(TOPIC) is not None
+            return await admin.topics.route(TOPIC) is not None
 
         await eventually(is_known, "the name server knows the topic")
     async with producing(engine.name_server, "admin-producers") as producer:
@@ -74,7 +74,7 @@ def test_an_existing_topic_keeps_its_order_and_system_flags_unless_they_are_give
 ) -> None:
     async def flags() -> tuple[int, bool, int]:
         async with Admin(system_runtime(), client_config(engine.name_server)) as admin:
-            config = (await admin.topic_configs("adminordered"))["broker-a"]
+            config = (await admin.topics.configs("adminordered"))["broker-a"]
             return config.write_queue_nums, config.order, config.topic_sys_flag
 
     for words, expected in (
@@ -204,7 +204,7 @@ def test_the_trace_of_a_message_names_who_sent_it(engine: OurEngine) -> None:
         async with Admin(system_runtime(), client_config(engine.name_server)) as admin:
 
             async def is_traced() -> bool:
-                return bool(await admin.message_traces(sent))
+                return bool(await admin.messages.traces(sent))
 
             await eventually(is_traced, "the trace is stored")
         return sent

@@ -142,7 +142,7 @@ async def the_answer_to_a_send_is_lost(scene: Scene) -> None:
     key = message.properties["UNIQ_KEY"]
     assert {one["id"] for one in again} == {key}
     async with Admin(system_runtime(), client_config(scene.namesrv)) as admin:
-        stored = await admin.query_messages(scene.name, key, is_unique_key=True)
+        stored = await admin.messages.query(scene.name, key, is_unique_key=True)
     assert len(stored) == 2, "both are found by the one key"
     [told] = [row for row in scene.rows("retry_dlq_flow") if row["step"] == "SENT_AGAIN"]
     last = max(stored, key=lambda copy: copy.physical_offset)

@@ -112,7 +112,7 @@ def test_a_frozen_head_holds_the_offset_while_its_successors_are_consumed() -> N
         one = await cluster.consume(ONE, listener, config())
         await asyncio.sleep(60)
 
-        info = await cluster.admin.consumer_running_info(
+        info = await cluster.admin.groups.running_info(
             cluster.broker.address, GROUP, one.client_id, stacks=True
         )
         shown = info.mq_table[Q0]
@@ -175,7 +175,7 @@ def test_a_failed_message_waits_longer_each_time_and_ends_in_the_dead_letter_que
         assert [count for count, _ in tries] == [0, 1, 2, 3]
         assert waits == pytest.approx([10, 30, 60], abs=2)
         dead = MessageQueue(f"%DLQ%{GROUP}", "broker-a", 0)
-        assert await cluster.admin.max_offset(dead) == 1
+        assert await cluster.admin.offsets.max_offset(dead) == 1
 
     on_virtual_cluster(story)
 
@@ -202,7 +202,7 @@ def test_the_consumer_goes_on_after_its_broker_was_killed_and_restarted() -> Non
 def test_an_offset_beyond_the_end_is_corrected_to_the_end() -> None:
     async def story(cluster: VirtualCluster) -> None:
         await send(cluster, *range(4), queue_id=0)
-        await cluster.admin.commit_offset(GROUP, Q0, 1000)
+        await cluster.admin.offsets.commit(GROUP, Q0, 1000)
         seen = Seen()
         await cluster.consume(ONE, seen, config())
         await asyncio.sleep(30)
@@ -223,7 +223,7 @@ def test_a_reset_makes_a_running_consumer_begin_again() -> None:
         await send(cluster, *range(4))
         await cluster.world.until("consumed", lambda: len(seen.messages) == 4, within_s=5)
         await asyncio.sleep(20)
-        offsets = await cluster.admin.reset_offset(GROUP, TOPIC, 1)
+        offsets = await cluster.admin.offsets.reset(GROUP, TOPIC, 1)
         assert [offsets[queue] for queue in sorted(offsets)] == [0, 0, 0, 0]
         await cluster.world.until("again", lambda: len(seen.messages) == 8, within_s=120)
         assert set(Counter(seen.bodies).values()) == {2}
@@ -306,7 +306,7 @@ def test_a_topic_subscribed_while_running_is_read_and_one_unsubscribed_no_more()
     async def story(cluster: VirtualCluster) -> None:
         tide, moon = Seen(), Seen()
         consumer = await cluster.consume(ONE, tide, config(rebalance_ms=2000))
-        await cluster.admin.create_topic(cluster.broker.address, "moon", write_queues=2)
+        await cluster.admin.topics.create(cluster.broker.address, "moon", write_queues=2)
         consumer.subscribe("moon", "*", moon)
         await asyncio.sleep(10)
         await cluster.producer.send(text("moon", "1"))

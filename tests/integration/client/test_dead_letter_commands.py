@@ -53,7 +53,7 @@ async def kill_three(engine: OurEngine) -> None:
     async with Admin(system_runtime(), client_config(engine.name_server)) as admin:
 
         async def known() -> bool:
-            return len(await admin.dead_letters(GROUP, DeadLetterQuery())) == 3
+            return len(await admin.dead_letters.find(GROUP, DeadLetterQuery())) == 3
 
         await eventually(known, "three dead letters")
     await client.close()

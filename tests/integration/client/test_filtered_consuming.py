@@ -57,12 +57,12 @@ async def paint_shop(folder: Path, attributes: str = "") -> AsyncIterator[tuple[
     async with cluster(broker_config(folder, window_sample_interval_ms=200)) as running:
         name_server = running.name_server_address
         async with Admin(system_runtime(), client_config(name_server)) as admin:
-            await admin.create_topic(
+            await admin.topics.create(
                 running.broker.address, TOPIC, read_queues=1, write_queues=1, attributes=attributes
             )
 
             async def is_known() -> bool:
-                return await admin.topic_route(TOPIC) is not None
+                return await admin.topics.route(TOPIC) is not None
 
             await eventually(is_known, "a route of the topic")
         yield running, name_server

@@ -157,12 +157,12 @@ def test_a_queue_that_a_topic_no_longer_has_is_reported_and_given_up() -> None:
         await cluster.world.until("queues", lambda: len(consumer.windows) == 5, within_s=30)
         for queue_id in range(4):
             await send(cluster, queue_id, queue_id=queue_id)
-        await cluster.admin.create_topic(
+        await cluster.admin.topics.create(
             cluster.broker.address, TOPIC, read_queues=4, write_queues=2
         )
         await cluster.world.until("drained", lambda: len(seen.messages) == 4, within_s=30)
         assert sum(queue.topic == TOPIC for queue in consumer.windows) == 4, "still read"
-        await cluster.admin.create_topic(
+        await cluster.admin.topics.create(
             *(cluster.broker.address, TOPIC),
             read_queues=2,
             write_queues=2,
@@ -196,11 +196,11 @@ def test_dead_letters_are_redriven_no_faster_than_asked() -> None:
         await cluster.world.until("all dead", dead, within_s=30)
         fails = False
         await asyncio.sleep(5)
-        letters = await cluster.admin.dead_letters(GROUP, DeadLetterQuery())
+        letters = await cluster.admin.dead_letters.find(GROUP, DeadLetterQuery())
         assert len(letters) == 8
         times: list[float] = []
         began_s = cluster.world.loop.time()
-        await cluster.admin.redrive_all(
+        await cluster.admin.dead_letters.redrive_all(
             letters,
             who="ada",
             why="fixed",
@@ -210,8 +210,8 @@ def test_dead_letters_are_redriven_no_faster_than_asked() -> None:
         assert times == pytest.approx([0, 0.5, 1, 1.5, 2, 2.5, 3, 3.5], abs=0.2)
         assert len(at(cluster, RetryStep, step="REDRIVEN", reason="by ada: fixed")) == 8
         with pytest.raises(ConfigError, match="per_second=0 is not allowed"):
-            await cluster.admin.redrive_all(letters, who="ada", why="x", per_second=0)
-        assert await cluster.admin.dead_letters(GROUP, DeadLetterQuery()) == []
+            await cluster.admin.dead_letters.redrive_all(letters, who="ada", why="x", per_second=0)
+        assert await cluster.admin.dead_letters.find(GROUP, DeadLetterQuery()) == []
 
     on_virtual_cluster(story)
 
@@ -272,7 +272,7 @@ def test_the_broker_persists_offsets_after_ten_seconds_then_each_five_and_only_c
         offsets = cluster.broker.parts.offsets
 
         async def persisted(offset: int) -> float:
-            await cluster.admin.commit_offset(GROUP, Q0, offset)
+            await cluster.admin.offsets.commit(GROUP, Q0, offset)
             there = lambda: offsets.persisted(GROUP, TOPIC, 0) == offset  # noqa: E731
             await cluster.world.until("persisted", there, within_s=30)
             return cluster.world.loop.time() - booted_s

@@ -61,7 +61,7 @@ def test_polling_goes_on_after_restarts_and_a_commit_answered_before_a_clean_one
     asyncio.run(story())
 
 
-def test_an_assigned_queue_is_read_as_soon_as_its_broker_answers_and_again_after_a_pushed_reset(
+def test_an_assigned_queue_is_read_when_its_broker_answers_and_again_after_a_pushed_reset(
     tmp_path: Path,
 ) -> None:
     """Nobody rebalances assigned queues: what a reset takes away has to come back by itself."""
@@ -81,7 +81,7 @@ def test_an_assigned_queue_is_read_as_soon_as_its_broker_answers_and_again_after
                 assert await polled(consumer, 3) == numbers(range(3))
                 await consumer.commit()
                 async with Admin(system_runtime(), client_config(cluster.name_server)) as admin:
-                    await admin.reset_offset("pollers", "tide", 0)
+                    await admin.offsets.reset("pollers", "tide", 0)
                 assert await polled(consumer, 3) == numbers(range(3)), "from the beginning"
         finally:
             await engine.end(signal.SIGKILL)

@@ -79,17 +79,17 @@ async def run(names: str, *words: str) -> tuple[int, str, str]:
 
 
 async def make_topic(admin: Admin, broker: str, queues: int) -> None:
-    await admin.create_topic(broker, TOPIC, read_queues=queues, write_queues=queues)
+    await admin.topics.create(broker, TOPIC, read_queues=queues, write_queues=queues)
 
     async def known() -> bool:
-        return await admin.topic_route(TOPIC) is not None
+        return await admin.topics.route(TOPIC) is not None
 
     await eventually(known, "a route")
 
 
 async def numbers(admin: Admin) -> tuple[int, int]:
     """(read, write) queues of the topic."""
-    config = (await admin.topic_configs(TOPIC))["broker-a"]
+    config = (await admin.topics.configs(TOPIC))["broker-a"]
     return config.read_queue_nums, config.write_queue_nums
 
 
@@ -107,7 +107,7 @@ def test_queues_go_only_when_every_group_has_drained_them(tmp_path: Path) -> Non
             async with consuming(names, "ready_c", {TOPIC: ready}):
 
                 async def drained() -> bool:
-                    progress = await admin.consume_stats("ready_c", TOPIC)
+                    progress = await admin.groups.consume_stats("ready_c", TOPIC)
                     return len(ready.seen) == 8 and sum(one.lag for one in progress.values()) == 0
 
                 await eventually(drained, "one group has read and reported all")
@@ -123,7 +123,7 @@ def test_queues_go_only_when_every_group_has_drained_them(tmp_path: Path) -> Non
                 ) as shrinking:
 
                     async def first_step() -> bool:
-                        route = await admin.topic_route(TOPIC)
+                        route = await admin.topics.route(TOPIC)
                         assert route is not None
                         (queues,) = route.queue_datas
                         return (queues.read_queue_nums, queues.write_queue_nums) == (4, 2)
@@ -224,7 +224,7 @@ def test_what_nobody_can_read_already_is_not_waited_for_and_other_settings_stay(
             names, client = running.name_server_address, running.client()
             async with Admin(system_runtime(), client_config(names)) as admin:
                 queues = {"read_queues": 2, "write_queues": 4}
-                await admin.create_topic(
+                await admin.topics.create(
                     running.broker.address, TOPIC, **queues, order=True, sys_flag=2
                 )
                 await client.send(topic=TOPIC, queue_id=3)
@@ -235,7 +235,7 @@ def test_what_nobody_can_read_already_is_not_waited_for_and_other_settings_stay(
                 assert await numbers(admin) == (2, 4)
                 assert (await run(names, "topic", "grow", TOPIC, "-q", "4"))[0] == 0
                 assert (await run(names, "topic", "perm", TOPIC, "r"))[0] == 0
-                config = (await admin.topic_configs(TOPIC))["broker-a"]
+                config = (await admin.topics.configs(TOPIC))["broker-a"]
                 assert (config.perm, config.order, config.topic_sys_flag) == (4, True, 2)
 
     asyncio.run(story())

@@ -34,7 +34,7 @@ def test_the_group_gets_it_as_it_is_stored_and_all_that_follow(engine: OurEngine
             await eventually(lambda: len(seen.messages) == 5, "all messages come")
         assert sorted(seen.bodies) == ["first", "last", "not lz4", "not zlib", "not zstd"]
         async with Admin(system_runtime(), client_config(engine.name_server)) as admin:
-            (found,) = await admin.query_messages(TOPIC, "not zstd", is_unique_key=True)
+            (found,) = await admin.messages.query(TOPIC, "not zstd", is_unique_key=True)
         assert found.body == b"not zstd"
 
     asyncio.run(story())
@@ -49,7 +49,7 @@ def test_a_record_that_is_no_trace_hides_none_of_the_others(engine: OurEngine) -
             await client.send(body, topic="traces", KEYS="M1")
         await client.close()
         async with Admin(system_runtime(), client_config(engine.name_server)) as admin:
-            (trace,) = await admin.message_traces("M1", trace_topic="traces")
+            (trace,) = await admin.messages.traces("M1", trace_topic="traces")
         assert trace.message_id == "M1"
 
     asyncio.run(story())

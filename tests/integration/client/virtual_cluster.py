@@ -76,7 +76,7 @@ class VirtualCluster:
 
         self.producer = await self.world.node(PRODUCER).boot(produce)
         self.admin = await self.world.node(ADMIN).boot(administer)
-        await self.admin.create_topic(
+        await self.admin.topics.create(
             self.broker.address, TOPIC, read_queues=queues, write_queues=queues
         )
 

@@ -320,13 +320,19 @@ def test_sigterm_ships_what_is_there_and_ends_with_0(setting: Setting) -> None:
     assert texts(setting) == ["told just before the end"]
 
 
+PARENT = """
+import os, subprocess, sys
+subprocess.run([sys.executable, *sys.argv[1:], "--parent", str(os.getpid())])
+"""
+
+
 def test_a_child_ships_the_rest_and_ends_when_its_broker_was_killed(setting: Setting) -> None:
     broker = subprocess.Popen(
         [
             sys.executable,
             "-c",
-            "import subprocess, sys; subprocess.run([sys.executable, *sys.argv[1:]])",
-            *("-m", "engine.telemetry.shipper", "--child"),
+            PARENT,
+            *("-m", "engine.telemetry.shipper"),
             *("--store", str(setting.store), "--lake", str(setting.lake)),
         ],
         cwd=ROOT,

@@ -68,7 +68,7 @@ def test_a_record_is_found_where_it_was_put_and_nowhere_else(
         await store.close()
         again = await open_store(small_config(root))
         assert found_in(again, root) == everywhere
-        again.delete_topic("TopicB")
+        await again.delete_topic("TopicB")
         assert found_in(again, root) == put["TopicA"], "a deleted topic's messages are gone"
         await again.close()
 

@@ -63,34 +63,21 @@ class World:
             await asyncio.sleep(0.05)
 
 
-class SimClock:
+def sim_clock(node: Node) -> SystemClock:
     """The `Clock` port of one life: the production clock, fed with virtual time and with what the
     host's wall clock makes of it.
     """
 
-    def __init__(self, node: Node) -> None:
-        self._world = node.world
-        self._wall = SystemClock(
-            lambda: (EPOCH_MS + node.set_by_ms) * 1_000_000 + self._steady_ns(), self._steady_ns
-        )
+    def steady_ns() -> int:
+        return int(node.world.loop.time() * 1_000_000_000)
 
-    def _steady_ns(self) -> int:
-        return int(self._world.loop.time() * 1_000_000_000)
-
-    def now_ms(self) -> int:
-        return self._wall.now_ms()
-
-    def now_us(self) -> int:
-        return self._wall.now_us()
-
-    def local_hour(self, at_ms: int) -> int:
-        return at_ms // 3_600_000 % 24  # The same on every machine that runs the simulation.
-
-    def steady_ms(self) -> int:
-        return self._steady_ns() // 1_000_000
-
-    def steady_us(self) -> int:
-        return self._steady_ns() // 1000
+    return SystemClock(
+        lambda: (EPOCH_MS + node.set_by_ms) * 1_000_000 + steady_ns(),
+        steady_ns,
+        lambda at_ms: (
+            at_ms // 3_600_000 % 24
+        ),  # The same on every machine that runs the simulation.
+    )
 
 
 class SimEntropy:
@@ -116,7 +103,7 @@ class _Life:
         self.disk: MountedDisk = node.disk.mount()
         self.tasks: dict[asyncio.Task[Any], None] = {}
         self.runtime = Runtime(
-            clock=SimClock(node),
+            clock=sim_clock(node),
             network=HostNetwork(node.world.network, node.host),
             disk=self.disk,
             entropy=SimEntropy(f"{node.world.seed}/{node.host}/{number}"),

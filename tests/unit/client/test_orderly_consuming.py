@@ -70,7 +70,7 @@ class Consumer:
         assert queue in (Q0, Q1)
         window = window_of(self.state, queue, [message_at(offset) for offset in offsets])  # type: ignore[arg-type]
         window.locked = locked
-        window.last_lock_ms = self.runtime.clock.now_ms()
+        window.last_lock_ms = self.runtime.clock.steady_ms()
         self.service.submit(queue, window)  # type: ignore[arg-type]
         return window
 
@@ -161,7 +161,7 @@ def test_what_a_batch_gives_up_is_given_up_once_while_the_rest_of_it_comes_again
 
         consumer = Consumer(runtime, listener, max_reconsume_times=3, consume_batch_max=3)
         window = window_of(consumer.state, Q0, [message_at(offset) for offset in range(5)])
-        window.locked, window.last_lock_ms = True, runtime.clock.now_ms()
+        window.locked, window.last_lock_ms = True, runtime.clock.steady_ms()
         window._messages[1].reconsume_times = 3
         window._messages[2].reconsume_times = 2
         consumer.service.submit(Q0, window)
@@ -184,7 +184,7 @@ def test_what_is_given_up_at_the_front_is_safe_to_report_at_once() -> None:
 
         consumer = Consumer(runtime, listener, max_reconsume_times=3, consume_batch_max=2)
         window = window_of(consumer.state, Q0, [message_at(offset) for offset in range(2)])
-        window.locked, window.last_lock_ms = True, runtime.clock.now_ms()
+        window.locked, window.last_lock_ms = True, runtime.clock.steady_ms()
         window._messages[0].reconsume_times = 3
         consumer.service.submit(Q0, window)
         await world.until("given up", lambda: consumer.given_up == [0], within_s=30)
@@ -269,7 +269,7 @@ def test_locks_of_all_queues_are_renewed_with_one_request_and_let_go_at_the_end(
         await asyncio.sleep(100)
         await consumer.locks.lock_all()
         assert (first.locked, second.locked) == (True, False)
-        assert first.last_lock_ms == runtime.clock.now_ms()
+        assert first.last_lock_ms == runtime.clock.steady_ms()
         await consumer.locks.unlock_all()
         assert consumer.broker.told[-1] == ("unlock", (Q0, Q1))
         assert not first.locked

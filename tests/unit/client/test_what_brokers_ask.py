@@ -30,6 +30,7 @@ from engine.protocol.message import MessageExt, MessageQueue
 from engine.protocol.message_record import encode_record
 from engine.runtime import Runtime
 from tests.simulation.world import World
+from tests.simulation.world.world import EPOCH_MS
 from tests.unit.client.consuming_parts import (
     Q0,
     Q1,
@@ -133,10 +134,10 @@ def test_a_consumer_shows_its_windows_as_rocketmq_reads_them_and_more() -> None:
 
         assert (shown.commit_offset, shown.cached_msg_count) == (5, 3)
         assert (shown.cached_msg_min_offset, shown.cached_msg_max_offset) == (5, 9)
-        assert (shown.last_consume_timestamp_ms, shown.dropped) == (88, False)
+        assert (shown.last_consume_timestamp_ms, shown.dropped) == (EPOCH_MS + 88, False)
         assert shown.finished_count == 2
         assert shown.held_ranges == [(5, 6), (8, 10)]
-        assert (shown.head_message_id, shown.head_since_ms) == ("K5", 77)
+        assert (shown.head_message_id, shown.head_since_ms) == ("K5", EPOCH_MS + 77)
         assert (shown.processed_offset, shown.client_committed) == (8, 5)
         assert shown.held_bytes == 3000
         assert info.properties["PROP_NAMESERVER_ADDR"] == "ns:9876"

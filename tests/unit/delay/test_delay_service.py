@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
+from time import process_time, thread_time
 
-from engine.delay.delay_service import DelayService, scheduled
+import pytest
+
+from engine.delay.delay_service import STEP_COUNT_MAX, DelayService, scheduled
+from engine.foundation.errors import WritesStopped
 from engine.foundation.observing import FlushDone, RetryStep
 from engine.protocol.message import MessageExt
 from engine.protocol.message_record import decode_records
+from engine.protocol.names import SCHEDULE_TOPIC
 from engine.runtime import Runtime, SystemDisk, SystemEntropy, SystemNetwork
 from engine.store import MessageDraft, MessageStore, StoreConfig
 from engine.store.table_file import TableFile
@@ -26,16 +31,23 @@ class Bench:
         self, store: MessageStore, runtime: Runtime, clock: HandClock, folder: Path
     ) -> None:
         self.store, self.clock, self.listener = store, clock, Listener()
+        self.dead_letter_groups: list[str] = []
         self.service = DelayService(
             runtime,
             store,
-            levels_ms=LEVELS_MS,
+            levels_ms=store._config.delay_levels_ms,
             cursor_file=TableFile(runtime, str(folder / "config" / "delayOffset.json")),
             observer=self.listener,
+            make_dead_letter_topic=self.dead_letter_groups.append,
         )
 
     async def put(self, body: bytes, level: int, topic: str = "orders") -> None:
         """Store a message that waits at `level`, and let dispatch see it."""
+        self.put_now(body, level, topic)
+        await asyncio.sleep(0)
+
+    def put_now(self, body: bytes, level: int, topic: str = "orders") -> None:
+        """Store a message that waits at `level`."""
         draft = MessageDraft(
             topic=topic,
             queue_id=0,
@@ -46,31 +58,37 @@ class Bench:
             store_host="127.0.0.1:2",
         )
         self.store.put(scheduled(draft, level))
-        await asyncio.sleep(0)
 
     async def after(self, passed_ms: int) -> int:
         """Let time pass and deliver; how many were delivered."""
         self.clock.value_ms += passed_ms
-        delivered_count = self.service.deliver_due(self.clock.now_ms())
+        delivered_count = await self.service.deliver_due()
         await asyncio.sleep(0)
         return delivered_count
 
-    def delivered(self, topic: str = "orders") -> list[MessageExt]:
+    def delivered(self, topic: str = "orders", count: int = 100) -> list[MessageExt]:
         """What stands at the real topic now."""
-        found = self.store.get(topic, 0, 0, max_count=100, max_bytes=BIG)
+        found = self.store.get(topic, 0, 0, max_count=count, max_bytes=BIG)
         return decode_records(found.body())
 
 
-def on_a_bench(folder: Path, story: Callable[[Bench], Awaitable[None]]) -> None:
+def on_a_bench(
+    folder: Path,
+    story: Callable[[Bench], Awaitable[None]],
+    *,
+    levels_ms: Sequence[int] = LEVELS_MS,
+    log_bytes: int = BIG,
+) -> None:
     async def run() -> None:
         clock = HandClock()
         runtime = Runtime(clock, SystemNetwork(), SystemDisk(), SystemEntropy())
         config = StoreConfig(
             root=str(folder),
-            mapped_file_size_commit_log_bytes=BIG,
+            mapped_file_size_commit_log_bytes=log_bytes,
             max_hash_slot_count=10,
             max_index_count=100,
-            delay_levels_ms=LEVELS_MS,
+            delay_levels_ms=levels_ms,
+            max_transfer_count_in_memory=100,
         )
         store = await MessageStore.open(runtime, config, Listener())
         try:
@@ -122,27 +140,6 @@ def test_a_level_keeps_its_order_and_stops_at_the_first_that_is_not_due(tmp_path
     on_a_bench(tmp_path, story)
 
 
-def test_a_clock_set_back_by_more_than_the_delay_delivers_at_once(tmp_path: Path) -> None:
-    async def story(bench: Bench) -> None:
-        await bench.put(b"later", level=1)
-        assert await bench.after(0) == 0
-        assert await bench.after(-3_600_000) == 1
-
-    on_a_bench(tmp_path, story)
-
-
-def test_a_backlog_is_delivered_in_portions(tmp_path: Path) -> None:
-    async def story(bench: Bench) -> None:
-        for number in range(700):
-            await bench.put(f"{number}".encode(), level=1)
-        first = await bench.after(1000)
-        second = await bench.after(0)
-        assert 0 < first < 700
-        assert first + second == 700
-
-    on_a_bench(tmp_path, story)
-
-
 def test_the_cursors_survive_and_a_crash_before_their_persist_delivers_again(
     tmp_path: Path,
 ) -> None:
@@ -185,22 +182,194 @@ def test_only_retries_are_told_as_steps_of_a_failed_message(tmp_path: Path) -> N
     on_a_bench(tmp_path, story)
 
 
-def test_a_message_that_names_no_real_topic_is_left_out_and_holds_nobody_up(
+async def put_raw(bench: Bench, properties: str, body: bytes = b"lost", level: int = 1) -> int:
+    """Put a record straight into a level's queue; where it lies."""
+    draft = MessageDraft(
+        topic=SCHEDULE_TOPIC,
+        queue_id=level - 1,
+        body=body,
+        properties=properties,
+        born_timestamp_ms=0,
+        born_host="127.0.0.1:1",
+        store_host="127.0.0.1:2",
+    )
+    place = bench.store.put(draft).physical_offset
+    await asyncio.sleep(0)
+    return place
+
+
+def damage(folder: Path, place: int, within: int, to: bytes) -> None:
+    """Change bytes of a record, as a bad disk does; a running store sees it."""
+    (file,) = (folder / "commitlog").glob("0*0")
+    with file.open("r+b") as log:
+        log.seek(place + within)
+        log.write(to)
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        "DELAY\x011\x02",
+        "REAL_TOPIC\x01../../etc\x02REAL_QID\x010\x02",
+        "REAL_TOPIC\x01SCHEDULE_TOPIC_XXXX\x02REAL_QID\x010\x02",
+        "REAL_TOPIC\x01orders\x02REAL_QID\x01-5\x02",
+        "REAL_TOPIC\x01orders\x02REAL_QID\x012147483648\x02",
+        "REAL_TOPIC\x01orders\x02REAL_QID\x01" + "9" * 18 + "\x02",
+        "REAL_TOPIC\x01" + "t" * 300 + "\x02REAL_QID\x010\x02",
+        "REAL_TOPIC\x01\x01\x02REAL_QID\x01\x01\x02",
+    ],
+)
+def test_a_message_for_no_possible_place_is_buried_and_told_and_holds_nobody_up(
+    tmp_path: Path, properties: str
+) -> None:
+    async def story(bench: Bench) -> None:
+        await put_raw(bench, properties + "UNIQ_KEY\x01U9\x02")
+        await bench.put(b"next", level=1)
+        await bench.put(b"other level", level=2)
+        assert await bench.after(1000) == 1
+        assert await bench.after(4000) == 1
+        assert [message.body for message in bench.delivered()] == [b"next", b"other level"]
+        (letter,) = bench.delivered("%DLQ%SCHEDULE_CONSUMER")
+        assert (letter.body, letter.uniq_key) == (b"lost", "U9")
+        assert bench.dead_letter_groups == ["SCHEDULE_CONSUMER"]
+        (told,) = bench.listener.lifecycle("UNDELIVERABLE_MESSAGE")
+        assert "message 0 of delay level 1" in str(told.detail)
+        assert await bench.after(1000) == 0, "once"
+
+    on_a_bench(tmp_path, story)
+
+
+RETRY = "REAL_TOPIC\x01%RETRY%g\x02REAL_QID\x010\x02RETRY_TOPIC\x01orders\x02UNIQ_KEY\x01U9\x02"
+BODY_AT = 88
+
+
+@pytest.mark.parametrize(
+    ("within", "to", "readable"),
+    [
+        (BODY_AT, b"X", True),
+        (BODY_AT + 4 + 1, b"\xff\xfe", True),
+        (0, b"\0\0\0\0", True),
+        (4, b"\0\0\0\0", True),
+        (28, b"\x7f", True),
+        (84, b"\x7f\xff\xff\xff", False),
+        (84, b"\xff\xff\xff\xff", False),
+        (BODY_AT + 4, b"\xff", False),
+        (0, bytes(100), False),
+    ],
+)
+def test_a_damaged_record_is_stepped_over_and_its_readable_part_buried(
+    tmp_path: Path, within: int, to: bytes, readable: bool
+) -> None:
+    async def story(bench: Bench) -> None:
+        await bench.put(b"before", level=1)
+        place = await put_raw(bench, RETRY)
+        await bench.put(b"behind", level=1)
+        await bench.put(b"other level", level=2)
+        damage(tmp_path, place, within, to)
+        assert await bench.after(1000) == 2
+        assert await bench.after(4000) == 1
+        bodies = [message.body for message in bench.delivered()]
+        assert bodies == [b"before", b"behind", b"other level"]
+        (told,) = bench.listener.lifecycle("UNDELIVERABLE_MESSAGE")
+        assert "message 1 of delay level 1" in str(told.detail)
+        assert ("nothing of it can be read" in str(told.detail)) != readable
+        if readable:
+            assert bench.dead_letter_groups in (["g"], ["SCHEDULE_CONSUMER"])
+            (letter,) = bench.delivered(f"%DLQ%{bench.dead_letter_groups[0]}")
+            assert len(letter.body) == 4
+        assert bench.service.cursors()[1] == 3
+
+    on_a_bench(tmp_path, story)
+
+
+def test_a_retry_that_cannot_be_delivered_is_its_groups_dead_letter_and_a_step_of_it(
     tmp_path: Path,
 ) -> None:
     async def story(bench: Bench) -> None:
-        lost = MessageDraft(
-            topic="SCHEDULE_TOPIC_XXXX",
-            queue_id=0,
-            body=b"lost",
-            properties="DELAY\x011\x02",
-            born_timestamp_ms=0,
-            born_host="127.0.0.1:1",
-            store_host="127.0.0.1:2",
-        )
-        bench.store.put(lost)
-        await bench.put(b"next", level=1)
-        await bench.after(1000)
-        assert [message.body for message in bench.delivered()] == [b"next"]
+        damage(tmp_path, await put_raw(bench, RETRY), BODY_AT, b"X")
+        assert await bench.after(1000) == 0
+        (letter,) = bench.delivered("%DLQ%g")
+        assert (letter.body, letter.properties["DLQ_ORIGIN_TOPIC"]) == (b"Xost", "%RETRY%g")
+        (step,) = [fact for fact in bench.listener.facts if isinstance(fact, RetryStep)]
+        assert (step.step, step.group, step.message_id) == ("DEAD_LETTERED", "g", "U9")
+        assert "CRC" in str(step.reason)
+
+    on_a_bench(tmp_path, story)
+
+
+def test_what_a_store_does_not_take_stays_due(tmp_path: Path) -> None:
+    async def story(bench: Bench) -> None:
+        await bench.put(b"a", level=1)
+        bench.store.retention.stop_writes = True
+        with pytest.raises(WritesStopped):
+            await bench.after(1000)
+        assert bench.service.cursors() == {}
+        bench.store.retention.stop_writes = False
+        assert await bench.after(0) == 1
+
+    on_a_bench(tmp_path, story)
+
+
+LEVELS, EACH = 18, 256
+STEP_MS_ALLOWED = 50
+
+
+def test_eighteen_full_levels_leave_in_steps_that_never_hold_the_loop(tmp_path: Path) -> None:
+    async def story(bench: Bench) -> None:
+        began_s = process_time()
+        for number in range(LEVELS * EACH):
+            bench.put_now(b"%d" % number * 100, level=number % LEVELS + 1)
+            if number % 64 == 0:
+                await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        put_s, steps_ms = process_time() - began_s, [0.0]
+
+        async def watch() -> None:
+            while True:
+                began_s = thread_time()
+                await asyncio.sleep(0)
+                steps_ms.append((thread_time() - began_s) * 1000)
+
+        watching = asyncio.create_task(watch())
+        began_s = process_time()
+        assert await bench.after(LEVELS * 1000) == LEVELS * EACH, "at one tick, whatever is due"
+        drained_s = process_time() - began_s
+        watching.cancel()
+        assert max(steps_ms) < STEP_MS_ALLOWED, "others have their turn"
+        assert len(steps_ms) >= LEVELS * EACH // STEP_COUNT_MAX
+        assert drained_s < 4 * put_s, "as fast as sends, which cost more than their put alone"
+
+    on_a_bench(tmp_path, story, levels_ms=tuple(range(1000, LEVELS * 1000 + 1, 1000)))
+
+
+def test_long_messages_leave_in_shorter_steps(tmp_path: Path) -> None:
+    async def story(bench: Bench) -> None:
+        for _ in range(12):
+            bench.put_now(bytes(300_000), level=1)
+        await asyncio.sleep(0)
+        turns = 0
+
+        async def count() -> None:
+            nonlocal turns
+            while True:
+                await asyncio.sleep(0)
+                turns += 1
+
+        counting = asyncio.create_task(count())
+        assert await bench.after(1000) == 12
+        counting.cancel()
+        assert turns >= 3, "4 of them are a step"
+
+    on_a_bench(tmp_path, story, log_bytes=1 << 23)
+
+
+def test_levels_are_emptied_by_turns(tmp_path: Path) -> None:
+    async def story(bench: Bench) -> None:
+        for number in range(STEP_COUNT_MAX * 2):
+            bench.put_now(b"%d" % number, level=1)
+        await bench.put(b"the other", level=2)
+        await bench.after(5000)
+        first = [m.body for m in bench.delivered(count=STEP_COUNT_MAX + 1)]
+        assert first[-1] == b"the other", "it did not wait for the whole of the first level"
 
     on_a_bench(tmp_path, story)

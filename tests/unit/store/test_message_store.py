@@ -288,7 +288,7 @@ def test_a_topic_made_again_begins_at_0_and_stays_so_after_a_crash(tmp_path: Pat
         for number in range(9):
             store.put(draft(b"old %d" % number))
         await turn()
-        assert store.delete_topic("TopicA") == 1
+        assert await store.delete_topic("TopicA") == 1
         assert store.queues() == []
         assert store.put(draft(b"new")).queue_offset == 0
         await turn()

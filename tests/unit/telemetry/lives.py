@@ -8,6 +8,7 @@ from typing import Any
 
 from engine.foundation.observing import LifecycleEvent, OffsetReport
 from engine.runtime import Runtime, system_runtime
+from engine.runtime.clock import StepListener
 from engine.telemetry import EmitterIdentity, Telemetry
 from engine.telemetry.frames import Turn, decode_frames
 from engine.telemetry.tables import TABLES
@@ -36,6 +37,12 @@ class SetClock:
 
     def steady_ms(self) -> int:
         return self.us // 1000
+
+    def offset_ms(self) -> int:
+        return 0
+
+    def on_step(self, listener: StepListener) -> None:
+        """It shows what it is told, without steps."""
 
 
 class Broker:
