@@ -140,6 +140,7 @@ class Broker:
                 raise StorageError(f"{what}; free some, then start it again") from error
             raise
         try:
+            store.retention.beside = _folders_beside(config)
             running = self._assemble(store, observer, telemetry)
             self._load(running, stopped_cleanly=stopped_cleanly)
             running.half_queue.load()
@@ -232,7 +233,8 @@ class Broker:
         config = self._config
         if config.metrics_exporter is not MetricsExporter.PROM:
             return None
-        metrics = MetricsPort(self._runtime.network, BrokerMetrics(parts).pages)
+        names = (config.host, *config.metrics_hosts)
+        metrics = MetricsPort(self._runtime.network, BrokerMetrics(parts).pages, names=names)
         await metrics.start(config.metrics_host, config.metrics_port)
         return metrics
 
@@ -471,3 +473,9 @@ class Broker:
 
 def _start(loops: asyncio.TaskGroup, work: Coroutine[Any, Any, None]) -> None:
     loops.create_task(work, name=getattr(work, "__qualname__", "broker loop"))
+
+
+def _folders_beside(config: BrokerConfig) -> tuple[str, ...]:
+    """Folders of a broker's store that hold no messages, and may be volumes of their own."""
+    root = config.store.root
+    return root, config.config_folder, f"{root}/{SPOOL_DIRECTORY}"

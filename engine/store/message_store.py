@@ -78,9 +78,9 @@ class MessageStore(StoreQueries):
                 disk, config.commit_log_folder, config.mapped_file_size_commit_log_bytes, pool
             ),
             QueueTable(
-                disk, f"{root}/consumequeue", config.mapped_file_size_consume_queue_bytes, pool
+                disk, config.consume_queue_folder, config.mapped_file_size_consume_queue_bytes, pool
             ),
-            Index(disk, f"{root}/index", shape, pool) if config.message_index_enable else None,
+            Index(disk, config.index_folder, shape, pool) if config.message_index_enable else None,
             deleted=self.tombstones.ends,
         )
         self._runtime = runtime
@@ -401,7 +401,7 @@ class MessageStore(StoreQueries):
         if self._closed:
             return "the store is closed"
         return (
-            f"the disk of {self._config.root} is fuller than "
+            f"the disk of {self.retention.fullest} is fuller than "
             f"{self._config.disk_warning_ratio:.0%}; writes resume when there is room"
         )
 
