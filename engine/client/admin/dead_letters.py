@@ -21,7 +21,7 @@ from engine.client.admin.messages import MessageAdmin
 from engine.client.admin.offsets import OffsetAdmin
 from engine.client.admin.topics import TopicAdmin
 from engine.foundation.errors import ConfigError, RequestRefused
-from engine.foundation.limits import DEAD_LETTERS_READ_MAX
+from engine.foundation.limits import DEAD_LETTERS_READ_MAX, PROPERTIES_BYTES_MAX
 from engine.foundation.units import SECOND_MS
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.dead_letters import (
@@ -46,6 +46,7 @@ from engine.protocol.properties import (
     PROPERTY_UNIQ_KEY,
     PROPERTY_WAIT,
     encode_properties,
+    fitting_properties,
 )
 
 PRODUCER_GROUP = "TIDEMARK_DLQ"
@@ -138,12 +139,14 @@ class DeadLetterAdmin:
         _check_decision(letter, who, why)
         message = letter.message
         kept = {name: v for name, v in message.properties.items() if name not in NOT_REDRIVEN}
-        properties = kept | {
+        decision = {
             PROPERTY_WAIT: "true",
             PROPERTY_REDRIVEN_FROM: message.offset_message_id,
             PROPERTY_DECIDED_BY: who,
             PROPERTY_DECIDED_WHY: why,
         }
+        # Of a message as full as can be the longest property makes room for the decision.
+        properties, _ = fitting_properties(kept | decision, decision, PROPERTIES_BYTES_MAX)
         queue = MessageQueue(retry_topic(letter.group), letter.queue.broker_name, 0)
         await self._send_to(queue, message, properties, body=bytes(message.body))
 
@@ -160,6 +163,8 @@ class DeadLetterAdmin:
             PROPERTY_DECIDED_BY: who,
             PROPERTY_DECIDED_WHY: why,
         }
+        needed = properties.keys() - {PROPERTY_DEAD_MESSAGE_ID}  # That one may be of any length.
+        properties, _ = fitting_properties(properties, needed, PROPERTIES_BYTES_MAX)
         await self._make_discards_topic(queue)
         place = MessageQueue(DISCARDS_TOPIC, queue.broker_name, 0)
         await self._send_to(place, message, properties, body=b"")
