@@ -155,8 +155,13 @@ async def ask_as(credentials: Credentials, draw: Stranger) -> dict[int, int]:
 
 def test_nothing_of_anothers_is_read_moved_ended_taken_or_pushed_to(tmp_path: Path) -> None:
     async def story() -> None:
+        never = 24 * 3_600_000  # Nothing of the shop's moves by itself meanwhile.
         config = broker_config(
-            tmp_path, access=with_replies(ACCESS), log_bytes=8 << 20, delay_levels_ms=(60_000,) * 3
+            tmp_path,
+            access=with_replies(ACCESS),
+            log_bytes=8 << 20,
+            delay_levels_ms=(never,) * 3,
+            transaction_check_interval_ms=never,
         )
         async with cluster(config) as running:
             shop = await a_shop(running)
