@@ -8,7 +8,8 @@ One answer takes units of one consume-queue file only, looks through at most
 unfiltered run of one queue leaves in few slices.
 
 Invariant: an answer holds at least one record if any matched, whatever the byte limit says; a unit
-whose record is gone is stepped over, never answered. Absent on purpose: waiting, subscriptions, the
+whose record is gone, lies in a hole or is not the one that it names is stepped over, never
+answered. Absent on purpose: waiting, subscriptions, the
 wire.
 """
 
@@ -18,11 +19,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
+from engine.foundation.errors import OffsetOutOfRange
 from engine.foundation.units import KIB
 from engine.store.commit_log import CommitLog
 from engine.store.config import StoreConfig
 from engine.store.consume_queue import UNIT_BYTES, ConsumeQueue, Unit
-from engine.store.record import properties_of
+from engine.store.record import PLACE, RECORD_BYTES_MIN, properties_of
 
 GATHERED_BYTES_MIN = 64 * KIB
 """Answers of several runs that are longer leave uncopied, run by run."""
@@ -120,7 +122,12 @@ def read_queue(
     result = _collect(log, units, queue_offset, capped)
     result.min_offset = queue.min_offset
     result.max_offset = queue.max_offset
-    behind_bytes = log.end_offset - units[result.next_begin_offset - queue_offset - 1][0]
+    last_seen = units[result.next_begin_offset - queue_offset - 1]
+    behind_bytes = log.end_offset - last_seen[0]
+    if not result.count and (hole := log.holes.at(last_seen[0])) is not None:
+        # At one stride over a hole that may hold a million messages.
+        next_begin = min(queue.first_reaching(hole.end), queue.max_offset)
+        result.next_begin_offset = max(result.next_begin_offset, next_begin)
     result.suggest_pulling_from_slave = behind_bytes > config.resident_bytes
     return result
 
@@ -148,14 +155,27 @@ def _collect(log: CommitLog, units: list[Unit], queue_offset: int, limits: GetLi
     status = GetStatus.NO_MATCHED_MESSAGE
     next_begin = queue_offset
     file_size_bytes = log.file_size_bytes
-    kept_from, kept_to = log.min_offset, log.committed_offset
+    kept_from, kept_to, unchecked_to = log.min_offset, log.committed_offset, log.unchecked_to
+    holes = log.holes if len(log.holes) else None
+    view, view_start = memoryview(b""), -1
     for physical_offset, size, tags_code in units:
         if count and (count >= max_count or size_bytes + size > max_bytes):
             break
         next_begin += 1
         if wanted is not None and not wanted(tags_code):
             continue
-        if physical_offset < kept_from or physical_offset + size > kept_to or size <= 0:
+        inside = physical_offset % file_size_bytes
+        if physical_offset - inside != view_start:
+            view_start = physical_offset - inside
+            view = _file_of(log, view_start)
+        if (
+            physical_offset < kept_from
+            or physical_offset + size > kept_to
+            or not RECORD_BYTES_MIN <= size <= len(view) - inside
+            or (holes is not None and holes.at(physical_offset) is not None)
+            or (physical_offset < unchecked_to and not log.check(physical_offset, size))
+            or PLACE.unpack_from(view, inside) != (size, next_begin - 1, physical_offset)
+        ):
             if not count:
                 status = GetStatus.MESSAGE_WAS_REMOVING
             continue
@@ -173,6 +193,14 @@ def _collect(log: CommitLog, units: list[Unit], queue_offset: int, limits: GetLi
         _add(log, records, run_start, run_end)
         status = GetStatus.FOUND
     return GetResult(status, next_begin, 0, 0, records, count, size_bytes)
+
+
+def _file_of(log: CommitLog, start: int) -> memoryview:
+    """The file that begins at `start`; empty when it is gone."""
+    try:
+        return log.file_view(start)
+    except OffsetOutOfRange:
+        return memoryview(b"")
 
 
 def _properties_at(log: CommitLog, physical_offset: int, size: int) -> bytes:

@@ -52,6 +52,8 @@ _SHORT = Struct(">h")
 _INT = Struct(">i")
 _SIZE_AND_MAGIC = Struct(">ii")
 _LONG = Struct(">q")
+PLACE = Struct(">i16xqq")
+"""Size, queue offset and physical offset of a record: does it lie where its unit says?"""
 
 
 def _head_layout(born_host_bytes: int, store_host_bytes: int) -> Struct:
