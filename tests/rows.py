@@ -19,7 +19,7 @@ PAGE = ROOT / "docs" / "rows.md"
 SAID_IN = ("engine", "pipelines", "dashboards", "expectations", "demo", "bench", "tests")
 NAMED = re.compile(r"\b[Rr]ows?\s+(?=[A-G]\d)")
 NEXT = re.compile(r"([A-G]\d{1,2})\b(?:\s*\([a-z]\))?(?:,?\s+and\s+|,\s*)?")
-LINE = re.compile(r"^\| ([A-Z]\w*) \| ([^|]*) \|[^|]*\|[^|]*\|$")
+LINE = re.compile(r"^\| ([A-Z][\w ]*\w|[A-Z]) \| ([^|]*) \|[^|]*\|[^|]*\|$")
 
 
 def rows_named(text: str) -> Iterator[str]:

@@ -19,7 +19,7 @@ from engine.delay.delay_service import real_place
 from engine.foundation.limits import EXPIRED_DEAD_LETTERS_MAX
 from engine.foundation.observing import LifecycleEvent, RetryStep
 from engine.foundation.units import SECOND_MS
-from engine.protocol.dead_letters import DISCARDS_TOPIC, PROPERTY_REDRIVEN_FROM
+from engine.protocol.dead_letters import DISCARDS_TOPIC, PROPERTY_DEAD_GROUP, PROPERTY_REDRIVEN_FROM
 from engine.protocol.message import MessageExt
 from engine.protocol.message_record import decode_record
 from engine.protocol.names import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC, retry_topic
@@ -116,7 +116,11 @@ def _is_decided(parts: BrokerParts, group: str, message: MessageExt) -> bool:
     if any(copy.properties.get(PROPERTY_REDRIVEN_FROM) == offset_id for copy in copies):
         return True
     records = _found(parts, DISCARDS_TOPIC, offset_id, since_ms)
-    return any(offset_id in (record.keys or "").split() for record in records)
+    return any(
+        offset_id in (record.keys or "").split()
+        and record.properties.get(PROPERTY_DEAD_GROUP) == group  # Another's word decides nothing.
+        for record in records
+    )
 
 
 def _found(parts: BrokerParts, topic: str, key: str, since_ms: int) -> Iterator[MessageExt]:

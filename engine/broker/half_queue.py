@@ -40,10 +40,10 @@ from engine.broker.state.transactions import (
 )
 from engine.broker.stored_messages import no_message, stored_message
 from engine.delay.delay_service import real_place
-from engine.foundation.errors import RequestRefused, StorageError
+from engine.foundation.errors import CorruptRecord, RequestRefused, StorageError
 from engine.foundation.limits import TRANSACTIONS_HELD_MAX
-from engine.foundation.observing import OffsetReport
-from engine.foundation.units import DAY_MS, MIB, SECOND_MS
+from engine.foundation.observing import LifecycleEvent, OffsetReport
+from engine.foundation.units import DAY_MS, SECOND_MS
 from engine.protocol.codes import ResponseCode
 from engine.protocol.message import MessageExt
 from engine.protocol.message_record import decode_record
@@ -59,7 +59,6 @@ from engine.protocol.properties import PROPERTY_CHECK_IMMUNITY_SECONDS, PROPERTY
 from engine.store import GetStatus, MessageDraft, PutResult
 
 READ_COUNT = 512
-READ_BYTES = 4 * MIB
 INDEX_GRAIN_MS = 2 * SECOND_MS
 """The index knows times to the second."""
 NAMESAKES_MAX = 64
@@ -239,21 +238,37 @@ class HalfQueue:
         return min(max(minimum, stored or 0), maximum), maximum
 
     def _read(self, topic: str, offset: int) -> Iterator[MessageExt]:
+        """The queue's messages; one that cannot be read is told and passed over: a broker that did
+        not start for it would keep all others.
+        """
+        store = self._parts.store
         while True:
-            found = self._parts.store.get(
-                topic, QUEUE_ID, offset, max_count=READ_COUNT, max_bytes=READ_BYTES
-            )
-            if found.status is GetStatus.FOUND:
-                body, position = found.body(), 0
-                while position < len(body):
-                    message = decode_record(
-                        body, position, check_crc=False, read_body=topic == OP_HALF_TOPIC
-                    )
-                    position += message.store_size_bytes
-                    yield message
-            elif found.next_begin_offset <= offset:
-                return
-            offset = found.next_begin_offset
+            for physical_offset, size_bytes, _ in (
+                store.queue_units(topic, QUEUE_ID, offset, READ_COUNT) or ()
+            ):
+                record = store.bytes_at(physical_offset, size_bytes)
+                offset += 1
+                if record is None:
+                    continue
+                try:
+                    yield decode_record(record, check_crc=False, read_body=topic == OP_HALF_TOPIC)
+                except CorruptRecord as error:
+                    self._tell_unreadable(topic, offset - 1, error)
+            found = store.get(topic, QUEUE_ID, offset, max_count=1, max_bytes=1)
+            if found.status is not GetStatus.FOUND:
+                if found.next_begin_offset <= offset:
+                    return
+                offset = found.next_begin_offset
+
+    def _tell_unreadable(self, topic: str, queue_offset: int, error: CorruptRecord) -> None:
+        meaning = (
+            "a transaction whose end it noted may be asked about again"
+            if topic == OP_HALF_TOPIC
+            else "its transaction is lost, if it was open"
+        )
+        detail = f"message {queue_offset} of {topic} cannot be read: {error}; {meaning}"
+        _log.error("%s", detail)
+        self._parts.observer.observe(LifecycleEvent("UNREADABLE_MESSAGE", detail))
 
     # ---- endings ----------------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ import logging
 from copy import copy
 
 from engine.broker.parts import BrokerParts
+from engine.broker.state.topic_attributes import DEDUPLICATION, is_on
 from engine.broker.state.topics import READ_WRITE
 from engine.foundation.errors import TidemarkError
 from engine.foundation.units import SECOND_MS
@@ -28,6 +29,7 @@ from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
 from engine.protocol.hashes import body_crc
 from engine.protocol.headers_admin import RegisterBrokerRequestHeader, UnregisterBrokerRequestHeader
+from engine.protocol.names import DEDUPLICATION_FLAG
 from engine.remoting import RpcClient
 
 REGISTER_TIMEOUT_MS = 6 * SECOND_MS
@@ -139,7 +141,7 @@ class Registration:
         parts, config = self._parts, self._parts.config
         body = RegisterBrokerBody(
             data_version=parts.data_version(parts.topics.counter),
-            topic_config_table=_masked(topics, config.broker_permission),
+            topic_config_table=_told(topics, config.broker_permission),
         ).encode()
         fields = RegisterBrokerRequestHeader(
             broker_name=config.broker_name,
@@ -165,12 +167,16 @@ class Registration:
         return response.code == ResponseCode.SUCCESS
 
 
-def _masked(topics: dict[str, TopicConfig], broker_permission: int) -> dict[str, TopicConfig]:
-    """The topics with no more permission than the broker gives; other bits of perm stay."""
-    if broker_permission == READ_WRITE:
-        return topics
-    masked = {}
+def _told(topics: dict[str, TopicConfig], broker_permission: int) -> dict[str, TopicConfig]:
+    """The topics with no more permission than the broker gives, and with the bit that producers go
+    by; other bits stay.
+    """
+    told = {}
     for name, topic in topics.items():
-        masked[name] = copy(topic)
-        masked[name].perm = topic.perm & (~READ_WRITE | broker_permission)
-    return masked
+        told[name] = topic
+        is_once = bool(topic.attributes) and is_on(topic.attributes, DEDUPLICATION)
+        if is_once or broker_permission != READ_WRITE:
+            told[name] = copy(topic)
+            told[name].perm = topic.perm & (~READ_WRITE | broker_permission)
+            told[name].topic_sys_flag |= DEDUPLICATION_FLAG if is_once else 0
+    return told

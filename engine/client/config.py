@@ -159,8 +159,9 @@ class ProducerConfig:
 
     resend_to_same_broker: bool = False
     """Send a message whose outcome on a broker is unknown to that broker only, over all tries and
-    later sends of the same message: for topics with broker-side deduplication, which knows its own
-    messages only. Sends fail while that broker is away.
+    later sends of the same message. On a topic with the attribute message.deduplication it is so
+    anyway; this is for those whose name server does not hand that on. Sends of such a message fail
+    while that broker is away.
     """
 
     async_sends_max: int = field(default=1024, metadata=_rocketmq("backPressureForAsyncSendNum"))
@@ -301,8 +302,12 @@ class ConsumerConfig:
     )
     """Milliseconds between rebalances without a notification."""
 
-    rebalance_retry_ms: int = 1 * SECOND_MS
-    """Milliseconds until the next rebalance when one could not give this member all its queues."""
+    rebalance_retry_ms: int = field(
+        default=1 * SECOND_MS, metadata=_rocketmq("rocketmq.client.rebalance.minInterval")
+    )
+    """Milliseconds between the end of a rebalance and the next one at least, however often the
+    group changes; and until the next one when one could not give this member all its queues.
+    """
 
     lock_ms: int = field(
         default=20 * SECOND_MS, metadata=_rocketmq("rocketmq.client.rebalance.lockInterval")

@@ -18,7 +18,7 @@ from engine.protocol.bodies import TopicRouteData
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
 from engine.protocol.message import MessageQueue
-from engine.protocol.names import AUTO_CREATE_TOPIC, Perm
+from engine.protocol.names import AUTO_CREATE_TOPIC, DEDUPLICATION_FLAG, Perm
 from engine.remoting import RpcClient
 from engine.runtime import Runtime
 
@@ -36,6 +36,8 @@ class TopicRoute:
     readable: list[MessageQueue] = field(default_factory=list)
     writable: list[MessageQueue] = field(default_factory=list)
     brokers: list[str] = field(default_factory=list)
+    storing_once: frozenset[str] = frozenset()
+    """Names of those that store each message once, however often it is sent to them."""
 
 
 class RouteCache:
@@ -113,6 +115,11 @@ class RouteCache:
         if broker_id in instances:
             return instances[broker_id]
         return instances[min(instances)] if instances else None
+
+    def stores_once(self, topic: str, broker_name: str) -> bool:
+        """Does this broker know a message of the topic again, as its route told last?"""
+        route = self._routes.get(topic)
+        return route is not None and broker_name in route.storing_once
 
     async def any_broker_of(self, topic: str) -> str | None:
         """Address of one broker of `topic`, chosen at random."""
@@ -200,6 +207,11 @@ def _route_of(
     """
     with_master = {b.broker_name for b in data.broker_datas if MASTER_ID in b.broker_addrs}
     route = TopicRoute(brokers=sorted(broker.broker_name for broker in data.broker_datas))
+    route.storing_once = frozenset(
+        queues.broker_name
+        for queues in data.queue_datas
+        if queues.topic_sys_flag & DEDUPLICATION_FLAG
+    )
     for queues in data.queue_datas:
         name = queues.broker_name
         read_count, write_count = queues.read_queue_nums, queues.write_queue_nums

@@ -12,9 +12,10 @@ Ways of sending and what each promises:
 All tries of one send share its time-out.
 
 Invariant: a message object carries one UNIQ_KEY from its first try on, so its copies can be told
-for what they are; with `resend_to_same_broker` a message whose outcome on a broker is unknown goes
-to no other one. Absent on purpose: life cycle and callbacks, which `producer` adds. Source: spec
-rocketmq.md, section 9 (D1, D2).
+for what they are; where the topic's broker stores each message once, or with
+`resend_to_same_broker`, a message whose outcome on a broker is unknown goes to no other one, for
+only that broker would know it again. Absent on purpose: life cycle and callbacks, which `producer`
+adds. Source: spec rocketmq.md, section 9 (D1, D2).
 """
 
 from __future__ import annotations
@@ -29,7 +30,6 @@ from engine.client.envelope import Envelope, Envelopes
 from engine.client.latency_faults import LatencyFaults
 from engine.client.queue_selectors import MessageQueueSelector
 from engine.client.send_result import SendResult, deserves_retry, status_of
-from engine.client.wire_fields import number
 from engine.foundation.errors import (
     ConfigError,
     ConnectFailed,
@@ -42,6 +42,7 @@ from engine.foundation.errors import (
 from engine.foundation.limits import UNKNOWN_SENDS_MAX
 from engine.protocol.codes import ResponseCode
 from engine.protocol.command import RemotingCommand
+from engine.protocol.headers import SendMessageResponseHeader
 from engine.protocol.message import Message, MessageQueue
 from engine.protocol.message_ids import UniqueIds
 
@@ -280,6 +281,8 @@ class Sender:
                 if result.status.value == "SEND_OK" or not another or not may_try_again:
                     return result
                 earlier.append(result)
+                if self._connection.routes.stores_once(envelope.topic, queue.broker_name):
+                    self._keep_to(envelope, queue.broker_name)  # It knows the message again.
             failed_broker = queue.broker_name
 
     async def _queue_for(
@@ -329,15 +332,13 @@ class Sender:
             self._faults.answered(queue.broker_name, cost_ms, now_ms=began_ms + cost_ms)
         for one in envelope.message_id.split(",") if self._unknown else ():
             self._unknown.pop(one, None)
-        stored_in = MessageQueue(
-            envelope.topic, queue.broker_name, number(answer.fields, "queueId")
-        )
+        stored = SendMessageResponseHeader.decode(answer.fields)
         result = SendResult(
             status,
             envelope.message_id,
-            answer.fields.get("msgId", ""),
-            stored_in,
-            number(answer.fields, "queueOffset"),
+            stored.msg_id,
+            MessageQueue(envelope.topic, queue.broker_name, stored.queue_id),
+            stored.queue_offset,
         )
         if self._tracer is not None:
             self._tracer.sent(envelope, result, answer, cost_ms=cost_ms)
@@ -346,10 +347,16 @@ class Sender:
     def _note_unanswered(self, envelope: Envelope, broker_name: str, error: Unreachable) -> None:
         if self._faults is not None:
             self._faults.unanswered(broker_name, now_ms=self._clock.steady_ms())
-        if self._config.resend_to_same_broker and not isinstance(error, ConnectFailed):
-            self._unknown.update(dict.fromkeys(envelope.message_id.split(","), broker_name))
-            while len(self._unknown) > UNKNOWN_SENDS_MAX:
-                del self._unknown[next(iter(self._unknown))]
+        is_known_again = self._connection.routes.stores_once(envelope.topic, broker_name)
+        stays = is_known_again or self._config.resend_to_same_broker
+        if stays and not isinstance(error, ConnectFailed):
+            self._keep_to(envelope, broker_name)
+
+    def _keep_to(self, envelope: Envelope, broker_name: str) -> None:
+        """Send it to no other broker, until this one answers."""
+        self._unknown.update(dict.fromkeys(envelope.message_id.split(","), broker_name))
+        while len(self._unknown) > UNKNOWN_SENDS_MAX:
+            del self._unknown[next(iter(self._unknown))]
 
 
 def _any_broker(_name: str) -> bool:

@@ -92,6 +92,13 @@ class PullSysFlag(IntFlag):
     LITE_PULL = 16
 
 
+DEDUPLICATION_FLAG: Final = 1 << 16
+"""Bit of a topic's sysFlag in routes: the broker stores each message of the topic once, so who does
+not know what became of a message sends it to that broker again. Ours; name servers hand it on, and
+RocketMQ's own bits are the lowest two.
+"""
+
+
 def retry_topic(group: str) -> str:
     """Topic that holds a group's failed messages until they are tried again."""
     return RETRY_PREFIX + group
@@ -115,6 +122,18 @@ def is_reply_topic(topic: str) -> bool:
 def is_retry_topic(topic: str) -> bool:
     """Is it some group's retry topic?"""
     return topic.startswith(RETRY_PREFIX)
+
+
+def check_no_own_dead_letters(group: str, topic: str) -> None:
+    """Raise RequestRefused for a group that would consume its own dead letters: one that fails
+    again would go back to where it came from, for ever.
+    """
+    if topic == dlq_topic(group):
+        raise RequestRefused(
+            ResponseCode.NO_PERMISSION,
+            f"group {group} does not consume its own dead letters in {topic}: re-drive them, or "
+            "consume them by another group",
+        )
 
 
 def is_dlq_topic(topic: str) -> bool:

@@ -24,6 +24,7 @@ from typing import Final
 from engine.foundation.errors import ConfigError, RequestRefused
 from engine.protocol.codes import ResponseCode
 from engine.protocol.command import RemotingCommand
+from engine.protocol.dead_letters import DISCARDS_TOPIC
 from engine.protocol.names import DLQ_PREFIX, RETRY_PREFIX, is_reply_topic, is_system_topic
 from engine.remoting.signing import ACCESS_KEY, SIGNATURE, Credentials, is_genuine
 
@@ -111,7 +112,7 @@ class Account:
         else:
             listed, default = self.topic_perms.get(name), self.default_topic_perm
             reads_replies = is_reply_topic(name) and demand.permission is Permission.SUB
-            is_ours = is_system_topic(name) or reads_replies
+            is_ours = is_system_topic(name) or name == DISCARDS_TOPIC or reads_replies
         if listed is not None:
             return bool(listed & demand.permission)
         return not is_ours and bool(default & demand.permission)

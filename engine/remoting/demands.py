@@ -26,6 +26,7 @@ from engine.protocol.bodies import HeartbeatData, LockBatchRequest
 from engine.protocol.codes import RequestCode as Code
 from engine.protocol.codes import ResponseCode
 from engine.protocol.command import RemotingCommand
+from engine.protocol.dead_letters import DISCARDS_TOPIC, PROPERTY_DEAD_GROUP
 from engine.protocol.header_fields import RequestHeader
 from engine.protocol.headers import (
     ConsumerSendMessageBackRequestHeader,
@@ -33,6 +34,7 @@ from engine.protocol.headers import (
     SendMessageRequestHeader,
     ViewMessageRequestHeader,
 )
+from engine.protocol.properties import decode_properties
 from engine.remoting.accounts import ClientId, Demand, Permission, group_demand, topic_demand
 
 
@@ -58,12 +60,37 @@ class Need(Enum):
 
 
 def _publish(request: RemotingCommand) -> list[Asked]:
-    return [topic_demand(_field(request, "topic"), Permission.PUB)]
+    topic = _field(request, "topic")
+    return [
+        topic_demand(topic, Permission.PUB),
+        *_decided(topic, request.fields.get("properties")),
+    ]
 
 
 def _publish_v2(request: RemotingCommand) -> list[Asked]:
-    topic = SendMessageRequestHeader.decode_v2(request.fields).topic
-    return [topic_demand(topic, Permission.PUB)]
+    header = SendMessageRequestHeader.decode_v2(request.fields)
+    return [
+        topic_demand(header.topic, Permission.PUB),
+        *_decided(header.topic, header.properties),
+    ]
+
+
+def _publish_batch(request: RemotingCommand) -> list[Asked]:
+    demands = _publish_v2(request)
+    if SendMessageRequestHeader.decode_v2(request.fields).topic == DISCARDS_TOPIC:
+        raise RequestRefused(
+            ResponseCode.NO_PERMISSION,
+            f"a batch to {DISCARDS_TOPIC} is for administrators: send each decision alone",
+        )
+    return demands
+
+
+def _decided(topic: str, properties: str | None) -> list[Asked]:
+    """A message of DISCARDS_TOPIC decides about the dead letters of the group that it names."""
+    if topic != DISCARDS_TOPIC:
+        return []
+    group = decode_properties(properties or "").get(PROPERTY_DEAD_GROUP)
+    return [group_demand(group)] if group else []
 
 
 def _read(request: RemotingCommand) -> list[Asked]:
@@ -90,9 +117,11 @@ def _send_back(request: RemotingCommand) -> list[Asked]:
 
 
 def _end_transaction(request: RemotingCommand) -> list[Asked]:
+    """The half message says what its topic is. Its producer may not know better than the question
+    it answers, where the topic is that of all half messages.
+    """
     header = EndTransactionRequestHeader.decode(request.fields)
-    told = [] if header.topic is None else [topic_demand(header.topic, Permission.PUB)]
-    return [*told, MessageAt(header.commit_log_offset, Permission.PUB)]
+    return [MessageAt(header.commit_log_offset, Permission.PUB)]
 
 
 def _view(request: RemotingCommand) -> list[Asked]:
@@ -146,7 +175,7 @@ DEMANDS: Final[Mapping[int, Need | DemandsOf]] = {
     # Producers.
     Code.SEND_MESSAGE: _publish,
     Code.SEND_MESSAGE_V2: _publish_v2,
-    Code.SEND_BATCH_MESSAGE: _publish_v2,
+    Code.SEND_BATCH_MESSAGE: _publish_batch,
     Code.SEND_REPLY_MESSAGE: _publish,
     Code.SEND_REPLY_MESSAGE_V2: _publish_v2,
     Code.END_TRANSACTION: _end_transaction,

@@ -4,14 +4,15 @@ Place in the walk: the first step out of producers, consumers and administration
 way to its name servers.
 
 Invariant: at most one connection per address at a time; callers that need it while it is being
-made share the attempt. Absent on purpose: retries, which only the caller can judge.
+made share the attempt. With credentials nothing is asked unsigned, also not by a handler that was
+given the connection as its peer. Absent on purpose: retries, which only the caller can judge.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Any, Final
 
 from engine.foundation.errors import ConnectFailed, ProtocolError
 from engine.foundation.limits import FRAME_BYTES_MAX
@@ -71,13 +72,11 @@ class RpcClient:
         Raises ConnectFailed, RequestTimedOut (outcome unknown) or ConnectionLost (outcome unknown).
         """
         connection = await self._connection(address)
-        self._sign(command)
         return await connection.invoke(command, timeout_ms=timeout_ms)
 
     async def invoke_oneway(self, address: str, command: RemotingCommand) -> None:
         """Tell the server something without an answer. Raises ConnectFailed."""
         connection = await self._connection(address)
-        self._sign(command)
         connection.send(command)
 
     def close_address(self, address: str) -> None:
@@ -100,10 +99,6 @@ class RpcClient:
         await self._dispatcher.stop()
         self._turn.end()
         await close_all(list(self._connections.values()), "the client stops")
-
-    def _sign(self, command: RemotingCommand) -> None:
-        if self._credentials is not None:
-            self._credentials.sign(command)
 
     async def _connection(self, address: str) -> Connection:
         connection = self._connections.get(address)
@@ -149,7 +144,8 @@ class RpcClient:
             attempt.exception()
 
     def _make(self, address: str) -> Connection:
-        return Connection(
+        return _ClientConnection(
+            signer=self._credentials,
             turn=self._turn,
             buffer=self._buffer,
             steady_ms=self._runtime.clock.steady_ms,
@@ -164,6 +160,27 @@ class RpcClient:
         if self._connections.get(address) is connection:
             del self._connections[address]
         self._on_lost(address)
+
+
+class _ClientConnection(Connection):
+    """Signs whatever is asked over it, also by a handler of the client that was asked something."""
+
+    def __init__(self, *, signer: Signer | None, **settings: Any) -> None:
+        """None: nothing is signed."""
+        super().__init__(**settings)
+        self._signer = signer
+
+    def send(self, command: RemotingCommand) -> None:
+        """See `Peer.send`."""
+        if self._signer is not None:
+            self._signer.sign(command)
+        Connection.send(self, command)
+
+    async def invoke(self, command: RemotingCommand, *, timeout_ms: int) -> RemotingCommand:
+        """See `Peer.invoke`."""
+        if self._signer is not None:
+            self._signer.sign(command)
+        return await Connection.invoke(self, command, timeout_ms=timeout_ms)
 
 
 def _ignore_made(connection: Connection) -> None:

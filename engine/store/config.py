@@ -154,6 +154,16 @@ class StoreConfig:
         """Folder of the commit log's files."""
         return self.commit_log_path.rstrip("/") or f"{self.root}/commitlog"
 
+    @property
+    def consume_queue_folder(self) -> str:
+        """Folder of the consume queues' folders."""
+        return f"{self.root}/consumequeue"
+
+    @property
+    def index_folder(self) -> str:
+        """Folder of the index files."""
+        return f"{self.root}/index"
+
     def __post_init__(self) -> None:
         """Check each value, then how they fit together."""
         if not self.root:

@@ -375,6 +375,11 @@ class IndexFile:
             number = previous
         return found
 
+    def entry(self, number: int) -> tuple[int, int]:
+        """Hash of the key and physical offset of an entry; the first is number 1."""
+        key_hash, physical_offset, *_ = self._entry(number)
+        return key_hash, physical_offset
+
     def _entry(self, number: int) -> tuple[int, ...]:
         in_memory_from = self.index_count - len(self._entries)
         if self._entries and number >= in_memory_from:

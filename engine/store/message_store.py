@@ -42,6 +42,7 @@ from engine.store.mapped_file import FilePool
 from engine.store.put_result import PutResult
 from engine.store.queries import StoreQueries
 from engine.store.queue_table import QueueKey, QueueTable
+from engine.store.table_file import store_id_of
 from engine.store.tombstones import Tombstones
 from engine.store.upkeep.checkpoint import CheckpointFile
 from engine.store.upkeep.cut_bytes import CutBytes
@@ -66,16 +67,20 @@ class MessageStore(StoreQueries):
         pool = FilePool()
         shape = IndexShape(config.max_hash_slot_count, config.max_index_count)
         log_kind = PooledCommitLog if config.transient_store_pool_enable else CommitLog
-        self.tombstones = Tombstones(runtime, f"{root}/config", config.commit_log_folder)
+        self.store_id = store_id_of(runtime, f"{root}/config")
+        """What tells this store's tables from those of others."""
+        self.tombstones = Tombstones(
+            runtime, f"{root}/config", config.commit_log_folder, store_id=self.store_id
+        )
         super().__init__(
             config,
             log_kind(
                 disk, config.commit_log_folder, config.mapped_file_size_commit_log_bytes, pool
             ),
             QueueTable(
-                disk, f"{root}/consumequeue", config.mapped_file_size_consume_queue_bytes, pool
+                disk, config.consume_queue_folder, config.mapped_file_size_consume_queue_bytes, pool
             ),
-            Index(disk, f"{root}/index", shape, pool) if config.message_index_enable else None,
+            Index(disk, config.index_folder, shape, pool) if config.message_index_enable else None,
             deleted=self.tombstones.ends,
         )
         self._runtime = runtime
@@ -89,7 +94,12 @@ class MessageStore(StoreQueries):
         )
         self._abort_path = f"{root}/abort"
         self._locks = take_folders(disk, config)
-        self._checkpoint = CheckpointFile(disk, f"{root}/checkpoint")
+        try:
+            self._checkpoint = CheckpointFile(disk, f"{root}/checkpoint")
+        except BaseException:
+            for lock_file in self._locks:
+                lock_file.close()
+            raise
         self._flusher = Flusher(
             runtime,
             config,
@@ -165,7 +175,12 @@ class MessageStore(StoreQueries):
             finally:
                 look.close()
         # First the abort file: what recovery writes is as unfinished as anything, if we die now.
-        self._disk.write(self._abort_path, str(self._runtime.entropy.process_id()).encode())
+        try:
+            self._disk.write(self._abort_path, str(self._runtime.entropy.process_id()).encode())
+        except DiskFull:
+            if not self._disk.exists(self._abort_path):
+                raise
+            # That it is there says enough; what it holds is for people.
         self._disk.sync_directory(self._config.root)
         try:
             found = recovery.run(self._checkpoint.value, clean=clean, now_ms=self._clock.now_ms())
@@ -390,7 +405,7 @@ class MessageStore(StoreQueries):
         if self._closed:
             return "the store is closed"
         return (
-            f"the disk of {self._config.root} is fuller than "
+            f"the disk of {self.retention.fullest} is fuller than "
             f"{self._config.disk_warning_ratio:.0%}; writes resume when there is room"
         )
 

@@ -19,11 +19,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
+from engine.foundation.errors import CorruptRecord
 from engine.foundation.units import KIB
-from engine.store.commit_log import CommitLog
+from engine.store.commit_log import NO_DELAYS, CommitLog
 from engine.store.config import StoreConfig
 from engine.store.consume_queue import UNIT_BYTES, ConsumeQueue, Unit
-from engine.store.record import PLACE, RECORD_BYTES_MIN, is_whole, properties_of
+from engine.store.holes import Hole
+from engine.store.log_walk import is_sound, last_sound_end, next_sound
+from engine.store.record import PLACE, RECORD_BYTES_MIN, check_record, is_whole, properties_of
 
 GATHERED_BYTES_MIN = 64 * KIB
 """Answers of several runs that are longer leave uncopied, run by run."""
@@ -208,17 +211,42 @@ def _checked(
             view = log.file_view(view_start) if log.files.has(view_start) else memoryview(b"")
         if (wanted is not None and not wanted(tags_code)) or (
             RECORD_BYTES_MIN <= size <= len(view) - inside
-            and PLACE.unpack_from(view, inside) == (size, at, physical_offset)
             and (holes is None or holes.at(physical_offset) is None)
-            and (
-                physical_offset >= unchecked_to
-                or is_whole(view, inside)
-                or log.check(physical_offset, size)
-            )
+            and _is_its_record(log, view, unit, at, unchecked=physical_offset < unchecked_to)
         ):
             yield unit
         else:
             yield physical_offset, 0, tags_code
+
+
+def _is_its_record(
+    log: CommitLog, view: memoryview, unit: Unit, queue_offset: int, *, unchecked: bool
+) -> bool:
+    """Does the unit lead to a sound record that names it? Damage that is met is told. Hot."""
+    physical_offset, size, _ = unit
+    inside = physical_offset % log.file_size_bytes
+    if PLACE.unpack_from(view, inside) == (size, queue_offset, physical_offset) and (
+        not unchecked
+        or is_whole(view, inside)
+        or is_sound(view, physical_offset - inside, physical_offset)
+    ):
+        return True
+    if unchecked:
+        _note_damage(log, view, unit)
+    return False
+
+
+def _note_damage(log: CommitLog, view: memoryview, unit: Unit) -> None:
+    """Tell the hole that the unit leads into, unless it is the unit that is wrong."""
+    physical_offset, size, _ = unit
+    start = log.files.start_at(physical_offset)
+    try:
+        check_record(view, physical_offset - start, physical_offset, NO_DELAYS)
+    except CorruptRecord as error:
+        sound_to = last_sound_end(view, start, physical_offset)
+        if sound_to is None or sound_to <= physical_offset:
+            end = next_sound(view, start, physical_offset + 1, physical_offset + size)
+            log.note_damage(Hole(physical_offset, end or physical_offset + size, str(error)))
 
 
 def _properties_at(log: CommitLog, physical_offset: int, size: int) -> bytes:

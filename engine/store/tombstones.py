@@ -43,10 +43,16 @@ class Tombstones:
     """The table of one store."""
 
     def __init__(
-        self, runtime: Runtime, folder: str, log_folder: str, count_max: int = TOMBSTONES_MAX
+        self,
+        runtime: Runtime,
+        folder: str,
+        log_folder: str,
+        *,
+        store_id: str | None = None,
+        count_max: int = TOMBSTONES_MAX,
     ) -> None:
         self._disk = runtime.disk
-        self._file = TableFile(runtime, f"{folder}/{FILE_NAME}")
+        self._file = TableFile(runtime, f"{folder}/{FILE_NAME}", store_id)
         self._log_folder = log_folder
         self._count_max = count_max
         self._table: dict[str, Tombstone] = {}

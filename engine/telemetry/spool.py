@@ -9,6 +9,9 @@ write; an older segment may vanish at any time (the shipper drops it), the newes
 A heartbeat says only that time went on, so the next frame is written over it: an idle broker's
 spool does not grow. Every later frame is at least as long, so nothing of it is left behind.
 
+A spool that finds no room for its first Life has no segment yet: `begin` is tried again, and
+nothing can be written before.
+
 Absent on purpose: what a row means, what to do when a write fails. Both are the caller's.
 """
 
@@ -35,37 +38,63 @@ class Spool:
         "_life_bytes",
         "_name",
         "_position",
+        "_restored",
         "_rolled",
         "_segment_bytes",
     )
 
     def __init__(
-        self, disk: Disk, directory: str, restored: Restored, life: Life, *, segment_bytes: int
+        self, disk: Disk, directory: str, restored: Restored, *, segment_bytes: int
     ) -> None:
-        """Go on after `restored` with `life`.
-
-        Raises StorageError: without a spool there is nothing to report into.
-        """
+        """Go on after `restored`, once `begin` has succeeded."""
         self._disk = disk
         self._directory = directory
+        self._restored = restored
         self._segment_bytes = segment_bytes
         self._closed_sizes = dict(restored.sizes)
         self._rolled: list[File] = []
         self._dirty = False
         self._directory_dirty = False
+        self._file: File | None = None
+        self._name = ""
+        self._position = self._life_bytes = 0
+
+    @property
+    def has_begun(self) -> bool:
+        """Is there a segment to write into?"""
+        return self._file is not None
+
+    def begin(self, life: Life) -> None:
+        """Begin the first segment of this `life`; `sync` makes it last.
+
+        Raises DiskFull or StorageError; then nothing of it is left behind.
+        """
+        assert self._file is None, "begun already"
+        restored, name = self._restored, segment_name(life.first_seq)
+        goes_on = restored.newest == name  # It has no rows: the new life goes on in it.
+        path, at = f"{self._directory}/{name}", restored.end if goes_on else 0
         header = encode_frame(life)
-        self._name = segment_name(life.first_seq)
-        if restored.newest == self._name:  # It has no rows: the new life goes on in it.
-            self._file = disk.open(f"{directory}/{self._name}")
-            at = restored.end
-        else:
-            self._file = disk.open(f"{directory}/{self._name}", create=True)
-            at = 0
-        self._file.pwrite(header, at)
-        self._position = at + len(header)
+        file = self._disk.open(path, create=not goes_on)
+        try:
+            file.pwrite(header, at)
+        except StorageError:
+            if goes_on:
+                file.truncate(at)
+            file.close()
+            if not goes_on:
+                self._disk.remove(path)
+            raise
+        self._closed_sizes.pop(name, None)
+        self._file, self._name, self._position = file, name, at + len(header)
         self._life_bytes = self._position
+        self._dirty = self._directory_dirty = True
+
+    def sync_at_once(self) -> None:
+        """As `sync`, at boot, when nobody waits for the event loop. Raises StorageError."""
+        assert self._file is not None, "not begun"
         self._file.sync()
-        disk.sync_directory(directory)
+        self._disk.sync_directory(self._directory)
+        self._dirty = self._directory_dirty = False
 
     @property
     def wants_roll(self) -> bool:
@@ -94,6 +123,7 @@ class Spool:
 
     def write(self, data: bytes, *, heartbeat: bool = False) -> None:
         """Write one frame. Raises StorageError; then nothing of `data` counts as written."""
+        assert self._file is not None, "not begun"
         self._file.pwrite(data, self._position)
         if not heartbeat:
             self._position += len(data)
@@ -102,7 +132,8 @@ class Spool:
     def discard_tail(self) -> None:
         """After a failed write: cut what it left behind, so that no reader meets half a frame for
         long."""
-        self._file.truncate(self._position)
+        if self._file is not None:
+            self._file.truncate(self._position)
 
     def roll(self, life: Life) -> None:
         """Begin the next segment with `life`. Raises StorageError; then the old segment goes on.
@@ -120,6 +151,7 @@ class Spool:
             file.close()
             self._disk.remove(path)
             raise
+        assert self._file is not None, "not begun"
         self._rolled.append(self._file)
         self._closed_sizes[self._name] = self._position
         self._file, self._name, self._position = file, name, len(header)
@@ -141,12 +173,13 @@ class Spool:
         if self._directory_dirty:
             self._directory_dirty = False
             await self._disk.off_loop(partial(self._disk.sync_directory, self._directory))
-        if self._dirty:
+        if self._dirty and self._file is not None:
             self._dirty = False
             await self._file.sync_async()
 
     def close(self) -> None:
         """Give the files back; unsynced bytes stay as they are."""
         for file in (*self._rolled, self._file):
-            file.close()
+            if file is not None:
+                file.close()
         self._rolled.clear()

@@ -22,7 +22,7 @@ import logging
 from dataclasses import dataclass
 from typing import Final
 
-from engine.foundation.errors import ConfigError, StorageError
+from engine.foundation.errors import ConfigError, DiskFull, StorageError
 from engine.foundation.limits import (
     PULLED_MARKS_MAX,
     SPOOL_BYTES_MAX,
@@ -91,6 +91,10 @@ class Telemetry:
         _refuse_other_emitter(directory, identity, restored.emitter)
         self._next_seq = restored.next_seq
         self._event_time = 1 + max(restored.as_of, shipped.as_of if shipped else 0)
+        self.earlier_epoch: Final = restored.broker_epoch
+        """The last life that wrote this spool; 0 before the first."""
+        self.earlier_next_seq: Final = restored.next_seq
+        """Seq behind the last row that was found."""
         self._progress = restored.progress
         self._earlier_marks = restored.progress.pulled_marks()
         self._earlier_offsets = dict(restored.progress.offsets)
@@ -104,12 +108,16 @@ class Telemetry:
         self._stopped = False
         self._roll_due = False
         """Does the segment begin with more than is known now?"""
-        self._spool = Spool(
-            runtime.disk, directory, restored, self._life(), segment_bytes=segment_bytes
-        )
+        self._spool = Spool(runtime.disk, directory, restored, segment_bytes=segment_bytes)
         self._closing = asyncio.Event()
         self._syncing = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
+        try:
+            self._spool.begin(self._life())
+        except DiskFull as error:
+            self._write_failed([], error)
+        else:
+            self._spool.sync_at_once()
         for loss in restored.losses:
             _log.warning("spool %s: %s", directory, loss)
             self.observe(LifecycleEvent("SPOOL_LOSS", loss, clean=False))
@@ -127,7 +135,8 @@ class Telemetry:
         """Go on with the spool in `directory` (`<store>/spool`), or begin one.
 
         Raises ConfigError when the spool is of another broker, StorageError when another process
-        writes it or the folder cannot be written, CorruptRecord when a newer version wrote it.
+        writes it or the folder cannot be written, CorruptRecord when a newer version wrote it. A
+        disk without room is no reason: rows are lost until there is some, and that is told then.
         """
         runtime.disk.make_directories(directory)
         lock_file = _take_spool(runtime.disk, directory)
@@ -273,6 +282,8 @@ class Telemetry:
             data, rows, marks = self._salvaged(rows, marks, as_of)
             self._lose(told_count - len(rows), str(error))
         try:
+            if not self._spool.has_begun:
+                self._spool.begin(self._life())
             self._spool.write(data, heartbeat=not rows and not marks)
         except StorageError as error:
             self._write_failed(rows, error)
@@ -356,7 +367,7 @@ class Telemetry:
                 self._roll()
 
     def _roll(self) -> None:
-        if self._next_seq == self._spool.first_seq:
+        if not self._spool.has_begun or self._next_seq == self._spool.first_seq:
             return
         try:
             self._spool.roll(self._life())

@@ -55,7 +55,7 @@ def test_every_decision_has_number_title_status_and_date() -> None:
 
 
 def test_decisions_are_numbered_without_a_gap_and_all_of_them_are_listed() -> None:
-    numbers = [int(path.name[:4]) for path in decisions]
+    numbers = [int(found[1]) for path in decisions if (found := NUMBERED.match(path.name))]
     assert numbers == list(range(1, len(numbers) + 1))
     listing = (ADR / "README.md").read_text(encoding="utf-8")
     unlisted = [path.name for path in decisions if f"({path.name})" not in listing]

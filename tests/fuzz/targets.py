@@ -40,6 +40,7 @@ from engine.store.record import check_record
 from engine.store.table_file import _parse
 from engine.store.upkeep.checkpoint import decode_checkpoint
 from engine.telemetry.frames import decode_frames
+from tests.fuzz.accepted import SAMPLES, accepted_message
 from tests.simulation.crash_states.recording import RecordingDisk
 from tests.simulation.crash_states.workloads import runtime_on, settings_of
 from tests.store_support import HandClock, Listener, bodies_of, draft, small_config
@@ -255,6 +256,7 @@ TARGETS = [
         ],
     ),
     Target("spool", decode_frames, (CorruptRecord,), [bytes(64)]),
+    Target("accepted message", accepted_message, (), SAMPLES),
     *(
         Target(
             f"store with a hostile {path}",

@@ -10,7 +10,7 @@ import pytest
 
 from tests.certificates import authority
 from tests.interop.java_clients import CHECK_TIMEOUT_S, JavaChecks
-from tests.interop.our_engine import our_engine
+from tests.interop.our_engine import QUICK_CHECKS, our_engine
 
 ACCOUNTS = """
 [[accounts]]
@@ -59,6 +59,20 @@ def test_signed_and_encrypted_it_sends_and_consumes(
     with our_engine(tmp_path / "engine", "--access", str(access)) as engine:
         check = "Orderly" if dialect == "json" else "BatchSend"
         verdict = java_checks.run(check, engine.name_server, properties=[ADMIN, SHOP, TLS, header])
+        assert verdict.startswith(f"PASS {check} "), verdict
+
+
+@pytest.mark.timeout(2 * CHECK_TIMEOUT_S)
+@pytest.mark.parametrize(
+    "check", ["RequestReply", pytest.param("Transaction", marks=pytest.mark.slow)]
+)
+def test_what_the_broker_gives_unasked_reaches_its_owner(
+    check: str, java_checks: JavaChecks, tmp_path: Path
+) -> None:
+    """Replies and questions about half messages: their owners are Java's producers here."""
+    access = ("--access", str(access_file(tmp_path, mode=None)))
+    with our_engine(tmp_path / "engine", *access, *QUICK_CHECKS) as engine:
+        verdict = java_checks.run(check, engine.name_server, properties=[ADMIN, SHOP])
         assert verdict.startswith(f"PASS {check} "), verdict
 
 

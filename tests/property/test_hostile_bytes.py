@@ -63,7 +63,9 @@ def test_hostile_bytes_end_in_a_declared_error(target: Target) -> None:
 
 
 @pytest.mark.parametrize(
-    "target", [each for each in TARGETS if "store" not in each.name], ids=lambda target: target.name
+    "target",
+    [each for each in TARGETS if "store" not in each.name and each.name != "accepted message"],
+    ids=lambda target: target.name,
 )
 def test_hostile_bytes_do_not_make_a_decoder_take_much_memory(target: Target) -> None:
     claims = [b"\x7f\xff\xff\xff", b"\x00\xff\xff\xff", b"[" * 4000, b"9" * 4000, b'{"a":' * 800]

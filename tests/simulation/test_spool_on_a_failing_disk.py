@@ -181,6 +181,79 @@ def test_what_happened_to_the_broker_itself_waits_for_room_in_its_order() -> Non
     run_world(1, scenario)
 
 
+@pytest.mark.parametrize("room_bytes", [0, 1, 40])
+def test_a_life_that_begins_on_a_full_disk_tells_when_there_is_room(room_bytes: int) -> None:
+    async def scenario(world: World) -> None:
+        node = world.node(HOST)
+        earlier = await boot(world)
+        earlier.observe(LifecycleEvent("BOOT", "earlier life"))
+        earlier.pulled("g", "orders", 0, 5, "client@1")
+        earlier.write_turn()
+        before = segment_names(node.runtime.disk, SPOOL)
+        node.crash(power_cut=False)
+        node.disk.free_bytes = room_bytes
+        telemetry = await boot(world)
+        disk = node.runtime.disk
+        assert segment_names(disk, SPOOL) == before, "nothing half-made is left behind"
+        assert telemetry.pulled_marks()["g", "orders", 0].offset == 5
+        telemetry.observe(LifecycleEvent("BOOT", "this life"))
+        telemetry.observe(report(1))
+        telemetry.pulled("g", "orders", 0, 6, "client@1")
+        telemetry.write_turn()
+        telemetry.tick()
+        await node.run(telemetry.sync())
+        node.disk.free_bytes = 1_000_000
+        telemetry.tick()
+        telemetry.tick()
+        assert details(disk, "BOOT") == ["earlier life", "this life"]
+        (loss,) = details(disk, "SPOOL_LOSS")
+        assert loss.startswith("1 facts were not written and have no seq")
+        assert sorted(spooled(disk)) == [1, 2, 3]
+        await node.run(telemetry.sync())
+        node.crash(power_cut=True)
+        again = await boot(world)
+        assert again.pulled_marks()["g", "orders", 0].offset == 6
+        assert again.next_seq == 4
+
+    run_world(1, scenario)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_lives_that_begin_with_and_without_room_leave_no_gap_and_no_half_segment(seed: int) -> None:
+    async def scenario(world: World) -> None:
+        node, told, loss_free = world.node(HOST), 0, True
+        for _ in range(LIVES):
+            node.disk.free_bytes = world.random.choice([None, None, 0, 30, 90, 150, 400])
+            telemetry = await boot(world)
+            for _ in range(world.random.randint(1, 12)):
+                if world.random.random() < 0.3:
+                    node.disk.free_bytes = world.random.choice([None, 0, 60, 500])
+                told += 1
+                telemetry.observe(LifecycleEvent("BOOT", f"fact {told}"))
+                telemetry.pulled("g", "orders", 0, told, "client@1")
+                telemetry.write_turn()
+                telemetry.tick()
+                if world.random.random() < 0.3:
+                    await node.run(telemetry.sync())
+            has_room = node.disk.free_bytes is None
+            if has_room:
+                telemetry.tick()
+            loss_free = loss_free and has_room
+            node.crash(power_cut=not loss_free and world.random.random() < 0.5)
+        node.disk.free_bytes = None
+        survivor = await boot(world)
+        survivor.tick()
+        disk = node.runtime.disk
+        rows = spooled(disk)
+        assert sorted(rows) == list(range(1, len(rows) + 1)), "gapless from 1"
+        facts = [int(detail.split()[1]) for detail in details(disk, "BOOT")]
+        assert facts == sorted(set(facts)), "in order, none twice"
+        if loss_free:
+            assert facts == list(range(1, told + 1)), "what waited for room was told"
+
+    run_world(seed, scenario)
+
+
 def test_a_failed_sync_is_told_and_not_tried_again_on_the_same_file() -> None:
     async def scenario(world: World) -> None:
         telemetry = await boot(world)

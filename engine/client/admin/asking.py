@@ -8,11 +8,12 @@ from __future__ import annotations
 from engine.client.config import ClientConfig
 from engine.client.connection import ClusterConnection
 from engine.client.route_cache import MASTER_ID
-from engine.client.wire_fields import number, wire_fields
 from engine.foundation.errors import ConnectFailed, RequestRefused
 from engine.protocol.bodies import ClusterInfo
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
+from engine.protocol.header_fields import RequestHeader
+from engine.protocol.headers import OffsetResponseHeader
 from engine.protocol.message import MessageQueue
 from engine.runtime import Runtime
 
@@ -37,11 +38,10 @@ class Asking:
             raise RequestRefused(answer.code, answer.remark or "no remark")
         return answer
 
-    async def queue_number(self, code: RequestCode, queue: MessageQueue, **more: int) -> int:
+    async def offset(self, code: RequestCode, queue: MessageQueue, header: RequestHeader) -> int:
         """The offset that the master of a queue answers with."""
-        fields = wire_fields(**place(queue), **more)
-        answer = await self.ask(await self.master_of(queue), code, fields)
-        return number(answer.fields, "offset")
+        answer = await self.ask(await self.master_of(queue), code, header.encode())
+        return OffsetResponseHeader.decode(answer.fields).offset
 
     async def brokers_of(self, topic: str) -> list[str]:
         """Addresses of the masters with readable queues of a topic."""
@@ -73,8 +73,3 @@ class Asking:
         if address is None:
             raise ConnectFailed(f"no route leads to a master of {queue.broker_name} for {queue}")
         return address
-
-
-def place(queue: MessageQueue) -> dict[str, str | int]:
-    """A queue as the fields of a request."""
-    return {"topic": queue.topic, "queueId": queue.queue_id, "bname": queue.broker_name}

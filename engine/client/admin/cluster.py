@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from engine.client.admin.asking import Asking
 from engine.client.admin.name_servers import settings_body, settings_of
-from engine.client.wire_fields import number, wire_fields
 from engine.foundation.errors import RequestRefused
 from engine.protocol.bodies import BrokerStatsData, ClusterInfo, KVTable
 from engine.protocol.bodies_admin import HaRuntimeInfo
 from engine.protocol.codes import RequestCode, ResponseCode
+from engine.protocol.headers import (
+    AddWritePermResponseHeader,
+    BrokerNameRequestHeader,
+    ViewBrokerStatsRequestHeader,
+    WipeWritePermResponseHeader,
+)
 
 
 class ClusterAdmin:
@@ -44,22 +49,25 @@ class ClusterAdmin:
         """Give or take the write permission of a broker's topics in all name servers; how many
         topics each of them changed.
         """
-        code, count = (
-            (RequestCode.ADD_WRITE_PERM_OF_BROKER, "addTopicCount")
-            if writable
-            else (RequestCode.WIPE_WRITE_PERM_OF_BROKER, "wipeTopicCount")
-        )
+        fields = BrokerNameRequestHeader(broker_name=broker_name).encode()
         changed: dict[str, int] = {}
         for address in self._asking.connection.config.namesrv_addresses:
-            answer = await self._asking.ask(address, code, wire_fields(brokerName=broker_name))
-            changed[address] = number(answer.fields, count)
+            if writable:
+                code = RequestCode.ADD_WRITE_PERM_OF_BROKER
+                answer = await self._asking.ask(address, code, fields)
+                count = AddWritePermResponseHeader.decode(answer.fields).add_topic_count
+            else:
+                code = RequestCode.WIPE_WRITE_PERM_OF_BROKER
+                answer = await self._asking.ask(address, code, fields)
+                count = WipeWritePermResponseHeader.decode(answer.fields).wipe_topic_count
+            changed[address] = count
         return changed
 
     async def statistic(self, broker_address: str, name: str, key: str) -> BrokerStatsData | None:
         """A broker's statistic, such as TOPIC_PUT_NUMS of a topic, or GROUP_GET_NUMS of
         `topic@group`; None when it has counted nothing yet.
         """
-        fields = wire_fields(statsName=name, statsKey=key)
+        fields = ViewBrokerStatsRequestHeader(stats_name=name, stats_key=key).encode()
         try:
             answer = await self._asking.ask(
                 broker_address, RequestCode.VIEW_BROKER_STATS_DATA, fields

@@ -20,9 +20,8 @@ from engine.client.admin.asking import Asking
 from engine.client.admin.messages import MessageAdmin
 from engine.client.admin.offsets import OffsetAdmin
 from engine.client.admin.topics import TopicAdmin
-from engine.client.wire_fields import wire_fields
 from engine.foundation.errors import ConfigError, RequestRefused
-from engine.foundation.limits import DEAD_LETTERS_READ_MAX
+from engine.foundation.limits import DEAD_LETTERS_READ_MAX, PROPERTIES_BYTES_MAX
 from engine.foundation.units import SECOND_MS
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.dead_letters import (
@@ -34,6 +33,7 @@ from engine.protocol.dead_letters import (
     PROPERTY_DECIDED_WHY,
     PROPERTY_REDRIVEN_FROM,
 )
+from engine.protocol.headers import SendMessageRequestHeader
 from engine.protocol.message import MessageExt, MessageQueue
 from engine.protocol.names import AUTO_CREATE_TOPIC, Perm, dlq_topic, retry_topic
 from engine.protocol.properties import (
@@ -46,6 +46,7 @@ from engine.protocol.properties import (
     PROPERTY_UNIQ_KEY,
     PROPERTY_WAIT,
     encode_properties,
+    fitting_properties,
 )
 
 PRODUCER_GROUP = "TIDEMARK_DLQ"
@@ -138,12 +139,14 @@ class DeadLetterAdmin:
         _check_decision(letter, who, why)
         message = letter.message
         kept = {name: v for name, v in message.properties.items() if name not in NOT_REDRIVEN}
-        properties = kept | {
+        decision = {
             PROPERTY_WAIT: "true",
             PROPERTY_REDRIVEN_FROM: message.offset_message_id,
             PROPERTY_DECIDED_BY: who,
             PROPERTY_DECIDED_WHY: why,
         }
+        # Of a message as full as can be the longest property makes room for the decision.
+        properties, _ = fitting_properties(kept | decision, decision, PROPERTIES_BYTES_MAX)
         queue = MessageQueue(retry_topic(letter.group), letter.queue.broker_name, 0)
         await self._send_to(queue, message, properties, body=bytes(message.body))
 
@@ -160,6 +163,8 @@ class DeadLetterAdmin:
             PROPERTY_DECIDED_BY: who,
             PROPERTY_DECIDED_WHY: why,
         }
+        needed = properties.keys() - {PROPERTY_DEAD_MESSAGE_ID}  # That one may be of any length.
+        properties, _ = fitting_properties(properties, needed, PROPERTIES_BYTES_MAX)
         await self._make_discards_topic(queue)
         place = MessageQueue(DISCARDS_TOPIC, queue.broker_name, 0)
         await self._send_to(place, message, properties, body=b"")
@@ -274,23 +279,21 @@ class DeadLetterAdmin:
     async def _send_to(
         self, queue: MessageQueue, of: MessageExt, properties: dict[str, str], *, body: bytes
     ) -> None:
-        fields = wire_fields(
-            a=PRODUCER_GROUP,
-            b=queue.topic,
-            c=AUTO_CREATE_TOPIC,
-            d=1,
-            e=queue.queue_id,
-            f=0,
-            g=of.born_timestamp_ms,
-            h=of.flag,
-            i=encode_properties(properties),
-            j=0,
-            k=False,
-            m=False,
-            n=queue.broker_name,
+        header = SendMessageRequestHeader(
+            producer_group=PRODUCER_GROUP,
+            topic=queue.topic,
+            default_topic=AUTO_CREATE_TOPIC,
+            default_topic_queue_nums=1,
+            queue_id=queue.queue_id,
+            sys_flag=0,
+            born_timestamp_ms=of.born_timestamp_ms,
+            flag=of.flag,
+            properties=encode_properties(properties),
+            reconsume_times=0,
+            broker_name=queue.broker_name,
         )
         address = await self._asking.master_of(queue)
-        await self._asking.ask(address, RequestCode.SEND_MESSAGE_V2, fields, body)
+        await self._asking.ask(address, RequestCode.SEND_MESSAGE_V2, header.encode_v2(), body)
 
 
 def _decided(letter: DeadLetter, fate: str, record: MessageExt) -> DeadLetter:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine.client.admin.asking import Asking
-from engine.client.wire_fields import wire_fields
 from engine.foundation.errors import RequestRefused
 from engine.protocol import fastjson
 from engine.protocol.bodies import (
@@ -20,6 +19,12 @@ from engine.protocol.bodies import (
 from engine.protocol.bodies_admin import ProducerInfo, ProducerTable
 from engine.protocol.body_codec import by_queue, convert, table_of
 from engine.protocol.codes import RequestCode, ResponseCode
+from engine.protocol.headers import (
+    BrokerConsumeStatsRequestHeader,
+    ConsumerRunningInfoRequestHeader,
+    ConsumeStatsRequestHeader,
+    DeleteSubscriptionGroupRequestHeader,
+)
 from engine.protocol.message import MessageQueue
 
 
@@ -58,7 +63,7 @@ class GroupAdmin:
         found: dict[MessageQueue, QueueProgress] = {}
         addresses = await (self._asking.brokers_of(topic) if topic else self._all_masters())
         for address in addresses:
-            fields = wire_fields(consumerGroup=group, topic=topic or "")
+            fields = ConsumeStatsRequestHeader(consumer_group=group, topic=topic or "").encode()
             answer = await self._asking.ask(address, RequestCode.GET_CONSUME_STATS, fields)
             table = ConsumeStats.decode(answer.body).offset_table
             found |= {queue: _progress(told) for queue, told in table.items()}
@@ -69,7 +74,9 @@ class GroupAdmin:
     ) -> dict[str, dict[MessageQueue, QueueProgress]]:
         """How far every group is in each queue of one broker that it has offsets of, by group."""
         answer = await self._asking.ask(
-            broker_address, RequestCode.GET_BROKER_CONSUME_STATS, wire_fields(isOrder=False)
+            broker_address,
+            RequestCode.GET_BROKER_CONSUME_STATS,
+            BrokerConsumeStatsRequestHeader().encode(),
         )
         document = fastjson.loads(answer.body)
         listed = document.get("consumeStatsList") if isinstance(document, dict) else None
@@ -117,7 +124,9 @@ class GroupAdmin:
 
     async def delete(self, broker_address: str, group: str, *, with_offsets: bool) -> None:
         """Delete a group's settings on one broker, and its offsets there if told so."""
-        fields = wire_fields(groupName=group, cleanOffset=with_offsets)
+        fields = DeleteSubscriptionGroupRequestHeader(
+            group_name=group, clean_offset=with_offsets
+        ).encode()
         await self._asking.ask(broker_address, RequestCode.DELETE_SUBSCRIPTIONGROUP, fields)
 
     async def members(self, group: str) -> dict[str, ConsumerConnection]:
@@ -157,7 +166,9 @@ class GroupAdmin:
         """What a member tells of itself and its windows, asked through a broker it is connected
         with.
         """
-        fields = wire_fields(consumerGroup=group, clientId=client_id, jstackEnable=stacks)
+        fields = ConsumerRunningInfoRequestHeader(
+            consumer_group=group, client_id=client_id, jstack_enable=stacks
+        ).encode()
         answer = await self._asking.ask(
             broker_address, RequestCode.GET_CONSUMER_RUNNING_INFO, fields
         )

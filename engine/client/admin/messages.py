@@ -7,19 +7,25 @@ Absent on purpose: a producer's heartbeats and its choice of a queue; who orders
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from engine.client.admin.asking import Asking, place
+from engine.client.admin.asking import Asking
 from engine.client.config import ProducerConfig
 from engine.client.send_result import SendResult
 from engine.client.sender import Sender
 from engine.client.stored_bodies import inflate_bodies
-from engine.client.wire_fields import wire_fields
 from engine.foundation.errors import RemoteProtocolError, RequestRefused
 from engine.protocol.bodies import ConsumeMessageDirectlyResult
 from engine.protocol.bodies_client import SUBSCRIBE_ALL, TAG_EXPRESSION
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
+from engine.protocol.headers import (
+    ConsumeMessageDirectlyRequestHeader,
+    PullMessageRequestHeader,
+    QueryMessageRequestHeader,
+    QueryMessageResponseHeader,
+)
 from engine.protocol.message import Message, MessageExt, MessageQueue
 from engine.protocol.message_ids import parse_offset_message_id
 from engine.protocol.message_record import decode_record, decode_records
@@ -33,8 +39,8 @@ from engine.protocol.trace import (
     decode_traces,
 )
 
-QUERY_MESSAGES_MAX = 32
-"""Messages one query by key answers with (RocketMQ: defaultQueryMaxNum)."""
+QUERY_MESSAGES_MAX = 64
+"""Messages of one broker that a query by key is answered with (RocketMQ: maxMsgsNumBatch)."""
 
 TOOLS_GROUP = "TOOLS_CONSUMER"
 """Group in whose name RocketMQ's tools read; every broker knows it."""
@@ -48,6 +54,15 @@ NO_MESSAGES = (
 """Answers to a pull that found nothing at the offset."""
 
 _log = logging.getLogger(__name__)
+
+
+class FoundMessages(list[MessageExt]):
+    """What a query by key found."""
+
+    def __init__(self, messages: Iterable[MessageExt] = (), *, is_cut: bool = False) -> None:
+        """`is_cut`: a broker did not tell all it has; older ones may have the key as well."""
+        super().__init__(messages)
+        self.is_cut = is_cut
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,23 +159,23 @@ class MessageAdmin:
         end_ms: int = 2**63 - 1,
         is_unique_key: bool = False,
         count_max: int = QUERY_MESSAGES_MAX,
-    ) -> list[MessageExt]:
-        """Messages with a key, or with a UNIQ_KEY, oldest first.
+    ) -> FoundMessages:
+        """Messages with a key, or with a UNIQ_KEY, oldest first; the newest, where there are more.
 
         The index knows hashes, so keys are compared here.
         """
         found: list[MessageExt] = []
+        is_cut = False
         for address in await self._asking.brokers_of(topic):
-            fields = wire_fields(
+            fields = QueryMessageRequestHeader(
                 topic=topic,
                 key=key,
-                maxNum=count_max,
-                beginTimestamp=begin_ms,
-                endTimestamp=end_ms,
-                indexType="U" if is_unique_key else "K",
-            )
-            if is_unique_key:
-                fields["_UNIQUE_KEY_QUERY"] = "true"
+                max_num=count_max,
+                begin_timestamp_ms=begin_ms,
+                end_timestamp_ms=end_ms,
+                unique_key_query=is_unique_key,
+                index_type="U" if is_unique_key else "K",
+            ).encode()
             try:
                 answer = await self._asking.ask(address, RequestCode.QUERY_MESSAGE, fields)
             except RequestRefused as error:
@@ -168,24 +183,28 @@ class MessageAdmin:
                     continue
                 raise
             found += decode_records(answer.body)
+            is_cut = is_cut or QueryMessageResponseHeader.decode(answer.fields).more_exist is True
         wanted = [m for m in found if _has_key(m, topic, key, is_unique_key=is_unique_key)]
         inflate_bodies(wanted)
-        return sorted(wanted, key=lambda m: (m.store_timestamp_ms, m.store_host, m.physical_offset))
+        wanted.sort(key=lambda m: (m.store_timestamp_ms, m.store_host, m.physical_offset))
+        return FoundMessages(wanted, is_cut=is_cut)
 
     async def read(self, queue: MessageQueue, offset: int, *, count_max: int) -> list[MessageExt]:
         """Messages of one queue from an offset on, as stored; fewer, or none, at its end."""
-        fields = wire_fields(
-            consumerGroup=TOOLS_GROUP,
-            queueOffset=offset,
-            maxMsgNums=count_max,
-            sysFlag=int(PullSysFlag.SUBSCRIPTION),
-            commitOffset=0,
-            suspendTimeoutMillis=0,
+        fields = PullMessageRequestHeader(
+            consumer_group=TOOLS_GROUP,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            queue_offset=offset,
+            max_msg_nums=count_max,
+            sys_flag=int(PullSysFlag.SUBSCRIPTION),
+            commit_offset=0,
+            suspend_timeout_ms=0,
             subscription=SUBSCRIBE_ALL,
-            subVersion=0,
-            expressionType=TAG_EXPRESSION,
-            **place(queue),
-        )
+            sub_version=0,
+            expression_type=TAG_EXPRESSION,
+            broker_name=queue.broker_name,
+        ).encode()
         request = RemotingCommand.request(RequestCode.PULL_MESSAGE, fields)
         answer = await self._asking.connection.rpc.invoke(
             await self._asking.master_of(queue),
@@ -215,12 +234,12 @@ class MessageAdmin:
         """Have a member consume a stored message now, whatever its offsets; what it said. Asked
         through the broker that stores the message.
         """
-        fields = wire_fields(
-            consumerGroup=group,
-            clientId=client_id,
-            msgId=message.offset_message_id,
+        fields = ConsumeMessageDirectlyRequestHeader(
+            consumer_group=group,
+            client_id=client_id,
+            msg_id=message.offset_message_id,
             topic=message.topic,
-        )
+        ).encode()
         answer = await self._asking.ask(
             message.store_host, RequestCode.CONSUME_MESSAGE_DIRECTLY, fields
         )

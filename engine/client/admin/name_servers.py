@@ -8,11 +8,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from engine.client.admin.asking import Asking
-from engine.client.wire_fields import wire_fields
 from engine.foundation.errors import RequestRefused
 from engine.foundation.java_properties import written
 from engine.protocol.bodies import KVTable
 from engine.protocol.codes import RequestCode, ResponseCode
+from engine.protocol.headers import (
+    KvConfigRequestHeader,
+    KvConfigResponseHeader,
+    KvNamespaceRequestHeader,
+    PutKvConfigRequestHeader,
+)
 
 
 class NameServerAdmin:
@@ -42,7 +47,7 @@ class NameServerAdmin:
         """A value that a name server keeps for tools, one that answers or the one at `address`;
         None when there is none.
         """
-        fields = wire_fields(namespace=namespace, key=key)
+        fields = KvConfigRequestHeader(namespace=namespace, key=key).encode()
         try:
             if address is None:
                 answer = await self._asking.ask_namesrv(RequestCode.GET_KV_CONFIG, fields)
@@ -52,13 +57,14 @@ class NameServerAdmin:
             if error.code == ResponseCode.QUERY_NOT_FOUND:
                 return None
             raise
-        return answer.fields.get("value")
+        return KvConfigResponseHeader.decode(answer.fields).value
 
     async def key_values(self, namespace: str) -> dict[str, str]:
         """All values of a namespace, by key, sorted; empty when there is none."""
         try:
             answer = await self._asking.ask_namesrv(
-                RequestCode.GET_KVLIST_BY_NAMESPACE, wire_fields(namespace=namespace)
+                RequestCode.GET_KVLIST_BY_NAMESPACE,
+                KvNamespaceRequestHeader(namespace=namespace).encode(),
             )
         except RequestRefused as error:
             if error.code == ResponseCode.QUERY_NOT_FOUND:
@@ -68,7 +74,7 @@ class NameServerAdmin:
 
     async def put_key_value(self, namespace: str, key: str, value: str) -> None:
         """Keep a value in all name servers."""
-        fields = wire_fields(namespace=namespace, key=key, value=value)
+        fields = PutKvConfigRequestHeader(namespace=namespace, key=key, value=value).encode()
         for address in self.addresses:
             await self._asking.ask(address, RequestCode.PUT_KV_CONFIG, fields)
 
@@ -79,10 +85,9 @@ class NameServerAdmin:
             raise RequestRefused(
                 ResponseCode.QUERY_NOT_FOUND, f"no name server has {key} in {namespace}"
             )
+        fields = KvConfigRequestHeader(namespace=namespace, key=key).encode()
         for address in self.addresses:
-            await self._asking.ask(
-                address, RequestCode.DELETE_KV_CONFIG, wire_fields(namespace=namespace, key=key)
-            )
+            await self._asking.ask(address, RequestCode.DELETE_KV_CONFIG, fields)
 
 
 def settings_body(settings: Mapping[str, str]) -> bytes:

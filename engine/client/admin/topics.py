@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from engine.client.admin.asking import Asking
-from engine.client.wire_fields import wire_fields
 from engine.foundation.errors import ConnectFailed, RequestRefused
 from engine.protocol.bodies import (
     GroupList,
@@ -17,6 +16,7 @@ from engine.protocol.bodies import (
 )
 from engine.protocol.bodies_admin import ConsumeQueueUnits, TopicConfigs
 from engine.protocol.codes import RequestCode, ResponseCode
+from engine.protocol.headers import CreateTopicRequestHeader, QueryConsumeQueueRequestHeader
 from engine.protocol.message import MessageQueue
 from engine.protocol.names import AUTO_CREATE_TOPIC, Perm
 
@@ -110,20 +110,27 @@ class TopicAdmin:
         order: bool = False,
         sys_flag: int = 0,
         attributes: str = "",
-    ) -> None:
-        """Create a topic on one broker, or change it; `attributes` as `+key=value,-key`."""
-        fields = wire_fields(
+        force: bool = False,
+    ) -> str:
+        """Create a topic on one broker, or change it; `attributes` as `+key=value,-key`.
+
+        Fewer queues to read are refused while that strands messages; `force` takes them all the
+        same, and what it stranded is returned in words.
+        """
+        fields = CreateTopicRequestHeader(
             topic=topic,
-            defaultTopic=AUTO_CREATE_TOPIC,
-            readQueueNums=read_queues,
-            writeQueueNums=write_queues,
+            default_topic=AUTO_CREATE_TOPIC,
+            read_queue_nums=read_queues,
+            write_queue_nums=write_queues,
             perm=int(perm),
-            topicFilterType="SINGLE_TAG",
-            topicSysFlag=sys_flag,
+            topic_filter_type="SINGLE_TAG",
+            topic_sys_flag=sys_flag,
             order=order,
             attributes=attributes,
-        )
-        await self._asking.ask(broker_address, RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
+            force=force or None,
+        ).encode()
+        answer = await self._asking.ask(broker_address, RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
+        return answer.remark or ""
 
     async def put(self, broker_address: str, configs: Sequence[TopicConfig]) -> None:
         """Create or change topics on one broker: none of them when one is refused."""
@@ -160,13 +167,13 @@ class TopicAdmin:
         """What the consume queue says of its messages from an offset on; with what `group`
         subscribes to. RequestRefused for a queue its broker does not have.
         """
-        fields = wire_fields(
+        fields = QueryConsumeQueueRequestHeader(
             topic=queue.topic,
-            queueId=queue.queue_id,
+            queue_id=queue.queue_id,
             index=offset,
             count=count,
-            consumerGroup=group,
-        )
+            consumer_group=group,
+        ).encode()
         address = (await self._asking.masters()).get(queue.broker_name)
         if address is None:
             raise ConnectFailed(f"the name server knows no master of {queue.broker_name}")

@@ -20,7 +20,6 @@ from engine.client.consuming.offset_store import CommitTrigger
 from engine.client.consuming.pulling import PullQuestion, PullResult, PullStatus
 from engine.client.route_cache import MASTER_ID
 from engine.client.stored_bodies import inflate_bodies
-from engine.client.wire_fields import number, wire_fields
 from engine.foundation.errors import ConnectFailed, RequestRefused
 from engine.foundation.units import SECOND_MS
 from engine.protocol.bodies import (
@@ -32,6 +31,17 @@ from engine.protocol.bodies import (
 )
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
+from engine.protocol.header_fields import RequestHeader
+from engine.protocol.headers import (
+    ConsumerSendMessageBackRequestHeader,
+    OffsetResponseHeader,
+    PullMessageRequestHeader,
+    PullMessageResponseHeader,
+    QueryConsumerOffsetRequestHeader,
+    QueueRequestHeader,
+    SearchOffsetRequestHeader,
+    UpdateConsumerOffsetRequestHeader,
+)
 from engine.protocol.message import MessageQueue
 from engine.protocol.message_record import decode_records
 from engine.protocol.names import PullSysFlag
@@ -65,7 +75,12 @@ class BrokerSide:
         """See `BrokerOffsets.fetch`."""
         request = RemotingCommand.request(
             RequestCode.QUERY_CONSUMER_OFFSET,
-            wire_fields(consumerGroup=self._group, **_place(queue)),
+            QueryConsumerOffsetRequestHeader(
+                consumer_group=self._group,
+                topic=queue.topic,
+                queue_id=queue.queue_id,
+                broker_name=queue.broker_name,
+            ).encode(),
         )
         try:
             answer = await self._connection.ask(await self._address(queue), request)
@@ -73,16 +88,21 @@ class BrokerSide:
             if error.code == ResponseCode.QUERY_NOT_FOUND:
                 return None
             raise
-        return number(answer.fields, "offset")
+        return OffsetResponseHeader.decode(answer.fields).offset
 
     async def commit(self, queue: MessageQueue, offset: int, trigger: CommitTrigger) -> bool:
         """See `BrokerOffsets.commit`; the trigger travels as a field that other brokers do not look
         at.
         """
-        fields = wire_fields(
-            consumerGroup=self._group, commitOffset=offset, trigger=trigger.value, **_place(queue)
+        header = UpdateConsumerOffsetRequestHeader(
+            consumer_group=self._group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            commit_offset=offset,
+            trigger=trigger.value,
+            broker_name=queue.broker_name,
         )
-        request = RemotingCommand.request(RequestCode.UPDATE_CONSUMER_OFFSET, fields)
+        request = RemotingCommand.request(RequestCode.UPDATE_CONSUMER_OFFSET, header.encode())
         address = await self._address(queue)
         if not self._acknowledged:
             await self._connection.rpc.invoke_oneway(address, request)
@@ -115,10 +135,11 @@ class BrokerSide:
         status = _STATUS_OF_CODE.get(answer.code)
         if status is None:
             raise RequestRefused(answer.code, answer.remark or "no remark")
-        self._instance_of[queue] = number(answer.fields, "suggestWhichBrokerId")
+        found = PullMessageResponseHeader.decode(answer.fields)
+        self._instance_of[queue] = found.suggest_which_broker_id
         messages = decode_records(answer.body) if status is PullStatus.FOUND else []
         inflate_bodies(messages)
-        return PullResult(status, number(answer.fields, "nextBeginOffset"), messages)
+        return PullResult(status, found.next_begin_offset, messages)
 
     def _pull_request(self, question: PullQuestion) -> RemotingCommand:
         config, data = self._config, question.subscription.data
@@ -127,19 +148,22 @@ class BrokerSide:
             sys_flag |= PullSysFlag.COMMIT_OFFSET
         if question.is_lite:
             sys_flag |= PullSysFlag.SUBSCRIPTION | PullSysFlag.LITE_PULL
-        fields = wire_fields(
-            consumerGroup=self._group,
-            queueOffset=question.queue_offset,
-            maxMsgNums=config.pull_batch_max,
-            sysFlag=sys_flag,
-            commitOffset=question.commit_offset or 0,
-            suspendTimeoutMillis=config.pull_suspend_ms,
-            subVersion=question.subscription.pull_version,
-            expressionType=data.expression_type,
+        queue = question.queue
+        fields = PullMessageRequestHeader(
+            consumer_group=self._group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            queue_offset=question.queue_offset,
+            max_msg_nums=config.pull_batch_max,
+            sys_flag=int(sys_flag),
+            commit_offset=question.commit_offset or 0,
+            suspend_timeout_ms=config.pull_suspend_ms,
+            sub_version=question.subscription.pull_version,
+            expression_type=data.expression_type,
             subscription=data.sub_string if question.is_lite else None,
-            maxMsgBytes=config.pull_bytes_max,
-            **_place(question.queue),
-        )
+            max_msg_bytes=config.pull_bytes_max,
+            broker_name=queue.broker_name,
+        ).encode()
         code = RequestCode.LITE_PULL_MESSAGE if question.is_lite else RequestCode.PULL_MESSAGE
         return RemotingCommand.request(code, fields)
 
@@ -148,16 +172,15 @@ class BrokerSide:
     async def send_back(self, request: SendBackRequest) -> None:
         """See `BrokerSendBacks.send_back`."""
         message = request.message
-        fields = wire_fields(
+        fields = ConsumerSendMessageBackRequestHeader(
             offset=message.physical_offset,
             group=request.group,
-            delayLevel=request.delay_level,
-            originMsgId=message.message_id,
-            originTopic=message.topic,
-            unitMode=False,
-            maxReconsumeTimes=request.max_reconsume_times,
-            bname=request.broker_name,
-        )
+            delay_level=request.delay_level,
+            origin_msg_id=message.message_id,
+            origin_topic=message.topic,
+            max_reconsume_times=request.max_reconsume_times,
+            broker_name=request.broker_name,
+        ).encode()
         command = RemotingCommand.request(RequestCode.CONSUMER_SEND_MSG_BACK, fields)
         address = self._master(request.broker_name)
         await self._connection.ask(address, command, timeout_ms=SEND_BACK_TIMEOUT_MS)
@@ -197,22 +220,26 @@ class BrokerSide:
 
     async def min_offset(self, queue: MessageQueue) -> int:
         """The first message of the queue still kept."""
-        return await self._ask_offset(RequestCode.GET_MIN_OFFSET, queue, {})
+        return await self._ask_offset(RequestCode.GET_MIN_OFFSET, queue, _header(queue))
 
     async def max_offset(self, queue: MessageQueue) -> int:
         """One past the last message of the queue."""
-        return await self._ask_offset(RequestCode.GET_MAX_OFFSET, queue, {})
+        return await self._ask_offset(RequestCode.GET_MAX_OFFSET, queue, _header(queue))
 
     async def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int:
         """The first message stored at or after a time."""
-        return await self._ask_offset(
-            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, queue, {"timestamp": str(timestamp_ms)}
+        header = SearchOffsetRequestHeader(
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            timestamp_ms=timestamp_ms,
+            broker_name=queue.broker_name,
         )
+        return await self._ask_offset(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, queue, header)
 
-    async def _ask_offset(self, code: int, queue: MessageQueue, more: dict[str, str]) -> int:
-        request = RemotingCommand.request(code, wire_fields(**_place(queue)) | more)
+    async def _ask_offset(self, code: int, queue: MessageQueue, header: RequestHeader) -> int:
+        request = RemotingCommand.request(code, header.encode())
         answer = await self._connection.ask(self._master(queue.broker_name), request)
-        return number(answer.fields, "offset")
+        return OffsetResponseHeader.decode(answer.fields).offset
 
     async def _ask_master(
         self, broker_name: str, code: int, queues: Sequence[MessageQueue]
@@ -243,6 +270,7 @@ class BrokerSide:
         return address
 
 
-def _place(queue: MessageQueue) -> dict[str, str | int]:
-    """The fields that name a queue."""
-    return {"topic": queue.topic, "queueId": queue.queue_id, "bname": queue.broker_name}
+def _header(queue: MessageQueue) -> QueueRequestHeader:
+    return QueueRequestHeader(
+        topic=queue.topic, queue_id=queue.queue_id, broker_name=queue.broker_name
+    )

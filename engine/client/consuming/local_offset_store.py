@@ -2,7 +2,8 @@
 
 File: <folder>/<client id>/<group>/offsets.json in RocketMQ's form, the previous one beside it as
 offsets.json.bak. A new file is written beside the old one, synced, and put in its place by renames,
-so that a crash leaves one of the two whole.
+so that a crash leaves one of the two whole. Who persists waits until that is on stable storage,
+the names of the folders above among it; the event loop does not: the disk works beside it.
 
 Invariant: after any crash at least one of main file and .bak is complete. Both damaged: the start
 is refused, because beginning anew would consume everything twice without a word. Absent on purpose:
@@ -11,6 +12,7 @@ sharing; the folder belongs to one client. Source: spec rocketmq.md, section 5 (
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Collection, Mapping
 
@@ -19,6 +21,7 @@ from engine.foundation.errors import CorruptRecord, ProtocolError, StorageError
 from engine.protocol.bodies import decode_local_offsets, encode_local_offsets
 from engine.protocol.message import MessageQueue
 from engine.runtime.disk import Disk
+from engine.runtime.durable_folders import make_durable
 
 _log = logging.getLogger(__name__)
 
@@ -31,6 +34,10 @@ class LocalOffsetStore(OffsetTable):
         self._disk = disk
         self._folder = f"{directory}/{client_id}/{group}"
         self._path = f"{self._folder}/offsets.json"
+        self._above = (directory, f"{directory}/{client_id}")
+        self._is_settled = False
+        """Are the names of the folders on stable storage?"""
+        self._under_way: asyncio.Task[None] | None = None
 
     async def load(self) -> None:
         """Read the file into memory.
@@ -64,20 +71,32 @@ class LocalOffsetStore(OffsetTable):
     async def persist_all(self, queues: Collection[MessageQueue], trigger: CommitTrigger) -> None:
         """Merge the offsets of `queues` into the file; what it says of other queues stays."""
         del trigger  # Nobody but this client reads the file.
+        while self._under_way is not None and not self._under_way.done():
+            await asyncio.wait([self._under_way])  # Two would take each other's files away.
         fresh = {queue: offset for queue in queues if (offset := self.in_memory(queue)) is not None}
         if not fresh:
             return
+        memory = self.clone()
+        self._under_way = asyncio.create_task(self._write_beside(fresh, memory))
+        await asyncio.shield(self._under_way)  # Cancelled, it goes on: nobody can stop the disk.
+
+    async def _write_beside(
+        self, fresh: Mapping[MessageQueue, int], memory: Mapping[MessageQueue, int]
+    ) -> None:
         try:
-            self._replace(self._merged(fresh))
+            await self._disk.off_loop(lambda: self._replace(self._merged(fresh, memory)))
         except StorageError as error:
             _log.error("offsets not written, the next round tries again: %s", error)
 
-    def _merged(self, fresh: dict[MessageQueue, int]) -> dict[MessageQueue, int]:
+    def _merged(
+        self, fresh: Mapping[MessageQueue, int], memory: Mapping[MessageQueue, int]
+    ) -> dict[MessageQueue, int]:
+        """What the file is to say; all that memory knows when it says nothing that can be read."""
         try:
-            merged = self._stored() | fresh
+            merged = self._stored() | dict(fresh)
         except CorruptRecord as error:
             _log.error("the offset file is damaged and written anew: %s", error)
-            merged = self.clone() | fresh
+            merged = {**memory, **fresh}
         return merged
 
     def _stored(self) -> dict[MessageQueue, int]:
@@ -104,7 +123,11 @@ class LocalOffsetStore(OffsetTable):
         return {}
 
     def _replace(self, offsets: Mapping[MessageQueue, int]) -> None:
-        self._disk.make_directories(self._folder)
+        make_durable(self._disk, self._folder)
+        if not self._is_settled:  # Whoever made them may have died before their names were synced.
+            for folder in self._above:
+                self._disk.sync_directory(folder)
+            self._is_settled = True
         fresh = f"{self._path}.tmp"
         self._disk.write(fresh, encode_local_offsets(offsets))
         self._disk.sync_file(fresh)

@@ -34,6 +34,7 @@ from engine.store.queue_table import QueueKey, QueueTable
 from engine.store.record import DispatchRequest
 from engine.store.upkeep.checkpoint import Checkpoint
 from engine.store.upkeep.cut_bytes import CutBytes
+from engine.store.upkeep.index_fit import stranger_in
 from engine.store.upkeep.synced import first_unvouched, synced_position, written_to
 
 ANY_OFFSET = 1 << 63
@@ -146,6 +147,7 @@ class Recovery:
         log.note_missing_files(self._synced_to)
         if self._index is not None and not clean:
             self._index.repair_newest(max(log.end_offset, self._synced_to))
+        found.damaged += self._index_of_another_log()
         for key, queue in zip(self._queues.keys(), self._queues.all(), strict=True):
             if not clean:
                 self._drop_units_without_records(key, queue)
@@ -189,6 +191,13 @@ class Recovery:
                 f"the log's start"
             )
         return changed
+
+    def _index_of_another_log(self) -> list[str]:
+        stranger = self._index and stranger_in(self._index, self._log, self._synced_to)
+        if self._index is None or not stranger:
+            return []
+        self._index.begin_anew()
+        return [f"{stranger}; the index is built again from the log's start"]
 
     def _drop_units_without_records(self, key: QueueKey, queue: ConsumeQueue) -> None:
         """The newest unit must lead to its record, or to damage that has taken it: what lies before

@@ -18,10 +18,13 @@ from engine.protocol.command import RemotingCommand
 from engine.protocol.message import MessageExt
 from engine.protocol.message_record import decode_records
 from engine.remoting import Peer, RpcClient
+from engine.remoting.access import Access
 from engine.runtime import Runtime, system_runtime
 from engine.store import FlushDiskType, StoreConfig
 
 TOPIC, GROUP = "orders", "orders-group"
+READERS = "readers"
+"""A group that reads the dead letters of others."""
 LOG_BYTES = 1 << 20
 
 
@@ -56,10 +59,11 @@ class RawClient:
     status_table: dict[str, Any] = field(default_factory=dict)
     asked_count: int = 0
     """How often the broker has asked what this client holds."""
+    runtime: Runtime = field(default_factory=system_runtime)
 
     def __post_init__(self) -> None:
         self.rpc = RpcClient(
-            system_runtime(),
+            self.runtime,
             {
                 RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: self._pushed,
                 RequestCode.CHECK_TRANSACTION_STATE: self._pushed,
@@ -124,14 +128,16 @@ class RawClient:
         offset: int,
         *,
         topic: str = TOPIC,
-        group: str = GROUP,
+        group: str | None = None,
         queue_id: int = 0,
         wait_ms: int = 0,
         **more: object,
     ) -> RemotingCommand:
-        """PULL_MESSAGE that carries its own subscription (`*` unless told)."""
+        """PULL_MESSAGE that carries its own subscription (`*` unless told); by GROUP, but for dead
+        letters, which no group reads of its own.
+        """
         header: dict[str, object] = {
-            "consumerGroup": group,
+            "consumerGroup": group or (READERS if topic.startswith("%DLQ%") else GROUP),
             "topic": topic,
             "queueId": queue_id,
             "queueOffset": offset,
@@ -256,10 +262,12 @@ class Cluster:
 
 
 @asynccontextmanager
-async def cluster(config: BrokerConfig, runtime: Runtime | None = None) -> AsyncIterator[Cluster]:
+async def cluster(
+    config: BrokerConfig, runtime: Runtime | None = None, *, access: Access | None = None
+) -> AsyncIterator[Cluster]:
     """A name server and a broker with this configuration, stopped cleanly at the end; `runtime`
-    is the broker's."""
-    name_server = NameServer(system_runtime(), NameServerConfig(port=0))
+    is the broker's, `access` the name server's."""
+    name_server = NameServer(system_runtime(), NameServerConfig(port=0, access=access or Access()))
     address = f"127.0.0.1:{await name_server.start()}"
     broker = Broker(runtime or system_runtime(), replace(config, namesrv_addresses=(address,)))
     running = Cluster(name_server, address, broker)

@@ -51,6 +51,28 @@ def test_a_full_disk_stops_writes_keeps_reads_and_recovers_by_itself(tmp_path: P
     asyncio.run(story())
 
 
+def test_a_broker_whose_store_finds_no_room_says_that_it_has_to_be_started_again(
+    tmp_path: Path,
+) -> None:
+    """What makes the store whole cannot wait, and nothing resumes by itself."""
+
+    async def story() -> None:
+        disk = FailingDisk()
+        config = broker_config(tmp_path)
+        async with cluster(config) as running:
+            assert (await running.client().send(b"first")).code == ResponseCode.SUCCESS
+        (tmp_path / "store" / "checkpoint").unlink()
+        disk.free_bytes = 0
+        with pytest.raises(StorageError, match=r"no space left.*; free some, then start it again"):
+            async with cluster(config, replace(system_runtime(), disk=disk)):
+                pass
+        disk.free_bytes = None
+        async with cluster(config, replace(system_runtime(), disk=disk)) as running:
+            assert bodies(await running.client().pull(0))[0] == b"first"
+
+    asyncio.run(story())
+
+
 def test_a_full_disk_is_told_as_a_lifecycle_event(tmp_path: Path) -> None:
     async def story() -> None:
         disk = FailingDisk()

@@ -152,9 +152,7 @@ def test_a_broker_lives_through_a_full_disk_and_loses_nothing_acknowledged(
         assert "Traceback" not in log_of(disk).read_text()
 
 
-def test_a_broker_killed_on_a_full_disk_says_why_it_does_not_start_and_starts_with_room(
-    tmp_path: Path,
-) -> None:
+def test_a_broker_killed_on_a_full_disk_starts_on_it_and_has_everything(tmp_path: Path) -> None:
     acked: dict[Place, bytes] = {}
 
     async def fills(client: RawClient) -> None:
@@ -162,21 +160,73 @@ def test_a_broker_killed_on_a_full_disk_says_why_it_does_not_start_and_starts_wi
 
     async def has_all(client: RawClient) -> None:
         assert await stored(client) == acked
-        assert (await client.send(b"and it writes")).code == ResponseCode.SUCCESS
 
-    with small_disk(tmp_path / "disk", 8 * MIB) as disk:
+    with small_disk(tmp_path / "disk", 10 * MIB) as disk:
         (disk.outside / "ballast").write_bytes(bytes(4 * MIB))
         with broker(disk) as first:
             talk(first.address, fills)
             disk.fill()
             first.kill()
-        said = refusal(*words(disk), program=(*disk.enter, TIDEMARK)).splitlines()
-        assert said[-1].startswith("tidemark broker: ")
-        assert "no space left on the device" in said[-1]
-        disk.free()
         with broker(disk) as second:
             talk(second.address, has_all)
+            second.kill()
+        disk.free()
+        with broker(disk) as third:
+            talk(third.address, has_all)
+            third.stop()
+
+
+@pytest.mark.parametrize("is_killed", [False, True], ids=["stopped", "killed"])
+def test_a_broker_starts_on_a_full_disk_serves_reads_and_tells_later(
+    tmp_path: Path, is_killed: bool
+) -> None:
+    """All that it writes at a start can wait: its spool's next segment, its tables, its notes."""
+    acked: dict[Place, bytes] = {}
+
+    async def sends(client: RawClient) -> None:
+        for number in range(30):
+            body = b"%d" % number
+            answer = await client.send(body, queue_id=0)
+            acked[0, int(answer.fields["queueOffset"])] = body
+        assert (await client.commit(3)).code == ResponseCode.SUCCESS
+
+    async def has_all(client: RawClient) -> None:
+        assert await stored(client) == acked
+        assert (await client.commit(5)).code == ResponseCode.SUCCESS
+
+    with small_disk(tmp_path / "disk", 8 * MIB) as disk:
+        with broker(disk) as first:
+            talk(first.address, sends)
+            first.kill() if is_killed else first.stop()
+        boots = len(told(disk, "BOOT"))
+        disk.fill()
+        with broker(disk) as second:
+            talk(second.address, has_all)
+            assert len(told(disk, "BOOT")) == boots, "there is no room to tell it"
+            assert (disk.outside / "store" / "abort").exists()
+            disk.free()
+
+            async def is_told() -> bool:
+                lost = [words for words in told(disk, "SPOOL_LOSS") if "no space left" in words]
+                return len(told(disk, "BOOT")) == boots + 1 and bool(lost)
+
+            asyncio.run(eventually(is_told, "the start and what was lost are told"))
+            talk(second.address, has_all)
             second.stop()
+        assert "Traceback" not in log_of(disk).read_text()
+        with broker(disk) as third:
+            talk(third.address, has_all)
+            third.stop()
+
+
+def test_a_spool_that_cannot_be_for_another_reason_is_one_sentence(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    store.mkdir()
+    (store / "spool").write_text("not a folder")
+    said = refusal("broker", "--store", str(store), "--port", "0", "--namesrv", "127.0.0.1:1")
+    [sentence] = said.splitlines()
+    assert sentence.startswith("tidemark broker: ")
+    assert str(store / "spool") in sentence
 
 
 def test_what_fits_the_log_is_kept_though_queues_and_telemetry_find_no_room(tmp_path: Path) -> None:

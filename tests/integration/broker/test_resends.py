@@ -23,6 +23,7 @@ from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
 from engine.protocol.message import Message
 from engine.protocol.message_batch import encode_batch
+from engine.protocol.names import DEDUPLICATION_FLAG
 from engine.runtime import system_runtime
 from tests.integration.broker.cluster import (
     Cluster,
@@ -127,6 +128,32 @@ def test_a_resend_after_a_lost_answer_gets_the_first_place_and_one_copy_is_store
             assert again.message_id == message.properties["UNIQ_KEY"]
             await producer.stop()
         assert sorted(await stored_bodies(client)) == [b"pay 7", b"warm-up"]
+
+    with_engine(tmp_path, story)
+
+
+def test_a_route_says_which_brokers_store_a_message_once(tmp_path: Path) -> None:
+    """And a tool that writes back what a route told it does not make it a setting of the topic."""
+
+    async def story(engine: KillableEngine, client: RawClient) -> None:
+        producer = Producer(system_runtime(), client_config(engine.namesrv), "buyers")
+        await producer.start()
+        routes = producer._connection.routes
+        await client.send(b"x", topic="plain")
+        for topic, once in ((TOPIC, True), ("plain", False)):
+            broker = (await producer.send(Message(topic, b"x"))).queue.broker_name
+            assert routes.stores_once(topic, broker) is once
+        change = {"topic": TOPIC, "readQueueNums": 2, "writeQueueNums": 2, "perm": 6}
+        change |= {"topicFilterType": "SINGLE_TAG", "order": False, "defaultTopic": "TBW102"}
+        for attributes, once in (("-message.deduplication", False), ("", False)):
+            written = await client.ask(
+                RequestCode.UPDATE_AND_CREATE_TOPIC,
+                **change | {"topicSysFlag": DEDUPLICATION_FLAG, "attributes": attributes},
+            )
+            assert written.code == ResponseCode.SUCCESS, written.remark
+            await routes.refresh(TOPIC)
+            assert routes.stores_once(TOPIC, broker) is once
+        await producer.stop()
 
     with_engine(tmp_path, story)
 

@@ -57,7 +57,9 @@ def test_a_step_of_the_clock_takes_nothing_from_anybody(tmp_path: Path, step_ms:
     runtime = replace(system_runtime(), clock=SystemClock(wall))
 
     async def story() -> None:
-        async with cluster(broker_config(tmp_path), runtime) as running:
+        async with cluster(
+            broker_config(tmp_path, housekeeping_interval_ms=200), runtime
+        ) as running:
             holder, rival = running.client("holder"), running.client("rival")
             await holder.heartbeat()
             assert (await holder.send(b"before")).code == ResponseCode.SUCCESS

@@ -15,9 +15,12 @@ from typing import Any
 
 import pytest
 
+from engine.client import ClientConfig, TransactionProducer
+from engine.client.transaction import TransactionState
 from engine.protocol.codes import RequestCode as Code
 from engine.protocol.codes import ResponseCode
 from engine.protocol.command import RemotingCommand
+from engine.protocol.message import Message, MessageExt
 from engine.protocol.message_record import decode_record
 from engine.protocol.names import reply_topic
 from engine.remoting import Peer, RpcClient
@@ -199,6 +202,51 @@ def test_a_right_that_was_taken_away_ends_the_questions(tmp_path: Path) -> None:
             assert len(writer.pushed) == before
             for client in clients.all:
                 await client.rpc.close()
+
+    asyncio.run(story())
+
+
+def test_our_own_producer_signs_what_it_answers_when_it_is_asked(tmp_path: Path) -> None:
+    """Its answer goes back over the connection of the question, not by way of a call."""
+    said: list[str] = []
+
+    def execute(_message: Message, _argument: object) -> TransactionState:
+        return TransactionState.UNKNOWN
+
+    def check(message: MessageExt) -> TransactionState:
+        said.append(message.message_id)
+        return TransactionState.COMMIT
+
+    async def story() -> None:
+        config = broker_config(tmp_path, access=ACCESS, **QUICK, transaction_check_max=3)
+        async with cluster(config, access=ACCESS) as running:
+            await Client(running.broker.address, ROOT, "root").send("orders", b"first")
+            producer = TransactionProducer(
+                system_runtime(),
+                ClientConfig(
+                    namesrv_addresses=(running.name_server_address,),
+                    credentials=SHOP,
+                    heartbeat_first_ms=50,
+                ),
+                "sellers",
+                execute=execute,
+                check=check,
+            )
+            await producer.start()
+            sent = await producer.send_in_transaction(Message("orders", b"in the end"))
+            reader = Client(running.broker.address, READER, "reader@1")
+
+            async def committed() -> bool:
+                ends = [
+                    await reader.ask(Code.GET_MAX_OFFSET, topic="orders", queueId=queue_id)
+                    for queue_id in range(4)
+                ]
+                return sum(int(end.fields["offset"]) for end in ends) == 2
+
+            await eventually(committed, f"{sent} is committed by the answer")
+            await producer.stop()
+            assert said
+            await reader.rpc.close()
 
     asyncio.run(story())
 

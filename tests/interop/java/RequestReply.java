@@ -13,7 +13,7 @@ final class RequestReply {
     public static void main(String[] args) {
         Kit.main("RequestReply", args, k -> {
             String topic = k.topic("asked", 2);
-            DefaultMQProducer replier = k.producer(), asker = k.start(new DefaultMQProducer("asker_" + k.run), "asker"), other = k.start(new DefaultMQProducer("asker_" + k.run), "other");
+            DefaultMQProducer replier = k.producer(), asker = k.start(new DefaultMQProducer("asker_" + k.run, Kit.account("account.client")), "asker"), other = k.start(new DefaultMQProducer("asker_" + k.run, Kit.account("account.client")), "other");
             AtomicInteger answered = new AtomicInteger();
             DefaultMQPushConsumer consumer = k.push(k.group("repliers"), "c");
             consumer.subscribe(topic, "*");

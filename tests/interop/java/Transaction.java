@@ -19,7 +19,7 @@ public class Transaction {
                 return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
             });
             c.start();
-            TransactionMQProducer p = new TransactionMQProducer("P_Transaction_" + k.run);
+            TransactionMQProducer p = new TransactionMQProducer("P_Transaction_" + k.run, Kit.account("account.client"));
             p.setTransactionListener(new TransactionListener() {
                 public LocalTransactionState executeLocalTransaction(Message m, Object arg) {
                     String body = new String(m.getBody());

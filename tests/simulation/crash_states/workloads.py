@@ -15,7 +15,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from engine.client.consuming.local_offset_store import LocalOffsetStore
+from engine.client.consuming.offset_store import CommitTrigger
 from engine.foundation.observing import LifecycleEvent
+from engine.protocol.message import MessageQueue
 from engine.runtime import Runtime, SystemEntropy, SystemNetwork
 from engine.store import FlushDiskType, MessageStore, PutResult
 from engine.store.table_file import TableFile
@@ -327,6 +330,36 @@ async def check_table(life: Life, tree: Tree, promise: tuple[int, int]) -> None:
     assert loaded[-1] == 99
 
 
+# ---- a broadcast consumer's offsets --------------------------------------------------------
+
+BROADCAST_QUEUE = MessageQueue("t", "broker-a", 0)
+
+
+def local_offsets(disk: RecordingDisk) -> LocalOffsetStore:
+    return LocalOffsetStore(disk, "/offsets", client_id="10.0.0.1@DEFAULT", group="g")
+
+
+async def life_of_local_offsets(chance: random.Random) -> Life:
+    """Offsets persisted one after the other, from a folder that is not there on."""
+    disk = RecordingDisk()
+    life = Life(disk, [(0, (0, 0))])
+    store = local_offsets(disk)
+    for offset in range(1, chance.randint(3, 7)):
+        life.promise((offset - 1, offset))
+        store.update(BROADCAST_QUEUE, offset, increase_only=True)
+        await store.persist(BROADCAST_QUEUE, CommitTrigger.TIMER)
+        life.promise((offset, offset))
+    return life
+
+
+async def check_local_offsets(life: Life, tree: Tree, promise: tuple[int, int]) -> None:
+    """The offset persisted last, or the one being persisted."""
+    store = local_offsets(RecordingDisk(tree))
+    await store.load()
+    persisted, under_way = promise
+    assert (store.in_memory(BROADCAST_QUEUE) or 0) in range(persisted, under_way + 1)
+
+
 # ---- the spool of facts --------------------------------------------------------------------
 
 
@@ -410,5 +443,6 @@ WORKLOADS = [
     Workload("recovery", life_of_a_recovery, check_store),
     Workload("damaged", life_of_a_damaged_store, check_damaged),
     Workload("table", life_of_a_table, check_table),
+    Workload("local offsets", life_of_local_offsets, check_local_offsets),
     Workload("spool", life_of_a_spool, check_spool),
 ]

@@ -83,6 +83,8 @@ class ScriptedCluster:
     brokers: dict[str, ScriptedBroker]
     topics: dict[str, dict[str, int]]
     route_requests: int = 0
+    topic_sys_flag: int = 0
+    """Of all topics, in their routes."""
 
     def config(self, **settings: object) -> ClientConfig:
         return ClientConfig(namesrv_addresses=(f"{NAMESRV}:9876",), **settings)  # type: ignore[arg-type]
@@ -107,7 +109,7 @@ class ScriptedCluster:
                     "readQueueNums": count,
                     "writeQueueNums": count,
                     "perm": 6,
-                    "topicSysFlag": 0,
+                    "topicSysFlag": self.topic_sys_flag,
                 }
                 for name, count in queues.items()
             ],

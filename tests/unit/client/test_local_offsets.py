@@ -7,6 +7,7 @@ Feature rows: A2.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from engine.foundation.errors import CorruptRecord
 from engine.protocol.message import MessageQueue
 from engine.runtime import Runtime
 from engine.runtime.disk import Disk, SystemDisk
+from tests.failing_disk import FailingDisk
 from tests.simulation.world import World, run_world
 from tests.unit.client.consuming_parts import HOST, Q0, Q1, in_virtual_time
 
@@ -228,3 +230,54 @@ def test_queue_names_are_kept_apart() -> None:
         await asyncio.sleep(0)
 
     in_virtual_time(story)
+
+
+class WatchedDisk(FailingDisk):
+    """Notes the syncs that keep the event loop waiting."""
+
+    __slots__ = ("held_the_loop",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.held_the_loop: list[str] = []
+
+    def check_sync(self, path: str) -> None:
+        with contextlib.suppress(RuntimeError):  # Beside the loop no loop is running.
+            asyncio.get_running_loop()
+            self.held_the_loop.append(path)
+        super().check_sync(path)
+
+
+def test_nobody_else_waits_while_offsets_are_written(tmp_path: Path) -> None:
+    async def story() -> None:
+        disk = WatchedDisk()
+        store = LocalOffsetStore(disk, str(tmp_path / "deep" / "er"), client_id="c", group="g")
+        store.update(Q0, 5, increase_only=True)
+        await store.persist(Q0, TIMER)
+        assert disk.held_the_loop == []
+        synced = [line for line in disk.log if line.startswith("sync_directory")]
+        assert {"sync_directory deep/er", "sync_directory er/c", "sync_directory c/g"} <= {*synced}
+
+    asyncio.run(story())
+
+
+def test_who_is_cancelled_while_it_persists_leaves_the_next_one_a_whole_file(
+    tmp_path: Path,
+) -> None:
+    async def story() -> None:
+        disk = FailingDisk()
+        store = LocalOffsetStore(disk, str(tmp_path), client_id="c", group="g")
+        store.update(Q0, 5, increase_only=True)
+        disk.hold_syncs = asyncio.Event()
+        first = asyncio.create_task(store.persist(Q0, TIMER))
+        await asyncio.sleep(0)
+        store.update(Q0, 6, increase_only=True)
+        second = asyncio.create_task(store.persist(Q0, CommitTrigger.SHUTDOWN))
+        await asyncio.sleep(0.01)
+        first.cancel()
+        disk.hold_syncs.set()
+        await asyncio.gather(first, second, return_exceptions=True)
+        assert first.cancelled()
+        assert await store.read(Q0, ReadOffset.READ_FROM_STORE) == 6
+
+    asyncio.run(story())

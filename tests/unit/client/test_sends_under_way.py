@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from engine.client.producer import Producer
 from engine.client.queue_selectors import select_by_index
 from engine.client.send_result import SendResult, SendStatus
 from engine.foundation.errors import (
@@ -22,6 +23,7 @@ from engine.foundation.errors import (
 )
 from engine.protocol.codes import ResponseCode
 from engine.protocol.message import Message, MessageQueue
+from engine.protocol.names import DEDUPLICATION_FLAG
 from engine.protocol.properties import decode_properties
 from engine.runtime import Runtime
 from tests.unit.client.scripted_cluster import ScriptedCluster, with_cluster
@@ -59,9 +61,24 @@ def test_sends_beyond_the_window_are_refused_or_wait_for_room() -> None:
     with_cluster(story, topics=ONE_BROKER)
 
 
-def test_a_message_that_may_be_stored_is_sent_again_to_the_same_broker_only() -> None:
+BY_SETTING, BY_ATTRIBUTE = "resend_to_same_broker", "message.deduplication"
+staying = pytest.mark.parametrize("because", [BY_SETTING, BY_ATTRIBUTE])
+
+
+async def started_staying(cluster: ScriptedCluster, runtime: Runtime, because: str) -> Producer:
+    """A producer that keeps a message on the broker that may have it, by its own setting or because
+    the topic's route says that the broker knows it again.
+    """
+    if because == BY_ATTRIBUTE:
+        cluster.topic_sys_flag = DEDUPLICATION_FLAG
+        return await started(cluster, runtime)
+    return await started(cluster, runtime, resend_to_same_broker=True)
+
+
+@staying
+def test_a_message_that_may_be_stored_is_sent_again_to_the_same_broker_only(because: str) -> None:
     async def story(cluster: ScriptedCluster, runtime: Runtime) -> None:
-        producer = await started(cluster, runtime, resend_to_same_broker=True)
+        producer = await started_staying(cluster, runtime, because)
         message = Message("T", b"x")
         for broker in cluster.brokers.values():
             broker.script = [None]
@@ -87,9 +104,32 @@ def test_a_message_that_may_be_stored_is_sent_again_to_the_same_broker_only() ->
     with_cluster(story, topics={"T": {"broker-a": 2, "broker-b": 2}})
 
 
-def test_a_message_of_a_batch_that_may_be_stored_is_sent_alone_to_the_same_broker() -> None:
+@pytest.mark.parametrize(("flag", "names"), [(DEDUPLICATION_FLAG | 3, 1), (3, 2)])
+def test_a_message_that_is_stored_but_not_safe_is_tried_where_it_is_known_again(
+    flag: int, names: int
+) -> None:
+    """Elsewhere another broker is preferred, as in RocketMQ: the setting asks for duplicates."""
+
     async def story(cluster: ScriptedCluster, runtime: Runtime) -> None:
-        producer = await started(cluster, runtime, resend_to_same_broker=True)
+        cluster.topic_sys_flag = flag
+        settings = {"retry_another_broker_when_not_stored_ok": True}
+        producer = await started(cluster, runtime, **settings)
+        for broker in cluster.brokers.values():
+            broker.script = [ResponseCode.FLUSH_DISK_TIMEOUT]
+        result = await producer.send(Message("T", b"x"))
+        assert result.status is (SendStatus.SEND_OK if names == 1 else result.status)
+        assert sum(bool(broker.received) for broker in cluster.brokers.values()) == names
+        await producer.stop()
+
+    with_cluster(story, topics=TWO_BROKERS)
+
+
+@staying
+def test_a_message_of_a_batch_that_may_be_stored_is_sent_alone_to_the_same_broker(
+    because: str,
+) -> None:
+    async def story(cluster: ScriptedCluster, runtime: Runtime) -> None:
+        producer = await started_staying(cluster, runtime, because)
         batch = [Message("T", b"x"), Message("T", b"y")]
         for broker in cluster.brokers.values():
             broker.script = [None]
@@ -103,9 +143,12 @@ def test_a_message_of_a_batch_that_may_be_stored_is_sent_alone_to_the_same_broke
     with_cluster(story, topics=TWO_BROKERS)
 
 
-def test_tries_after_a_lost_connection_stay_on_the_broker_that_may_have_the_message() -> None:
+@staying
+def test_tries_after_a_lost_connection_stay_on_the_broker_that_may_have_the_message(
+    because: str,
+) -> None:
     async def story(cluster: ScriptedCluster, runtime: Runtime) -> None:
-        producer = await started(cluster, runtime, resend_to_same_broker=True)
+        producer = await started_staying(cluster, runtime, because)
         for broker in cluster.brokers.values():
             broker.script = [None]
         sending = asyncio.ensure_future(producer.send(Message("T", b"x")))

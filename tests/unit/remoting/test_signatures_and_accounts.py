@@ -129,6 +129,7 @@ def test_what_is_not_signed_is_refused() -> None:
         (topic_demand("RMQ_SYS_TRANS_HALF_TOPIC", SUB), False),
         (topic_demand("rmq_sys_anything", SUB), False),
         (topic_demand("DefaultCluster_REPLY_TOPIC", SUB), False),
+        (topic_demand("TIDEMARK_DLQ_DISCARDS", SUB), False),
         (Demand(Resource.GROUP, "CID_RMQ_SYS_TRANS", SUB), False),
     ],
 )

@@ -1,0 +1,85 @@
+"""A broker under a hostile message: whatever it accepts goes along every path and over a crash.
+
+One input is one message: which of its header's numbers are odd, then its properties, then its body.
+It runs in the simulator, so delays and questions take no time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import chain
+
+from engine.broker.broker import Broker
+from engine.broker.config import BrokerConfig
+from engine.runtime import Runtime
+from engine.store.config import FlushDiskType, StoreConfig
+from tests.integration.broker.accepted_messages import KNOWN, QUICK, Sent, follow
+from tests.integration.broker.cluster import RawClient
+from tests.simulation.world import World, run_world
+
+BROKER, CLIENT = "10.0.0.2", "10.0.0.3"
+LOG_BYTES = 1 << 20
+HEADERS = [{}, *(one.header for one in KNOWN if one.header)]
+BODY_MARK = b"\x03"
+"""What ends the properties and begins the body."""
+PLAIN = Sent("plain\x01one\x02", b"after")
+
+
+def message_of(data: bytes) -> Sent:
+    """The message that an input means."""
+    choice, rest = data[:1], data[1:]
+    properties, _, body = rest.partition(BODY_MARK)
+    header = HEADERS[choice[0] % len(HEADERS)] if choice else {}
+    return Sent(properties.decode("utf-8", "replace"), body, header)
+
+
+def input_of(sent: Sent) -> bytes:
+    """The reverse, for samples."""
+    return bytes((HEADERS.index(sent.header),)) + sent.properties.encode() + BODY_MARK + sent.body
+
+
+def accepted_message(data: bytes) -> None:
+    """Send it each way, follow it, pull the plug, and follow a plain one through what is left."""
+    sent = message_of(data)
+
+    async def story(world: World) -> None:
+        await start(world)
+        await follow(await client(world, "first"), [sent])
+        world.node(BROKER).crash(power_cut=len(data) % 2 == 0)
+        await start(world)
+        await follow(await client(world, "second"), [PLAIN])
+
+    run_world(len(data), story)
+
+
+async def start(world: World) -> None:
+    """The broker, over whatever its last life left."""
+    store = StoreConfig(
+        root="/store",
+        flush_disk_type=FlushDiskType.SYNC_FLUSH,
+        mapped_file_size_commit_log_bytes=LOG_BYTES,
+        max_hash_slot_count=50,
+        max_index_count=20_000,
+        delay_levels_ms=(200, 400, 600),
+    )
+    config = BrokerConfig(store=store, host=BROKER, **QUICK)
+
+    async def boot(runtime: Runtime) -> Broker:
+        broker = Broker(runtime, config)
+        await broker.start()
+        return broker
+
+    await world.node(BROKER).boot(boot)
+
+
+async def client(world: World, name: str) -> RawClient:
+    """A client on a host of its own."""
+
+    async def boot(runtime: Runtime) -> RawClient:
+        return RawClient(f"{BROKER}:10911", name, runtime=runtime)
+
+    made: RawClient = await world.node(f"{CLIENT}{len(name)}").boot(boot)
+    return made
+
+
+SAMPLES = [input_of(one) for one in chain(KNOWN, [replace(KNOWN[0], body=b"")])]
