@@ -169,7 +169,11 @@ class MessageStore(StoreQueries):
             deleted=self.tombstones.ends,
         )
         if self._config.strict_store and self._disk.exists(self._config.commit_log_folder):
-            self._refuse_damage(StoreCheck(self._disk, self._config).first_hole())
+            look = StoreCheck(self._disk, self._config)
+            try:
+                self._refuse_damage(look.first_hole())
+            finally:
+                look.close()
         # First the abort file: what recovery writes is as unfinished as anything, if we die now.
         try:
             self._disk.write(self._abort_path, str(self._runtime.entropy.process_id()).encode())
