@@ -32,6 +32,9 @@ class HandClock:
     def now_ms(self) -> int:
         return self.value_ms
 
+    def local_hour(self, at_ms: int) -> int:
+        return at_ms // 3_600_000 % 24
+
     def now_us(self) -> int:
         return self.value_ms * 1000
 

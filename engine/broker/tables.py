@@ -18,13 +18,14 @@ from engine.broker.parts import BrokerParts
 from engine.broker.state.offsets import (
     Lowered,
     Table,
+    encoded_table,
     from_document,
     in_words,
     lowered_to,
-    to_document,
 )
 from engine.broker.state.readers import QueueKey
 from engine.broker.state.topics import READ_WRITE
+from engine.broker.work_in_steps import in_steps, stepped
 from engine.foundation.errors import StorageError
 from engine.foundation.limits import QUEUES_PER_TOPIC_MAX
 from engine.foundation.observing import FlushDone, LifecycleEvent
@@ -267,23 +268,24 @@ class Tables:
         async with self._saving:
             if not offsets.changed and not (cause != "TIMER" and self._is_of_an_earlier_life):
                 return
-            table = offsets.snapshot()
+            table: Table = {}
+            pieces: list[bytes] = []
             version = self._parts.data_version(offsets.counter).to_json()
             notes: dict[str, object] = {DELETIONS: self._deletions}
             try:
+                await in_steps(stepped(offsets.snapshot(table)))
                 held_back = await self._hold_back(table)
                 if self._telemetry is not None:
                     await self._telemetry.settle()
                     epoch, seq = self._telemetry.broker_epoch, self._telemetry.next_seq
                     notes[SPOOLED] = {"epoch": epoch, "seq": seq}
                     self.spooled = Spooled(epoch, seq)
-                written = await self._offsets_file.write(
-                    notes | to_document(table, version=version)
-                )
+                await in_steps(encoded_table(pieces, table, notes | {"dataVersion": version}))
+                written = await self._offsets_file.write_sealed(b"".join(pieces))
             except BaseException:  # Cancelled as well: whether it is on disk is unknown.
                 offsets.changed = True
                 raise
-            offsets.mark_persisted(table)
+            await in_steps(stepped(offsets.mark_persisted(table)))
             self._tell_held_back(held_back)
         self._parts.observer.observe(
             FlushDone(

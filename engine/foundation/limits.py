@@ -161,6 +161,16 @@ HANDLER_TASKS_MAX: Final = 10_000
 (RocketMQ: sendThreadPoolQueueCapacity).
 """
 
+LOOP_STEP_ENTRIES_MAX: Final = 250
+"""Entries of a table that one step of the event loop looks at, when it goes through a table that
+may be long (1 to 50 us each, so 12 ms at most); the rest follows after the loop's other work.
+"""
+
+LOOP_STEP_ANSWERS_MAX: Final = 100
+"""Requests that one step of the event loop answers when many wait for the same thing (50 to 200 us
+each); the others follow in the next steps.
+"""
+
 HELD_PULLS_MAX: Final = 100_000
 """Long polls parked in the broker; a pull beyond this is answered at once with PULL_NOT_FOUND."""
 
@@ -229,7 +239,26 @@ TRACE_RECORD_BYTES_MAX: Final = 128_000
 """Traces of one record, by number and by bytes (RocketMQ); what is more goes into the next one."""
 
 DISAGREEING_MEMBERS_TOLD_MAX: Final = 32
-"""Members of a group that subscribe differently, named one by one when it is told."""
+"""Members of a group that subscribe differently, named one by one when it is told, and topics they
+disagree about.
+"""
+
+MEMBERS_LISTED_MAX: Final = 512
+"""Members named in the fact that one came or went; of a larger group the fact names nobody else,
+because ten thousand that leave at once would have to tell of fifty million.
+"""
+
+OWNED_QUEUES_TOLD_MAX: Final = 4096
+"""Queues named, with their offsets, in the fact that a member went; all of them are given up."""
+
+MEMBER_NOTICES_AT_ONCE: Final = 64
+"""A group of so many members is told of each change when it happens (RocketMQ)."""
+
+MEMBER_NOTICES_PER_SECOND: Final = 1000
+MEMBER_NOTICES_EACH_MS: Final = 1 * SECOND_MS
+"""A larger one is told so often that its members get so many notices a second together, but each
+such while at least; changes meanwhile are told as one.
+"""
 
 EXPIRED_DEAD_LETTERS_MAX: Final = 10_000
 """Expired dead letters told one by one in a round of retention, and as many retries; of more only
@@ -329,6 +358,9 @@ CLIENT_HEARTBEAT_MS: Final = 30 * SECOND_MS
 BROKER_REGISTER_MS: Final = 30 * SECOND_MS
 MEMBER_ANSWER_MS: Final = 5 * SECOND_MS
 """How long a member has to tell its offsets when a tool asks for them (RocketMQ)."""
+
+QUEUE_LOCKS_MAX: Final = 500_000
+"""Order locks of groups on queues; a queue beyond it is not granted until others are given back."""
 
 QUEUE_LOCK_LEASE_MS: Final = 60 * SECOND_MS
 CLIENT_LOCK_EXPIRY_MS: Final = 30 * SECOND_MS

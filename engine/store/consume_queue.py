@@ -255,12 +255,26 @@ class ConsumeQueue:
                 dropped = self._files.remove_from(later)
                 repairs.append(f"{self.directory}: {dropped} files behind a missing one removed")
                 break
+        self._find_ends(newest_only=clean)
+        return repairs
+
+    def look(self, size_key: str) -> None:
+        """Find the files and the end of the queue, and change nothing: as far as files follow each
+        other.
+        """
+        self._files.look(size_key)
+        starts = self._files.starts
+        while starts and starts[-1] - starts[0] != (len(starts) - 1) * self._files.file_size_bytes:
+            starts.pop()
+        self._find_ends(newest_only=False)
+
+    def _find_ends(self, *, newest_only: bool) -> None:
+        starts = self._files.starts
         if starts:
             self.min_offset = starts[0] // UNIT_BYTES
-            self._find_end(starts[-1:] if clean else starts[-3:])
-            if clean and self.end_physical == 0:
+            self._find_end(starts[-1:] if newest_only else starts[-3:])
+            if newest_only and self.end_physical == 0:
                 self._find_end(starts[-3:])
-        return repairs
 
     def _find_end(self, starts: list[int]) -> None:
         self.end_physical = 0

@@ -43,6 +43,30 @@ class Index:
         self.files = [IndexFile(self._files, start, self._shape) for start in self._files.starts]
         return damaged
 
+    def look(self, log_end: int) -> list[str]:
+        """Check every file, and change nothing; a sentence for each that cannot be right. Messages
+        of the log end at `log_end`.
+        """
+        faults: list[str] = []
+        before = -1
+        for name in self._disk.names(self.directory):
+            if len(name) != 17 or not name.isdecimal():
+                continue
+            found_bytes = self._files.length_of(int(name))
+            if found_bytes != self._shape.file_bytes:
+                faults.append(
+                    f"index file {name}: {found_bytes} bytes, where {self._shape.slot_count} slots "
+                    f"and {self._shape.index_count_max} entries take {self._shape.file_bytes}"
+                )
+                continue
+            self._files.starts.append(int(name))
+            file = IndexFile(self._files, int(name), self._shape)
+            fault = file.look(before, log_end)
+            if fault is not None:
+                faults.append(f"index file {name}: {fault}")
+            before = max(before, file.end_physical)
+        return faults
+
     def fingerprint(self) -> int:
         """Equal while the files and what their headers count are the same."""
         counts = [(file.start, file.index_count, file.end_physical) for file in self.files]
@@ -176,7 +200,7 @@ class _NamedByTime(FileSequence):
             if len(name) != 17 or not name.isdecimal():
                 continue
             start = int(name)
-            found_bytes = self._length_of(start)
+            found_bytes = self.length_of(start)
             if found_bytes != self.file_size_bytes:
                 damaged.append(
                     f"index file {name} had {found_bytes} bytes instead of {self.file_size_bytes}; "

@@ -230,6 +230,27 @@ class IndexFile:
             low -= 1
         self._settle(low)
 
+    def look(self, physical_before: int, log_end: int) -> str | None:
+        """What cannot be right in it, in words; None when nothing. Changes nothing. Messages of the
+        file before end at `physical_before`, those of the log at `log_end`.
+        """
+        shape, file = self._shape, self._open().file
+        if self.index_count > shape.index_count_max:
+            return f"its header counts {self.index_count} entries of {shape.index_count_max}"
+        newest = physical_before
+        for first in range(1, self.index_count, CHUNK_ENTRIES):
+            length = min(CHUNK_ENTRIES, self.index_count - first) * ENTRY_BYTES
+            entries = ENTRY.iter_unpack(file.pread(length, shape.entry_position(first)))
+            for number, (_, physical_offset, _, previous) in enumerate(entries, first):
+                if not newest <= physical_offset < log_end:
+                    return f"entry {number} names a message at {physical_offset}, after {newest}"
+                if not 0 <= previous < number:
+                    return f"entry {number} leads on to entry {previous}"
+                newest = physical_offset
+        if self.index_count > 1 and newest != self.end_physical:
+            return f"its header says that it ends at {self.end_physical}, its entries at {newest}"
+        return None
+
     def _settle(self, count: int) -> None:
         """Let the file end before entry `count`."""
         self.index_count = count

@@ -34,6 +34,9 @@ from engine.store.record import (
 MAGICS = tuple((magic & 0xFFFFFFFF).to_bytes(4, "big") for magic in (MAGIC_V1, MAGIC_V2))
 MAGIC_AT = 4
 SEARCH_CHUNK_BYTES = 1 << 20
+LOOK_AHEAD_RECORDS = 4096
+LOOKS_AHEAD_MAX = 256
+"""How far, and how often in one walk, the next record of a queue is looked for: some 5 s in all."""
 
 
 class LogWalk:
@@ -58,6 +61,7 @@ class LogWalk:
         self._expected: dict[QueueKey, tuple[int, int]] = {}
         """Of each queue: the offset that comes next, and the bytes of holes before it was known."""
         self._holes_bytes = 0
+        self._looks_ahead = 0
         self._whole_log = begin == 0
 
     def records(self) -> Iterator[DispatchRequest]:
@@ -87,7 +91,7 @@ class LogWalk:
                         self.stopped_by = str(error)
                         return
                     limit = min(file_end, self._synced_to)
-                    end = next_sound(view, start, position + 1, limit, levels_ms)
+                    end = next_sound(view, start, position + 1, limit)
                     self._pass_over(limit if end is None else end, str(error))
                     position = self.position
                     continue
@@ -105,7 +109,9 @@ class LogWalk:
 
     def _check_queue_offset(self, request: DispatchRequest) -> None:
         """A record's queue offset follows its predecessor's, or is 0: a topic made again. Behind a
-        hole it may be so much higher as there is room for records in the hole.
+        hole it may be so much higher as there is room for records in the hole. It has no checksum:
+        below the synced position the next record of the queue decides which of two that do not fit
+        is damaged, so that a flipped bit costs no more than its record.
 
         The first message of a queue may have any offset only if older ones were deleted by age.
         """
@@ -113,14 +119,45 @@ class LogWalk:
             return
         key, offset = (request.topic, request.queue_id), request.queue_offset
         wanted, holes_before = self._expected.get(key, (0 if self._whole_log else offset, 0))
-        if offset not in (wanted, 0):
+        if offset != wanted:
             lost_max = (self._holes_bytes - holes_before) // RECORD_BYTES_MIN
-            if not (wanted < offset <= wanted + lost_max or 0 < offset <= lost_max):
+            behind_hole = wanted < offset <= wanted + lost_max
+            fits = behind_hole or offset == 0 or offset <= lost_max
+            if not behind_hole and request.physical_offset < self._synced_to:
+                following = self._following_offset(request)
+                if following is not None:
+                    room = (request.physical_offset - self._log.min_offset) // RECORD_BYTES_MIN
+                    fits = following == offset + 1 and offset <= wanted + room
+            if not fits:
                 raise CorruptRecord(
                     f"the record at {request.physical_offset} has queue offset {offset} "
                     f"of {request.topic} {request.queue_id}, where {wanted} comes next"
                 )
         self._expected[key] = (offset + 1, self._holes_bytes)
+
+    def _following_offset(self, request: DispatchRequest) -> int | None:
+        """Queue offset of the queue's next record, if it is not far; None when nobody knows."""
+        self._looks_ahead += 1
+        if self._looks_ahead > LOOKS_AHEAD_MAX:
+            return None
+        position = request.physical_offset + request.size_bytes
+        for _ in range(LOOK_AHEAD_RECORDS):
+            start = self._log.files.start_at(position)
+            if not self._log.files.has(start):
+                return None
+            try:
+                found = check_record(
+                    self._log.file_view(start), position - start, position, NO_DELAYS
+                )
+            except CorruptRecord:
+                return None
+            if found is None:
+                position = start + self._log.file_size_bytes
+                continue
+            if (found.topic, found.queue_id) == (request.topic, request.queue_id):
+                return found.queue_offset
+            position += found.size_bytes
+        return None
 
 
 def record_at(log: CommitLog, physical_offset: int) -> DispatchRequest | None:
@@ -136,9 +173,21 @@ def record_at(log: CommitLog, physical_offset: int) -> DispatchRequest | None:
         return None
 
 
-def next_sound(
-    view: memoryview, file_start: int, begin: int, limit: int, delay_levels_ms: Sequence[int]
-) -> int | None:
+def count_sound(log: CommitLog, begin: int, end: int) -> int:
+    """How many sound records begin in [begin, end), whatever is between them."""
+    count = 0
+    for start in log.files.starts:
+        file_end = min(start + log.file_size_bytes, end)
+        place = next_sound(log.file_view(start), start, max(start, begin), file_end)
+        while place is not None:
+            request = record_at(log, place)
+            assert request is not None, "a sound record that cannot be read"
+            count += 1
+            place = next_sound(log.file_view(start), start, place + request.size_bytes, file_end)
+    return count
+
+
+def next_sound(view: memoryview, file_start: int, begin: int, limit: int) -> int | None:
     """Physical offset of the first sound record that begins in [begin, limit); None without any.
 
     `view` is the file that begins at `file_start`. Looks for the magic, a chunk at a time.
@@ -151,15 +200,13 @@ def next_sound(
         chunk = bytes(view[chunk_start + MAGIC_AT : chunk_end + MAGIC_AT + 3])
         for inside in sorted(_places(chunk)):
             place = file_start + chunk_start + inside
-            if is_sound(view, file_start, place, delay_levels_ms):
+            if is_sound(view, file_start, place):
                 return place
         chunk_start = chunk_end
     return None
 
 
-def last_sound_end(
-    view: memoryview, file_start: int, behind: int, delay_levels_ms: Sequence[int]
-) -> int | None:
+def last_sound_end(view: memoryview, file_start: int, behind: int) -> int | None:
     """End of the last sound record of the file that begins at or before `behind`; None without
     any.
     """
@@ -169,7 +216,7 @@ def last_sound_end(
         chunk = bytes(view[chunk_start + MAGIC_AT : chunk_end + MAGIC_AT + 3])
         for inside in sorted(_places(chunk), reverse=True):
             place = chunk_start + inside
-            if is_sound(view, file_start, file_start + place, delay_levels_ms):
+            if is_sound(view, file_start, file_start + place):
                 size_bytes = int.from_bytes(view[place : place + MAGIC_AT], "big")
                 return file_start + place + size_bytes
         chunk_end = chunk_start
@@ -184,12 +231,10 @@ def _places(chunk: bytes) -> Iterator[int]:
             at = chunk.find(magic, at + 1)
 
 
-def is_sound(
-    view: memoryview, file_start: int, physical_offset: int, delay_levels_ms: Sequence[int]
-) -> bool:
+def is_sound(view: memoryview, file_start: int, physical_offset: int) -> bool:
     """Does a sound record begin at `physical_offset`?"""
     try:
-        found = check_record(view, physical_offset - file_start, physical_offset, delay_levels_ms)
+        found = check_record(view, physical_offset - file_start, physical_offset, NO_DELAYS)
     except CorruptRecord:
         return False
     return found is not None

@@ -28,6 +28,7 @@ from engine.foundation.limits import LOG_HOLES_TOLD_MAX
 from engine.foundation.observing import LifecycleEvent, Observer
 from engine.runtime import Runtime
 from engine.runtime.durable_folders import make_durable
+from engine.store.check import StoreCheck
 from engine.store.commit_log import CommitLog, PooledCommitLog
 from engine.store.config import FlushDiskType, StoreConfig
 from engine.store.dispatch import Arrival, Dispatcher
@@ -36,6 +37,7 @@ from engine.store.folder_lock import take_folders
 from engine.store.holes import Hole
 from engine.store.index import Index
 from engine.store.index_file import IndexShape
+from engine.store.lost_messages import LostMessages
 from engine.store.mapped_file import FilePool
 from engine.store.put_result import PutResult
 from engine.store.queries import StoreQueries
@@ -74,9 +76,9 @@ class MessageStore(StoreQueries):
                 disk, config.commit_log_folder, config.mapped_file_size_commit_log_bytes, pool
             ),
             QueueTable(
-                disk, f"{root}/consumequeue", config.mapped_file_size_consume_queue_bytes, pool
+                disk, config.consume_queue_folder, config.mapped_file_size_consume_queue_bytes, pool
             ),
-            Index(disk, f"{root}/index", shape, pool) if config.message_index_enable else None,
+            Index(disk, config.index_folder, shape, pool) if config.message_index_enable else None,
             deleted=self.tombstones.ends,
         )
         self._runtime = runtime
@@ -162,6 +164,8 @@ class MessageStore(StoreQueries):
             cut_bytes=CutBytes(self._disk, f"{self._config.root}/{CUT_FOLDER}"),
             deleted=self.tombstones.ends,
         )
+        if self._config.strict_store and self._disk.exists(self._config.commit_log_folder):
+            self._refuse_damage(StoreCheck(self._disk, self._config).first_hole())
         # First the abort file: what recovery writes is as unfinished as anything, if we die now.
         try:
             self._disk.write(self._abort_path, str(self._runtime.entropy.process_id()).encode())
@@ -176,6 +180,8 @@ class MessageStore(StoreQueries):
             if clean:
                 self._disk.remove(self._abort_path)  # Nothing was touched.
             raise
+        if self._config.strict_store:  # Queues that were built again have shown more of it.
+            self._refuse_damage(next(iter(found.lost), None))
         note = self._checkpoint.value
         there_ms = found.last_store_time_ms or note.physic_timestamp_ms
         self._flusher.last_store_time_ms = max(there_ms, note.physic_timestamp_ms)
@@ -201,6 +207,13 @@ class MessageStore(StoreQueries):
                 _log.warning("%s", event.detail)
             elif not clean:
                 _log.info("recovered after an unclean stop: %s", event.detail)
+
+    def _refuse_damage(self, found: LostMessages | None) -> None:
+        if found is not None:
+            raise StorageError(
+                f"{self._config.root} is damaged and strictStore is on: {found.sentence()}; mend "
+                f"the file, or start without strictStore to serve what is left"
+            )
 
     def _met_damage(self, hole: Hole) -> None:
         """A reader came upon a record of an earlier life that is none any more."""
@@ -384,7 +397,7 @@ class MessageStore(StoreQueries):
         if self._closed:
             return "the store is closed"
         return (
-            f"the disk of {self._config.root} is fuller than "
+            f"the disk of {self.retention.fullest} is fuller than "
             f"{self._config.disk_warning_ratio:.0%}; writes resume when there is room"
         )
 

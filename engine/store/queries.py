@@ -17,6 +17,7 @@ from engine.protocol.hashes import index_key_hash
 from engine.store.commit_log import CommitLog
 from engine.store.config import StoreConfig
 from engine.store.consume_queue import ConsumeQueue, Unit
+from engine.store.holes import Holes
 from engine.store.index import Index
 from engine.store.queue_table import QueueKey, QueueTable
 from engine.store.reading import GetLimits, GetResult, GetStatus, read_queue
@@ -125,6 +126,10 @@ class StoreQueries:
     def has_held(self, topic: str) -> bool:
         """Was any message of the topic put since it was made?"""
         return self._queues.has_given_offsets(topic)
+
+    def was_deleted(self, topic: str, physical_offset: int) -> bool:
+        """Was the topic deleted since something was stored for it at `physical_offset`? Hot."""
+        return physical_offset < self._deleted.get(topic, 0)
 
     def record_at(self, physical_offset: int) -> bytes | None:
         """The record at `physical_offset`, checked; None when none can begin there.
@@ -252,6 +257,11 @@ class StoreQueries:
             newest.end_timestamp_ms,
             newest.end_physical,
         )
+
+    @property
+    def holes(self) -> Holes:
+        """What is damaged of the log below the synced position, as far as anybody has looked."""
+        return self._log.holes
 
     @property
     def physical_min(self) -> int:

@@ -110,6 +110,13 @@ class QueueTable:
         self.folder_dirty = False
         return repairs
 
+    def look(self) -> None:
+        """Find all queues on disk, and change nothing."""
+        for topic in self._disk.names(self.directory):
+            for name in self._disk.names(f"{self.directory}/{topic}"):
+                if name.isdecimal():
+                    self.find_or_add(topic, int(name)).look(SIZE_KEY)
+
     def fingerprint(self) -> int:
         """Equal while the queues that hold anything, and their ends, are the same."""
         found = 0

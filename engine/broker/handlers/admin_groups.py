@@ -120,8 +120,6 @@ class GroupHandlers:
             self._parts.offsets.forget_group(header.group_name)
             self._parts.readers.forget_group(header.group_name)
             self._parts.traffic.forget_group(header.group_name)
-            for key in [key for key in self._parts.processed if key[0] == header.group_name]:
-                del self._parts.processed[key]
         await self._parts.settings_saved()
         return request.respond(ResponseCode.SUCCESS)
 

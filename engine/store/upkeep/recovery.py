@@ -28,7 +28,7 @@ from engine.store.commit_log import CommitLog
 from engine.store.consume_queue import FILLER_SIZE, ConsumeQueue, Unit, unit_end
 from engine.store.dispatch import Dispatcher, QueueGap
 from engine.store.index import Index
-from engine.store.log_walk import LogWalk, last_sound_end, record_at
+from engine.store.log_walk import LogWalk, count_sound, last_sound_end, record_at
 from engine.store.lost_messages import LostMessages, lost_in
 from engine.store.queue_table import QueueKey, QueueTable
 from engine.store.record import DispatchRequest
@@ -54,8 +54,8 @@ class Recovered:
     """
     dropped_bytes: int = 0
     """Bytes found behind the end and wiped."""
-    dropped_messages: int = 0
-    """Entries of consume queues that went with them."""
+    dropped_records: int = 0
+    """Sound records among them."""
     kept_aside: str = ""
     """Where those bytes are now, in words."""
     synced_to: int = 0
@@ -81,7 +81,7 @@ class Recovered:
             f"from {self.scanned_from}, {self.dropped_bytes} bytes dropped"
         )
         if self.dropped_bytes:
-            detail += f" with {self.dropped_messages} known messages ({self.kept_aside})"
+            detail += f" with {self.dropped_records} sound records ({self.kept_aside})"
         detail += f"; {self.stopped_by}"
         if lost_bytes:
             detail += f"; at least {lost_bytes} bytes lost of {self.written_offset} written"
@@ -230,7 +230,7 @@ class Recovery:
         if not self._log.files.has(start):
             return True
         view = self._log.file_view(start)
-        end = last_sound_end(view, start, physical_offset, self._delay_levels_ms)
+        end = last_sound_end(view, start, physical_offset)
         return end is None or end <= physical_offset
 
     # ---- where to begin ---------------------------------------------------------------------
@@ -311,10 +311,11 @@ class Recovery:
         found.dropped_bytes = reached - end_offset
         found.written_offset = max(reached, checkpoint.written_offset)
         if found.dropped_bytes:
+            found.dropped_records = count_sound(log, end_offset, reached)
             found.kept_aside = self._cut_bytes.keep(log, end_offset, reached, now_ms=now_ms)
         log.set_end(end_offset)
         for key, queue in zip(self._queues.keys(), self._queues.all(), strict=True):
-            found.dropped_messages += queue.truncate_to_log(end_offset)
+            queue.truncate_to_log(end_offset)
             if not found.clean:  # A record may have turned out to be another queue's.
                 self._drop_units_without_records(key, queue)
             queue.follow_log(log.min_offset)

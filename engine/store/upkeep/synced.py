@@ -8,7 +8,7 @@ Absent on purpose: what was damaged since.
 
 from __future__ import annotations
 
-from engine.store.commit_log import NO_DELAYS, CommitLog, written_end
+from engine.store.commit_log import CommitLog, written_end
 from engine.store.log_walk import next_sound, record_at
 from engine.store.queue_table import QueueTable
 from engine.store.upkeep.checkpoint import Checkpoint
@@ -35,12 +35,12 @@ def _synced_by_time(log: CommitLog, physic_timestamp_ms: int) -> int:
     """End of the newest record that is older than the newest synced one."""
     for start in reversed(log.files.starts):
         view, file_end = log.file_view(start), start + log.file_size_bytes
-        place = next_sound(view, start, start, file_end, NO_DELAYS)
+        place = next_sound(view, start, start, file_end)
         synced_to = 0
         while place is not None:
             request = record_at(log, place)
             if request is None:
-                place = next_sound(view, start, place + 1, file_end, NO_DELAYS)
+                place = next_sound(view, start, place + 1, file_end)
                 continue
             if request.store_timestamp_ms >= physic_timestamp_ms:
                 break

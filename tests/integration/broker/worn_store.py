@@ -105,7 +105,7 @@ async def fill(broker: Broker, client: RawClient, name: str, topic: str) -> None
             ).code == ResponseCode.SUCCESS
             await client.commit(consumed, topic=topic, queue_id=queue_id)
         await asyncio.sleep(0.3)  # What waits at the short level is due.
-        running.delay.deliver_due(broker.parts.now_ms())
+        await running.delay.deliver_due()
         await persist()
 
 
@@ -180,8 +180,8 @@ def inventory_of(broker: Broker) -> Inventory:
                     if message.physical_offset in asked.physical_offsets:
                         found["key", topic, queue_id, offset] = True
             offset = max(offset + 1, got.next_begin_offset)
-    for topic in parts.topics.all():
-        found["topic", topic.topic_name] = (topic.write_queue_nums, topic.perm)
+    for config in parts.topics.all():
+        found["topic", config.topic_name] = (config.write_queue_nums, config.perm)
     table = parts.group_configs.table_document()
     for name, settings in table.items():
         found["group", name] = json.dumps(settings, sort_keys=True)
@@ -195,7 +195,7 @@ def inventory_of(broker: Broker) -> Inventory:
     assert running is not None
     for level, cursor in running.delay.cursors().items():
         found["cursor", level] = cursor
-    for group, topic, queue_id in parts.readers.all_keys():
+    for group, topic, queue_id in list(parts.readers._readings):
         reading = parts.readers.of((group, topic, queue_id))
         found["pulled", group, topic, queue_id] = None if reading is None else reading.pulled_offset
     for topic in store.tombstones.ends:

@@ -41,6 +41,8 @@ CONFIG = small_config(
 )
 SEEN_IN_A_RECORD = [*range(12), *range(28, 36), *range(84, 90)]
 """Bytes of a record whose change every reader sees: size, magic, CRC, own offset, body."""
+QUEUE_OFFSET_AT = range(20, 28)
+"""Its queue offset has no check of its own; only its neighbours in the queue tell."""
 
 
 @dataclass(frozen=True)
@@ -190,6 +192,30 @@ def test_recovery_cuts_and_unlinks_nothing_below_the_synced_position(
         tree["/store/checkpoint"] = checkpoint[:40].ljust(4096, b"\0")
     for damage in damages:
         damage.apply(case, tree)
+    asyncio.run(check(case, tree, whole_queues="consumequeue" not in lost))
+
+
+@settings(max_examples=60, deadline=None, phases=[Phase.explicit, Phase.generate])
+@given(
+    st.integers(0, SYNCED_COUNT - 1 - QUEUES),
+    st.sampled_from(QUEUE_OFFSET_AT),
+    st.integers(0, 7),
+    st.booleans(),
+    st.sets(st.sampled_from(["consumequeue", "index"])),
+)
+def test_a_flipped_bit_of_a_queue_offset_costs_its_record_alone(
+    number: int, byte: int, bit: int, clean: bool, lost: set[str]
+) -> None:
+    case = played(clean)
+    tree: Tree = {
+        name: data
+        for name, data in case.tree.items()
+        if data is None or not name.startswith(tuple(f"/store/{each}/" for each in lost))
+    }
+    record = case.put[number]
+    bent = bytearray(case.tree[case.name_of(record.physical_offset)])
+    bent[record.physical_offset % FILE_BYTES + byte] ^= 1 << bit
+    tree[case.name_of(record.physical_offset)] = bytes(bent)
     asyncio.run(check(case, tree, whole_queues="consumequeue" not in lost))
 
 

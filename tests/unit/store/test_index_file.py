@@ -262,15 +262,19 @@ class CountingDisk(SystemDisk):
         self.read_bytes = 0
 
     def open(self, path: str, *, create: bool = False) -> File:
-        file, disk = super().open(path, create=create), self
-        read = type(file).pread
+        return CountedFile(super().open(path, create=create), self)  # type: ignore[return-value]
 
-        class Counting(type(file)):  # type: ignore[misc]
-            __slots__ = ()
 
-            def pread(self, length: int, position: int) -> bytes:
-                disk.read_bytes += length
-                return read(self, length, position)
+class CountedFile:
+    """Any file, its reads counted by its disk."""
 
-        counting: File = Counting(file.path, file._descriptor)
-        return counting
+    def __init__(self, file: File, disk: CountingDisk) -> None:
+        self._file = file
+        self._disk = disk
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._file, name)
+
+    def pread(self, length: int, position: int) -> bytes:
+        self._disk.read_bytes += length
+        return self._file.pread(length, position)
