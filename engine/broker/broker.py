@@ -280,9 +280,7 @@ class Broker:
             runtime,
             store,
             levels_ms=config.store.delay_levels_ms,
-            cursor_file=TableFile(
-                runtime, f"{config.config_folder}/delayOffset.json", store.store_id
-            ),
+            cursor_file=TableFile(runtime, config.delay_offset_path, store.store_id),
             observer=observer,
             make_dead_letter_topic=lambda group: make_dead_letter_topic(parts, group),
         )
