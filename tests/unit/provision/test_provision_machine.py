@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -150,24 +151,28 @@ def test_what_is_fetched_has_a_hash_that_is_written_down_here() -> None:
 
 @pytest.mark.parametrize("index", ["", "https://mirror.example/simple"])
 def test_what_builds_is_installed_first_and_nothing_is_built_in_an_environment_of_its_own(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, index: str
+    tmp_path: Path, index: str
 ) -> None:
-    told = tmp_path / "told"
+    project, told = tmp_path / "project", tmp_path / "told"
+    shutil.copytree(ROOT / "provision", project / "provision")
+    for name in ("pyproject.toml", "uv.lock"):
+        shutil.copy(ROOT / name, project / name)
     uv = tmp_path / "bin" / "uv"
     uv.parent.mkdir()
     uv.write_text(
-        f'#!/bin/sh\n[ "$1" = --version ] && echo uv 0.13.9 && exit\necho "$@" >> {told}\n'
+        '#!/bin/sh\n[ "$1" = --version ] && echo uv 0.13.9 && exit\n'
+        f'mkdir -p .venv .cache; echo "$@" >> {told}\n'
     )
     uv.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{uv.parent}:{os.environ['PATH']}")
-    for name in ("UV_INDEX_URL", "PIP_INDEX_URL", "UV_DEFAULT_INDEX"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
-    if index:
-        monkeypatch.setenv("UV_DEFAULT_INDEX", index)
-    monkeypatch.setattr(environment, "CACHE", tmp_path)
-    monkeypatch.setattr(environment, "STAMP", tmp_path / "stamp")
-    environment.ensure()
+    others_set = {"UV_INDEX_URL", "PIP_INDEX_URL", "UV_DEFAULT_INDEX"}
+    machine = {name: value for name, value in os.environ.items() if name not in others_set}
+    machine |= {"PATH": f"{uv.parent}:{machine['PATH']}", "PIP_CONFIG_FILE": os.devnull}
+    subprocess.run(
+        [sys.executable, "-c", "from provision import environment; environment.ensure()"],
+        cwd=project,
+        env=machine | ({"UV_DEFAULT_INDEX": index} if index else {}),
+        check=True,
+    )
     first, *others = [
         line.split()
         for line in told.read_text().splitlines()
