@@ -27,6 +27,7 @@ from engine.protocol.bodies import (
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
 from engine.protocol.headers import GroupRequestHeader, UnregisterClientRequestHeader
+from engine.protocol.message import MessageQueue
 from engine.protocol.names import (
     check_group,
     check_no_own_dead_letters,
@@ -136,11 +137,28 @@ class HeartbeatHandlers:
         check_group(wanted.consumer_group)
         for queue in wanted.mq_set:
             check_topic(queue.topic)
-        granted = self._parts.locks.lock(
-            wanted.consumer_group, wanted.client_id, wanted.mq_set, now_ms=self._parts.steady_ms()
+        parts = self._parts
+        lockable = []
+        if parts.group_configs.known(wanted.consumer_group):
+            lockable = [queue for queue in wanted.mq_set if self._is_here(queue)]
+        granted = parts.locks.lock(
+            wanted.consumer_group, wanted.client_id, lockable, now_ms=parts.steady_ms()
         )
         return request.respond(
             ResponseCode.SUCCESS, body=LockBatchResponse(lock_ok_mq_set=granted).encode()
+        )
+
+    def _is_here(self, queue: MessageQueue) -> bool:
+        """Only what there is can be locked, for clients may ask for any name: a queue of this
+        broker's topics, or one that a topic had and that may still be read.
+        """
+        parts = self._parts
+        topic = parts.topics.find(queue.topic)
+        if topic is None or queue.broker_name != parts.config.broker_name:
+            return False
+        queue_count = max(topic.read_queue_nums, topic.write_queue_nums)
+        return 0 <= queue.queue_id < queue_count or bool(
+            parts.store.max_offset(queue.topic, queue.queue_id)
         )
 
     def unlock(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
