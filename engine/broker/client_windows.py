@@ -62,7 +62,7 @@ class ClientWindows:
 
     def due(self, now_ms: int) -> Iterator[list[tuple[str, ClientChannel]]]:
         """Whom to ask now, with the group to ask about: step by step, each of which looks at
-        LOOP_STEP_ENTRIES_MAX queues or members at most.
+        LOOP_STEP_ENTRIES_MAX queues or members at most. `now_ms` is steady time.
         """
         interval_ms = self._parts.config.window_sample_interval_ms
         frozen: dict[tuple[str, str], None] = {}
