@@ -4,8 +4,9 @@ Why: the pages are open to whoever reaches the port, therefore the port is loopb
 somebody else can still make a browser on this machine send requests here, by its own name
 re-bound to 127.0.0.1 or by a form; the first is refused by the Host header, the second by Origin.
 
-Invariant: pure ASGI, no body is read. Absent on purpose: log-in (a network bind is refused unless
-asked for by name).
+Invariant: pure ASGI; the body of a callback is read here, up to BODY_BYTES_MAX whatever its header
+says of its length, before anything behind the guard runs. Absent on purpose: log-in (a network bind
+is refused unless asked for by name).
 """
 
 from __future__ import annotations
@@ -83,6 +84,34 @@ def _name(host: str) -> str:
         return ""
 
 
+async def whole_body(receive: Receive) -> bytes | None:
+    """A request's body; None when it is longer than BODY_BYTES_MAX, or its sender has gone."""
+    body = bytearray()
+    while True:
+        message = await receive()
+        if message["type"] != "http.request":
+            return None
+        body += message.get("body", b"")
+        if len(body) > BODY_BYTES_MAX:
+            return None
+        if not message.get("more_body", False):
+            return bytes(body)
+
+
+def _again(body: bytes, receive: Receive) -> Receive:
+    """Tells the body once, then whatever comes."""
+    told = False
+
+    async def tell() -> Message:
+        nonlocal told
+        if told:
+            return await receive()
+        told = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return tell
+
+
 class Guard:
     """ASGI wrapper that refuses or passes on, and adds the headers to whatever is answered."""
 
@@ -115,15 +144,24 @@ class Guard:
                 message["headers"] = [*message.get("headers", ()), *self._headers]
             await send(message)
 
-        if refused is None:
+        if refused is None and scope["method"] in SAFE_METHODS:
             await self._application(scope, receive, send_with_headers)
             return
+        if refused is None:
+            body = await whole_body(receive)
+            if body is not None:
+                await self._application(scope, _again(body, receive), send_with_headers)
+                return
+            refused = (413, f"at most {BODY_BYTES_MAX} bytes")
         status, sentence = refused
         await send_with_headers(
             {
                 "type": "http.response.start",
                 "status": status,
-                "headers": [(b"content-type", b"text/plain; charset=utf-8")],
+                "headers": [
+                    (b"content-type", b"text/plain; charset=utf-8"),
+                    (b"connection", b"close"),  # The rest of its body is not waited for.
+                ],
             }
         )
         await send_with_headers({"type": "http.response.body", "body": sentence.encode()})

@@ -25,7 +25,7 @@ class FailingDisk(SystemDisk):
 
     __slots__ = (
         *("fail_syncs", "fail_writes", "free_bytes", "hold_making", "hold_syncs"),
-        *("log", "ratio", "skip_syncs"),
+        *("log", "ratio", "ratios", "skip_syncs"),
     )
 
     def __init__(self) -> None:
@@ -38,6 +38,8 @@ class FailingDisk(SystemDisk):
         """Bytes that new files and reservations may still take; None is plenty."""
         self.ratio: float | None = None
         """What `used_ratio` says; None asks the machine."""
+        self.ratios: dict[str, float] = {}
+        """The same for folders of these names, which are volumes of their own."""
         self.hold_syncs: asyncio.Event | None = None
         """Work beside the loop waits for this before it begins."""
         self.hold_making: threading.Event | None = None
@@ -65,7 +67,8 @@ class FailingDisk(SystemDisk):
         super().sync_directory(path)
 
     def used_ratio(self, path: str) -> float:
-        return super().used_ratio(path) if self.ratio is None else self.ratio
+        ratio = self.ratios.get(path.rpartition("/")[2], self.ratio)
+        return super().used_ratio(path) if ratio is None else ratio
 
     def take(self, path: str, size_bytes: int) -> None:
         """Use up space. Raises DiskFull when there is not that much."""

@@ -140,6 +140,7 @@ class Broker:
                 raise StorageError(f"{what}; free some, then start it again") from error
             raise
         try:
+            store.retention.beside = _folders_beside(config)
             running = self._assemble(store, observer, telemetry)
             self._load(running, stopped_cleanly=stopped_cleanly)
             running.half_queue.load()
@@ -232,7 +233,8 @@ class Broker:
         config = self._config
         if config.metrics_exporter is not MetricsExporter.PROM:
             return None
-        metrics = MetricsPort(self._runtime.network, BrokerMetrics(parts).pages)
+        names = (config.host, *config.metrics_hosts)
+        metrics = MetricsPort(self._runtime.network, BrokerMetrics(parts).pages, names=names)
         await metrics.start(config.metrics_host, config.metrics_port)
         return metrics
 
@@ -273,12 +275,12 @@ class Broker:
         registration = Registration(parts, client)
         membership = Membership(parts)
         watermarks = Watermarks(parts)
-        tables = Tables(parts, None if telemetry is None else telemetry.settle)
+        tables = Tables(parts, telemetry)
         delay = DelayService(
             runtime,
             store,
             levels_ms=config.store.delay_levels_ms,
-            cursor_file=TableFile(runtime, f"{config.config_folder}/delayOffset.json"),
+            cursor_file=TableFile(runtime, config.delay_offset_path, store.store_id),
             observer=observer,
             make_dead_letter_topic=lambda group: make_dead_letter_topic(parts, group),
         )
@@ -353,7 +355,7 @@ class Broker:
             store = parts.store
             parts.boot_ends = {key: store.max_offset(*key) for key in store.queues()}
         if running.telemetry is not None:
-            compare_with_earlier_life(parts, running.telemetry)
+            compare_with_earlier_life(parts, running.telemetry, running.tables.spooled)
 
     async def _run_loops(self, running: _Running) -> None:
         config = self._config
@@ -471,3 +473,9 @@ class Broker:
 
 def _start(loops: asyncio.TaskGroup, work: Coroutine[Any, Any, None]) -> None:
     loops.create_task(work, name=getattr(work, "__qualname__", "broker loop"))
+
+
+def _folders_beside(config: BrokerConfig) -> tuple[str, ...]:
+    """Folders of a broker's store that hold no messages, and may be volumes of their own."""
+    root = config.store.root
+    return root, config.config_folder, f"{root}/{SPOOL_DIRECTORY}"

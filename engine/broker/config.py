@@ -66,6 +66,10 @@ class BrokerConfig:
     """0 lets the machine choose."""
     metrics_host: str = _setting("127.0.0.1", "metricsPromExporterHost")
     """Address of the metrics' port; whoever reaches it reads topic and group names."""
+    metrics_hosts: tuple[str, ...] = _setting((), "metricsPromExporterAllowedHosts")
+    """Names under which others scrape, beside loopback's and the addresses of the port and broker;
+    a request for any other name is refused: a web page may bind a name of its own to this address.
+    """
     access: Access = field(default_factory=Access)
     """Who may use it, and how its connections are protected."""
     connections_max: int = CONNECTIONS_MAX
@@ -111,6 +115,9 @@ class BrokerConfig:
     has to be allowed first.
     """
     default_query_max_count: int = _setting(32, "defaultQueryMaxNum")
+    """Messages that a query by unique key is answered with, whatever it asks for."""
+    query_max_count: int = _setting(64, "maxMsgsNumBatch")
+    """Messages that a query by key is answered with, however many it asks for."""
     sample_interval_ms: int = SECOND_MS
     """Grid of the watermarks."""
     full_sample_interval_ms: int = 30 * SECOND_MS
@@ -174,6 +181,11 @@ class BrokerConfig:
             )
 
     def _check_addresses(self) -> None:
+        for name in self.metrics_hosts:
+            if not name or not name.isascii() or any(char in name for char in " /:[]"):
+                raise ConfigError(
+                    "metricsPromExporterAllowedHosts", name, "host names without ports, joined by ;"
+                )
         try:
             ip_address(self.metrics_host)
         except ValueError as error:
@@ -216,4 +228,9 @@ class BrokerConfig:
     @property
     def config_folder(self) -> str:
         """Folder of the tables kept as JSON."""
-        return f"{self.store.root}/config"
+        return self.store.tables_folder
+
+    @property
+    def delay_offset_path(self) -> str:
+        """File of the delay levels' cursors."""
+        return f"{self.config_folder}/delayOffset.json"

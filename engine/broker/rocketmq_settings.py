@@ -107,6 +107,7 @@ _READERS = {
     "diskSpaceCleanForciblyRatio": _percent,
     "diskSpaceWarningLevelRatio": _percent,
     "namesrvAddr": _addresses,
+    "metricsPromExporterAllowedHosts": _addresses,
 }
 """Keys whose words are in another unit or form than our field: spans, hours, pages, percent."""
 

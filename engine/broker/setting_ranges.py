@@ -22,6 +22,7 @@ LIVE = {
     "brokerPermission": LiveKey(2, 6),
     "defaultTopicQueueNums": LiveKey(1, QUEUES_PER_TOPIC_MAX),
     "defaultQueryMaxNum": LiveKey(1, PULL_MESSAGES_MAX),
+    "maxMsgsNumBatch": LiveKey(1, PULL_MESSAGES_MAX),
     "longPollingEnable": ANY_WORD,
     "shortPollingTimeMills": LiveKey(1, MINUTE_MS),
     "flushConsumerOffsetInterval": LiveKey(100, DAY_MS),

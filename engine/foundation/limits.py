@@ -288,6 +288,17 @@ STORE_FILE_BYTES_MAX: Final = 2 * GIB - 1
 STORE_OPEN_FILES_MAX: Final = 256
 """Files one store holds open; beyond it the longest unused is closed, and reopened when needed."""
 
+LOG_HOLES_KEPT_MAX: Final = 10_000
+"""Damaged ranges of a commit log that are remembered (some 200 bytes each); of more the number."""
+
+LOG_HOLES_TOLD_MAX: Final = 100
+"""Of these, told one by one at a start, largest first; the others together."""
+
+CUT_BYTES_KEPT_MAX: Final = 64 * MIB
+"""Bytes cut off the end of a commit log that are put aside in the folder `cut`; beyond it the
+oldest go, and of one longer tail its beginning is kept.
+"""
+
 QUEUE_UNITS_WAITING_MAX: Final = 64
 """Entries of one consume queue that wait in memory to be written together."""
 
@@ -435,6 +446,7 @@ assert KEY_VALUES_BYTES_MAX * 2 <= FRAME_BYTES_MAX, "a whole namespace is one an
 assert STRANGER_HEADER_BYTES_MAX < HEADER_BYTES_MAX < FRAME_BYTES_MAX
 assert CONNECTIONS_PER_ADDRESS_MAX < CONNECTIONS_MAX
 assert HANDSHAKES_MAX < CONNECTIONS_MAX
+assert LOG_HOLES_TOLD_MAX <= LOG_HOLES_KEPT_MAX
 assert STORE_OPEN_FILES_MAX * 3 <= DESCRIPTORS_RESERVED
 assert FRAME_BYTES_MAX * 2 <= CONNECTION_REQUEST_BYTES_MAX
 assert CONNECTION_REQUEST_BYTES_MAX * 4 <= REQUEST_BYTES_MAX

@@ -239,6 +239,8 @@ class QueryMessageResponseHeader(ResponseHeader, kw_only=True):
 
     index_last_update_timestamp_ms: Int64 = wire_name("indexLastUpdateTimestamp")
     index_last_update_physical_offset: Int64 = wire_name("indexLastUpdatePhyoffset")
+    more_exist: bool | None = None
+    """True when the answer was cut: older messages may have the key as well. Ours alone tell it."""
 
 
 class ViewMessageRequestHeader(RequestHeader, kw_only=True):
@@ -302,10 +304,15 @@ class OffsetResponseHeader(ResponseHeader, kw_only=True):
     offset: Int64
 
 
+NO_STORE_TIME = -1
+"""What the wire has for the store time of no message (RocketMQ)."""
+
+
 class TimestampResponseHeader(ResponseHeader, kw_only=True):
     """GET_EARLIEST_MSG_STORETIME (32)."""
 
     timestamp_ms: Int64 = wire_name("timestamp")
+    """NO_STORE_TIME: there is no message."""
 
 
 # ---- clients -------------------------------------------------------------------------------

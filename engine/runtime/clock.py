@@ -44,6 +44,10 @@ class Clock(Protocol):
         """As `now_ms`, in microseconds."""
         ...
 
+    def local_hour(self, at_ms: int) -> int:
+        """The hour of the day, 0 to 23, that clocks on the wall there show at a time."""
+        ...
+
     def steady_ms(self) -> int:
         """Milliseconds of a clock that nobody sets and that counts on while the machine sleeps; its
         zero has no meaning.
@@ -77,11 +81,16 @@ _steady_ns = partial(time.clock_gettime_ns, time.CLOCK_BOOTTIME)
 """Nanoseconds of a clock that nobody sets and that counts on while the machine sleeps."""
 
 
+def _hour_here(at_ms: int) -> int:
+    return time.localtime(at_ms // 1000).tm_hour
+
+
 class SystemClock:
     """The machine's clocks."""
 
     __slots__ = (
         "_ahead_ns",
+        "_hour_of",
         "_last_ns",
         "_listeners",
         "_offset_ns",
@@ -94,8 +103,10 @@ class SystemClock:
         self,
         wall_ns: Callable[[], int] = time.time_ns,
         steady_ns: Callable[[], int] = _steady_ns,
+        hour_of: Callable[[int], int] = _hour_here,
     ) -> None:
         self._wall = wall_ns
+        self._hour_of = hour_of
         self._steady = steady_ns
         self._listeners: list[StepListener] = []
         self._ahead_ns = 0
@@ -106,6 +117,10 @@ class SystemClock:
     def now_ms(self) -> int:
         """See `Clock.now_ms`. Hot."""
         return self._now_ns() // 1_000_000
+
+    def local_hour(self, at_ms: int) -> int:
+        """See `Clock.local_hour`; in the machine's time zone, with its summer time."""
+        return self._hour_of(at_ms)
 
     def now_us(self) -> int:
         """See `Clock.now_us`. Hot."""

@@ -5,6 +5,8 @@ should.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import socket
 import subprocess
 import sys
 import threading
@@ -23,12 +25,13 @@ from dashboards.app import build
 from dashboards.cache import FrameCache
 from dashboards.data import LakeData
 from dashboards.desk import Desk
-from dashboards.guard import BODY_BYTES_MAX, refusal
+from dashboards.guard import BODY_BYTES_MAX, Guard, refusal
 from dashboards.pages import group, overview
 from engine.foundation.errors import ConfigError, LakeError
 from pipelines.catalogue import CONSUMER_LAG
 from pipelines.lake import Lake
 from tests.dashboards.conftest import FRESH
+from tests.dashboards.served import serving
 from tests.gold_lake import END, START, write_gold_lake
 from tests.lake_story import append_rows
 
@@ -180,6 +183,59 @@ class TestGuard:
             assert "unsafe" not in scripts
             assert "frame-ancestors 'none'" in policy
             assert answer.headers["x-content-type-options"] == "nosniff"
+
+    @pytest.mark.parametrize("excess", [0, 1])
+    def test_a_body_without_a_length_is_read_up_to_the_limit_and_no_further(
+        self, excess: int
+    ) -> None:
+        pieces = [b"x" * 65_536] * (BODY_BYTES_MAX // 65_536) + [b"y" * excess] * 1000
+        taken: list[bytes] = []
+        seen: list[bytes] = []
+        statuses: list[int] = []
+
+        async def receive() -> dict[str, Any]:
+            taken.append(pieces[len(taken)])
+            more = len(taken) < len(pieces)
+            return {"type": "http.request", "body": taken[-1], "more_body": more}
+
+        async def send(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                statuses.append(message["status"])
+
+        async def application(scope: Any, receive: Any, send: Any) -> None:
+            seen.append((await receive())["body"])
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await send({"type": "http.response.body", "body": b""})
+
+        guard = Guard(application, allowed_hosts=HOSTS, headers=[])
+        fields = {"host": "localhost", "content-type": "application/json"}
+        headers = [(name.encode(), value.encode()) for name, value in fields.items()]
+        scope = {"type": "http", "method": "POST", "headers": headers}
+        asyncio.run(guard(scope, receive, send))
+        if excess:
+            assert (statuses, seen) == ([413], []), "the application does not hear of it"
+            assert sum(map(len, taken)) == BODY_BYTES_MAX + 1
+        else:
+            assert statuses == [200]
+            assert list(map(len, seen)) == [BODY_BYTES_MAX]
+
+    def test_a_chunked_post_without_end_is_refused_and_its_connection_closed(
+        self, story: Lake
+    ) -> None:
+        with serving(story, FRESH) as address:
+            host, port = address.removeprefix("http://").split(":")
+            with socket.create_connection((host, int(port)), 20) as connection:
+                connection.sendall(
+                    f"POST /_dash-update-component HTTP/1.1\r\nHost: {host}:{port}\r\n"
+                    "Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
+                )
+                sent_bytes, piece = 0, b"10000\r\n" + b" " * 65_536 + b"\r\n"
+                with contextlib.suppress(OSError):
+                    while sent_bytes < 200 * BODY_BYTES_MAX:
+                        connection.sendall(piece)
+                        sent_bytes += 65_536
+                assert sent_bytes < 50 * BODY_BYTES_MAX, "it ends the connection"
+            assert httpx.get(f"{address}/healthz", timeout=20).status_code == 200
 
 
 class TestCommand:

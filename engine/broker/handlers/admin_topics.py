@@ -12,7 +12,13 @@ from __future__ import annotations
 from engine.broker.expired_dead_letters import tell_deleted
 from engine.broker.membership import Membership
 from engine.broker.parts import BrokerParts
-from engine.broker.state.topic_attributes import TAG_FILTER, changed_attributes, tag_filter
+from engine.broker.state.topic_attributes import (
+    TAG_FILTER,
+    changed_attributes,
+    tag_filter,
+    without_force,
+)
+from engine.broker.topic_shrinking import check_shrinking
 from engine.foundation.errors import ProtocolError, RequestRefused, StorageError
 from engine.foundation.limits import BODY_ADMIN_ENTRIES_MAX
 from engine.protocol.bodies import (
@@ -100,36 +106,40 @@ class TopicHandlers:
         }
 
     async def create(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
-        """UPDATE_AND_CREATE_TOPIC (17)."""
+        """UPDATE_AND_CREATE_TOPIC (17); what it strands by force is the remark."""
         header = CreateTopicRequestHeader.decode(request.fields)
         self._check_name(header.topic)
-        self._put(
-            TopicConfig(
-                topic_name=header.topic,
-                read_queue_nums=header.read_queue_nums,
-                write_queue_nums=header.write_queue_nums,
-                perm=header.perm,
-                topic_sys_flag=header.topic_sys_flag & ~DEDUPLICATION_FLAG,  # From a route.
-                order=header.order,
-            ),
-            header.attributes,
+        config = TopicConfig(
+            topic_name=header.topic,
+            read_queue_nums=header.read_queue_nums,
+            write_queue_nums=header.write_queue_nums,
+            perm=header.perm,
+            topic_sys_flag=header.topic_sys_flag & ~DEDUPLICATION_FLAG,  # From a route.
+            order=header.order,
         )
+        attributes, forced = without_force(header.attributes)
+        stranded = self._check_shrinking(config, forced=forced or header.force is True)
+        self._put(config, attributes)
         await self._parts.settings_saved()
         await self._parts.topics_told()
-        return request.respond(ResponseCode.SUCCESS)
+        return request.respond(ResponseCode.SUCCESS, stranded or None)
 
     async def create_all(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
-        """UPDATE_AND_CREATE_TOPIC_LIST (18): none of them when a name is refused."""
+        """UPDATE_AND_CREATE_TOPIC_LIST (18): none of them when one is refused."""
         try:
             configs = TopicConfigs.decode(request.body).topic_config_list
         except ProtocolError as error:
             raise RequestRefused(ResponseCode.INVALID_PARAMETER, str(error)) from error
         check_entries("topics", len(configs))
+        changes = []
         for config in configs:
             self._check_name(config.topic_name)
-        for config in configs:
             words = ",".join(f"{key}={value}" for key, value in config.attributes.items())
-            self._put(config, words)
+            attributes, forced = without_force(words)
+            self._check_shrinking(config, forced=forced)
+            changes.append((config, attributes))
+        for config, attributes in changes:
+            self._put(config, attributes)
         await self._parts.settings_saved()
         await self._parts.topics_told()
         return request.respond(ResponseCode.SUCCESS)
@@ -137,6 +147,10 @@ class TopicHandlers:
     def _check_name(self, topic: str) -> None:
         check_topic(topic)
         self._refuse_system(topic)
+
+    def _check_shrinking(self, config: TopicConfig, *, forced: bool) -> str:
+        before = self._parts.topics.find(config.topic_name)
+        return check_shrinking(self._parts, before, config, forced=forced)
 
     def _put(self, config: TopicConfig, attributes: str | None) -> None:
         """Create or change a topic; `attributes` in the words of RocketMQ's tools."""

@@ -18,6 +18,7 @@ from engine.foundation.errors import RequestRefused
 from engine.foundation.limits import LOCK_BATCH_QUEUES_MAX
 from engine.protocol.bodies import (
     CheckClientRequest,
+    ConsumerData,
     ConsumerList,
     HeartbeatData,
     LockBatchRequest,
@@ -27,7 +28,12 @@ from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
 from engine.protocol.headers import GroupRequestHeader, UnregisterClientRequestHeader
 from engine.protocol.message import MessageQueue
-from engine.protocol.names import check_group, check_producer_group, check_topic
+from engine.protocol.names import (
+    check_group,
+    check_no_own_dead_letters,
+    check_producer_group,
+    check_topic,
+)
 from engine.remoting import Handler, Peer
 
 
@@ -71,7 +77,9 @@ class HeartbeatHandlers:
         is_full = not (fingerprint and data.without_sub)
         keep(channel, data, is_full=is_full)
         subscription_changed = not fingerprint
+        refused = None
         for consumer in data.consumer_data_set:
+            refused = _without_own_dead_letters(consumer) or refused
             must_tell = self._parts.groups.take_fingerprint(
                 consumer.group_name, fingerprint, without_subscription=not is_full
             )
@@ -80,6 +88,8 @@ class HeartbeatHandlers:
         now_ms = self._parts.steady_ms()
         for producer in data.producer_data_set:
             self._parts.producers.register(producer.group_name, channel, now_ms=now_ms)
+        if refused is not None:  # All else of the heartbeat counts: it may hold other groups.
+            raise refused
         return request.respond(
             ResponseCode.SUCCESS,
             fields={
@@ -167,6 +177,20 @@ class HeartbeatHandlers:
                 raise not_supported(wanted.expression_type)
             selector_of(wanted.sub_string, wanted.expression_type)
         return request.respond(ResponseCode.SUCCESS)
+
+
+def _without_own_dead_letters(consumer: ConsumerData) -> RequestRefused | None:
+    """Take a group's dead letters out of its own subscription; why, if they were in it."""
+    refused, kept = None, []
+    for subscription in consumer.subscription_data_set:
+        try:
+            check_no_own_dead_letters(consumer.group_name, subscription.topic)
+        except RequestRefused as error:
+            refused = error
+        else:
+            kept.append(subscription)
+    consumer.subscription_data_set = kept
+    return refused
 
 
 def _lock_batch(request: RemotingCommand) -> LockBatchRequest:

@@ -27,6 +27,7 @@ from engine.protocol.headers import (
     TimestampResponseHeader,
     UpdateConsumerOffsetRequestHeader,
 )
+from engine.protocol.headers_client import NO_STORE_TIME
 from engine.protocol.message import MessageQueue
 from engine.remoting import Handler, Peer
 
@@ -212,17 +213,14 @@ class OffsetHandlers:
         return self._offset(request, store.offset_at_time(topic, queue_id, header.timestamp_ms))
 
     def earliest_store_time(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
-        """GET_EARLIEST_MSG_STORETIME (32)."""
+        """GET_EARLIEST_MSG_STORETIME (32): NO_STORE_TIME of a queue that holds no message."""
         header = QueueRequestHeader.decode(request.fields)
         store = self._parts.store
         first = store.min_offset(header.topic, header.queue_id)
         store_time_ms = store.store_time_at(header.topic, header.queue_id, first)
-        if store_time_ms is None:
-            raise RequestRefused(
-                ResponseCode.SYSTEM_ERROR,
-                f"queue {header.queue_id} of {header.topic} holds no message",
-            )
-        found = TimestampResponseHeader(timestamp_ms=store_time_ms)
+        found = TimestampResponseHeader(
+            timestamp_ms=NO_STORE_TIME if store_time_ms is None else store_time_ms
+        )
         return request.respond(ResponseCode.SUCCESS, fields=found.encode())
 
     @staticmethod

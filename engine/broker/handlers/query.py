@@ -2,9 +2,10 @@
 
 Place in the walk: beside it; tools and the dashboard look single messages up here.
 
-Invariant: an answer holds whole records of the topic asked for, at most `defaultQueryMaxNum` of
-them. The index knows hashes only: whoever asked compares the keys. Absent on purpose: searching by
-content.
+Invariant: an answer holds whole records of the topic asked for, the newest ones: by unique key at
+most `defaultQueryMaxNum`, by key as many as were asked for and at most `maxMsgsNumBatch`, as
+RocketMQ has it. An answer that was cut says so. The index knows hashes only: whoever asked compares
+the keys. Absent on purpose: searching by content.
 """
 
 from __future__ import annotations
@@ -41,15 +42,19 @@ class QueryHandlers:
     def by_key(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """QUERY_MESSAGE (12): by one of KEYS, or by UNIQ_KEY."""
         asked, store = QueryMessageRequestHeader.decode(request.fields), self._parts.store
-        limit = self._parts.config.default_query_max_count
+        config = self._parts.config
+        wanted = config.default_query_max_count
+        if not asked.unique_key_query:
+            wanted = max(1, min(asked.max_num, config.query_max_count))
+        looked_at = max(wanted, config.query_max_count) + 1  # One more shows that there is more.
         found = store.query_by_key(
             asked.topic,
             asked.key,
-            max_count=limit,
+            max_count=looked_at,
             begin_ms=asked.begin_timestamp_ms,
             end_ms=asked.end_timestamp_ms,
         )
-        wanted = limit if asked.unique_key_query else max(1, min(asked.max_num, limit))
+        is_cut = len(found.physical_offsets) == looked_at
         records: list[bytes] = []
         size_bytes = 0
         for physical_offset in reversed(found.physical_offsets):  # The newest are wanted.
@@ -57,13 +62,16 @@ class QueryHandlers:
             # Hashes collide, also on purpose: another topic's message is none of the asker's.
             if record is None or decode_record(record).topic != asked.topic:
                 continue
-            if len(records) < wanted and size_bytes + len(record) <= ANSWER_BYTES_MAX:
-                records.append(record)
-                size_bytes += len(record)
+            if len(records) >= wanted or size_bytes + len(record) > ANSWER_BYTES_MAX:
+                is_cut = True
+                break
+            records.append(record)
+            size_bytes += len(record)
         records.reverse()
         header = QueryMessageResponseHeader(
             index_last_update_timestamp_ms=found.index_last_update_timestamp_ms,
             index_last_update_physical_offset=found.index_last_update_physical_offset,
+            more_exist=is_cut or None,
         ).encode()
         if not records:
             return request.respond(
@@ -72,7 +80,13 @@ class QueryHandlers:
                 f"key {asked.key}",
                 header,
             )
-        return request.respond(ResponseCode.SUCCESS, fields=header, body=b"".join(records))
+        remark = None
+        if is_cut:
+            remark = (
+                f"these are the newest {len(records)} messages of topic {asked.topic} with the key "
+                f"{asked.key}, and there may be more: ask for an earlier time"
+            )
+        return request.respond(ResponseCode.SUCCESS, remark, header, b"".join(records))
 
     def by_offset(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """VIEW_MESSAGE_BY_ID (33): the record at a physical offset of this broker."""

@@ -66,7 +66,7 @@ def _store_figures(parts: BrokerParts) -> dict[str, str]:
         ),
         "commitLogDiskRatio": f"{used:.2f}",
         f"commitLogDiskRatio_{config.commit_log_folder}": f"{used:.2f}",
-        "consumeQueueDiskRatio": f"{disk.used_ratio(config.root):.2f}",
+        "consumeQueueDiskRatio": f"{disk.used_ratio(config.consume_queue_folder):.2f}",
         "dispatchBehindBytes": str(store.dispatch_behind_bytes),
         "dispatchMaxBuffer": "0",
         "earliestMessageTimeStamp": str(-1 if oldest_ms is None else oldest_ms),

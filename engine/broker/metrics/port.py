@@ -5,7 +5,9 @@ otherwise.
 
 Invariant: a request head is at most HEAD_BYTES_MAX long and here within PATIENCE_MS, an answer is
 taken within the same time once it is made, or the connection is cut; METRICS_CONNECTIONS_MAX are
-served at once. To make the text of 100,000 queues of groups takes a busy broker longer than that.
+served at once. To make the text of 100,000 queues of groups takes a busy broker longer than that. A
+request that names a host names loopback, the address it came to, or one of `names`: a web page of
+somebody else that has bound its own name to this address reads nothing.
 Whatever is wrong with a request, the broker goes on. Absent on purpose: what is measured, TLS,
 keeping connections open.
 """
@@ -15,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator
+from urllib.parse import urlsplit
 
 from engine.broker.metrics.exposition import CONTENT_TYPE
 from engine.foundation.limits import METRICS_CONNECTIONS_MAX
@@ -25,15 +28,23 @@ from engine.runtime.network import Listener
 HEAD_BYTES_MAX = 8 * KIB
 PATIENCE_MS = 10 * SECOND_MS
 METRICS_PATHS = ("/metrics", "/")
+LOOPBACK_NAMES = ("127.0.0.1", "localhost", "::1")
 
 _log = logging.getLogger(__name__)
 
 
 class MetricsPort:
-    """The port. `pages` makes the text of one scrape, in pieces."""
+    """The port. `pages` makes the text of one scrape, in pieces; `names` may be asked for."""
 
-    def __init__(self, network: Network, pages: Callable[[], Iterable[str]]) -> None:
+    def __init__(
+        self,
+        network: Network,
+        pages: Callable[[], Iterable[str]],
+        *,
+        names: Iterable[str] = (),
+    ) -> None:
         self._network = network
+        self._names = frozenset(LOOPBACK_NAMES) | {name.lower() for name in names}
         self._pages = pages
         self._listener: Listener | None = None
         self.address = ""
@@ -44,6 +55,7 @@ class MetricsPort:
         """Listen; return the port in use. Raises ConfigError when it is taken."""
         self._listener = await self._network.listen(host, port, lambda: _Request(self))
         self.address = f"{host}:{self._listener.port}"
+        self._names |= {host}
         _log.info("metrics on http://%s/metrics", self.address)
         return self._listener.port
 
@@ -68,6 +80,11 @@ class MetricsPort:
     def leave(self, request: _Request) -> None:
         """The connection has ended."""
         self._open.pop(request, None)
+
+    def serves(self, host: str, came_to: str) -> bool:
+        """May this be the Host of a request that came to the address `came_to`?"""
+        name = _host_name(host)
+        return name is not None and (name in self._names or name == came_to)
 
     def pages(self) -> Iterator[str]:
         """The text of one scrape, in pieces."""
@@ -133,6 +150,14 @@ class _Request(asyncio.Protocol):
         if len(words) != 3 or not words[2].startswith(b"HTTP/1."):
             self._say(400, "this port speaks HTTP/1.1\n")
             return
+        wrong = [host for host in hosts_of(head) if not self._port.serves(host, self._came_to())]
+        if wrong:
+            self._say(
+                421,
+                f"{wrong[0][:80]!r} is not served here: metricsPromExporterAllowedHosts may list "
+                "it\n",
+            )
+            return
         method, path = words[0], words[1].partition(b"?")[0]
         if path.decode("latin-1") not in METRICS_PATHS:
             self._say(404, "metrics are at /metrics\n")
@@ -144,6 +169,11 @@ class _Request(asyncio.Protocol):
             self._say(200, "", CONTENT_TYPE)
         else:
             self._say(405, "metrics are read by GET\n")
+
+    def _came_to(self) -> str:
+        assert self._transport is not None
+        address = self._transport.get_extra_info("sockname")
+        return address[0] if isinstance(address, tuple) else ""
 
     async def _tell(self) -> None:
         """The whole text, made in turns: between two pieces the broker serves its clients."""
@@ -172,11 +202,30 @@ class _Request(asyncio.Protocol):
         self._transport.close()
 
 
+def hosts_of(head: bytes) -> list[str]:
+    """What the Host fields of a request head say; none for what no browser sends."""
+    fields = [line.partition(b":") for line in head.split(b"\r\n")[1:]]
+    return [
+        value.decode("latin-1").strip()
+        for name, _, value in fields
+        if name.strip().lower() == b"host"
+    ]
+
+
+def _host_name(host: str) -> str | None:
+    """A Host less its port, in lower case, without the brackets of IPv6; None for no such thing."""
+    try:
+        return urlsplit(f"//{host}").hostname
+    except ValueError:
+        return None
+
+
 _REASONS = {
     200: "OK",
     400: "Bad Request",
     404: "Not Found",
     405: "Method Not Allowed",
+    421: "Misdirected Request",
     431: "Request Header Fields Too Large",
     500: "Internal Server Error",
     503: "Service Unavailable",

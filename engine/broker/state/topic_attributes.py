@@ -25,6 +25,9 @@ TAG_FILTER: Final = "message.tag.filter"
 
 HASH, BITMAP = "HASH", "BITMAP"
 
+FORCED_SHRINK: Final = "+queue.shrink=forced"
+"""Ours: a word of a change and not kept: take the change although it strands messages."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Attribute:
@@ -68,6 +71,13 @@ def changed_attributes(current: Mapping[str, str] | None, change: str | None) ->
         else:
             changed[key] = value
     return changed
+
+
+def without_force(change: str | None) -> tuple[str, bool]:
+    """The change less FORCED_SHRINK; was it in it?"""
+    words = (change or "").split(",")
+    rest = [word for word in words if word != FORCED_SHRINK]
+    return ",".join(rest), len(rest) < len(words)
 
 
 def tag_filter(attributes: Mapping[str, str]) -> str:

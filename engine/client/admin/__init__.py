@@ -11,6 +11,6 @@ when; the command line, the demo, the dashboard and notebooks do. Source: spec r
 
 from engine.client.admin.admin import Admin, admin_at
 from engine.client.admin.groups import QueueProgress
-from engine.client.admin.messages import TracedStep
+from engine.client.admin.messages import FoundMessages, TracedStep
 
-__all__ = ["Admin", "QueueProgress", "TracedStep", "admin_at"]
+__all__ = ["Admin", "FoundMessages", "QueueProgress", "TracedStep", "admin_at"]

@@ -7,6 +7,7 @@ Absent on purpose: a producer's heartbeats and its choice of a queue; who orders
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from engine.client.admin.asking import Asking
@@ -23,6 +24,7 @@ from engine.protocol.headers import (
     ConsumeMessageDirectlyRequestHeader,
     PullMessageRequestHeader,
     QueryMessageRequestHeader,
+    QueryMessageResponseHeader,
 )
 from engine.protocol.message import Message, MessageExt, MessageQueue
 from engine.protocol.message_ids import parse_offset_message_id
@@ -37,8 +39,8 @@ from engine.protocol.trace import (
     decode_traces,
 )
 
-QUERY_MESSAGES_MAX = 32
-"""Messages one query by key answers with (RocketMQ: defaultQueryMaxNum)."""
+QUERY_MESSAGES_MAX = 64
+"""Messages of one broker that a query by key is answered with (RocketMQ: maxMsgsNumBatch)."""
 
 TOOLS_GROUP = "TOOLS_CONSUMER"
 """Group in whose name RocketMQ's tools read; every broker knows it."""
@@ -52,6 +54,15 @@ NO_MESSAGES = (
 """Answers to a pull that found nothing at the offset."""
 
 _log = logging.getLogger(__name__)
+
+
+class FoundMessages(list[MessageExt]):
+    """What a query by key found."""
+
+    def __init__(self, messages: Iterable[MessageExt] = (), *, is_cut: bool = False) -> None:
+        """`is_cut`: a broker did not tell all it has; older ones may have the key as well."""
+        super().__init__(messages)
+        self.is_cut = is_cut
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,12 +159,13 @@ class MessageAdmin:
         end_ms: int = 2**63 - 1,
         is_unique_key: bool = False,
         count_max: int = QUERY_MESSAGES_MAX,
-    ) -> list[MessageExt]:
-        """Messages with a key, or with a UNIQ_KEY, oldest first.
+    ) -> FoundMessages:
+        """Messages with a key, or with a UNIQ_KEY, oldest first; the newest, where there are more.
 
         The index knows hashes, so keys are compared here.
         """
         found: list[MessageExt] = []
+        is_cut = False
         for address in await self._asking.brokers_of(topic):
             fields = QueryMessageRequestHeader(
                 topic=topic,
@@ -171,9 +183,11 @@ class MessageAdmin:
                     continue
                 raise
             found += decode_records(answer.body)
+            is_cut = is_cut or QueryMessageResponseHeader.decode(answer.fields).more_exist is True
         wanted = [m for m in found if _has_key(m, topic, key, is_unique_key=is_unique_key)]
         inflate_bodies(wanted)
-        return sorted(wanted, key=lambda m: (m.store_timestamp_ms, m.store_host, m.physical_offset))
+        wanted.sort(key=lambda m: (m.store_timestamp_ms, m.store_host, m.physical_offset))
+        return FoundMessages(wanted, is_cut=is_cut)
 
     async def read(self, queue: MessageQueue, offset: int, *, count_max: int) -> list[MessageExt]:
         """Messages of one queue from an offset on, as stored; fewer, or none, at its end."""

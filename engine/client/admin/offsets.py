@@ -12,8 +12,10 @@ from engine.protocol.headers import (
     QueueRequestHeader,
     ResetOffsetRequestHeader,
     SearchOffsetRequestHeader,
+    TimestampResponseHeader,
     UpdateConsumerOffsetRequestHeader,
 )
+from engine.protocol.headers_client import NO_STORE_TIME
 from engine.protocol.message import MessageQueue
 
 
@@ -30,6 +32,13 @@ class OffsetAdmin:
     async def min_offset(self, queue: MessageQueue) -> int:
         """The first message still kept."""
         return await self._asking.offset(RequestCode.GET_MIN_OFFSET, queue, _queue(queue))
+
+    async def earliest_store_time(self, queue: MessageQueue) -> int | None:
+        """Store time (ms) of the first message still kept; None when there is none."""
+        address, fields = await self._asking.master_of(queue), _queue(queue).encode()
+        answer = await self._asking.ask(address, RequestCode.GET_EARLIEST_MSG_STORETIME, fields)
+        told_ms = TimestampResponseHeader.decode(answer.fields).timestamp_ms
+        return None if told_ms == NO_STORE_TIME else told_ms
 
     async def search(self, queue: MessageQueue, timestamp_ms: int) -> int:
         """The first message stored at or after a time."""

@@ -97,9 +97,17 @@ async def removal_of(admin: Admin, topic: str, broker_name: str, *, keep: int) -
 
 
 async def set_queues(
-    admin: Admin, topic: str, broker_name: str, *, read: int | None = None, write: int | None = None
+    admin: Admin,
+    topic: str,
+    broker_name: str,
+    *,
+    read: int | None = None,
+    write: int | None = None,
+    force: bool = False,
 ) -> TopicConfig:
-    """Change a topic's queue numbers on one broker and nothing else; the settings before."""
+    """Change a topic's queue numbers on one broker and nothing else; the settings before. `force`:
+    although it strands messages.
+    """
     config = await config_of(admin, topic, broker_name)
     await admin.topics.create(
         (await admin.cluster.masters())[broker_name],
@@ -109,6 +117,7 @@ async def set_queues(
         perm=config.perm,
         order=config.order,
         sys_flag=config.topic_sys_flag,
+        force=force,
     )
     return config
 

@@ -110,8 +110,13 @@ class TopicAdmin:
         order: bool = False,
         sys_flag: int = 0,
         attributes: str = "",
-    ) -> None:
-        """Create a topic on one broker, or change it; `attributes` as `+key=value,-key`."""
+        force: bool = False,
+    ) -> str:
+        """Create a topic on one broker, or change it; `attributes` as `+key=value,-key`.
+
+        Fewer queues to read are refused while that strands messages; `force` takes them all the
+        same, and what it stranded is returned in words.
+        """
         fields = CreateTopicRequestHeader(
             topic=topic,
             default_topic=AUTO_CREATE_TOPIC,
@@ -122,8 +127,10 @@ class TopicAdmin:
             topic_sys_flag=sys_flag,
             order=order,
             attributes=attributes,
+            force=force or None,
         ).encode()
-        await self._asking.ask(broker_address, RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
+        answer = await self._asking.ask(broker_address, RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
+        return answer.remark or ""
 
     async def put(self, broker_address: str, configs: Sequence[TopicConfig]) -> None:
         """Create or change topics on one broker: none of them when one is refused."""

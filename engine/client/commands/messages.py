@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from engine.client.admin import Admin, TracedStep
+from engine.client.admin import Admin, FoundMessages, TracedStep
 from engine.client.commands.asking import DEFAULT_NAMESRV, JsonOption, NamesrvOption, ask
 from engine.client.commands.offsets import LATEST, read_time
 from engine.client.commands.showing import Row, moment, shown, shown_record
@@ -54,7 +54,7 @@ def by_key(
 ) -> None:
     """Messages of a topic with a key, oldest first."""
 
-    async def work(admin: Admin) -> list[MessageExt]:
+    async def work(admin: Admin) -> FoundMessages:
         begin_ms, end_ms = read_time(begin), read_time(end)
         await _require(admin, topic)
         return await admin.messages.query(
@@ -65,8 +65,15 @@ def by_key(
             is_unique_key=unique,
         )
 
-    rows = [line_of(message) for message in ask(namesrv, work)]
+    found = ask(namesrv, work)
+    rows = [line_of(message) for message in found]
     say(shown(rows, as_json=as_json, empty=f"no message of {topic} has the key {key}"))
+    if found.is_cut:
+        say(
+            f"these are the newest {len(rows)}, older ones may have the key too: ask for those "
+            "before a time with --to",
+            err=True,
+        )
 
 
 @app.command("by-time")

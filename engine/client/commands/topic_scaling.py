@@ -150,7 +150,7 @@ async def _shrink_now(
         )
     said = [f"stranded: {_told(stranded)}"] if stranded else []
     for name, removal in removals.items():
-        before = await set_queues(admin, topic, name, read=keep, write=keep)
+        before = await set_queues(admin, topic, name, read=keep, write=keep, force=force)
         said += [f"{name}: {before.read_queue_nums} → {keep} queues", *_broadcast(name, removal)]
     return said
 

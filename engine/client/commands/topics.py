@@ -11,11 +11,13 @@ from engine.client.commands.asking import DEFAULT_NAMESRV, JsonOption, NamesrvOp
 from engine.client.commands.showing import Row, moment, perm_text, shown
 from engine.foundation.errors import ConfigError, RequestRefused
 from engine.foundation.terminal import say
-from engine.protocol.bodies import BrokerStatsData
+from engine.protocol.bodies import BrokerStatsData, TopicConfig
 from engine.protocol.codes import ResponseCode
 from engine.protocol.names import Perm, check_topic
 
 app = typer.Typer(no_args_is_help=True)
+
+NEW_TOPIC_QUEUES = 8
 
 TopicArgument = Annotated[str, typer.Argument(help="Name of the topic.")]
 BrokerOption = Annotated[
@@ -161,7 +163,14 @@ def groups(
 def create(
     topic: TopicArgument,
     *,
-    queues: Annotated[int, typer.Option("--queues", "-q", help="Queues on each broker.")] = 8,
+    queues: Annotated[
+        int | None,
+        typer.Option(
+            "--queues",
+            "-q",
+            help=f"Queues on each broker; as they are, or {NEW_TOPIC_QUEUES}, if left out.",
+        ),
+    ] = None,
     perm: Annotated[str, typer.Option(help="r, w or rw.")] = "rw",
     order: Annotated[
         bool | None,
@@ -173,6 +182,9 @@ def create(
     attributes: Annotated[
         str, typer.Option(help="As RocketMQ writes them: +message.type=FIFO,-other.")
     ] = "",
+    force: Annotated[
+        bool, typer.Option("--force", help="Take queues away at once, and strand what is in them.")
+    ] = False,
     broker: BrokerOption = None,
     namesrv: NamesrvOption = DEFAULT_NAMESRV,
 ) -> None:
@@ -182,24 +194,47 @@ def create(
         bits = read_perm(perm)
         check_topic(topic)
         masters = await chosen_masters(admin, broker)
-        for address in masters.values():
-            asked = order is None or sys_flag is None
-            there = await admin.topics.config_at(address, topic) if asked else None
-            had_order, had_flag = (there.order, there.topic_sys_flag) if there else (False, 0)
-            await admin.topics.create(
+        before = {
+            name: await admin.topics.config_at(address, topic) for name, address in masters.items()
+        }
+        if queues is not None and not force:
+            for name, there in before.items():
+                _refuse_fewer(topic, name, there, queues)
+        said = []
+        for name, address in masters.items():
+            there = before[name] or TopicConfig(topic, NEW_TOPIC_QUEUES, NEW_TOPIC_QUEUES)
+            stranded = await admin.topics.create(
                 address,
                 topic,
-                read_queues=queues,
-                write_queues=queues,
+                read_queues=there.read_queue_nums if queues is None else queues,
+                write_queues=there.write_queue_nums if queues is None else queues,
                 perm=bits,
-                order=had_order if order is None else order,
-                sys_flag=had_flag if sys_flag is None else sys_flag,
+                order=there.order if order is None else order,
+                sys_flag=there.topic_sys_flag if sys_flag is None else sys_flag,
                 attributes=attributes,
+                force=force,
             )
-        return list(masters)
+            count = there.write_queue_nums if queues is None else queues
+            said.append(f"topic {topic}: {count} queues, perm {perm}, on {name}")
+            if stranded:
+                said.append(f"stranded on {name}: {stranded}")
+        return said
 
-    names = ask(namesrv, work)
-    say(f"topic {topic}: {queues} queues, perm {perm}, on {', '.join(names)}")
+    for line in ask(namesrv, work):
+        say(line)
+
+
+def _refuse_fewer(topic: str, broker_name: str, there: TopicConfig | None, queues: int) -> None:
+    """Raise ConfigError when an existing topic would have fewer queues than it has."""
+    most = 0 if there is None else max(there.read_queue_nums, there.write_queue_nums)
+    if queues < most:
+        raise ConfigError(
+            "--queues",
+            queues,
+            f"at least the {most} that topic {topic} has on broker {broker_name}: to take queues "
+            f"away without losing sight of a message use `topic shrink {topic} --queues {queues}`, "
+            "or strand what is in them with --force",
+        )
 
 
 @app.command("perm")

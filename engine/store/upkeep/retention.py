@@ -5,8 +5,11 @@ out; `Retention` carries it out and lets consume queues and index follow the log
 
 RocketMQ's rules: aged files go at the hours of deleteWhen, or at any time above
 diskMaxUsedSpaceRatio; above the second ratio the oldest go whatever their age; above the third
-writing stops as well. Whether anybody consumed the messages does not matter; who hears of what went
-(`on_purged`) may tell the groups that had not. The newest file always stays.
+writing stops as well. The hours are those of the machine's local time, and the ratio is that of the
+fullest of the volumes that log, consume queues and index lie on: they may be several. What lies
+`beside` them is measured and told when it is full; no message goes for it. Whether anybody consumed
+the messages does not matter; who hears of what went (`on_purged`) may tell the groups that had not.
+The newest file always stays.
 
 Invariant: files go oldest first, at most `delete_files_batch_max` a round, a pause between two, and
 none before it is dispatched. A reader's views of a deleted file stay valid.
@@ -20,7 +23,7 @@ from dataclasses import dataclass, replace
 
 from engine.foundation.errors import StorageError
 from engine.foundation.observing import LifecycleEvent, Observer
-from engine.foundation.units import DAY_MS, HOUR_MS, SECOND_MS
+from engine.foundation.units import HOUR_MS, SECOND_MS
 from engine.runtime import Runtime
 from engine.store.commit_log import CommitLog
 from engine.store.config import StoreConfig
@@ -55,17 +58,21 @@ def decide(
     *,
     used_ratio: float,
     now_ms: int,
+    local_hour: int,
     by_hand: bool = False,
+    fullest: str = "",
 ) -> Verdict:
-    """Which of `files` (oldest first, newest last) go now; `by_hand`: whatever the hour is."""
+    """Which of `files` (oldest first, newest last) go now; `by_hand`: whatever the hour is.
+    `used_ratio` is that of the `fullest` folder.
+    """
     candidates = list(files[:-1])[: config.delete_files_batch_max]
     stop_writes = used_ratio > config.disk_warning_ratio
     if used_ratio > config.disk_clean_forcibly_ratio:
         doomed = candidates
-        reason = f"disk {used_ratio:.0%} full, over {config.disk_clean_forcibly_ratio:.0%}"
+        of = f" of {fullest}" if fullest else ""
+        reason = f"disk{of} {used_ratio:.0%} full, over {config.disk_clean_forcibly_ratio:.0%}"
     else:
-        hour = now_ms % DAY_MS // HOUR_MS
-        in_window = hour in config.delete_when_hours
+        in_window = local_hour in config.delete_when_hours
         filling = used_ratio > config.disk_max_used_ratio
         doomed = []
         for file in candidates if in_window or filling or by_hand else []:
@@ -74,6 +81,11 @@ def decide(
             doomed.append(file)
         reason = f"older than {config.file_reserved_time_ms // HOUR_MS} h"
     return Verdict(tuple(file.start for file in doomed), stop_writes, reason)
+
+
+def message_folders(config: StoreConfig) -> list[str]:
+    """Where messages and what is derived from them lie; each may be a volume of its own."""
+    return [config.commit_log_folder, config.consume_queue_folder, config.index_folder]
 
 
 class Retention:
@@ -105,6 +117,11 @@ class Retention:
         """Called with what each queue lost, after files went."""
         self.stop_writes = False
         """Is the disk too full to write?"""
+        self.fullest = config.commit_log_folder
+        """Of the folders with messages, that whose volume was the fullest at the last look."""
+        self.beside: tuple[str, ...] = (config.root,)
+        """Folders whose volumes are measured too, though no message lies there."""
+        self._full_beside: frozenset[str] = frozenset()
 
     def change_settings(self, config: StoreConfig) -> None:
         """Go by `config` from the next round on."""
@@ -139,15 +156,48 @@ class Retention:
             files = [
                 AgedFile(start, self._disk.modified_ms(log.files.path_of(start))) for start in begun
             ]
-            used_ratio = self._disk.used_ratio(self._config.commit_log_folder)
+            used_ratio, fullest = self._fullest()
         except StorageError as error:
             self._observer.observe(LifecycleEvent("DAMAGED_FILE", f"retention: {error}"))
             return Verdict((), self.stop_writes, "unknown")
-        verdict = decide(self._config, files, used_ratio=used_ratio, now_ms=now_ms, by_hand=by_hand)
+        verdict = decide(
+            self._config,
+            files,
+            used_ratio=used_ratio,
+            now_ms=now_ms,
+            local_hour=self._clock.local_hour(now_ms),
+            by_hand=by_hand,
+            fullest=fullest,
+        )
+        self.fullest = fullest
         self._switch_writes(stop=verdict.stop_writes, used_ratio=used_ratio)
+        if not verdict.stop_writes:
+            self._tell_full_beside()
         dispatched = self._dispatched()
         ended = [start for start in verdict.delete if start + log.file_size_bytes <= dispatched]
         return replace(verdict, delete=tuple(ended))
+
+    def _fullest(self) -> tuple[float, str]:
+        """How full the fullest folder with messages is, and which it is. Raises StorageError."""
+        folders = message_folders(self._config)
+        there = [one for one in folders if self._disk.exists(one)] or folders[:1]
+        return max(((self._disk.used_ratio(one), one) for one in there), key=lambda told: told[0])
+
+    def _tell_full_beside(self) -> None:
+        """Tell once of each folder beside the messages whose volume has become too full."""
+        full = {}
+        for folder in self.beside:
+            try:
+                used_ratio = self._disk.used_ratio(folder) if self._disk.exists(folder) else 0.0
+            except StorageError as error:
+                self._observer.observe(LifecycleEvent("DAMAGED_FILE", f"retention: {error}"))
+                continue
+            if used_ratio > self._config.disk_warning_ratio:
+                full[folder] = used_ratio
+        for folder in sorted(full.keys() - self._full_beside):
+            detail = f"disk of {folder} {full[folder]:.1%} full; no message goes for it"
+            self._observer.observe(LifecycleEvent("DISK_FULL", detail))
+        self._full_beside = frozenset(full)
 
     def _let_go(self, starts: Sequence[int], reason: str) -> Callable[[], None]:
         """Forget the files, tell it; what is returned deletes them from the disk."""
@@ -171,9 +221,8 @@ class Retention:
 
     def _switch_writes(self, *, stop: bool, used_ratio: float) -> None:
         if stop and not self.stop_writes:
-            self._observer.observe(
-                LifecycleEvent("DISK_FULL", f"disk {used_ratio:.1%} full, writes are refused")
-            )
+            detail = f"disk of {self.fullest} {used_ratio:.1%} full, writes are refused"
+            self._observer.observe(LifecycleEvent("DISK_FULL", detail))
         self.stop_writes = stop
 
     def follow_log(self) -> None:

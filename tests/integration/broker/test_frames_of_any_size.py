@@ -1,7 +1,7 @@
 """However much a frame claims to say, the party goes on with everybody else's: what is longer than
 its request code allows is refused unread, and what connections make a party keep has an end.
 
-Feature rows: C10 (limits), B1 (heartbeats).
+Rows: Limits, B1.
 """
 
 from __future__ import annotations

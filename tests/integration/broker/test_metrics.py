@@ -251,7 +251,7 @@ def test_queues_nobody_may_read_any_more_are_told_apart_from_lag(tmp_path: Path)
                 await client.send(queue_id=queue_id)
             for queue_id in range(4):
                 await client.commit(0, queue_id=queue_id)
-            fields = {"topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": False}
+            fields = {"topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "force": True}
             await client.ask(
                 RequestCode.UPDATE_AND_CREATE_TOPIC,
                 topic="orders",
@@ -336,6 +336,35 @@ def test_whatever_is_sent_to_the_port_the_broker_goes_on(tmp_path: Path) -> None
             await eventually(room, "there is room again")
 
     asyncio.run(story())
+
+
+async def test_only_who_asks_for_a_name_of_the_port_reads_metrics(tmp_path: Path) -> None:
+    settings = {"metrics_hosts": ("scraped.example",)}
+    async with cluster(with_metrics(tmp_path, **settings)) as running:
+        address = of(running)
+
+        async def status(*hosts: str) -> bytes:
+            fields = "".join(f"hOsT : {host}\r\n" for host in hosts)
+            answer = await raw(address, f"GET /metrics HTTP/1.1\r\n{fields}\r\n".encode())
+            return answer.split(b" ")[1]
+
+        port = address.rpartition(":")[2]
+        for host in (address, f"localhost:{port}", f"[::1]:{port}", "LOCALHOST", "scraped.example"):
+            assert await status(host) == b"200", host
+        for host in (
+            *("evil.example", f"evil.example:{port}", "127.0.0.1.evil.example", "", "[", "x@y@z"),
+            *("evil.example#localhost", "localhost.", "10.0.0.1"),
+        ):
+            assert await status(host) == b"421", host
+        assert await status("localhost", "evil.example") == b"421", "none of them may be another"
+
+
+async def test_a_port_for_others_is_asked_for_by_its_address(tmp_path: Path) -> None:
+    async with cluster(with_metrics(tmp_path, metrics_host="0.0.0.0")) as running:
+        port = of(running).rpartition(":")[2]
+        for host, status in ((f"127.0.0.2:{port}", b"200"), (f"127.0.0.3:{port}", b"421")):
+            head = f"GET /metrics HTTP/1.1\r\nHost: {host}\r\n\r\n".encode()
+            assert (await raw(f"127.0.0.2:{port}", head)).split(b" ")[1] == status, host
 
 
 def test_the_port_is_an_option_and_on_loopback_alone_unless_meant(tmp_path: Path) -> None:

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from engine.client.admin import Admin
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand, SerializeType
-from engine.protocol.message import Message
+from engine.protocol.message import Message, MessageQueue
 from engine.protocol.message_batch import encode_batch
+from engine.runtime import system_runtime
 from engine.store import FlushDiskType
 from tests.integration.broker.cluster import (
     TOPIC,
@@ -21,6 +23,7 @@ from tests.integration.broker.cluster import (
     eventually,
     messages,
 )
+from tests.integration.client.cluster_users import client_config
 
 
 def test_a_sent_message_is_pulled_as_it_was_sent(tmp_path: Path) -> None:
@@ -252,6 +255,14 @@ def test_queue_ends_and_times_are_told(tmp_path: Path) -> None:
             assert (at_start.fields["offset"], after_all.fields["offset"]) == ("0", "3")
             earliest = await client.ask(RequestCode.GET_EARLIEST_MSG_STORETIME, **queue)
             assert earliest.fields["timestamp"] == str(stored_ms[0])
+            for empty in ({"topic": TOPIC, "queueId": 1}, {"topic": "nowhere", "queueId": 0}):
+                answer = await client.ask(RequestCode.GET_EARLIEST_MSG_STORETIME, **empty)
+                assert answer.code == ResponseCode.SUCCESS
+                assert answer.fields["timestamp"] == "-1", "RocketMQ's word for no message"
+            async with Admin(system_runtime(), client_config(running.name_server_address)) as admin:
+                for queue_id, expected in ((0, stored_ms[0]), (1, None)):
+                    place = MessageQueue(TOPIC, running.broker.parts.config.broker_name, queue_id)
+                    assert await admin.offsets.earliest_store_time(place) == expected
 
     asyncio.run(story())
 

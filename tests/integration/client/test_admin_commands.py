@@ -269,3 +269,17 @@ def test_what_cannot_be_is_refused_in_one_sentence(
     engine: OurEngine, words: tuple[str, ...], part: str
 ) -> None:
     assert part in refused(engine, *words)
+
+
+def test_a_topic_that_exists_keeps_its_queues_unless_fewer_are_forced(engine: OurEngine) -> None:
+    name = "adminkept"
+    assert tidemark(engine, "topic", "create", name, "-q", "3").exit_code == 0
+    kept = tidemark(engine, "topic", "create", name, "--perm", "r")
+    assert kept.stdout.startswith(f"topic {name}: 3 queues, perm r, on "), kept.stderr
+    (shown,) = told(engine, "topic", "show", name)
+    assert (shown["read_queues"], shown["write_queues"]) == (3, 3)
+    fewer = tidemark(engine, "topic", "create", name, "-q", "2")
+    assert fewer.exit_code == 1
+    assert f"topic shrink {name} --queues 2" in fewer.stderr
+    forced = tidemark(engine, "topic", "create", name, "-q", "2", "--force")
+    assert forced.stdout.startswith(f"topic {name}: 2 queues, perm rw, on "), forced.stderr

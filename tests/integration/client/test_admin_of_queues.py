@@ -188,9 +188,9 @@ def test_a_broker_tells_that_nobody_copies_its_log(engine: OurEngine) -> None:
 
 def test_a_topic_gets_attributes_and_keeps_them(engine: OurEngine) -> None:
     done(engine, "topic", "create", "admintyped", "--attributes", "+message.type=FIFO")
-    done(engine, "topic", "create", "admintyped", "--queues", "4")
+    done(engine, "topic", "create", "admintyped", "--queues", "9")
     (shown,) = told(engine, "topic", "show", "admintyped")
-    assert (shown["attributes"], shown["write_queues"]) == ("message.type=FIFO", 4)
+    assert (shown["attributes"], shown["write_queues"]) == ("message.type=FIFO", 9)
 
 
 def test_a_route_names_the_cluster(engine: OurEngine) -> None:

@@ -1,7 +1,7 @@
 """What reading costs grows as the bytes do, whatever the bytes: eight times as many take eight
 times as long, give or take what a busy machine does, and never 64 times.
 
-Feature rows: C10 (limits), A2 (bodies).
+Rows: Limits, Wire.
 """
 
 from __future__ import annotations

@@ -71,7 +71,13 @@ def sim_clock(node: Node) -> SystemClock:
     def steady_ns() -> int:
         return int(node.world.loop.time() * 1_000_000_000)
 
-    return SystemClock(lambda: (EPOCH_MS + node.set_by_ms) * 1_000_000 + steady_ns(), steady_ns)
+    return SystemClock(
+        lambda: (EPOCH_MS + node.set_by_ms) * 1_000_000 + steady_ns(),
+        steady_ns,
+        lambda at_ms: (
+            at_ms // 3_600_000 % 24
+        ),  # The same on every machine that runs the simulation.
+    )
 
 
 class SimEntropy:

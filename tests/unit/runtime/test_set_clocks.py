@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from pathlib import Path
 
 import pytest
@@ -92,6 +93,29 @@ def test_nobody_saw_the_time_before_a_step_back_so_it_need_not_be_made_up_for() 
     machine.passes(2 * HOUR_MS)
     machine.set_by(-HOUR_MS)
     assert machine.ahead_ms == 0
+
+
+@pytest.mark.parametrize(
+    ("zone", "at_s", "hour"),
+    [
+        ("UTC0", 1_774_744_200, 0),
+        ("CET-1CEST,M3.5.0,M10.5.0/3", 1_774_744_200, 1),  # 2026-03-29, 00:30 UTC
+        ("CET-1CEST,M3.5.0,M10.5.0/3", 1_774_747_800, 3),  # An hour later it is summer.
+        ("CET-1CEST,M3.5.0,M10.5.0/3", 1_792_888_200, 2),  # 2026-10-25, 00:30 UTC
+        ("CET-1CEST,M3.5.0,M10.5.0/3", 1_792_891_800, 2),  # The hour comes twice.
+        ("CST-8", 1_774_744_200, 8),
+    ],
+)
+def test_the_hour_of_the_day_is_local_and_knows_summer_time(
+    monkeypatch: pytest.MonkeyPatch, zone: str, at_s: int, hour: int
+) -> None:
+    try:
+        monkeypatch.setenv("TZ", zone)
+        time.tzset()
+        assert SystemClock().local_hour(at_s * SECOND_MS) == hour
+    finally:
+        monkeypatch.undo()
+        time.tzset()
 
 
 def test_a_clock_that_agrees_is_taken_as_it_is() -> None:

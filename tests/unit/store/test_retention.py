@@ -15,6 +15,7 @@ from engine.store.upkeep.retention import AgedFile, decide
 from tests.failing_disk import FailingDisk
 from tests.store_support import (
     BIG,
+    HandClock,
     Listener,
     draft,
     messages_of,
@@ -27,6 +28,10 @@ from tests.store_support import (
 FOUR_O_CLOCK_MS = 20_000 * DAY_MS + 4 * HOUR_MS
 NOON_MS = 20_000 * DAY_MS + 12 * HOUR_MS
 CONFIG = StoreConfig("/store")
+
+
+def hour_of(now_ms: int) -> int:
+    return now_ms // HOUR_MS % 24
 
 
 def files(*ages_hours: int, now_ms: int) -> list[AgedFile]:
@@ -59,21 +64,110 @@ def test_files_go_by_age_hour_and_room(
     deleted: tuple[int, ...],
     stop_writes: bool,
 ) -> None:
-    verdict = decide(CONFIG, files(*ages, now_ms=now_ms), used_ratio=used_ratio, now_ms=now_ms)
+    verdict = decide(
+        CONFIG,
+        files(*ages, now_ms=now_ms),
+        used_ratio=used_ratio,
+        now_ms=now_ms,
+        local_hour=hour_of(now_ms),
+    )
     assert verdict.delete == deleted
     assert verdict.stop_writes is stop_writes
+
+
+def test_the_hour_is_that_of_the_machines_local_time(tmp_path: Path) -> None:
+    class EastOfGreenwich(HandClock):
+        def local_hour(self, at_ms: int) -> int:
+            return (at_ms // HOUR_MS + 8) % 24
+
+    async def story() -> None:
+        clock = EastOfGreenwich(FOUR_O_CLOCK_MS)
+        store = await open_store(small_config(tmp_path), runtime=runtime_on(FailingDisk(), clock))
+        for number in range(60):
+            store.put(draft(b"%d" % number + b"." * 300))
+            await turn()
+        for path in (tmp_path / "commitlog").iterdir():
+            os.utime(path, (1, 1))
+        assert store.retention.run(FOUR_O_CLOCK_MS) == 0, "it is noon there"
+        assert store.retention.run(FOUR_O_CLOCK_MS - 8 * HOUR_MS) > 0
+        await store.close()
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("folder", ["commitlog", "consumequeue", "index"])
+def test_the_fullest_of_the_volumes_with_messages_decides(tmp_path: Path, folder: str) -> None:
+    async def story() -> None:
+        disk, listener = FailingDisk(), Listener()
+        config = small_config(
+            tmp_path,
+            disk_max_used_ratio=0.75,
+            disk_clean_forcibly_ratio=0.85,
+            disk_warning_ratio=0.9,
+        )
+        store = await open_store(config, listener, runtime_on(disk))
+        for number in range(60):
+            store.put(
+                draft(b"%d" % number + b"." * 300, properties=f"UNIQ_KEY\x01key-{number}\x02")
+            )
+            await turn()
+        disk.ratio = 0.5
+        assert store.retention.run(NOON_MS) == 0
+        disk.ratios = {folder: 0.86}
+        assert store.retention.run(NOON_MS) > 0
+        assert f"disk of {tmp_path}/{folder} 86%" in str(listener.lifecycle("RETENTION")[0].detail)
+        disk.ratios = {folder: 0.91}
+        store.retention.run(NOON_MS)
+        assert not store.writable
+        disk.ratios = {}
+        store.retention.run(NOON_MS)
+        assert store.writable
+        await store.close()
+
+    asyncio.run(story())
+
+
+def test_a_full_volume_beside_the_messages_is_told_and_no_message_goes(tmp_path: Path) -> None:
+    async def story() -> None:
+        disk, listener = FailingDisk(), Listener()
+        store = await open_store(
+            small_config(
+                tmp_path,
+                disk_max_used_ratio=0.75,
+                disk_clean_forcibly_ratio=0.85,
+                disk_warning_ratio=0.9,
+            ),
+            listener,
+            runtime_on(disk),
+        )
+        (tmp_path / "spool").mkdir()
+        store.retention.beside = (str(tmp_path), str(tmp_path / "spool"), str(tmp_path / "no"))
+        disk.ratio, disk.ratios = 0.5, {"spool": 0.99}
+        for _ in range(3):
+            assert store.retention.run(NOON_MS) == 0
+        (told,) = listener.lifecycle("DISK_FULL")
+        assert f"disk of {tmp_path}/spool 99.0% full" in str(told.detail)
+        assert store.writable
+        disk.ratios = {}
+        store.retention.run(NOON_MS)
+        disk.ratios = {"spool": 0.99}
+        store.retention.run(NOON_MS)
+        assert len(listener.lifecycle("DISK_FULL")) == 2, "full again"
+        await store.close()
+
+    asyncio.run(story())
 
 
 def test_asked_by_hand_aged_files_go_at_any_hour_and_young_ones_stay() -> None:
     """Row C5: DELETE_EXPIRED_COMMITLOG."""
     aged = files(90, 80, 10, 0, now_ms=NOON_MS)
-    asked = decide(CONFIG, aged, used_ratio=0.5, now_ms=NOON_MS, by_hand=True)
+    asked = decide(CONFIG, aged, used_ratio=0.5, now_ms=NOON_MS, local_hour=12, by_hand=True)
     assert asked.delete == (0, 1000)
 
 
 def test_at_most_ten_files_go_in_one_round() -> None:
     aged = files(*([100] * 30), now_ms=FOUR_O_CLOCK_MS)
-    verdict = decide(CONFIG, aged, used_ratio=0.5, now_ms=FOUR_O_CLOCK_MS)
+    verdict = decide(CONFIG, aged, used_ratio=0.5, now_ms=FOUR_O_CLOCK_MS, local_hour=4)
     assert verdict.delete == tuple(number * 1000 for number in range(10))
 
 

@@ -23,6 +23,9 @@ class SetClock:
     def __init__(self, now_us: int) -> None:
         self.us = now_us
 
+    def local_hour(self, at_ms: int) -> int:
+        return at_ms // 3_600_000 % 24
+
     def now_us(self) -> int:
         return self.us
 
