@@ -236,7 +236,7 @@ class Tables:
                 version = parts.data_version(counter).to_json()
                 pieces: list[bytes] = []
                 await in_steps(parts.group_configs.encoded(pieces, {"dataVersion": version}))
-                await self._groups_file.write_data(b"".join(pieces))
+                await self._groups_file.write_sealed(b"".join(pieces))
                 self._groups_written = counter
             counter = parts.filters.counter
             if counter != self._filters_written or not self._filters_file.is_there:
