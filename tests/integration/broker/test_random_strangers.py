@@ -60,7 +60,7 @@ class Shop:
                 for queue_id in range(4)
             },
             "is open": parts.transactions.find(self.half_offset) is not None,
-            "offset": parts.offsets.committed(GROUP, "orders", 0),
+            "offsets": [parts.offsets.committed(GROUP, "orders", queue) for queue in range(4)],
             "members": None if group is None else group.member_ids(),
             "subscription": None if group is None else group.spelled_subscription(),
             "producers": parts.producers.member("sellers", CLIENT) is not None,
@@ -95,7 +95,9 @@ async def a_shop(running: Cluster) -> Shop:
         sent = await shop.ask(Code.SEND_MESSAGE, CANARY, **plain | more)
         shop.places.append(int(sent.fields["msgId"][16:], 16))
     shop.half_offset = int(sent.fields["queueOffset"])
-    await shop.ask(Code.UPDATE_CONSUMER_OFFSET, **plain | {"commitOffset": 1})
+    for queue_id in (0, 1):  # One of them is locked, which keeps others away by itself.
+        told = {"queueId": queue_id, "commitOffset": 1}
+        await shop.ask(Code.UPDATE_CONSUMER_OFFSET, **plain | told)
     return shop
 
 
@@ -127,6 +129,7 @@ class Stranger(Draw):
         properties += f"DEAD_GROUP\x01{GROUP}\x02REAL_TOPIC\x01orders\x02REAL_QID\x010\x02"
         told = request_fields(chance.choice(topics), group, near, client_id=CLIENT)
         told |= {"properties": properties, "producerGroup": "sellers", "commitOffset": 0}
+        told["queueId"] = chance.choice([0, 1])
         told |= {"commitOrRollback": chance.choice([8, 12]), "queueOffset": 0, "sysFlag": 4}
         told |= {"tranStateTableOffset": self.shop.half_offset, "maxMsgNums": 32}
         return {name: str(value) for name, value in told.items()}
