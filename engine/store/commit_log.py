@@ -22,12 +22,12 @@ from collections.abc import Callable
 from itertools import pairwise
 from struct import Struct
 
-from engine.foundation.errors import CorruptRecord, FileTooLarge, OffsetOutOfRange
+from engine.foundation.errors import FileTooLarge, OffsetOutOfRange
 from engine.foundation.limits import TRANSIENT_POOL_BYTES_MAX
 from engine.runtime.disk import Disk, File
 from engine.store.holes import Hole, Holes
 from engine.store.mapped_file import FilePool, FileSequence, OpenFile
-from engine.store.record import BLANK_MAGIC, check_record
+from engine.store.record import BLANK_MAGIC
 
 BLANK = Struct(">ii")
 BLANK_BYTES = BLANK.size
@@ -166,19 +166,10 @@ class CommitLog:
             return None
         return entry.view[inside : inside + size_bytes]
 
-    def check(self, physical_offset: int, size_bytes: int) -> bool:
-        """Is the record there sound? If not, it is a hole from now on, and that is told."""
-        view = self.view(physical_offset, size_bytes)
-        if view is None:
-            return False
-        try:
-            check_record(view, 0, physical_offset, NO_DELAYS)
-        except CorruptRecord as error:
-            hole = Hole(physical_offset, physical_offset + size_bytes, str(error))
-            self.holes.add(hole)
-            self.on_damage(hole)
-            return False
-        return True
+    def note_damage(self, hole: Hole) -> None:
+        """Somebody who read came upon a hole; it is told."""
+        self.holes.add(hole)
+        self.on_damage(hole)
 
     def file_view(self, start: int) -> memoryview:
         """The whole file that begins at `start`. Raises OffsetOutOfRange when there is none."""

@@ -16,6 +16,7 @@ from typing import Any
 
 from engine.broker.broker import Broker
 from engine.broker.config import BrokerConfig
+from engine.broker.state.group_configs import group_to_document
 from engine.foundation.errors import ProtocolError, TidemarkError
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.message_record import decode_record
@@ -182,22 +183,21 @@ def inventory_of(broker: Broker) -> Inventory:
             offset = max(offset + 1, got.next_begin_offset)
     for config in parts.topics.all():
         found["topic", config.topic_name] = (config.write_queue_nums, config.perm)
-    table = parts.group_configs.table_document()
-    for name, settings in table.items():
-        found["group", name] = json.dumps(settings, sort_keys=True)
+    for group in parts.group_configs.all():
+        found["group", group.group_name] = json.dumps(group_to_document(group), sort_keys=True)
     filters = parts.filters.to_document()
     for topic, entry in dict(filters.get("filterDataByTopic", {})).items():  # type: ignore[call-overload]
-        for group in entry.get("groupFilterData", {}):
-            found["filter", topic, group] = True
-    for group, topic, queue_id in list(parts.offsets.keys()):
-        found["offset", group, topic, queue_id] = parts.offsets.committed(group, topic, queue_id)
+        for name in entry.get("groupFilterData", {}):
+            found["filter", topic, name] = True
+    for name, topic, queue_id in list(parts.offsets.keys()):
+        found["offset", name, topic, queue_id] = parts.offsets.committed(name, topic, queue_id)
     running = broker._running
     assert running is not None
     for level, cursor in running.delay.cursors().items():
         found["cursor", level] = cursor
-    for group, topic, queue_id in list(parts.readers._readings):
-        reading = parts.readers.of((group, topic, queue_id))
-        found["pulled", group, topic, queue_id] = None if reading is None else reading.pulled_offset
+    for name, topic, queue_id in list(parts.readers._readings):
+        reading = parts.readers.of((name, topic, queue_id))
+        found["pulled", name, topic, queue_id] = None if reading is None else reading.pulled_offset
     for topic in store.tombstones.ends:
         found["deleted", topic] = True
     return found
