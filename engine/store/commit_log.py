@@ -63,6 +63,8 @@ class CommitLog:
         them: whoever hands one out checks it first."""
         self.on_damage: Callable[[Hole], None] = _ignore
         """Told of each hole that is met when somebody reads."""
+        self.on_stray: Callable[[int], None] = _ignore
+        """Told of a place that a queue leads to and where its message does not begin."""
         self._current: OpenFile | None = None
         self._current_start = -1
 
@@ -280,8 +282,8 @@ class PooledCommitLog(CommitLog):
         assert self.committed_offset == self.end_offset, "the pool held other bytes than were put"
 
 
-def _ignore(hole: Hole) -> None:
-    del hole
+def _ignore(what: object) -> None:
+    del what
 
 
 _ZEROS = bytes(64 * 1024)

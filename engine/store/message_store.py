@@ -94,12 +94,7 @@ class MessageStore(StoreQueries):
         )
         self._abort_path = f"{root}/abort"
         self._locks = take_folders(disk, config)
-        try:
-            self._checkpoint = CheckpointFile(disk, f"{root}/checkpoint")
-        except BaseException:
-            for lock_file in self._locks:
-                lock_file.close()
-            raise
+        self._checkpoint = self._open_checkpoint(f"{root}/checkpoint")
         self._flusher = Flusher(
             runtime,
             config,
@@ -133,7 +128,17 @@ class MessageStore(StoreQueries):
         """Topics whose deletion is being written down: nothing is put into them meanwhile."""
         self._deletion = asyncio.Lock()
         self._closed = False
+        self._strays: dict[int, None] = {}
+        """Places told of by `_met_stray`."""
         self._tasks: list[asyncio.Task[None]] = []
+
+    def _open_checkpoint(self, path: str) -> CheckpointFile:
+        try:
+            return CheckpointFile(self._disk, path)
+        except BaseException:
+            for lock_file in self._locks:
+                lock_file.close()
+            raise
 
     # ---- life -------------------------------------------------------------------------------
 
@@ -206,6 +211,7 @@ class MessageStore(StoreQueries):
         note.derived = None
         self._log.unchecked_to = found.scanned_from
         self._log.on_damage = self._met_damage
+        self._log.on_stray = self._met_stray
         self._flusher.dispatched_store_time_ms = self._flusher.committed_store_time_ms = there_ms
         await self._flusher.flush_derived("RECOVERY")
         await self.tombstones.take_back(self._log.end_offset, self._observer)
@@ -232,6 +238,18 @@ class MessageStore(StoreQueries):
             f"disk and cannot be read ({hole.reason}); a pull passed over it"
         )
         self._observer.observe(LifecycleEvent("LOG_HOLE", detail))
+        _log.warning("%s", detail)
+
+    def _met_stray(self, physical_offset: int) -> None:
+        """An entry of a consume queue of an earlier life leads to no message of its own."""
+        if physical_offset in self._strays or len(self._strays) >= LOG_HOLES_TOLD_MAX:
+            return
+        self._strays[physical_offset] = None
+        detail = (
+            f"a consume queue leads to {physical_offset} in the commit log, where its message does "
+            f"not begin; a pull passed over it, `tidemark store check` tells which it is"
+        )
+        self._observer.observe(LifecycleEvent("DAMAGED_FILE", detail))
         _log.warning("%s", detail)
 
     def change_settings(self, config: StoreConfig) -> None:

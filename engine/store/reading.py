@@ -237,7 +237,9 @@ def _is_its_record(
 
 
 def _note_damage(log: CommitLog, view: memoryview, unit: Unit) -> None:
-    """Tell the hole that the unit leads into, unless it is the unit that is wrong."""
+    """Tell the hole that the unit leads into; or that it is the unit, or a file of another store,
+    that is wrong: sound bytes make no hole.
+    """
     physical_offset, size, _ = unit
     start = log.files.start_at(physical_offset)
     try:
@@ -247,6 +249,8 @@ def _note_damage(log: CommitLog, view: memoryview, unit: Unit) -> None:
         if sound_to is None or sound_to <= physical_offset:
             end = next_sound(view, start, physical_offset + 1, physical_offset + size)
             log.note_damage(Hole(physical_offset, end or physical_offset + size, str(error)))
+            return
+    log.on_stray(physical_offset)
 
 
 def _properties_at(log: CommitLog, physical_offset: int, size: int) -> bytes:
