@@ -32,14 +32,13 @@ from engine.store.check import StoreCheck
 from engine.store.commit_log import CommitLog, PooledCommitLog
 from engine.store.config import FlushDiskType, StoreConfig
 from engine.store.dispatch import Arrival, Dispatcher
-from engine.store.draft_record import DraftRecord, MessageDraft, place_batch
+from engine.store.draft_record import DraftRecord, MessageDraft, PutResult, place_batch
 from engine.store.folder_lock import take_folders
 from engine.store.holes import Hole
 from engine.store.index import Index
 from engine.store.index_file import IndexShape
 from engine.store.lost_messages import LostMessages
 from engine.store.mapped_file import FilePool
-from engine.store.put_result import PutResult
 from engine.store.queries import StoreQueries
 from engine.store.queue_table import QueueKey, QueueTable
 from engine.store.table_file import store_id_of
