@@ -47,6 +47,9 @@ class HandClock:
     def offset_ms(self) -> int:
         return 0
 
+    def wall_ms(self) -> int:
+        return self.value_ms
+
     def on_step(self, listener: StepListener) -> None:
         """It is moved, never set."""
 

@@ -62,7 +62,7 @@ class ClientWindows:
 
     def due(self, now_ms: int) -> Iterator[list[tuple[str, ClientChannel]]]:
         """Whom to ask now, with the group to ask about: step by step, each of which looks at
-        LOOP_STEP_ENTRIES_MAX queues or members at most.
+        LOOP_STEP_ENTRIES_MAX queues or members at most. `now_ms` is steady time.
         """
         interval_ms = self._parts.config.window_sample_interval_ms
         frozen: dict[tuple[str, str], None] = {}
@@ -76,8 +76,8 @@ class ClientWindows:
                 yield []
         for name, member in self._members():
             key = (name, member.client_id)
-            asked_ms = self._asked_ms.get(key, 0)
             patience_ms = min(SECOND_MS, interval_ms) if key in frozen else interval_ms
+            asked_ms = self._asked_ms.get(key, now_ms - patience_ms)
             if key not in self._under_way and now_ms - asked_ms >= patience_ms:
                 due.append((name, member.channel))
             looked_at += 1
@@ -108,14 +108,14 @@ class ClientWindows:
         """Of each queue that was pulled a moment ago: its reader (by group) when its offset stands
         still all the same, else None.
         """
-        parts = self._parts
+        parts, wall_ms = self._parts, self._parts.now_ms()
         self._read.update(parts.readers.take_pulled())
         for key in list(self._read):
             reading = parts.readers.of(key)
             if (
                 reading is None
                 or reading.last_pull_ms is None
-                or now_ms - reading.last_pull_ms > FROZEN_AFTER_MS
+                or wall_ms - reading.last_pull_ms > FROZEN_AFTER_MS
             ):
                 del self._read[key]
                 yield None

@@ -62,6 +62,12 @@ class Clock(Protocol):
         """What the machine's wall clock shows beyond `steady_ms`; changes with steps only."""
         ...
 
+    def wall_ms(self) -> int:
+        """The machine's wall clock as it is, which may go back: to be compared with times that were
+        not made by `now_ms`, such as those of files.
+        """
+        ...
+
     def on_step(self, listener: StepListener) -> None:
         """Have `listener` called at each step of the machine's clock. It may read the clock, and
         must not wait.
@@ -138,6 +144,11 @@ class SystemClock:
         """See `Clock.offset_ms`."""
         self._now_ns()
         return self._offset_ns // 1_000_000
+
+    def wall_ms(self) -> int:
+        """See `Clock.wall_ms`."""
+        self._now_ns()
+        return self._wall() // 1_000_000
 
     def on_step(self, listener: StepListener) -> None:
         """See `Clock.on_step`."""

@@ -23,7 +23,7 @@ from itertools import pairwise
 from struct import Struct
 
 from engine.foundation.errors import FileTooLarge, OffsetOutOfRange
-from engine.foundation.limits import TRANSIENT_POOL_BYTES_MAX
+from engine.foundation.limits import LOG_HOLES_TOLD_MAX, TRANSIENT_POOL_BYTES_MAX
 from engine.runtime.disk import Disk, File
 from engine.store.holes import Hole, Holes
 from engine.store.mapped_file import FilePool, FileSequence, OpenFile
@@ -63,8 +63,7 @@ class CommitLog:
         them: whoever hands one out checks it first."""
         self.on_damage: Callable[[Hole], None] = _ignore
         """Told of each hole that is met when somebody reads."""
-        self.on_stray: Callable[[int], None] = _ignore
-        """Told of a place that a queue leads to and where its message does not begin."""
+        self._strangers: dict[int, None] = {}
         self._current: OpenFile | None = None
         self._current_start = -1
 
@@ -172,6 +171,15 @@ class CommitLog:
         """Somebody who read came upon a hole; it is told."""
         self.holes.add(hole)
         self.on_damage(hole)
+
+    def note_stranger(self, place: Hole) -> None:
+        """A queue leads to where none of its records is, and nothing there is damaged: its unit is
+        wrong, or the file is another store's. It is told once, and nothing is passed over for it.
+        """
+        if place.start in self._strangers or len(self._strangers) >= LOG_HOLES_TOLD_MAX:
+            return
+        self._strangers[place.start] = None
+        self.on_damage(place)
 
     def file_view(self, start: int) -> memoryview:
         """The whole file that begins at `start`. Raises OffsetOutOfRange when there is none."""

@@ -66,11 +66,9 @@ class MessageStore(StoreQueries):
         pool = FilePool()
         shape = IndexShape(config.max_hash_slot_count, config.max_index_count)
         log_kind = PooledCommitLog if config.transient_store_pool_enable else CommitLog
-        self.store_id = store_id_of(runtime, f"{root}/config")
+        self.store_id = store_id_of(runtime, config.tables_folder)
         """What tells this store's tables from those of others."""
-        self.tombstones = Tombstones(
-            runtime, f"{root}/config", config.commit_log_folder, store_id=self.store_id
-        )
+        self.tombstones = Tombstones(runtime, config, store_id=self.store_id)
         super().__init__(
             config,
             log_kind(
@@ -87,10 +85,8 @@ class MessageStore(StoreQueries):
         self._clock = runtime.clock
         self._observer = observer
         self._loop = asyncio.get_running_loop()
-        self._dispatcher = Dispatcher(
-            *(self._log, self._queues, self._index, config.delay_levels_ms),
-            deleted=self.tombstones.ends,
-        )
+        derived, deleted = (self._log, self._queues, self._index), self.tombstones.ends
+        self._dispatcher = Dispatcher(*derived, config.delay_levels_ms, deleted=deleted)
         self._abort_path = f"{root}/abort"
         self._locks = take_folders(disk, config)
         self._checkpoint = self._open_checkpoint(f"{root}/checkpoint")
@@ -127,8 +123,6 @@ class MessageStore(StoreQueries):
         """Topics whose deletion is being written down: nothing is put into them meanwhile."""
         self._deletion = asyncio.Lock()
         self._closed = False
-        self._strays: dict[int, None] = {}
-        """Places told of by `_met_stray`."""
         self._tasks: list[asyncio.Task[None]] = []
 
     def _open_checkpoint(self, path: str) -> CheckpointFile:
@@ -210,7 +204,6 @@ class MessageStore(StoreQueries):
         note.derived = None
         self._log.unchecked_to = found.scanned_from
         self._log.on_damage = self._met_damage
-        self._log.on_stray = self._met_stray
         self._flusher.dispatched_store_time_ms = self._flusher.committed_store_time_ms = there_ms
         await self._flusher.flush_derived("RECOVERY")
         await self.tombstones.take_back(self._log.end_offset, self._observer)
@@ -237,18 +230,6 @@ class MessageStore(StoreQueries):
             f"disk and cannot be read ({hole.reason}); a pull passed over it"
         )
         self._observer.observe(LifecycleEvent("LOG_HOLE", detail))
-        _log.warning("%s", detail)
-
-    def _met_stray(self, physical_offset: int) -> None:
-        """An entry of a consume queue of an earlier life leads to no message of its own."""
-        if physical_offset in self._strays or len(self._strays) >= LOG_HOLES_TOLD_MAX:
-            return
-        self._strays[physical_offset] = None
-        detail = (
-            f"a consume queue leads to {physical_offset} in the commit log, where its message does "
-            f"not begin; a pull passed over it, `tidemark store check` tells which it is"
-        )
-        self._observer.observe(LifecycleEvent("DAMAGED_FILE", detail))
         _log.warning("%s", detail)
 
     def change_settings(self, config: StoreConfig) -> None:

@@ -237,20 +237,19 @@ def _is_its_record(
 
 
 def _note_damage(log: CommitLog, view: memoryview, unit: Unit) -> None:
-    """Tell the hole that the unit leads into; or that it is the unit, or a file of another store,
-    that is wrong: sound bytes make no hole.
-    """
+    """Tell the hole that the unit leads into; no hole when it is the unit that is wrong."""
     physical_offset, size, _ = unit
     start = log.files.start_at(physical_offset)
+    end = physical_offset + size
     try:
         check_record(view, physical_offset - start, physical_offset, NO_DELAYS)
     except CorruptRecord as error:
         sound_to = last_sound_end(view, start, physical_offset)
         if sound_to is None or sound_to <= physical_offset:
-            end = next_sound(view, start, physical_offset + 1, physical_offset + size)
-            log.note_damage(Hole(physical_offset, end or physical_offset + size, str(error)))
+            end = next_sound(view, start, physical_offset + 1, end) or end
+            log.note_damage(Hole(physical_offset, end, str(error)))
             return
-    log.on_stray(physical_offset)
+    log.note_stranger(Hole(physical_offset, end, "another record lies where a queue leads"))
 
 
 def _properties_at(log: CommitLog, physical_offset: int, size: int) -> bytes:

@@ -64,3 +64,35 @@ def test_aged_files_go_at_four_o_clock_after_72_hours_and_the_newest_stays() -> 
     assert 72 <= age_hours <= 72 + 24 + 1
     assert hour == 4
     assert ends[-1] > 4096 * 3, "there were several files"
+
+
+def test_files_are_as_old_as_they_are_after_a_clock_ten_days_ahead_was_set_right() -> None:
+    async def scenario(world: World) -> None:
+        node = world.node(HOST)
+        node.set_by_ms = 10 * DAY_MS
+
+        async def live(runtime: Runtime) -> None:
+            config = small_config(
+                "/store",
+                clean_resource_interval_ms=MINUTE_MS,
+                flush_interval_commit_log_ms=MINUTE_MS,
+                flush_interval_consume_queue_ms=MINUTE_MS,
+            )
+            store = await MessageStore.open(runtime, config, Listener())
+            store.start()
+            store.put(draft(b"by the wrong time"))
+            node.set_by_ms = 0
+            for number in range(30):
+                store.put(draft(b"%d" % number + bytes(500)))
+                await asyncio.sleep(0)
+            await asyncio.sleep(2 * DAY_MS / SECOND_MS)
+            assert store.physical_min == 0, "two days old, whatever the stamps say"
+            await asyncio.sleep(2 * DAY_MS / SECOND_MS)
+            assert store.physical_min > 0, "and not kept for ever"
+            await store.close()
+
+        await node.boot(live)
+        node.end()
+
+    world = run_world(7, scenario)
+    assert not world.failures, world.failures

@@ -125,7 +125,7 @@ class StoreHandlers:
 
     def delete_expired_log(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """DELETE_EXPIRED_COMMITLOG (329): aged files go now, not at their hour."""
-        self._parts.store.retention.run(self._parts.now_ms(), by_hand=True)
+        self._parts.store.retention.run(self._parts.runtime.clock.wall_ms(), by_hand=True)
         return request.respond(ResponseCode.SUCCESS)
 
     def ha_status(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:

@@ -134,7 +134,7 @@ class Retention:
         """
         while True:
             await asyncio.sleep(self._config.clean_resource_interval_ms / SECOND_MS)
-            verdict = self._judge(self._clock.now_ms(), by_hand=False)
+            verdict = self._judge(self._clock.wall_ms(), by_hand=False)
             for start in verdict.delete:
                 await self._disk.off_loop(self._let_go((start,), verdict.reason))
                 await asyncio.sleep(self._config.delete_files_interval_ms / SECOND_MS)

@@ -6,6 +6,7 @@ import asyncio
 import json
 from pathlib import Path
 
+from engine.broker.client_windows import FROZEN_AFTER_MS
 from engine.broker.state.queue_locks import QueueLocks
 from engine.protocol.codes import RequestCode, ResponseCode
 from tests.integration.broker.cluster import (
@@ -364,6 +365,10 @@ def test_a_consumer_whose_queue_looks_frozen_is_asked_at_once(tmp_path: Path) ->
 
             await eventually(asked_again, "the frozen consumer is asked again within seconds")
             assert calm.asked_count == 1, "the other one has its turn in ten minutes"
+            await asyncio.sleep(FROZEN_AFTER_MS / 1000 + 1.5)  # Pulls have ended as well.
+            asked_count = frozen.asked_count
+            await asyncio.sleep(2.5)
+            assert frozen.asked_count == asked_count, "who does not pull is not frozen"
 
     asyncio.run(story())
 

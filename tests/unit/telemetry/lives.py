@@ -41,6 +41,9 @@ class SetClock:
     def offset_ms(self) -> int:
         return 0
 
+    def wall_ms(self) -> int:
+        return self.us // 1000
+
     def on_step(self, listener: StepListener) -> None:
         """It shows what it is told, without steps."""
 
