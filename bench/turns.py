@@ -41,6 +41,7 @@ STEADY_S = 45.0
 """Longer than each timer of the broker: heartbeats, registration, snapshots of all marks."""
 AT_ONCE = 200
 """Requests of ours under way: it is not the engine's queues that are measured."""
+BEAT_S = 30.0
 ROWS = 14
 
 RUNNING_INFO = b'{"mqTable":{},"properties":{},"statusTable":{},"subscriptionSet":[]}'
@@ -176,14 +177,15 @@ class Load:
             beats.cancel()
 
     async def _beat(self) -> None:
-        """As of clients that beat each 30 s."""
+        """All of them, each BEAT_S."""
         while True:
-            for client in list(self._joined):
-                if client.transport.is_closing():
-                    continue
-                await client.heartbeat(self._crowd)
-                await asyncio.sleep(30 / CONNECTIONS)
-            await asyncio.sleep(1)
+            began = time.monotonic()
+            await _each(self._joined, self._beat_of)
+            await asyncio.sleep(max(1.0, began + BEAT_S - time.monotonic()))
+
+    async def _beat_of(self, client: Client) -> None:
+        if not client.transport.is_closing():
+            await client.heartbeat(self._crowd)
 
     async def _phases(self) -> None:
         host, port = self._broker.split(":")

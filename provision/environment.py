@@ -4,7 +4,10 @@ uv is taken from PATH when it is new enough, else installed into a small environ
 below `.cache`.
 
 Invariant: `.venv` carries a stamp of the lock it was made from. An equal stamp means nothing to do,
-so a second run neither starts uv nor needs a network.
+so a second run neither starts uv nor needs a network. Nothing is taken whose hash is not in this
+repository: uv's are in UV_REQUIREMENTS, all others in the lock, those of the build back-ends too.
+Therefore these come first, and what is built is built with them, never in an environment that an
+installer fills by itself. Absent on purpose: the bytes of pip, which come with Python.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from provision.places import CACHE, ROOT, VENV
 from provision.shell import can_install_system_packages, install_system_package, run, say
 
 UV_OLDEST = (0, 8)  # The first line whose reading of this lock's revision was tried.
+UV_REQUIREMENTS = ROOT / "provision" / "uv-requirements.txt"
 STAMP = VENV / "tidemark.lock-stamp"
 SYSTEM_CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 
@@ -36,7 +40,9 @@ def ensure() -> None:
     say("installing the locked packages into .venv (about a minute the first time)")
     index = configured_index()
     if index is None:
-        uv_run(uv, "sync", "--frozen", "--all-groups", "--python", sys.executable)
+        locked = ("sync", "--frozen", "--python", sys.executable)
+        uv_run(uv, *locked, "--only-group", "build", "--no-build")
+        uv_run(uv, *locked, "--all-groups", "--no-build-isolation")
     else:
         install_from(index, uv)
     STAMP.write_text(wanted)
@@ -48,13 +54,16 @@ def install_from(index: str, uv: Path) -> None:
     `uv sync` would take the files from the addresses in the lock, which a machine that has a
     mirror configured may not reach.
     """
-    locked = CACHE / "requirements.txt"
-    export = ("export", "--frozen", "--all-groups", "--no-emit-project", "--quiet")
-    uv_run(uv, *export, "--output-file", str(locked))
+    builders, locked = CACHE / "build-requirements.txt", CACHE / "requirements.txt"
+    export = ("export", "--frozen", "--no-emit-project", "--quiet")
+    uv_run(uv, *export, "--only-group", "build", "--output-file", str(builders))
+    uv_run(uv, *export, "--all-groups", "--output-file", str(locked))
     uv_run(uv, "venv", "--allow-existing", "--python", sys.executable, str(VENV))
     into = ("--python", str(VENV / "bin" / "python"), "--default-index", index)
-    uv_run(uv, "pip", "sync", *into, "--require-hashes", str(locked))
-    uv_run(uv, "pip", "install", *into, "--no-deps", "--editable", str(ROOT))
+    hashed = ("--require-hashes", "--no-build-isolation")
+    uv_run(uv, "pip", "sync", *into, *hashed, "--only-binary", ":all:", str(builders))
+    uv_run(uv, "pip", "sync", *into, *hashed, str(locked))
+    uv_run(uv, "pip", "install", *into, "--no-deps", "--no-build-isolation", "-e", str(ROOT))
 
 
 def configured_index() -> str | None:
@@ -149,7 +158,10 @@ def install_uv() -> Path:
     shutil.rmtree(home, ignore_errors=True)
     run([sys.executable, "-m", "venv", home], failure="python -m venv failed")
     run(
-        [home / "bin" / "python", "-m", "pip", "install", "--quiet", "uv>=0.8"],
+        [
+            *(home / "bin" / "python", "-m", "pip", "install", "--quiet", "--no-deps"),
+            *("--only-binary", ":all:", "--require-hashes", "-r", UV_REQUIREMENTS),
+        ],
         failure="pip could not install uv",
     )
     return home / "bin" / "uv"

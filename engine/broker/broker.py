@@ -280,9 +280,7 @@ class Broker:
             runtime,
             store,
             levels_ms=config.store.delay_levels_ms,
-            cursor_file=TableFile(
-                runtime, f"{config.config_folder}/delayOffset.json", store.store_id
-            ),
+            cursor_file=TableFile(runtime, config.delay_offset_path, store.store_id),
             observer=observer,
             make_dead_letter_topic=lambda group: make_dead_letter_topic(parts, group),
         )
@@ -414,11 +412,13 @@ class Broker:
         """Tell the watermarks on each point of the grid. When many moved, and others want the loop,
         it takes until after the next one, which is passed over then.
         """
-        every_ms, all_ms = self._config.sample_interval_ms, self._config.full_sample_interval_ms
+        all_ms, clock = self._config.full_sample_interval_ms, self._runtime.clock
+        rounds_begun = clock.now_ms() // all_ms
         while True:
             now_ms = await self._next_sample_ms()
-            await in_steps(running.watermarks.sample(self._runtime.clock.steady_ms()))
-            if now_ms // all_ms != (now_ms - every_ms) // all_ms:
+            await in_steps(running.watermarks.sample(clock.steady_ms()))
+            if now_ms // all_ms != rounds_begun:
+                rounds_begun = now_ms // all_ms
                 Putting(running.parts).tell_resends()
 
     async def _next_sample_ms(self) -> int:

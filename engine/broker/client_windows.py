@@ -108,14 +108,14 @@ class ClientWindows:
         """Of each queue that was pulled a moment ago: its reader (by group) when its offset stands
         still all the same, else None.
         """
-        parts = self._parts
+        parts, wall_ms = self._parts, self._parts.now_ms()
         self._read.update(parts.readers.take_pulled())
         for key in list(self._read):
             reading = parts.readers.of(key)
             if (
                 reading is None
                 or reading.last_pull_ms is None
-                or parts.now_ms() - reading.last_pull_ms > FROZEN_AFTER_MS
+                or wall_ms - reading.last_pull_ms > FROZEN_AFTER_MS
             ):
                 del self._read[key]
                 yield None

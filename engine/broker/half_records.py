@@ -29,7 +29,6 @@ from engine.protocol.names import (
     SysFlag,
 )
 from engine.protocol.properties import (
-    PROPERTY_CHECK_IMMUNITY_SECONDS,
     PROPERTY_REAL_QUEUE_ID,
     PROPERTY_REAL_TOPIC,
     PROPERTY_TAGS,
@@ -87,11 +86,10 @@ def further_properties(half: MessageExt, check_times: int) -> dict[str, str]:
 
 def told_properties(half: MessageExt) -> dict[str, str]:
     """Properties of a half message as others see them: without the name of its transaction, which
-    RocketMQ 5.5.0 writes into copies only while their producers have asked for time.
+    RocketMQ 5.5.0 writes only when it puts one again whose producer has asked for time.
     """
     properties = dict(half.properties)
-    if PROPERTY_CHECK_IMMUNITY_SECONDS not in properties:
-        properties.pop(PROPERTY_TRANSACTION_FIRST_OFFSET, None)
+    properties.pop(PROPERTY_TRANSACTION_FIRST_OFFSET, None)
     return properties
 
 

@@ -234,10 +234,9 @@ class Tables:
             counter = parts.group_configs.counter
             if counter != self._groups_written:
                 version = parts.data_version(counter).to_json()
-                table = parts.group_configs.table_document()
-                await self._groups_file.write(
-                    {"dataVersion": version, "subscriptionGroupTable": table}
-                )
+                pieces: list[bytes] = []
+                await in_steps(parts.group_configs.encoded(pieces, {"dataVersion": version}))
+                await self._groups_file.write_sealed(b"".join(pieces))
                 self._groups_written = counter
             counter = parts.filters.counter
             if counter != self._filters_written or not self._filters_file.is_there:

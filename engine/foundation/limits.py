@@ -396,9 +396,9 @@ SPOOL_BYTES_MAX: Final = 8 * GIB
 messages go on.
 """
 
-SPOOL_FRAME_ROWS_MAX: Final = 4096
+SPOOL_FRAME_ROWS_MAX: Final = 1024
 """A turn with more rows than this is written as several frames; a buffer that reaches it is
-written at once.
+written at once (some 20 ms).
 """
 
 SPOOL_ROWS_KEPT_MAX: Final = 64

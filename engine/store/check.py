@@ -151,6 +151,12 @@ class StoreCheck:
         report.holes_untold = log.holes.count - len(report.lost)
         return report
 
+    def close(self) -> None:
+        """Close the files."""
+        self._log.close()
+        self._queues.close()
+        self._index.close()
+
     def _walk(self, begin: int) -> LogWalk:
         return LogWalk(self._log, begin, synced_to=self._synced_to, delay_levels_ms=NO_DELAYS)
 

@@ -22,12 +22,12 @@ from collections.abc import Callable
 from itertools import pairwise
 from struct import Struct
 
-from engine.foundation.errors import CorruptRecord, FileTooLarge, OffsetOutOfRange
-from engine.foundation.limits import TRANSIENT_POOL_BYTES_MAX
+from engine.foundation.errors import FileTooLarge, OffsetOutOfRange
+from engine.foundation.limits import LOG_HOLES_TOLD_MAX, TRANSIENT_POOL_BYTES_MAX
 from engine.runtime.disk import Disk, File
 from engine.store.holes import Hole, Holes
 from engine.store.mapped_file import FilePool, FileSequence, OpenFile
-from engine.store.record import BLANK_MAGIC, check_record
+from engine.store.record import BLANK_MAGIC
 
 BLANK = Struct(">ii")
 BLANK_BYTES = BLANK.size
@@ -63,6 +63,7 @@ class CommitLog:
         them: whoever hands one out checks it first."""
         self.on_damage: Callable[[Hole], None] = _ignore
         """Told of each hole that is met when somebody reads."""
+        self._strangers: dict[int, None] = {}
         self._current: OpenFile | None = None
         self._current_start = -1
 
@@ -166,19 +167,19 @@ class CommitLog:
             return None
         return entry.view[inside : inside + size_bytes]
 
-    def check(self, physical_offset: int, size_bytes: int) -> bool:
-        """Is the record there sound? If not, it is a hole from now on, and that is told."""
-        view = self.view(physical_offset, size_bytes)
-        if view is None:
-            return False
-        try:
-            check_record(view, 0, physical_offset, NO_DELAYS)
-        except CorruptRecord as error:
-            hole = Hole(physical_offset, physical_offset + size_bytes, str(error))
-            self.holes.add(hole)
-            self.on_damage(hole)
-            return False
-        return True
+    def note_damage(self, hole: Hole) -> None:
+        """Somebody who read came upon a hole; it is told."""
+        self.holes.add(hole)
+        self.on_damage(hole)
+
+    def note_stranger(self, place: Hole) -> None:
+        """A queue leads to where none of its records is, and nothing there is damaged: its unit is
+        wrong, or the file is another store's. It is told once, and nothing is passed over for it.
+        """
+        if place.start in self._strangers or len(self._strangers) >= LOG_HOLES_TOLD_MAX:
+            return
+        self._strangers[place.start] = None
+        self.on_damage(place)
 
     def file_view(self, start: int) -> memoryview:
         """The whole file that begins at `start`. Raises OffsetOutOfRange when there is none."""

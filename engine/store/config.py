@@ -150,6 +150,11 @@ class StoreConfig:
     )
 
     @property
+    def tables_folder(self) -> str:
+        """Folder of the tables kept as JSON."""
+        return f"{self.root}/config"
+
+    @property
     def commit_log_folder(self) -> str:
         """Folder of the commit log's files."""
         return self.commit_log_path.rstrip("/") or f"{self.root}/commitlog"

@@ -59,6 +59,9 @@ class ConsumeQueue:
         """Queue offset that the next unit gets."""
         self.end_physical = 0
         """Commit-log offset just behind the newest message; 0 when there is none."""
+        self.loaded_to = 0
+        """Units before this queue offset are of an earlier life: whoever follows one has to check
+        what it leads to."""
         self._waiting = bytearray()
         """The units before `max_offset` that are in no file yet."""
         self._waiting_after = 0

@@ -67,11 +67,9 @@ class MessageStore(StoreQueries):
         pool = FilePool()
         shape = IndexShape(config.max_hash_slot_count, config.max_index_count)
         log_kind = PooledCommitLog if config.transient_store_pool_enable else CommitLog
-        self.store_id = store_id_of(runtime, f"{root}/config")
+        self.store_id = store_id_of(runtime, config.tables_folder)
         """What tells this store's tables from those of others."""
-        self.tombstones = Tombstones(
-            runtime, f"{root}/config", config.commit_log_folder, store_id=self.store_id
-        )
+        self.tombstones = Tombstones(runtime, config, store_id=self.store_id)
         super().__init__(
             config,
             log_kind(
@@ -88,10 +86,8 @@ class MessageStore(StoreQueries):
         self._clock = runtime.clock
         self._observer = observer
         self._loop = asyncio.get_running_loop()
-        self._dispatcher = Dispatcher(
-            *(self._log, self._queues, self._index, config.delay_levels_ms),
-            deleted=self.tombstones.ends,
-        )
+        derived, deleted = (self._log, self._queues, self._index), self.tombstones.ends
+        self._dispatcher = Dispatcher(*derived, config.delay_levels_ms, deleted=deleted)
         self._abort_path = f"{root}/abort"
         self._locks = take_folders(disk, config)
         try:
@@ -169,7 +165,11 @@ class MessageStore(StoreQueries):
             deleted=self.tombstones.ends,
         )
         if self._config.strict_store and self._disk.exists(self._config.commit_log_folder):
-            self._refuse_damage(StoreCheck(self._disk, self._config).first_hole())
+            look = StoreCheck(self._disk, self._config)
+            try:
+                self._refuse_damage(look.first_hole())
+            finally:
+                look.close()
         # First the abort file: what recovery writes is as unfinished as anything, if we die now.
         try:
             self._disk.write(self._abort_path, str(self._runtime.entropy.process_id()).encode())

@@ -127,6 +127,10 @@ class StoreQueries:
         """Was any message of the topic put since it was made?"""
         return self._queues.has_given_offsets(topic)
 
+    def was_deleted(self, topic: str, physical_offset: int) -> bool:
+        """Was the topic deleted since something was stored for it at `physical_offset`? Hot."""
+        return physical_offset < self._deleted.get(topic, 0)
+
     def record_at(self, physical_offset: int) -> bytes | None:
         """The record at `physical_offset`, checked; None when none can begin there.
 

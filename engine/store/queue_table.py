@@ -171,6 +171,8 @@ class QueueTable:
     def settle(self) -> None:
         """After recovery: the next message of each queue comes behind its newest."""
         self._next_offsets = {key: queue.max_offset for key, queue in self._queues.items()}
+        for queue in self._queues.values():
+            queue.loaded_to = queue.max_offset
 
     def delete_topic(self, topic: str) -> int:
         """Delete the topic's queues; a topic made again under the name begins at offset 0."""

@@ -18,6 +18,7 @@ from engine.client import Admin, PushConsumer
 from engine.client.admin.dead_letters import DeadLetter, DeadLetterQuery
 from engine.foundation.errors import ConfigError, RequestRefused
 from engine.protocol.codes import RequestCode, ResponseCode
+from engine.protocol.dead_letters import DISCARDS_TOPIC
 from engine.protocol.message import MessageExt
 from engine.runtime import system_runtime
 from tests.integration.broker.cluster import (
@@ -379,9 +380,11 @@ def test_what_retention_takes_undecided_is_told_as_expired_and_the_sums_close(
             await client.heartbeat()
             for key in ("redriven", "discarded", "forgotten"):
                 await kill_message(client, key)
-            redriven, discarded, _ = await waiting(admin, 3)
+            redriven, discarded, forgotten = await waiting(admin, 3)
             await admin.dead_letters.redrive(redriven, who=WHO, why=WHY)
             await admin.dead_letters.discard(discarded, who=WHO, why=WHY)
+            forgotten_id = forgotten.message.offset_message_id  # Named, but not by its group:
+            await client.send(topic=DISCARDS_TOPIC, KEYS=forgotten_id)  # that decides nothing.
             for _ in range(70):
                 await client.send(topic=RETRY, UNIQ_KEY="redriven")  # Its later tries.
             for _ in range(40):

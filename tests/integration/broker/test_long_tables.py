@@ -13,7 +13,7 @@ from engine.broker.membership import Membership
 from engine.broker.parts import BrokerParts
 from engine.broker.sampling import Watermarks
 from engine.broker.state.groups import ClientChannel
-from engine.broker.work_in_steps import WorkInSteps
+from engine.broker.work_in_steps import WorkInSteps, in_steps
 from engine.foundation.limits import (
     LOOP_STEP_ENTRIES_MAX,
     MEMBER_NOTICES_AT_ONCE,
@@ -103,6 +103,10 @@ def test_a_sample_reads_so_many_marks_a_step_and_none_that_stand_still(tmp_path:
             one = instructions_by_step(watermarks.sample(parts.steady_ms()))
             assert sum(one) < 4 * PAIRS
             assert [row.group for row in rows(listener)] == ["g7"]
+            parts.offsets.commit("g7", TOPIC, 0, 2, now_ms=parts.steady_ms())
+            await in_steps(watermarks.sample(parts.steady_ms()))
+            again = rows(listener)[1:]
+            assert [(row.group, row.reports) for row in again] == [("g7", 1)], "it was heard of"
 
     asyncio.run(story())
 

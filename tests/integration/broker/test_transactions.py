@@ -218,7 +218,7 @@ def test_waiting_costs_the_log_nothing_until_settled_ones_wait_behind_it(tmp_pat
 
 
 def test_a_question_leaves_its_count_in_the_message_and_nothing_else(tmp_path: Path) -> None:
-    """RocketMQ 5.5.0 names the first copy only in copies of those that have asked for time."""
+    """As RocketMQ 5.5.0 does; the name of the transaction is between the broker and its log."""
 
     async def story() -> None:
         async with cluster(broker_config(tmp_path, **QUICK)) as running:

@@ -16,6 +16,7 @@ from typing import Any
 
 from engine.broker.broker import Broker
 from engine.broker.config import BrokerConfig
+from engine.broker.state.group_configs import group_to_document
 from engine.foundation.errors import ProtocolError, TidemarkError
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.message_record import decode_record
@@ -182,9 +183,9 @@ def inventory_of(broker: Broker) -> Inventory:
             offset = max(offset + 1, got.next_begin_offset)
     for config in parts.topics.all():
         found["topic", config.topic_name] = (config.write_queue_nums, config.perm)
-    table = parts.group_configs.table_document()
-    for name, settings in table.items():
-        found["group", name] = json.dumps(settings, sort_keys=True)
+    for group_config in parts.group_configs.all():
+        settings = json.dumps(group_to_document(group_config), sort_keys=True)
+        found["group", group_config.group_name] = settings
     filters = parts.filters.to_document()
     for topic, entry in dict(filters.get("filterDataByTopic", {})).items():  # type: ignore[call-overload]
         for group in entry.get("groupFilterData", {}):

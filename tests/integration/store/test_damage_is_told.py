@@ -135,6 +135,19 @@ def test_a_flipped_bit_that_no_start_looks_at_is_told_by_the_pull_that_meets_it(
     assert str(row.detail) in caplog.text
 
 
+def test_an_entry_that_leads_astray_makes_no_hole_in_a_sound_log(tmp_path: Path) -> None:
+    """Messages around the place it names are still there for everybody."""
+    put = played(tmp_path, 50, clean=True)
+    queue = tmp_path / "consumequeue" / "TopicA" / "1" / f"{0:020d}"
+    content = bytearray(queue.read_bytes())
+    content[67] ^= 1  # Entry 3, message 7: one byte beside its record.
+    queue.write_bytes(content)
+    numbers, listener, holes = opened(tmp_path)
+    assert numbers == [n for n in range(50) if n != 7]
+    assert put[7].queue_offset == 3
+    assert (holes, listener.lifecycle("LOG_HOLE")) == (0, [])
+
+
 @pytest.mark.parametrize("gone", ["consumequeue/TopicA/1", "index"])
 def test_what_was_removed_after_a_clean_stop_is_built_again(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, gone: str

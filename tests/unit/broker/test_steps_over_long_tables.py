@@ -10,6 +10,7 @@ import pytest
 
 from engine.broker.long_poll import HeldPull, HeldPulls
 from engine.broker.state.consumer_filters import ConsumerFilters
+from engine.broker.state.group_configs import GroupConfigs
 from engine.broker.state.groups import ClientChannel, ConsumerGroups, ProducerGroups
 from engine.broker.state.offsets import ConsumerOffsets, Table, encoded_table
 from engine.broker.state.queue_locks import QueueLocks
@@ -151,6 +152,13 @@ def offsets_persisted(count: int) -> Iterator[None]:
     return stepped(offsets.mark_persisted(table))
 
 
+def groups_encoded(count: int) -> Iterator[None]:
+    configs = GroupConfigs(auto_create=True)
+    for number in range(count):
+        configs.find(f"g{number}")
+    return configs.encoded([], {})
+
+
 def counts_sampled(count: int) -> Iterator[None]:
     traffic = Traffic(lambda: 0)
     for number in range(count):
@@ -179,7 +187,10 @@ def pulls_held(count: int) -> Iterator[object]:
 
 @pytest.mark.parametrize(
     "work",
-    [offsets_copied, offsets_encoded, offsets_persisted, counts_sampled, pulls_held],
+    [
+        *(offsets_copied, offsets_encoded, offsets_persisted),
+        *(groups_encoded, counts_sampled, pulls_held),
+    ],
 )
 def test_a_long_table_is_gone_through_in_steps_of_one_size(
     work: Callable[[int], Iterator[object]],

@@ -414,3 +414,15 @@ def test_cursors_stay_behind_while_the_disk_cannot_sync(tmp_path: Path) -> None:
         assert not (tmp_path / "config" / "delayOffset.json").exists()
 
     on_a_bench(tmp_path, story)
+
+
+def test_what_waited_for_a_topic_is_deleted_with_it(tmp_path: Path) -> None:
+    async def story(bench: Bench) -> None:
+        await bench.put(b"of before", level=1)
+        await bench.store.delete_topic("orders")
+        await bench.put(b"of the topic made again", level=1)
+        assert await bench.after(LEVELS_MS[0]) == 1
+        assert [message.body for message in bench.delivered()] == [b"of the topic made again"]
+        assert bench.service.cursors() == {1: 2}
+
+    on_a_bench(tmp_path, story)

@@ -5,8 +5,11 @@ there.
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -120,3 +123,61 @@ def test_a_second_set_up_needs_no_network_and_says_where_it_is() -> None:
     assert "set-up: ready in" in done.stdout
     assert "fetching" not in done.stdout
     assert "installing the locked" not in done.stdout
+
+
+def test_what_is_fetched_has_a_hash_that_is_written_down_here() -> None:
+    """uv by its list, everything else by the lock; what builds is locked and comes first."""
+    lines = environment.UV_REQUIREMENTS.read_text().splitlines()
+    requirements = [line for line in lines if line and not line.startswith(("#", "    --hash="))]
+    assert len(requirements) == 1
+    name, _, version = requirements[0].removesuffix(" \\").partition("==")
+    assert name == "uv"
+    assert tuple(map(int, version.split(".")[:2])) >= environment.UV_OLDEST
+    hashes = [line for line in lines if line.startswith("    --hash=sha256:")]
+    assert len(hashes) > 1, "one for each platform"
+    lock = tomllib.loads((ROOT / "uv.lock").read_text())
+    locked = {package["name"]: package for package in lock["package"]}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    builders = {re.split(r"[<>=]", one)[0] for one in project["dependency-groups"]["build"]}
+    wanted = {re.split(r"[<>=]", one)[0] for one in project["build-system"]["requires"]}
+    assert wanted <= builders, "what builds this project"
+    assert all(locked[builder]["wheels"] for builder in builders), "nothing builds the builders"
+    built = {name for name, one in locked.items() if "sdist" in one and not one.get("wheels")}
+    assert built == {"pyspark"}, "setuptools, which is among the builders, builds it"
+    for name, package in locked.items():
+        files = [*package.get("wheels", ()), *([package["sdist"]] if "sdist" in package else ())]
+        assert all(one["hash"].startswith("sha256:") for one in files), name
+
+
+@pytest.mark.parametrize("index", ["", "https://mirror.example/simple"])
+def test_what_builds_is_installed_first_and_nothing_is_built_in_an_environment_of_its_own(
+    tmp_path: Path, index: str
+) -> None:
+    project, told = tmp_path / "project", tmp_path / "told"
+    shutil.copytree(ROOT / "provision", project / "provision")
+    for name in ("pyproject.toml", "uv.lock"):
+        shutil.copy(ROOT / name, project / name)
+    uv = tmp_path / "bin" / "uv"
+    uv.parent.mkdir()
+    uv.write_text(
+        '#!/bin/sh\n[ "$1" = --version ] && echo uv 0.13.9 && exit\n'
+        f'mkdir -p .venv .cache; echo "$@" >> {told}\n'
+    )
+    uv.chmod(0o755)
+    others_set = {"UV_INDEX_URL", "PIP_INDEX_URL", "UV_DEFAULT_INDEX"}
+    machine = {name: value for name, value in os.environ.items() if name not in others_set}
+    machine |= {"PATH": f"{uv.parent}:{machine['PATH']}", "PIP_CONFIG_FILE": os.devnull}
+    subprocess.run(
+        [sys.executable, "-c", "from provision import environment; environment.ensure()"],
+        cwd=project,
+        env=machine | ({"UV_DEFAULT_INDEX": index} if index else {}),
+        check=True,
+    )
+    first, *others = [
+        line.split()
+        for line in told.read_text().splitlines()
+        if line.startswith(("sync", "pip sync", "pip install"))
+    ]
+    assert "--no-build" in first or "--only-binary" in first, "the builders are not built"
+    assert others
+    assert all("--no-build-isolation" in words for words in others)
