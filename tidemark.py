@@ -37,6 +37,7 @@ COMMANDS = {
     "engine": Mount("engine.commands", "Run a name server and a broker in one process."),
     "namesrv": Mount("engine.commands", "Run a name server."),
     "broker": Mount("engine.commands", "Run a broker."),
+    "store": Mount("engine.store.commands", "Look at the files of a store: check."),
     "admin": Mount("engine.client.commands", "Ask a cluster, or change it: topics, groups, ..."),
     "shipper": Mount("engine.telemetry.commands", "Ship a broker's spooled facts to the lake."),
     "pipeline": Mount("pipelines.commands", "Compute the gold tables: run (live) or replay."),

@@ -9,8 +9,9 @@ topics and catchup. Below their defaults a table says that it is no figure of re
 Parts: throughput (ours beside Apache RocketMQ, both up and warm), telemetry (its cost), freshness
 (commit to gold to page), topics (sends over 10,000 of them), catchup (sends beside a reader of cold
 data), replay (rows a second), spool, store, paths and filter (micro-benchmarks of the hot paths),
-cpu (what a message sent costs our broker), connections (10,000 idle ones and a slow reader), start
-(to ready; takes 12 GiB for a while).
+cpu (what a message sent costs our broker), connections (10,000 idle ones and a slow reader), turns
+(how long one step holds the event loop, with 10,000 clients), start (to ready; takes 12 GiB for a
+while).
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ PARTS = (
     "filter",
     "cpu",
     "connections",
+    "turns",
     "start",
 )
 MODULES = {
@@ -52,6 +54,7 @@ MODULES = {
     "connections": "bench.connections",
     "paths": "bench.read_paths",
     "start": "bench.start",
+    "turns": "bench.turns",
 }
 
 

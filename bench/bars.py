@@ -63,3 +63,6 @@ MANY_TOPICS_RATE_RATIO: Final = at_least(0.8)
 """Send rate over 10,000 topics, over that of one."""
 CATCH_UP_P99_RATIO: Final = at_most(3)
 """99th percentile of sends beside a full-speed read of cold data, over alone."""
+
+LONGEST_STEP: Final = at_most(50, "ms")
+"""CPU time of one step of the engine's event loop, with 100,000 queues of groups."""

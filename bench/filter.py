@@ -110,7 +110,7 @@ def print_tables() -> None:
         ("by bits", 2, {"wanted": by_tag}),
         (f"by {SELECTOR}", 0, {"matches": by_sql}),
     )
-    print()
+    print(f"\nleast of {ROUNDS} rounds:")
     for name, sys_flag, tests in cases:
         with tempfile.TemporaryDirectory() as folder:
             figure = asyncio.run(scan_us(folder, sys_flag, **tests))

@@ -107,7 +107,7 @@ def ways(path: Path) -> dict[str, Send]:
 
 def measure_reading(path: Path) -> Table:
     """CPU microseconds an answer, by its size."""
-    table = Table(title="from the commit log to the socket, CPU us an answer")
+    table = Table(title=f"from the commit log to the socket, CPU us an answer, least of {ROUNDS}")
     table.add_column("way")
     for size_bytes in SIZES:
         table.add_column(f"{size_bytes // KIB} KiB", justify="right")
@@ -139,7 +139,7 @@ def measure_writing(path: Path) -> Table:
         "store into a file mapping": into_the_mapping,
         "buffered stream, flushed": by_stream,
     }
-    table = Table(title="1 KiB from memory into the page cache, CPU us")
+    table = Table(title=f"1 KiB from memory into the page cache, CPU us, least of {ROUNDS}")
     table.add_column("way")
     table.add_column("us", justify="right")
     for name, write in kinds.items():

@@ -114,6 +114,7 @@ def _shipped(spool: Path, lake: Path) -> Figure:
 
 def print_table() -> None:
     """The figures as a table on standard output."""
+    print(f"each the least of {ROUNDS} rounds")
     for figure in figures():
         print(f"{figure.name:<40} {figure.value:>12,.2f} {figure.unit}")
 

@@ -160,7 +160,9 @@ def least(rounds: list[Clocks]) -> Clocks:
 
 def measure_store(home: Path) -> Table:
     """CPU and wall microseconds a message of every path."""
-    table = Table(title=f"store, {MESSAGES} messages of 1 KiB, 8 queues, keys indexed")
+    table = Table(
+        title=f"store, {MESSAGES} messages of 1 KiB, 8 queues, keys indexed, least of {ROUNDS}"
+    )
     for heading in ("path", "CPU us/message", "messages/s"):
         table.add_column(heading, justify="left" if heading == "path" else "right")
 
@@ -184,7 +186,7 @@ def measure_store(home: Path) -> Table:
 
 def measure_design(home: Path) -> Table:
     """Behind `commit_log`: a write per record or per turn, and how to make a file."""
-    table = Table(title="design questions")
+    table = Table(title=f"design questions, least of {ROUNDS}")
     for heading in ("what", "us"):
         table.add_column(heading, justify="left" if heading == "what" else "right")
     record = os.urandom(1100)

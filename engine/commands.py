@@ -74,6 +74,10 @@ AccessOption = Annotated[
 TelemetryOption = Annotated[
     bool, typer.Option(help="Keep a spool of facts below the store folder.")
 ]
+StrictOption = Annotated[
+    bool,
+    typer.Option("--strict-store", help="Refuse to start on a damaged store."),
+]
 SetOption = Annotated[
     list[str] | None,
     typer.Option("--set", help="A setting by its RocketMQ name: --set brokerName=broker-b"),
@@ -93,6 +97,7 @@ def engine(
     access: AccessOption = None,
     telemetry: TelemetryOption = True,
     metrics_port: MetricsOption = None,
+    strict_store: StrictOption = False,
     settings: SetOption = None,
 ) -> None:
     """Run a name server and a broker in one process, until SIGTERM or Ctrl-C."""
@@ -100,7 +105,12 @@ def engine(
     async def work(stopping: asyncio.Event) -> None:
         ship_to = None if lake == NO_LAKE else lake_address(lake)
         flags = broker_flags(
-            store=store, port=broker_port, host=host, flush=flush, metrics_port=metrics_port
+            store=store,
+            port=broker_port,
+            host=host,
+            flush=flush,
+            metrics_port=metrics_port,
+            strict_store=strict_store,
         )
         start = broker_start(None, [*flags, *set_flags(settings)], telemetry=telemetry)
         config = replace(start.config, access=access_of(access))
@@ -153,6 +163,7 @@ def broker(
     access: AccessOption = None,
     telemetry: TelemetryOption = True,
     metrics_port: MetricsOption = None,
+    strict_store: StrictOption = False,
     settings: SetOption = None,
 ) -> None:
     """Run a broker, until SIGTERM or Ctrl-C.
@@ -169,6 +180,7 @@ def broker(
             flush=flush,
             metrics_port=metrics_port,
             namesrv=namesrv,
+            strict_store=strict_store,
         )
         nobody_said = from_flags({"namesrvAddr": DEFAULT_NAMESRV}, layer=Layer.DEFAULT)
         start = broker_start(
@@ -230,6 +242,7 @@ def broker_flags(
     flush: str | None,
     metrics_port: int | None,
     namesrv: str | None = None,
+    strict_store: bool = False,
 ) -> list[Setting]:
     """The options as settings by RocketMQ's keys; those not given are none."""
     kinds = {"sync": "SYNC_FLUSH", "async": "ASYNC_FLUSH"}
@@ -242,6 +255,7 @@ def broker_flags(
             "brokerIP1": host,
             "flushDiskType": None if flush is None else kinds[flush],
             "namesrvAddr": namesrv,
+            "strictStore": "true" if strict_store else None,
             "metricsExporterType": None if metrics_port is None else "PROM",
             "metricsPromExporterPort": None if metrics_port is None else str(metrics_port),
         }

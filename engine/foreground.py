@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import logging
 import os
 import signal
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import Protocol
 
 from engine.foundation.units import MINUTE_MS, SECOND_MS
+from engine.runtime.memory import collect_what_is_new
 
 SHIPPER_BACKOFF_FIRST_MS = SECOND_MS
 SHIPPER_BACKOFF_MAX_MS = MINUTE_MS
@@ -60,10 +60,7 @@ async def serve(parties: Sequence[Party], stopping: asyncio.Event) -> None:
 
     Raises what ended a party.
     """
-    # What there is by now lives as long as the process: the collector never looks at it again, and
-    # so looks sooner, and for less long, at what connections leave behind.
-    gc.freeze()
-    gc.collect()
+    collect_what_is_new()
     ends = [asyncio.create_task(party.wait()) for party in parties]
     signalled = asyncio.create_task(stopping.wait())
     try:

@@ -8,7 +8,8 @@ simulated cluster or in virtual time names who runs it:
         cluster: ScriptedCluster, runtime: Runtime, *, tmp_path: Path
     ) -> None:
 
-Its positional parameters come from the world, fixtures stand behind the star.
+Its positional parameters come from the world, fixtures stand behind the star. A stage that needs
+fixtures itself has their names: `@run_by(on_a_bench, "tmp_path")`.
 Absent on purpose: fixtures that are async. A world ends with its test.
 """
 
@@ -25,24 +26,29 @@ import pytest
 Story = Callable[..., Awaitable[None]]
 
 
-def run_by(stage: Callable[..., object], **settings: Any) -> Callable[[Story], Callable[..., None]]:
-    """Make an async test of what `stage(story, **settings)` runs: a test that pytest can call."""
+def run_by(
+    stage: Callable[..., object], *fixtures: str, **settings: Any
+) -> Callable[[Story], Callable[..., None]]:
+    """Make a test that pytest can call of what `stage(*fixtures, story, **settings)` runs."""
 
     def decorate(test: Story) -> Callable[..., None]:
-        @wraps(test)
-        def run(**fixtures: Any) -> None:
-            async def story(*given: Any) -> None:
-                await test(*given, **fixtures)
-
-            stage(story, **settings)
-
         of_test = signature(test)
-        behind_the_star = [
-            parameter
-            for parameter in of_test.parameters.values()
+        own = {
+            name: parameter
+            for name, parameter in of_test.parameters.items()
             if parameter.kind is Parameter.KEYWORD_ONLY
-        ]
-        run.__signature__ = of_test.replace(parameters=behind_the_star)  # type: ignore[attr-defined]
+        }
+
+        @wraps(test)
+        def run(**given_by_pytest: Any) -> None:
+            async def story(*given: Any) -> None:
+                await test(*given, **{name: given_by_pytest[name] for name in own})
+
+            stage(*(given_by_pytest[name] for name in fixtures), story, **settings)
+
+        of_stage = {name: Parameter(name, Parameter.KEYWORD_ONLY) for name in fixtures}
+        wanted = of_test.replace(parameters=[*(of_stage | own).values()])
+        run.__signature__ = wanted  # type: ignore[attr-defined]
         return run
 
     return decorate

@@ -150,6 +150,27 @@ def bodies_of(store: MessageStore, topic: str = "TopicA", queue_id: int = 0) -> 
     return [message.body for message in messages_of(store, topic, queue_id)]
 
 
+def messages_over_holes(
+    store: MessageStore, topic: str = "TopicA", queue_id: int = 0
+) -> Sequence[MessageExt]:
+    """Every message of a queue that is left, as a consumer gets them: offsets grow, each pull
+    brings it further, and what is in a hole is passed over.
+    """
+    found: list[MessageExt] = []
+    queue_offset = store.min_offset(topic, queue_id)
+    while queue_offset < store.max_offset(topic, queue_id):
+        result = store.get(topic, queue_id, queue_offset, max_count=3, max_bytes=BIG)
+        assert queue_offset < result.next_begin_offset <= store.max_offset(topic, queue_id)
+        for message in decode_records(result.body()) if result.count else []:
+            assert (message.topic, message.queue_id) == (topic, queue_id)
+            assert queue_offset <= message.queue_offset < result.next_begin_offset
+            found.append(message)
+        queue_offset = result.next_begin_offset
+    offsets = [message.queue_offset for message in found]
+    assert offsets == sorted(set(offsets))
+    return found
+
+
 def messages_of(
     store: MessageStore, topic: str = "TopicA", queue_id: int = 0
 ) -> Sequence[MessageExt]:

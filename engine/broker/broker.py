@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -44,9 +45,11 @@ from engine.broker.stored_resends import StoredResends
 from engine.broker.tables import Tables
 from engine.broker.transaction_checks import TransactionChecks
 from engine.broker.unconsumed import tell_unconsumed
+from engine.broker.work_in_steps import in_steps, stepped
 from engine.delay import DelayService
 from engine.foundation.config_layers import Origin
 from engine.foundation.errors import DiskFull, ProtocolError, StorageError
+from engine.foundation.limits import LOOP_STEP_ANSWERS_MAX
 from engine.foundation.observing import LifecycleEvent, Observer, SilentObserver
 from engine.foundation.units import SECOND_MS
 from engine.protocol.message_ids import UniqueIds
@@ -93,7 +96,8 @@ class Broker:
         self._config = config
         self._origin = origin or Origin()
         self._running: _Running | None = None
-        self._woken: list[HeldPull] = []
+        self._woken: deque[HeldPull] = deque()
+        """Pulls that a message has come for, or whose time is up."""
 
     @property
     def parts(self) -> BrokerParts:
@@ -182,12 +186,15 @@ class Broker:
         await running.registration.unregister()
         if running.metrics is not None:
             await running.metrics.stop()
-        for pull in running.parts.holds.take_all():
-            pull.resume()
+        self._wake(running.parts.holds.take_all())
+        while self._woken:
+            self._answer_woken()
+            await asyncio.sleep(0)
         await running.server.stop()
         if running.loops is not None:
             running.loops.cancel()
             await asyncio.gather(running.loops, return_exceptions=True)
+        await running.parts.work.finish()
         await running.client.close()
         clean = True
         try:
@@ -200,7 +207,7 @@ class Broker:
         except StorageError as error:
             clean = False
             _log.error("stopping without the last tables: %s", error)
-        running.watermarks.sample(self._runtime.clock.steady_ms(), everything=True)
+        await in_steps(running.watermarks.sample(self._runtime.clock.steady_ms(), everything=True))
         Putting(running.parts).tell_resends()
         await running.parts.store.close()
         running.parts.observer.observe(LifecycleEvent("SHUTDOWN", None, clean=clean))
@@ -268,12 +275,12 @@ class Broker:
         registration = Registration(parts, client)
         membership = Membership(parts)
         watermarks = Watermarks(parts)
-        tables = Tables(parts, None if telemetry is None else telemetry.settle)
+        tables = Tables(parts, telemetry)
         delay = DelayService(
             runtime,
             store,
             levels_ms=config.store.delay_levels_ms,
-            cursor_file=TableFile(runtime, f"{config.config_folder}/delayOffset.json"),
+            cursor_file=TableFile(runtime, config.delay_offset_path, store.store_id),
             observer=observer,
             make_dead_letter_topic=lambda group: make_dead_letter_topic(parts, group),
         )
@@ -348,7 +355,7 @@ class Broker:
             store = parts.store
             parts.boot_ends = {key: store.max_offset(*key) for key in store.queues()}
         if running.telemetry is not None:
-            compare_with_earlier_life(parts, running.telemetry)
+            compare_with_earlier_life(parts, running.telemetry, running.tables.spooled)
 
     async def _run_loops(self, running: _Running) -> None:
         config = self._config
@@ -362,8 +369,11 @@ class Broker:
                 running.half_queue.run(),
                 running.checks.run(),
                 running.windows.run(),
+                running.membership.notices.run(),
+                running.parts.work.run(),
                 self._recheck_holds(running),
                 self._keep_house(running),
+                self._count(running),
                 self._sample(running),
                 running.parts.store.failed(),
                 running.server.failed(),
@@ -376,30 +386,46 @@ class Broker:
         interval_ms = min(self._config.hold_check_interval_ms, SECOND_MS)
         while True:
             await asyncio.sleep(interval_ms / SECOND_MS)
-            for pull in parts.holds.due(clock.steady_ms(), parts.store.max_offset):
-                pull.resume()
+            for woken in parts.holds.due(clock.steady_ms(), parts.store.max_offset):
+                self._wake(woken)
+                await asyncio.sleep(0)
 
     async def _keep_house(self, running: _Running) -> None:
         """Remove clients that have been silent for too long."""
-        config, clock = self._config, self._runtime.clock
+        config = self._config
         interval_ms = min(config.housekeeping_interval_ms, config.client_expiry_ms)
         while True:
             await asyncio.sleep(interval_ms / SECOND_MS)
-            running.membership.expire()
-            running.parts.locks.drop_expired(clock.steady_ms())
+            departures = running.membership.expire()
+            await in_steps(stepped(departures, LOOP_STEP_ANSWERS_MAX))
+
+    async def _count(self, running: _Running) -> None:
+        """Take the samples of rates and times on each point of the grid."""
+        parts, clock = running.parts, self._runtime.clock
+        while True:
+            now_ms = await self._next_sample_ms()
+            parts.put_times.sample(clock.steady_ms())
+            await in_steps(parts.traffic.sample(clock.steady_ms(), wall_ms=now_ms))
+            await in_steps(running.membership.judge())
 
     async def _sample(self, running: _Running) -> None:
-        """Tell the watermarks on each point of the grid."""
-        config, clock = self._config, self._runtime.clock
-        every_ms, all_ms = config.sample_interval_ms, config.full_sample_interval_ms
+        """Tell the watermarks on each point of the grid. When many moved, and others want the loop,
+        it takes until after the next one, which is passed over then.
+        """
+        all_ms, clock = self._config.full_sample_interval_ms, self._runtime.clock
+        rounds_begun = clock.now_ms() // all_ms
         while True:
-            await asyncio.sleep((every_ms - clock.now_ms() % every_ms) / SECOND_MS)
-            now_ms = clock.now_ms()
-            running.parts.traffic.sample(clock.steady_ms(), wall_ms=now_ms)
-            running.parts.put_times.sample(clock.steady_ms())
-            running.watermarks.sample(clock.steady_ms())
-            if now_ms // all_ms != (now_ms - every_ms) // all_ms:
+            now_ms = await self._next_sample_ms()
+            await in_steps(running.watermarks.sample(clock.steady_ms()))
+            if now_ms // all_ms != rounds_begun:
+                rounds_begun = now_ms // all_ms
                 Putting(running.parts).tell_resends()
+
+    async def _next_sample_ms(self) -> int:
+        """Wait for the next point of the grid; the time then."""
+        every_ms, clock = self._config.sample_interval_ms, self._runtime.clock
+        await asyncio.sleep((every_ms - clock.now_ms() % every_ms) / SECOND_MS)
+        return clock.now_ms()
 
     def _arrived(self, messages: Sequence[DispatchRequest]) -> None:
         """Dispatch made messages visible: wake who waits for them, once it is through."""
@@ -409,15 +435,20 @@ class Broker:
         if not holds.count:
             return
         woken = [pull for message in messages for pull in holds.arrived(message)]
-        if woken:
-            if not self._woken:
-                asyncio.get_running_loop().call_soon(self._answer_woken)
-            self._woken += woken
+        self._wake(woken)
+
+    def _wake(self, pulls: Sequence[HeldPull]) -> None:
+        """Answer these soon."""
+        if pulls and not self._woken:
+            asyncio.get_running_loop().call_soon(self._answer_woken)
+        self._woken.extend(pulls)
 
     def _answer_woken(self) -> None:
-        woken, self._woken = self._woken, []
-        for pull in woken:
-            pull.resume()
+        """So many that the loop is not held up; the rest in its next pass."""
+        for _ in range(min(len(self._woken), LOOP_STEP_ANSWERS_MAX)):
+            self._woken.popleft().resume()
+        if self._woken:
+            asyncio.get_running_loop().call_soon(self._answer_woken)
 
     def _clock_stepped(self, step: ClockStep) -> None:
         """Somebody has set the machine's clock. Told in the next turn: whoever has just looked at

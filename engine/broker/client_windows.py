@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterator
 
 from engine.broker.parts import BrokerParts
-from engine.broker.state.groups import ClientChannel
+from engine.broker.state.groups import ClientChannel, Member
 from engine.broker.state.readers import QueueKey
 from engine.foundation.errors import RequestRefused, TidemarkError
+from engine.foundation.limits import LOOP_STEP_ANSWERS_MAX, LOOP_STEP_ENTRIES_MAX
 from engine.foundation.observing import ClientWindow, RetryStep
 from engine.foundation.units import MIB, SECOND_MS
 from engine.protocol.bodies import ConsumerRunningInfo, ConsumeStatus, ProcessQueueInfo
@@ -38,8 +40,8 @@ class ClientWindows:
         self._parts = parts
         self._asked_ms: dict[tuple[str, str], int] = {}
         self._under_way: set[tuple[str, str]] = set()
-        self._standing: dict[QueueKey, tuple[int | None, int]] = {}
-        """Consume offset of each queue of a group, and since when it has stood there."""
+        self._read: dict[QueueKey, None] = {}
+        """Queues of groups that were pulled a moment ago."""
         self._retries_told_ms: dict[tuple[str, str], int] = {}
         """Up to when each member's local retries have been told."""
 
@@ -48,57 +50,84 @@ class ClientWindows:
         async with asyncio.TaskGroup() as questions:
             while True:
                 now_ms = self._parts.steady_ms()
-                for group, channel in self.due(now_ms):
-                    self._asked_ms[group, channel.client_id] = now_ms
-                    self._under_way.add((group, channel.client_id))
-                    questions.create_task(self._ask(group, channel), name="ask a client window")
+                for due in self.due(now_ms):
+                    for group, channel in due:
+                        self._asked_ms[group, channel.client_id] = now_ms
+                        self._under_way.add((group, channel.client_id))
+                        questions.create_task(self._ask(group, channel), name="ask client window")
+                    await asyncio.sleep(0)
                 await asyncio.sleep(
                     min(SECOND_MS, self._parts.config.window_sample_interval_ms) / SECOND_MS
                 )
 
-    def due(self, now_ms: int) -> list[tuple[str, ClientChannel]]:
-        """Whom to ask now, with the group to ask about."""
+    def due(self, now_ms: int) -> Iterator[list[tuple[str, ClientChannel]]]:
+        """Whom to ask now, with the group to ask about: step by step, each of which looks at
+        LOOP_STEP_ENTRIES_MAX queues or members at most.
+        """
         interval_ms = self._parts.config.window_sample_interval_ms
-        frozen = self._frozen_readers(now_ms)
-        due: list[tuple[str, ClientChannel]] = []
-        members: dict[tuple[str, str], None] = {}
-        for group in self._parts.groups.all():
-            for member in group.members.values():
-                key = (group.name, member.client_id)
-                members[key] = None
-                patience_ms = min(SECOND_MS, interval_ms) if key in frozen else interval_ms
-                asked_ms = self._asked_ms.get(key, now_ms - patience_ms)
-                if key not in self._under_way and now_ms - asked_ms >= patience_ms:
-                    due.append((group.name, member.channel))
-        for key in [key for key in self._asked_ms if key not in members]:
-            del self._asked_ms[key]
-            self._retries_told_ms.pop(key, None)
-        self._parts.client_figures.keep(members)
-        return due
-
-    def _frozen_readers(self, now_ms: int) -> dict[tuple[str, str], None]:
-        """Clients (by group) with a queue whose offset stands still while they pull it."""
-        parts, before = self._parts, self._standing
         frozen: dict[tuple[str, str], None] = {}
-        self._standing = {}
-        for key in parts.readers.all_keys():
+        due: list[tuple[str, ClientChannel]] = []
+        looked_at = 0
+        for reader in self._frozen_readers(now_ms):
+            if reader is not None:
+                frozen[reader] = None
+            looked_at += 1
+            if not looked_at % LOOP_STEP_ENTRIES_MAX:
+                yield []
+        for name, member in self._members():
+            key = (name, member.client_id)
+            patience_ms = min(SECOND_MS, interval_ms) if key in frozen else interval_ms
+            asked_ms = self._asked_ms.get(key, now_ms - patience_ms)
+            if key not in self._under_way and now_ms - asked_ms >= patience_ms:
+                due.append((name, member.channel))
+            looked_at += 1
+            if not looked_at % LOOP_STEP_ENTRIES_MAX or len(due) >= LOOP_STEP_ANSWERS_MAX:
+                yield due
+                due = []
+        yield due
+        for key in list(self._asked_ms):
+            self._forget_unless_member(*key)
+            looked_at += 1
+            if not looked_at % LOOP_STEP_ENTRIES_MAX:
+                yield []
+
+    def _members(self) -> Iterator[tuple[str, Member]]:
+        """Every member with its group's name; both may change between two of them."""
+        for group in list(self._parts.groups.all()):
+            for member in list(group.members.values()):
+                yield group.name, member
+
+    def _forget_unless_member(self, name: str, client_id: str) -> None:
+        group = self._parts.groups.of(name)
+        if group is None or client_id not in group.members:
+            del self._asked_ms[name, client_id]
+            self._retries_told_ms.pop((name, client_id), None)
+            self._parts.client_figures.forget(name, client_id)
+
+    def _frozen_readers(self, now_ms: int) -> Iterator[tuple[str, str] | None]:
+        """Of each queue that was pulled a moment ago: its reader (by group) when its offset stands
+        still all the same, else None.
+        """
+        parts, wall_ms = self._parts, self._parts.now_ms()
+        self._read.update(parts.readers.take_pulled())
+        for key in list(self._read):
             reading = parts.readers.of(key)
+            if (
+                reading is None
+                or reading.last_pull_ms is None
+                or wall_ms - reading.last_pull_ms > FROZEN_AFTER_MS
+            ):
+                del self._read[key]
+                yield None
+                continue
             group, topic, queue_id = key
             committed = parts.offsets.committed(group, topic, queue_id)
-            stood = before.get(key)
-            if stood is None or stood[0] != committed:
-                stood = (committed, now_ms)
-            self._standing[key] = stood
-            if (
-                reading is not None
-                and reading.reader is not None
-                and reading.last_pull_ms is not None
-                and parts.now_ms() - reading.last_pull_ms <= FROZEN_AFTER_MS
-                and now_ms - stood[1] >= FROZEN_AFTER_MS
-                and (committed or 0) < parts.store.max_offset(topic, queue_id)
-            ):
-                frozen[group, reading.reader] = None
-        return frozen
+            if reading.stood_since_ms is None or reading.stood_at != committed:
+                reading.stood_at, reading.stood_since_ms = committed, now_ms
+            stands = now_ms - reading.stood_since_ms >= FROZEN_AFTER_MS and (
+                committed or 0
+            ) < parts.store.max_offset(topic, queue_id)
+            yield (group, reading.reader) if stands and reading.reader is not None else None
 
     async def _ask(self, group: str, channel: ClientChannel) -> None:
         try:
@@ -109,13 +138,18 @@ class ClientWindows:
             return
         finally:
             self._under_way.discard((group, channel.client_id))
-        for window in windows_of(group, channel.client_id, info):
-            self._parts.observer.observe(window)
+        if (group, channel.client_id) not in self._asked_ms:
+            return  # It left before it answered.
         self._tell_local_retries(group, channel.client_id, info)
         self._parts.client_figures.take(group, channel.client_id, self._figures(info))
-        for queue, told in info.mq_table.items():
+        for number, (queue, told) in enumerate(sorted(info.mq_table.items()), 1):
+            self._parts.observer.observe(window_of(group, channel.client_id, queue, told))
             if told.processed_offset is not None:
-                self._parts.processed[group, queue.topic, queue.queue_id] = told.processed_offset
+                self._parts.readers.processed(
+                    (group, queue.topic, queue.queue_id), told.processed_offset
+                )
+            if not number % LOOP_STEP_ENTRIES_MAX:
+                await asyncio.sleep(0)
 
     def _tell_local_retries(self, group: str, client_id: str, info: ConsumerRunningInfo) -> None:
         """Tell the messages that a member could not give back since it was asked last."""
@@ -163,14 +197,10 @@ class ClientWindows:
         return ConsumerRunningInfo.decode(response.body)
 
 
-def windows_of(group: str, client_id: str, info: ConsumerRunningInfo) -> list[ClientWindow]:
-    """What a client's answer says of each queue it holds."""
-    return [_window(group, client_id, queue, told) for queue, told in sorted(info.mq_table.items())]
-
-
-def _window(
+def window_of(
     group: str, client_id: str, queue: MessageQueue, told: ProcessQueueInfo
 ) -> ClientWindow:
+    """What a client's answer says of a queue it holds."""
     # Messages taken by an orderly listener are held like those that wait.
     firsts, lasts = [], []
     if told.cached_msg_count > 0:

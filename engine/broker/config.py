@@ -228,4 +228,9 @@ class BrokerConfig:
     @property
     def config_folder(self) -> str:
         """Folder of the tables kept as JSON."""
-        return f"{self.store.root}/config"
+        return self.store.tables_folder
+
+    @property
+    def delay_offset_path(self) -> str:
+        """File of the delay levels' cursors."""
+        return f"{self.config_folder}/delayOffset.json"

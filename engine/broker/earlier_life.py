@@ -8,6 +8,8 @@ the first client can cover it up.
   log ends below a mark       watermarks of the queue at once: what was pulled there is gone, and
                               other messages will get its offsets
   offset above its report     a RESTORE report: [report, offset) is passed over
+  spool behind the offsets    SPOOL_LOSS: rows that were durable before the file are not there
+  spool of a later life       SPOOL_DOUBT: each life writes the file at its start and at its end
 
 Invariant: nothing is repaired here; RocketMQ begins with the same offsets. An offset below its last
 report is the usual trace of a crash (the file is 5 s old) and is told by the redeliveries it
@@ -21,14 +23,21 @@ import logging
 
 from engine.broker.parts import BrokerParts
 from engine.broker.state.readers import QueueKey
-from engine.foundation.observing import OffsetReport
+from engine.broker.tables import Spooled
+from engine.foundation.observing import LifecycleEvent, OffsetReport
 from engine.telemetry import Telemetry
 
 _log = logging.getLogger(__name__)
 
 
-def compare_with_earlier_life(parts: BrokerParts, telemetry: Telemetry) -> None:
-    """Take the pulled marks over and tell what the offsets and the log do not account for."""
+def compare_with_earlier_life(
+    parts: BrokerParts, telemetry: Telemetry, spooled: Spooled | None
+) -> None:
+    """Take the pulled marks over and tell what the offsets, the log and the spool do not account
+    for; `spooled` is how far the spool was when the offsets were written.
+    """
+    if spooled is not None:
+        _tell_lost_rows(parts, telemetry, spooled)
     for key, reported in telemetry.reported_offsets().items():
         offset = parts.offsets.committed(*key)
         if offset is not None and offset > reported:
@@ -47,6 +56,23 @@ def compare_with_earlier_life(parts: BrokerParts, telemetry: Telemetry) -> None:
         if mark.offset > end:
             cut.append(key)
     parts.watermarks_wanted(cut)
+
+
+def _tell_lost_rows(parts: BrokerParts, telemetry: Telemetry, before: Spooled) -> None:
+    found = Spooled(telemetry.earlier_epoch, telemetry.earlier_next_seq)
+    if found.epoch == before.epoch and found.seq >= before.seq:
+        return
+    kind = "SPOOL_LOSS" if found < before else "SPOOL_DOUBT"
+    detail = (
+        f"the spool ends before row {found.seq} of life {found.epoch}, the offsets were written "
+        f"before row {before.seq} of life {before.epoch}: "
+    )
+    if found < before:
+        detail += "what was told between is lost, and how far groups had pulled"
+    else:
+        detail += "either that life ended at its start, or the spool is of another store"
+    _log.warning("%s", detail)
+    parts.observer.observe(LifecycleEvent(kind, detail, clean=False))
 
 
 def _tell_raised(parts: BrokerParts, key: QueueKey, offset: int, before: int) -> None:

@@ -9,10 +9,10 @@ by its deadline, or with its connection. Absent on purpose: answers, timers, the
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from engine.foundation.limits import HELD_PULLS_MAX
+from engine.foundation.limits import HELD_PULLS_MAX, LOOP_STEP_ENTRIES_MAX
 from engine.store.record import DispatchRequest
 
 
@@ -73,20 +73,30 @@ class HeldPulls:
             ),
         )
 
-    def due(self, now_ms: int, max_offset: Callable[[str, int], int]) -> list[HeldPull]:
-        """Take out pulls past their deadline, and any that an arrival failed to wake."""
+    def due(self, now_ms: int, max_offset: Callable[[str, int], int]) -> Iterator[list[HeldPull]]:
+        """Take out pulls past their deadline, and any that an arrival failed to wake: those of one
+        step after the other, each of which looks at LOOP_STEP_ENTRIES_MAX pulls at most.
+        """
         woken: list[HeldPull] = []
+        looked_at = 0
         for topic, queue_id in list(self._held):
-            end = max_offset(topic, queue_id)
-            woken += self._take(
-                (topic, queue_id),
-                lambda pull, end=end: (  # type: ignore[misc]
-                    pull.deadline_ms <= now_ms
-                    or pull.gone()
-                    or (not pull.filters and end > pull.queue_offset)
-                ),
-            )
-        return [pull for pull in woken if not pull.gone()]
+            end, position = max_offset(topic, queue_id), 0
+            while position < len(held := self._held.get((topic, queue_id), [])):
+                some = held[position : position + LOOP_STEP_ENTRIES_MAX - looked_at]
+                taken = [pull for pull in some if _is_due(pull, now_ms, end)]
+                if taken:
+                    left = [pull for pull in some if not _is_due(pull, now_ms, end)]
+                    held[position : position + len(some)] = left
+                    self.count -= len(taken)
+                    if not held:
+                        del self._held[topic, queue_id]
+                woken += taken
+                position += len(some) - len(taken)
+                looked_at += len(some)
+                if looked_at >= LOOP_STEP_ENTRIES_MAX:
+                    yield [pull for pull in woken if not pull.gone()]
+                    woken, looked_at = [], 0
+        yield [pull for pull in woken if not pull.gone()]
 
     def take_all(self) -> list[HeldPull]:
         """Empty the table: the broker stops, every reader gets an answer."""
@@ -106,3 +116,11 @@ class HeldPulls:
             del self._held[key]
         self.count -= len(taken)
         return taken
+
+
+def _is_due(pull: HeldPull, now_ms: int, max_offset: int) -> bool:
+    return (
+        pull.deadline_ms <= now_ms
+        or pull.gone()
+        or (not pull.filters and max_offset > pull.queue_offset)
+    )

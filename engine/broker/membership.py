@@ -3,24 +3,30 @@
 Place in the walk: heartbeats, farewells, lost connections and expiry all end here; so do the first
 pulls of a new reader, from which ownership is inferred.
 
-Invariant: every change of a group's members or topics is told once to the observer, and once to
-each member that stays (not in broadcasting groups, which do not share queues; spec: B1).
+Invariant: every change of a group's members or topics is told once to the observer, and each member
+that stays hears of it (not in broadcasting groups, which do not share queues), soon; of changes
+that follow each other closely in a large group it hears once (member_notices).
 Absent on purpose: the tables themselves (state), requests (handlers).
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 
+from engine.broker.member_notices import MemberNotices
 from engine.broker.parts import BrokerParts, client_id_of
 from engine.broker.state.groups import ClientChannel, ConsumerGroup, Departure, Registration
 from engine.broker.state.readers import QueueKey
-from engine.foundation.limits import DISAGREEING_MEMBERS_TOLD_MAX
+from engine.foundation.limits import (
+    DISAGREEING_MEMBERS_TOLD_MAX,
+    LOOP_STEP_ENTRIES_MAX,
+    MEMBER_NOTICES_AT_ONCE,
+    OWNED_QUEUES_TOLD_MAX,
+)
 from engine.foundation.observing import OwnedQueue, RebalanceEvent
 from engine.protocol.bodies import ConsumerData
-from engine.protocol.codes import RequestCode
-from engine.protocol.command import RemotingCommand
 from engine.protocol.names import retry_topic
 from engine.remoting import Peer
 
@@ -32,6 +38,10 @@ class Membership:
 
     def __init__(self, parts: BrokerParts) -> None:
         self._parts = parts
+        self.notices = MemberNotices(parts)
+        """What members still have to hear."""
+        self._unjudged: dict[str, str] = {}
+        """Large groups in which somebody told another subscription, and who did so last."""
 
     def heartbeat(
         self, channel: ClientChannel, data: ConsumerData, *, keep_subscription: bool
@@ -66,7 +76,7 @@ class Membership:
         if (
             change.joined or change.reconnected or change.topics_changed
         ) and not group.broadcasting:
-            self.notify(group)
+            self.notices.want(group)
         return change.topics_changed
 
     def _select(self, data: ConsumerData) -> None:
@@ -95,18 +105,26 @@ class Membership:
         for departure in self._parts.groups.lost(peer):
             self._departed(departure, "LEFT", reason)
 
-    def expire(self) -> None:
-        """Remove clients without heartbeats, and close their connections."""
-        now_ms = self._parts.steady_ms()
-        expiry_ms = self._parts.config.client_expiry_ms
-        self._parts.producers.expire(now_ms, expiry_ms)
-        if self._parts.filters.forget_old(self._parts.now_ms()):
-            self._parts.filters_changed()
-        for departure in self._parts.groups.expired(now_ms, expiry_ms):
+    def expire(self) -> Iterator[None]:
+        """Remove clients without heartbeats, and close their connections; one after the other."""
+        parts, expiry_ms = self._parts, self._parts.config.client_expiry_ms
+        now_ms = parts.steady_ms()
+        parts.producers.expire(now_ms, expiry_ms)
+        yield
+        if parts.filters.forget_old(parts.now_ms()):
+            parts.filters_changed()
+        yield
+        for group, client_id in parts.groups.silent(now_ms, expiry_ms):
+            departure = parts.groups.unregister_silent(
+                group, client_id, now_ms=now_ms, expiry_ms=expiry_ms
+            )
+            if departure is None:
+                continue  # It was heard, or it left, while others were removed.
             self._departed(departure, "EXPIRED", "HEARTBEAT_EXPIRED")
             departure.channel.peer.close(
                 f"no heartbeat of {departure.client_id} for {expiry_ms} ms"
             )
+            yield
 
     def reader_changed(self, key: QueueKey, client_id: str, previous: str | None) -> None:
         """A queue of a group was pulled by somebody who did not pull it last."""
@@ -119,32 +137,28 @@ class Membership:
 
     def queues_changed(self, topic: str, before: int, after: int) -> None:
         """A topic's readable queues changed: its groups are about to rebalance."""
-        parts = self._parts
-        for group in parts.groups.all():
-            if topic in group.subscriptions:
-                parts.observer.observe(
-                    RebalanceEvent(
-                        group=group.name,
-                        client_id=None,
-                        kind="QUEUES_CHANGED",
-                        inferred=False,
-                        generation=parts.groups.generation(group.name),
-                        before=[f"{topic}:{queue_id}" for queue_id in range(before)],
-                        after=[f"{topic}:{queue_id}" for queue_id in range(after)],
-                    )
-                )
+        self._parts.work.add(self._tell_queues_changed(topic, before, after))
 
-    def notify(self, group: ConsumerGroup) -> None:
-        """Tell every member that the group has changed (NOTIFY_CONSUMER_IDS_CHANGED)."""
-        config = self._parts.group_configs.find(group.name)
-        if config is not None and not config.notify_consumer_ids_changed_enable:
-            return
-        for client_id in group.member_ids():
-            command = RemotingCommand.request(
-                RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": group.name}
+    def _tell_queues_changed(self, topic: str, before: int, after: int) -> Iterator[None]:
+        parts = self._parts
+        names_before = [f"{topic}:{queue_id}" for queue_id in range(before)]
+        names_after = [f"{topic}:{queue_id}" for queue_id in range(after)]
+        concerned = [group.name for group in parts.groups.all() if topic in group.subscriptions]
+        per_step = max(1, LOOP_STEP_ENTRIES_MAX // (1 + (before + after) // 8))
+        for number, group in enumerate(concerned, 1):
+            parts.observer.observe(
+                RebalanceEvent(
+                    group=group,
+                    client_id=None,
+                    kind="QUEUES_CHANGED",
+                    inferred=False,
+                    generation=parts.groups.generation(group),
+                    before=names_before,
+                    after=names_after,
+                )
             )
-            command.mark_oneway()
-            group.members[client_id].channel.peer.send(command)
+            if not number % per_step:
+                yield
 
     def _departed(self, departure: Departure, kind: str, reason: str) -> None:
         parts = self._parts
@@ -158,7 +172,7 @@ class Membership:
                 generation=departure.generation,
                 before=departure.members_before,
                 after=departure.members_after,
-                queues=self._owned(keys),
+                queues=self._owned(keys[:OWNED_QUEUES_TOLD_MAX]),
                 reason=reason,
             )
         )
@@ -170,10 +184,29 @@ class Membership:
             return
         self._tell_disagreement(group, departure.client_id)
         if not departure.broadcasting:
-            self.notify(group)
+            self.notices.want(group)
 
-    def _tell_disagreement(self, group: ConsumerGroup, client_id: str) -> None:
-        """Members that subscribe differently fight (spec: B2): say so once per state of it."""
+    def judge(self) -> Iterator[None]:
+        """Say of large groups whether their members subscribe alike; called each second, because
+        that is too much to ask at each of their heartbeats.
+        """
+        unjudged, self._unjudged = self._unjudged, {}
+        for name, client_id in unjudged.items():
+            group = self._parts.groups.of(name)
+            if group is not None:
+                self._tell_disagreement(group, client_id, judged=True)
+            yield
+
+    def _tell_disagreement(
+        self, group: ConsumerGroup, client_id: str, *, judged: bool = False
+    ) -> None:
+        """Members that subscribe differently fight: say so once per state of it."""
+        if not group.told_changed:
+            return
+        if len(group.members) > MEMBER_NOTICES_AT_ONCE and not judged:
+            self._unjudged[group.name] = client_id
+            return
+        group.told_changed = False
         disagreement = group.disagreement()
         if disagreement == group.disagreement_told:
             return
@@ -250,15 +283,16 @@ class Membership:
 
 
 def _how_to_agree(group: ConsumerGroup) -> str:
-    """What goes wrong while members subscribe differently, and what ends it."""
-    members = group.members.values()
-    told = [member.subscription for member in members if member.subscription is not None]
-    topics = sorted({spelled.partition(":")[0] for one in told for spelled in one})
-    partial = [name for name in topics if not all(_reads(one, name) for one in told)]
-    most = max(sorted(group.told), key=lambda one: (bool(one), group.told[one]))
-    others = [
-        one for one in group.member_ids() if group.members[one].subscription not in (None, most)
-    ][:DISAGREEING_MEMBERS_TOLD_MAX]
+    """What goes wrong while members subscribe differently, and what ends it: judged by those that
+    are named, and by what most members told.
+    """
+    named = group.rarest_tellers()
+    most = max(sorted(group.told), key=lambda one: (bool(one), len(group.told[one])))
+    told = dict.fromkeys([group.members[one].subscription or () for one in named])
+    told[most] = None
+    readers = Counter(topic for one in told for topic in _topics(one))
+    partial = sorted(topic for topic, count in readers.items() if count < len(told))
+    others = [one for one in named if group.members[one].subscription != most]
     if partial:
         harm = (
             f"the broker keeps the last heartbeat's subscription for all, pulls of {_and(partial)} "
@@ -267,18 +301,20 @@ def _how_to_agree(group: ConsumerGroup) -> str:
         )
     else:
         harm = "the newest expression filters for all, and what the others want is passed over"
-    everything = sorted({spelled for one in told for spelled in one})
     alike = (
-        f"subscribe every member to {_and(everything)}"
+        f"subscribe every member to {_and(sorted({spelled for one in told for spelled in one}))}"
         if partial
         else ("give every member the same expression")
     )
     return f"{harm}; fix: {alike}, or put {_and(others)} into a group of its own"
 
 
-def _reads(subscription: Iterable[str], topic: str) -> bool:
-    return any(spelled.partition(":")[0] == topic for spelled in subscription)
+def _topics(subscription: Iterable[str]) -> set[str]:
+    return {spelled.partition(":")[0] for spelled in subscription}
 
 
-def _and(names: Iterable[str]) -> str:
-    return " and ".join(names)
+def _and(names: Sequence[str]) -> str:
+    """Joined, of very many the first ones."""
+    more = len(names) - DISAGREEING_MEMBERS_TOLD_MAX
+    listed = " and ".join(names[:DISAGREEING_MEMBERS_TOLD_MAX])
+    return f"{listed} and {more} more" if more > 0 else listed

@@ -28,6 +28,7 @@ from engine.broker.state.second_copies import SecondCopies
 from engine.broker.state.topics import Topics
 from engine.broker.state.traffic import Traffic
 from engine.broker.state.transactions import Transactions
+from engine.broker.work_in_steps import WorkInSteps
 from engine.foundation.config_layers import Origin
 from engine.foundation.observing import Observer
 from engine.foundation.units import Buffer
@@ -88,8 +89,8 @@ class BrokerParts:
     """What may be replied to."""
     client_figures: ClientFigures = field(default_factory=ClientFigures)
     """How fast members of groups say that they consume."""
-    processed: dict[QueueKey, int] = field(default_factory=dict)
-    """One past the highest finished offset of each queue of a group, as its reader told last."""
+    work: WorkInSteps = field(default_factory=WorkInSteps)
+    """What would hold the loop for too long when it is done at once."""
     topics_changed: Callable[[], None] = lambda: None
     """Persist the topics and register at the name servers, soon."""
     topics_unsaved: bool = False

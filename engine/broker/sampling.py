@@ -1,24 +1,26 @@
 """Watermarks: the state of every queue, and of every group on it, on each second of the clock.
 
-Place in the walk: beside it; the tables that handlers and dispatch move are read here once a second
-and told to the observer when they changed, each once in 30 s, and at once for the queues of a
-client that left, expired, was revoked or reset. Those that stand still take turns: all of 40,000 at
-once would hold up the loop for a second.
+Place in the walk: beside it; whatever moves a mark notes the queue or the group it moved, and once
+a second those are read and told to the observer when they changed, each once in 30 s besides, and
+at once for the queues of a client that left, expired, was revoked or reset. What stands still is
+not looked at but for its turn: to look at 100,000 queues of groups holds the loop for 0.2 s.
 
-Invariant: a row tells one instant: all of its columns are read in the same turn of the loop.
-Absent on purpose: timers (broker), what follows from the rows (pipelines).
+Invariant: a row tells one instant: all of its columns are read in the same turn of the loop. No
+step reads more than LOOP_STEP_ENTRIES_MAX marks. Absent on purpose: timers (broker), what follows
+from the rows (pipelines).
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
-from itertools import chain, islice
+from itertools import islice
 from typing import Generic, TypeVar
 
 from engine.broker.parts import BrokerParts
 from engine.broker.state.readers import QueueKey
+from engine.broker.work_in_steps import stepped
 from engine.foundation.limits import WATERMARKS_PER_SAMPLE_MAX
 from engine.foundation.observing import GroupWatermark, QueueWatermark
 from engine.protocol.message import MessageQueue
@@ -37,6 +39,10 @@ class Told(Generic[Key, Mark]):
         self._marks: OrderedDict[Key, Mark] = OrderedDict()
         self._owed = 0
 
+    def __contains__(self, key: Key) -> bool:
+        """Was it told, and is it still there?"""
+        return key in self._marks
+
     def get(self, key: Key) -> Mark | None:
         """The mark told last; None for one that never was."""
         return self._marks.get(key)
@@ -46,19 +52,63 @@ class Told(Generic[Key, Mark]):
         self._marks[key] = mark
         self._marks.move_to_end(key)
 
-    def forget_all_but(self, keys: Collection[Key]) -> None:
-        """Forget keys that are there no more."""
-        for key in [key for key in self._marks if key not in keys]:
-            del self._marks[key]
+    def forget(self, key: Key) -> bool:
+        """Forget one that is there no more; was it there?"""
+        return self._marks.pop(key, None) is not None
 
-    def forget(self, key: Key) -> None:
-        """Forget one that is there no more."""
-        self._marks.pop(key, None)
+    def keys(self) -> Collection[Key]:
+        """All that were told, the longest ago first."""
+        return self._marks.keys()
 
     def next_in_round(self) -> dict[Key, None]:
         """Those told longest ago: so many that each comes up once in a round of samples."""
         count, self._owed = divmod(self._owed + len(self._marks), self._round_samples)
         return dict.fromkeys(islice(self._marks, count))
+
+
+class ToldPairs:
+    """The queues of groups that were told, by topic and by group: who is concerned when a queue, a
+    topic or a group moves.
+    """
+
+    def __init__(self) -> None:
+        self._by_topic: dict[str, dict[str, list[int]]] = {}
+        self._by_group: dict[str, dict[str, list[int]]] = {}
+
+    def add(self, key: QueueKey) -> None:
+        """The key is told for the first time."""
+        group, topic, queue_id = key
+        queue_ids = self._by_topic.setdefault(topic, {}).setdefault(group, [])
+        self._by_group.setdefault(group, {})[topic] = queue_ids
+        queue_ids.append(queue_id)
+
+    def drop(self, key: QueueKey) -> None:
+        """The key, which was added, is gone."""
+        group, topic, queue_id = key
+        queue_ids = self._by_topic[topic][group]
+        queue_ids.remove(queue_id)
+        if not queue_ids:
+            for table, name, other in (
+                (self._by_topic, topic, group),
+                (self._by_group, group, topic),
+            ):
+                del table[name][other]
+                if not table[name]:
+                    del table[name]
+
+    def groups_on(self, topic: str) -> list[str]:
+        """Groups of which a queue of the topic was told."""
+        return list(self._by_topic.get(topic, ()))
+
+    def of_topic(self, topic: str) -> list[QueueKey]:
+        """Every key of the topic."""
+        found = self._by_topic.get(topic, {})
+        return [(group, topic, one) for group, queue_ids in found.items() for one in queue_ids]
+
+    def of_group(self, group: str) -> list[QueueKey]:
+        """Every key of the group."""
+        found = self._by_group.get(group, {})
+        return [(group, topic, one) for topic, queue_ids in found.items() for one in queue_ids]
 
 
 class Watermarks:
@@ -69,63 +119,114 @@ class Watermarks:
         config = parts.config
         round_samples = max(1, config.full_sample_interval_ms // config.sample_interval_ms)
         self._told_queues: Told[tuple[str, int], tuple[QueueMarks, bool]] = Told(round_samples)
-        self._moved: dict[tuple[str, int], None] = {}
+        self._moved_queues: dict[tuple[str, int], None] = dict.fromkeys(parts.store.queues())
         """Queues that may have moved since they were looked at, the longest ago first."""
-        self._told_of_topics = -1
-        """Version of the topics at the last sample."""
+        self._queue_ids: dict[str, list[int]] = {}
+        """Queues that were told, by topic."""
         self._told_groups: Told[QueueKey, GroupWatermark] = Told(round_samples)
-        self._groups_looked_at = 0
-        """Where the next sample goes on, when there are more of them than it has time for."""
+        self._told_pairs = ToldPairs()
+        self._moved_groups: dict[QueueKey, None] = {}
+        """As `_moved_queues`, of queues of groups."""
 
-    def sample(self, now_ms: int, *, everything: bool = False) -> None:
+    def sample(self, now_ms: int, *, everything: bool = False) -> Iterator[None]:
         """Tell the marks that changed since they were told last, and of the others those whose turn
-        it is in this round; or all. `now_ms` is steady time, as leases go by it.
+        it is in this round; or all. Done in steps, of LOOP_STEP_ENTRIES_MAX marks each. `now_ms` is
+        steady time, as leases go by it.
         """
-        self._sample_queues(everything=everything)
-        keys = dict.fromkeys([*self._parts.offsets.keys(), *self._parts.readers.all_keys()])
-        self._told_groups.forget_all_but(keys)
-        always = keys if everything else self._told_groups.next_in_round()
-        for key in always | self._groups_to_look_at(keys):
-            self._tell_group(key, now_ms, always=key in always)
+        yield from stepped(self._parts.locks.drop_expired(now_ms))
+        yield from stepped(self._note_moved())
+        yield from stepped(self._sample_queues(everything=everything))
+        yield from stepped(self._sample_groups(now_ms, everything=everything))
 
-    def _groups_to_look_at(self, keys: dict[QueueKey, None]) -> dict[QueueKey, None]:
-        """All, or of very many as many as a sample has time for, going round."""
-        if len(keys) <= WATERMARKS_PER_SAMPLE_MAX:
-            return keys
-        begin = self._groups_looked_at % len(keys)
-        self._groups_looked_at = begin + WATERMARKS_PER_SAMPLE_MAX
-        twice = chain(keys, keys)
-        return dict.fromkeys(islice(twice, begin, begin + WATERMARKS_PER_SAMPLE_MAX))
+    def _note_moved(self) -> Iterator[None]:
+        """Ask the tables what moved since the last sample, and whom it concerns, one by one."""
+        parts, pairs = self._parts, self._told_pairs
+        queues = parts.store.moved_queues()
+        self._moved_queues.update(dict.fromkeys(queues))
+        for source in (parts.offsets, parts.readers, parts.locks):
+            self._moved_groups.update(source.take_moved())
+        for topic in parts.topics.take_moved():  # Who may read its queues has changed.
+            for queue_id in self._queue_ids.get(topic, ()):
+                self._moved_queues[topic, queue_id] = None
+            yield from self._note(pairs.of_topic(topic))
+        for group in parts.groups.take_moved():
+            yield from self._note(pairs.of_group(group))
+        yield from self._note_readers_of(queues)
 
-    def _sample_queues(self, *, everything: bool) -> None:
-        """Hot with many queues: one that stands still costs nothing, and of those that move so many
-        are told that the loop is not held up; the others come first in the next sample.
+    def _note(self, keys: Iterable[QueueKey]) -> Iterator[None]:
+        for key in keys:
+            self._moved_groups[key] = None
+            yield
+        yield
+
+    def _note_readers_of(self, queues: Iterable[tuple[str, int]]) -> Iterator[None]:
+        """Their ends moved, and so did how far every group on them is behind."""
+        for topic, queue_id in queues:
+            for group in self._told_pairs.groups_on(topic):
+                key = (group, topic, queue_id)
+                if key in self._told_groups:
+                    self._moved_groups[key] = None
+                yield
+            yield
+
+    def _sample_queues(self, *, everything: bool) -> Iterator[None]:
+        """One that stands still costs nothing, and of those that move WATERMARKS_PER_SAMPLE_MAX are
+        told; the others come first in the next sample.
         """
-        store, told, waiting = self._parts.store, self._told_queues, self._moved
-        version = self._parts.topics.counter
-        same_topics, self._told_of_topics = version == self._told_of_topics, version
-        waiting.update(dict.fromkeys(store.moved_queues()))
-        if everything or not same_topics:
-            waiting.update(dict.fromkeys(store.queues()))
-        always = dict(waiting) if everything else told.next_in_round()
-        count = max(0, WATERMARKS_PER_SAMPLE_MAX - len(always))
-        for key in always | dict.fromkeys(islice(waiting, count)):
+        told, waiting = self._told_queues, self._moved_queues
+        if everything:
+            due = dict.fromkeys([*waiting, *told.keys()])
+            always: Collection[tuple[str, int]] = due
+        else:
+            always = told.next_in_round()
+            count = max(0, WATERMARKS_PER_SAMPLE_MAX - len(always))
+            due = always | dict.fromkeys(islice(waiting, count))
+        for key in due:
             waiting.pop(key, None)
-            marks = store.marks_of(*key)
-            if marks is None:
-                told.forget(key)
-                continue
-            found = (marks, self._is_readable(*key))
-            if key in always or found != told.get(key):
-                self._parts.observer.observe(_queue_watermark(key, *found))
-                told.note(key, found)
-            if marks.flushed_offset != marks.max_offset:
-                waiting[key] = None  # It moves once more, when that is flushed.
+            self._look_at_queue(key, always=key in always)
+            yield
+
+    def _look_at_queue(self, key: tuple[str, int], *, always: bool) -> None:
+        told, marks = self._told_queues, self._parts.store.marks_of(*key)
+        topic, queue_id = key
+        if marks is None:
+            if told.forget(key):
+                self._queue_ids[topic].remove(queue_id)
+                if not self._queue_ids[topic]:
+                    del self._queue_ids[topic]
+            return
+        found, last = (marks, self._is_readable(*key)), told.get(key)
+        if last is None:
+            self._queue_ids.setdefault(topic, []).append(queue_id)
+        if always or found != last:
+            self._parts.observer.observe(_queue_watermark(key, *found))
+            told.note(key, found)
+        if marks.flushed_offset != marks.max_offset:
+            self._moved_queues[key] = None  # It moves once more, when that is flushed.
+
+    def _sample_groups(self, now_ms: int, *, everything: bool) -> Iterator[None]:
+        told, waiting = self._told_groups, self._moved_groups
+        if everything:
+            due = dict.fromkeys([*waiting, *told.keys()])
+            always: Collection[QueueKey] = due
+        else:
+            always = told.next_in_round()
+            due = always | dict.fromkeys(islice(waiting, WATERMARKS_PER_SAMPLE_MAX))
+        for key in due:
+            waiting.pop(key, None)
+            self._tell_group(key, now_ms, always=key in always)
+            yield
 
     def tell(self, keys: Iterable[QueueKey], now_ms: int) -> None:
-        """Tell the marks of these queues of groups now, changed or not."""
+        """Tell the marks of these queues of groups now, changed or not; of very many the first ones
+        now, the rest in the next steps.
+        """
+        self._parts.work.add(stepped(self._tell_each(list(keys), now_ms)))
+
+    def _tell_each(self, keys: Iterable[QueueKey], now_ms: int) -> Iterator[None]:
         for key in keys:
             self._tell_group(key, now_ms, always=True)
+            yield
 
     def _is_readable(self, topic: str, queue_id: int) -> bool:
         """May anybody pull from it? Not beyond readQueueNums, nor without read permission."""
@@ -159,7 +260,7 @@ class Watermarks:
             topic=topic,
             queue_id=queue_id,
             pulled=None if reading is None else reading.pulled_offset,
-            processed=parts.processed.get(key),
+            processed=None if reading is None else reading.processed_offset,
             committed=committed,
             persisted=parts.offsets.persisted(group, topic, queue_id),
             committed_state=state,
@@ -177,13 +278,19 @@ class Watermarks:
         )
 
     def _tell_group(self, key: QueueKey, now_ms: int, *, always: bool) -> None:
-        reported = self._parts.offsets.reported(key)
+        offsets, told = self._parts.offsets, self._told_groups.get(key)
+        if offsets.committed(*key) is None and key not in self._parts.readers:
+            if self._told_groups.forget(key):
+                self._told_pairs.drop(key)
+            return
+        reported = offsets.reported(key)
         mark = self.of_group(key, now_ms, reports=0 if reported is None else reported.count)
-        told = self._told_groups.get(key)
         if not always and told is not None and mark.reports == 0 and told == mark:
             return
-        self._parts.offsets.take_reports(key)
+        offsets.take_reports(key)
         self._parts.observer.observe(mark)
+        if told is None:
+            self._told_pairs.add(key)
         self._told_groups.note(key, replace(mark, reports=0))
 
 

@@ -11,19 +11,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
+from typing import NamedTuple
 
 from engine.broker.parts import BrokerParts
 from engine.broker.state.offsets import (
     Lowered,
     Table,
+    encoded_table,
     from_document,
     in_words,
     lowered_to,
-    to_document,
 )
 from engine.broker.state.readers import QueueKey
 from engine.broker.state.topics import READ_WRITE
+from engine.broker.work_in_steps import in_steps, stepped
 from engine.foundation.errors import StorageError
 from engine.foundation.limits import QUEUES_PER_TOPIC_MAX
 from engine.foundation.observing import FlushDone, LifecycleEvent
@@ -31,6 +33,7 @@ from engine.foundation.units import SECOND_MS
 from engine.protocol.bodies import TopicConfig
 from engine.protocol.names import DLQ_PREFIX
 from engine.store.table_file import Source, TableFile
+from engine.telemetry import Telemetry
 
 RETRY_MS = SECOND_MS
 TOPICS_GONE = "topics are made again from their queues, without their settings"
@@ -41,6 +44,8 @@ DELETIONS = "deletions"
 """Field of our own in topics.json and consumerOffset.json: after how many deletions of topics they
 were written. What an older one says of a topic that was deleted since is void.
 """
+SPOOLED = "spooled"
+"""Field of our own in consumerOffset.json: how far the spool was when it was written."""
 LISTED_MAX = 20
 """Topics a line names; of the others it says how many."""
 OFFSETS_PER_TURN_MAX = 2000
@@ -49,24 +54,29 @@ OFFSETS_PER_TURN_MAX = 2000
 _log = logging.getLogger(__name__)
 
 
+class Spooled(NamedTuple):
+    """A place in the spool: the life of the broker, and the seq of its next row."""
+
+    epoch: int
+    seq: int
+
+
 class Tables:
     """Loads and saves the tables of one broker."""
 
-    def __init__(
-        self, parts: BrokerParts, rows_settled: Callable[[], Awaitable[None]] | None
-    ) -> None:
-        """`rows_settled` makes every fact told so far durable; None without telemetry."""
-        folder = parts.config.config_folder
+    def __init__(self, parts: BrokerParts, telemetry: Telemetry | None) -> None:
+        """`telemetry` makes facts durable before the offsets that they explain."""
+        folder, store_id = parts.config.config_folder, parts.store.store_id
         self._parts = parts
-        self._rows_settled = rows_settled
-        self._offsets_file = TableFile(parts.runtime, f"{folder}/consumerOffset.json")
-        self._topics_file = TableFile(parts.runtime, f"{folder}/topics.json")
-        self._groups_file = TableFile(parts.runtime, f"{folder}/subscriptionGroup.json")
+        self._telemetry = telemetry
+        self._offsets_file = TableFile(parts.runtime, f"{folder}/consumerOffset.json", store_id)
+        self._topics_file = TableFile(parts.runtime, f"{folder}/topics.json", store_id)
+        self._groups_file = TableFile(parts.runtime, f"{folder}/subscriptionGroup.json", store_id)
         self._changed = asyncio.Event()
         self._saving = asyncio.Lock()
         self._topics_written = -1
         self._groups_written = -1
-        self._filters_file = TableFile(parts.runtime, f"{folder}/consumerFilter.json")
+        self._filters_file = TableFile(parts.runtime, f"{folder}/consumerFilter.json", store_id)
         self._filters_written = 0
         self._held_back: set[QueueKey] = set()
         """Queues whose offsets on disk are lower than reported; told once."""
@@ -74,6 +84,8 @@ class Tables:
         """Was the store's last life one that writes every table, empty ones too, at its start?"""
         self.topics_are_whole = False
         """Was topics.json itself read?"""
+        self.spooled: Spooled | None = None
+        """How far the spool was when consumerOffset.json was written; None: nobody knows."""
 
     def load(self, *, stopped_cleanly: bool) -> None:
         """Take over what the last life left, and tell what is missing of it.
@@ -91,6 +103,8 @@ class Tables:
         )
         offsets = self._offsets_file.load(observer, self._take_offsets)
         self.topics_are_whole = topics is Source.FILE
+        if offsets is not Source.FILE:
+            self.spooled = None
         for file, expected, consequence in (
             (self._topics_file, topics is Source.NOTHING and not is_new, TOPICS_GONE),
             (self._groups_file, groups is Source.NOTHING and not is_new, GROUPS_GONE),
@@ -113,6 +127,7 @@ class Tables:
 
     def _take_offsets(self, found: Mapping[str, object]) -> None:
         self._parts.offsets.load(from_document(found), counter_of(found))
+        self.spooled = spooled_in(found)
         for topic in self._deleted_since(found):
             self._parts.offsets.forget_topic(topic)
 
@@ -219,10 +234,9 @@ class Tables:
             counter = parts.group_configs.counter
             if counter != self._groups_written:
                 version = parts.data_version(counter).to_json()
-                table = parts.group_configs.table_document()
-                await self._groups_file.write(
-                    {"dataVersion": version, "subscriptionGroupTable": table}
-                )
+                pieces: list[bytes] = []
+                await in_steps(parts.group_configs.encoded(pieces, {"dataVersion": version}))
+                await self._groups_file.write_data(b"".join(pieces))
                 self._groups_written = counter
             counter = parts.filters.counter
             if counter != self._filters_written or not self._filters_file.is_there:
@@ -230,7 +244,7 @@ class Tables:
                 self._filters_written = counter
             counter = parts.topics.counter
             if counter != self._topics_written:
-                await self._topics_file.write_data(self._topics_document(counter))
+                await self._topics_file.write_sealed(self._topics_document(counter))
                 self._topics_written = counter
                 parts.topics_unsaved = parts.topics.counter != counter
 
@@ -247,27 +261,30 @@ class Tables:
         """Write consumerOffset.json when it changed, and tell so. Raises StorageError.
 
         The reports are durable before it, so that no crash leaves a file that says more than was
-        told. There is one from the first start on, so that its absence says that somebody took it
-        away.
+        told.
         """
         offsets = self._parts.offsets
         async with self._saving:
-            if not offsets.changed and self._offsets_file.is_there:
+            if not offsets.changed and not (cause != "TIMER" and self._is_of_an_earlier_life):
                 return
-            table = offsets.snapshot()
+            table: Table = {}
+            pieces: list[bytes] = []
             version = self._parts.data_version(offsets.counter).to_json()
-            deletions = {DELETIONS: self._deletions}
+            notes: dict[str, object] = {DELETIONS: self._deletions}
             try:
+                await in_steps(stepped(offsets.snapshot(table)))
                 held_back = await self._hold_back(table)
-                if self._rows_settled is not None:
-                    await self._rows_settled()
-                written = await self._offsets_file.write(
-                    deletions | to_document(table, version=version)
-                )
+                if self._telemetry is not None:
+                    await self._telemetry.settle()
+                    epoch, seq = self._telemetry.broker_epoch, self._telemetry.next_seq
+                    notes[SPOOLED] = {"epoch": epoch, "seq": seq}
+                    self.spooled = Spooled(epoch, seq)
+                await in_steps(encoded_table(pieces, table, notes | {"dataVersion": version}))
+                written = await self._offsets_file.write_sealed(b"".join(pieces))
             except BaseException:  # Cancelled as well: whether it is on disk is unknown.
                 offsets.changed = True
                 raise
-            offsets.mark_persisted(table)
+            await in_steps(stepped(offsets.mark_persisted(table)))
             self._tell_held_back(held_back)
         self._parts.observer.observe(
             FlushDone(
@@ -281,6 +298,16 @@ class Tables:
                 content_crc=written.crc,
             )
         )
+
+    @property
+    def _is_of_an_earlier_life(self) -> bool:
+        """Is the offsets file, if any, of an earlier life? Each life leaves one of its own, so that
+        its absence, and that of the spool's rows before it, says that somebody took them away.
+        """
+        if not self._offsets_file.is_there:
+            return True
+        epoch = None if self.spooled is None else self.spooled.epoch
+        return self._telemetry is not None and epoch != self._telemetry.broker_epoch
 
     async def _hold_back(self, table: Table) -> list[Lowered]:
         """Lower what of a snapshot lies beyond the synced part of its queue; return which.
@@ -314,6 +341,14 @@ class Tables:
         )
         _log.warning("%s", detail)
         parts.observer.observe(LifecycleEvent("OFFSETS_HELD_BACK", detail))
+
+
+def spooled_in(document: Mapping[str, object]) -> Spooled | None:
+    """How far the spool was when the offsets were written."""
+    noted = document.get(SPOOLED)
+    epoch = noted.get("epoch") if isinstance(noted, Mapping) else None
+    seq = noted.get("seq") if isinstance(noted, Mapping) else None
+    return Spooled(epoch, seq) if type(epoch) is int and type(seq) is int else None
 
 
 def counter_of(document: Mapping[str, object]) -> int:

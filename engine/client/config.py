@@ -302,8 +302,12 @@ class ConsumerConfig:
     )
     """Milliseconds between rebalances without a notification."""
 
-    rebalance_retry_ms: int = 1 * SECOND_MS
-    """Milliseconds until the next rebalance when one could not give this member all its queues."""
+    rebalance_retry_ms: int = field(
+        default=1 * SECOND_MS, metadata=_rocketmq("rocketmq.client.rebalance.minInterval")
+    )
+    """Milliseconds between the end of a rebalance and the next one at least, however often the
+    group changes; and until the next one when one could not give this member all its queues.
+    """
 
     lock_ms: int = field(
         default=20 * SECOND_MS, metadata=_rocketmq("rocketmq.client.rebalance.lockInterval")

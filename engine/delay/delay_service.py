@@ -364,6 +364,9 @@ class DelayService:
         except CorruptRecord as error:
             self._step_over(level, queue_offset, record, str(error))
             return False
+        if self._store.was_deleted(topic, physical_offset):
+            _log.info("message %d of level %d is deleted with topic %s", queue_offset, level, topic)
+            return False
         draft.topic, draft.queue_id = place
         try:
             self._put_end = self._store.put(draft).end_offset

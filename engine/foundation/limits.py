@@ -164,6 +164,16 @@ HANDLER_TASKS_MAX: Final = 10_000
 (RocketMQ: sendThreadPoolQueueCapacity).
 """
 
+LOOP_STEP_ENTRIES_MAX: Final = 250
+"""Entries of a table that one step of the event loop looks at, when it goes through a table that
+may be long (1 to 50 us each, so 12 ms at most); the rest follows after the loop's other work.
+"""
+
+LOOP_STEP_ANSWERS_MAX: Final = 100
+"""Requests that one step of the event loop answers when many wait for the same thing (50 to 200 us
+each); the others follow in the next steps.
+"""
+
 HELD_PULLS_MAX: Final = 100_000
 """Long polls parked in the broker; a pull beyond this is answered at once with PULL_NOT_FOUND."""
 
@@ -232,7 +242,26 @@ TRACE_RECORD_BYTES_MAX: Final = 128_000
 """Traces of one record, by number and by bytes (RocketMQ); what is more goes into the next one."""
 
 DISAGREEING_MEMBERS_TOLD_MAX: Final = 32
-"""Members of a group that subscribe differently, named one by one when it is told."""
+"""Members of a group that subscribe differently, named one by one when it is told, and topics they
+disagree about.
+"""
+
+MEMBERS_LISTED_MAX: Final = 512
+"""Members named in the fact that one came or went; of a larger group the fact names nobody else,
+because ten thousand that leave at once would have to tell of fifty million.
+"""
+
+OWNED_QUEUES_TOLD_MAX: Final = 4096
+"""Queues named, with their offsets, in the fact that a member went; all of them are given up."""
+
+MEMBER_NOTICES_AT_ONCE: Final = 64
+"""A group of so many members is told of each change when it happens (RocketMQ)."""
+
+MEMBER_NOTICES_PER_SECOND: Final = 1000
+MEMBER_NOTICES_EACH_MS: Final = 1 * SECOND_MS
+"""A larger one is told so often that its members get so many notices a second together, but each
+such while at least; changes meanwhile are told as one.
+"""
 
 EXPIRED_DEAD_LETTERS_MAX: Final = 10_000
 """Expired dead letters told one by one in a round of retention, and as many retries; of more only
@@ -261,6 +290,17 @@ STORE_FILE_BYTES_MAX: Final = 2 * GIB - 1
 
 STORE_OPEN_FILES_MAX: Final = 256
 """Files one store holds open; beyond it the longest unused is closed, and reopened when needed."""
+
+LOG_HOLES_KEPT_MAX: Final = 10_000
+"""Damaged ranges of a commit log that are remembered (some 200 bytes each); of more the number."""
+
+LOG_HOLES_TOLD_MAX: Final = 100
+"""Of these, told one by one at a start, largest first; the others together."""
+
+CUT_BYTES_KEPT_MAX: Final = 64 * MIB
+"""Bytes cut off the end of a commit log that are put aside in the folder `cut`; beyond it the
+oldest go, and of one longer tail its beginning is kept.
+"""
 
 QUEUE_UNITS_WAITING_MAX: Final = 64
 """Entries of one consume queue that wait in memory to be written together."""
@@ -322,6 +362,9 @@ BROKER_REGISTER_MS: Final = 30 * SECOND_MS
 MEMBER_ANSWER_MS: Final = 5 * SECOND_MS
 """How long a member has to tell its offsets when a tool asks for them (RocketMQ)."""
 
+QUEUE_LOCKS_MAX: Final = 500_000
+"""Order locks of groups on queues; a queue beyond it is not granted until others are given back."""
+
 QUEUE_LOCK_LEASE_MS: Final = 60 * SECOND_MS
 CLIENT_LOCK_EXPIRY_MS: Final = 30 * SECOND_MS
 PULL_SUSPEND_MS_MAX: Final = 5 * MINUTE_MS
@@ -356,9 +399,9 @@ SPOOL_BYTES_MAX: Final = 8 * GIB
 messages go on.
 """
 
-SPOOL_FRAME_ROWS_MAX: Final = 4096
+SPOOL_FRAME_ROWS_MAX: Final = 1024
 """A turn with more rows than this is written as several frames; a buffer that reaches it is
-written at once.
+written at once (some 20 ms).
 """
 
 SPOOL_ROWS_KEPT_MAX: Final = 64
@@ -407,6 +450,7 @@ assert KEY_VALUES_BYTES_MAX * 2 <= FRAME_BYTES_MAX, "a whole namespace is one an
 assert STRANGER_HEADER_BYTES_MAX < HEADER_BYTES_MAX < FRAME_BYTES_MAX
 assert CONNECTIONS_PER_ADDRESS_MAX < CONNECTIONS_MAX
 assert HANDSHAKES_MAX < CONNECTIONS_MAX
+assert LOG_HOLES_TOLD_MAX <= LOG_HOLES_KEPT_MAX
 assert STORE_OPEN_FILES_MAX * 3 <= DESCRIPTORS_RESERVED
 assert FRAME_BYTES_MAX * 2 <= CONNECTION_REQUEST_BYTES_MAX
 assert CONNECTION_REQUEST_BYTES_MAX * 4 <= REQUEST_BYTES_MAX

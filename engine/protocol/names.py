@@ -124,6 +124,18 @@ def is_retry_topic(topic: str) -> bool:
     return topic.startswith(RETRY_PREFIX)
 
 
+def check_no_own_dead_letters(group: str, topic: str) -> None:
+    """Raise RequestRefused for a group that would consume its own dead letters: one that fails
+    again would go back to where it came from, for ever.
+    """
+    if topic == dlq_topic(group):
+        raise RequestRefused(
+            ResponseCode.NO_PERMISSION,
+            f"group {group} does not consume its own dead letters in {topic}: re-drive them, or "
+            "consume them by another group",
+        )
+
+
 def is_dlq_topic(topic: str) -> bool:
     """Is it some group's dead-letter topic?"""
     return topic.startswith(DLQ_PREFIX)

@@ -34,7 +34,7 @@ from engine.protocol.frames import FrameDecoder, encode_parts
 from engine.remoting.load import Load
 from engine.remoting.pending import PendingRequests
 from engine.remoting.turn import Turn
-from engine.runtime.gathering import Part, write_parts
+from engine.runtime.gathering import Part, let_go, write_parts
 
 READ_BUFFER_BYTES: Final = 256 * KIB
 
@@ -187,6 +187,8 @@ class Connection(asyncio.BufferedProtocol):
             self._give_back(self._load)
         self._pending.fail_all(ConnectionLost(f"connection to {self._address} ended: {exc}"))
         self._gone.set()
+        if self._transport is not None:
+            let_go(self._transport)
         self._on_lost(self)
 
     # What parties and handlers call.

@@ -244,6 +244,8 @@ class SystemDisk:
     """The machine's file system."""
 
     __slots__ = ()
+    access = os.O_RDWR
+    """How files are opened."""
 
     async def off_loop(self, work: Callable[[], Answer]) -> Answer:
         """See `Disk.off_loop`."""
@@ -251,7 +253,7 @@ class SystemDisk:
 
     def open(self, path: str, *, create: bool = False) -> File:
         """See `Disk.open`."""
-        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        flags = self.access | os.O_CLOEXEC | (os.O_CREAT if create else 0)
         try:
             return _SystemFile(path, os.open(path, flags, 0o600))
         except OSError as error:

@@ -69,3 +69,15 @@ def _take_at_once(transport: asyncio.Transport, pieces: Sequence[Buffer]) -> int
         return os.writev(socket.fileno(), pieces[:IOV_MAX])
     except OSError:  # Full, or gone: the transport finds out which.
         return 0
+
+
+def let_go(transport: asyncio.Transport) -> None:
+    """The connection has ended: undo the circle in which asyncio's transport holds itself (its
+    callback for bytes is a method of its own), so that it goes with its last user and is not left
+    to the collector. 1.4 KiB each, for as long as a large process does not look for circles.
+    """
+    if hasattr(transport, _OWN_CALLBACK):
+        setattr(transport, _OWN_CALLBACK, None)
+
+
+_OWN_CALLBACK = "_read_ready_cb"

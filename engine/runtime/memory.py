@@ -1,21 +1,67 @@
-"""Memory that nobody uses any more, given back to the machine.
+"""Python's collector, kept from holding the event loop; and memory that nobody uses any more, given
+back to the machine.
 
-Place in the walk: after a crowd has gone. What connections leave behind hangs together in circles
-that Python looks for rarely, and the C library keeps what was freed between things that live on: a
-thousand handshakes that came and went held 100 MiB for as long as the process lived.
+Place in the walk: beside it. The collector stops everything while it looks at every object: with
+100,000 pulls held that is a second, again and again as the tables grow. So each look is at what is
+new since the last one, and what has survived it is never looked at again while the process is large
+(`collect_what_is_new`). Objects go by their count all the same, when nobody refers to them; only
+circles of them would stay, and what is served leaves none behind but TLS connections do, and those
+that came and went by the thousand (`give_back_memory`: they held 100 MiB, since the C library keeps
+what was freed between things that live on).
 
-Absent on purpose: when. Whoever saw the crowd go calls, beside the event loop; it takes 50 ms.
+Invariant: a look takes some ten milliseconds, however much there is; one at everything is for
+small processes, and for when a crowd has gone. Absent on purpose: when that is. Whoever saw the
+crowd go calls.
 """
 
 from __future__ import annotations
 
 import gc
 
+NEW_OBJECTS_LOOKS = 5
+"""Looks at the youngest objects but one between two at all that is new: some 35,000 objects."""
+
+SMALL_OBJECTS_MAX = 100_000
+"""A process of so many objects can be looked at as a whole, in some 30 ms."""
+
+WHOLE_LOOK_EACH = 32
+"""Looks at what is new between two at everything, in a small process."""
+
+
+def collect_what_is_new() -> None:
+    """From now on let this process's collector look at each object's survival once, while the
+    process is large.
+    """
+    youngest, young, _ = gc.get_threshold()
+    gc.set_threshold(youngest, young, NEW_OBJECTS_LOOKS)
+    gc.collect()
+    gc.freeze()
+    gc.callbacks.append(_Survivors())
+
+
+class _Survivors:
+    """Hears of each look, and puts what survived out of sight."""
+
+    def __init__(self) -> None:
+        self._looks = 0
+
+    def __call__(self, phase: str, info: dict[str, int]) -> None:
+        """See `gc.callbacks`."""
+        if phase != "stop" or info["generation"] != 2:
+            return
+        gc.freeze()
+        self._looks += 1
+        if self._looks % WHOLE_LOOK_EACH == 0 and gc.get_freeze_count() <= SMALL_OBJECTS_MAX:
+            gc.unfreeze()  # The next look is at everything.
+
 
 def give_back_memory() -> None:
-    """Collect garbage, then ask the C library to return what is free, where it knows how."""
+    """Look at everything, then ask the C library to return what is free, where it knows how. Holds
+    the process for 50 ms, and for a second while there is as much as 100,000 pulls held.
+    """
     import ctypes  # noqa: PLC0415 - 5 ms of each start, for what most processes never need
 
+    gc.unfreeze()
     gc.collect()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:

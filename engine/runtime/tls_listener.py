@@ -33,6 +33,10 @@ each connection as long as it lives, also when it is idle.
 """
 CROWD: Final = HANDSHAKES_MAX // 4
 """After so many handshakes at a time their memory is given back: about 100 KiB each."""
+CAME_AND_WENT: Final = 4 * HANDSHAKES_MAX
+"""As above, of handshakes one after the other: what an encrypted connection leaves behind hangs
+together in circles, and a large process does not look for those by itself.
+"""
 _HANDSHAKE_BYTE: Final = b"\x16"
 
 _log = logging.getLogger(__name__)
@@ -58,7 +62,8 @@ class TlsListener:
         SSLProtocol.max_size = READ_BYTES  # A constant of its class; there is no other way.
         self._permissive = tls.mode is TlsMode.PERMISSIVE
         self._welcomes: dict[asyncio.Task[None], None] = {}
-        self._crowd = 0
+        self._crowd = self._came = 0
+        """Most handshakes at a time, and all of them, since memory was given back."""
         self._accepting = asyncio.create_task(self._accept(), name="accept TLS connections")
 
     @property
@@ -96,8 +101,9 @@ class TlsListener:
 
     def _welcomed(self, welcome: asyncio.Task[None]) -> None:
         del self._welcomes[welcome]
-        if not self._welcomes and self._crowd >= CROWD:
-            self._crowd = 0
+        self._came += 1
+        if not self._welcomes and (self._crowd >= CROWD or self._came >= CAME_AND_WENT):
+            self._crowd = self._came = 0
             asyncio.get_running_loop().run_in_executor(None, give_back_memory)
 
     async def _welcome(self, connection: socket.socket) -> None:

@@ -18,12 +18,14 @@ put's failure come later, when its answer is already made.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 from struct import Struct
 
 from engine.foundation.errors import FileTooLarge, OffsetOutOfRange
 from engine.foundation.limits import TRANSIENT_POOL_BYTES_MAX
 from engine.runtime.disk import Disk, File
+from engine.store.holes import Hole, Holes
 from engine.store.mapped_file import FilePool, FileSequence, OpenFile
 from engine.store.record import BLANK_MAGIC
 
@@ -31,6 +33,8 @@ BLANK = Struct(">ii")
 BLANK_BYTES = BLANK.size
 
 SIZE_KEY = "mappedFileSizeCommitLog"
+NO_DELAYS = (0,)
+"""Delay levels for a look at a record that is not interested in when it is due."""
 
 
 class CommitLog:
@@ -52,6 +56,13 @@ class CommitLog:
         """The most that one move out of the pool has taken, since somebody last set this to 0."""
         self.folder_dirty = False
         """Were files made since the folder was last synced?"""
+        self.holes = Holes()
+        """What is damaged or missing below the synced position, as far as anybody has looked."""
+        self.unchecked_to = 0
+        """Records before this byte are of an earlier life, and recovery had no reason to look at
+        them: whoever hands one out checks it first."""
+        self.on_damage: Callable[[Hole], None] = _ignore
+        """Told of each hole that is met when somebody reads."""
         self._current: OpenFile | None = None
         self._current_start = -1
 
@@ -155,6 +166,11 @@ class CommitLog:
             return None
         return entry.view[inside : inside + size_bytes]
 
+    def note_damage(self, hole: Hole) -> None:
+        """Somebody who read came upon a hole; it is told."""
+        self.holes.add(hole)
+        self.on_damage(hole)
+
     def file_view(self, start: int) -> memoryview:
         """The whole file that begins at `start`. Raises OffsetOutOfRange when there is none."""
         return self.files.open_file(start).view
@@ -170,23 +186,27 @@ class CommitLog:
 
     # ---- load, cut -------------------------------------------------------------------------
 
-    def load(self) -> list[str]:
-        """Find the files; return a sentence for each thing put right.
+    def load(self, keep_below: int) -> list[str]:
+        """Find the files; return a sentence for each thing put right. None goes that begins below
+        `keep_below`.
 
-        The end is for recovery to find.
+        The end is for recovery to find, and what is missing between the files for it to judge.
         """
-        repairs = self.files.load(SIZE_KEY)
+        repairs = self.files.load(SIZE_KEY, keep_below=keep_below)
         starts = self.files.starts
-        for earlier, later in pairwise(starts):
-            if later - earlier != self.file_size_bytes:
-                dropped = self.files.remove_from(later)
-                repairs.append(
-                    f"commit log: {dropped} files from {later:020d} on removed, because the file "
-                    f"{earlier + self.file_size_bytes:020d} before them is missing"
-                )
-                break
         self.min_offset = starts[0] if starts else 0
         return repairs
+
+    def note_missing_files(self, synced_to: int) -> int:
+        """Note the files that are missing below `synced_to` as holes; how many there are."""
+        size_bytes, missing = self.file_size_bytes, 0
+        for earlier, later in pairwise(self.files.starts):
+            end = min(later, -(-synced_to // size_bytes) * size_bytes)
+            if end > earlier + size_bytes:
+                missing += (end - earlier) // size_bytes - 1
+                start = earlier + size_bytes
+                self.holes.add(Hole(start, end, f"file {start:020d} is missing"))
+        return missing
 
     def set_end(self, end_offset: int) -> None:
         """Declare where the log ends, before the first append: everything behind is wiped."""
@@ -206,6 +226,7 @@ class CommitLog:
         """Follow the removal of files."""
         starts = self.files.starts
         self.min_offset = starts[0] if starts else self.end_offset
+        self.holes.follow_log(self.min_offset)
 
     def drop_spares(self) -> None:
         """Remove files made ahead and not begun; the log is closing."""
@@ -257,6 +278,10 @@ class PooledCommitLog(CommitLog):
         self.committed_offset += len(moved)
         self.waited_bytes_max = max(self.waited_bytes_max, len(moved))
         assert self.committed_offset == self.end_offset, "the pool held other bytes than were put"
+
+
+def _ignore(hole: Hole) -> None:
+    del hole
 
 
 _ZEROS = bytes(64 * 1024)

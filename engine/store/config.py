@@ -141,9 +141,18 @@ class StoreConfig:
     """Above this, the oldest files go whatever their age."""
     disk_warning_ratio: float = field(default=0.90, metadata=_key("diskSpaceWarningLevelRatio"))
     """Above this, writes stop as well, until it is lower again."""
+    strict_store: bool = field(default=False, metadata=_key("strictStore"))
+    """Refuse to open a store with a damaged place below what was synced. Ours alone: RocketMQ cuts
+    the log there.
+    """
     delay_levels_ms: tuple[int, ...] = field(
         default=DELAY_LEVELS_MS_DEFAULT, metadata=_key("messageDelayLevel")
     )
+
+    @property
+    def tables_folder(self) -> str:
+        """Folder of the tables kept as JSON."""
+        return f"{self.root}/config"
 
     @property
     def commit_log_folder(self) -> str:

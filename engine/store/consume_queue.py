@@ -12,7 +12,8 @@ them from the log again, as it does after a power cut.
 
 Files hold a whole number of units; a unit of zeros is space not yet written. A queue that does not
 begin at offset 0 fills its first file up to the first message with (0, 0x7FFFFFFF, 0), so that a
-reader never takes them for the end.
+reader never takes them for the end. Offsets whose messages went in a hole of the log before they
+were ever in the queue's files are bridged by units of no size: (start of the hole, 0x7FFFFFFF, 0).
 
 Invariant: units are only added at `max_offset`, and physical offsets grow with the queue offset.
 Absent on purpose: the commit log, tags, waiting readers. The file is derived: everything here can
@@ -41,6 +42,11 @@ Unit = tuple[int, int, int]
 """physical_offset, size in bytes, tags_code"""
 
 
+def unit_end(unit: Unit) -> int:
+    """Commit-log offset behind the unit's message; a unit that bridges lost ones has no length."""
+    return unit[0] if unit[1] == FILLER_SIZE else unit[0] + unit[1]
+
+
 class ConsumeQueue:
     """The pointers of one (topic, queue_id)."""
 
@@ -53,6 +59,9 @@ class ConsumeQueue:
         """Queue offset that the next unit gets."""
         self.end_physical = 0
         """Commit-log offset just behind the newest message; 0 when there is none."""
+        self.loaded_to = 0
+        """Units before this queue offset are of an earlier life: whoever follows one has to check
+        what it leads to."""
         self._waiting = bytearray()
         """The units before `max_offset` that are in no file yet."""
         self._waiting_after = 0
@@ -74,6 +83,14 @@ class ConsumeQueue:
     def _written_offset(self) -> int:
         """First queue offset that is in no file."""
         return self.max_offset - len(self._waiting) // UNIT_BYTES
+
+    @property
+    def ends(self) -> tuple[int, int, int]:
+        """Where the queue's files begin, its next offset, and the end of its newest message: what
+        is lost of the files shows here, but for damage in their middle.
+        """
+        starts = self._files.starts
+        return starts[0] if starts else 0, self.max_offset, self.end_physical
 
     def append(self, units: Iterable[Unit]) -> None:
         """Add units behind the newest one. Hot.
@@ -132,6 +149,29 @@ class ConsumeQueue:
         self.dirty_bytes += len(filled)
         self.min_offset = self.max_offset = queue_offset
 
+    def bridge_to(self, queue_offset: int, physical_offset: int) -> None:
+        """Make `queue_offset` the next one; what is kept before it stays. Their messages were lost
+        in a hole that begins at `physical_offset`.
+        """
+        assert queue_offset > self.max_offset, f"{queue_offset} is not beyond {self.max_offset}"
+        self.write_out()
+        self.end_physical = max(physical_offset, self.end_physical)
+        filler = UNIT.pack(self.end_physical, FILLER_SIZE, 0)
+        while self.max_offset < queue_offset:
+            count = min(queue_offset - self.max_offset, LOAD_CHUNK_BYTES // UNIT_BYTES)
+            self._write(filler * count, self.max_offset * UNIT_BYTES)
+            self.max_offset += count
+            self.dirty_bytes += count * UNIT_BYTES
+
+    def begin_anew(self) -> None:
+        """Forget every unit: they are to be built again from the log."""
+        self._waiting.clear()
+        self._files.remove_from(0)
+        self._dirty.clear()
+        self.folder_dirty = True
+        self.min_offset = self.max_offset = self.end_physical = self.dirty_bytes = 0
+        self.last_store_time_ms = None
+
     def units(self, queue_offset: int, count_max: int) -> list[Unit]:
         """The units from `queue_offset` on: at most `count_max`, none from beyond its file. Hot."""
         if not self.min_offset <= queue_offset < self.max_offset:
@@ -178,7 +218,26 @@ class ConsumeQueue:
             middle = (low + high) // 2
             unit = self.unit(middle)
             assert unit is not None, f"{self.directory} lost unit {middle}"
-            if unit[0] + unit[1] > physical_offset and unit[1] != FILLER_SIZE:
+            if unit_end(unit) > physical_offset:
+                high = middle
+            else:
+                low = middle + 1
+        return low
+
+    def count_between(self, begin: int, end: int) -> int:
+        """How many units name messages that begin in the log's range [begin, end), bridged ones
+        included.
+        """
+        return self._first_from(end) - self._first_from(begin)
+
+    def _first_from(self, physical_offset: int) -> int:
+        """The first queue offset whose message begins at or behind `physical_offset`."""
+        low, high = self.min_offset, self.max_offset
+        while low < high:
+            middle = (low + high) // 2
+            unit = self.unit(middle)
+            assert unit is not None, f"{self.directory} lost unit {middle}"
+            if unit[0] >= physical_offset:
                 high = middle
             else:
                 low = middle + 1
@@ -199,12 +258,26 @@ class ConsumeQueue:
                 dropped = self._files.remove_from(later)
                 repairs.append(f"{self.directory}: {dropped} files behind a missing one removed")
                 break
+        self._find_ends(newest_only=clean)
+        return repairs
+
+    def look(self, size_key: str) -> None:
+        """Find the files and the end of the queue, and change nothing: as far as files follow each
+        other.
+        """
+        self._files.look(size_key)
+        starts = self._files.starts
+        while starts and starts[-1] - starts[0] != (len(starts) - 1) * self._files.file_size_bytes:
+            starts.pop()
+        self._find_ends(newest_only=False)
+
+    def _find_ends(self, *, newest_only: bool) -> None:
+        starts = self._files.starts
         if starts:
             self.min_offset = starts[0] // UNIT_BYTES
-            self._find_end(starts[-1:] if clean else starts[-3:])
-            if clean and self.end_physical == 0:
+            self._find_end(starts[-1:] if newest_only else starts[-3:])
+            if newest_only and self.end_physical == 0:
                 self._find_end(starts[-3:])
-        return repairs
 
     def _find_end(self, starts: list[int]) -> None:
         self.end_physical = 0
@@ -223,7 +296,9 @@ class ConsumeQueue:
             if size_bytes <= 0 or physical_offset < end:
                 if physical_offset != 0 or size_bytes != FILLER_SIZE:
                     break
-            elif size_bytes != FILLER_SIZE:
+            elif size_bytes == FILLER_SIZE:
+                end = physical_offset
+            else:
                 end = physical_offset + size_bytes
             count += 1
         self.end_physical = end
@@ -269,8 +344,7 @@ class ConsumeQueue:
         self.folder_dirty = True
         self._dirty = [start for start in self._dirty if self._files.has(start)]
         newest = self.unit(queue_offset - 1)
-        filler = newest is not None and newest[1] == FILLER_SIZE
-        self.end_physical = newest[0] + newest[1] if newest and not filler else 0
+        self.end_physical = unit_end(newest) if newest else 0
         self.last_store_time_ms = None
         return dropped
 

@@ -136,7 +136,9 @@ class Dispatcher:
         """Write the queue units and index entries of consecutive records.
 
         A record whose predecessors in the queue are missing raises QueueGap, unless `fill_gaps`
-        says that they are gone for good; then the queue starts again at it.
+        says that they are gone for good: then an empty queue starts at it, and one that has units
+        is bridged. A record that lies before the whole queue then shows that the queue's front is
+        missing: it is begun anew.
         """
         deleted = self._deleted
         if deleted:
@@ -150,8 +152,11 @@ class Dispatcher:
             if entry is None:
                 entry = batch[key] = (self._queues.find_or_add(*key), [])
             queue, units = entry
-            if request.physical_offset < queue.end_physical and _held(queue, request):
-                continue
+            if request.physical_offset < queue.end_physical:
+                if fill_gaps and _lies_before(queue, request):
+                    queue.begin_anew()
+                elif _held(queue, request):
+                    continue
             if request.queue_offset != queue.max_offset + len(units):
                 self._write(key, queue, units)
                 self._realign(queue, request, fill_gaps=fill_gaps)
@@ -178,8 +183,12 @@ class Dispatcher:
                 f"the record at {request.physical_offset} has queue offset {request.queue_offset}, "
                 f"{queue.directory} ends at {queue.max_offset}"
             )
-        else:
+        elif queue.min_offset == queue.max_offset:
             queue.skip_to(request.queue_offset)
+        else:
+            hole = self._log.holes.before(request.physical_offset)
+            lost_from = hole.start if hole is not None else queue.end_physical
+            queue.bridge_to(request.queue_offset, lost_from)
 
     def _put_keys(self, index: Index, requests: Sequence[DispatchRequest], now_ms: int) -> None:
         """Hot: UNIQ_KEY and KEYS of every message but rolled-back ones."""
@@ -206,6 +215,14 @@ class Dispatcher:
         if visible:
             for arrival in self.arrivals:
                 arrival(visible)
+
+
+def _lies_before(queue: ConsumeQueue, request: DispatchRequest) -> bool:
+    """Is the record older than the first unit of its queue?"""
+    if request.queue_offset >= queue.min_offset:
+        return False
+    first = queue.unit(queue.min_offset)
+    return first is not None and request.physical_offset < first[0]
 
 
 def _held(queue: ConsumeQueue, request: DispatchRequest) -> bool:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from zlib import crc32
 
 from engine.foundation.errors import StorageError
 from engine.foundation.units import SECOND_MS
@@ -41,6 +42,42 @@ class Index:
         damaged = self._files.load_named()
         self.files = [IndexFile(self._files, start, self._shape) for start in self._files.starts]
         return damaged
+
+    def look(self, log_end: int) -> list[str]:
+        """Check every file, and change nothing; a sentence for each that cannot be right. Messages
+        of the log end at `log_end`.
+        """
+        faults: list[str] = []
+        before = -1
+        for name in self._disk.names(self.directory):
+            if len(name) != 17 or not name.isdecimal():
+                continue
+            found_bytes = self._files.length_of(int(name))
+            if found_bytes != self._shape.file_bytes:
+                faults.append(
+                    f"index file {name}: {found_bytes} bytes, where {self._shape.slot_count} slots "
+                    f"and {self._shape.index_count_max} entries take {self._shape.file_bytes}"
+                )
+                continue
+            self._files.starts.append(int(name))
+            file = IndexFile(self._files, int(name), self._shape)
+            fault = file.look(before, log_end)
+            if fault is not None:
+                faults.append(f"index file {name}: {fault}")
+            before = max(before, file.end_physical)
+        return faults
+
+    def fingerprint(self) -> int:
+        """Equal while the files and what their headers count are the same."""
+        counts = [(file.start, file.index_count, file.end_physical) for file in self.files]
+        return crc32(repr(counts).encode())
+
+    def begin_anew(self) -> None:
+        """Remove every file: the keys are to be put again from the log."""
+        for file in reversed(self.files):
+            self._files.remove(file.start)
+        self.files.clear()
+        self.folder_dirty = True
 
     def repair_newest(self, log_bound: int) -> None:
         """After an unclean stop: the newest file with entries, and empty ones behind it, may have
@@ -155,21 +192,24 @@ class _NamedByTime(FileSequence):
         return self.adopt(start, file)
 
     def load_named(self) -> list[str]:
-        """Find the files; remove those of another length, and say so."""
+        """Find the files; remove one of another length and all behind it, and say so: recovery puts
+        the keys again that were in them.
+        """
         damaged: list[str] = []
         for name in self.disk.names(self.directory):
             if len(name) != 17 or not name.isdecimal():
                 continue
             start = int(name)
-            found_bytes = self._length_of(start)
-            if found_bytes == self.file_size_bytes:
-                self.starts.append(start)
-            else:
-                self.disk.remove(self.path_of(start))
+            found_bytes = self.length_of(start)
+            if found_bytes != self.file_size_bytes:
                 damaged.append(
                     f"index file {name} had {found_bytes} bytes instead of {self.file_size_bytes}; "
-                    f"it was removed, its keys cannot be asked for any more"
+                    f"it was removed with those behind it, their keys are put again from the log"
                 )
+            if damaged:
+                self.disk.remove(self.path_of(start))
+            else:
+                self.starts.append(start)
         return damaged
 
 

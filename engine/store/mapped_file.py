@@ -133,16 +133,32 @@ class FileSequence:
         """Path of the file that begins at `start`."""
         return f"{self.directory}/{start:020d}"
 
-    def load(self, size_key: str) -> list[str]:
+    def load(self, size_key: str, *, keep_below: int = 0) -> list[str]:
         """Find the files there are; return a sentence for each that was put right.
 
         An interrupted creation leaves an empty last file, which is removed, or a short one, which
-        is filled with zeros. Raises ConfigError naming `size_key`, before anything is touched, when
+        is filled with zeros, as is any that begins below `keep_below`. Raises ConfigError naming
+        `size_key`, before anything is touched, when
         names or lengths show that the store was made with another file size.
+        """
+        lengths = self.look(size_key)
+        names = self.disk.names(self.directory)
+        for name in names:
+            if name.endswith(MAKING):
+                self.disk.remove(f"{self.directory}/{name}")
+        return [
+            self._put_right(start, found_bytes, keep_below)
+            for start, found_bytes in lengths.items()
+            if found_bytes < self.file_size_bytes
+        ]
+
+    def look(self, size_key: str) -> dict[int, int]:
+        """Find the files there are, and change nothing: their lengths. Raises ConfigError as `load`
+        does.
         """
         names = self.disk.names(self.directory)
         self.starts = [int(name) for name in names if len(name) == 20 and name.isdecimal()]
-        lengths = {start: self._length_of(start) for start in self.starts}
+        lengths = {start: self.length_of(start) for start in self.starts}
         for start, found_bytes in lengths.items():
             if start % self.file_size_bytes or found_bytes > self.file_size_bytes:
                 self.starts.clear()
@@ -152,17 +168,10 @@ class FileSequence:
                     f"the file size that {self.directory} was made with "
                     f"({start:020d} holds {found_bytes} bytes)",
                 )
-        for name in names:
-            if name.endswith(MAKING):
-                self.disk.remove(f"{self.directory}/{name}")
-        return [
-            self._put_right(start, found_bytes)
-            for start, found_bytes in lengths.items()
-            if found_bytes < self.file_size_bytes
-        ]
+        return lengths
 
-    def _put_right(self, start: int, found_bytes: int) -> str:
-        if found_bytes == 0 and start == self.starts[-1]:
+    def _put_right(self, start: int, found_bytes: int, keep_below: int) -> str:
+        if found_bytes == 0 and start == self.starts[-1] and start >= keep_below:
             self.remove(start)
             return f"{self.path_of(start)} was empty and has been removed"
         self._fill(self.open_file(start).file)
@@ -182,7 +191,8 @@ class FileSequence:
                 return
         file.truncate(self.file_size_bytes)
 
-    def _length_of(self, start: int) -> int:
+    def length_of(self, start: int) -> int:
+        """How long the file that begins at `start` is on disk. Raises StorageError."""
         file = self.disk.open(self.path_of(start))
         try:
             return file.size_bytes()

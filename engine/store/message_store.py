@@ -19,31 +19,43 @@ Absent on purpose: topics' settings, subscriptions, replication, transactions' m
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from engine.foundation.errors import ConfigError, DiskFull, StorageError, WritesStopped
-from engine.foundation.observing import Observer
+from engine.foundation.limits import LOG_HOLES_TOLD_MAX
+from engine.foundation.observing import LifecycleEvent, Observer
 from engine.runtime import Runtime
 from engine.runtime.durable_folders import make_durable
+from engine.store.check import StoreCheck
 from engine.store.commit_log import CommitLog, PooledCommitLog
 from engine.store.config import FlushDiskType, StoreConfig
 from engine.store.dispatch import Arrival, Dispatcher
 from engine.store.draft_record import DraftRecord, MessageDraft, place_batch
 from engine.store.folder_lock import take_folders
+from engine.store.holes import Hole
 from engine.store.index import Index
 from engine.store.index_file import IndexShape
+from engine.store.lost_messages import LostMessages
 from engine.store.mapped_file import FilePool
 from engine.store.put_result import PutResult
 from engine.store.queries import StoreQueries
 from engine.store.queue_table import QueueKey, QueueTable
+from engine.store.table_file import store_id_of
 from engine.store.tombstones import Tombstones
 from engine.store.upkeep.checkpoint import CheckpointFile
+from engine.store.upkeep.cut_bytes import CutBytes
 from engine.store.upkeep.flush import Flusher
 from engine.store.upkeep.group_commit import GroupCommit
 from engine.store.upkeep.pool import PoolCommitter
 from engine.store.upkeep.recovery import Recovery
 from engine.store.upkeep.retention import Retention
+
+CUT_FOLDER = "cut"
+"""Folder of a store in which recovery keeps what it cut off the log."""
+
+_log = logging.getLogger(__name__)
 
 
 class MessageStore(StoreQueries):
@@ -55,7 +67,9 @@ class MessageStore(StoreQueries):
         pool = FilePool()
         shape = IndexShape(config.max_hash_slot_count, config.max_index_count)
         log_kind = PooledCommitLog if config.transient_store_pool_enable else CommitLog
-        self.tombstones = Tombstones(runtime, f"{root}/config", config.commit_log_folder)
+        self.store_id = store_id_of(runtime, config.tables_folder)
+        """What tells this store's tables from those of others."""
+        self.tombstones = Tombstones(runtime, config, store_id=self.store_id)
         super().__init__(
             config,
             log_kind(
@@ -72,10 +86,8 @@ class MessageStore(StoreQueries):
         self._clock = runtime.clock
         self._observer = observer
         self._loop = asyncio.get_running_loop()
-        self._dispatcher = Dispatcher(
-            *(self._log, self._queues, self._index, config.delay_levels_ms),
-            deleted=self.tombstones.ends,
-        )
+        derived, deleted = (self._log, self._queues, self._index), self.tombstones.ends
+        self._dispatcher = Dispatcher(*derived, config.delay_levels_ms, deleted=deleted)
         self._abort_path = f"{root}/abort"
         self._locks = take_folders(disk, config)
         try:
@@ -149,8 +161,15 @@ class MessageStore(StoreQueries):
             self._index,
             dispatcher=self._dispatcher,
             delay_levels_ms=self._config.delay_levels_ms,
+            cut_bytes=CutBytes(self._disk, f"{self._config.root}/{CUT_FOLDER}"),
             deleted=self.tombstones.ends,
         )
+        if self._config.strict_store and self._disk.exists(self._config.commit_log_folder):
+            look = StoreCheck(self._disk, self._config)
+            try:
+                self._refuse_damage(look.first_hole())
+            finally:
+                look.close()
         # First the abort file: what recovery writes is as unfinished as anything, if we die now.
         try:
             self._disk.write(self._abort_path, str(self._runtime.entropy.process_id()).encode())
@@ -165,21 +184,51 @@ class MessageStore(StoreQueries):
             if clean:
                 self._disk.remove(self._abort_path)  # Nothing was touched.
             raise
+        if self._config.strict_store:  # Queues that were built again have shown more of it.
+            self._refuse_damage(next(iter(found.lost), None))
         note = self._checkpoint.value
         there_ms = found.last_store_time_ms or note.physic_timestamp_ms
         self._flusher.last_store_time_ms = max(there_ms, note.physic_timestamp_ms)
         note.written_offset = self._log.end_offset
-        self._log.flushed_offset = self._log.end_offset if clean else found.scanned_from
+        safe = self._log.end_offset if clean else max(found.scanned_from, found.synced_to)
+        self._log.flushed_offset = min(safe, self._log.end_offset)
         if not clean:
             self._queues.touch_all()
         await self._flusher.flush_log("RECOVERY")
         # What is missing is told once, not at every start from now on.
         note.physic_timestamp_ms = min(note.physic_timestamp_ms, there_ms)
+        note.logics_timestamp_ms = min(note.logics_timestamp_ms, there_ms)
+        note.flushed_offset = self._log.flushed_offset
+        note.derived = None
+        self._log.unchecked_to = found.scanned_from
+        self._log.on_damage = self._met_damage
         self._flusher.dispatched_store_time_ms = self._flusher.committed_store_time_ms = there_ms
         await self._flusher.flush_derived("RECOVERY")
         await self.tombstones.take_back(self._log.end_offset, self._observer)
         for event in found.events(self._log.min_offset):
             self._observer.observe(event)
+            if event.kind != "RECOVERY" or event.truncated_from is not None or found.dropped_bytes:
+                _log.warning("%s", event.detail)
+            elif not clean:
+                _log.info("recovered after an unclean stop: %s", event.detail)
+
+    def _refuse_damage(self, found: LostMessages | None) -> None:
+        if found is not None:
+            raise StorageError(
+                f"{self._config.root} is damaged and strictStore is on: {found.sentence()}; mend "
+                f"the file, or start without strictStore to serve what is left"
+            )
+
+    def _met_damage(self, hole: Hole) -> None:
+        """A reader came upon a record of an earlier life that is none any more."""
+        if self._log.holes.count > LOG_HOLES_TOLD_MAX:
+            return
+        detail = (
+            f"commit log: hole [{hole.start}, {hole.end}), {hole.size_bytes} bytes that were on "
+            f"disk and cannot be read ({hole.reason}); a pull passed over it"
+        )
+        self._observer.observe(LifecycleEvent("LOG_HOLE", detail))
+        _log.warning("%s", detail)
 
     def change_settings(self, config: StoreConfig) -> None:
         """Go by `config` from the next flush, read and retention round on.
@@ -243,6 +292,8 @@ class MessageStore(StoreQueries):
             if self._log.folder_dirty:
                 self._disk.sync_directory(self._log.files.directory)
             self._checkpoint.value.written_offset = 0  # Nothing is open to be lost.
+            index_print = self._index.fingerprint() if self._index is not None else 0
+            self._checkpoint.value.derived = (self._queues.fingerprint(), index_print)
         await self._flusher.flush_derived("SHUTDOWN")
         is_dispatched = self._dispatcher.position == self._log.end_offset and not self._queues.dirty
         if self._flusher.failure is None and is_dispatched:

@@ -16,11 +16,14 @@ from engine.foundation.errors import CorruptRecord
 from engine.protocol.hashes import index_key_hash
 from engine.store.commit_log import CommitLog
 from engine.store.config import StoreConfig
-from engine.store.consume_queue import Unit
+from engine.store.consume_queue import ConsumeQueue, Unit
+from engine.store.holes import Holes
 from engine.store.index import Index
 from engine.store.queue_table import QueueKey, QueueTable
 from engine.store.reading import GetLimits, GetResult, GetStatus, read_queue
 from engine.store.record import (
+    PLACE,
+    RECORD_BYTES_MIN,
     DispatchRequest,
     check_record,
     has_queue_offset,
@@ -124,6 +127,10 @@ class StoreQueries:
         """Was any message of the topic put since it was made?"""
         return self._queues.has_given_offsets(topic)
 
+    def was_deleted(self, topic: str, physical_offset: int) -> bool:
+        """Was the topic deleted since something was stored for it at `physical_offset`? Hot."""
+        return physical_offset < self._deleted.get(topic, 0)
+
     def record_at(self, physical_offset: int) -> bytes | None:
         """The record at `physical_offset`, checked; None when none can begin there.
 
@@ -170,8 +177,12 @@ class StoreQueries:
         """Store time (ms) of the message at `queue_offset`; None when there is none (any more)."""
         queue = self._queues.find(topic, queue_id)
         unit = queue.unit(queue_offset) if queue is not None else None
-        view = self._log.view(unit[0], unit[1]) if unit is not None else None
-        return store_timestamp_of(view) if view is not None else None
+        if unit is None or unit[1] < RECORD_BYTES_MIN or self._log.holes.at(unit[0]) is not None:
+            return None
+        view = self._log.view(unit[0], unit[1])
+        if view is None or PLACE.unpack_from(view) != (unit[1], queue_offset, unit[0]):
+            return None
+        return store_timestamp_of(view)
 
     def last_store_time(self, topic: str, queue_id: int) -> int | None:
         """Store time (ms) of the queue's newest message; None when it has none."""
@@ -194,13 +205,24 @@ class StoreQueries:
             return 0
         low, high = queue.min_offset, queue.max_offset
         while low < high:
-            middle = (low + high) // 2
-            stored_ms = self.store_time_at(topic, queue_id, middle)
-            if stored_ms is not None and stored_ms >= timestamp_ms:
+            middle = known = (low + high) // 2
+            stored_ms = self.store_time_at(topic, queue_id, known)
+            while stored_ms is None and known < high:  # Damaged: the next sound one speaks for it.
+                known = self._behind_damage(queue, known)
+                stored_ms = self.store_time_at(topic, queue_id, known) if known < high else None
+            if stored_ms is None or stored_ms >= timestamp_ms:
                 high = middle
             else:
-                low = middle + 1
+                low = known + 1
         return low
+
+    def _behind_damage(self, queue: ConsumeQueue, queue_offset: int) -> int:
+        """The next offset whose message may be sound: behind the hole, when its place is known."""
+        unit = queue.unit(queue_offset)
+        hole = self._log.holes.at(unit[0]) if unit is not None else None
+        if hole is None:
+            return queue_offset + 1
+        return max(queue.first_reaching(hole.end), queue_offset + 1)
 
     def queue_units(
         self, topic: str, queue_id: int, queue_offset: int, count_max: int
@@ -235,6 +257,11 @@ class StoreQueries:
             newest.end_timestamp_ms,
             newest.end_physical,
         )
+
+    @property
+    def holes(self) -> Holes:
+        """What is damaged of the log below the synced position, as far as anybody has looked."""
+        return self._log.holes
 
     @property
     def physical_min(self) -> int:

@@ -14,6 +14,7 @@ Absent on purpose: topic settings. A queue exists here because a message for it 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from zlib import crc32
 
 from engine.foundation.errors import StorageError
 from engine.runtime.disk import Disk
@@ -109,6 +110,22 @@ class QueueTable:
         self.folder_dirty = False
         return repairs
 
+    def look(self) -> None:
+        """Find all queues on disk, and change nothing."""
+        for topic in self._disk.names(self.directory):
+            for name in self._disk.names(f"{self.directory}/{topic}"):
+                if name.isdecimal():
+                    self.find_or_add(topic, int(name)).look(SIZE_KEY)
+
+    def fingerprint(self) -> int:
+        """Equal while the queues that hold anything, and their ends, are the same."""
+        found = 0
+        for key in self.keys():
+            queue = self._queues[key]
+            if queue.max_offset:
+                found = crc32(repr((key, queue.ends)).encode(), found)
+        return found
+
     def note_written(self, key: QueueKey, queue: ConsumeQueue) -> None:
         """Units were appended. Hot."""
         self.dirty[key] = queue
@@ -154,6 +171,8 @@ class QueueTable:
     def settle(self) -> None:
         """After recovery: the next message of each queue comes behind its newest."""
         self._next_offsets = {key: queue.max_offset for key, queue in self._queues.items()}
+        for queue in self._queues.values():
+            queue.loaded_to = queue.max_offset
 
     def delete_topic(self, topic: str) -> int:
         """Delete the topic's queues; a topic made again under the name begins at offset 0."""

@@ -8,21 +8,25 @@ One answer takes units of one consume-queue file only, looks through at most
 unfiltered run of one queue leaves in few slices.
 
 Invariant: an answer holds at least one record if any matched, whatever the byte limit says; a unit
-whose record is gone is stepped over, never answered. Absent on purpose: waiting, subscriptions, the
-wire.
+whose record is gone, lies in a hole or is not the one that it names is stepped over, never
+answered. What this life of the process has put needs no check; what an earlier one has left gets
+it. Absent on purpose: waiting, subscriptions, the wire.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
+from engine.foundation.errors import CorruptRecord
 from engine.foundation.units import KIB
-from engine.store.commit_log import CommitLog
+from engine.store.commit_log import NO_DELAYS, CommitLog
 from engine.store.config import StoreConfig
 from engine.store.consume_queue import UNIT_BYTES, ConsumeQueue, Unit
-from engine.store.record import properties_of
+from engine.store.holes import Hole
+from engine.store.log_walk import is_sound, last_sound_end, next_sound
+from engine.store.record import PLACE, RECORD_BYTES_MIN, check_record, is_whole, properties_of
 
 GATHERED_BYTES_MIN = 64 * KIB
 """Answers of several runs that are longer leave uncopied, run by run."""
@@ -117,10 +121,18 @@ def read_queue(
         limits.wanted,
         limits.matches,
     )
-    result = _collect(log, units, queue_offset, capped)
+    seen: Iterable[Unit] = units
+    if queue_offset < queue.loaded_to:
+        seen = _checked(log, units, queue_offset, wanted=limits.wanted)
+    result = _collect(log, seen, queue_offset, capped)
     result.min_offset = queue.min_offset
     result.max_offset = queue.max_offset
-    behind_bytes = log.end_offset - units[result.next_begin_offset - queue_offset - 1][0]
+    last_seen = units[result.next_begin_offset - queue_offset - 1]
+    behind_bytes = log.end_offset - last_seen[0]
+    if not result.count and (hole := log.holes.at(last_seen[0])) is not None:
+        # At one stride over a hole that may hold a million messages.
+        next_begin = min(queue.first_reaching(hole.end), queue.max_offset)
+        result.next_begin_offset = max(result.next_begin_offset, next_begin)
     result.suggest_pulling_from_slave = behind_bytes > config.resident_bytes
     return result
 
@@ -138,7 +150,9 @@ def _outside(queue: ConsumeQueue, queue_offset: int) -> GetResult | None:
     return None
 
 
-def _collect(log: CommitLog, units: list[Unit], queue_offset: int, limits: GetLimits) -> GetResult:
+def _collect(
+    log: CommitLog, units: Iterable[Unit], queue_offset: int, limits: GetLimits
+) -> GetResult:
     """Hot: walk the units, join neighbours, stop at a limit."""
     wanted, matches = limits.wanted, limits.matches
     max_count, max_bytes = limits.max_count, limits.max_bytes
@@ -173,6 +187,66 @@ def _collect(log: CommitLog, units: list[Unit], queue_offset: int, limits: GetLi
         _add(log, records, run_start, run_end)
         status = GetStatus.FOUND
     return GetResult(status, next_begin, 0, 0, records, count, size_bytes)
+
+
+def _checked(
+    log: CommitLog,
+    units: Sequence[Unit],
+    queue_offset: int,
+    *,
+    wanted: Callable[[int], bool] | None,
+) -> Iterator[Unit]:
+    """The units of an earlier life; one that leads to no sound record of its own has no size. Hot.
+
+    Records behind `unchecked_to` were checked by recovery, and have to be the right ones only.
+    """
+    file_size_bytes, unchecked_to = log.file_size_bytes, log.unchecked_to
+    holes = log.holes if len(log.holes) else None
+    view, view_start = memoryview(b""), -1
+    for at, unit in enumerate(units, queue_offset):
+        physical_offset, size, tags_code = unit
+        inside = physical_offset % file_size_bytes
+        if physical_offset - inside != view_start:
+            view_start = physical_offset - inside
+            view = log.file_view(view_start) if log.files.has(view_start) else memoryview(b"")
+        if (wanted is not None and not wanted(tags_code)) or (
+            RECORD_BYTES_MIN <= size <= len(view) - inside
+            and (holes is None or holes.at(physical_offset) is None)
+            and _is_its_record(log, view, unit, at, unchecked=physical_offset < unchecked_to)
+        ):
+            yield unit
+        else:
+            yield physical_offset, 0, tags_code
+
+
+def _is_its_record(
+    log: CommitLog, view: memoryview, unit: Unit, queue_offset: int, *, unchecked: bool
+) -> bool:
+    """Does the unit lead to a sound record that names it? Damage that is met is told. Hot."""
+    physical_offset, size, _ = unit
+    inside = physical_offset % log.file_size_bytes
+    if PLACE.unpack_from(view, inside) == (size, queue_offset, physical_offset) and (
+        not unchecked
+        or is_whole(view, inside)
+        or is_sound(view, physical_offset - inside, physical_offset)
+    ):
+        return True
+    if unchecked:
+        _note_damage(log, view, unit)
+    return False
+
+
+def _note_damage(log: CommitLog, view: memoryview, unit: Unit) -> None:
+    """Tell the hole that the unit leads into, unless it is the unit that is wrong."""
+    physical_offset, size, _ = unit
+    start = log.files.start_at(physical_offset)
+    try:
+        check_record(view, physical_offset - start, physical_offset, NO_DELAYS)
+    except CorruptRecord as error:
+        sound_to = last_sound_end(view, start, physical_offset)
+        if sound_to is None or sound_to <= physical_offset:
+            end = next_sound(view, start, physical_offset + 1, physical_offset + size)
+            log.note_damage(Hole(physical_offset, end or physical_offset + size, str(error)))
 
 
 def _properties_at(log: CommitLog, physical_offset: int, size: int) -> bytes:

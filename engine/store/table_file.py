@@ -5,13 +5,14 @@ each 10 s. The disk work runs beside the event loop.
 
 Invariant: whenever the process or the power ends, the file or its .bak holds a whole version of the
 table: the old file becomes .bak by rename before the new one takes its name, and the new one is
-synced before that. Absent on purpose: what the tables mean.
+synced before that. What is not as it was written is told. Absent on purpose: what the tables mean.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -46,10 +47,16 @@ class Written:
 class TableFile:
     """One file and its .bak."""
 
-    def __init__(self, runtime: Runtime, path: str) -> None:
+    def __init__(self, runtime: Runtime, path: str, store_id: str | None = None) -> None:
+        """`store_id`: of the store whose table this is; None: of none, any is taken."""
+        self._store_id = store_id
         self._disk = runtime.disk
         self._clock = runtime.clock
         self._under_way: asyncio.Task[None] | None = None
+        self._is_changed = False
+        """Was what was read last not as it was written?"""
+        self._written_ms = 0
+        """When the newest version that is known was written."""
         self.path = path
 
     @property
@@ -69,8 +76,10 @@ class TableFile:
         path, backup = self.path, f"{self.path}.bak"
         faults = []
         if self._disk.exists(path):
-            fault = self._fault_of(path, accept)
+            fault = self._older_than(backup) or self._fault_of(path, accept)
             if fault is None:
+                if self._is_changed:
+                    self._tell_change(observer)
                 return Source.FILE
             faults.append(fault)
         elif self._finish_replacing(accept):
@@ -87,13 +96,41 @@ class TableFile:
             )
         return Source.NOTHING
 
+    def _older_than(self, backup: str) -> str | None:
+        """Why the version before is the newer one: they were swapped; None when it is not."""
+        if not self._disk.exists(backup):
+            return None
+        here, there = (seal_of(self._disk.read(path)) for path in (self.path, backup))
+        if here is None or there is None or here.written_ms >= there.written_ms:
+            return None
+        if not (here.fits and there.fits) or here.store_id != there.store_id:
+            return None
+        return f"{self.path} is older than {backup}"
+
     def _fault_of(self, path: str, accept: Callable[[Mapping[str, object]], None]) -> str | None:
         """Why the table at `path` cannot be taken over; None when it was."""
+        self._is_changed = False
         try:
-            accept(_parse(self._disk.read(path), path))
+            data = self._disk.read(path)
+            document = _parse(data, path)
+            self._check_store(document, path)
+            for name in SEAL_FIELDS:
+                document.pop(name, None)
+            accept(document)
         except (CorruptRecord, ProtocolError, StorageError) as error:
             return str(error)
+        seal = seal_of(data)
+        self._is_changed = seal is not None and not seal.fits
+        self._written_ms = max(self._written_ms, seal.written_ms if seal is not None else 0)
         return None
+
+    def _check_store(self, document: Mapping[str, object], path: str) -> None:
+        store_id = document.get(STORE_ID)
+        if self._store_id is not None and store_id not in (None, self._store_id):
+            raise CorruptRecord(
+                f"{path} is of another store, {store_id}; this one is {self._store_id} (without "
+                f"its field {STORE_ID!r} it is taken)"
+            )
 
     def _finish_replacing(self, accept: Callable[[Mapping[str, object]], None]) -> bool:
         """Between the two renames of a write only the fresh version and .bak have names: the fresh
@@ -102,10 +139,18 @@ class TableFile:
         fresh = f"{self.path}.tmp"
         if not self._disk.exists(f"{self.path}.bak") or not self._disk.exists(fresh):
             return False
-        if self._fault_of(fresh, accept) is not None:
+        if self._fault_of(fresh, accept) is not None or self._is_changed:
             return False
         self._disk.rename(fresh, self.path)
         return True
+
+    def _tell_change(self, observer: Observer) -> None:
+        detail = (
+            f"{self.path} is not as it was written: changed by hand, or damaged; it is taken as "
+            "it is"
+        )
+        _log.warning("%s", detail)
+        observer.observe(LifecycleEvent("CHANGED_FILE", detail))
 
     def _tell_damage(self, observer: Observer, detail: str) -> None:
         detail += " instead"
@@ -123,8 +168,13 @@ class TableFile:
         observer.observe(LifecycleEvent("DAMAGED_FILE", detail))
 
     async def write(self, document: Mapping[str, object]) -> Written:
-        """Make `document` the file, beside the loop. Raises DiskFull or StorageError."""
-        return await self.write_data(dumps(document))
+        """Make `document` the file, sealed, beside the loop. Raises DiskFull or StorageError."""
+        return await self.write_sealed(dumps(document))
+
+    async def write_sealed(self, data: bytes) -> Written:
+        """As `write`, of an object in JSON."""
+        self._written_ms = max(self._clock.now_ms(), self._written_ms + 1)
+        return await self.write_data(sealed(data, self._written_ms, self._store_id))
 
     async def write_data(self, data: bytes) -> Written:
         """Make `data` the file, beside the loop. Raises DiskFull or StorageError.
@@ -155,13 +205,68 @@ class TableFile:
         disk.sync_directory(folder)
 
 
+STORE_ID = "store"
+SEAL_FIELDS = ("crc32", "written", STORE_ID)
+"""Fields of ours that stand before a table's own; RocketMQ ignores them."""
+_SEALED = re.compile(
+    rb'\{"crc32":"([0-9a-f]{8})",("written":(\d{1,18}),(?:"store":"([0-9a-f]*)",)?.*)', re.DOTALL
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Seal:
+    """What a table's file says about itself."""
+
+    fits: bool
+    """Is the file as it was written?"""
+    written_ms: int
+    store_id: str | None
+
+
+def sealed(data: bytes, written_ms: int, store_id: str | None) -> bytes:
+    """An object in JSON with the checksum of the rest as its first field, then when and for which
+    store it was written.
+
+    A flipped bit often leaves a good document that says something else.
+    """
+    assert len(data) > 2, "a table has fields"
+    told = b'"written":%d,' % written_ms
+    if store_id is not None:
+        told += b'"store":"%s",' % store_id.encode()
+    rest = told + data[1:]
+    return b'{"crc32":"%08x",%s' % (zlib.crc32(rest), rest)
+
+
+def seal_of(data: bytes) -> Seal | None:
+    """The seal of a file; None for one without, which is RocketMQ's, or somebody's."""
+    found = _SEALED.fullmatch(data)
+    if found is None:
+        return None
+    fits = int(found[1], 16) == zlib.crc32(found[2])
+    return Seal(fits, int(found[3]), found[4].decode() if found[4] is not None else None)
+
+
+def store_id_of(runtime: Runtime, folder: str) -> str:
+    """The store's id: that of most of its tables, else a new one."""
+    ids: dict[str, int] = {}
+    for name in runtime.disk.names(folder):
+        if not name.endswith((".json", ".json.bak")):
+            continue
+        seal = seal_of(runtime.disk.read(f"{folder}/{name}"))
+        if seal is not None and seal.fits and seal.store_id:
+            ids[seal.store_id] = ids.get(seal.store_id, 0) + 1
+    if not ids:
+        return runtime.entropy.token(8).hex()
+    return max(sorted(ids), key=ids.__getitem__)
+
+
 def _take_note(done: asyncio.Task[None]) -> None:
     """Whoever began the write may have been cancelled before it failed: its error ends here."""
     if not done.cancelled():
         done.exception()
 
 
-def _parse(data: bytes, path: str) -> Mapping[str, object]:
+def _parse(data: bytes, path: str) -> dict[str, object]:
     if not data.strip(b"\0 \t\r\n"):
         raise CorruptRecord(f"{path} is empty")
     try:

@@ -24,6 +24,7 @@ from engine.foundation.errors import CorruptRecord, StorageError
 from engine.foundation.limits import TOMBSTONES_MAX
 from engine.foundation.observing import LifecycleEvent, Observer
 from engine.runtime import Runtime
+from engine.store.config import StoreConfig
 from engine.store.table_file import Source, TableFile
 
 FILE_NAME = "deletedTopics.json"
@@ -43,11 +44,16 @@ class Tombstones:
     """The table of one store."""
 
     def __init__(
-        self, runtime: Runtime, folder: str, log_folder: str, count_max: int = TOMBSTONES_MAX
+        self,
+        runtime: Runtime,
+        config: StoreConfig,
+        *,
+        store_id: str | None = None,
+        count_max: int = TOMBSTONES_MAX,
     ) -> None:
         self._disk = runtime.disk
-        self._file = TableFile(runtime, f"{folder}/{FILE_NAME}")
-        self._log_folder = log_folder
+        self._file = TableFile(runtime, f"{config.tables_folder}/{FILE_NAME}", store_id)
+        self._log_folder = config.commit_log_folder
         self._count_max = count_max
         self._table: dict[str, Tombstone] = {}
         self.ends: dict[str, int] = {}

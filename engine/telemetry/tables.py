@@ -206,8 +206,8 @@ REBALANCE_EVENTS: Final = Table(
         ),
         must("generation", _L, "membership changes of the group since this boot"),
         Column("strategy", _S, "allocation strategy, when told"),
-        Column("before", ColumnType.STRINGS, "members, or subscription, before"),
-        Column("after", ColumnType.STRINGS, "members, or subscription, after"),
+        Column("before", ColumnType.STRINGS, "members (null: over 512), or subscription, before"),
+        Column("after", ColumnType.STRINGS, "members (null: over 512), or subscription, after"),
         Column(
             "queues",
             ColumnType.OWNED_QUEUES,

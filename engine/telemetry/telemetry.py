@@ -91,6 +91,10 @@ class Telemetry:
         _refuse_other_emitter(directory, identity, restored.emitter)
         self._next_seq = restored.next_seq
         self._event_time = 1 + max(restored.as_of, shipped.as_of if shipped else 0)
+        self.earlier_epoch: Final = restored.broker_epoch
+        """The last life that wrote this spool; 0 before the first."""
+        self.earlier_next_seq: Final = restored.next_seq
+        """Seq behind the last row that was found."""
         self._progress = restored.progress
         self._earlier_marks = restored.progress.pulled_marks()
         self._earlier_offsets = dict(restored.progress.offsets)

@@ -1,7 +1,7 @@
 """Planted bugs: what a mutant is, how it is put into a copy of the project, and how it is judged.
 
-Each feature row has a bug that somebody could well write, and the tests that must notice it. A row
-whose bug nobody notices has no test, whatever its tests are called.
+Each row of docs/rows.md has a bug that somebody could well write, and the tests that must notice
+it. A row whose bug nobody notices has no test, whatever its tests are called.
 
     [[mutant]]
     row = "C7"

@@ -22,6 +22,14 @@ async def test_on_a_loop(number, tmp_path):
     assert tmp_path.is_dir()
     assert number == 1
 
+def in_a_folder(folder, story):
+    asyncio.run(story(folder))
+
+@run_by(in_a_folder, "tmp_path")
+async def test_in_a_folder(folder):
+    await asyncio.sleep(0)
+    assert folder.is_dir()
+
 @pytest.mark.parametrize("number", [3, 4])
 @run_by(in_a_world, named="another")
 async def test_in_a_world(world, *, number, tmp_path):
@@ -42,6 +50,6 @@ def test_async_tests_run_with_their_fixtures_and_fail_when_they_fail(tmp_path: P
         text=True,
         check=False,
     ).stdout
-    assert "2 failed, 2 passed" in told, told
+    assert "2 failed, 3 passed" in told, told
     assert "test_on_a_loop[2] - assert 2 == 1" in told
     assert "test_in_a_world[4] - AssertionError" in told

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from engine.broker.handlers.runtime_info import runtime_figures
 from engine.broker.parts import BrokerParts
-from engine.broker.state.offsets import to_document
+from engine.broker.state.offsets import Table, encoded_table
+from engine.broker.work_in_steps import in_steps, stepped
 from engine.delay import DelayService
 from engine.protocol import fastjson
 from engine.protocol.bodies import KVTable
@@ -38,12 +39,15 @@ class BrokerHandlers:
             ResponseCode.SUCCESS, body=KVTable(runtime_figures(self._parts, self._delay)).encode()
         )
 
-    def all_consumer_offsets(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
+    async def all_consumer_offsets(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """GET_ALL_CONSUMER_OFFSET (43): the table as consumerOffset.json would have it now."""
         offsets = self._parts.offsets
         version = self._parts.data_version(offsets.counter).to_json()
-        body = fastjson.dumps(to_document(offsets.table(), version=version))
-        return request.respond(ResponseCode.SUCCESS, body=body)
+        table: Table = {}
+        pieces: list[bytes] = []
+        await in_steps(stepped(offsets.copied(table)))
+        await in_steps(encoded_table(pieces, table, {"dataVersion": version}))
+        return request.respond(ResponseCode.SUCCESS, body=b"".join(pieces))
 
     def all_delay_offsets(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """GET_ALL_DELAY_OFFSET (45): the cursor of each delay level."""

@@ -20,6 +20,7 @@ from engine.broker.state.group_configs import (
     group_from_document,
     group_to_document,
 )
+from engine.broker.work_in_steps import in_steps
 from engine.foundation.errors import CorruptRecord, ProtocolError, RequestRefused
 from engine.foundation.limits import LOOSE_BODY_KEYS_MAX
 from engine.protocol import fastjson
@@ -85,19 +86,14 @@ class GroupHandlers:
             self._parts.group_configs.put(config)
         self._parts.group_configs_changed()
 
-    def all_configs(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
+    async def all_configs(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """GET_ALL_SUBSCRIPTIONGROUP_CONFIG (201)."""
         configs = self._parts.group_configs
-        table = configs.table_document()
-        body = fastjson.dumps(
-            {
-                "dataVersion": self._parts.data_version(configs.counter).to_json(),
-                "forbiddenTable": {},
-                "subscriptionGroupTable": table,
-            }
-        )
-        fields = AllGroupConfigResponseHeader(total_group_num=len(table)).encode()
-        return request.respond(ResponseCode.SUCCESS, fields=fields, body=body)
+        version = self._parts.data_version(configs.counter).to_json()
+        pieces: list[bytes] = []
+        await in_steps(configs.encoded(pieces, {"dataVersion": version, "forbiddenTable": {}}))
+        fields = AllGroupConfigResponseHeader(total_group_num=len(configs)).encode()
+        return request.respond(ResponseCode.SUCCESS, fields=fields, body=b"".join(pieces))
 
     def config(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """GET_SUBSCRIPTIONGROUP_CONFIG (352)."""
@@ -120,8 +116,6 @@ class GroupHandlers:
             self._parts.offsets.forget_group(header.group_name)
             self._parts.readers.forget_group(header.group_name)
             self._parts.traffic.forget_group(header.group_name)
-            for key in [key for key in self._parts.processed if key[0] == header.group_name]:
-                del self._parts.processed[key]
         await self._parts.settings_saved()
         return request.respond(ResponseCode.SUCCESS)
 

@@ -70,8 +70,6 @@ async def delete_topic(parts: BrokerParts, topic: str) -> None:
         parts.traffic.forget_topic(topic)
         parts.deduplication.forget_topic(topic)
         parts.second_copies.forget_topic(topic)
-        for key in [key for key in parts.processed if key[1] == topic]:
-            del parts.processed[key]
         if parts.boot_ends is not None:
             for queue in [queue for queue in parts.boot_ends if queue[0] == topic]:
                 del parts.boot_ends[queue]

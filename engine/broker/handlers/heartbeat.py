@@ -18,6 +18,7 @@ from engine.foundation.errors import RequestRefused
 from engine.foundation.limits import LOCK_BATCH_QUEUES_MAX
 from engine.protocol.bodies import (
     CheckClientRequest,
+    ConsumerData,
     ConsumerList,
     HeartbeatData,
     LockBatchRequest,
@@ -26,7 +27,13 @@ from engine.protocol.bodies import (
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
 from engine.protocol.headers import GroupRequestHeader, UnregisterClientRequestHeader
-from engine.protocol.names import check_group, check_producer_group, check_topic
+from engine.protocol.message import MessageQueue
+from engine.protocol.names import (
+    check_group,
+    check_no_own_dead_letters,
+    check_producer_group,
+    check_topic,
+)
 from engine.remoting import Handler, Peer
 
 
@@ -70,7 +77,9 @@ class HeartbeatHandlers:
         is_full = not (fingerprint and data.without_sub)
         keep(channel, data, is_full=is_full)
         subscription_changed = not fingerprint
+        refused = None
         for consumer in data.consumer_data_set:
+            refused = _without_own_dead_letters(consumer) or refused
             must_tell = self._parts.groups.take_fingerprint(
                 consumer.group_name, fingerprint, without_subscription=not is_full
             )
@@ -79,6 +88,8 @@ class HeartbeatHandlers:
         now_ms = self._parts.steady_ms()
         for producer in data.producer_data_set:
             self._parts.producers.register(producer.group_name, channel, now_ms=now_ms)
+        if refused is not None:  # All else of the heartbeat counts: it may hold other groups.
+            raise refused
         return request.respond(
             ResponseCode.SUCCESS,
             fields={
@@ -126,11 +137,28 @@ class HeartbeatHandlers:
         check_group(wanted.consumer_group)
         for queue in wanted.mq_set:
             check_topic(queue.topic)
-        granted = self._parts.locks.lock(
-            wanted.consumer_group, wanted.client_id, wanted.mq_set, now_ms=self._parts.steady_ms()
+        parts = self._parts
+        lockable = []
+        if parts.group_configs.known(wanted.consumer_group):
+            lockable = [queue for queue in wanted.mq_set if self._is_here(queue)]
+        granted = parts.locks.lock(
+            wanted.consumer_group, wanted.client_id, lockable, now_ms=parts.steady_ms()
         )
         return request.respond(
             ResponseCode.SUCCESS, body=LockBatchResponse(lock_ok_mq_set=granted).encode()
+        )
+
+    def _is_here(self, queue: MessageQueue) -> bool:
+        """Only what there is can be locked, for clients may ask for any name: a queue of this
+        broker's topics, or one that a topic had and that may still be read.
+        """
+        parts = self._parts
+        topic = parts.topics.find(queue.topic)
+        if topic is None or queue.broker_name != parts.config.broker_name:
+            return False
+        queue_count = max(topic.read_queue_nums, topic.write_queue_nums)
+        return 0 <= queue.queue_id < queue_count or bool(
+            parts.store.max_offset(queue.topic, queue.queue_id)
         )
 
     def unlock(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
@@ -149,6 +177,20 @@ class HeartbeatHandlers:
                 raise not_supported(wanted.expression_type)
             selector_of(wanted.sub_string, wanted.expression_type)
         return request.respond(ResponseCode.SUCCESS)
+
+
+def _without_own_dead_letters(consumer: ConsumerData) -> RequestRefused | None:
+    """Take a group's dead letters out of its own subscription; why, if they were in it."""
+    refused, kept = None, []
+    for subscription in consumer.subscription_data_set:
+        try:
+            check_no_own_dead_letters(consumer.group_name, subscription.topic)
+        except RequestRefused as error:
+            refused = error
+        else:
+            kept.append(subscription)
+    consumer.subscription_data_set = kept
+    return refused
 
 
 def _lock_batch(request: RemotingCommand) -> LockBatchRequest:

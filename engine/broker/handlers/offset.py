@@ -80,7 +80,7 @@ def _why_fenced(parts: BrokerParts, key: QueueKey, client_id: str | None) -> str
     """
     group, topic, queue_id = key
     queue = MessageQueue(topic, parts.config.broker_name, queue_id)
-    holder = parts.locks.holder(group, queue, now_ms=parts.now_ms())
+    holder = parts.locks.holder(group, queue, now_ms=parts.steady_ms())
     if holder is None or holder == client_id:
         return None
     return (

@@ -27,7 +27,7 @@ from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
 from engine.protocol.headers import PullMessageRequestHeader, PullMessageResponseHeader
 from engine.protocol.message_record import queue_offsets
-from engine.protocol.names import PERM_READ, PullSysFlag
+from engine.protocol.names import PERM_READ, PullSysFlag, check_no_own_dead_letters
 from engine.remoting import Handler, Peer
 from engine.store import GetResult, GetStatus
 
@@ -95,6 +95,7 @@ class PullHandlers:
                 f"the broker[{parts.config.host}] pulling message is forbidden: its "
                 f"brokerPermission {parts.config.broker_permission} has no read bit",
             )
+        check_no_own_dead_letters(group, topic)
         group_config = parts.group_configs.find(group)
         if group_config is None:
             raise RequestRefused(

@@ -8,11 +8,13 @@ missing and never as zero. Absent on purpose: latencies of single calls.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from engine.broker.handlers.progress import consume_stats_of
 from engine.broker.parts import BrokerParts
 from engine.broker.state.traffic import Count, Sums
+from engine.broker.work_in_steps import in_steps, stepped
 from engine.foundation.errors import RequestRefused
 from engine.protocol import fastjson
 from engine.protocol.bodies import BrokerStatsData, BrokerStatsItem
@@ -33,6 +35,16 @@ def _messages(sums: Sums) -> int:
 
 def _size_bytes(sums: Sums) -> int:
     return sums.size_bytes
+
+
+@dataclass(slots=True)
+class _Totals:
+    """An answer to GET_BROKER_CONSUME_STATS on its way."""
+
+    listed: list[str] = field(default_factory=list)
+    """Each group with its topics, as JSON."""
+    lag: int = 0
+    inflight: int = 0
 
 
 class StatsHandlers:
@@ -77,12 +89,21 @@ class StatsHandlers:
         )
         return request.respond(ResponseCode.SUCCESS, body=data.encode())
 
-    def consume_stats(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
+    async def consume_stats(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """GET_BROKER_CONSUME_STATS (317): every group's marks in every topic it has offsets of."""
-        parts = self._parts
         ordered_only = BrokerConsumeStatsRequestHeader.decode(request.fields).is_order
-        listed: list[str] = []
-        lag = inflight = 0
+        totals = _Totals()
+        await in_steps(stepped(self._consume_stats(totals, ordered_only=ordered_only)))
+        body = (
+            f'{{"brokerAddr":"{self._parts.address}",'
+            f'"consumeStatsList":[{",".join(totals.listed)}],'
+            f'"totalDiff":{totals.lag},"totalInflightDiff":{totals.inflight}}}'
+        )
+        return request.respond(ResponseCode.SUCCESS, body=body.encode())
+
+    def _consume_stats(self, totals: _Totals, *, ordered_only: bool) -> Iterator[None]:
+        """Add up group by group; a step for each of a group's topics, and for each queue."""
+        parts = self._parts
         for group in parts.group_configs.all():
             name, entries = group.group_name, []
             for topic in parts.offsets.topics_of(name):
@@ -91,14 +112,12 @@ class StatsHandlers:
                     continue
                 stats = consume_stats_of(parts, name, [topic])
                 entries.append(stats.encode().decode())
-                lag += sum(one.broker_offset - one.consumer_offset for one in stats.rows())
-                inflight += sum(one.pull_offset - one.consumer_offset for one in stats.rows())
-            listed.append(f"{{{fastjson.dumps(name).decode()}:[{','.join(entries)}]}}")
-        body = (
-            f'{{"brokerAddr":"{parts.address}","consumeStatsList":[{",".join(listed)}],'
-            f'"totalDiff":{lag},"totalInflightDiff":{inflight}}}'
-        )
-        return request.respond(ResponseCode.SUCCESS, body=body.encode())
+                for one in stats.rows():
+                    totals.lag += one.broker_offset - one.consumer_offset
+                    totals.inflight += one.pull_offset - one.consumer_offset
+                    yield
+                yield
+            totals.listed.append(f"{{{fastjson.dumps(name).decode()}:[{','.join(entries)}]}}")
 
     def _gets_of(self, key: str) -> list[Count]:
         return _of_pair(self._parts.traffic.gets.find, key)

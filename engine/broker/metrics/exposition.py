@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-TURN_SERIES = 64
+TURN_SERIES = 256
 """Series after which the text made so far is handed out, so that others get their turn."""
 
 

@@ -194,6 +194,16 @@ class BrokerMetrics:
                 "Bytes written that no consumer can see yet",
                 store.dispatch_behind_bytes,
             ),
+            (
+                "tidemark_storage_holes",
+                "Damaged places of the commit log that are passed over, as far as they are known",
+                store.holes.count,
+            ),
+            (
+                "tidemark_storage_holes_bytes",
+                "Bytes of the commit log in those places",
+                store.holes.size_bytes,
+            ),
         ):
             yield Family(name, "gauge", meaning, [Series(labels, value)])
         oldest_ms = self._parts.store.oldest_store_time()

@@ -4,7 +4,8 @@ Place in the walk: beside it, on an address of its own that is loopback unless t
 otherwise.
 
 Invariant: a request head is at most HEAD_BYTES_MAX long and here within PATIENCE_MS, an answer is
-taken within the same time, or the connection is cut; METRICS_CONNECTIONS_MAX are served at once. A
+taken within the same time once it is made, or the connection is cut; METRICS_CONNECTIONS_MAX are
+served at once. To make the text of 100,000 queues of groups takes a busy broker longer than that. A
 request that names a host names loopback, the address it came to, or one of `names`: a web page of
 somebody else that has bound its own name to this address reads nothing.
 Whatever is wrong with a request, the broker goes on. Absent on purpose: what is measured, TLS,
@@ -105,7 +106,7 @@ class _Request(asyncio.Protocol):
         """Begin the wait for the request."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
-        self._deadline = asyncio.get_running_loop().call_later(PATIENCE_MS / SECOND_MS, self.cut)
+        self._be_patient()
         self._has_room = self._port.enter(self)
         if self._port.is_overrun:
             self.cut()
@@ -135,6 +136,12 @@ class _Request(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
+    def _be_patient(self) -> None:
+        """From now on the other end has PATIENCE_MS."""
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._deadline = asyncio.get_running_loop().call_later(PATIENCE_MS / SECOND_MS, self.cut)
+
     def _act(self, head: bytes) -> None:
         if not self._has_room:  # Told only now: an answer to what is not read yet may be lost.
             self._say(503, "too many scrapes at once\n")
@@ -155,6 +162,8 @@ class _Request(asyncio.Protocol):
         if path.decode("latin-1") not in METRICS_PATHS:
             self._say(404, "metrics are at /metrics\n")
         elif method == b"GET":
+            if self._deadline is not None:
+                self._deadline.cancel()
             self._answer = asyncio.get_running_loop().create_task(self._tell())
         elif method == b"HEAD":
             self._say(200, "", CONTENT_TYPE)
@@ -182,6 +191,7 @@ class _Request(asyncio.Protocol):
     def _say(self, status: int, text: str, content_type: str = "text/plain; charset=utf-8") -> None:
         if self._transport is None:
             return
+        self._be_patient()
         body = text.encode()
         reason = _REASONS[status]
         head = (

@@ -10,7 +10,7 @@ counted, and told as soon as there is some. Absent on purpose: figures of the br
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Mapping
 
 from engine.foundation.limits import CLIENT_FIGURES_MAX
 from engine.protocol.bodies import ConsumeStatus
@@ -45,10 +45,9 @@ class ClientFigures:
         """What the member told last; empty for one that told nothing."""
         return self._told.get((group, client_id), NOTHING)
 
-    def keep(self, members: Container[tuple[str, str]]) -> None:
-        """Forget everybody else, by group and client id."""
-        for key in [key for key in (*self._told, *self._left_out) if key not in members]:
-            self._drop(key)
+    def forget(self, group: str, client_id: str) -> None:
+        """The member is gone."""
+        self._drop((group, client_id))
 
     @property
     def left_out(self) -> int:

@@ -75,6 +75,10 @@ class ConsumerFilters:
         self._chars = 0
         """Of all expressions that are kept."""
         self._filters: dict[tuple[str, str], ConsumerFilter] = {}
+        self._topics_of: dict[str, dict[str, None]] = {}
+        """group → topics it has selectors for; ten thousand groups must not be gone through at each
+        heartbeat.
+        """
         self.counter = 0
         """Grows with every change."""
 
@@ -93,9 +97,9 @@ class ConsumerFilters:
                 fault = self._register_one(group, data, now_ms)
                 if fault:
                     faults.append(f"group {group}, topic {data.topic}: {fault}")
-        for (topic, owner), known in self._filters.items():
-            if owner == group and topic not in told:
-                self._bury(known, now_ms)
+        for topic in self._topics_of.get(group, ()):
+            if topic not in told:
+                self._bury(self._filters[topic, group], now_ms)
         return faults
 
     def _register_one(self, group: str, told: SubscriptionData, now_ms: int) -> str:
@@ -148,14 +152,22 @@ class ConsumerFilters:
 
     def _keep(self, key: tuple[str, str], one: ConsumerFilter) -> None:
         self._drop(key)
+        topic, group = key
         self._filters[key] = one
+        self._topics_of.setdefault(group, {})[topic] = None
         self._chars += len(one.data.expression)
 
     def _drop(self, key: tuple[str, str]) -> None:
         known = self._filters.pop(key, None)
-        if known is not None:
-            self._chars -= len(known.data.expression)
-            self.counter += 1
+        if known is None:
+            return
+        self._chars -= len(known.data.expression)
+        self.counter += 1
+        topic, group = key
+        topics = self._topics_of[group]
+        del topics[topic]
+        if not topics:
+            del self._topics_of[group]
 
     def _revive(self, known: ConsumerFilter) -> None:
         known.data.dead_time = 0
@@ -168,9 +180,8 @@ class ConsumerFilters:
 
     def unregister(self, group: str, *, now_ms: int) -> None:
         """The group has no member any more."""
-        for (_, owner), known in self._filters.items():
-            if owner == group:
-                self._bury(known, now_ms)
+        for topic in self._topics_of.get(group, ()):
+            self._bury(self._filters[topic, group], now_ms)
 
     def forget_old(self, now_ms: int) -> int:
         """Drop what nobody has wanted for FILTER_KEPT_MS; how many went?"""
@@ -200,6 +211,7 @@ class ConsumerFilters:
         if not isinstance(table, Mapping):
             raise CorruptRecord("consumerFilter.json holds no filterDataByTopic")
         self._filters.clear()
+        self._topics_of.clear()
         self._chars = 0
         for topic, entry in table.items():
             groups = entry.get("groupFilterData") if isinstance(entry, Mapping) else None

@@ -9,13 +9,14 @@ always may. Absent on purpose: members and offsets.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from engine.foundation.errors import CorruptRecord, RequestRefused
-from engine.foundation.limits import GROUPS_MAX, QUEUES_PER_TOPIC_MAX
+from engine.foundation.limits import GROUPS_MAX, LOOP_STEP_ENTRIES_MAX, QUEUES_PER_TOPIC_MAX
 from engine.protocol.codes import ResponseCode
+from engine.protocol.fastjson import dumps
 from engine.protocol.names import check_group
 
 TOOLS_GROUP = "TOOLS_CONSUMER"
@@ -23,6 +24,9 @@ TOOLS_GROUP = "TOOLS_CONSUMER"
 
 SYSTEM_GROUPS = (TOOLS_GROUP, "SELF_TEST_C_GROUP", "CID_RMQ_SYS_TRANS")
 """Groups that tools and the broker itself use."""
+
+GROUPS_PER_STEP = LOOP_STEP_ENTRIES_MAX // 4
+"""Groups that one step of the event loop writes: each has eighteen settings."""
 
 RETRY_TIMES_MAX_DEFAULT = 16
 _INT_MAX = 2**31 - 1
@@ -157,9 +161,29 @@ class GroupConfigs:
         """Every group's settings, by name."""
         return [self._configs[name] for name in sorted(self._configs)]
 
-    def table_document(self) -> dict[str, Any]:
-        """name → settings, as subscriptionGroup.json has it, and the answer to code 201."""
-        return {config.group_name: group_to_document(config) for config in self.all()}
+    def encoded(self, pieces: list[bytes], notes: Mapping[str, object]) -> Iterator[None]:
+        """Write the table into `pieces` as subscriptionGroup.json, and the answer to code 201, have
+        it, behind `notes`; in steps of GROUPS_PER_STEP, of which each is told as it is when it has
+        its turn.
+        """
+        pieces.append(dumps(dict(notes))[:-1] + b',"subscriptionGroupTable":{')
+        entries: dict[str, dict[str, Any]] = {}
+        comma = b""
+        for name in sorted(self._configs):
+            config = self._configs.get(name)
+            if config is not None:  # Else it was deleted meanwhile.
+                entries[name] = group_to_document(config)
+            if len(entries) >= GROUPS_PER_STEP:
+                pieces += (comma, dumps(entries)[1:-1])
+                entries, comma = {}, b","
+                yield
+        if entries:
+            pieces += (comma, dumps(entries)[1:-1])
+        pieces.append(b"}}")
+
+    def __len__(self) -> int:
+        """How many groups there are."""
+        return len(self._configs)
 
     def load(self, document: Mapping[str, Any]) -> None:
         """Take over subscriptionGroup.json as parsed. Raises CorruptRecord."""

@@ -6,18 +6,23 @@ subscription, and departures are told to the members that stay (spec: B1, B2).
 Invariant: the subscription is the group's, not the member's: a heartbeat removes every topic that
 it does not contain and adds its own, and a topic's expression is replaced only by a newer version.
 RocketMQ does so, and two members that subscribe differently therefore fight; that is evidence, not
-something to repair here. Absent on purpose: offsets, queues, notifications.
+something to repair here. What a heartbeat, a farewell or a lost connection costs grows with the
+groups of that client, never with those of all. Absent on purpose: offsets, queues, notifications.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from heapq import merge
+from itertools import groupby, islice
 
 from engine.foundation.errors import RequestRefused
 from engine.foundation.limits import (
     DISAGREEING_MEMBERS_TOLD_MAX,
     GROUPS_MAX,
+    MEMBERS_LISTED_MAX,
     MEMBERS_MAX,
     SUBSCRIPTION_BYTES_MAX,
 )
@@ -73,8 +78,12 @@ class ConsumerGroup:
     subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
     subscription_bytes: int = 0
     """Memory that the subscriptions take."""
-    told: dict[tuple[str, ...], int] = field(default_factory=dict)
-    """How many members told which subscription last: one entry when they agree."""
+    told: dict[tuple[str, ...], list[str]] = field(default_factory=dict)
+    """Who told which subscription last, sorted: one entry when they agree."""
+    told_changed: bool = False
+    """Did `told` change since it was last looked at whether members disagree?"""
+    sorted_ids: list[str] = field(default_factory=list)
+    """Client ids of `members`, kept sorted: to sort ten thousand at each heartbeat takes a core."""
     disagreement_told: tuple[str, ...] = ()
     """The members' differing subscriptions as they were last told to the observer."""
 
@@ -85,28 +94,56 @@ class ConsumerGroup:
 
     def member_ids(self) -> list[str]:
         """Client ids, sorted."""
-        return sorted(self.members)
+        return self.sorted_ids.copy()
+
+    def put(self, member: Member) -> None:
+        """Take a member in, or its newest heartbeat."""
+        if member.client_id not in self.members:
+            insort(self.sorted_ids, member.client_id)
+        self.members[member.client_id] = member
+
+    def pop(self, client_id: str) -> tuple[Member, int]:
+        """The member is gone; returns as well by how many bytes what is told has grown."""
+        member = self.members.pop(client_id)
+        del self.sorted_ids[bisect_left(self.sorted_ids, client_id)]
+        return member, self.count_told(client_id, member.subscription, None)
 
     def spelled_subscription(self) -> list[str]:
         """`topic:expression` of each subscribed topic, sorted."""
         return _spelled(self.subscriptions.values())
 
-    def count_told(self, before: tuple[str, ...] | None, after: tuple[str, ...] | None) -> int:
+    def count_told(
+        self, client_id: str, before: tuple[str, ...] | None, after: tuple[str, ...] | None
+    ) -> int:
         """A member tells `after` where it told `before`; None: nothing yet, or no more. Returns
         the bytes by which what is told has grown.
         """
         if before == after:
             return 0
+        self.told_changed = True
         growth = 0
         if before is not None:
             growth -= _told_bytes(before)
-            self.told[before] -= 1
-            if not self.told[before]:
+            tellers = self.told[before]
+            del tellers[bisect_left(tellers, client_id)]
+            if not tellers:
                 del self.told[before]
         if after is not None:
             growth += _told_bytes(after)
-            self.told[after] = self.told.get(after, 0) + 1
+            insort(self.told.setdefault(after, []), client_id)
         return growth
+
+    def rarest_tellers(self) -> list[str]:
+        """Members whose subscription the fewest others told, DISAGREEING_MEMBERS_TOLD_MAX at most,
+        sorted.
+        """
+        rarest: list[str] = []
+        for _, alike in groupby(sorted(self.told.values(), key=len), key=len):
+            room = DISAGREEING_MEMBERS_TOLD_MAX - len(rarest)
+            if not room:
+                break
+            rarest += islice(merge(*alike), room)
+        return sorted(rarest)
 
     def disagreement(self) -> tuple[str, ...]:
         """`client reads topic:expression, ...` of each member when they differ; empty when all
@@ -114,11 +151,10 @@ class ConsumerGroup:
         """
         if len(self.told) < 2:
             return ()
-        told = {one: self.members[one].subscription for one in sorted(self.members)}
-        spoken = {one: words for one, words in told.items() if words is not None}
-        rarest = sorted(spoken, key=lambda one: self.told[spoken[one]])
-        named = sorted(rarest[:DISAGREEING_MEMBERS_TOLD_MAX])
-        return tuple(f"{one} reads {', '.join(spoken[one]) or 'nothing'}" for one in named)
+        return tuple(
+            f"{one} reads {', '.join(self.members[one].subscription or ()) or 'nothing'}"
+            for one in self.rarest_tellers()
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,11 +167,14 @@ class Registration:
     """Is it an old member on a new connection?"""
     topics_changed: bool
     """Did the set of subscribed topics change?"""
-    members_before: Sequence[str]
-    members_after: Sequence[str]
+    members_before: Sequence[str] | None
+    """None: nobody came, or there are too many to list them (MEMBERS_LISTED_MAX)."""
+    members_after: Sequence[str] | None
     subscription_before: Sequence[str]
     subscription_after: Sequence[str]
     generation: int
+    members_count: int
+    """How many there are now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,9 +185,12 @@ class Departure:
     client_id: str
     channel: ClientChannel
     broadcasting: bool
-    members_before: Sequence[str]
-    members_after: Sequence[str]
+    members_before: Sequence[str] | None
+    """None: there are too many to list them (MEMBERS_LISTED_MAX)."""
+    members_after: Sequence[str] | None
     generation: int
+    members_count: int
+    """How many are left."""
 
 
 class ConsumerGroups:
@@ -170,6 +212,10 @@ class ConsumerGroups:
         self._groups: dict[str, ConsumerGroup] = {}
         self._generations: dict[str, int] = {}
         self._fingerprints: dict[str, int] = {}  # Of groups that were ever registered.
+        self._of_peer: dict[Peer, dict[tuple[str, str], None]] = {}
+        """(group, client id) of each connection's memberships."""
+        self._moved: dict[str, None] = {}
+        """Groups whose members or message model changed since `take_moved`."""
 
     def of(self, group: str) -> ConsumerGroup | None:
         """The group; None when it has no members."""
@@ -178,6 +224,11 @@ class ConsumerGroups:
     def all(self) -> Iterable[ConsumerGroup]:
         """Every group with members."""
         return self._groups.values()
+
+    def take_moved(self) -> dict[str, None]:
+        """Groups whose members or message model changed since the last call."""
+        moved, self._moved = self._moved, {}
+        return moved
 
     def generation(self, group: str) -> int:
         """Membership changes of the group since this boot."""
@@ -210,15 +261,23 @@ class ConsumerGroups:
             group = self._groups[name] = ConsumerGroup(
                 name, data.consume_type, data.message_model, data.consume_from_where
             )
-        members_before, subscription_before = group.member_ids(), group.spelled_subscription()
-        member = group.members.get(channel.client_id)
+        client_id = channel.client_id
+        subscription_before = group.spelled_subscription()
+        member = group.members.get(client_id)
         told_before = member.subscription if member is not None else None
         told = told_before
         if not keep_subscription:
             told = tuple(sorted(_meant(one) for one in data.subscription_data_set))
-        self.subscription_bytes += group.count_told(told_before, told)
+        members_before = _listed(group) if is_new else None
+        self.subscription_bytes += group.count_told(client_id, told_before, told)
         self.member_count += is_new
-        group.members[channel.client_id] = Member(channel, now_ms, told)
+        group.put(Member(channel, now_ms, told))
+        if member is None or member.channel.peer is not channel.peer:
+            if member is not None:
+                self._let_go(member.channel.peer, name, client_id)
+            self._of_peer.setdefault(channel.peer, {})[name, client_id] = None
+        if member is None or group.message_model != data.message_model:
+            self._moved[name] = None
         group.consume_type = data.consume_type
         group.message_model = data.message_model
         group.consume_from_where = data.consume_from_where
@@ -234,10 +293,11 @@ class ConsumerGroups:
             reconnected=member is not None and member.channel.peer is not channel.peer,
             topics_changed=topics_changed,
             members_before=members_before,
-            members_after=group.member_ids(),
+            members_after=_listed(group) if member is None else None,
             subscription_before=subscription_before,
             subscription_after=group.spelled_subscription(),
             generation=self.generation(name),
+            members_count=len(group.members),
         )
 
     def take_fingerprint(self, group: str, fingerprint: int, *, without_subscription: bool) -> bool:
@@ -258,40 +318,56 @@ class ConsumerGroups:
         found = self._groups.get(group)
         if found is None or client_id not in found.members:
             return None
-        before = found.member_ids()
-        member = found.members.pop(client_id)
+        before = _listed(found)
+        member, growth = found.pop(client_id)
         self.member_count -= 1
-        self.subscription_bytes += found.count_told(member.subscription, None)
+        self.subscription_bytes += growth
+        self._let_go(member.channel.peer, group, client_id)
         if not found.members:
             del self._groups[group]
             self.subscription_bytes -= found.subscription_bytes
+        self._moved[group] = None
         return Departure(
             group=group,
             client_id=client_id,
             channel=member.channel,
             broadcasting=found.broadcasting,
             members_before=before,
-            members_after=found.member_ids(),
+            members_after=_listed(found),
             generation=self._advance(group),
+            members_count=len(found.members),
         )
 
     def lost(self, peer: Peer) -> list[Departure]:
         """A connection ended: its client leaves every group, unless it has come back on another."""
-        return self._depart(lambda member: member.channel.peer is peer)
+        departures = [self.unregister(*one) for one in list(self._of_peer.get(peer, ()))]
+        return [departure for departure in departures if departure is not None]
 
-    def expired(self, now_ms: int, expiry_ms: int) -> list[Departure]:
-        """Members that have sent no heartbeat for `expiry_ms` leave."""
-        return self._depart(lambda member: now_ms - member.last_heartbeat_ms > expiry_ms)
-
-    def _depart(self, gone: Callable[[Member], bool]) -> list[Departure]:
-        leaving = [
+    def silent(self, now_ms: int, expiry_ms: int) -> list[tuple[str, str]]:
+        """(group, client id) of members that have sent no heartbeat for `expiry_ms`."""
+        return [
             (group.name, client_id)
             for group in self._groups.values()
             for client_id, member in group.members.items()
-            if gone(member)
+            if now_ms - member.last_heartbeat_ms > expiry_ms
         ]
-        departures = [self.unregister(group, client_id) for group, client_id in leaving]
-        return [departure for departure in departures if departure is not None]
+
+    def unregister_silent(
+        self, group: str, client_id: str, *, now_ms: int, expiry_ms: int
+    ) -> Departure | None:
+        """A member that was `silent` leaves; None when it has been heard, or left, since."""
+        found = self._groups.get(group)
+        member = None if found is None else found.members.get(client_id)
+        if member is None or now_ms - member.last_heartbeat_ms <= expiry_ms:
+            return None
+        return self.unregister(group, client_id)
+
+    def _let_go(self, peer: Peer, group: str, client_id: str) -> None:
+        """A membership lives by this connection no more."""
+        held = self._of_peer[peer]
+        del held[group, client_id]
+        if not held:
+            del self._of_peer[peer]
 
     def _refuse_too_much(
         self,
@@ -325,6 +401,11 @@ class ConsumerGroups:
         generation = self._generations.get(group, 0) + 1
         self._generations[group] = generation
         return generation
+
+
+def _listed(group: ConsumerGroup) -> list[str] | None:
+    """The members by name, unless that many names in each row would be quadratic in them."""
+    return group.member_ids() if len(group.members) <= MEMBERS_LISTED_MAX else None
 
 
 def _told_bytes(told: tuple[str, ...]) -> int:
@@ -365,6 +446,10 @@ class ProducerGroups:
     def __init__(self, members_max: int = MEMBERS_MAX) -> None:
         self._members_max = members_max
         self._groups: dict[str, dict[str, Member]] = {}
+        self._groups_of: dict[str, dict[str, None]] = {}
+        """client id → groups."""
+        self._clients_of: dict[Peer, dict[str, None]] = {}
+        """Connection → client ids that were heard on it and may still live by it."""
         self.member_count = 0
 
     def register(self, group: str, channel: ClientChannel, *, now_ms: int) -> None:
@@ -376,7 +461,8 @@ class ProducerGroups:
                 ResponseCode.SYSTEM_ERROR,
                 f"producer group {group} is one too many: this broker knows {GROUPS_MAX}",
             )
-        is_new = channel.client_id not in self._groups.get(group, {})
+        client_id = channel.client_id
+        is_new = client_id not in self._groups.get(group, {})
         if is_new and self.member_count >= self._members_max:
             raise RequestRefused(
                 ResponseCode.SYSTEM_BUSY,
@@ -384,7 +470,9 @@ class ProducerGroups:
                 f"{self._members_max} of all groups",
             )
         self.member_count += is_new
-        self._groups.setdefault(group, {})[channel.client_id] = Member(channel, now_ms)
+        self._groups.setdefault(group, {})[client_id] = Member(channel, now_ms)
+        self._groups_of.setdefault(client_id, {})[group] = None
+        self._clients_of.setdefault(channel.peer, {})[client_id] = None
 
     def members(self, group: str) -> list[Member]:
         """Producers of a group, by client id."""
@@ -397,9 +485,8 @@ class ProducerGroups:
 
     def find(self, client_id: str) -> Member | None:
         """The producer with this client id, whatever its groups; None when it is not connected."""
-        for members in self._groups.values():
-            if client_id in members:
-                return members[client_id]
+        for group in self._groups_of.get(client_id, ()):
+            return self._groups[group][client_id]
         return None
 
     def names(self) -> list[str]:
@@ -409,21 +496,33 @@ class ProducerGroups:
     def unregister(self, group: str, client_id: str) -> None:
         """The client says farewell."""
         members = self._groups.get(group, {})
-        if members.pop(client_id, None) is not None:
-            self.member_count -= 1
-        if group in self._groups and not members:
+        if members.pop(client_id, None) is None:
+            return
+        self.member_count -= 1
+        if not members:
             del self._groups[group]
+        groups = self._groups_of[client_id]
+        del groups[group]
+        if not groups:
+            del self._groups_of[client_id]
 
     def lost(self, peer: Peer) -> None:
         """A connection ended."""
-        self._drop(lambda member: member.channel.peer is peer)
+        for client_id in self._clients_of.pop(peer, ()):
+            for group in list(self._groups_of.get(client_id, ())):
+                if self._groups[group][client_id].channel.peer is peer:
+                    self.unregister(group, client_id)
+
+    def silent(self, now_ms: int, expiry_ms: int) -> list[tuple[str, str]]:
+        """(group, client id) of producers that have sent no heartbeat for `expiry_ms`."""
+        return [
+            (group, client_id)
+            for group, members in self._groups.items()
+            for client_id, member in members.items()
+            if now_ms - member.last_heartbeat_ms > expiry_ms
+        ]
 
     def expire(self, now_ms: int, expiry_ms: int) -> None:
         """Forget producers that have sent no heartbeat for `expiry_ms`."""
-        self._drop(lambda member: now_ms - member.last_heartbeat_ms > expiry_ms)
-
-    def _drop(self, gone: Callable[[Member], bool]) -> None:
-        for group in list(self._groups):
-            for client_id, member in list(self._groups[group].items()):
-                if gone(member):
-                    self.unregister(group, client_id)
+        for group, client_id in self.silent(now_ms, expiry_ms):
+            self.unregister(group, client_id)

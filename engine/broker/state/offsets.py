@@ -5,7 +5,8 @@ clients ask here, and the broker persists the table each 5 s (spec: offsets, A4)
 
 Invariant: an offset is the NEXT message to consume. A lower commit is accepted, because a client
 may rewind; while a reset waits for its reader nothing but the reset value is told, and commits are
-refused, so that the old owner's late report cannot undo it. Absent on purpose: checking offsets
+refused, so that the old owner's late report cannot undo it. Nothing here goes through all offsets
+in one step of the loop: the table is written piece by piece. Absent on purpose: checking offsets
 against the queue (a wrong report is evidence), files, clients.
 """
 
@@ -16,8 +17,9 @@ from dataclasses import dataclass
 
 from engine.broker.state.readers import QueueKey
 from engine.foundation.errors import CorruptRecord, RequestRefused
-from engine.foundation.limits import GROUP_QUEUES_MAX
+from engine.foundation.limits import GROUP_QUEUES_MAX, LOOP_STEP_ENTRIES_MAX
 from engine.protocol.codes import ResponseCode
+from engine.protocol.fastjson import dumps
 
 COMMITS_PER_VERSION = 500
 """The table's data version advances each so many commits (RocketMQ)."""
@@ -61,6 +63,12 @@ class ConsumerOffsets:
         self._count = 0
         self._committed: Table = {}
         self._persisted: Table = {}
+        self._groups_of: dict[str, dict[str, None]] = {}
+        """topic → groups that have offsets on it."""
+        self._topics_of: dict[str, dict[str, None]] = {}
+        """group → topics on which it has offsets."""
+        self._moved: dict[QueueKey, None] = {}
+        """Queues reported, set, persisted or forgotten since `take_moved`."""
         self._resets: Table = {}
         self._pushed: dict[QueueKey, int] = {}  # At most one per queue that has an offset.
         self._reported: dict[QueueKey, Reported] = {}
@@ -79,11 +87,13 @@ class ConsumerOffsets:
         accepted = not self.reset_pending(group, topic, queue_id)
         if accepted and previous != offset:
             self._store(group, topic, queue_id, offset)
-        reported = self._reported.get((group, topic, queue_id))
+        key = (group, topic, queue_id)
+        reported = self._reported.get(key)
         if reported is None:
-            reported = self._reported[group, topic, queue_id] = Reported(now_ms)
+            reported = self._reported[key] = Reported(now_ms)
         reported.count += 1
         reported.last_commit_ms = now_ms
+        self._moved[key] = None
         if accepted:
             self._commits_count += 1
             if self._commits_count % COMMITS_PER_VERSION == 0:
@@ -151,13 +161,22 @@ class ConsumerOffsets:
             for queue_id in queues:
                 yield group, topic, queue_id
 
+    def pairs(self) -> list[tuple[str, str]]:
+        """Every (topic, group) with offsets."""
+        return list(self._committed)
+
+    def take_moved(self) -> dict[QueueKey, None]:
+        """Queues reported, set, persisted or forgotten since the last call, oldest first."""
+        moved, self._moved = self._moved, {}
+        return moved
+
     def topics_of(self, group: str) -> list[str]:
         """Topics on which the group has offsets, sorted."""
-        return sorted(topic for topic, owner in self._committed if owner == group)
+        return sorted(self._topics_of.get(group, ()))
 
     def groups_of(self, topic: str) -> list[str]:
         """Groups that have offsets on the topic, sorted."""
-        return sorted(group for owned, group in self._committed if owned == topic)
+        return sorted(self._groups_of.get(topic, ()))
 
     def reported(self, key: QueueKey) -> Reported | None:
         """Reports of the queue since `take_reports` was last called for it; None: none ever."""
@@ -173,29 +192,49 @@ class ConsumerOffsets:
 
     def forget_group(self, group: str) -> None:
         """The group was deleted with its offsets."""
-        self._forget(lambda _, owner: owner == group)
+        self._forget([(topic, group) for topic in self._topics_of.pop(group, ())])
+        self._forget_reports(lambda _, owner: owner == group)
 
     def forget_topic(self, topic: str) -> None:
         """The topic was deleted."""
-        self._forget(lambda owned, _: owned == topic)
+        self._forget([(topic, group) for group in self._groups_of.pop(topic, ())])
+        self._forget_reports(lambda owned, _: owned == topic)
 
-    def table(self) -> Table:
-        """A copy of the table as memory has it."""
-        return {key: dict(queues) for key, queues in self._committed.items()}
-
-    def snapshot(self) -> Table:
-        """A copy of the table, to be written and then handed to `mark_persisted`."""
+    def snapshot(self, table: Table) -> Iterator[None]:
+        """As `copied`, into a table to be written and then handed to `mark_persisted`."""
         self.changed = False
-        return self.table()
+        yield from self.copied(table)
 
-    def mark_persisted(self, table: Table) -> None:
-        """The snapshot is on disk."""
+    def copied(self, table: Table) -> Iterator[None]:
+        """Copy the offsets into `table`, one (topic, group) after the other, each as it is when it
+        has its turn.
+        """
+        for pair in list(self._committed):
+            queues = self._committed.get(pair)
+            if queues is not None:  # Else it was forgotten meanwhile.
+                table[pair] = queues.copy()
+            yield
+
+    def mark_persisted(self, table: Table) -> Iterator[None]:
+        """The table is on disk: note what of it is new, one (topic, group) after the other."""
+        before = self._persisted
+        for pair in list(before | table):
+            was, now = before.get(pair, {}), table.get(pair, {})
+            if was != now:
+                topic, group = pair
+                for queue_id in was | now:
+                    if was.get(queue_id) != now.get(queue_id):
+                        self._moved[group, topic, queue_id] = None
+            yield
         self._persisted = table
 
     def load(self, table: Table, counter: int) -> None:
         """Take over what the file holds."""
         self._committed = {key: dict(queues) for key, queues in table.items()}
         self._persisted = table
+        for topic, group in table:
+            self._note_pair(topic, group)
+        self._moved = dict.fromkeys(self.keys())
         self._count = sum(map(len, table.values()))
         self.counter = counter
 
@@ -207,6 +246,7 @@ class ConsumerOffsets:
             for one in lowered_to(topic, group, queues, end_of)
         ]
         self.changed = self.changed or bool(lowered)
+        self._moved.update(dict.fromkeys((one.group, one.topic, one.queue_id) for one in lowered))
         return lowered
 
     def _store(self, group: str, topic: str, queue_id: int, offset: int) -> None:
@@ -219,14 +259,34 @@ class ConsumerOffsets:
                     "more",
                 )
             self._count += 1
+            self._note_pair(topic, group)
         self._committed.setdefault((topic, group), {})[queue_id] = offset
+        self._moved[group, topic, queue_id] = None
         self.changed = True
 
-    def _forget(self, doomed: Callable[[str, str], bool]) -> None:
-        for key in [key for key in self._committed if doomed(*key)]:
-            self._count -= len(self._committed.pop(key))
-            self._resets.pop(key, None)
+    def _note_pair(self, topic: str, group: str) -> None:
+        self._groups_of.setdefault(topic, {})[group] = None
+        self._topics_of.setdefault(group, {})[topic] = None
+
+    def _forget(self, pairs: list[tuple[str, str]]) -> None:
+        for topic, group in pairs:
+            queues = self._committed.pop((topic, group))
+            self._count -= len(queues)
+            self._resets.pop((topic, group), None)
+            gone = dict.fromkeys((group, topic, queue_id) for queue_id in queues)
+            self._moved.update(gone)
             self.changed = True
+            for table, name, other in (
+                (self._groups_of, topic, group),
+                (self._topics_of, group, topic),
+            ):
+                others = table.get(name)
+                if others is not None:
+                    others.pop(other, None)
+                    if not others:
+                        del table[name]
+
+    def _forget_reports(self, doomed: Callable[[str, str], bool]) -> None:
         for table in (self._reported, self._pushed):
             for queue in [queue for queue in table if doomed(queue[1], queue[0])]:
                 del table[queue]
@@ -259,15 +319,23 @@ def in_words(lowered: list[Lowered], listed_max: int = 20) -> str:
     return "; ".join(words)
 
 
-def to_document(table: Table, *, version: Mapping[str, int]) -> dict[str, object]:
-    """The table as consumerOffset.json has it (spec: store layout, section 4)."""
-    return {
-        "dataVersion": dict(version),
-        "offsetTable": {
-            f"{topic}@{group}": {str(queue_id): offset for queue_id, offset in queues.items()}
-            for (topic, group), queues in table.items()
-        },
-    }
+def encoded_table(pieces: list[bytes], table: Table, notes: Mapping[str, object]) -> Iterator[None]:
+    """Write the table into `pieces` as consumerOffset.json has it, `notes` before the offsets; in
+    steps of LOOP_STEP_ENTRIES_MAX offsets or so.
+    """
+    pieces.append(dumps(dict(notes))[:-1] + b',"offsetTable":{')
+    entries: dict[str, dict[str, int]] = {}
+    count, comma = 0, b""
+    for (topic, group), queues in table.items():
+        entries[f"{topic}@{group}"] = {str(one): offset for one, offset in queues.items()}
+        count += 1 + len(queues)
+        if count >= LOOP_STEP_ENTRIES_MAX:
+            pieces += (comma, dumps(entries)[1:-1])
+            entries, count, comma = {}, 0, b","
+            yield
+    if entries:
+        pieces += (comma, dumps(entries)[1:-1])
+    pieces.append(b"}}")
 
 
 def from_document(document: Mapping[str, object]) -> Table:

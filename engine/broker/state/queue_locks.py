@@ -5,15 +5,18 @@ Place in the walk: an orderly consumer asks for its queues before it adds them a
 
 Invariant: at any time at most one client of a group holds the unexpired lease of a queue. A client
 that is gone loses its queues when the lease runs out, so a lease is longer than the time after
-which a client itself distrusts its lock. Absent on purpose: waiting; a refused client asks again.
+which a client itself distrusts its lock. There are at most `count_max` leases: of queues beyond it
+none is granted. Absent on purpose: waiting; a refused client asks again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from engine.foundation.limits import QUEUE_LOCK_LEASE_MS
+from engine.broker.state.readers import QueueKey
+from engine.foundation.limits import QUEUE_LOCK_LEASE_MS, QUEUE_LOCKS_MAX
 from engine.protocol.message import MessageQueue
 
 
@@ -28,34 +31,53 @@ class Lease:
 class QueueLocks:
     """The leases of all groups of one broker."""
 
-    def __init__(self, lease_ms: int = QUEUE_LOCK_LEASE_MS) -> None:
+    def __init__(
+        self, lease_ms: int = QUEUE_LOCK_LEASE_MS, count_max: int = QUEUE_LOCKS_MAX
+    ) -> None:
         self._lease_ms = lease_ms
+        self._count_max = count_max
         self._leases: dict[str, dict[MessageQueue, Lease]] = {}
+        self._by_renewal: OrderedDict[tuple[str, MessageQueue], None] = OrderedDict()
+        """Every lease, the one renewed longest ago first."""
+        self._moved: dict[QueueKey, None] = {}
+        """Queues that got or lost their holder since `take_moved`."""
+
+    def __len__(self) -> int:
+        """How many leases there are, those that ran out and are not dropped yet among them."""
+        return len(self._by_renewal)
 
     def lock(
         self, group: str, client_id: str, queues: Iterable[MessageQueue], *, now_ms: int
     ) -> list[MessageQueue]:
         """Grant or renew what is free, expired or the client's own; return what it holds now."""
-        leases = self._leases.setdefault(group, {})
+        leases = self._leases.get(group, {})
         granted = []
         for queue in queues:
             lease = leases.get(queue)
+            if lease is None and len(self._by_renewal) >= self._count_max:
+                continue
             if lease is None or lease.client_id == client_id or self._expired(lease, now_ms):
+                if lease is None or lease.client_id != client_id:
+                    self._moved[group, queue.topic, queue.queue_id] = None
                 leases[queue] = Lease(client_id, now_ms)
+                self._by_renewal[group, queue] = None
+                self._by_renewal.move_to_end((group, queue))
                 granted.append(queue)
+        if leases:
+            self._leases[group] = leases
         return granted
 
     def unlock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> None:
         """Give back the client's own leases; those of others stay."""
-        leases = self._leases.get(group)
-        if leases is None:
-            return
         for queue in queues:
-            lease = leases.get(queue)
+            lease = self._leases.get(group, {}).get(queue)
             if lease is not None and lease.client_id == client_id:
-                del leases[queue]
-        if not leases:
-            del self._leases[group]
+                self._drop(group, queue)
+
+    def take_moved(self) -> dict[QueueKey, None]:
+        """Queues that got or lost their holder since the last call."""
+        moved, self._moved = self._moved, {}
+        return moved
 
     def holder(self, group: str, queue: MessageQueue, *, now_ms: int) -> str | None:
         """The client that holds the unexpired lease; None when the queue is free."""
@@ -67,14 +89,23 @@ class QueueLocks:
         leases = self._leases.get(group, {})
         return any(not self._expired(lease, now_ms) for lease in leases.values())
 
-    def drop_expired(self, now_ms: int) -> None:
-        """Forget leases that ran out, so that the table holds only what somebody holds."""
-        for group in list(self._leases):
-            leases = self._leases[group]
-            for queue in [key for key, lease in leases.items() if self._expired(lease, now_ms)]:
-                del leases[queue]
-            if not leases:
-                del self._leases[group]
+    def drop_expired(self, now_ms: int) -> Iterator[None]:
+        """Forget leases that ran out, so that the table holds only what somebody holds; one after
+        the other.
+        """
+        while self._by_renewal:
+            group, queue = next(iter(self._by_renewal))
+            if not self._expired(self._leases[group][queue], now_ms):
+                return
+            self._drop(group, queue)
+            yield
+
+    def _drop(self, group: str, queue: MessageQueue) -> None:
+        leases = self._leases[group]
+        del leases[queue], self._by_renewal[group, queue]
+        self._moved[group, queue.topic, queue.queue_id] = None
+        if not leases:
+            del self._leases[group]
 
     def _expired(self, lease: Lease, now_ms: int) -> bool:
         return now_ms - lease.renewed_ms > self._lease_ms

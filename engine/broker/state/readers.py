@@ -6,13 +6,13 @@ answered (how far did it get?). What is learnt becomes rebalance events, redeliv
 
 Invariant: a pulled mark is one past the highest offset ever answered to the group; it moves up
 only; at boot it is cut to the end of a log that lost its tail. Ownership is inferred: a queue
-belongs to whoever pulled it last. Absent on purpose: offsets that clients report, and sending
-anything.
+belongs to whoever pulled it last. A client that goes costs what it read, not what all read. Absent
+on purpose: offsets that clients report, and sending anything.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from engine.foundation.errors import RequestRefused
@@ -39,6 +39,12 @@ class Reading:
     """Client whose pull moved the mark there."""
     pulled_in_epoch: int = 0
     """Life of the broker in which it did."""
+    processed_offset: int | None = None
+    """One past the highest finished offset, as its reader told last."""
+    stood_at: int | None = None
+    """Consume offset when it was last looked whether it moves."""
+    stood_since_ms: int | None = None
+    """Since when it was seen there; None: never looked."""
 
 
 class Readers:
@@ -48,6 +54,12 @@ class Readers:
         self._broker_epoch = broker_epoch
         self._count_max = count_max
         self._readings: dict[QueueKey, Reading] = {}
+        self._read_by: dict[tuple[str, str], dict[QueueKey, None]] = {}
+        """(group, client id) → the queues whose reader it is."""
+        self._moved: dict[QueueKey, None] = {}
+        """Readings that changed, or went, since `take_moved`."""
+        self._pulled: dict[QueueKey, None] = {}
+        """Queues pulled since `take_pulled`."""
 
     def restore(
         self,
@@ -68,6 +80,7 @@ class Readers:
             pulled_by=client_id,
             pulled_in_epoch=broker_epoch,
         )
+        self._moved[key] = None
 
     def of(self, key: QueueKey) -> Reading | None:
         """The reading of one queue; None when the group never pulled it."""
@@ -78,9 +91,32 @@ class Readers:
         reading = self._readings.get(key)
         return reading is not None and reading.last_pull_ms is not None
 
-    def all_keys(self) -> list[QueueKey]:
-        """Every queue of every group that was ever pulled."""
-        return list(self._readings)
+    def __contains__(self, key: QueueKey) -> bool:
+        """Was the queue ever pulled for the group?"""
+        return key in self._readings
+
+    def take_moved(self) -> dict[QueueKey, None]:
+        """Readings that changed, or went, since the last call; the longest ago first."""
+        moved, self._moved = self._moved, {}
+        return moved
+
+    def take_pulled(self) -> dict[QueueKey, None]:
+        """Queues pulled since the last call."""
+        pulled, self._pulled = self._pulled, {}
+        return pulled
+
+    def processed(self, key: QueueKey, processed_offset: int) -> None:
+        """A member told how far it is. Of a queue that the group never pulled it is passed over:
+        what clients answer must not make tables grow.
+        """
+        reading = self._readings.get(key)
+        if reading is not None and reading.processed_offset != processed_offset:
+            reading.processed_offset = processed_offset
+            self._moved[key] = None
+
+    def read_by(self, group: str, client_id: str) -> Collection[QueueKey]:
+        """The queues whose reader this client is."""
+        return self._read_by.get((group, client_id), {}).keys()
 
     def arrived(
         self, key: QueueKey, client_id: str | None, *, now_ms: int
@@ -103,8 +139,12 @@ class Readers:
             reading = self._readings[key] = Reading()
         previous = reading.reader
         reading.last_pull_ms = now_ms
+        self._moved[key] = self._pulled[key] = None
         if client_id is None:
             return False, previous
+        if previous != client_id:
+            self._let_go(key, previous)
+            self._read_by.setdefault((key[0], client_id), {})[key] = None
         reading.reader = reading.last_puller = client_id
         return previous != client_id, previous
 
@@ -145,23 +185,34 @@ class Readers:
             reading.pulled_offset = next_offset
             reading.pulled_by = client_id
             reading.pulled_in_epoch = self._broker_epoch
+            self._moved[key] = None
         return moved, again
 
     def release(self, group: str, client_id: str) -> list[QueueKey]:
         """The client is gone: its queues have no reader now. Returns them, in order."""
-        released = []
-        for key, reading in self._readings.items():
-            if key[0] == group and reading.reader == client_id:
-                reading.reader = None
-                released.append(key)
-        return sorted(released)
+        released = sorted(self._read_by.pop((group, client_id), {}))
+        for key in released:
+            self._readings[key].reader = None
+        self._moved.update(dict.fromkeys(released))
+        return released
 
     def forget_topic(self, topic: str) -> None:
         """The topic was deleted."""
-        for key in [key for key in self._readings if key[1] == topic]:
-            del self._readings[key]
+        self._forget([key for key in self._readings if key[1] == topic])
 
     def forget_group(self, group: str) -> None:
         """The group was deleted."""
-        for key in [key for key in self._readings if key[0] == group]:
-            del self._readings[key]
+        self._forget([key for key in self._readings if key[0] == group])
+
+    def _forget(self, keys: Sequence[QueueKey]) -> None:
+        for key in keys:
+            self._let_go(key, self._readings.pop(key).reader)
+            self._moved[key] = None
+
+    def _let_go(self, key: QueueKey, client_id: str | None) -> None:
+        """The client is not the queue's reader any more."""
+        held = None if client_id is None else self._read_by.get((key[0], client_id))
+        if held is not None and client_id is not None:
+            held.pop(key, None)
+            if not held:
+                del self._read_by[key[0], client_id]

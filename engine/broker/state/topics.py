@@ -41,6 +41,8 @@ class Topics:
         """Counter of the data version."""
         self._untold: dict[str, None] | None = None
         """Topics made or changed since `take_untold`; None: count all as such."""
+        self._moved: dict[str, None] = {}
+        """Topics made, changed or deleted since `take_moved`."""
 
     def add_system_topics(
         self,
@@ -84,6 +86,11 @@ class Topics:
         """The topics made or changed since the last call; None: the whole table counts as such."""
         untold, self._untold = self._untold, {}
         return None if untold is None else [self._topics[name] for name in untold]
+
+    def take_moved(self) -> dict[str, None]:
+        """Topics made, changed or deleted since the last call."""
+        moved, self._moved = self._moved, {}
+        return moved
 
     def find(self, topic: str) -> TopicConfig | None:
         """The topic's settings; None when it does not exist."""
@@ -151,6 +158,7 @@ class Topics:
                 f"topic {name} is one too many: this broker holds {self._count_max} topics",
             )
         self._topics[name] = config
+        self._moved[name] = None
         self.counter += 1
         if self._untold is not None:
             self._untold[name] = None
@@ -160,6 +168,7 @@ class Topics:
         """Remove a topic; was it there?"""
         if self._topics.pop(topic, None) is None:
             return False
+        self._moved[topic] = None
         self.counter += 1
         if self._untold is not None:
             self._untold.pop(topic, None)

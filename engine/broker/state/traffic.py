@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Generic, TypeVar
 
-from engine.foundation.limits import TRAFFIC_KEYS_MAX
+from engine.foundation.limits import LOOP_STEP_ENTRIES_MAX, TRAFFIC_KEYS_MAX
 from engine.foundation.units import DAY_MS, HOUR_MS, KIB, MIB, MINUTE_MS, SECOND_MS
 
 Key = TypeVar("Key")
@@ -278,8 +278,10 @@ class Traffic:
         for pairs in (self.gets, self.send_backs, self.dead_letters):
             pairs.forget(lambda key: key[0] == group)
 
-    def sample(self, now_ms: int, *, wall_ms: int) -> None:
-        """Take the samples that are due; called each second. Days are those of the wall clock."""
+    def sample(self, now_ms: int, *, wall_ms: int) -> Iterator[None]:
+        """Take the samples that are due; called each second, and done in steps of so many counts
+        that the loop is not held up. Days are those of the wall clock.
+        """
         before_ms, self._sampled_ms = self._sampled_ms, now_ms
         day_before, self._day = self._day, wall_ms // DAY_MS
         self._seconds.append(
@@ -291,15 +293,21 @@ class Traffic:
                 self.get_total.messages,
             )
         )
-        due = [now_ms // every != before_ms // every for every in _RHYTHMS_MS]
-        if any(due):
-            for count in self._all():
-                for samples, wanted in zip((count.minute, count.hour, count.day), due, strict=True):
-                    if wanted:
-                        count.sample(now_ms, samples)
         if day_before not in (None, self._day):
             self.puts_at_midnight = [self.puts_at_midnight[1], self.put_total.messages]
             self.gets_at_midnight = [self.gets_at_midnight[1], self.get_total.messages]
+        due = [now_ms // every != before_ms // every for every in _RHYTHMS_MS]
+        if not any(due):
+            return
+        looked_at = 0
+        for counts in self._all():
+            for count in counts:
+                for samples, wanted in zip((count.minute, count.hour, count.day), due, strict=True):
+                    if wanted:
+                        count.sample(now_ms, samples)
+                looked_at += 1
+                if not looked_at % LOOP_STEP_ENTRIES_MAX:
+                    yield
 
     def rates(self, column: int, now_ms: int) -> tuple[float, float, float]:
         """Per second over 10 s, a minute and 10 minutes: 1 puts, 2 pulls found, 3 pulls missed,
@@ -314,19 +322,20 @@ class Traffic:
         )
 
         def rate(span_ms: int) -> float:
-            oldest = next(one for one in self._seconds if one[0] >= now_ms - span_ms - SECOND_MS)
+            since_ms = now_ms - span_ms - SECOND_MS
+            oldest = next((one for one in self._seconds if one[0] >= since_ms), self._seconds[-1])
             grown = newest[column] - oldest[column]
             return grown * 1000 / (now_ms - oldest[0]) if now_ms > oldest[0] else 0.0
 
         return rate(10 * SECOND_MS), rate(MINUTE_MS), rate(10 * MINUTE_MS)
 
-    def _all(self) -> Iterator[Count]:
+    def _all(self) -> Iterator[list[Count]]:
+        """Every count, kind by kind; those of a kind as they are when it has its turn."""
         for counts in (*self._puts, self.commits, self.rollbacks):
-            yield from counts.all()
+            yield list(counts.all())
         for pairs in (self.gets, self.send_backs, self.dead_letters):
-            yield from pairs.all()
-        yield self.put_total
-        yield self.get_total
+            yield list(pairs.all())
+        yield [self.put_total, self.get_total]
 
 
 _RHYTHMS_MS = (MINUTE_EVERY_MS, HOUR_EVERY_MS, DAY_EVERY_MS)

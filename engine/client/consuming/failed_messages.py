@@ -18,6 +18,7 @@ from typing import Protocol
 from engine.client.consuming.group_state import GroupState
 from engine.foundation.errors import TidemarkError
 from engine.foundation.limits import MESSAGE_ID_CHARS_MAX, PROPERTIES_BYTES_MAX
+from engine.protocol.header_fields import INT32_MAX
 from engine.protocol.message import Message, MessageExt, MessageQueue
 from engine.protocol.names import retry_topic
 from engine.protocol.properties import (
@@ -125,7 +126,7 @@ class FailedMessages:
             short = len(own) <= MESSAGE_ID_CHARS_MAX
             properties[PROPERTY_ORIGIN_MESSAGE_ID] = own if short else message.offset_message_id
         properties[PROPERTY_RETRY_TOPIC] = message.topic
-        properties[PROPERTY_RECONSUME_TIME] = str(message.reconsume_times + 1)
+        properties[PROPERTY_RECONSUME_TIME] = str(min(message.reconsume_times + 1, INT32_MAX))
         properties[PROPERTY_MAX_RECONSUME_TIMES] = str(self._state.max_reconsume_times)
         properties[PROPERTY_DELAY] = str(FIRST_RETRY_LEVEL + message.reconsume_times)
         properties, left_out = fitting_properties(properties, OF_A_COPY, COPY_BYTES_MAX)

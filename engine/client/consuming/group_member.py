@@ -37,7 +37,7 @@ from engine.foundation.errors import TidemarkError
 from engine.foundation.units import MINUTE_MS
 from engine.protocol.bodies import ConsumerData, HeartbeatData
 from engine.protocol.message import MessageQueue
-from engine.protocol.names import check_group, check_topic
+from engine.protocol.names import check_group, check_no_own_dead_letters, check_topic
 from engine.runtime import Runtime
 
 _log = logging.getLogger(__name__)
@@ -127,9 +127,10 @@ class GroupMember:
     ) -> None:
         """Subscribe to `topic`; a text as `selector` is `*` or tags joined by `||`.
 
-        Raises RequestRefused for an illegal topic or expression.
+        Raises RequestRefused for an illegal topic or expression, and for the group's dead letters.
         """
         check_topic(topic)
+        check_no_own_dead_letters(self.state.group, topic)
         if isinstance(selector, str):
             selector = MessageSelector.by_tag(selector)
         data = selector.subscription(topic, sub_version=self._runtime.clock.now_ms())

@@ -211,6 +211,7 @@ class ProcessQueue:
             self._remember_finished(offset)
         safe = self._offsets[0] if self._offsets else max(self._taken) + 1
         self._taken.clear()
+        self._forget_finished_below(safe)
         return safe
 
     def roll_back_taken(self) -> None:

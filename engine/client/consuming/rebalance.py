@@ -96,18 +96,24 @@ class Rebalancer:
         self._wanted.set()
 
     async def run(self) -> None:
-        """Rebalance on each wake and each `rebalance_ms`; runs until cancelled."""
+        """Rebalance on each wake and each `rebalance_ms`, but not twice within
+        `rebalance_retry_ms`; runs until cancelled.
+
+        A group of which one member after the other leaves would else rebalance as often, each of
+        the others with questions to every broker. What wakes it meanwhile is done in one.
+        """
         config = self._state.config
         wait_ms = config.rebalance_ms
         while True:
             try:
-                async with asyncio.timeout(wait_ms / 1000):
+                async with asyncio.timeout(wait_ms / SECOND_MS):
                     await self._wanted.wait()
             except TimeoutError:
                 pass  # Nobody called: the regular round.
             self._wanted.clear()
             balanced = await self.rebalance()
-            wait_ms = config.rebalance_ms if balanced else config.rebalance_retry_ms
+            await asyncio.sleep(config.rebalance_retry_ms / SECOND_MS)
+            wait_ms = max(0, config.rebalance_ms - config.rebalance_retry_ms) if balanced else 0
 
     async def rebalance(self) -> bool:
         """One round over all topics; True when this member holds exactly its share."""

@@ -6,11 +6,19 @@ reaches.
     | 0 ... 7     | 8 ... 15    | 16 ... 23  | 24 ... 31      | 32 ... 39      | ... 4095 |
     | physic time | logics time | index time | master flushed | confirm offset | zeros    |
 
-    | 2048 .. 2055  | 2056 .. 2063   | 2064 .. 2067         |   ours, in what RocketMQ leaves zero
-    | mark of ours  | written offset | CRC-32 of the offset |
+    | 256 .. 263   | 264 .. 271     | 272 .. 279  | 280 .. 283      |   ours, in what RocketMQ
+    | mark of ours | flushed offset | physic time | CRC-32 of both  |   leaves zero
+    | 320 .. 327   | 328 .. 331 | 332 .. 335 | 336 .. 343   | 344 .. 347   |
+    | mark of ours | queues     | index      | logics time  | CRC-32       |
+    | 2048 .. 2055 | 2056 .. 2063   | 2064 .. 2067         |
+    | mark of ours | written offset | CRC-32 of the offset |
 
-Invariant: a timestamp is written only after everything stored up to it was synced. A damaged or
-missing checkpoint costs time (recovery looks further back), never a message.
+The flushed offset counts only beside the physic time it was written with, and what a clean stop
+noted of queues and index beside its logics time: RocketMQ writes its times and leaves our notes as
+they were. All lie in one sector.
+
+Invariant: times and flushed offset are written only after everything up to them was synced. A
+damaged or missing checkpoint costs time (recovery looks further back), never a message.
 """
 
 from __future__ import annotations
@@ -28,6 +36,14 @@ _WRITTEN_AT = 2 * KIB
 _WRITTEN_MARK = b"written:"
 _WRITTEN = Struct(">8sqI")
 _OFFSET = Struct(">q")
+_FLUSHED_AT = 256
+_FLUSHED_MARK = b"flushed:"
+_FLUSHED = Struct(">8sqqI")
+_FLUSHED_PAIR = Struct(">qq")
+_DERIVED_AT = 320
+_DERIVED_MARK = b"derived:"
+_DERIVED = Struct(">8sIIqI")
+_DERIVED_NOTE = Struct(">IIq")
 SAFETY_MARGIN_MS = 3 * SECOND_MS
 """RocketMQ looks this much further back than the timestamps say."""
 
@@ -43,6 +59,10 @@ class Checkpoint:
     confirm_physical_offset: int = 0
     written_offset: int = 0
     """How far the log was written, safe or not: the base for a crash's cost; 0 when closed."""
+    flushed_offset: int = 0
+    """Every byte of the log before it is on stable storage; 0 when nothing says so."""
+    derived: tuple[int, int] | None = None
+    """Fingerprints of consume queues and index as a clean stop left them; None while running."""
 
     @property
     def recover_from_ms(self) -> int:
@@ -62,7 +82,17 @@ class Checkpoint:
         if self.written_offset:
             crc = crc32(_OFFSET.pack(self.written_offset))
             written = _WRITTEN.pack(_WRITTEN_MARK, self.written_offset, crc)
-        return (times.ljust(_WRITTEN_AT, b"\0") + written).ljust(CHECKPOINT_BYTES, b"\0")
+        flushed = b""
+        if self.flushed_offset:
+            pair = self.flushed_offset, self.physic_timestamp_ms
+            flushed = _FLUSHED.pack(_FLUSHED_MARK, *pair, crc32(_FLUSHED_PAIR.pack(*pair)))
+        derived = b""
+        if self.derived is not None:
+            note = *self.derived, self.logics_timestamp_ms
+            derived = _DERIVED.pack(_DERIVED_MARK, *note, crc32(_DERIVED_NOTE.pack(*note)))
+        head = times.ljust(_FLUSHED_AT, b"\0") + flushed
+        head = head.ljust(_DERIVED_AT, b"\0") + derived
+        return (head.ljust(_WRITTEN_AT, b"\0") + written).ljust(CHECKPOINT_BYTES, b"\0")
 
 
 def decode_checkpoint(data: bytes) -> Checkpoint:
@@ -70,9 +100,31 @@ def decode_checkpoint(data: bytes) -> Checkpoint:
     if len(data) < _LAYOUT.size:
         return Checkpoint()
     values = _LAYOUT.unpack_from(data)
-    written_offset = _written_offset(data)
     times = values if min(values) >= 0 else (0, 0, 0, 0, 0)
-    return Checkpoint(*times, written_offset=written_offset)  # type: ignore[misc]
+    return Checkpoint(
+        *times,  # type: ignore[misc]
+        written_offset=_written_offset(data),
+        flushed_offset=_flushed_offset(data, times[0]),
+        derived=_derived(data, times[1]),
+    )
+
+
+def _derived(data: bytes, logics_timestamp_ms: int) -> tuple[int, int] | None:
+    """What a clean stop noted of the derived files; None when nothing belongs to the times."""
+    if len(data) < _DERIVED_AT + _DERIVED.size:
+        return None
+    mark, queues, index, beside_ms, crc = _DERIVED.unpack_from(data, _DERIVED_AT)
+    whole = mark == _DERIVED_MARK and crc == crc32(_DERIVED_NOTE.pack(queues, index, beside_ms))
+    return (queues, index) if whole and beside_ms == logics_timestamp_ms else None
+
+
+def _flushed_offset(data: bytes, physic_timestamp_ms: int) -> int:
+    """The note of how far the log was synced; 0 when there is none that belongs to the times."""
+    if len(data) < _FLUSHED_AT + _FLUSHED.size:
+        return 0
+    mark, flushed_offset, beside_ms, crc = _FLUSHED.unpack_from(data, _FLUSHED_AT)
+    whole = mark == _FLUSHED_MARK and crc == crc32(_FLUSHED_PAIR.pack(flushed_offset, beside_ms))
+    return max(0, flushed_offset) if whole and beside_ms == physic_timestamp_ms else 0
 
 
 def _written_offset(data: bytes) -> int:

@@ -212,6 +212,8 @@ class Flusher:
             log.flushed_offset = target
             self._checkpoint.value.physic_timestamp_ms = stored_ms
             self._checkpoint.value.written_offset = log.end_offset
+            self._checkpoint.value.flushed_offset = target
+            self._note_flushed()
             self._last_flush_ms = self._clock.steady_ms()
             self._report_log(cause, started_us, stored_ms, at_risk_bytes)
             self.on_flushed()
@@ -219,6 +221,17 @@ class Flusher:
             self._running_group = None
             if group is not None:
                 group.settle(flushed=log.flushed_offset >= target)
+
+    def _note_flushed(self) -> None:
+        """Into the page cache at once, before anybody is answered: after SIGKILL the next recovery
+        knows all that was promised. `flush_derived` syncs it, and tries again after a full disk.
+        """
+        try:
+            self._checkpoint.write()
+        except DiskFull as error:
+            self.tell_disk_full(error)
+        except StorageError as error:
+            self.fail(f"checkpoint: {error}")
 
     def _mind_spare(self) -> None:
         if self._log.spare_wanted() is not None:
@@ -294,7 +307,7 @@ class Flusher:
         self._report("CONSUME_QUEUE", cause, started_us, stored_ms)
 
     async def _flush_index(self, cause: str) -> None:
-        """Entries and slots first, the header that counts them when those are safe."""
+        """Entries first, slots when those are safe, then the header that counts them."""
         index = self._index
         if index is None:
             return
@@ -306,12 +319,14 @@ class Flusher:
         index.folder_dirty = False
         await self._sync_beside([], folders)
         for file in dirty:  # Oldest first: a file's header vouches for all files before it.
+            header, stored_ms, is_full = file.begin_flush(), file.end_timestamp_ms, file.full
+            await self._sync_beside([index.open_file(file).pin()], [])
             file.write_slots()
-            header, stored_ms = file.header_bytes(), file.end_timestamp_ms
             await self._sync_beside([index.open_file(file).pin()], [])
             file.write_header(header)
             await self._sync_beside([index.open_file(file).pin()], [])
-            self._checkpoint.value.index_timestamp_ms = stored_ms
+            if is_full:  # RocketMQ vouches for whole files, and after a kill deletes newer ones.
+                self._checkpoint.value.index_timestamp_ms = stored_ms
             self._report("INDEX", cause, started_us, stored_ms)
 
     async def _save_checkpoint(self) -> None:

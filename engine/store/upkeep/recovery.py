@@ -1,16 +1,19 @@
-"""Recovery: where does the log end, and do the derived files say the same?
+"""Recovery: where does the log end, what is damaged before that, and do the derived files say the
+same?
 
 Place in the walk: `MessageStore.open`, before anything is served. After a clean stop the newest
 queue entry shows where to look; after `kill -9` or a power cut the log is read from the last point
 the checkpoint vouches for.
 
-Every record from there on is checked (size, magic, place, CRC, lengths, its queue's next offset)
-and dispatched again by the code that dispatches live. The first record that fails ends the log;
-what lies behind it is wiped, reported and gone, so that it can never come back between newer
-records. Queues and index are then cut to the same end.
+Every record from there on is checked and dispatched again by the code that dispatches live. Below
+the synced position (what the checkpoint or a clean stop says was on stable storage) a record that
+fails is a hole, and the walk goes on behind it: see `log_walk`. Beyond it the first record that
+fails ends the log; what lies behind is put aside, wiped and reported, so that it can never come
+back between newer records. Queues and index are then cut to the same end.
 
-Invariant: what remains is a prefix of what was written; recovering again changes nothing. A consume
-queue that lacks units is filled by reading the log from its very beginning.
+Invariant: below the synced position nothing of the log is cut and no file of it removed; beyond it
+what remains is a prefix of what was written; recovering again changes nothing. A consume queue that
+lacks units is filled by reading the log from its very beginning, which never moves the log's end.
 Absent on purpose: repair of log bytes, waiting. Blocks; there is no event loop to hold yet.
 """
 
@@ -19,16 +22,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from engine.foundation.errors import CorruptRecord
-from engine.foundation.limits import DISPATCH_BATCH_MAX
+from engine.foundation.limits import DISPATCH_BATCH_MAX, LOG_HOLES_TOLD_MAX
 from engine.foundation.observing import LifecycleEvent
-from engine.store.commit_log import CommitLog, written_end
-from engine.store.consume_queue import FILLER_SIZE, ConsumeQueue
+from engine.store.commit_log import CommitLog
+from engine.store.consume_queue import FILLER_SIZE, ConsumeQueue, Unit, unit_end
 from engine.store.dispatch import Dispatcher, QueueGap
 from engine.store.index import Index
+from engine.store.log_walk import LogWalk, count_sound, last_sound_end, record_at
+from engine.store.lost_messages import LostMessages, lost_in
 from engine.store.queue_table import QueueKey, QueueTable
-from engine.store.record import DispatchRequest, check_record, has_queue_offset
+from engine.store.record import DispatchRequest
 from engine.store.upkeep.checkpoint import Checkpoint
+from engine.store.upkeep.cut_bytes import CutBytes
+from engine.store.upkeep.index_fit import stranger_in
+from engine.store.upkeep.synced import first_unvouched, synced_position, written_to
+
+ANY_OFFSET = 1 << 63
 
 
 @dataclass(slots=True)
@@ -45,6 +54,16 @@ class Recovered:
     """
     dropped_bytes: int = 0
     """Bytes found behind the end and wiped."""
+    dropped_records: int = 0
+    """Sound records among them."""
+    kept_aside: str = ""
+    """Where those bytes are now, in words."""
+    synced_to: int = 0
+    """The synced position: nothing below was cut."""
+    lost: list[LostMessages] = field(default_factory=list)
+    """What each hole held, as far as queues know; the largest, in the order of the log."""
+    holes_untold: int = 0
+    """Holes beyond these."""
     last_store_time_ms: int = 0
     """Store time of the newest message read; 0 when none was."""
     records_checked: int = 0
@@ -55,12 +74,15 @@ class Recovered:
     """One sentence for each file that was not as it should be."""
 
     def events(self, min_offset: int) -> list[LifecycleEvent]:
-        """What an operator should know of it: each damage, then one RECOVERY."""
+        """What an operator should know of it: each damage, each hole, then one RECOVERY."""
         lost_bytes = self.written_offset - self.end_offset
         detail = (
             f"commit log [{min_offset}, {self.end_offset}): {self.records_checked} records checked "
-            f"from {self.scanned_from}, {self.dropped_bytes} bytes dropped; {self.stopped_by}"
+            f"from {self.scanned_from}, {self.dropped_bytes} bytes dropped"
         )
+        if self.dropped_bytes:
+            detail += f" with {self.dropped_records} sound records ({self.kept_aside})"
+        detail += f"; {self.stopped_by}"
         if lost_bytes:
             detail += f"; at least {lost_bytes} bytes lost of {self.written_offset} written"
         recovery = LifecycleEvent(
@@ -70,7 +92,14 @@ class Recovered:
             truncated_from=self.end_offset if lost_bytes else None,
             truncated_to=self.written_offset if lost_bytes else None,
         )
-        return [*(LifecycleEvent("DAMAGED_FILE", each) for each in self.damaged), recovery]
+        damaged = [LifecycleEvent("DAMAGED_FILE", each) for each in self.damaged]
+        # Without truncated_from and _to, which say that offsets are given a second time.
+        holes = [LifecycleEvent("LOG_HOLE", each.sentence()) for each in self.lost]
+        if self.holes_untold:
+            holes.append(
+                LifecycleEvent("LOG_HOLE", f"commit log: {self.holes_untold} smaller holes beside")
+            )
+        return [*damaged, *holes, recovery]
 
 
 class Recovery:
@@ -84,6 +113,7 @@ class Recovery:
         *,
         dispatcher: Dispatcher,
         delay_levels_ms: Sequence[int],
+        cut_bytes: CutBytes,
         deleted: Mapping[str, int],
     ) -> None:
         """`deleted`: deleted topics, each with the end of its deleted records."""
@@ -93,34 +123,51 @@ class Recovery:
         self._index = index
         self._dispatcher = dispatcher
         self._delay_levels_ms = delay_levels_ms
+        self._cut_bytes = cut_bytes
+        self._synced_to = 0
 
     def run(self, checkpoint: Checkpoint, *, clean: bool, now_ms: int) -> Recovered:
         """Find the end of the log, bring the derived files to it. Raises DiskFull, StorageError."""
-        found = Recovered(clean)
-        found.damaged += self._log.load()
-        found.damaged += self._queues.load(clean=clean)
+        found, log = Recovered(clean), self._log
+        found.damaged += log.load(checkpoint.flushed_offset or (ANY_OFFSET if clean else 0))
+        damaged_queues = self._queues.load(clean=clean)
+        damaged_index = [] if self._index is None else self._index.load()
+        if clean and checkpoint.derived is not None:
+            damaged_queues += self._changed_since(checkpoint.derived)
         self._queues.bury(self._deleted)
-        if self._index is not None:
-            found.damaged += self._index.load()
+        found.damaged += damaged_queues + damaged_index
         # Until the end is known, everything in the files may be read.
-        starts = self._log.files.starts
-        self._log.end_offset = starts[-1] + self._log.file_size_bytes if starts else 0
-        self._log.committed_offset = self._log.end_offset
+        starts = log.files.starts
+        log.end_offset = log.committed_offset = (
+            starts[-1] + log.file_size_bytes if starts else log.min_offset
+        )
+        self._synced_to = found.synced_to = synced_position(
+            log, self._queues, checkpoint, clean=clean
+        )
+        log.note_missing_files(self._synced_to)
         if self._index is not None and not clean:
-            self._index.repair_newest(self._log.end_offset)
+            self._index.repair_newest(max(log.end_offset, self._synced_to))
+        found.damaged += self._index_of_another_log()
         for key, queue in zip(self._queues.keys(), self._queues.all(), strict=True):
             if not clean:
                 self._drop_units_without_records(key, queue)
             queue.wipe_behind_end()
-        scan_from = self._trusted_end() if clean else None
+        # Somebody else's store, and no index: nothing says whether there ever was one.
+        unindexed = checkpoint.derived is None and self._index is not None and not self._index.files
+        trusted = clean and not found.damaged and not unindexed
+        scan_from = self._trusted_end() if trusted else None
         if scan_from is None:
             scan_from = self._vouched_start(checkpoint)
-        try:
-            self._scan(found, scan_from, now_ms=now_ms, fill_gaps=scan_from == self._log.min_offset)
-        except QueueGap as gap:
-            found.damaged.append(f"{gap}; the consume queues are built again from the log's start")
-            self._scan(found, self._log.min_offset, now_ms=now_ms, fill_gaps=True)
-        self._cut(found, checkpoint)
+        if damaged_queues:
+            scan_from = log.min_offset
+        self._scan(found, scan_from, now_ms=now_ms)
+        self._cut(found, checkpoint, now_ms=now_ms)
+        found.lost = [lost_in(hole, self._queues.all()) for hole in log.holes]
+        if len(found.lost) > LOG_HOLES_TOLD_MAX:
+            found.lost.sort(key=lambda each: -each.hole.size_bytes)
+            del found.lost[LOG_HOLES_TOLD_MAX:]
+            found.lost.sort(key=lambda each: each.hole.start)
+        found.holes_untold = log.holes.count - len(found.lost)
         if found.last_store_time_ms and found.last_store_time_ms < checkpoint.physic_timestamp_ms:
             found.damaged.append(
                 f"the commit log ends at {found.end_offset} ({found.stopped_by}), though messages "
@@ -128,21 +175,63 @@ class Recovery:
             )
         return found
 
+    def _changed_since(self, derived: tuple[int, int]) -> list[str]:
+        """Are queues and index what the clean stop left? An index that is not begins anew."""
+        queues, index = derived
+        changed: list[str] = []
+        if self._queues.fingerprint() != queues:
+            changed.append(
+                f"{self._queues.directory} is not as the last stop left it; what is missing there "
+                f"is built again from the log's start"
+            )
+        if self._index is not None and index and self._index.fingerprint() != index:
+            self._index.begin_anew()
+            changed.append(
+                f"{self._index.directory} is not as the last stop left it; it is built again from "
+                f"the log's start"
+            )
+        return changed
+
+    def _index_of_another_log(self) -> list[str]:
+        stranger = self._index and stranger_in(self._index, self._log, self._synced_to)
+        if self._index is None or not stranger:
+            return []
+        self._index.begin_anew()
+        return [f"{stranger}; the index is built again from the log's start"]
+
     def _drop_units_without_records(self, key: QueueKey, queue: ConsumeQueue) -> None:
-        """The newest unit must lead to its record: what lies before it counts as held."""
+        """The newest unit must lead to its record, or to damage that has taken it: what lies before
+        it counts as held.
+        """
         good = queue.max_offset
         while good > queue.min_offset:
             unit = queue.unit(good - 1)
             if unit is None or unit[1] == FILLER_SIZE or unit[0] < self._log.min_offset:
                 break
-            request = self._record_at(unit[0])
+            request = record_at(self._log, unit[0])
             if request is not None and (
                 (request.topic, request.queue_id, request.queue_offset) == (*key, good - 1)
             ):
                 break
+            if request is None and self._is_lost(unit):
+                break
             good -= 1
         if good < queue.max_offset:
             queue.truncate(good)
+
+    def _is_lost(self, unit: Unit) -> bool:
+        """May the unit name a message below the synced position that damage has taken? Not when its
+        place lies inside a sound record: then the unit itself was torn.
+        """
+        physical_offset = unit[0]
+        if unit_end(unit) > self._synced_to:
+            return False
+        start = self._log.files.start_at(physical_offset)
+        if not self._log.files.has(start):
+            return True
+        view = self._log.file_view(start)
+        end = last_sound_end(view, start, physical_offset)
+        return end is None or end <= physical_offset
 
     # ---- where to begin ---------------------------------------------------------------------
 
@@ -157,120 +246,81 @@ class Recovery:
         unit = newest.unit(newest.max_offset - 1)
         assert unit is not None, f"{newest.directory} has an end and no newest unit"
         physical_offset, size_bytes, _ = unit
-        request = self._record_at(physical_offset)
+        request = record_at(self._log, physical_offset)
         if request is None or request.size_bytes != size_bytes:
             return None
         return physical_offset
 
     def _vouched_start(self, checkpoint: Checkpoint) -> int:
-        """Start of the newest file whose first message is older than all the checkpoint vouches
-        for.
-
-        Not newer than what the index holds, so that its missing entries are made.
+        """Where the log begins that the checkpoint does not vouch for; not newer than what the
+        index holds, so that its missing entries are made.
         """
-        for start in reversed(self._log.files.starts):
-            request = self._record_at(start)
-            if request is None or request.store_timestamp_ms > checkpoint.recover_from_ms:
-                continue
-            indexed = self._index.end_physical if self._index is not None else start
-            if indexed is None or indexed < start:
-                continue
-            return start
-        return self._log.min_offset
-
-    def _record_at(self, physical_offset: int) -> DispatchRequest | None:
-        start = self._log.files.start_at(physical_offset)
-        if not self._log.files.has(start):
-            return None
-        view = self._log.file_view(start)
-        try:
-            return check_record(
-                view, physical_offset - start, physical_offset, self._delay_levels_ms
-            )
-        except CorruptRecord:
-            return None
+        indexed = ANY_OFFSET if self._index is None else self._index.end_physical
+        if indexed is None:
+            return self._log.min_offset
+        return first_unvouched(self._log, checkpoint, indexed)
 
     # ---- reading on -------------------------------------------------------------------------
 
-    def _scan(self, found: Recovered, scan_from: int, *, now_ms: int, fill_gaps: bool) -> None:
-        """Check and dispatch record after record until one fails. Hot."""
-        position = file_start = file_end = scan_from
-        found.scanned_from = scan_from
-        found.records_checked = 0
-        batch: list[DispatchRequest] = []
-        expected: dict[QueueKey, int] = {}
-        view = memoryview(b"")
-        try:
-            while True:
-                if position >= file_end:
-                    file_start = self._log.files.start_at(position)
-                    if not self._log.files.has(file_start):
-                        found.stopped_by = "no further file"
-                        break
-                    view = self._log.file_view(file_start)
-                    file_end = file_start + self._log.file_size_bytes
-                request = check_record(view, position - file_start, position, self._delay_levels_ms)
-                if request is None:
-                    position = file_end
-                    continue
-                self._check_queue_offset(request, expected, whole_log=scan_from == 0)
-                batch.append(request)
-                position += request.size_bytes
-                found.records_checked += 1
-                found.last_store_time_ms = request.store_timestamp_ms
-                if len(batch) == DISPATCH_BATCH_MAX:
-                    self._dispatcher.apply(batch, now_ms=now_ms, fill_gaps=fill_gaps)
-                    batch.clear()
-        except CorruptRecord as error:
-            found.stopped_by = str(error)
-        self._dispatcher.apply(batch, now_ms=now_ms, fill_gaps=fill_gaps)
-        found.end_offset = position
-
-    def _check_queue_offset(
-        self, request: DispatchRequest, expected: dict[QueueKey, int], *, whole_log: bool
-    ) -> None:
-        """A record's queue offset follows its predecessor's, or is 0: a topic made again.
-
-        The first message of a queue may have any offset only if older ones were deleted by age.
+    def _scan(self, found: Recovered, scan_from: int, *, now_ms: int) -> None:
+        """Check and dispatch record after record up to the end of the log. When a queue lacks units
+        of messages before `scan_from`, all queues are filled from the log's start: up to that end,
+        which is settled then.
         """
-        if not has_queue_offset(request.sys_flag):
-            return
-        key = (request.topic, request.queue_id)
-        wanted = expected.get(key, 0 if whole_log else request.queue_offset)
-        if request.queue_offset not in (wanted, 0):
-            raise CorruptRecord(
-                f"the record at {request.physical_offset} has queue offset {request.queue_offset} "
-                f"of {request.topic} {request.queue_id}, where {wanted} comes next"
-            )
-        expected[key] = request.queue_offset + 1
+        found.scanned_from = scan_from
+        walk = self._walk(scan_from, self._synced_to)
+        try:
+            self._dispatch(walk, found, now_ms=now_ms)
+        except QueueGap as gap:
+            for _ in walk.records():
+                pass
+            found.damaged.append(f"{gap}; the consume queues are built again from the log's start")
+            found.scanned_from = self._log.min_offset
+            again = self._walk(self._log.min_offset, walk.position)
+            self._dispatch(again, found, now_ms=now_ms, end_offset=walk.position)
+        found.end_offset, found.stopped_by = walk.position, walk.stopped_by
+
+    def _walk(self, begin: int, synced_to: int) -> LogWalk:
+        return LogWalk(self._log, begin, synced_to=synced_to, delay_levels_ms=self._delay_levels_ms)
+
+    def _dispatch(
+        self, walk: LogWalk, found: Recovered, *, now_ms: int, end_offset: int = ANY_OFFSET
+    ) -> None:
+        """Dispatch what the walk finds before `end_offset`. Hot. Raises QueueGap."""
+        fill_gaps = walk.position == self._log.min_offset
+        batch: list[DispatchRequest] = []
+        for request in walk.records():
+            if request.physical_offset >= end_offset:
+                break
+            batch.append(request)
+            if len(batch) == DISPATCH_BATCH_MAX:
+                found.last_store_time_ms = request.store_timestamp_ms
+                self._dispatcher.apply(batch, now_ms=now_ms, fill_gaps=fill_gaps)
+                batch.clear()
+        found.records_checked = walk.records_count
+        if batch:
+            found.last_store_time_ms = batch[-1].store_timestamp_ms
+            self._dispatcher.apply(batch, now_ms=now_ms, fill_gaps=fill_gaps)
 
     # ---- cutting ----------------------------------------------------------------------------
 
-    def _cut(self, found: Recovered, checkpoint: Checkpoint) -> None:
+    def _cut(self, found: Recovered, checkpoint: Checkpoint, *, now_ms: int) -> None:
         """Make log, queues and index end at the same message."""
-        reached = max(found.end_offset, self._written_end(found.end_offset))
-        found.dropped_bytes = reached - found.end_offset
+        log, end_offset = self._log, found.end_offset
+        reached = max(end_offset, written_to(log, end_offset))
+        found.dropped_bytes = reached - end_offset
         found.written_offset = max(reached, checkpoint.written_offset)
-        self._log.set_end(found.end_offset)
+        if found.dropped_bytes:
+            found.dropped_records = count_sound(log, end_offset, reached)
+            found.kept_aside = self._cut_bytes.keep(log, end_offset, reached, now_ms=now_ms)
+        log.set_end(end_offset)
         for key, queue in zip(self._queues.keys(), self._queues.all(), strict=True):
-            queue.truncate_to_log(found.end_offset)
+            queue.truncate_to_log(end_offset)
             if not found.clean:  # A record may have turned out to be another queue's.
                 self._drop_units_without_records(key, queue)
-            queue.follow_log(self._log.min_offset)
+            queue.follow_log(log.min_offset)
         if self._index is not None:
-            self._index.truncate_to_log(found.end_offset)
-            self._index.follow_log(self._log.min_offset)
+            self._index.truncate_to_log(end_offset)
+            self._index.follow_log(log.min_offset)
         self._queues.settle()
-        self._dispatcher.position = found.end_offset
-
-    def _written_end(self, end_offset: int) -> int:
-        """Offset behind the last byte at or after `end_offset` that is not zero; 0 when all are."""
-        first = self._log.files.start_at(end_offset)
-        for start in reversed(self._log.files.starts):
-            if start < first:
-                break
-            inside = end_offset - start if start == first else 0
-            length = written_end(self._log.file_view(start)[inside:])
-            if length:
-                return start + inside + length
-        return 0
+        self._dispatcher.position = end_offset

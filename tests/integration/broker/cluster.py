@@ -23,6 +23,8 @@ from engine.runtime import Runtime, system_runtime
 from engine.store import FlushDiskType, StoreConfig
 
 TOPIC, GROUP = "orders", "orders-group"
+READERS = "readers"
+"""A group that reads the dead letters of others."""
 LOG_BYTES = 1 << 20
 
 
@@ -126,14 +128,16 @@ class RawClient:
         offset: int,
         *,
         topic: str = TOPIC,
-        group: str = GROUP,
+        group: str | None = None,
         queue_id: int = 0,
         wait_ms: int = 0,
         **more: object,
     ) -> RemotingCommand:
-        """PULL_MESSAGE that carries its own subscription (`*` unless told)."""
+        """PULL_MESSAGE that carries its own subscription (`*` unless told); by GROUP, but for dead
+        letters, which no group reads of its own.
+        """
         header: dict[str, object] = {
-            "consumerGroup": group,
+            "consumerGroup": group or (READERS if topic.startswith("%DLQ%") else GROUP),
             "topic": topic,
             "queueId": queue_id,
             "queueOffset": offset,

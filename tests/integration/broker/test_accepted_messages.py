@@ -17,10 +17,14 @@ from random import Random
 
 import pytest
 
-from engine.client import Admin
+from engine.client import Admin, ConsumeContext, ConsumeOrderlyStatus
 from engine.client.admin.dead_letters import DeadLetterQuery
+from engine.client.consuming.listeners import ListenerAnswer
+from engine.protocol.codes import ResponseCode
+from engine.protocol.message import MessageExt
 from engine.runtime import system_runtime
 from tests.integration.broker.accepted_messages import (
+    DLQ,
     KNOWN,
     QUICK,
     RETRY,
@@ -29,9 +33,15 @@ from tests.integration.broker.accepted_messages import (
     drawn,
     follow,
 )
-from tests.integration.broker.cluster import GROUP, broker_config, cluster, eventually
+from tests.integration.broker.cluster import GROUP, TOPIC, broker_config, cluster, eventually
 from tests.integration.broker.spooled import spooled
-from tests.integration.client.cluster_users import client_config
+from tests.integration.client.cluster_users import (
+    LATER,
+    Seen,
+    client_config,
+    consumer_config,
+    consuming,
+)
 
 LOG_BYTES = 16 << 20
 
@@ -87,6 +97,59 @@ async def test_an_operator_can_decide_about_every_dead_letter_and_look_at_it(
             await eventually(all_decided, "each letter is told as decided about")
         finally:
             await admin.close()
+
+
+def fails(message: MessageExt, context: ConsumeContext) -> ListenerAnswer:
+    """The answer of a listener that takes nothing, and wants it again soon."""
+    context.delay_level_when_next_consume = 1
+    context.suspend_queue_ms = 10
+    return LATER
+
+
+def suspends(message: MessageExt, context: ConsumeContext) -> ListenerAnswer:
+    """As `fails`, in order."""
+    context.suspend_queue_ms = 10
+    return ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
+
+
+@pytest.mark.parametrize("orderly", [False, True])
+async def test_a_consumer_that_fails_on_all_of_them_gets_rid_of_all_of_them(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, orderly: bool
+) -> None:
+    seen = Seen(suspends if orderly else fails)
+    settings = {"max_reconsume_times": 1, "orderly": orderly, "consume_batch_max": 3}
+    with caplog.at_level(logging.ERROR):
+        async with cluster(broker_config(tmp_path, log_bytes=LOG_BYTES, **QUICK)) as running:
+            client, bodies = running.client(), set()
+            await client.heartbeat()
+            for number, sent in enumerate(KNOWN):
+                body = b"%d " % number + sent.body
+                answer = await client.send(body, properties=sent.properties, **sent.header)
+                bodies |= {body} if answer.code == ResponseCode.SUCCESS else set()
+            assert len(bodies) > 30
+            traced = client_config(running.name_server_address, enable_trace=True)
+            async with consuming(
+                running.name_server_address,
+                GROUP,
+                {TOPIC: seen},
+                config=consumer_config(**settings),
+                client=traced,
+            ) as consumer:
+                paths = Paths(client)
+
+                async def all_dead() -> bool:
+                    return bodies <= set(await paths.all_of(DLQ))
+
+                await eventually(all_dead, "every message is a dead letter", within_s=40)
+
+                async def all_passed() -> bool:
+                    held = [window.count for window in consumer.windows.values()]
+                    return sum(held) == 0
+
+                await eventually(all_passed, "nothing is held any more")
+            dead = await paths.all_of(DLQ)
+            assert set(dead) == bodies
+    assert not [record for record in caplog.records if record.exc_info], caplog.text
 
 
 @pytest.mark.parametrize("seed", range(3))

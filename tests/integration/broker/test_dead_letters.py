@@ -14,7 +14,7 @@ import pytest
 
 from engine.broker.broker import Broker
 from engine.broker.config import BrokerConfig
-from engine.client import Admin
+from engine.client import Admin, PushConsumer
 from engine.client.admin.dead_letters import DeadLetter, DeadLetterQuery
 from engine.foundation.errors import ConfigError, RequestRefused
 from engine.protocol.codes import RequestCode, ResponseCode
@@ -22,6 +22,7 @@ from engine.protocol.message import MessageExt
 from engine.runtime import system_runtime
 from tests.integration.broker.cluster import (
     GROUP,
+    READERS,
     TOPIC,
     Cluster,
     RawClient,
@@ -334,7 +335,9 @@ def test_a_dead_letter_topic_of_perm_2_is_read_after_somebody_allowed_it(tmp_pat
             client = running.client()
             await client.heartbeat()
             await kill_message(client, "a")
-            assert (await client.pull(0, topic=DLQ)).code == ResponseCode.NO_PERMISSION
+            refused = await client.pull(0, topic=DLQ, group=READERS)
+            assert refused.code == ResponseCode.NO_PERMISSION
+            assert "its perm 2 has no read bit" in str(refused.remark)
             await known(admin, 2)
             with pytest.raises(RequestRefused, match="no read bit; allow it first"):
                 await admin.dead_letters.find(GROUP, ANY)
@@ -396,3 +399,32 @@ def test_what_retention_takes_undecided_is_told_as_expired_and_the_sums_close(
     steps = balance(tmp_path)
     decided = steps["REDRIVEN"] + steps["DISCARDED"] + steps["EXPIRED"]
     assert (steps["DEAD_LETTERED"], decided) == (4, 3), "and one is left"
+
+
+def test_a_group_does_not_consume_its_own_dead_letters_and_another_one_may(tmp_path: Path) -> None:
+    """One that fails again would go back to where it came from, for ever."""
+
+    async def story() -> None:
+        async with cluster(broker_config(tmp_path)) as running:
+            client, reader = running.client("c1"), running.client("c2")
+            await client.heartbeat()
+            await kill_message(client, "a")
+            refused = await client.heartbeat(topics=(TOPIC, DLQ), version=2)
+            assert refused.code == ResponseCode.NO_PERMISSION
+            assert f"group {GROUP} does not consume its own dead letters" in str(refused.remark)
+            group = running.broker.parts.groups.of(GROUP)
+            assert group is not None
+            assert DLQ not in group.subscriptions, "what is refused is not in force"
+            assert TOPIC in group.subscriptions, "all else of the heartbeat is"
+            refused = await client.pull(0, topic=DLQ, group=GROUP)
+            assert refused.code == ResponseCode.NO_PERMISSION
+            assert "re-drive them, or consume them by another group" in str(refused.remark)
+            assert (await reader.heartbeat(READERS, (DLQ,))).code == ResponseCode.SUCCESS
+            assert bodies(await reader.pull(0, topic=DLQ, group=READERS)) == [b"a"]
+            consumer = PushConsumer(
+                system_runtime(), client_config(running.name_server_address), GROUP
+            )
+            with pytest.raises(RequestRefused, match="does not consume its own dead letters"):
+                consumer.subscribe(DLQ, "*", lambda _messages, _context: None)
+
+    asyncio.run(story())

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.broker.sampling import Watermarks
+from engine.broker.work_in_steps import in_steps
 from engine.foundation.limits import WATERMARKS_PER_SAMPLE_MAX
 from engine.foundation.observing import GroupWatermark, QueueWatermark
 from engine.protocol.codes import RequestCode, ResponseCode
@@ -126,7 +127,7 @@ def test_of_very_many_that_move_those_told_longest_ago_come_first(tmp_path: Path
 
             await eventually(all_are_visible, "all is dispatched")
             for _ in range(2):
-                watermarks.sample(parts.now_ms())
+                await in_steps(watermarks.sample(parts.now_ms()))
             rows = [fact for fact in listener.facts if isinstance(fact, QueueWatermark)]
             told_queues.extend(row.queue_id for row in rows)
 
@@ -153,14 +154,14 @@ def test_of_very_many_queues_of_groups_each_has_its_turn(tmp_path: Path) -> None
             watermarks = Watermarks(parts)
             for queue_id in range(count):
                 parts.offsets.commit(GROUP, TOPIC, queue_id, 1, now_ms=parts.now_ms())
-            watermarks.sample(parts.now_ms())
+            await in_steps(watermarks.sample(parts.now_ms()))
             assert len(told_queues()) == WATERMARKS_PER_SAMPLE_MAX, "one sample tells no more"
-            watermarks.sample(parts.now_ms())
+            await in_steps(watermarks.sample(parts.now_ms()))
             assert set(told_queues()) == set(range(count)), "the next one goes on from there"
             told_before = len(told_queues())
             parts.offsets.commit(GROUP, TOPIC, 7, 2, now_ms=parts.now_ms())
-            watermarks.sample(parts.now_ms())
-            watermarks.sample(parts.now_ms())
+            await in_steps(watermarks.sample(parts.now_ms()))
+            await in_steps(watermarks.sample(parts.now_ms()))
             assert told_queues()[told_before:].count(7) == 1, (
                 "who moved is told when its turn comes"
             )

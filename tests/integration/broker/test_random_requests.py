@@ -178,6 +178,7 @@ async def ask_at_random(running: Cluster, draw: Draw) -> dict[int, int]:
             except RequestTimedOut:
                 pytest.fail(f"no answer to code {request.code} with {request.fields}")
             codes[answer.code] = codes.get(answer.code, 0) + 1
+            assert (answer.remark or "").isprintable(), answer.remark
             assert not INTERNAL_ERROR.match(answer.remark or ""), (
                 f"{answer.remark} for code {request.code}: {request.fields} {request.body!r}"
             )

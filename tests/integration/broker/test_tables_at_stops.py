@@ -68,6 +68,23 @@ def test_a_clean_stop_persists_offsets_of_messages_that_no_timer_has_synced(tmp_
     asyncio.run(story())
 
 
+def test_offsets_are_persisted_together_with_the_log_before_them(tmp_path: Path) -> None:
+    async def story() -> None:
+        config = broker_config(tmp_path, flush_consumer_offset_interval_ms=NEVER_MS)
+        async with cluster(config) as running:
+            client, broker = running.client(), running.broker
+            assert broker._running is not None
+            await client.heartbeat()
+            for _ in range(5):
+                await client.send()
+            await client.commit(5)
+            await broker._running.tables.save_offsets("TIMER")
+            assert broker.parts.offsets.persisted(GROUP, TOPIC, 0) == 5, "no sync's timer is over"
+            assert broker.parts.store.synced_offset(TOPIC, 0) == 5
+
+    asyncio.run(story())
+
+
 def test_a_report_of_messages_that_are_not_there_is_held_back_and_told_once(tmp_path: Path) -> None:
     async def story() -> None:
         config = broker_config(tmp_path, flush_consumer_offset_interval_ms=NEVER_MS)

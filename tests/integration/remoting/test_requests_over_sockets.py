@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
 import struct
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -324,5 +325,33 @@ def test_closing_a_client_fails_its_calls_and_leaves_no_task() -> None:
             with pytest.raises(ConnectionLost):
                 await waiting
         assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    asyncio.run(story())
+
+
+def test_connections_that_come_and_go_leave_nothing_to_the_collector() -> None:
+    async def connect(served: Served) -> None:
+        with socket.socket() as end:
+            end.setblocking(False)
+            loop = asyncio.get_running_loop()
+            await loop.sock_connect(end, ("127.0.0.1", served.port))
+            await loop.sock_sendall(end, encode_frame(RemotingCommand(ECHO, {}, opaque=1)))
+            assert await loop.sock_recv(end, 1000)
+
+    async def story() -> None:
+        async with serving() as served:
+            await connect(served)
+            await until(lambda: len(served.lost) == 1)
+            served.lost.clear()
+            gc.collect()
+            gc.disable()
+            try:
+                for _ in range(100):
+                    await connect(served)
+                await until(lambda: len(served.lost) == 100)
+                served.lost.clear()
+                assert gc.collect() < 100, "not one object for each of them"
+            finally:
+                gc.enable()
 
     asyncio.run(story())

@@ -1,5 +1,5 @@
-"""Row C4: 500 seeded damages of a killed store's real files: recovery keeps a prefix and says how
-much it dropped; derived files cost nothing but time.
+"""500 seeded damages of a killed store's real files: recovery keeps everything sound below what was
+synced, a prefix of the rest, and says how much it dropped; derived files cost nothing but time.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tests.store_support import (
     abandon,
     draft,
     file_bytes,
-    messages_of,
+    messages_over_holes,
     open_store,
     runtime_on,
     small_config,
@@ -101,7 +101,7 @@ async def recovered(root: Path, *, keys: bool) -> tuple[list[int], Listener]:
     found = sorted(
         (message.physical_offset, int(message.body.partition(b":")[0]))
         for queue_id in (0, 1)
-        for message in messages_of(store, queue_id=queue_id)
+        for message in messages_over_holes(store, queue_id=queue_id)
     )
     for physical_offset, number in found if keys else []:
         key = store.query_by_key("TopicA", str(number), max_count=99, begin_ms=0, end_ms=1 << 60)
@@ -119,10 +119,12 @@ async def recovered(root: Path, *, keys: bool) -> tuple[list[int], Listener]:
 @pytest.mark.parametrize(
     "shard", [0, *(pytest.param(shard, marks=pytest.mark.slow) for shard in range(1, SHARDS))]
 )
-def test_damaged_files_leave_a_prefix_and_a_report(tmp_path: Path, shard: int) -> None:
+def test_damaged_files_cost_what_was_hit_and_what_was_never_synced(
+    tmp_path: Path, shard: int
+) -> None:
     whole = tmp_path / "whole"
     put = killed_store(whole)
-    ends = [result.end_offset for result in put]
+    synced_to = put[COUNT // 2].end_offset
     files = [path for path in sorted(whole.rglob("*")) if path.is_file() and path.name != "lock"]
     logs = [path for path in files if path.parent.name == "commitlog"]
     derived = [path for path in files if path not in logs and path.stat().st_size > 0]
@@ -137,16 +139,41 @@ def test_damaged_files_leave_a_prefix_and_a_report(tmp_path: Path, shard: int) -
         damage(content, chance)
         (root / victim).write_bytes(content)
         story = f"case {case}: {damage.__name__} in {victim}"
+        left = sound(whole, root, put, synced_to)
         numbers, listener = asyncio.run(recovered(root, keys="index" not in victim.parts))
-        assert numbers == list(range(len(numbers))), story
+        assert numbers == left, story
         report = listener.recovery
-        kept_to = ends[len(numbers) - 1] if numbers else 0
-        if not in_log:
-            assert len(numbers) == COUNT, story
-        elif len(numbers) < COUNT and ends[len(numbers)] <= int(str(report.truncated_to or 0)):
+        hit_below = [n for n in range(COUNT // 2 + 1) if n not in left]
+        assert bool(hit_below) <= bool(listener.lifecycle("LOG_HOLE")), story
+        if left[-1:] != [COUNT - 1] and report.truncated_to is not None:
+            first_gone = next(n for n in range(COUNT) if n not in left and n > COUNT // 2)
             assert report.truncated_from is not None, story
-            assert report.truncated_from >= kept_to, story
+            assert report.truncated_from >= put[first_gone - 1].end_offset, story
             assert "bytes dropped" in str(report.detail), story
-        elif len(numbers) < COUNT:  # What is gone was cut off with the file: nothing to drop.
-            assert report.truncated_from is None or listener.facts, story
         shutil.rmtree(root)
+
+
+def sound(whole: Path, root: Path, put: list[PutResult], synced_to: int) -> list[int]:
+    """Numbers of the messages that must be left: of those synced each one that was not hit, of the
+    others those before the first thing that was.
+    """
+    logs = {path.name: path.read_bytes() for path in (whole / "commitlog").iterdir()}
+    left: list[int] = []
+    for number, result in enumerate(put):
+        start = result.physical_offset - result.physical_offset % 4096
+        before = put[number - 1].end_offset if number else 0
+        places = [(result.physical_offset, result.end_offset)]
+        if before < start:
+            places.append((before, before + 8))  # The blank that closes the file before.
+        is_sound = [
+            (root / "commitlog" / f"{begin - begin % 4096:020d}").read_bytes()[
+                begin % 4096 : (end - 1) % 4096 + 1
+            ]
+            == logs[f"{begin - begin % 4096:020d}"][begin % 4096 : (end - 1) % 4096 + 1]
+            for begin, end in places
+        ]
+        if result.physical_offset >= synced_to and not all(is_sound):
+            break
+        if is_sound[0]:
+            left.append(number)
+    return left

@@ -17,9 +17,11 @@ from engine.foundation.observing import FlushDone
 from engine.runtime import system_runtime
 from engine.runtime.kernel import UnwrittenPages, parse_memory
 from engine.store import FlushDiskType, GetStatus, StoreConfig
+from engine.store.upkeep.checkpoint import decode_checkpoint
 from tests.failing_disk import FailingDisk
 from tests.store_support import (
     BIG,
+    START_MS,
     HandClock,
     Listener,
     abandon,
@@ -147,6 +149,7 @@ def test_recovery_counts_what_the_last_note_said_was_written(tmp_path: Path) -> 
         store = await open_store(small_config(tmp_path))
         ends = [store.put(draft(b"%d" % number + bytes(300))).end_offset for number in range(9)]
         await store._flusher.flush_log("TIMER")
+        store._checkpoint.value.flushed_offset = ends[4]  # As when the others came during the sync.
         await store._flusher.flush_derived("TIMER")
         await abandon(store)
         log = tmp_path / "commitlog" / f"{0:020d}"
@@ -349,3 +352,26 @@ def test_the_kernels_figures_are_read_from_its_own_text() -> None:
     text = "MemTotal: 24 kB\nDirty:    12 kB\nWriteback:     3 kB\nWritebackTmp:  9 kB\n"
     assert parse_memory(text) == UnwrittenPages(12 * 1024, 3 * 1024)
     assert parse_memory("MemTotal: 24 kB\nDirty: 12 kB\n") is None, "unknown is not 0"
+
+
+def test_the_checkpoint_vouches_for_whole_index_files_only(tmp_path: Path) -> None:
+    """As RocketMQ 5.5.0 has it: after a kill it deletes index files newer than this time, and goes
+    on in one that is not. A time inside a file would have it trust half of one."""
+
+    async def story() -> None:
+        clock = HandClock()
+        config = small_config(tmp_path, max_index_count=4)
+        store = await open_store(config, runtime=runtime_on(clock=clock))
+        ends: list[int] = []
+        for number in range(8):
+            clock.value_ms += 1000
+            store.put(draft(b"%d" % number, properties=f"UNIQ_KEY\x01{number}\x02"))
+            await turn()
+            await store._flusher.flush_log("TIMER")
+            await store._flusher.flush_derived("TIMER")
+            noted = decode_checkpoint((tmp_path / "checkpoint").read_bytes())
+            ends.append(noted.index_timestamp_ms and (noted.index_timestamp_ms - START_MS) // 1000)
+        assert ends == [0, 0, 3, 3, 3, 6, 6, 6], "three entries fill a file"
+        await store.close()
+
+    asyncio.run(story())

@@ -154,4 +154,4 @@ class OrderlyWindow(RuleBasedStateMachine):
 TestConcurrentWindow = ConcurrentWindow.TestCase
 TestConcurrentWindow.settings = settings(max_examples=60, stateful_step_count=30)
 TestOrderlyWindow = OrderlyWindow.TestCase
-TestOrderlyWindow.settings = settings(max_examples=60, stateful_step_count=30)
+TestOrderlyWindow.settings = settings(max_examples=100, stateful_step_count=30)

@@ -18,7 +18,8 @@ MAGIC, MAGIC_AT = MAGIC_V1.to_bytes(4, "big", signed=True), 4
 HEAD_BYTES = 88
 """Of a record whose hosts are IPv4: its body begins behind them."""
 
-forgeries = st.tuples(st.sampled_from(["TopicA", "TopicB", "Never"]), st.integers(0, 6))
+queue_offsets = st.integers(-2, 6) | st.sampled_from([2**63 - 1, -(2**63)])
+forgeries = st.tuples(st.sampled_from(["TopicA", "TopicB", "Never"]), queue_offsets)
 """(topic, queue offset) that a forged record names."""
 bodies = st.one_of(st.binary(max_size=40), st.lists(forgeries, min_size=1, max_size=3))
 sent = st.lists(st.tuples(st.sampled_from(["TopicA", "TopicB"]), bodies), max_size=12)

@@ -22,10 +22,18 @@ from engine.protocol.message import MessageQueue
 from engine.runtime import Runtime, SystemEntropy, SystemNetwork
 from engine.store import FlushDiskType, MessageStore, PutResult
 from engine.store.table_file import TableFile
+from engine.store.upkeep.checkpoint import decode_checkpoint
 from engine.telemetry import EmitterIdentity, Telemetry
 from engine.telemetry.frames import Turn, decode_frames
 from tests.simulation.crash_states.recording import RecordingDisk, Tree
-from tests.store_support import HandClock, Listener, draft, messages_of, small_config
+from tests.store_support import (
+    HandClock,
+    Listener,
+    draft,
+    messages_of,
+    messages_over_holes,
+    small_config,
+)
 
 MASTER = EmitterIdentity("cluster-1", "broker-a", 0)
 LATER_MS = 1_900_000_000_000
@@ -173,6 +181,9 @@ async def life_of_a_recovery(chance: random.Random) -> Life:
     content = tree[name]
     assert content is not None
     tree[name] = content[: end % 2048 + 60].ljust(2048, b"\0")  # Message `kept` is torn.
+    noted = decode_checkpoint(tree["/store/checkpoint"] or b"")
+    noted.flushed_offset, noted.derived = end, None  # It was never synced.
+    tree["/store/checkpoint"] = noted.encode()
     for path in list(tree):
         if path > name and path.startswith("/store/commitlog/"):
             del tree[path]
@@ -182,6 +193,64 @@ async def life_of_a_recovery(chance: random.Random) -> Life:
     store = await MessageStore.open(runtime_on(disk, HandClock()), config, Listener())
     await store.close()
     return again
+
+
+async def life_of_a_damaged_store(chance: random.Random) -> Life:
+    """Everything was synced; then a file went or a bit flipped, and half the time the queues, too.
+    The recovery of that is what is cut by power here.
+    """
+    life = await life_of_a_store(chance, settings_of(flush_disk_type=FlushDiskType.SYNC_FLUSH))
+    put, settings = life.story.put, life.story.settings
+    tree = life.disk.tree() | {"/store/abort": b"1"}
+    if chance.random() < 0.5:
+        tree = {path: data for path, data in tree.items() if "/consumequeue/" not in path}
+    logs = sorted(path for path in tree if path.startswith("/store/commitlog/"))
+    victim = chance.choice(logs[:-1])
+    hit = chance.choice([put[at] for at in range(len(put)) if place_of(put[at][2]) == victim])
+    left = [number for number, each in enumerate(put) if each is not hit]
+    if chance.random() < 0.5:
+        del tree[victim]
+        left = [number for number, each in enumerate(put) if place_of(each[2]) != victim]
+    else:
+        content = bytearray(tree[victim] or b"")
+        content[hit[2].physical_offset % 2048 + chance.choice([1, 5, 9, 31, 89])] ^= 16
+        tree[victim] = bytes(content)
+    disk = RecordingDisk(tree)
+    again = Life(disk, [(0, tuple(left))], StoreStory(settings, put))
+    config = small_config("/store", **settings)
+    store = await MessageStore.open(runtime_on(disk, HandClock()), config, Listener())
+    await store.close()
+    return again
+
+
+def place_of(result: PutResult) -> str:
+    """The file that holds a record."""
+    return f"/store/commitlog/{result.physical_offset - result.physical_offset % 2048:020d}"
+
+
+async def check_damaged(life: Life, tree: Tree, left: tuple[int, ...]) -> None:
+    """All that was not hit is there, no byte of the log has changed, the second time as well."""
+    story: StoreStory = life.story
+    config = small_config("/store", **story.settings)
+    disk, clock, listener = RecordingDisk(tree), HandClock(LATER_MS), Listener()
+    store = await MessageStore.open(runtime_on(disk, clock), config, listener)
+    found = sorted(
+        int(message.properties["UNIQ_KEY"])
+        for queue_id in (0, 1)
+        for message in messages_over_holes(store, queue_id=queue_id)
+    )
+    assert found == list(left)
+    for number in found:
+        key = store.query_by_key("TopicA", str(number), max_count=9, begin_ms=0, end_ms=1 << 60)
+        assert story.put[number][2].physical_offset in key.physical_offsets
+    store._release()
+    settled = disk.tree()
+    for path, data in life.disk.start.items():
+        if path.startswith("/store/commitlog/") and data is not None and data.strip(b"\0"):
+            assert settled[path] == data, f"{path} has changed"
+    store = await MessageStore.open(runtime_on(disk, clock), config, Listener())
+    store._release()
+    assert disk.tree() == settled, "a second recovery changes something"
 
 
 async def check_store(life: Life, tree: Tree, promise: StorePromise) -> None:
@@ -372,6 +441,7 @@ WORKLOADS = [
     ),
     Workload("retention", life_with_retention, check_store),
     Workload("recovery", life_of_a_recovery, check_store),
+    Workload("damaged", life_of_a_damaged_store, check_damaged),
     Workload("table", life_of_a_table, check_table),
     Workload("local offsets", life_of_local_offsets, check_local_offsets),
     Workload("spool", life_of_a_spool, check_spool),

@@ -24,7 +24,8 @@ def test_figures_end_with_their_member() -> None:
     figures = ClientFigures(count_max=1)
     figures.take("g", "a", {"T": FAST})
     figures.take("g", "b", {"T": FAST})
-    figures.keep({("g", "c"): None})
+    figures.forget("g", "a")
+    figures.forget("g", "b")
     assert (figures.of("g", "a"), figures.left_out) == ({}, 0)
     figures.take("g", "c", {"T": FAST})
     assert figures.of("g", "c") == {"T": FAST}

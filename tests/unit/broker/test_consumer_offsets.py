@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from engine.broker.state.offsets import ConsumerOffsets, from_document, to_document
+from engine.broker.state.offsets import ConsumerOffsets, Table, encoded_table, from_document
 from engine.foundation.errors import CorruptRecord, RequestRefused
+from engine.protocol.fastjson import loads
 
 GROUP, TOPIC = "orders-group", "orders"
 
@@ -93,13 +96,32 @@ def test_reports_are_counted_until_they_are_taken_unchanged_and_refused_ones_too
     assert offsets.take_reports(key) == 0
 
 
+NOTES = {"dataVersion": {"stateVersion": 0, "timestamp": 9, "counter": 2}}
+
+
+def document_of(table: Table) -> dict[str, Any]:
+    """What a table becomes."""
+    pieces: list[bytes] = []
+    list(encoded_table(pieces, table, NOTES))
+    document = loads(b"".join(pieces))
+    assert isinstance(document, dict)
+    return document
+
+
+def snapshot_of(offsets: ConsumerOffsets) -> Table:
+    """The table to be written now."""
+    table: Table = {}
+    list(offsets.snapshot(table))
+    return table
+
+
 def test_persisted_offsets_are_those_of_the_snapshot_that_was_written() -> None:
     offsets = ConsumerOffsets()
     offsets.commit(GROUP, TOPIC, 0, 10, now_ms=1)
-    snapshot = offsets.snapshot()
+    table = snapshot_of(offsets)
     offsets.commit(GROUP, TOPIC, 0, 20, now_ms=2)
     assert offsets.persisted(GROUP, TOPIC, 0) is None
-    offsets.mark_persisted(snapshot)
+    list(offsets.mark_persisted(table))
     assert offsets.persisted(GROUP, TOPIC, 0) == 10
     assert offsets.committed(GROUP, TOPIC, 0) == 20
     assert offsets.changed
@@ -108,7 +130,7 @@ def test_persisted_offsets_are_those_of_the_snapshot_that_was_written() -> None:
 def test_an_unchanged_table_needs_no_new_file() -> None:
     offsets = ConsumerOffsets()
     offsets.commit(GROUP, TOPIC, 0, 10, now_ms=1)
-    offsets.mark_persisted(offsets.snapshot())
+    list(offsets.mark_persisted(snapshot_of(offsets)))
     offsets.commit(GROUP, TOPIC, 0, 10, now_ms=2)
     assert not offsets.changed
 
@@ -134,7 +156,7 @@ def test_a_deleted_topic_takes_its_offsets_resets_and_counts_along() -> None:
 
 def test_the_file_has_rocketmqs_form_and_reads_back() -> None:
     table = {("orders", "orders-group"): {0: 12, 3: 7}, ("%RETRY%g", "g"): {0: 1}}
-    document = to_document(table, version={"stateVersion": 0, "timestamp": 9, "counter": 2})
+    document = document_of(table)
     assert document == {
         "dataVersion": {"stateVersion": 0, "timestamp": 9, "counter": 2},
         "offsetTable": {"orders@orders-group": {"0": 12, "3": 7}, "%RETRY%g@g": {"0": 1}},

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from engine.broker.client_windows import windows_of
+from engine.broker.client_windows import window_of
 from engine.broker.config import BrokerConfig
 from engine.broker.handlers.send_back import is_spent, level_for
 from engine.broker.rocketmq_settings import with_rocketmq_settings
 from engine.broker.sampling import committed_state
 from engine.foundation.config import read_spans_ms, split_settings
 from engine.foundation.errors import ConfigError
-from engine.protocol.bodies import ConsumerRunningInfo, ProcessQueueInfo
+from engine.protocol.bodies import ProcessQueueInfo
 from engine.protocol.message import MessageQueue
 from engine.store import FlushDiskType, StoreConfig
 
@@ -68,7 +68,7 @@ def test_a_java_clients_window_leaves_unknown_what_it_does_not_tell() -> None:
         cached_msg_size_in_mib=1,
     )
     queue = MessageQueue("orders", "broker-a", 2)
-    (window,) = windows_of("g", "c1", ConsumerRunningInfo(mq_table={queue: told}))
+    window = window_of("g", "c1", queue, told)
     assert (window.topic, window.queue_id, window.client_id) == ("orders", 2, "c1")
     assert (window.first_held, window.last_held, window.held_count) == (7, 12, 5)
     assert (window.held_bytes, window.client_committed) == (1 << 20, 7)
@@ -79,7 +79,7 @@ def test_a_java_clients_window_leaves_unknown_what_it_does_not_tell() -> None:
 
 def test_an_empty_window_holds_nothing_rather_than_offset_zero() -> None:
     queue = MessageQueue("orders", "broker-a", 0)
-    (window,) = windows_of("g", "c1", ConsumerRunningInfo(mq_table={queue: ProcessQueueInfo()}))
+    window = window_of("g", "c1", queue, ProcessQueueInfo())
     assert (window.first_held, window.last_held, window.held_count) == (None, None, 0)
 
 

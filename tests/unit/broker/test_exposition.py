@@ -6,7 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from engine.broker.metrics.exposition import Family, LeftOut, Series, histogram, written
+from engine.broker.metrics.exposition import (
+    TURN_SERIES,
+    Family,
+    LeftOut,
+    Series,
+    histogram,
+    written,
+)
 from engine.broker.state.traffic import SIZE_BOUNDS, Traffic
 
 # The parser under test's control splits lines as Python does, at more ends than the format has.
@@ -34,7 +41,7 @@ def test_what_finds_no_room_is_counted_and_what_is_long_comes_in_pieces() -> Non
     left_out = LeftOut()
     pieces = list(written([Family("a", "gauge", "A", many)], series_max=700, left_out=left_out))
     assert left_out.by_family == {"a": 300}
-    assert max(piece.count("\n") for piece in pieces) <= 64
+    assert max(piece.count("\n") for piece in pieces) <= TURN_SERIES
     (family,) = text_string_to_metric_families("".join(pieces))
     assert len(family.samples) == 700
 

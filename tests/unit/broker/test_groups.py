@@ -51,10 +51,10 @@ def test_members_that_tell_another_subscription_are_counted_until_they_agree_or_
     groups.register(consumer(), two, keep_subscription=True, now_ms=1)
     assert group.disagreement() != (), "what is left out has not changed"
     groups.register(consumer("A"), two, now_ms=2)
-    assert (group.disagreement(), group.told) == ((), {("A:*",): 2})
+    assert (group.disagreement(), group.told) == ((), {("A:*",): ["c1", "c2"]})
     groups.register(consumer("B"), one, now_ms=3)
     groups.unregister("g", "c1")
-    assert (group.disagreement(), group.told) == ((), {("A:*",): 1})
+    assert (group.disagreement(), group.told) == ((), {("A:*",): ["c2"]})
 
 
 def test_of_very_many_members_those_that_differ_are_named() -> None:
@@ -94,8 +94,20 @@ def test_silent_members_expire_one_millisecond_after_their_time() -> None:
     groups = ConsumerGroups()
     groups.register(consumer("A"), channel("c1"), now_ms=0)
     groups.register(consumer("A"), channel("c2"), now_ms=500)
-    assert groups.expired(1000, expiry_ms=1000) == []
-    assert [gone.client_id for gone in groups.expired(1001, expiry_ms=1000)] == ["c1"]
+    assert groups.silent(1000, expiry_ms=1000) == []
+    assert groups.silent(1001, expiry_ms=1000) == [("g", "c1")]
+    gone = groups.unregister_silent("g", "c1", now_ms=1001, expiry_ms=1000)
+    assert gone is not None
+    assert gone.client_id == "c1"
+
+
+def test_a_silent_member_that_is_heard_before_its_turn_stays() -> None:
+    groups, one = ConsumerGroups(), channel("c1")
+    groups.register(consumer("A"), one, now_ms=0)
+    assert groups.silent(1001, expiry_ms=1000) == [("g", "c1")]
+    groups.register(consumer("A"), one, now_ms=1001)
+    assert groups.unregister_silent("g", "c1", now_ms=1001, expiry_ms=1000) is None
+    assert groups.unregister_silent("g", "nobody", now_ms=1001, expiry_ms=1000) is None
 
 
 def test_a_heartbeat_removes_every_topic_it_does_not_contain() -> None:

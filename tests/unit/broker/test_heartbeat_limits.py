@@ -189,7 +189,8 @@ def test_what_is_counted_is_what_is_kept(
             groups.lost(end.peer)
             producers.lost(end.peer)
         else:
-            groups.expired(now_ms, 5)
+            for member in groups.silent(now_ms, 5):
+                groups.unregister_silent(*member, now_ms=now_ms, expiry_ms=5)
             producers.expire(now_ms, 5)
         members = [one for group in groups.all() for one in group.members.values()]
         kept = sum(

@@ -33,6 +33,11 @@ def message(queue_offset: int, *, tags_code: int = 0, properties: bytes = b"") -
     return DispatchRequest("t", 0, queue_offset, 0, 100, tags_code, 1, 0, properties)
 
 
+def due(holds: HeldPulls, now_ms: int, *, end: int) -> list[HeldPull]:
+    """Who is woken by a look at all of them, at a queue that ends at `end`."""
+    return [pull for woken in holds.due(now_ms, lambda topic, queue_id: end) for pull in woken]
+
+
 def test_a_message_wakes_those_who_wait_on_its_queue_once() -> None:
     holds = HeldPulls()
     here, elsewhere = held(queue_id=0), held(queue_id=1)
@@ -62,7 +67,7 @@ def test_a_message_that_a_selector_does_not_match_wakes_nobody() -> None:
     pull = held(matches=lambda properties: b"red" in properties)
     holds.hold(pull)
     assert holds.arrived(message(5, properties=b"color\x01blue\x02")) == []
-    assert holds.due(1, lambda topic, queue_id: 6) == [], "nor does the recheck"
+    assert due(holds, 1, end=6) == [], "nor does the recheck"
     assert holds.arrived(message(6, properties=b"color\x01red\x02")) == [pull]
 
 
@@ -70,21 +75,21 @@ def test_the_deadline_wakes_with_or_without_messages() -> None:
     holds = HeldPulls()
     pull = held(deadline_ms=100)
     holds.hold(pull)
-    assert holds.due(99, lambda topic, queue_id: 5) == []
-    assert holds.due(100, lambda topic, queue_id: 5) == [pull]
+    assert due(holds, 99, end=5) == []
+    assert due(holds, 100, end=5) == [pull]
 
 
 def test_the_recheck_finds_a_message_whose_arrival_was_missed() -> None:
     holds = HeldPulls()
     pull = held(queue_offset=5)
     holds.hold(pull)
-    assert holds.due(1, lambda topic, queue_id: 6) == [pull]
+    assert due(holds, 1, end=6) == [pull]
 
 
 def test_a_pull_whose_connection_ended_leaves_without_an_answer() -> None:
     holds = HeldPulls()
     holds.hold(held(gone=True))
-    assert holds.due(1, lambda topic, queue_id: 5) == []
+    assert due(holds, 1, end=5) == []
     assert holds.count == 0
 
 
@@ -92,7 +97,7 @@ def test_a_full_table_takes_no_more_until_one_leaves() -> None:
     holds = HeldPulls(count_max=1)
     assert holds.hold(held(deadline_ms=10))
     assert not holds.hold(held())
-    holds.due(10, lambda topic, queue_id: 5)
+    due(holds, 10, end=5)
     assert holds.hold(held())
 
 

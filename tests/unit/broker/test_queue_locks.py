@@ -47,8 +47,34 @@ def test_unlocking_frees_own_queues_only() -> None:
     assert locks.holder("g", Q1, now_ms=1) is None
 
 
-def test_expired_leases_leave_the_table() -> None:
+def test_expired_leases_leave_the_table_one_after_the_other() -> None:
     locks = QueueLocks(lease_ms=10)
     locks.lock("g", "c1", [Q0], now_ms=0)
-    locks.drop_expired(11)
-    assert locks.holder("g", Q0, now_ms=0) is None
+    locks.lock("g", "c1", [Q1], now_ms=5)
+    locks.lock("g", "c1", [Q0], now_ms=8)
+    assert len(list(locks.drop_expired(16))) == 1, "the one renewed last is held still"
+    assert (locks.holder("g", Q0, now_ms=8), len(locks)) == ("c1", 1)
+    assert len(list(locks.drop_expired(19))) == 1
+    assert (locks.holder("g", Q0, now_ms=8), len(locks)) == (None, 0)
+
+
+def test_a_full_table_grants_nothing_new_and_renews_what_it_holds() -> None:
+    locks = QueueLocks(count_max=1)
+    assert locks.lock("g", "c1", [Q0, Q1], now_ms=0) == [Q0]
+    assert locks.lock("other", "c2", [Q0], now_ms=1) == []
+    assert locks.lock("g", "c1", [Q0, Q1], now_ms=2) == [Q0]
+    locks.unlock("g", "c1", [Q0])
+    assert locks.lock("other", "c2", [Q0], now_ms=3) == [Q0]
+
+
+def test_a_queue_moves_when_its_holder_does_and_not_when_a_lease_is_renewed() -> None:
+    locks = QueueLocks(lease_ms=10)
+    locks.lock("g", "c1", [Q0, Q1], now_ms=0)
+    assert list(locks.take_moved()) == [("g", Q0.topic, 0), ("g", Q1.topic, 1)]
+    locks.lock("g", "c1", [Q0], now_ms=5)
+    assert list(locks.take_moved()) == []
+    locks.lock("g", "c2", [Q1], now_ms=11)
+    locks.unlock("g", "c1", [Q0])
+    assert list(locks.take_moved()) == [("g", Q1.topic, 1), ("g", Q0.topic, 0)]
+    list(locks.drop_expired(22))
+    assert list(locks.take_moved()) == [("g", Q1.topic, 1)]

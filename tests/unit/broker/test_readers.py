@@ -141,3 +141,30 @@ def test_the_mark_moves_only_up() -> None:
     assert reading is not None
     assert (moved, back) == (True, False)
     assert (reading.pulled_offset, reading.pulled_by) == (50, "c1")
+
+
+def test_what_a_client_says_it_processed_is_kept_with_queues_that_were_pulled_only() -> None:
+    readers = Readers(broker_epoch=1)
+    read, invented = ("g", "T", 0), ("g", "T", 7)
+    readers.arrived(read, "c1", now_ms=1)
+    readers.take_moved()
+    readers.processed(read, 5)
+    readers.processed(invented, 5)
+    assert list(readers.take_moved()) == [read]
+    assert invented not in readers
+    reading = readers.of(read)
+    assert reading is not None
+    assert reading.processed_offset == 5
+    readers.forget_group("g")
+    assert list(readers.take_moved()) == [read]
+    assert read not in readers
+
+
+def test_queues_that_changed_hands_go_with_the_reader_that_has_them_now() -> None:
+    readers = Readers(broker_epoch=1)
+    for queue_id in range(3):
+        readers.arrived(("g", "T", queue_id), "c1", now_ms=1)
+    readers.arrived(("g", "T", 1), "c2", now_ms=2)
+    assert readers.release("g", "c1") == [("g", "T", 0), ("g", "T", 2)]
+    assert readers.release("g", "c1") == []
+    assert readers.release("g", "c2") == [("g", "T", 1)]

@@ -11,8 +11,9 @@ import pytest
 
 from engine.foundation.errors import CorruptRecord, StorageError
 from engine.foundation.observing import LifecycleEvent
+from engine.protocol.fastjson import dumps
 from engine.runtime import system_runtime
-from engine.store.table_file import TableFile
+from engine.store.table_file import TableFile, sealed, store_id_of
 from tests.failing_disk import FailingDisk
 from tests.store_support import Listener
 
@@ -43,8 +44,45 @@ def test_the_last_version_is_read_and_the_one_before_is_kept(tmp_path: Path) -> 
         await shelf.file.write(FIRST)
         await shelf.file.write(SECOND)
         assert shelf.read() == [SECOND]
+        assert shelf.listener.facts == []
+
+    asyncio.run(story())
+
+
+def test_a_missing_file_falls_back_to_the_version_before_and_that_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story() -> None:
+        shelf = Shelf(tmp_path)
+        await shelf.file.write(FIRST)
+        await shelf.file.write(SECOND)
         shelf.path.unlink()
-        assert shelf.read() == [FIRST], "a crash between the two renames leaves the one before"
+        assert shelf.read() == [FIRST]
+        (told,) = shelf.listener.facts
+        assert isinstance(told, LifecycleEvent)
+        assert told.kind == "DAMAGED_FILE"
+        said = f"{shelf.path} is missing; read {shelf.path}.bak instead"
+        assert told.detail == said
+        assert said in caplog.text
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("is_whole", [True, False], ids=["whole", "torn"])
+def test_a_write_cut_between_its_two_renames_is_finished(tmp_path: Path, is_whole: bool) -> None:
+    """The fresh version was synced before them; nothing is lost and nothing to be told."""
+
+    async def story() -> None:
+        shelf = Shelf(tmp_path)
+        await shelf.file.write(FIRST)
+        await shelf.file.write(SECOND)
+        backup, fresh = (shelf.path.with_suffix(f".json.{end}") for end in ("bak", "tmp"))
+        third = sealed(dumps(THIRD), 1, None)
+        shelf.path.rename(backup)
+        fresh.write_bytes(third if is_whole else third[:9])
+        assert shelf.read() == [THIRD if is_whole else SECOND]
+        assert len(shelf.listener.facts) == (0 if is_whole else 1)
+        assert shelf.path.exists() == is_whole
 
     asyncio.run(story())
 
@@ -121,5 +159,74 @@ def test_a_cancelled_write_does_not_cross_the_next_one(tmp_path: Path) -> None:
         await following
         assert shelf.read() == [THIRD]
         assert shelf.listener.facts == []
+
+    asyncio.run(story())
+
+
+def test_a_file_that_was_changed_is_taken_and_that_is_told(tmp_path: Path) -> None:
+    """By hand, or one bit of it: both leave a good document that says something else."""
+
+    async def story() -> None:
+        shelf = Shelf(tmp_path)
+        await shelf.file.write(FIRST)
+        shelf.path.write_bytes(shelf.path.read_bytes().replace(b'"0":1', b'"0":3'))
+        assert shelf.read() == [THIRD]
+        (told,) = shelf.listener.lifecycle("CHANGED_FILE")
+        assert f"{shelf.path} is not as it was written" in str(told.detail)
+
+    asyncio.run(story())
+
+
+def test_a_file_of_another_broker_has_no_checksum_and_is_not_told(tmp_path: Path) -> None:
+    async def story() -> None:
+        shelf = Shelf(tmp_path)
+        shelf.path.parent.mkdir()
+        shelf.path.write_bytes(dumps(FIRST))
+        assert shelf.read() == [FIRST]
+        assert shelf.listener.facts == []
+
+    asyncio.run(story())
+
+
+def test_a_file_swapped_with_the_version_before_is_noticed(tmp_path: Path) -> None:
+    async def story() -> None:
+        shelf = Shelf(tmp_path)
+        await shelf.file.write(FIRST)
+        await shelf.file.write(SECOND)
+        backup = shelf.path.with_suffix(".json.bak")
+        content, before = shelf.path.read_bytes(), backup.read_bytes()
+        shelf.path.write_bytes(before)
+        backup.write_bytes(content)
+        assert shelf.read() == [SECOND], "the newer one counts"
+        (told,) = shelf.listener.lifecycle("DAMAGED_FILE")
+        assert f"{shelf.path} is older than {backup}" in str(told.detail)
+
+    asyncio.run(story())
+
+
+def test_a_file_of_another_store_is_refused_and_the_version_before_is_read(tmp_path: Path) -> None:
+    async def story() -> None:
+        shelf = Shelf(tmp_path)
+        runtime, path = system_runtime(), str(shelf.path)
+        own, other = (TableFile(runtime, path, name * 16) for name in "ab")
+        await own.write(FIRST)
+        await other.write(SECOND)
+        found: list[Mapping[str, object]] = []
+        own.load(shelf.listener, found.append)
+        assert found == [FIRST]
+        (told,) = shelf.listener.lifecycle("DAMAGED_FILE")
+        assert f"{path} is of another store, {'b' * 16}" in str(told.detail)
+
+    asyncio.run(story())
+
+
+def test_a_stores_id_is_that_of_most_of_its_tables(tmp_path: Path) -> None:
+    async def story() -> None:
+        runtime = system_runtime()
+        first = store_id_of(runtime, str(tmp_path))
+        assert store_id_of(runtime, str(tmp_path)) != first, "nothing holds it yet"
+        for name, store_id in (("x", "aa"), ("y", "bb"), ("z", "bb")):
+            await TableFile(runtime, f"{tmp_path}/{name}.json", store_id).write(FIRST)
+        assert store_id_of(runtime, str(tmp_path)) == "bb"
 
     asyncio.run(story())

@@ -44,7 +44,8 @@ def test_what_went_has_no_turn() -> None:
     told: Told[str, int] = Told(1)
     for key in "abc":
         told.note(key, 0)
-    told.forget("b")
-    told.forget_all_but({"a", "b"})
+    assert told.forget("b")
+    assert told.forget("c")
+    assert not told.forget("c")
     assert list(told.next_in_round()) == ["a"]
     assert told.get("c") is None

@@ -20,7 +20,8 @@ class Clock:
 def run(traffic: Traffic, clock: Clock, seconds: int) -> None:
     for _ in range(seconds):
         clock.now_ms += 1000
-        traffic.sample(clock.now_ms, wall_ms=clock.now_ms)
+        for _ in traffic.sample(clock.now_ms, wall_ms=clock.now_ms):
+            pass
 
 
 def test_a_minute_an_hour_and_a_day_forget_at_their_own_pace() -> None:

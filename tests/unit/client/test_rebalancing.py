@@ -47,6 +47,7 @@ class Member:
         self.taken_up: list[tuple[MessageQueue, int]] = []
         self.announced: list[tuple[str, int]] = []
         self.batch_at_work = False
+        self.rounds = 0
         self.rebalancer = Rebalancer(
             self.state,
             runtime.clock,
@@ -58,6 +59,7 @@ class Member:
         )
 
     async def queues(self, topic: str) -> Sequence[MessageQueue] | None:
+        self.rounds += 1
         if topic in self.failing_topics:
             raise ConnectFailed("no name server")
         return self.topics.get(topic)
@@ -241,11 +243,34 @@ def test_a_notification_rebalances_at_once_and_a_failure_is_tried_again_after_a_
         member.rebalancer.wake()
         await world.until("at once", lambda: len(member.state.windows) == 4, within_s=0.2)
 
+        await asyncio.sleep(1.5)
         member.group = None
         member.rebalancer.wake()
         await asyncio.sleep(0.5)
         member.group = [YOU]
         await world.until("a second later", lambda: not member.state.windows, within_s=1.1)
+        loop.cancel()
+
+    in_virtual_time(story)
+
+
+def test_however_often_it_is_called_a_second_lies_between_two_rebalances() -> None:
+    async def story(world: World, runtime: Runtime) -> None:
+        member = Member(runtime)
+        loop = asyncio.get_running_loop().create_task(member.rebalancer.run())
+        for _ in range(100):
+            member.rebalancer.wake()
+            await asyncio.sleep(0.1)
+        assert 9 <= member.rounds <= 10
+        member.group = [YOU]
+        member.rebalancer.wake()
+        await world.until("the last call counts", lambda: not member.state.windows, within_s=1.1)
+        await asyncio.sleep(5)
+        quiet_since = member.rounds
+        await asyncio.sleep(10)
+        assert member.rounds == quiet_since, "then the regular rhythm goes on"
+        await asyncio.sleep(10)
+        assert member.rounds == quiet_since + 1
         loop.cancel()
 
     in_virtual_time(story)

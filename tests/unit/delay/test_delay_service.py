@@ -373,3 +373,56 @@ def test_levels_are_emptied_by_turns(tmp_path: Path) -> None:
         assert first[-1] == b"the other", "it did not wait for the whole of the first level"
 
     on_a_bench(tmp_path, story)
+
+
+def test_a_cursor_beyond_its_queue_is_taken_back_to_its_end_and_told(tmp_path: Path) -> None:
+    async def story(bench: Bench) -> None:
+        await bench.put(b"first", level=1)
+        cursors = tmp_path / "config" / "delayOffset.json"
+        cursors.parent.mkdir()
+        cursors.write_text('{"offsetTable":{"1":5,"2":0}}')
+        bench.service.load()
+        assert bench.service.cursors() == {1: 1, 2: 0}
+        (told,) = bench.listener.lifecycle("OFFSETS_TAKEN_BACK")
+        assert "at 1 instead of 5" in str(told.detail)
+        await bench.put(b"second", level=1)
+        assert await bench.after(LEVELS_MS[0]) == 1, "what gets offset 1 now is delivered"
+
+    on_a_bench(tmp_path, story)
+
+
+def test_cursors_are_on_disk_only_when_what_they_passed_is(tmp_path: Path) -> None:
+    """Under ASYNC_FLUSH, too: a power cut would take the copies and leave the cursors."""
+
+    async def story(bench: Bench) -> None:
+        await bench.put(b"due", level=1)
+        assert await bench.after(LEVELS_MS[0]) == 1
+        assert bench.store.physical_flushed < bench.store.physical_max
+        await bench.service.persist("TIMER")
+        assert bench.store.physical_flushed == bench.store.physical_max
+        assert (tmp_path / "config" / "delayOffset.json").exists()
+
+    on_a_bench(tmp_path, story)
+
+
+def test_cursors_stay_behind_while_the_disk_cannot_sync(tmp_path: Path) -> None:
+    async def story(bench: Bench) -> None:
+        await bench.put(b"due", level=1)
+        assert await bench.after(LEVELS_MS[0]) == 1
+        bench.store._flusher.fail("a failing disk")
+        await bench.service.persist("TIMER")
+        assert not (tmp_path / "config" / "delayOffset.json").exists()
+
+    on_a_bench(tmp_path, story)
+
+
+def test_what_waited_for_a_topic_is_deleted_with_it(tmp_path: Path) -> None:
+    async def story(bench: Bench) -> None:
+        await bench.put(b"of before", level=1)
+        await bench.store.delete_topic("orders")
+        await bench.put(b"of the topic made again", level=1)
+        assert await bench.after(LEVELS_MS[0]) == 1
+        assert [message.body for message in bench.delivered()] == [b"of the topic made again"]
+        assert bench.service.cursors() == {1: 2}
+
+    on_a_bench(tmp_path, story)

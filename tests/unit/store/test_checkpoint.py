@@ -19,6 +19,32 @@ def test_the_note_of_what_was_written_lies_where_rocketmq_leaves_zeros() -> None
     assert decode_checkpoint(torn).written_offset == 0, "a torn note is none"
 
 
+def test_notes_of_ours_count_only_beside_the_times_they_were_written_with() -> None:
+    """RocketMQ writes its five numbers and leaves the rest of the page as it was."""
+    ours = Checkpoint(1000, 2000, 3, 4, 5, flushed_offset=1 << 40, derived=(7, 8))
+    encoded = ours.encode()
+    assert decode_checkpoint(encoded) == ours
+    assert encoded[:40] == Checkpoint(1000, 2000, 3, 4, 5).encode()[:40]
+    later = Checkpoint(1001, 2000, 3, 4, 5)
+    assert decode_checkpoint(later.encode()[:40] + encoded[40:]) == Checkpoint(
+        *(1001, 2000, 3, 4, 5), derived=(7, 8)
+    )
+    later = Checkpoint(1000, 2001, 3, 4, 5)
+    assert decode_checkpoint(later.encode()[:40] + encoded[40:]) == Checkpoint(
+        *(1000, 2001, 3, 4, 5), flushed_offset=1 << 40
+    )
+
+
+@pytest.mark.parametrize("position", [*range(256, 284), *range(320, 348)])
+def test_a_note_of_ours_with_a_flipped_bit_is_none(position: int) -> None:
+    encoded = bytearray(Checkpoint(1, 2, 3, flushed_offset=1 << 40, derived=(7, 8)).encode())
+    encoded[position] ^= 1
+    found = decode_checkpoint(bytes(encoded))
+    assert (found.flushed_offset, found.derived) == (
+        (0, (7, 8)) if position < 300 else (1 << 40, None)
+    )
+
+
 def test_the_layout_is_five_numbers_and_zeros_in_4096_bytes() -> None:
     encoded = Checkpoint(1, 2, 3, 4, 5).encode()
     assert len(encoded) == 4096

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 
 import pytest
 
-from engine.runtime import SystemDisk
+from engine.runtime import File, SystemDisk
 from engine.store.index import Index, index_file_name
 from engine.store.index_file import ENTRY, HEADER, IndexShape
 from engine.store.mapped_file import FilePool
@@ -22,8 +23,9 @@ def new_index(root: Path) -> Index:
 
 def flush(index: Index) -> None:
     for file in index.dirty_files():
+        header = file.begin_flush()
         file.write_slots()
-        file.write_header(file.header_bytes())
+        file.write_header(header)
 
 
 def test_a_file_is_named_by_the_utc_time_of_its_creation() -> None:
@@ -177,3 +179,102 @@ def test_entries_are_laid_out_as_drawn(tmp_path: Path) -> None:
     assert ENTRY.unpack_from(content, first_entry) == (0, 0, 0, 0)
     assert ENTRY.unpack_from(content, first_entry + 20) == (7, 0x1234, 0, 0)
     assert ENTRY.unpack_from(content, first_entry + 40) == (12, 0x5678, 2, 1)
+
+
+def test_a_repair_follows_slots_that_lead_behind_the_header_and_reads_nothing_else(
+    tmp_path: Path,
+) -> None:
+    """A crash between slots and header: keys of both flushes share slots."""
+    index = new_index(tmp_path)
+    index.put([(1, 10, NOW_MS), (6, 20, NOW_MS), (2, 30, NOW_MS)], now_ms=NOW_MS)
+    flush(index)
+    path = next((tmp_path / "index").iterdir())
+    before = path.read_bytes()
+    index.put([(1, 40, NOW_MS), (3, 50, NOW_MS), (6, 60, NOW_MS)], now_ms=NOW_MS)
+    for file in index.dirty_files():
+        file.begin_flush()
+        file.write_slots()
+    index.close()
+    assert path.read_bytes()[HEADER.size :] != before[HEADER.size :]
+    again = new_index(tmp_path)
+    again.load()
+    again.repair_newest(1 << 40)
+    assert [again.find(key_hash, 10, **ALL) for key_hash in (1, 6, 2, 3)] == [[10], [20], [30], []]
+    assert path.read_bytes()[: HEADER.size + 20] == before[: HEADER.size + 20]
+    again.put([(1, 40, NOW_MS)], now_ms=NOW_MS)
+    assert again.find(1, 10, **ALL) == [10, 40]
+
+
+def test_what_is_put_during_a_flush_waits_for_the_next_and_is_found_meanwhile(
+    tmp_path: Path,
+) -> None:
+    """Else a slot could be on disk before the entry it leads to."""
+    index = new_index(tmp_path)
+    index.put([(1, 10, NOW_MS)], now_ms=NOW_MS)
+    (file,) = index.dirty_files()
+    header = file.begin_flush()
+    index.put([(1, 20, NOW_MS)], now_ms=NOW_MS)
+    assert index.find(1, 10, **ALL) == [10, 20]
+    file.write_slots()
+    file.write_header(header)
+    assert index.find(1, 10, **ALL) == [10, 20]
+    assert file.dirty
+    content = next((tmp_path / "index").iterdir()).read_bytes()
+    assert HEADER.unpack_from(content)[5] == 2
+    assert content[44:48].hex() == "00000001", "the slot leads to the entry that is counted"
+
+
+def test_a_full_index_is_repaired_and_cut_without_reading_it(tmp_path: Path) -> None:
+    """Bytes read and held, against a file a hundred times as long as what may be read."""
+    shape = IndexShape(slot_count=20_000, index_count_max=400_000)
+    (tmp_path / "index").mkdir()
+    disk = CountingDisk()
+    index = Index(disk, str(tmp_path / "index"), shape, FilePool())
+    keys = [(number * 7919 % 1_000_003, number * 100, NOW_MS) for number in range(399_999)]
+    for first in range(0, len(keys), 4000):
+        index.put(keys[first : first + 4000], now_ms=NOW_MS)
+        flush(index)
+    index.close()
+    again = Index(disk, str(tmp_path / "index"), shape, FilePool())
+    again.load()
+    disk.read_bytes = 0
+    tracemalloc.start()
+    again.repair_newest(1 << 40)
+    again.truncate_to_log(39_999_000)
+    peak_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert again.end_physical == 39_998_900
+    assert disk.read_bytes < 4 * shape.slot_count * 4
+    assert peak_bytes < 2_000_000, "the file has 8 MB"
+    key_hash, physical, _ = keys[399_980]
+    assert physical in again.find(key_hash, 99, **ALL)
+    assert not again.find(keys[399_995][0], 99, **ALL) or keys[399_995][1] not in again.find(
+        keys[399_995][0], 99, **ALL
+    )
+
+
+class CountingDisk(SystemDisk):
+    """Counts what is read through `pread`."""
+
+    __slots__ = ("read_bytes",)
+
+    def __init__(self) -> None:
+        self.read_bytes = 0
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        return CountedFile(super().open(path, create=create), self)  # type: ignore[return-value]
+
+
+class CountedFile:
+    """Any file, its reads counted by its disk."""
+
+    def __init__(self, file: File, disk: CountingDisk) -> None:
+        self._file = file
+        self._disk = disk
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._file, name)
+
+    def pread(self, length: int, position: int) -> bytes:
+        self._disk.read_bytes += length
+        return self._file.pread(length, position)

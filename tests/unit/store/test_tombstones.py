@@ -144,8 +144,9 @@ def test_a_tombstone_goes_with_the_log_it_speaks_of_and_too_many_are_refused(
     tmp_path: Path,
 ) -> None:
     async def story() -> None:
-        (tmp_path / "log").mkdir()
-        table = Tombstones(runtime_on(), str(tmp_path), str(tmp_path / "log"), count_max=2)
+        config = small_config(tmp_path)
+        (tmp_path / "commitlog").mkdir()
+        table = Tombstones(runtime_on(), config, count_max=2)
         await table.add("first", 100, log_begin=0)
         await table.add("second", 200, log_begin=0)
         with pytest.raises(StorageError, match="retention makes room"):
@@ -153,7 +154,7 @@ def test_a_tombstone_goes_with_the_log_it_speaks_of_and_too_many_are_refused(
         table.check_room("second", log_begin=99)
         table.check_room("third", log_begin=100)
         await table.add("third", 300, log_begin=100)
-        again = Tombstones(runtime_on(), str(tmp_path), str(tmp_path / "log"))
+        again = Tombstones(runtime_on(), config)
         again.load(Listener())
         assert again.ends == {"second": 200, "third": 300}
         assert again.after(1) == ["second", "third"]
@@ -168,7 +169,8 @@ def test_a_tombstone_goes_with_the_log_it_speaks_of_and_too_many_are_refused(
     ['{"deletions":1}', '{"deletedTopics":{"t":5},"deletions":1}', '{"deletedTopics":{}}'],
 )
 def test_a_table_of_another_form_is_damaged(tmp_path: Path, text: str) -> None:
-    (tmp_path / "deletedTopics.json").write_text(text)
-    table = Tombstones(runtime_on(), str(tmp_path), str(tmp_path))
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / "deletedTopics.json").write_text(text)
+    table = Tombstones(runtime_on(), small_config(tmp_path))
     with pytest.raises(StorageError, match=r"deletedTopics\.json"):
         table.load(Listener())

@@ -1,0 +1,240 @@
+"""Walking the commit log: every sound record in order, and the holes between them.
+
+Place in the walk: `recovery` dispatches what is found here, `store check` compares with it. Holes
+are noted in the log as they are met.
+
+A record is sound when size, magic, CRC, lengths and its own physical offset agree, and its queue
+offset can follow the one before it in its queue. Where none begins:
+
+    below `synced_to`       a hole, up to the next sound record, at the latest to the next file or
+                            to `synced_to`; a file that is missing is one, too
+    at or behind it         the end of the log: what lies behind was never promised to anybody
+
+Invariant: `position` only grows, and at the end it is not below `synced_to` unless no file is left
+that could reach it. Absent on purpose: what to do about it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from engine.foundation.errors import CorruptRecord
+from engine.store.commit_log import NO_DELAYS, CommitLog
+from engine.store.holes import Hole
+from engine.store.queue_table import QueueKey
+from engine.store.record import (
+    MAGIC_V1,
+    MAGIC_V2,
+    RECORD_BYTES_MIN,
+    DispatchRequest,
+    check_record,
+    has_queue_offset,
+)
+
+MAGICS = tuple((magic & 0xFFFFFFFF).to_bytes(4, "big") for magic in (MAGIC_V1, MAGIC_V2))
+MAGIC_AT = 4
+SEARCH_CHUNK_BYTES = 1 << 20
+LOOK_AHEAD_RECORDS = 4096
+LOOKS_AHEAD_MAX = 256
+"""How far, and how often in one walk, the next record of a queue is looked for: some 5 s in all."""
+
+
+class LogWalk:
+    """One walk from `begin` on; iterate `records` once."""
+
+    def __init__(
+        self,
+        log: CommitLog,
+        begin: int,
+        *,
+        synced_to: int,
+        delay_levels_ms: Sequence[int],
+    ) -> None:
+        self._log = log
+        self._synced_to = synced_to
+        self._delay_levels_ms = delay_levels_ms
+        self.position = begin
+        """Where the next record would begin; at last the end of the log."""
+        self.stopped_by = ""
+        """Why the walk ended, in words."""
+        self.records_count = 0
+        self._expected: dict[QueueKey, tuple[int, int]] = {}
+        """Of each queue: the offset that comes next, and the bytes of holes before it was known."""
+        self._holes_bytes = 0
+        self._looks_ahead = 0
+        self._whole_log = begin == 0
+
+    def records(self) -> Iterator[DispatchRequest]:
+        """Every sound record, from where an earlier call was left. Hot."""
+        files, levels_ms = self._log.files, self._delay_levels_ms
+        while not self.stopped_by:
+            start = files.start_at(self.position)
+            if not files.has(start):
+                if self.position >= self._synced_to:
+                    self.stopped_by = "no further file"
+                    return
+                missing = f"file {start:020d} is missing"
+                self._pass_over(start + files.file_size_bytes, missing)
+                if self.position > self._synced_to:  # What it held beyond that is unknown.
+                    self.stopped_by = missing
+                    return
+                continue
+            view = self._log.file_view(start)
+            position, file_end = self.position, start + files.file_size_bytes
+            while position < file_end:
+                try:
+                    request = check_record(view, position - start, position, levels_ms)
+                    if request is not None:
+                        self._check_queue_offset(request)
+                except CorruptRecord as error:
+                    if position >= self._synced_to:
+                        self.stopped_by = str(error)
+                        return
+                    limit = min(file_end, self._synced_to)
+                    end = next_sound(view, start, position + 1, limit)
+                    self._pass_over(limit if end is None else end, str(error))
+                    position = self.position
+                    continue
+                position = file_end if request is None else position + request.size_bytes
+                self.position = position
+                if request is not None:
+                    self.records_count += 1
+                    yield request
+
+    def _pass_over(self, end: int, reason: str) -> None:
+        """What is between here and `end` is a hole."""
+        self._log.holes.add(Hole(self.position, end, reason))
+        self._holes_bytes += end - self.position
+        self.position = end
+
+    def _check_queue_offset(self, request: DispatchRequest) -> None:
+        """A record's queue offset follows its predecessor's, or is 0: a topic made again. Behind a
+        hole it may be so much higher as there is room for records in the hole. It has no checksum:
+        below the synced position the next record of the queue decides which of two that do not fit
+        is damaged, so that a flipped bit costs no more than its record.
+
+        The first message of a queue may have any offset only if older ones were deleted by age.
+        """
+        if not has_queue_offset(request.sys_flag):
+            return
+        key, offset = (request.topic, request.queue_id), request.queue_offset
+        wanted, holes_before = self._expected.get(key, (0 if self._whole_log else offset, 0))
+        if offset != wanted:
+            lost_max = (self._holes_bytes - holes_before) // RECORD_BYTES_MIN
+            behind_hole = wanted < offset <= wanted + lost_max
+            fits = behind_hole or offset == 0 or offset <= lost_max
+            if not behind_hole and request.physical_offset < self._synced_to:
+                following = self._following_offset(request)
+                if following is not None:
+                    room = (request.physical_offset - self._log.min_offset) // RECORD_BYTES_MIN
+                    fits = following == offset + 1 and offset <= wanted + room
+            if not fits:
+                raise CorruptRecord(
+                    f"the record at {request.physical_offset} has queue offset {offset} "
+                    f"of {request.topic} {request.queue_id}, where {wanted} comes next"
+                )
+        self._expected[key] = (offset + 1, self._holes_bytes)
+
+    def _following_offset(self, request: DispatchRequest) -> int | None:
+        """Queue offset of the queue's next record, if it is not far; None when nobody knows."""
+        self._looks_ahead += 1
+        if self._looks_ahead > LOOKS_AHEAD_MAX:
+            return None
+        position = request.physical_offset + request.size_bytes
+        for _ in range(LOOK_AHEAD_RECORDS):
+            start = self._log.files.start_at(position)
+            if not self._log.files.has(start):
+                return None
+            try:
+                found = check_record(
+                    self._log.file_view(start), position - start, position, NO_DELAYS
+                )
+            except CorruptRecord:
+                return None
+            if found is None:
+                position = start + self._log.file_size_bytes
+                continue
+            if (found.topic, found.queue_id) == (request.topic, request.queue_id):
+                return found.queue_offset
+            position += found.size_bytes
+        return None
+
+
+def record_at(log: CommitLog, physical_offset: int) -> DispatchRequest | None:
+    """What dispatch reads of the sound record at `physical_offset`; None when none begins there."""
+    start = log.files.start_at(physical_offset)
+    if not log.files.has(start):
+        return None
+    try:
+        return check_record(
+            log.file_view(start), physical_offset - start, physical_offset, NO_DELAYS
+        )
+    except CorruptRecord:
+        return None
+
+
+def count_sound(log: CommitLog, begin: int, end: int) -> int:
+    """How many sound records begin in [begin, end), whatever is between them."""
+    count = 0
+    for start in log.files.starts:
+        file_end = min(start + log.file_size_bytes, end)
+        place = next_sound(log.file_view(start), start, max(start, begin), file_end)
+        while place is not None:
+            request = record_at(log, place)
+            assert request is not None, "a sound record that cannot be read"
+            count += 1
+            place = next_sound(log.file_view(start), start, place + request.size_bytes, file_end)
+    return count
+
+
+def next_sound(view: memoryview, file_start: int, begin: int, limit: int) -> int | None:
+    """Physical offset of the first sound record that begins in [begin, limit); None without any.
+
+    `view` is the file that begins at `file_start`. Looks for the magic, a chunk at a time.
+    """
+    chunk_start = begin - file_start
+    stop = min(limit - file_start, len(view) - RECORD_BYTES_MIN)
+    while chunk_start < stop:
+        chunk_end = min(chunk_start + SEARCH_CHUNK_BYTES, stop)
+        # A magic may begin in this chunk and end in the next.
+        chunk = bytes(view[chunk_start + MAGIC_AT : chunk_end + MAGIC_AT + 3])
+        for inside in sorted(_places(chunk)):
+            place = file_start + chunk_start + inside
+            if is_sound(view, file_start, place):
+                return place
+        chunk_start = chunk_end
+    return None
+
+
+def last_sound_end(view: memoryview, file_start: int, behind: int) -> int | None:
+    """End of the last sound record of the file that begins at or before `behind`; None without
+    any.
+    """
+    chunk_end = min(behind - file_start + 1, len(view) - RECORD_BYTES_MIN)
+    while chunk_end > 0:
+        chunk_start = max(0, chunk_end - SEARCH_CHUNK_BYTES)
+        chunk = bytes(view[chunk_start + MAGIC_AT : chunk_end + MAGIC_AT + 3])
+        for inside in sorted(_places(chunk), reverse=True):
+            place = chunk_start + inside
+            if is_sound(view, file_start, file_start + place):
+                size_bytes = int.from_bytes(view[place : place + MAGIC_AT], "big")
+                return file_start + place + size_bytes
+        chunk_end = chunk_start
+    return None
+
+
+def _places(chunk: bytes) -> Iterator[int]:
+    for magic in MAGICS:
+        at = chunk.find(magic)
+        while at >= 0:
+            yield at
+            at = chunk.find(magic, at + 1)
+
+
+def is_sound(view: memoryview, file_start: int, physical_offset: int) -> bool:
+    """Does a sound record begin at `physical_offset`?"""
+    try:
+        found = check_record(view, physical_offset - file_start, physical_offset, NO_DELAYS)
+    except CorruptRecord:
+        return False
+    return found is not None

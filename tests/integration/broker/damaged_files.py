@@ -1,0 +1,178 @@
+"""The table of damaged files: every file of a store, every damage, both kinds of stop.
+
+`python -m tests.integration.broker.damaged_files > docs/damaged-files.md` writes it down; a test
+holds each row against a broker, and the document against these rows.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+from tests.integration.broker.worn_store import DAMAGES
+
+
+class Outcome(Enum):
+    """What a start comes to. Told means: a line on the terminal, and a row in `lifecycle`."""
+
+    SAME = "starts with everything"
+    MENDED = "starts with everything; told"
+    LESS = "starts with less; told"
+    TOLD = "starts with the file as it is, or with the version before it; told"
+    UNSEEN = "starts with everything but the keys whose entries are hit; **not noticed**"
+    ABSENT = "—"
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """One kind of file: where it is, and what is done about it."""
+
+    name: str
+    pattern: str
+    about: str
+    outcomes: dict[str, tuple[Outcome, Outcome]]
+    """Damage → after a clean stop, after an unclean one."""
+
+
+SAME, MENDED, LESS, TOLD, UNSEEN, ABSENT = Outcome
+ALWAYS = {"missing", "empty", "truncated", "one bit flipped", "of another store"}
+
+
+def every(clean: Outcome, unclean: Outcome) -> dict[str, tuple[Outcome, Outcome]]:
+    """The same for every damage that any file can have."""
+    return dict.fromkeys((name for name in DAMAGES if name in ALWAYS), (clean, unclean))
+
+
+LOG = (
+    "Below the synced position nothing of the log is cut and no file of it removed: what cannot be "
+    "read is a hole, told as LOG_HOLE with the messages that are lost; pulls pass over it. After a "
+    "clean stop a damage is met, and told, when it is read."
+)
+QUEUES = (
+    "Built from the log alone. After a clean stop the checkpoint knows what they were; after an "
+    "unclean one the log is read again anyhow."
+)
+INDEX = (
+    "Built from the log alone. A few entries of each file are followed to their records, which "
+    "shows a file of another store. A single flipped bit in it is not looked for: that would take "
+    "as long as to build it again; without the folder `index` it is built at the next start."
+)
+CHECKPOINT = (
+    "Costs time, never a message: without it the log is read from further back. One that is ahead "
+    "of the log is another store's, or the log has lost its end."
+)
+ABORT = (
+    "There while a broker runs, so that its presence at a start says that the last stop was not "
+    "clean. Its content does not matter. Without it the start takes the stop for a clean one, and "
+    "trusts queues and index that end where the log does."
+)
+TABLE = (
+    "Carries its checksum, when it was written and for which store. Damaged, missing or of another "
+    "store: the version before it is read (`.bak`), the damaged file is kept as `.damaged`, and "
+    "that is told as DAMAGED_FILE. A good document that is not as it was written, by hand or by a "
+    "flipped bit, is taken and told as CHANGED_FILE. Without a readable version the broker does "
+    "not start, and names both files and the choice; without any version it starts, and tells."
+)
+BACKUP = "The version before; only read when the file cannot be."
+SPOOL = (
+    "What waits for the lake. Rows that are not there any more are told as SPOOL_LOSS, a spool of "
+    "another life as SPOOL_DOUBT: consumerOffset.json says how far it was."
+)
+TABLES = (
+    "topics.json",
+    "subscriptionGroup.json",
+    "consumerFilter.json",
+    "consumerOffset.json",
+    "delayOffset.json",
+    "deletedTopics.json",
+)
+
+
+def _rows_of_a_table() -> dict[str, tuple[Outcome, Outcome]]:
+    """Whether the version before holds less depends on what has changed since."""
+    return every(TOLD, TOLD) | {"swapped with its .bak": (MENDED, MENDED)}
+
+
+FILES = (
+    Kept("commit log, an older file", "commitlog/00000000000000016384", LOG, every(LESS, LESS)),
+    Kept("commit log, the newest file", "commitlog/00000000000000049152", LOG, every(LESS, LESS)),
+    Kept(
+        "consume queue",
+        "consumequeue/*s/0/00000000000000000000",
+        QUEUES,
+        {
+            "missing": (MENDED, SAME),
+            "empty": (MENDED, MENDED),
+            "truncated": (MENDED, MENDED),
+            "one bit flipped": (SAME, SAME),
+            "of another store": (MENDED, SAME),
+        },
+    ),
+    Kept(
+        "index",
+        "index/*",
+        INDEX,
+        {
+            "missing": (MENDED, SAME),
+            "empty": (MENDED, MENDED),
+            "truncated": (MENDED, MENDED),
+            "one bit flipped": (UNSEEN, UNSEEN),
+            "of another store": (MENDED, MENDED),
+        },
+    ),
+    Kept(
+        "checkpoint",
+        "checkpoint",
+        CHECKPOINT,
+        every(SAME, SAME) | {"of another store": (MENDED, MENDED)},
+    ),
+    Kept("abort", "abort", ABORT, every(ABSENT, SAME)),
+    *(
+        row
+        for name in TABLES
+        for row in (
+            Kept(name, f"config/{name}", TABLE, _rows_of_a_table()),
+            Kept(f"{name}.bak", f"config/{name}.bak", BACKUP, every(SAME, SAME)),
+        )
+    ),
+    Kept("spool", "spool/*.seg", SPOOL, every(LESS, LESS)),
+)
+
+
+def rows() -> Iterator[tuple[Kept, str, bool, Outcome]]:
+    """File, damage, was the stop clean, outcome; one test each."""
+    for kept in FILES:
+        for damage, outcomes in kept.outcomes.items():
+            for clean, outcome in zip((True, False), outcomes, strict=True):
+                if outcome is not ABSENT:
+                    yield kept, damage, clean, outcome
+
+
+def document() -> str:
+    """docs/damaged-files.md."""
+    lines = [
+        "# What a broker does with a damaged file",
+        "",
+        "Every file of a store, every damage, after a clean and after an unclean stop, as the",
+        "tests hold it against a running broker. *Told* means a line on the terminal and a row in",
+        "`lifecycle`. *Everything* means messages, keys, topics, groups, selectors, consume",
+        "offsets, delay cursors, deletions, pulled marks and the rows of the spool.",
+        "",
+        "| file | damage | after a clean stop | after an unclean stop |",
+        "|---|---|---|---|",
+    ]
+    for kept in FILES:
+        for damage, (clean, unclean) in kept.outcomes.items():
+            lines.append(f"| {kept.name} | {damage} | {clean.value} | {unclean.value} |")
+    told: dict[str, list[str]] = {}
+    for kept in FILES:
+        told.setdefault(kept.about, []).append(kept.name)
+    for about, names in told.items():
+        lines += ["", f"**{', '.join(names)}.** {about}"]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(document())

@@ -1,0 +1,118 @@
+"""Offsets written piece by piece, while groups go on reporting and topics are deleted: the file and
+what the broker believes to be in it are the same, and the marks that are told follow both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from engine.broker.state import offsets as offsets_module
+from engine.broker.state.offsets import ConsumerOffsets, Table, encoded_table, from_document
+from engine.broker.state.readers import QueueKey
+from engine.protocol.fastjson import loads
+
+GROUPS, TOPICS, QUEUES = ("g", "h"), ("T", "U", "V"), (0, 1)
+KEYS = st.tuples(st.sampled_from(GROUPS), st.sampled_from(TOPICS), st.sampled_from(QUEUES))
+
+
+class SnapshotsUnderReports(RuleBasedStateMachine):
+    """A table, a file, and a pipeline that knows only the keys it is told have moved."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.offsets = ConsumerOffsets()
+        self.file: Table = {}
+        self.table: Table | None = None
+        self.pieces: list[bytes] = []
+        self.steps: Iterator[None] = iter(())
+        self.told: dict[QueueKey, tuple[int | None, int | None]] = {}
+        self.patch = pytest.MonkeyPatch()
+        self.patch.setattr(offsets_module, "LOOP_STEP_ENTRIES_MAX", 2)
+
+    def teardown(self) -> None:
+        self.patch.undo()
+
+    @rule(key=KEYS, offset=st.integers(0, 9))
+    def report(self, key: QueueKey, offset: int) -> None:
+        self.offsets.commit(*key, offset, now_ms=1)
+
+    @rule(key=KEYS, offset=st.integers(0, 9))
+    def reset(self, key: QueueKey, offset: int) -> None:
+        self.offsets.reset(*key, offset)
+
+    @rule(topic=st.sampled_from(TOPICS))
+    def delete_topic(self, topic: str) -> None:
+        self.offsets.forget_topic(topic)
+
+    @rule(group=st.sampled_from(GROUPS))
+    def delete_group(self, group: str) -> None:
+        self.offsets.forget_group(group)
+
+    @precondition(lambda self: self.table is None and self.offsets.changed)
+    @rule()
+    def begin(self) -> None:
+        self.table, self.pieces = {}, []
+        self.steps = chain(
+            self.offsets.snapshot(self.table), encoded_table(self.pieces, self.table, {"n": 1})
+        )
+        next(self.steps, None)
+
+    @precondition(lambda self: self.table is not None)
+    @rule(is_written=st.booleans())
+    def step(self, is_written: bool) -> None:
+        assert self.table is not None
+        if next(self.steps, self) is not self:
+            return
+        if is_written:
+            document = loads(b"".join(self.pieces))
+            assert isinstance(document, dict)
+            self.file = from_document(document)
+            list(self.offsets.mark_persisted(self.table))
+        else:
+            self.offsets.changed = True
+        self.table = None
+
+    @rule()
+    def sample(self) -> None:
+        for key in self.offsets.take_moved():
+            self.told[key] = (self.offsets.committed(*key), self.offsets.persisted(*key))
+
+    @invariant()
+    def what_counts_as_persisted_is_in_the_file(self) -> None:
+        for group in GROUPS:
+            for topic in TOPICS:
+                for queue_id in QUEUES:
+                    found = self.file.get((topic, group), {}).get(queue_id)
+                    assert self.offsets.persisted(group, topic, queue_id) == found
+
+    @invariant()
+    def an_unchanged_table_is_the_file(self) -> None:
+        if not self.offsets.changed and self.table is None:
+            table = {pair: dict(self.offsets.queues(*pair[::-1])) for pair in self.offsets.pairs()}
+            assert table == self.file
+
+    @invariant()
+    def topics_and_groups_know_each_other(self) -> None:
+        pairs = {(topic, group) for group, topic, _ in self.offsets.keys()}  # noqa: SIM118
+        assert pairs == {(t, g) for g in GROUPS for t in self.offsets.topics_of(g)}
+        assert pairs == {(t, g) for t in TOPICS for g in self.offsets.groups_of(t)}
+
+    @invariant()
+    def whoever_was_told_hears_of_each_difference(self) -> None:
+        moved = self.offsets._moved
+        for group in GROUPS:
+            for topic in TOPICS:
+                for queue_id in QUEUES:
+                    key = (group, topic, queue_id)
+                    now = (self.offsets.committed(*key), self.offsets.persisted(*key))
+                    assert self.told.get(key, (None, None)) == now or key in moved
+
+
+SnapshotsUnderReports.TestCase.settings = settings(max_examples=60, stateful_step_count=40)
+TestSnapshotsUnderReports = SnapshotsUnderReports.TestCase

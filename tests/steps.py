@@ -1,0 +1,49 @@
+"""How much work a step is, counted in Python's instructions and not in time: the same on every
+machine, and the same each time.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable
+from types import FrameType
+from typing import Any
+
+STEP_INSTRUCTIONS_MAX = 500_000
+"""Some 25 ms of CPU time on the machine of the bars: half of what a step may take."""
+
+
+def instructions(work: Callable[[], object]) -> int:
+    """Python instructions that `work` executes; what C does within one of them is not seen."""
+    count = 0
+
+    def trace(frame: FrameType, event: str, _argument: Any) -> Any:
+        nonlocal count
+        frame.f_trace_opcodes = True
+        frame.f_trace_lines = False
+        if event == "opcode":
+            count += 1
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        work()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+def instructions_by_step(steps: Iterable[object]) -> list[int]:
+    """Python instructions of each step, the last one included, which ends the work."""
+    work = iter(steps)
+    counts: list[int] = []
+    ended = False
+
+    def step() -> None:
+        nonlocal ended
+        ended = next(work, work) is work
+
+    while not ended:
+        counts.append(instructions(step))
+    return counts

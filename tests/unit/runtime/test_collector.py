@@ -1,0 +1,82 @@
+"""Python's collector in a process that serves: each look is at what is new, so that none holds the
+event loop; circles still go while the process is small, and when a crowd has gone.
+
+Each scene is a process of its own: the collector is the process's.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+SCENE = """
+import gc
+from engine.runtime.memory import collect_what_is_new, give_back_memory
+
+class Node:
+    pass
+
+def circle():
+    node = Node()
+    node.self = node
+    return node
+
+looked_at = []
+def count(phase, info):
+    if phase == "start" and info["generation"] == 2:
+        looked_at.append(len(gc.get_objects(generation=2)))
+
+def grow(objects):
+    return [Node() for _ in range(objects)]
+
+gc.callbacks.append(count)
+collect_what_is_new()
+looked_at.clear()
+"""
+
+
+def said(story: str) -> list[int]:
+    """The numbers that the scene prints."""
+    done = subprocess.run(
+        [sys.executable, "-c", SCENE + story], capture_output=True, text=True, check=True
+    )
+    return [int(word) for word in done.stdout.split()]
+
+
+def test_no_look_is_at_more_than_is_new_however_much_there_is() -> None:
+    longest, frozen = said("kept = grow(600_000); print(max(looked_at), gc.get_freeze_count())")
+    assert frozen > 500_000
+    assert longest < 120_000, "ten times less than there is"
+
+
+def test_a_small_process_looks_at_everything_again_and_lets_circles_go() -> None:
+    story = """
+import weakref
+one = circle()
+seen = weakref.ref(one)
+gc.collect()
+del one
+gc.collect()
+print(int(seen() is not None))
+for _ in range(40):
+    gc.collect()
+print(int(seen() is not None))
+"""
+    assert said(story) == [1, 0], "put out of sight first, found later"
+
+
+def test_memory_given_back_is_that_of_circles_too_in_a_process_of_any_size() -> None:
+    story = """
+import weakref
+kept = grow(300_000)
+one = circle()
+seen = weakref.ref(one)
+gc.collect()
+del one
+for _ in range(40):
+    gc.collect()
+print(int(seen() is not None))
+give_back_memory()
+print(int(seen() is not None))
+"""
+    assert said(story) == [1, 0]
