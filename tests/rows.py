@@ -64,7 +64,7 @@ def rewritten(page: str, named: Mapping[str, list[str]], bugs: Mapping[str, int]
     def line_of(found: re.Match[str]) -> str:
         files = [name for name in named.get(found[1], []) if name.startswith("tests/")]
         tests = ", ".join(f"`{name.removeprefix('tests/')}`" for name in files)
-        return f"| {found[1]} | {found[2]} | {tests} | {bugs.get(found[1], 0) or ''} |"
+        return f"| {found[1]} | {found[2]} | {tests} | {'yes' if bugs.get(found[1]) else ''} |"
 
     lines = page.splitlines()
     return (

@@ -21,11 +21,14 @@ from typing import Generic, TypeVar
 from engine.broker.parts import BrokerParts
 from engine.broker.state.readers import QueueKey
 from engine.broker.work_in_steps import stepped
-from engine.foundation.limits import WATERMARKS_PER_SAMPLE_MAX
+from engine.foundation.limits import LOOP_STEP_ENTRIES_MAX, WATERMARKS_PER_SAMPLE_MAX
 from engine.foundation.observing import GroupWatermark, QueueWatermark
 from engine.protocol.message import MessageQueue
 from engine.protocol.names import PERM_READ
 from engine.store.queries import QueueMarks
+
+NOTED_PER_STEP = 10 * LOOP_STEP_ENTRIES_MAX
+"""Marks that one step notes as moved: to note one costs less than a tenth of reading it."""
 
 Key = TypeVar("Key")
 Mark = TypeVar("Mark")
@@ -134,7 +137,7 @@ class Watermarks:
         steady time, as leases go by it.
         """
         yield from stepped(self._parts.locks.drop_expired(now_ms))
-        yield from stepped(self._note_moved())
+        yield from stepped(self._note_moved(), NOTED_PER_STEP)
         yield from stepped(self._sample_queues(everything=everything))
         yield from stepped(self._sample_groups(now_ms, everything=everything))
 
@@ -142,9 +145,11 @@ class Watermarks:
         """Ask the tables what moved since the last sample, and whom it concerns, one by one."""
         parts, pairs = self._parts, self._told_pairs
         queues = parts.store.moved_queues()
-        self._moved_queues.update(dict.fromkeys(queues))
+        for queue in queues:
+            self._moved_queues[queue] = None
+            yield
         for source in (parts.offsets, parts.readers, parts.locks):
-            self._moved_groups.update(source.take_moved())
+            yield from self._note(source.take_moved())
         for topic in parts.topics.take_moved():  # Who may read its queues has changed.
             for queue_id in self._queue_ids.get(topic, ()):
                 self._moved_queues[topic, queue_id] = None

@@ -18,8 +18,8 @@ from __future__ import annotations
 
 import gc
 
-NEW_OBJECTS_LOOKS = 5
-"""Looks at the youngest objects but one between two at all that is new: some 35,000 objects."""
+NEW_OBJECTS_LOOKS = 3
+"""Looks at the youngest objects but one between two at all that is new: some 20,000 objects."""
 
 SMALL_OBJECTS_MAX = 100_000
 """A process of so many objects can be looked at as a whole, in some 30 ms."""

@@ -3,9 +3,8 @@ formats.
 """
 
 from engine.store.config import FlushDiskType, StoreConfig
-from engine.store.draft_record import MessageDraft
+from engine.store.draft_record import MessageDraft, PutResult
 from engine.store.message_store import MessageStore
-from engine.store.put_result import PutResult
 from engine.store.reading import GetResult, GetStatus
 from engine.store.upkeep.group_commit import GroupCommit
 

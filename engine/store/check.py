@@ -99,10 +99,10 @@ class StoreCheck:
             disk, config.commit_log_folder, config.mapped_file_size_commit_log_bytes, pool
         )
         self._queues = QueueTable(
-            disk, f"{root}/consumequeue", config.mapped_file_size_consume_queue_bytes, pool
+            disk, config.consume_queue_folder, config.mapped_file_size_consume_queue_bytes, pool
         )
         shape = IndexShape(config.max_hash_slot_count, config.max_index_count)
-        self._index = Index(disk, f"{root}/index", shape, pool)
+        self._index = Index(disk, config.index_folder, shape, pool)
         self._clean = not disk.exists(f"{root}/abort")
         self._deleted = _deleted_topics(disk, f"{root}/config/{TOMBSTONES}")
         path = f"{root}/checkpoint"

@@ -84,7 +84,7 @@ def config_of(disk: Disk, folder: Path, settings: Mapping[str, str]) -> StoreCon
     log_bytes = _longest(disk, [config.commit_log_folder])
     if "mappedFileSizeCommitLog" not in given and log_bytes:
         config = replace(config, mapped_file_size_commit_log_bytes=log_bytes)
-    queues = f"{root}/consumequeue"
+    queues = config.consume_queue_folder
     topics = [f"{queues}/{topic}" for topic in disk.names(queues)]
     folders = [f"{topic}/{name}" for topic in topics for name in disk.names(topic)]
     queue_bytes = _longest(disk, folders)

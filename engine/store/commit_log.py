@@ -290,8 +290,8 @@ class PooledCommitLog(CommitLog):
         assert self.committed_offset == self.end_offset, "the pool held other bytes than were put"
 
 
-def _ignore(hole: Hole) -> None:
-    del hole
+def _ignore(what: object) -> None:
+    del what
 
 
 _ZEROS = bytes(64 * 1024)

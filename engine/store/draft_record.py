@@ -20,7 +20,6 @@ import msgspec
 
 from engine.foundation.errors import LocalProtocolError
 from engine.foundation.limits import NAMES_REMEMBERED_MAX, PROPERTIES_BYTES_MAX
-from engine.store.put_result import PutResult
 from engine.store.record import (
     BORN_HOST_V6,
     HEADS,
@@ -178,6 +177,17 @@ class DraftRecord:
             sys_flag,
             properties,
         )
+
+
+class PutResult(msgspec.Struct):
+    """Where a message was stored."""
+
+    queue_offset: int
+    physical_offset: int
+    size_bytes: int
+    store_timestamp_ms: int
+    end_offset: int
+    """First byte behind the record: what `when_flushed` wants."""
 
 
 class Placed(msgspec.Struct):

@@ -32,14 +32,13 @@ from engine.store.check import StoreCheck
 from engine.store.commit_log import CommitLog, PooledCommitLog
 from engine.store.config import FlushDiskType, StoreConfig
 from engine.store.dispatch import Arrival, Dispatcher
-from engine.store.draft_record import DraftRecord, MessageDraft, place_batch
+from engine.store.draft_record import DraftRecord, MessageDraft, PutResult, place_batch
 from engine.store.folder_lock import take_folders
 from engine.store.holes import Hole
 from engine.store.index import Index
 from engine.store.index_file import IndexShape
 from engine.store.lost_messages import LostMessages
 from engine.store.mapped_file import FilePool
-from engine.store.put_result import PutResult
 from engine.store.queries import StoreQueries
 from engine.store.queue_table import QueueKey, QueueTable
 from engine.store.table_file import store_id_of
@@ -90,12 +89,7 @@ class MessageStore(StoreQueries):
         self._dispatcher = Dispatcher(*derived, config.delay_levels_ms, deleted=deleted)
         self._abort_path = f"{root}/abort"
         self._locks = take_folders(disk, config)
-        try:
-            self._checkpoint = CheckpointFile(disk, f"{root}/checkpoint")
-        except BaseException:
-            for lock_file in self._locks:
-                lock_file.close()
-            raise
+        self._checkpoint = self._open_checkpoint(f"{root}/checkpoint")
         self._flusher = Flusher(
             runtime,
             config,
@@ -130,6 +124,14 @@ class MessageStore(StoreQueries):
         self._deletion = asyncio.Lock()
         self._closed = False
         self._tasks: list[asyncio.Task[None]] = []
+
+    def _open_checkpoint(self, path: str) -> CheckpointFile:
+        try:
+            return CheckpointFile(self._disk, path)
+        except BaseException:
+            for lock_file in self._locks:
+                lock_file.close()
+            raise
 
     # ---- life -------------------------------------------------------------------------------
 

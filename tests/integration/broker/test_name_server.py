@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from engine.broker.broker import Broker
+from engine.foundation.limits import REGISTRATION_TOPICS_MAX
 from engine.namesrv import NameServer, NameServerConfig
 from engine.protocol.bodies import DataVersion, RegisterBrokerBody, TopicConfig
 from engine.protocol.codes import RequestCode, ResponseCode
@@ -181,6 +182,51 @@ def test_a_name_server_that_began_anew_and_heard_of_one_topic_alone_hears_of_all
                 await fresh.stop()
 
     asyncio.run(story())
+
+
+async def test_a_broker_with_very_many_topics_registers_in_parts_and_only_where_it_is_news(
+    tmp_path: Path,
+) -> None:
+    async with cluster(broker_config(tmp_path, register_interval_ms=300)) as running:
+        names, count = running.of_name_server(), 2 * REGISTRATION_TOPICS_MAX + 5
+        topics = running.broker.parts.topics
+        for number in range(count):
+            topics.put(TopicConfig(f"t{number:05}", 1, 1, 6))
+        running.broker.parts.topics_changed()
+        last = f"t{count - 1:05}"
+
+        async def perm(topic: str) -> int | None:
+            route = await names.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic=topic)
+            if route.code != ResponseCode.SUCCESS:
+                return None
+            (queues,) = json.loads(route.body)["queueDatas"]
+            return int(queues["perm"])
+
+        async def all_known() -> bool:
+            return await perm("t00000") == await perm(last) == 6
+
+        await eventually(all_known, "every part is heard", within_s=30)
+        heard = None
+
+        async def settled() -> bool:
+            nonlocal heard
+            await asyncio.sleep(0.5)
+            before, heard = heard, running.name_server.routes.data_version(address)
+            return before == heard == running.broker.parts.data_version(topics.counter)
+
+        address = running.broker.parts.address
+        await eventually(settled, "the version heard is that of the table", within_s=30)
+        broker_name = running.broker.parts.config.broker_name
+        await names.ask(RequestCode.WIPE_WRITE_PERM_OF_BROKER, brokerName=broker_name)
+        await asyncio.sleep(1.2)  # Some rounds, that tell nothing new.
+        assert await perm("t00000") == await perm(last) == 4, "what was wiped stays wiped"
+        topics.put(TopicConfig("another", 1, 1, 6))
+        running.broker.parts.topics_changed()
+
+        async def one_known() -> bool:
+            return await perm("another") == 6
+
+        await eventually(one_known, "one more topic", within_s=30)
 
 
 def test_a_stopped_broker_says_farewell(tmp_path: Path) -> None:
