@@ -177,6 +177,7 @@ def test_what_an_orderly_consumer_gives_up_is_dead_at_once(tmp_path: Path) -> No
                 "clientId": client.client_id,
                 "mqSet": [{"topic": TOPIC, "brokerName": "broker-a", "queueId": 0}],
             }
+            await client.send(b"makes the topic")
             await client.ask(RequestCode.LOCK_BATCH_MQ, json.dumps(body).encode())
             for times_max in (3, 0):
                 given_up = {"reconsumeTimes": times_max, "maxReconsumeTimes": times_max}
