@@ -106,7 +106,8 @@ def _strict(text: str) -> Any:
     except UnicodeEncodeError as error:
         raise ValueError(f"no text: {error}") from error
     except msgspec.MsgspecError as error:
-        raise ValueError(str(error)) from error
+        what = "a number exceeds 64 bits: " if "out of range" in str(error) else ""
+        raise ValueError(f"{what}{error}") from error
     _check_levels(value)
     _check_integers(value)
     return value
