@@ -171,7 +171,6 @@ def test_what_an_orderly_consumer_gives_up_is_dead_at_once(tmp_path: Path) -> No
         async with cluster(config) as running:
             client = running.client()
             await client.heartbeat()
-            await client.send(b"a queue to be locked")
             body = {
                 "consumerGroup": GROUP,
                 "clientId": client.client_id,
