@@ -1,7 +1,7 @@
 """Every limit of the engine by name.
 
 What happens at a limit is said beside it; the relations between them are asserted once, at import.
-Figures that RocketMQ fixes are RocketMQ's (spec: wire and store sections); the others are ours.
+Figures that RocketMQ fixes are RocketMQ's; the others are ours.
 Absent on purpose: settings. A limit guards the process, a setting suits a user.
 """
 

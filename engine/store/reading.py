@@ -1,7 +1,7 @@
 """Answering a pull: from a consume queue's units to records in the commit log.
 
 Place in the walk: `message_store.get`, under `handlers/pull`. Statuses and the next offset to ask
-for are RocketMQ's (spec: offsets section, OFFSET_ILLEGAL; storage section, limits of one answer).
+for are RocketMQ's.
 
 One answer takes units of one consume-queue file only, looks through at most
 `max_filter_message_bytes` of units, and joins neighbours in the log into one view, so that an

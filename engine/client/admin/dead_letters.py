@@ -7,7 +7,7 @@ stay.
 Invariant: a decision is one write (`protocol/dead_letters`), so a crash leaves a message decided or
 not, never lost; whoever repeats an order skips what is decided. Two people who decide at the same
 moment may both succeed: delivery is at least once. Absent on purpose: deciding; the command line
-and the dashboard do. Source: spec rocketmq.md, section 10 (E2).
+and the dashboard do. Row E2.
 """
 
 from __future__ import annotations

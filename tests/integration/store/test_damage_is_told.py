@@ -288,19 +288,15 @@ def test_a_check_tells_entries_that_lead_nowhere_and_indexes_that_cannot_be(tmp_
     assert f"index file {index.name}: entry 5 names a message at" in said
 
 
-def test_a_check_counts_what_is_not_synced_and_judges_it_not(tmp_path: Path) -> None:
+async def test_a_check_counts_what_is_not_synced_and_judges_it_not(tmp_path: Path) -> None:
     """As beside a running broker, which holds the lock."""
-
-    async def story() -> tuple[int, str]:
-        store = await open_store(small_config(tmp_path))
-        for number in range(30):
-            store.put(draft(b"%d" % number))
-        await turn()
-        answer = await asyncio.to_thread(checked, tmp_path)
-        await store.close()
-        return answer
-
-    code, said = asyncio.run(story())
+    store = await open_store(small_config(tmp_path))
+    for number in range(30):
+        store.put(draft(b"%d" % number))
+    await turn()
+    answer = await asyncio.to_thread(checked, tmp_path)
+    await store.close()
+    (code, said) = answer
     assert code == 0, said
     assert "the last stop was not clean, or a broker is running" in said
     assert "30 sound records, synced to 0" in said
