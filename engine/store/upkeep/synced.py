@@ -9,8 +9,8 @@ Absent on purpose: what was damaged since.
 from __future__ import annotations
 
 from engine.store.commit_log import CommitLog, written_end
-from engine.store.log_walk import next_sound, record_at
 from engine.store.queue_table import QueueTable
+from engine.store.sound_records import next_sound, record_at
 from engine.store.upkeep.checkpoint import Checkpoint
 
 
