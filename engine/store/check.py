@@ -159,7 +159,13 @@ class StoreCheck:
         self._index.close()
 
     def _walk(self, begin: int) -> LogWalk:
-        return LogWalk(self._log, begin, synced_to=self._synced_to, delay_levels_ms=NO_DELAYS)
+        return LogWalk(
+            self._log,
+            self._queues,
+            begin,
+            synced_to=self._synced_to,
+            delay_levels_ms=NO_DELAYS,
+        )
 
     def _check_unit(
         self,

@@ -6,8 +6,9 @@ are noted in the log as they are met.
 A record is sound when size, magic, CRC, lengths and its own physical offset agree, and its queue
 offset can follow the one before it in its queue. Where none begins:
 
-    below `synced_to`       a hole, up to the next sound record, at the latest to the next file or
-                            to `synced_to`; a file that is missing is one, too
+    below `synced_to`       a hole, up to the next sound record that is a message of its own (see
+                            `behind_damage`), at the latest to the next file or to `synced_to`; a
+                            file that is missing is one, too
     at or behind it         the end of the log: what lies behind was never promised to anybody
 
 Invariant: `position` only grows, and at the end it is not below `synced_to` unless no file is left
@@ -19,16 +20,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from engine.foundation.errors import CorruptRecord
+from engine.store.behind_damage import BehindDamage
 from engine.store.commit_log import NO_DELAYS, CommitLog
 from engine.store.holes import Hole
-from engine.store.queue_table import QueueKey
+from engine.store.queue_table import QueueKey, QueueTable
 from engine.store.record import (
     RECORD_BYTES_MIN,
     DispatchRequest,
     check_record,
     has_queue_offset,
 )
-from engine.store.sound_records import next_sound
 
 LOOK_AHEAD_RECORDS = 4096
 LOOKS_AHEAD_MAX = 256
@@ -41,12 +42,14 @@ class LogWalk:
     def __init__(
         self,
         log: CommitLog,
+        queues: QueueTable,
         begin: int,
         *,
         synced_to: int,
         delay_levels_ms: Sequence[int],
     ) -> None:
         self._log = log
+        self._behind_damage = BehindDamage(log, queues)
         self._synced_to = synced_to
         self._delay_levels_ms = delay_levels_ms
         self.position = begin
@@ -87,8 +90,12 @@ class LogWalk:
                         self.stopped_by = str(error)
                         return
                     limit = min(file_end, self._synced_to)
-                    end = next_sound(view, start, position + 1, limit)
-                    self._pass_over(limit if end is None else end, str(error))
+                    hole = self._log.holes.at(position)
+                    if hole is None:
+                        end = self._behind_damage.find(position, limit)
+                    else:  # Of an earlier walk, when queues may have known more than now.
+                        end = min(hole.end, limit)
+                    self._pass_over(end, str(error))
                     position = self.position
                     continue
                 position = file_end if request is None else position + request.size_bytes

@@ -55,7 +55,14 @@ def count_sound(log: CommitLog, begin: int, end: int) -> int:
 def next_sound(view: memoryview, file_start: int, begin: int, limit: int) -> int | None:
     """Physical offset of the first sound record that begins in [begin, limit); None without any.
 
-    `view` is the file that begins at `file_start`. Looks for the magic, a chunk at a time.
+    `view` is the file that begins at `file_start`.
+    """
+    return next(sound_places(view, file_start, begin, limit), None)
+
+
+def sound_places(view: memoryview, file_start: int, begin: int, limit: int) -> Iterator[int]:
+    """Physical offset of each sound record that begins in [begin, limit), of those inside others,
+    too. Looks for the magic, a chunk at a time.
     """
     chunk_start = begin - file_start
     stop = min(limit - file_start, len(view) - RECORD_BYTES_MIN)
@@ -66,9 +73,8 @@ def next_sound(view: memoryview, file_start: int, begin: int, limit: int) -> int
         for inside in sorted(_places(chunk)):
             place = file_start + chunk_start + inside
             if is_sound(view, file_start, place):
-                return place
+                yield place
         chunk_start = chunk_end
-    return None
 
 
 def last_sound_end(view: memoryview, file_start: int, behind: int) -> int | None:

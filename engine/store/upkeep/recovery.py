@@ -282,7 +282,13 @@ class Recovery:
         found.end_offset, found.stopped_by = walk.position, walk.stopped_by
 
     def _walk(self, begin: int, synced_to: int) -> LogWalk:
-        return LogWalk(self._log, begin, synced_to=synced_to, delay_levels_ms=self._delay_levels_ms)
+        return LogWalk(
+            self._log,
+            self._queues,
+            begin,
+            synced_to=synced_to,
+            delay_levels_ms=self._delay_levels_ms,
+        )
 
     def _dispatch(
         self, walk: LogWalk, found: Recovered, *, now_ms: int, end_offset: int = ANY_OFFSET
