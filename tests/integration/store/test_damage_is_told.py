@@ -150,6 +150,24 @@ def test_an_entry_that_leads_astray_makes_no_hole_in_a_sound_log(tmp_path: Path)
     assert "another record lies where a queue leads" in str(told.detail)
 
 
+QUEUE_ID_AT, TOPIC_AT = 12 + 3, 88 + len(b"16:" + b"x" * 200) + 1
+"""Of a record's bytes: the last of its queue id, the first of its topic."""
+
+
+@pytest.mark.parametrize("at", [QUEUE_ID_AT, TOPIC_AT], ids=["queue id", "topic"])
+def test_a_record_that_says_it_is_of_another_queue_is_not_answered_as_of_this_one(
+    tmp_path: Path, at: int
+) -> None:
+    """No checksum covers what a record says of its queue: nobody gets it as what it is not."""
+    put = played(tmp_path, 120, clean=True)
+    flip(tmp_path, put[16].physical_offset + at)
+    numbers, listener, holes = opened(tmp_path)
+    assert numbers == [n for n in range(120) if n != 16]
+    assert holes == 0, "who asks for the record itself gets it"
+    (told,) = listener.lifecycle("LOG_HOLE")
+    assert "another record lies where a queue leads" in str(told.detail)
+
+
 @pytest.mark.parametrize("gone", ["consumequeue/TopicA/1", "index"])
 def test_what_was_removed_after_a_clean_stop_is_built_again(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, gone: str
