@@ -27,11 +27,12 @@ from engine.store.config import StoreConfig
 from engine.store.consume_queue import FILLER_SIZE, ConsumeQueue
 from engine.store.index import Index
 from engine.store.index_file import IndexShape
-from engine.store.log_walk import LogWalk, record_at
+from engine.store.log_walk import LogWalk
 from engine.store.lost_messages import LostMessages, lost_in
 from engine.store.mapped_file import FilePool
 from engine.store.queue_table import QueueKey, QueueTable
 from engine.store.record import DispatchRequest, has_queue_offset
+from engine.store.sound_records import record_at
 from engine.store.tombstones import FILE_NAME as TOMBSTONES
 from engine.store.upkeep.checkpoint import Checkpoint, decode_checkpoint
 from engine.store.upkeep.synced import first_unvouched, synced_position, written_to
@@ -158,7 +159,13 @@ class StoreCheck:
         self._index.close()
 
     def _walk(self, begin: int) -> LogWalk:
-        return LogWalk(self._log, begin, synced_to=self._synced_to, delay_levels_ms=NO_DELAYS)
+        return LogWalk(
+            self._log,
+            self._queues,
+            begin,
+            synced_to=self._synced_to,
+            delay_levels_ms=NO_DELAYS,
+        )
 
     def _check_unit(
         self,

@@ -6,8 +6,9 @@ are noted in the log as they are met.
 A record is sound when size, magic, CRC, lengths and its own physical offset agree, and its queue
 offset can follow the one before it in its queue. Where none begins:
 
-    below `synced_to`       a hole, up to the next sound record, at the latest to the next file or
-                            to `synced_to`; a file that is missing is one, too
+    below `synced_to`       a hole, up to the next sound record that is a message of its own (see
+                            `behind_damage`), at the latest to the next file or to `synced_to`; a
+                            file that is missing is one, too
     at or behind it         the end of the log: what lies behind was never promised to anybody
 
 Invariant: `position` only grows, and at the end it is not below `synced_to` unless no file is left
@@ -19,21 +20,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from engine.foundation.errors import CorruptRecord
+from engine.store.behind_damage import BehindDamage
 from engine.store.commit_log import NO_DELAYS, CommitLog
 from engine.store.holes import Hole
-from engine.store.queue_table import QueueKey
+from engine.store.queue_table import QueueKey, QueueTable
 from engine.store.record import (
-    MAGIC_V1,
-    MAGIC_V2,
     RECORD_BYTES_MIN,
     DispatchRequest,
     check_record,
     has_queue_offset,
 )
 
-MAGICS = tuple((magic & 0xFFFFFFFF).to_bytes(4, "big") for magic in (MAGIC_V1, MAGIC_V2))
-MAGIC_AT = 4
-SEARCH_CHUNK_BYTES = 1 << 20
 LOOK_AHEAD_RECORDS = 4096
 LOOKS_AHEAD_MAX = 256
 """How far, and how often in one walk, the next record of a queue is looked for: some 5 s in all."""
@@ -45,12 +42,14 @@ class LogWalk:
     def __init__(
         self,
         log: CommitLog,
+        queues: QueueTable,
         begin: int,
         *,
         synced_to: int,
         delay_levels_ms: Sequence[int],
     ) -> None:
         self._log = log
+        self._behind_damage = BehindDamage(log, queues)
         self._synced_to = synced_to
         self._delay_levels_ms = delay_levels_ms
         self.position = begin
@@ -91,8 +90,12 @@ class LogWalk:
                         self.stopped_by = str(error)
                         return
                     limit = min(file_end, self._synced_to)
-                    end = next_sound(view, start, position + 1, limit)
-                    self._pass_over(limit if end is None else end, str(error))
+                    hole = self._log.holes.at(position)
+                    if hole is None:
+                        end = self._behind_damage.find(position, limit)
+                    else:  # Of an earlier walk, when queues may have known more than now.
+                        end = min(hole.end, limit)
+                    self._pass_over(end, str(error))
                     position = self.position
                     continue
                 position = file_end if request is None else position + request.size_bytes
@@ -158,83 +161,3 @@ class LogWalk:
                 return found.queue_offset
             position += found.size_bytes
         return None
-
-
-def record_at(log: CommitLog, physical_offset: int) -> DispatchRequest | None:
-    """What dispatch reads of the sound record at `physical_offset`; None when none begins there."""
-    start = log.files.start_at(physical_offset)
-    if not log.files.has(start):
-        return None
-    try:
-        return check_record(
-            log.file_view(start), physical_offset - start, physical_offset, NO_DELAYS
-        )
-    except CorruptRecord:
-        return None
-
-
-def count_sound(log: CommitLog, begin: int, end: int) -> int:
-    """How many sound records begin in [begin, end), whatever is between them."""
-    count = 0
-    for start in log.files.starts:
-        file_end = min(start + log.file_size_bytes, end)
-        place = next_sound(log.file_view(start), start, max(start, begin), file_end)
-        while place is not None:
-            request = record_at(log, place)
-            assert request is not None, "a sound record that cannot be read"
-            count += 1
-            place = next_sound(log.file_view(start), start, place + request.size_bytes, file_end)
-    return count
-
-
-def next_sound(view: memoryview, file_start: int, begin: int, limit: int) -> int | None:
-    """Physical offset of the first sound record that begins in [begin, limit); None without any.
-
-    `view` is the file that begins at `file_start`. Looks for the magic, a chunk at a time.
-    """
-    chunk_start = begin - file_start
-    stop = min(limit - file_start, len(view) - RECORD_BYTES_MIN)
-    while chunk_start < stop:
-        chunk_end = min(chunk_start + SEARCH_CHUNK_BYTES, stop)
-        # A magic may begin in this chunk and end in the next.
-        chunk = bytes(view[chunk_start + MAGIC_AT : chunk_end + MAGIC_AT + 3])
-        for inside in sorted(_places(chunk)):
-            place = file_start + chunk_start + inside
-            if is_sound(view, file_start, place):
-                return place
-        chunk_start = chunk_end
-    return None
-
-
-def last_sound_end(view: memoryview, file_start: int, behind: int) -> int | None:
-    """End of the last sound record of the file that begins at or before `behind`; None without
-    any.
-    """
-    chunk_end = min(behind - file_start + 1, len(view) - RECORD_BYTES_MIN)
-    while chunk_end > 0:
-        chunk_start = max(0, chunk_end - SEARCH_CHUNK_BYTES)
-        chunk = bytes(view[chunk_start + MAGIC_AT : chunk_end + MAGIC_AT + 3])
-        for inside in sorted(_places(chunk), reverse=True):
-            place = chunk_start + inside
-            if is_sound(view, file_start, file_start + place):
-                size_bytes = int.from_bytes(view[place : place + MAGIC_AT], "big")
-                return file_start + place + size_bytes
-        chunk_end = chunk_start
-    return None
-
-
-def _places(chunk: bytes) -> Iterator[int]:
-    for magic in MAGICS:
-        at = chunk.find(magic)
-        while at >= 0:
-            yield at
-            at = chunk.find(magic, at + 1)
-
-
-def is_sound(view: memoryview, file_start: int, physical_offset: int) -> bool:
-    """Does a sound record begin at `physical_offset`?"""
-    try:
-        found = check_record(view, physical_offset - file_start, physical_offset, NO_DELAYS)
-    except CorruptRecord:
-        return False
-    return found is not None

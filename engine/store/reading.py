@@ -25,7 +25,6 @@ from engine.store.commit_log import NO_DELAYS, CommitLog
 from engine.store.config import StoreConfig
 from engine.store.consume_queue import UNIT_BYTES, ConsumeQueue, Unit
 from engine.store.holes import Hole
-from engine.store.log_walk import is_sound, last_sound_end, next_sound
 from engine.store.queue_table import QueueKey
 from engine.store.record import (
     PLACE,
@@ -35,6 +34,7 @@ from engine.store.record import (
     is_whole,
     properties_of,
 )
+from engine.store.sound_records import is_sound, last_sound_end, next_sound
 
 GATHERED_BYTES_MIN = 64 * KIB
 """Answers of several runs that are longer leave uncopied, run by run."""

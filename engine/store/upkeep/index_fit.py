@@ -14,7 +14,7 @@ from engine.store.commit_log import CommitLog
 from engine.store.dispatch import message_keys
 from engine.store.index import Index
 from engine.store.index_file import IndexFile
-from engine.store.log_walk import record_at
+from engine.store.sound_records import record_at
 
 
 def stranger_in(index: Index, log: CommitLog, synced_to: int) -> str | None:

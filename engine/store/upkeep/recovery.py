@@ -28,10 +28,11 @@ from engine.store.commit_log import CommitLog
 from engine.store.consume_queue import FILLER_SIZE, ConsumeQueue, Unit, unit_end
 from engine.store.dispatch import Dispatcher, QueueGap
 from engine.store.index import Index
-from engine.store.log_walk import LogWalk, count_sound, last_sound_end, record_at
+from engine.store.log_walk import LogWalk
 from engine.store.lost_messages import LostMessages, lost_in
 from engine.store.queue_table import QueueKey, QueueTable
 from engine.store.record import DispatchRequest
+from engine.store.sound_records import count_sound, last_sound_end, record_at
 from engine.store.upkeep.checkpoint import Checkpoint
 from engine.store.upkeep.cut_bytes import CutBytes
 from engine.store.upkeep.index_fit import stranger_in
@@ -281,7 +282,13 @@ class Recovery:
         found.end_offset, found.stopped_by = walk.position, walk.stopped_by
 
     def _walk(self, begin: int, synced_to: int) -> LogWalk:
-        return LogWalk(self._log, begin, synced_to=synced_to, delay_levels_ms=self._delay_levels_ms)
+        return LogWalk(
+            self._log,
+            self._queues,
+            begin,
+            synced_to=synced_to,
+            delay_levels_ms=self._delay_levels_ms,
+        )
 
     def _dispatch(
         self, walk: LogWalk, found: Recovered, *, now_ms: int, end_offset: int = ANY_OFFSET

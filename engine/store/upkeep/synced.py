@@ -8,9 +8,10 @@ Absent on purpose: what was damaged since.
 
 from __future__ import annotations
 
+from engine.store.behind_damage import BehindDamage
 from engine.store.commit_log import CommitLog, written_end
-from engine.store.log_walk import next_sound, record_at
 from engine.store.queue_table import QueueTable
+from engine.store.sound_records import record_at
 from engine.store.upkeep.checkpoint import Checkpoint
 
 
@@ -23,7 +24,7 @@ def synced_position(
     if checkpoint.flushed_offset:
         return checkpoint.flushed_offset
     if not clean:
-        return _synced_by_time(log, checkpoint.physic_timestamp_ms)
+        return _synced_by_time(log, BehindDamage(log, queues), checkpoint.physic_timestamp_ms)
     reached = written_to(log, log.min_offset)
     # A record may end in zeros, and the newest file may be empty or gone; a unit that says more
     # than that is damaged.
@@ -31,16 +32,15 @@ def synced_position(
     return max(reached, newest) if newest <= log.end_offset + log.file_size_bytes else reached
 
 
-def _synced_by_time(log: CommitLog, physic_timestamp_ms: int) -> int:
+def _synced_by_time(log: CommitLog, behind_damage: BehindDamage, physic_timestamp_ms: int) -> int:
     """End of the newest record that is older than the newest synced one."""
     for start in reversed(log.files.starts):
-        view, file_end = log.file_view(start), start + log.file_size_bytes
-        place = next_sound(view, start, start, file_end)
-        synced_to = 0
-        while place is not None:
+        file_end = start + log.file_size_bytes
+        place, synced_to = start, 0
+        while place < file_end:
             request = record_at(log, place)
             if request is None:
-                place = next_sound(view, start, place + 1, file_end)
+                place = behind_damage.find(place, file_end)
                 continue
             if request.store_timestamp_ms >= physic_timestamp_ms:
                 break

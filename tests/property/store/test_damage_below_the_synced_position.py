@@ -17,9 +17,11 @@ from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 from engine.store import FlushDiskType, MessageStore, PutResult
+from engine.store.draft_record import DraftRecord
 from tests.simulation.crash_states.recording import RecordingDisk, Tree
 from tests.simulation.crash_states.workloads import runtime_on, settings_of
 from tests.store_support import (
+    START_MS,
     HandClock,
     Listener,
     abandon,
@@ -58,6 +60,13 @@ class Played:
         return f"{LOG}{physical_offset - physical_offset % FILE_BYTES:020d}"
 
 
+def holding_a_record(body: bytes, record_at: int, number: int) -> bytes:
+    """The body of a message that begins at `record_at`, with what looks like a record inside."""
+    inside = record_at + 88 + len(body)
+    forged = draft(b"forged", topic=("Ghost", "TopicA")[number % 2], properties="UNIQ_KEY\x01F\x02")
+    return body + DraftRecord(forged).encode(number % 7, inside, START_MS) + b"." * 50
+
+
 async def play(*, clean: bool) -> Played:
     """SYNCED_COUNT messages flushed one by one, the others never; killed, or stopped cleanly."""
     disk, clock = RecordingDisk(), HandClock()
@@ -65,6 +74,8 @@ async def play(*, clean: bool) -> Played:
     put = []
     for number in range(COUNT):
         body = (b"%d:" % number).ljust(60 + number * 53 % 400, b".")
+        if number % 5 == 2:
+            body = holding_a_record(body, put[-1].end_offset, number)
         properties = f"UNIQ_KEY\x01{number}\x02TAGS\x01T\x02"
         put.append(store.put(draft(body, queue_id=number % QUEUES, properties=properties)))
         clock.value_ms += 700
@@ -238,6 +249,10 @@ async def check(case: Played, tree: Tree, *, whole_queues: bool) -> None:
         ]
         keys = store.query_by_key("TopicA", str(number), max_count=9, begin_ms=0, end_ms=1 << 60)
         assert result.physical_offset in keys.physical_offsets, f"message {number} by its key"
+    assert store.queues() == [("TopicA", queue_id) for queue_id in range(QUEUES)]
+    keys = store.query_by_key("Ghost", "F", max_count=9, begin_ms=0, end_ms=1 << 60)
+    keys_here = store.query_by_key("TopicA", "F", max_count=9, begin_ms=0, end_ms=1 << 60)
+    assert (keys.physical_offsets, keys_here.physical_offsets) == ([], []), "a forged record"
     given_out = [store.max_offset("TopicA", queue_id) for queue_id in range(QUEUES)]
     for queue_id in range(QUEUES):
         survivors = [case.put[n].queue_offset for n in found if n % QUEUES == queue_id]

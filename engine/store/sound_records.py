@@ -1,0 +1,111 @@
+"""Looking for sound records in the commit log: at a place, behind it, before it.
+
+Place in the walk: `log_walk`, `recovery` and `reading` look here where the log is damaged.
+
+Invariant: a record is sound when size, magic, CRC, lengths and its own physical offset agree.
+Absent on purpose: whether it is a message, which its bytes alone cannot say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from engine.foundation.errors import CorruptRecord
+from engine.store.commit_log import NO_DELAYS, CommitLog
+from engine.store.record import (
+    MAGIC_V1,
+    MAGIC_V2,
+    RECORD_BYTES_MIN,
+    DispatchRequest,
+    check_record,
+)
+
+MAGICS = tuple((magic & 0xFFFFFFFF).to_bytes(4, "big") for magic in (MAGIC_V1, MAGIC_V2))
+MAGIC_AT = 4
+SEARCH_CHUNK_BYTES = 1 << 20
+
+
+def record_at(log: CommitLog, physical_offset: int) -> DispatchRequest | None:
+    """What dispatch reads of the sound record at `physical_offset`; None when none begins there."""
+    start = log.files.start_at(physical_offset)
+    if not log.files.has(start):
+        return None
+    try:
+        return check_record(
+            log.file_view(start), physical_offset - start, physical_offset, NO_DELAYS
+        )
+    except CorruptRecord:
+        return None
+
+
+def count_sound(log: CommitLog, begin: int, end: int) -> int:
+    """How many sound records begin in [begin, end), whatever is between them."""
+    count = 0
+    for start in log.files.starts:
+        file_end = min(start + log.file_size_bytes, end)
+        place = next_sound(log.file_view(start), start, max(start, begin), file_end)
+        while place is not None:
+            request = record_at(log, place)
+            assert request is not None, "a sound record that cannot be read"
+            count += 1
+            place = next_sound(log.file_view(start), start, place + request.size_bytes, file_end)
+    return count
+
+
+def next_sound(view: memoryview, file_start: int, begin: int, limit: int) -> int | None:
+    """Physical offset of the first sound record that begins in [begin, limit); None without any.
+
+    `view` is the file that begins at `file_start`.
+    """
+    return next(sound_places(view, file_start, begin, limit), None)
+
+
+def sound_places(view: memoryview, file_start: int, begin: int, limit: int) -> Iterator[int]:
+    """Physical offset of each sound record that begins in [begin, limit), of those inside others,
+    too. Looks for the magic, a chunk at a time.
+    """
+    chunk_start = begin - file_start
+    stop = min(limit - file_start, len(view) - RECORD_BYTES_MIN)
+    while chunk_start < stop:
+        chunk_end = min(chunk_start + SEARCH_CHUNK_BYTES, stop)
+        # A magic may begin in this chunk and end in the next.
+        chunk = bytes(view[chunk_start + MAGIC_AT : chunk_end + MAGIC_AT + 3])
+        for inside in sorted(_places(chunk)):
+            place = file_start + chunk_start + inside
+            if is_sound(view, file_start, place):
+                yield place
+        chunk_start = chunk_end
+
+
+def last_sound_end(view: memoryview, file_start: int, behind: int) -> int | None:
+    """End of the last sound record of the file that begins at or before `behind`; None without
+    any.
+    """
+    chunk_end = min(behind - file_start + 1, len(view) - RECORD_BYTES_MIN)
+    while chunk_end > 0:
+        chunk_start = max(0, chunk_end - SEARCH_CHUNK_BYTES)
+        chunk = bytes(view[chunk_start + MAGIC_AT : chunk_end + MAGIC_AT + 3])
+        for inside in sorted(_places(chunk), reverse=True):
+            place = chunk_start + inside
+            if is_sound(view, file_start, file_start + place):
+                size_bytes = int.from_bytes(view[place : place + MAGIC_AT], "big")
+                return file_start + place + size_bytes
+        chunk_end = chunk_start
+    return None
+
+
+def _places(chunk: bytes) -> Iterator[int]:
+    for magic in MAGICS:
+        at = chunk.find(magic)
+        while at >= 0:
+            yield at
+            at = chunk.find(magic, at + 1)
+
+
+def is_sound(view: memoryview, file_start: int, physical_offset: int) -> bool:
+    """Does a sound record begin at `physical_offset`?"""
+    try:
+        found = check_record(view, physical_offset - file_start, physical_offset, NO_DELAYS)
+    except CorruptRecord:
+        return False
+    return found is not None
