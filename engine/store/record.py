@@ -53,7 +53,7 @@ _INT = Struct(">i")
 _SIZE_AND_MAGIC = Struct(">ii")
 _LONG = Struct(">q")
 _LEAN = Struct(">iii24xi44xi")
-_NAMING = Struct(">ii28xi")
+_NAMING = Struct(">ii28xi44xi")
 PLACE = Struct(">i8xi4xqq")
 """Size, queue id, queue offset and physical offset of a record: is it the one that its unit means?
 """
@@ -308,14 +308,25 @@ def is_of_topic(view: memoryview, position: int, topic: bytes) -> bool:
     """Does a record whose size is known to fit name this topic? False as well where its lengths
     lead astray. Hot.
     """
-    size, magic, sys_flag = _NAMING.unpack_from(view, position)
-    head_bytes = HEADS[sys_flag & (BORN_HOST_V6 | STORE_HOST_V6)].size
-    if size < head_bytes:
+    size, magic, sys_flag, body_length = _NAMING.unpack_from(view, position)
+    topic_at = position + _HEAD_BYTES
+    if sys_flag & (BORN_HOST_V6 | STORE_HOST_V6):
+        head_bytes = HEADS[sys_flag & (BORN_HOST_V6 | STORE_HOST_V6)].size
+        if size < head_bytes:
+            return False
+        topic_at = position + head_bytes
+        body_length = _INT.unpack_from(view, topic_at - 4)[0]
+    if not 0 <= body_length < size:
         return False
-    body_length = _INT.unpack_from(view, position + head_bytes - 4)[0]
-    told = len(topic).to_bytes(2 if magic == MAGIC_V2 else 1, "big") + topic
-    topic_at = position + head_bytes + body_length
-    return body_length >= 0 and bool(view[topic_at : topic_at + len(told)] == told)
+    topic_at += body_length
+    if topic_at + 2 > len(view):
+        return False
+    length = view[topic_at]
+    if magic == MAGIC_V2:
+        topic_at += 1
+        length = length << 8 | view[topic_at]
+    begin = topic_at + 1
+    return bool(length == len(topic) and view[begin : begin + length] == topic)
 
 
 def properties_of(record: memoryview) -> bytes:

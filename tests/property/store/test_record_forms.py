@@ -19,6 +19,7 @@ from engine.store.record import (
     MULTI_TAGS,
     check_record,
     glance,
+    is_of_topic,
     properties_of,
     store_timestamp_of,
 )
@@ -109,6 +110,26 @@ def test_what_dispatch_reads_is_what_the_whole_decoder_reads(
     assert request.tags_code == code(whole.tags)
     assert decode_properties(properties_of(memoryview(record)).decode()) == whole.properties
     assert store_timestamp_of(memoryview(record)) == stored_ms
+
+
+@given(drafts(), topics | st.text("ab", min_size=250, max_size=520), st.integers(0, 20))
+def test_a_record_is_of_its_topic_and_of_no_other(
+    draft: MessageDraft, other: str, before: int
+) -> None:
+    view = memoryview(bytes(before) + packed(draft, 3, 4096, 1_800_000_000_000))
+    assert is_of_topic(view, before, draft.topic.encode())
+    assert is_of_topic(view, before, other.encode()) == (other == draft.topic)
+    assert not is_of_topic(view, before, draft.topic.encode() + b"x")
+
+
+@given(drafts(), st.lists(st.tuples(st.integers(4, 600), st.integers(0, 255)), max_size=6))
+def test_a_bent_record_is_of_its_topic_or_not_and_breaks_nothing(
+    draft: MessageDraft, bends: list[tuple[int, int]]
+) -> None:
+    record = bytearray(packed(draft, 3, 4096, 1_800_000_000_000))
+    for at, byte in bends:
+        record[4 + at % (len(record) - 4)] = byte
+    assert is_of_topic(memoryview(record), 0, draft.topic.encode()) in (True, False)
 
 
 @given(drafts(), st.data())
