@@ -71,7 +71,7 @@ async def play(*, clean: bool) -> Played:
     """SYNCED_COUNT messages flushed one by one, the others never; killed, or stopped cleanly."""
     disk, clock = RecordingDisk(), HandClock()
     store = await MessageStore.open(runtime_on(disk, clock), CONFIG, Listener())
-    put = []
+    put: list[PutResult] = []
     for number in range(COUNT):
         body = (b"%d:" % number).ljust(60 + number * 53 % 400, b".")
         if number % 5 == 2:

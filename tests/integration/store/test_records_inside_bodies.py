@@ -68,7 +68,7 @@ def forged_record(physical_offset: int, topic: str, queue_offset: int, tail: byt
 def play(root: Path, case: Case) -> Attack:
     async def story() -> Attack:
         store = await open_store(sync_config(root))
-        put = []
+        put: list[PutResult] = []
         forged_at = 0
         for number in range(11):
             body = b"%d:" % number + b"x" * 60
