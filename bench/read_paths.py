@@ -2,7 +2,8 @@
 
     python -m bench.read_paths
 
-Row C6: the answer of a pull lies in the commit log, in one run or, where other queues' messages lie
+Row C6 (docs/rows.md): the answer of a pull lies in the commit log, in one run or, where other
+queues' messages lie
 between, in many. It can be read as a stream, by pread, through a mapping, or left to the kernel; it
 can be joined or gathered. Figures are CPU microseconds of the sending thread, the least of several
 rounds; another thread reads the other end. Below: writing a record from ordinary memory (heap),

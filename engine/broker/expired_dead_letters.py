@@ -112,7 +112,7 @@ def _below(
 def _is_decided(parts: BrokerParts, group: str, message: MessageExt) -> bool:
     offset_id = message.offset_message_id
     since_ms = message.store_timestamp_ms - SECOND_MS  # The index knows seconds.
-    copies = _found(parts, retry_topic(group), message.uniq_key or "", since_ms)
+    copies = _found(parts, retry_topic(group), message.message_id, since_ms)
     if any(copy.properties.get(PROPERTY_REDRIVEN_FROM) == offset_id for copy in copies):
         return True
     records = _found(parts, DISCARDS_TOPIC, offset_id, since_ms)

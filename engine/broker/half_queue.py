@@ -2,7 +2,7 @@
 
 Place in the walk: a send marked TRAN_MSG is put here instead of into its topic; END_TRANSACTION and
 the check rounds end it. What is open and what is settled is `state.transactions`' to say; here are
-the records put and read back (spec: producer, section 9, D4; their forms: half_records).
+the records put and read back (row D4; their forms: half_records).
 
 Op messages are written in batches. A process killed in between comes back with ended transactions
 open: one whose commit is in the log is recognised by that and ended again without a second copy,

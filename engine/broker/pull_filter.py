@@ -86,7 +86,7 @@ def _told_selector(header: PullMessageRequestHeader) -> Selector:
 
 
 def _group_subscription(parts: BrokerParts, header: PullMessageRequestHeader) -> SubscriptionData:
-    """What the group subscribes to of the topic, as its heartbeats told (spec: B2)."""
+    """What the group subscribes to of the topic, as its heartbeats told (row B2)."""
     group = parts.groups.of(header.consumer_group)
     subscription = None if group is None else group.subscriptions.get(header.topic)
     if subscription is None:
@@ -123,7 +123,7 @@ def _group_selector(parts: BrokerParts, header: PullMessageRequestHeader) -> Sel
 
 
 def _by_tags(subscription: SubscriptionData) -> PullFilter:
-    """The broker's test by hashes or bits; the client tests the tags themselves (spec: D3)."""
+    """The broker's test by hashes or bits; the client tests the tags themselves (row D3)."""
     if subscription.sub_string == SUBSCRIBE_ALL or subscription.class_filter_mode:
         return EVERYTHING
     tags = subscription.tags_set or split_tags(subscription.sub_string)

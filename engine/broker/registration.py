@@ -9,8 +9,8 @@ one by one would else mean to tell fifty million.
 Invariant: at most one round is under way, and a change during a round starts another one. Name
 servers take over the topics of a registration whose data version is new to them, so a whole table
 that follows a partial one gets a new version: one that missed the part, or began anew since, takes
-it all. A name server that is away is told again, soon and then less often; the broker serves all
-the same. Absent on purpose: routes (engine/namesrv).
+it all. A table of very many topics is told in parts. A name server that is away is told again, soon
+and then less often; the broker serves all the same. Absent on purpose: routes (engine/namesrv).
 """
 
 from __future__ import annotations
@@ -18,17 +18,24 @@ from __future__ import annotations
 import asyncio
 import logging
 from copy import copy
+from itertools import islice
 
 from engine.broker.parts import BrokerParts
 from engine.broker.state.topic_attributes import DEDUPLICATION, is_on
 from engine.broker.state.topics import READ_WRITE
 from engine.foundation.errors import TidemarkError
+from engine.foundation.limits import REGISTRATION_TOPICS_MAX
 from engine.foundation.units import SECOND_MS
-from engine.protocol.bodies import RegisterBrokerBody, TopicConfig
+from engine.protocol.bodies import DataVersion, RegisterBrokerBody, TopicConfig
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
 from engine.protocol.hashes import body_crc
-from engine.protocol.headers_admin import RegisterBrokerRequestHeader, UnregisterBrokerRequestHeader
+from engine.protocol.headers_admin import (
+    QueryDataVersionRequestHeader,
+    QueryDataVersionResponseHeader,
+    RegisterBrokerRequestHeader,
+    UnregisterBrokerRequestHeader,
+)
 from engine.protocol.names import DEDUPLICATION_FLAG
 from engine.remoting import RpcClient
 
@@ -98,10 +105,10 @@ class Registration:
         self._wanted.clear()
         self._begun += 1
         number = self._begun
-        command = self._registration(self._due_topics(whole=whole))
+        parts = self._registrations(self._due_topics(whole=whole))
         heard = await asyncio.gather(
             *(
-                self._tell(address, command, REGISTER_TIMEOUT_MS)
+                self._tell_parts(address, parts, whole=whole)
                 for address in self._parts.config.namesrv_addresses
             )
         )
@@ -137,12 +144,28 @@ class Registration:
             return topics.table()
         return {config.topic_name: config for config in changed}
 
-    def _registration(self, topics: dict[str, TopicConfig]) -> RemotingCommand:
+    def _registrations(self, topics: dict[str, TopicConfig]) -> list[RemotingCommand]:
+        """One registration, or several of REGISTRATION_TOPICS_MAX topics each. Their versions
+        differ, so that a name server takes over each; the last one has the table's.
+        """
+        told = iter(_told(topics, self._parts.config.broker_permission).items())
+        tables = [dict(islice(told, REGISTRATION_TOPICS_MAX))]
+        while table := dict(islice(told, REGISTRATION_TOPICS_MAX)):
+            tables.append(table)
+        version = self._parts.data_version(self._parts.topics.counter)
+        return [
+            self._registration(
+                table,
+                DataVersion(version.state_version, version.timestamp - to_come, version.counter),
+            )
+            for to_come, table in zip(reversed(range(len(tables))), tables, strict=True)
+        ]
+
+    def _registration(
+        self, topics: dict[str, TopicConfig], version: DataVersion
+    ) -> RemotingCommand:
         parts, config = self._parts, self._parts.config
-        body = RegisterBrokerBody(
-            data_version=parts.data_version(parts.topics.counter),
-            topic_config_table=_told(topics, config.broker_permission),
-        ).encode()
+        body = RegisterBrokerBody(data_version=version, topic_config_table=topics).encode()
         fields = RegisterBrokerRequestHeader(
             broker_name=config.broker_name,
             broker_addr=parts.address,
@@ -153,6 +176,34 @@ class Registration:
             body_crc32=body_crc(body),
         ).encode()
         return RemotingCommand.request(RequestCode.REGISTER_BROKER, fields, body)
+
+    async def _tell_parts(self, address: str, parts: list[RemotingCommand], *, whole: bool) -> bool:
+        """Was all of it heard? A whole table of several parts is told only to who has another:
+        their versions would else be news each time, and undo what was wiped there.
+        """
+        if whole and len(parts) > 1 and await self._is_known(address):
+            return True
+        for part in parts:
+            if not await self._tell(address, part, REGISTER_TIMEOUT_MS):
+                return False
+        return True
+
+    async def _is_known(self, address: str) -> bool:
+        """Has the name server this very table? Then it has heard that the broker lives, too."""
+        config, version = self._parts.config, self._parts.data_version(self._parts.topics.counter)
+        fields = QueryDataVersionRequestHeader(
+            broker_name=config.broker_name,
+            broker_addr=self._parts.address,
+            cluster_name=config.cluster_name,
+            broker_id=config.broker_id,
+        ).encode()
+        request = RemotingCommand.request(RequestCode.QUERY_DATA_VERSION, fields, version.encode())
+        try:
+            answer = await self._client.invoke(address, request, timeout_ms=REGISTER_TIMEOUT_MS)
+            changed = QueryDataVersionResponseHeader.decode(answer.fields).changed
+        except TidemarkError:
+            return False  # Telling it all says why.
+        return answer.code == ResponseCode.SUCCESS and not changed
 
     async def _tell(self, address: str, command: RemotingCommand, timeout_ms: int) -> bool:
         """Was it heard?"""

@@ -4,7 +4,7 @@ Place in the walk: beside it. Each round looks at every open transaction; one wh
 passed is put again at the tail of the half queue, with one more question counted, and a live
 producer of its group is asked about that copy. One whose producer has asked for time costs nothing
 until many settled ones wait behind it. The answer is an END_TRANSACTION like any other
-(spec: producer, section 9, D4). What becomes of each is `state.transactions.verdict`'s to say.
+(row D4). What becomes of each is `state.transactions.verdict`'s to say.
 
 Invariant: a transaction that has ended is not asked about, whether or not its op message is
 written. RocketMQ 5.5 reads op messages only, and asks, and then delivers, again (measured there:

@@ -1,7 +1,7 @@
 """Settings of clients: what both parties share, what a producer adds, what a consumer adds.
 
-Every default is RocketMQ's own unless its docstring says otherwise (spec: rocketmq.md, sections 5,
-6, 9). RocketMQ's name of a setting stands in the field's metadata.
+Every default is RocketMQ's own unless its docstring says otherwise. RocketMQ's name of a setting
+stands in the field's metadata.
 
 Invariant: a value that exists is valid; relations are checked when it is made. Absent on purpose:
 reading files or the environment. The command line and the demo do that and pass values down.

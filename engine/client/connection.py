@@ -6,8 +6,7 @@ what the client is: `describe` is asked each time, so a changed subscription tra
 one.
 
 Invariant: the client id never changes while the client lives. Absent on purpose: sending and
-consuming; they use `rpc` and `routes` from here. Source: spec rocketmq.md, section 2 (client id)
-and section 6 (timers).
+consuming; they use `rpc` and `routes` from here.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@ try (first step of the walk).
 
 Invariant: a message object carries one UNIQ_KEY from its first envelope on; its body and its other
 properties are not changed (a batch's messages also get WAIT, as in RocketMQ). Absent on purpose:
-queues and sending. Source: spec rocketmq.md, sections 1 (V2 letters), 2 and 3 (batches).
+queues and sending.
 """
 
 from __future__ import annotations

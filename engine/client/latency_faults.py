@@ -7,8 +7,7 @@ available, then for one that answers at all, then for any.
 
 Invariant: a broker that was never told of is available and reachable; the latest answer replaces
 what was known before. Absent on purpose: probing brokers in the background, which RocketMQ has
-switched off by default too. Pure: times arrive as `now_ms`. Source: spec rocketmq.md, section 9
-(D1).
+switched off by default too. Pure: times arrive as `now_ms`. Row D1.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@ walk).
 
 Invariant: a `SendResult` means the message is stored. Its status says what the broker could not
 confirm on top, so sending again after one makes a duplicate. Absent on purpose: the sending itself;
-`producer` does it. Source: spec rocketmq.md, section 9 (D1).
+`producer` does it. Row D1.
 """
 
 from __future__ import annotations

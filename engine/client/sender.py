@@ -15,7 +15,7 @@ Invariant: a message object carries one UNIQ_KEY from its first try on, so its c
 for what they are; where the topic's broker stores each message once, or with
 `resend_to_same_broker`, a message whose outcome on a broker is unknown goes to no other one, for
 only that broker would know it again. Absent on purpose: life cycle and callbacks, which `producer`
-adds. Source: spec rocketmq.md, section 9 (D1, D2).
+adds. Rows D1 and D2.
 """
 
 from __future__ import annotations

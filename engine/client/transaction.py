@@ -3,7 +3,7 @@
 Place in the walk: `send_in_transaction` sends a half message, which nobody sees, runs the local
 executor, and tells the broker how it ended. When that word is lost, or the executor does not know,
 the broker asks any producer of the group, and the checker answers from what the business has on
-record (spec: producer, section 9, D4).
+record (row D4).
 
     COMMIT    the message appears in its topic
     ROLLBACK  it never does

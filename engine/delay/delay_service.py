@@ -3,7 +3,7 @@ topic.
 
 Place in the walk: a send or send-back with a delay level is stored in the queue of its level
 (queue_id = level - 1); here each level's queue is read in order and every due message is put again
-under its real topic (spec: retry, DLQ, delay, section 10).
+under its real topic.
 
 A delay is counted on the steady clock (`store_times`): nobody who sets the machine's clock makes a
 message early, or late by more than a tick and a mark.

@@ -34,7 +34,7 @@ class TidemarkError(Exception):
 
 
 class ProtocolError(TidemarkError):
-    """Bytes that do not follow the RocketMQ remoting format (spec: wire, section 1)."""
+    """Bytes that do not follow the RocketMQ remoting format."""
 
 
 class LocalProtocolError(ProtocolError):

@@ -1,7 +1,7 @@
 """Every limit of the engine by name.
 
 What happens at a limit is said beside it; the relations between them are asserted once, at import.
-Figures that RocketMQ fixes are RocketMQ's (spec: wire and store sections); the others are ours.
+Figures that RocketMQ fixes are RocketMQ's; the others are ours.
 Absent on purpose: settings. A limit guards the process, a setting suits a user.
 """
 
@@ -51,6 +51,9 @@ BODY_ADMIN_ENTRIES_MAX: Final = 1000
 
 BODY_REGISTRATION_BYTES_MAX: Final = 8 * MIB
 """A broker's registration, and what a compressed one inflates to; a longer one is refused."""
+
+REGISTRATION_TOPICS_MAX: Final = 10_000
+"""Topics of one registration; a broker with more sends several (some 0.2 KiB each)."""
 
 REGISTERED_AT_ONCE: Final = 2000
 """Topics of a registration that are taken over in one go; others have their turn, then the rest
@@ -441,6 +444,7 @@ assert SUBSCRIPTION_CHARS_MAX < HEARTBEAT_BYTES_MAX < FRAME_BYTES_MAX
 assert HEARTBEAT_BYTES_MAX < CLIENT_SUBSCRIPTION_BYTES_MAX * 32 <= SUBSCRIPTION_BYTES_MAX
 assert CLIENT_GROUPS_MAX * 100 <= MEMBERS_MAX
 assert LOOSE_BODY_BYTES_MAX <= HEARTBEAT_BYTES_MAX
+assert REGISTRATION_TOPICS_MAX * 800 <= BODY_REGISTRATION_BYTES_MAX, "long names, attributes"
 assert KEY_VALUE_CHARS_MAX + 2 * KEY_VALUE_NAME_CHARS_MAX <= KEY_VALUES_BYTES_MAX
 assert KEY_VALUES_BYTES_MAX * 2 <= FRAME_BYTES_MAX, "a whole namespace is one answer"
 assert STRANGER_HEADER_BYTES_MAX < HEADER_BYTES_MAX < FRAME_BYTES_MAX

@@ -1,7 +1,7 @@
 """The name server's tables: which broker serves which topic, and where.
 
 Place in the walk: brokers register on start, on topic changes and each 30 s; clients ask for the
-route of a topic before they send or pull (spec: subscription and rebalance, name server).
+route of a topic before they send or pull.
 
 Invariant: a broker is in the tables exactly while its registration is fresh and its connection is
 not known to be gone; a topic without a broker is not in them. Name servers know nothing of each

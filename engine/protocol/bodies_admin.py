@@ -1,7 +1,6 @@
 """Bodies that only tools get and send: entries of a queue, times, lists of producers, batches.
 
 Invariant: names are RocketMQ's, in snake case. Absent on purpose: deciding what follows from them.
-Source: spec, wire (bodies).
 """
 
 from __future__ import annotations

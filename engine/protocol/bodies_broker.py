@@ -6,7 +6,7 @@ Place in the walk: brokers tell name servers their topics, clients ask for the w
     length 4, topic as text (repeated) | length 4, filter servers as JSON | mapping count 4, ... |
 
 Invariant: names are RocketMQ's, in snake case; integer keys are written quoted. Absent on purpose:
-static topics' queue mappings, which this engine has none of. Source: spec, wire (bodies).
+static topics' queue mappings, which this engine has none of.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Place in the walk: membership, order locks and the questions a broker asks its clients.
 
 Invariant: names are RocketMQ's, in snake case. Absent on purpose: deciding what follows from them.
-Source: spec, wire (bodies) and features of subscription (section 9, D3).
+Row D3.
 """
 
 from __future__ import annotations

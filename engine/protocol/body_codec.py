@@ -4,7 +4,7 @@ Place in the walk: between a frame's body and the handler or client that underst
 
 Invariant: reading takes strict JSON by one typed decoder, and anything else through `fastjson`;
 both give the same value, and only RemoteProtocolError comes out. Absent on purpose: which bodies
-there are (bodies_client, bodies_broker). Source: spec, wire (bodies).
+there are (bodies_client, bodies_broker).
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def decode_offset_table(body: Buffer) -> dict[MessageQueue, int]:
 
 
 def decode_local_offsets(data: Buffer) -> dict[MessageQueue, int]:
-    """A broadcast consumer's offsets.json (spec: A2). Raises RemoteProtocolError."""
+    """A broadcast consumer's offsets.json (row A2). Raises RemoteProtocolError."""
     return decode_offset_table(data)
 
 

@@ -1,7 +1,7 @@
 """The one envelope of the remoting protocol: a request or a response with fields and a body.
 
-Invariant: a response echoes the opaque and the serialize type of its request (spec: wire, section
-1). Absent on purpose: bytes (frames does them) and the meaning of codes and fields.
+Invariant: a response echoes the opaque and the serialize type of its request. Absent on purpose:
+bytes (frames does them) and the meaning of codes and fields.
 """
 
 from __future__ import annotations

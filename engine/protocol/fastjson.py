@@ -14,8 +14,7 @@ objects become names of their own. Then it is strict JSON, and read as such.
 
 Invariant: `loads(dumps(x))` is x with integer keys as text; only RemoteProtocolError comes out of
 reading, whatever the bytes, and what reading costs grows as their number does. Absent on purpose:
-the rest of what fastjson tolerates (comments, single quotes, type names). Source: spec, wire
-(section 1).
+the rest of what fastjson tolerates (comments, single quotes, type names).
 """
 
 from __future__ import annotations
@@ -106,7 +105,8 @@ def _strict(text: str) -> Any:
     except UnicodeEncodeError as error:
         raise ValueError(f"no text: {error}") from error
     except msgspec.MsgspecError as error:
-        raise ValueError(str(error)) from error
+        what = "a number exceeds 64 bits: " if "out of range" in str(error) else ""
+        raise ValueError(f"{what}{error}") from error
     _check_levels(value)
     _check_integers(value)
     return value

@@ -5,7 +5,7 @@ Place in the walk: between a frame's `fields` and the handler or client that und
 Invariant: a header that was read has every required field, in the range of its Java type; one that
 was not names the field. Absent on purpose: which headers there are
 (headers_client, headers_admin). The conversion is
-msgspec's, in one call per header. Source: spec, wire (custom header = string fields).
+msgspec's, in one call per header.
 """
 
 from __future__ import annotations

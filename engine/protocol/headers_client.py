@@ -5,7 +5,7 @@ RocketMQ's, in snake case and with their unit; `wire_name` gives the ones that d
 
 Invariant: a field without a default is required, as it is in RocketMQ. Absent on purpose: fields
 every topic request may carry besides (lo, ns, nsd, bname, oway): nobody here looks at them; headers
-of administration and name server (headers_admin). Source: spec, wire (header fields).
+of administration and name server (headers_admin).
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
 
 Place in the walk: the producer makes it, `handlers/send` takes it apart and stores each message.
 Invariant: lengths are checked before anything is cut out. Absent on purpose: topic and queue, which
-the header names once for all. Source: spec, wire (batch).
+the header names once for all.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
                          | int16 counter
 
 Place in the walk: a producer stamps each message with a UNIQ_KEY, a broker's answer names the copy
-it stored. Source: spec, wire, section 2. Absent on purpose: the clock, which callers read.
+it stored. Absent on purpose: the clock, which callers read.
 
 Invariant: the UNIQ_KEY stays through all retries; the offsetMsgId changes with each stored copy.
 """

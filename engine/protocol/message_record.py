@@ -13,8 +13,8 @@ An IPv6 host takes 20 bytes where an IPv4 one takes 8, see sysFlag bits 4 and 5:
      40  int64 born timestamp, ms
 
 Place in the walk: a pull answer carries records as the store wrote them; the consumer decodes them
-here. Invariant: `decode_record(encode_record(x)) == x`, byte for byte RocketMQ's own (spec: wire,
-section 3). Absent on purpose: files, blanks at their ends, offsets' meaning, and inflating a
+here. Invariant: `decode_record(encode_record(x)) == x`, byte for byte RocketMQ's own. Absent on
+purpose: files, blanks at their ends, offsets' meaning, and inflating a
 compressed body (`compression`).
 """
 

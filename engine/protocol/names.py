@@ -1,5 +1,4 @@
-"""Names and bits with a meaning: topics, groups, permissions, system flags, property keys (spec:
-wire, section 2).
+"""Names and bits with a meaning: topics, groups, permissions, system flags, property keys.
 
 Invariant: a name that passed `check_topic` or `check_group` cannot leave the store's folder: no
 dots, no slashes.

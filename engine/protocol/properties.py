@@ -6,8 +6,7 @@ Place in the walk: a producer sets them, the record keeps the string as it came,
 them. Invariant: what `encode_properties` accepts comes back from `decode_properties`, but for
 names and values that are empty, and whatever `decode_properties` gives is accepted: what was once
 read can be written again. The first \x01 ends the name; further ones belong to the value, as in
-RocketMQ. Absent on purpose: what a property means to the broker. Source: spec, wire
-(properties).
+RocketMQ. Absent on purpose: what a property means to the broker.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Settings of the message store, under RocketMQ's own names.
 
 Place in the walk: built once by the broker's configuration, handed to `MessageStore.open`.
-Defaults are RocketMQ's (spec: storage section) unless a field says otherwise. Pure.
+Defaults are RocketMQ's unless a field says otherwise. Pure.
 """
 
 from __future__ import annotations

@@ -90,7 +90,14 @@ class StoreQueries:
         if queue is None:
             return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0)
         limits = GetLimits(max_count, max_bytes, wanted, matches)
-        return read_queue(self._log, queue, queue_offset, limits=limits, config=self._config)
+        return read_queue(
+            self._log,
+            queue,
+            queue_offset,
+            key=(topic, queue_id),
+            limits=limits,
+            config=self._config,
+        )
 
     def marks_of(self, topic: str, queue_id: int) -> QueueMarks | None:
         """All that moves in a queue, at one look; None when it is not there. Hot."""
@@ -180,7 +187,7 @@ class StoreQueries:
         if unit is None or unit[1] < RECORD_BYTES_MIN or self._log.holes.at(unit[0]) is not None:
             return None
         view = self._log.view(unit[0], unit[1])
-        if view is None or PLACE.unpack_from(view) != (unit[1], queue_offset, unit[0]):
+        if view is None or PLACE.unpack_from(view) != (unit[1], queue_id, queue_offset, unit[0]):
             return None
         return store_timestamp_of(view)
 

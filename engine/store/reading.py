@@ -1,7 +1,7 @@
 """Answering a pull: from a consume queue's units to records in the commit log.
 
 Place in the walk: `message_store.get`, under `handlers/pull`. Statuses and the next offset to ask
-for are RocketMQ's (spec: offsets section, OFFSET_ILLEGAL; storage section, limits of one answer).
+for are RocketMQ's.
 
 One answer takes units of one consume-queue file only, looks through at most
 `max_filter_message_bytes` of units, and joins neighbours in the log into one view, so that an
@@ -25,7 +25,15 @@ from engine.store.commit_log import NO_DELAYS, CommitLog
 from engine.store.config import StoreConfig
 from engine.store.consume_queue import UNIT_BYTES, ConsumeQueue, Unit
 from engine.store.holes import Hole
-from engine.store.record import PLACE, RECORD_BYTES_MIN, check_record, is_whole, properties_of
+from engine.store.queue_table import QueueKey
+from engine.store.record import (
+    PLACE,
+    RECORD_BYTES_MIN,
+    check_record,
+    is_of_topic,
+    is_whole,
+    properties_of,
+)
 from engine.store.sound_records import is_sound, last_sound_end, next_sound
 
 GATHERED_BYTES_MIN = 64 * KIB
@@ -91,10 +99,11 @@ def read_queue(
     queue: ConsumeQueue,
     queue_offset: int,
     *,
+    key: QueueKey,
     limits: GetLimits,
     config: StoreConfig,
 ) -> GetResult:
-    """The records of `queue` from `queue_offset` on, within `limits`."""
+    """The records of `queue`, which is called `key`, from `queue_offset` on, within `limits`."""
     refused = _outside(queue, queue_offset)
     if refused is not None:
         return refused
@@ -123,7 +132,7 @@ def read_queue(
     )
     seen: Iterable[Unit] = units
     if queue_offset < queue.loaded_to:
-        seen = _checked(log, units, queue_offset, wanted=limits.wanted)
+        seen = _checked(log, units, queue_offset, key=key, wanted=limits.wanted)
     result = _collect(log, seen, queue_offset, capped)
     result.min_offset = queue.min_offset
     result.max_offset = queue.max_offset
@@ -194,13 +203,16 @@ def _checked(
     units: Sequence[Unit],
     queue_offset: int,
     *,
+    key: QueueKey,
     wanted: Callable[[int], bool] | None,
 ) -> Iterator[Unit]:
     """The units of an earlier life; one that leads to no sound record of its own has no size. Hot.
 
-    Records behind `unchecked_to` were checked by recovery, and have to be the right ones only.
+    Of its own: it names this queue and this place in it. Records behind `unchecked_to` were checked
+    by recovery, and have to be the right ones only.
     """
     file_size_bytes, unchecked_to = log.file_size_bytes, log.unchecked_to
+    topic, queue_id = key[0].encode(), key[1]
     holes = log.holes if len(log.holes) else None
     view, view_start = memoryview(b""), -1
     for at, unit in enumerate(units, queue_offset):
@@ -212,7 +224,13 @@ def _checked(
         if (wanted is not None and not wanted(tags_code)) or (
             RECORD_BYTES_MIN <= size <= len(view) - inside
             and (holes is None or holes.at(physical_offset) is None)
-            and _is_its_record(log, view, unit, at, unchecked=physical_offset < unchecked_to)
+            and _is_its_record(
+                log,
+                view,
+                (size, queue_id, at, physical_offset),
+                topic=topic,
+                unchecked=physical_offset < unchecked_to,
+            )
         ):
             yield unit
         else:
@@ -220,25 +238,35 @@ def _checked(
 
 
 def _is_its_record(
-    log: CommitLog, view: memoryview, unit: Unit, queue_offset: int, *, unchecked: bool
+    log: CommitLog,
+    view: memoryview,
+    place: tuple[int, int, int, int],
+    *,
+    topic: bytes,
+    unchecked: bool,
 ) -> bool:
-    """Does the unit lead to a sound record that names it? Damage that is met is told. Hot."""
-    physical_offset, size, _ = unit
+    """Is there a sound record that says that it lies at this `PLACE`, and names the topic? Damage
+    that is met is told. Hot.
+    """
+    size, _, _, physical_offset = place
     inside = physical_offset % log.file_size_bytes
-    if PLACE.unpack_from(view, inside) == (size, queue_offset, physical_offset) and (
-        not unchecked
-        or is_whole(view, inside)
-        or is_sound(view, physical_offset - inside, physical_offset)
+    if (
+        PLACE.unpack_from(view, inside) == place
+        and is_of_topic(view, inside, topic)
+        and (
+            not unchecked
+            or is_whole(view, inside)
+            or is_sound(view, physical_offset - inside, physical_offset)
+        )
     ):
         return True
     if unchecked:
-        _note_damage(log, view, unit)
+        _note_damage(log, view, physical_offset, size)
     return False
 
 
-def _note_damage(log: CommitLog, view: memoryview, unit: Unit) -> None:
-    """Tell the hole that the unit leads into; no hole when it is the unit that is wrong."""
-    physical_offset, size, _ = unit
+def _note_damage(log: CommitLog, view: memoryview, physical_offset: int, size: int) -> None:
+    """Tell the hole that a unit leads into; no hole when it is the unit that is wrong."""
     start = log.files.start_at(physical_offset)
     end = physical_offset + size
     try:

@@ -20,6 +20,11 @@ HEAD = re.compile(
     r"Date: \d{4}-\d{2}-\d{2}\.\n"
 )
 
+ELSEWHERE = re.compile(
+    r"\(spec:|; spec:|Source:\s+spec\b|\b(features|rocketmq|reliability|performance)\.md\b"
+)
+"""Words that lead to a document which no reader of the project has."""
+
 documents = [path for path in all_texts() if path.suffix == ".md"]
 decisions = sorted(path for path in ADR.glob("*.md") if path.name != "README.md")
 
@@ -74,3 +79,13 @@ def test_a_row_that_code_or_a_planted_bug_names_is_on_the_page_of_rows() -> None
 def test_the_page_of_rows_says_which_tests_name_them() -> None:
     page = PAGE.read_text(encoding="utf-8")
     assert page == rewritten(page, named_in_code(), planted()), "run `python -m tests.rows`"
+
+
+def test_nothing_points_to_documents_that_are_not_here() -> None:
+    findings = [
+        f"{path.relative_to(ROOT)}:{text.count(chr(10), 0, found.start()) + 1} {found[0]!r}"
+        for path in all_texts()
+        if (text := path.read_text(encoding="utf-8"))
+        for found in ELSEWHERE.finditer(text)
+    ]
+    assert not findings, report(findings)

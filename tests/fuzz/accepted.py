@@ -58,6 +58,7 @@ async def start(world: World) -> None:
         root="/store",
         flush_disk_type=FlushDiskType.SYNC_FLUSH,
         mapped_file_size_commit_log_bytes=LOG_BYTES,
+        mapped_file_size_consume_queue_bytes=20 * 1000,
         max_hash_slot_count=50,
         max_index_count=20_000,
         delay_levels_ms=(200, 400, 600),

@@ -43,7 +43,7 @@ from engine.telemetry.frames import decode_frames
 from tests.fuzz.accepted import SAMPLES, accepted_message
 from tests.simulation.crash_states.recording import RecordingDisk
 from tests.simulation.crash_states.workloads import runtime_on, settings_of
-from tests.store_support import HandClock, Listener, bodies_of, draft, small_config
+from tests.store_support import HandClock, Listener, draft, messages_over_holes, small_config
 
 CASES = Path(__file__).parents[1] / "cases"
 LEVELS_MS = (1000, 5000)
@@ -141,7 +141,7 @@ async def open_and_read(disk: RecordingDisk) -> None:
     config = small_config("/store", **settings_of())
     store = await MessageStore.open(runtime_on(disk, HandClock()), config, Listener())
     try:
-        bodies_of(store)
+        messages_over_holes(store)
         store.query_by_key("TopicA", "key-1", max_count=9, begin_ms=0, end_ms=1 << 60)
         store.offset_at_time("TopicA", 0, 1)
         store.put(draft(b"goes on"))

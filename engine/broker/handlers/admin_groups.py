@@ -2,7 +2,7 @@
 
 Place in the walk: beside it. What tools are told of a group's progress is what memory holds.
 
-Invariant: lag is the queue's max offset less the group's consume offset (spec: lag definitions).
+Invariant: lag is the queue's max offset less the group's consume offset.
 Absent on purpose: judging progress (pipelines), moving offsets (group_offsets), connected clients
 (admin_clients).
 """

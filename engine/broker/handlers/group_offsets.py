@@ -5,7 +5,7 @@ default), or pushed to the members, who report the new offsets themselves (as ol
 
 Invariant: whatever moves an offset here is a fact with path RESET, so that a fall is
 never without a cause. Absent on purpose: clients' own reports (handlers/offset).
-Source: spec rocketmq.md, section 5 (A4) and "Behaviour of the real broker" (3).
+Row A4.
 """
 
 from __future__ import annotations

@@ -126,7 +126,7 @@ class OffsetHandlers:
         }
 
     def query_consumer_offset(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
-        """QUERY_CONSUMER_OFFSET (14): 0 for a young queue nobody has an offset for (spec: A4)."""
+        """QUERY_CONSUMER_OFFSET (14): 0 for a young queue nobody has an offset for (row A4)."""
         header = QueryConsumerOffsetRequestHeader.decode(request.fields)
         group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
         offset = self._parts.offsets.told(group, topic, queue_id)

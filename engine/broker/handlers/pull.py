@@ -153,7 +153,7 @@ class PullHandlers:
             self._membership.reader_changed(pull.key, pull.reader, previous)
 
     def _commit(self, pull: Pull) -> None:
-        """The piggyback: a pull that arrives may carry the offset to store (spec: A5)."""
+        """The piggyback: a pull that arrives may carry the offset to store (row A5)."""
         if pull.header.sys_flag & COMMIT_OFFSET and pull.header.commit_offset >= 0:
             tell_commit(
                 self._parts,
@@ -273,7 +273,7 @@ def _fields(pull: Pull, next_begin_offset: int, min_offset: int, max_offset: int
 
 
 def _code_of(found: GetResult, asked_offset: int) -> ResponseCode:
-    """RocketMQ's code for a status (spec: offsets, OFFSET_ILLEGAL)."""
+    """RocketMQ's code for a status."""
     match found.status:
         case GetStatus.FOUND:
             return ResponseCode.SUCCESS

@@ -151,7 +151,7 @@ def retries_failed(times_max: int) -> str:
 
 
 def make_dead_letter_topic(parts: BrokerParts, group: str) -> None:
-    """The group's one dead-letter topic, made on demand with one queue (spec: E2)."""
+    """The group's one dead-letter topic, made on demand with one queue (row E2)."""
     config, made = parts.topics.ensure(dlq_topic(group), 1)
     if made:
         config.perm = parts.config.dlq_topic_perm

@@ -218,7 +218,7 @@ class SendHandlers:
         return config
 
     def _queue_for(self, header: SendMessageRequestHeader, config: TopicConfig) -> int:
-        """The queue asked for; any writable one for a negative number (spec: storage, C1)."""
+        """The queue asked for; any writable one for a negative number (row C1)."""
         queue_id = header.queue_id
         if queue_id < 0:
             return self._parts.runtime.entropy.below(config.write_queue_nums)

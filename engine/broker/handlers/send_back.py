@@ -2,7 +2,7 @@
 
 Place in the walk: the message is read from the log by its physical offset, and put again: into its
 delay level on the way to %RETRY%group, or into %DLQ%group when it has been tried often enough
-(spec: retry, DLQ, delay, E1 and E2).
+(rows E1 and E2).
 
 Invariant: UNIQ_KEY, RETRY_TOPIC (the first topic) and ORIGIN_MESSAGE_ID stay through all tries, and
 each step is told, so that sent back = scheduled + dead can be checked.

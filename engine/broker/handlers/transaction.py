@@ -2,8 +2,8 @@
 and the way back for those that were given up.
 
 Place in the walk: the half message is read from the log by its physical offset and checked against
-what the producer says of it; then the half queue ends the transaction (spec: producer, section 9,
-D4). RocketMQ's clients send it one-way; who asks for an answer gets one, when what it promises is
+what the producer says of it; then the half queue ends the transaction (row D4). RocketMQ's clients
+send it one-way; who asks for an answer gets one, when what it promises is
 as durable as the flush mode makes it.
 
 Invariant: nothing changes unless group, queue offset and physical offset all fit. A transaction

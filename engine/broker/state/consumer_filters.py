@@ -2,7 +2,7 @@
 (consumerFilter.json).
 
 Place in the walk: each heartbeat that tells subscriptions enters here; a pull without a
-subscription of its own finds its selector here (spec: B2).
+subscription of its own finds its selector here (row B2).
 
 A selector stays for FILTER_KEPT_MS after its group has gone, so that members that come back with
 the version they had find it.

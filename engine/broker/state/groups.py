@@ -1,7 +1,7 @@
 """Consumer groups: who is a member, what the group subscribes to, and each change of either.
 
 Place in the walk: heartbeats enter here; rebalancing clients read the member list, pulls find their
-subscription, and departures are told to the members that stay (spec: B1, B2).
+subscription, and departures are told to the members that stay (rows B1 and B2).
 
 Invariant: the subscription is the group's, not the member's: a heartbeat removes every topic that
 it does not contain and adds its own, and a topic's expression is replaced only by a newer version.

@@ -1,7 +1,7 @@
 """Consume offsets of all groups: how far each has consumed each queue (RocketMQ's offset table).
 
 Place in the walk: `handlers/offset` and the piggyback of `handlers/pull` commit here, rebalancing
-clients ask here, and the broker persists the table each 5 s (spec: offsets, A4).
+clients ask here, and the broker persists the table each 5 s (row A4).
 
 Invariant: an offset is the NEXT message to consume. A lower commit is accepted, because a client
 may rewind; while a reset waits for its reader nothing but the reset value is told, and commits are

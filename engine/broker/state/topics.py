@@ -116,7 +116,7 @@ class Topics:
     ) -> TopicConfig | None:
         """Make a topic as its template allows; None when the template is no such thing.
 
-        The producer's wish counts up to the template's queues (spec: names, section 2).
+        The producer's wish counts up to the template's queues.
         """
         model = self._topics.get(template)
         if model is None or not model.perm & Perm.INHERIT:

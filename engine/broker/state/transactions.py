@@ -2,7 +2,7 @@
 
 Place in the walk: a half message waits in RMQ_SYS_TRANS_HALF_TOPIC, queue 0, until its producer
 commits it or rolls it back; what is ended is written down in op messages, lists of half queue
-offsets, in batches (spec: producer, section 9, D4). Time comes in as `now_ms`, verdicts leave as
+offsets, in batches (row D4). Time comes in as `now_ms`, verdicts leave as
 values; whoever puts records tells them here.
 
 A transaction is named by the queue offset of the first copy of its half message. A half message

@@ -5,8 +5,7 @@ Works on our engine and on an Apache RocketMQ alike. What lives on several broke
 and joined.
 
 Invariant: reading changes nothing; an order names what it changes. Absent on purpose: deciding
-when; the command line, the demo, the dashboard and notebooks do. Source: spec rocketmq.md, sections
-1 and 11.
+when; the command line, the demo, the dashboard and notebooks do.
 """
 
 from engine.client.admin.admin import Admin, admin_at

@@ -7,7 +7,7 @@ stay.
 Invariant: a decision is one write (`protocol/dead_letters`), so a crash leaves a message decided or
 not, never lost; whoever repeats an order skips what is decided. Two people who decide at the same
 moment may both succeed: delivery is at least once. Absent on purpose: deciding; the command line
-and the dashboard do. Source: spec rocketmq.md, section 10 (E2).
+and the dashboard do. Row E2.
 """
 
 from __future__ import annotations
@@ -142,6 +142,7 @@ class DeadLetterAdmin:
         decision = {
             PROPERTY_WAIT: "true",
             PROPERTY_REDRIVEN_FROM: message.offset_message_id,
+            PROPERTY_UNIQ_KEY: message.message_id,  # By this the copy is found, so all have one.
             PROPERTY_DECIDED_BY: who,
             PROPERTY_DECIDED_WHY: why,
         }
@@ -230,10 +231,10 @@ class DeadLetterAdmin:
         """
         message, offset_id = letter.message, letter.message.offset_message_id
         end_ms = 2**63 - 1
-        while message.uniq_key:
+        while True:
             copies = await self._messages.query(
                 retry_topic(letter.group),
-                message.uniq_key,
+                message.message_id,
                 begin_ms=message.store_timestamp_ms - SECOND_MS,  # The index knows seconds.
                 end_ms=end_ms,
                 is_unique_key=True,

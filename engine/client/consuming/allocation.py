@@ -7,7 +7,7 @@ it.
 
 Invariant: for equal sorted inputs the answers of all members are disjoint, and together they are
 all queues the strategy shares out (CONFIG alone answers what it was told). Results equal
-RocketMQ's, queue by queue (spec: rocketmq.md, section 6, B5). Absent on purpose: fetching routes
+RocketMQ's, queue by queue (row B5). Absent on purpose: fetching routes
 and members, and acting on the answer; `rebalance` does both.
 """
 

@@ -7,8 +7,7 @@ it stays in the window and the listener gets it again here. Broadcast consumers 
 failed message is logged and passed over.
 
 Invariant: a message leaves its window only when its listener succeeded or the broker has taken it
-back. Absent on purpose: threads; a listener that blocks the loop blocks the client. Source: spec
-rocketmq.md, section 5 (A11).
+back. Absent on purpose: threads; a listener that blocks the loop blocks the client. Row A11.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ that cannot be asked, the consumer sends a copy there as a producer would. Only 
 the caller have to keep the message.
 
 Invariant: UNIQ_KEY and the id of the first try stay the same over all retries. Absent on purpose:
-deciding that a message failed, and how often it may. Source: spec rocketmq.md, section 10 (E1).
+deciding that a message failed, and how often it may. Row E1.
 """
 
 from __future__ import annotations

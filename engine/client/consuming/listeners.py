@@ -5,7 +5,7 @@ not block, or the client misses heartbeats. Blocking work belongs into a corouti
 an executor of its own.
 
 Invariant: whatever a listener does, the answer is a status: None and any exception mean "again
-later" (spec: rocketmq.md, section 5, A11). Absent on purpose: threads; windows and offsets, which
+later" (row A11). Absent on purpose: threads; windows and offsets, which
 the two consume services own.
 """
 

@@ -10,8 +10,7 @@ moves that queue's position; a position becomes the group's consume offset by `c
 
 Invariant: a committed offset is never above a message that no poll has handed out; after a seek
 nothing pulled before it is handed out. At least once: what was polled and not committed comes
-again. Absent on purpose: listeners, retries and the retry topic. Source: spec rocketmq.md, section
-6 (B4), RocketMQ 5.5.
+again. Absent on purpose: listeners, retries and the retry topic. Row B4.
 """
 
 from __future__ import annotations

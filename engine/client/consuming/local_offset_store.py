@@ -7,7 +7,7 @@ the names of the folders above among it; the event loop does not: the disk works
 
 Invariant: after any crash at least one of main file and .bak is complete. Both damaged: the start
 is refused, because beginning anew would consume everything twice without a word. Absent on purpose:
-sharing; the folder belongs to one client. Source: spec rocketmq.md, section 5 (A2).
+sharing; the folder belongs to one client. Row A2.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ keeps its own in a file (`local_offset_store`). Both hold the same table of `Con
 Invariant: an offset is the NEXT message to consume; a frozen one changes only by being removed.
 Unknown is None, and a store that cannot be asked raises: taking "no answer" for "no offset" would
 start the queue at the wrong end. Absent on purpose: timers and the decision what to report. The
-wire is behind `BrokerOffsets`. Source: spec rocketmq.md, section 5 (A1, A3).
+wire is behind `BrokerOffsets`. Rows A1 and A3.
 """
 
 from __future__ import annotations

@@ -8,8 +8,7 @@ rests; a message that failed too often goes to the retry topic's dead end, and l
 also when others of its batch come again: RocketMQ's client gives it up anew each round.
 
 Invariant: at most one batch of a queue is in a listener, also across a queue's loss and return.
-Absent on purpose: taking and renewing locks, which `queue_locks` does on a timer. Source: spec
-rocketmq.md, section 6 (B7).
+Absent on purpose: taking and renewing locks, which `queue_locks` does on a timer. Row B7.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 the walk).
 
 The window answers one question: which consume offset may be reported without losing a message? It
-is the lowest offset still held, or one past the highest ever held when the window is empty (spec:
-rocketmq.md, section 5, A7).
+is the lowest offset still held, or one past the highest ever held when the window is empty (row
+A7).
 
 Concurrent consumption removes finished messages in any order; orderly consumption takes a batch
 from the front, then commits it, rolls it back or puts part of it back.

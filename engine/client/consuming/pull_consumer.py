@@ -8,7 +8,7 @@ begins at 0), and a queue that is taken away has its offset persisted, then forg
 
 Invariant: nothing is pulled that was not asked for, and no offset changes that the application did
 not set. Absent on purpose: pulling ahead, positions and commits by themselves, which the lite pull
-consumer has. Source: spec rocketmq.md, section 6 (B4), RocketMQ 5.5.
+consumer has. Row B4.
 """
 
 from __future__ import annotations

@@ -6,8 +6,7 @@ that holds too much waits.
 
 Invariant: the next pull begins where the broker said, so filtered messages are passed over, not
 asked for again; a queue that was dropped puts nothing into its window any more. Absent on purpose:
-offsets of consumed messages; the window and its listener know those. Source: spec rocketmq.md,
-sections 5 (flow control, OFFSET_ILLEGAL) and 6 (B3).
+offsets of consumed messages; the window and its listener know those. Row B3.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 this member alone.
 
 The broker leases a lock for 60 s; the member renews each 20 s and stops trusting a lock after 30 s
-without renewal (spec: rocketmq.md, section 6, B7), so two members never read a queue in order at
+without renewal (row B7), so two members never read a queue in order at
 the same time.
 
 Invariant: `window.locked` is True only after the broker granted the lock. Absent on purpose:

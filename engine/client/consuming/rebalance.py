@@ -9,7 +9,7 @@ for a moment have two readers or none.
 
 Invariant: a queue is dropped before anything else happens to it, and its offset is reported before
 it is forgotten. One topic's failure does not stop the others. Absent on purpose: pulling;
-`on_taken_up` hears of each new window. Source: spec rocketmq.md, section 6 (B4).
+`on_taken_up` hears of each new window. Row B4.
 """
 
 from __future__ import annotations

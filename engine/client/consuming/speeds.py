@@ -6,7 +6,7 @@ the member's running info reads it.
 
 Invariant: what is told is of the minute before the question, failures of the hour; noting costs a
 few additions and keeps at most seven tens of seconds and 61 minutes of a topic. Absent on purpose:
-clocks; the callers say when it is. Source: spec rocketmq.md, admin (running info).
+clocks; the callers say when it is.
 """
 
 from __future__ import annotations

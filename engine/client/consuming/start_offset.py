@@ -2,8 +2,8 @@
 step of the walk)
 
 A stored offset always wins. Only when the store says that there is none does the group's setting
-decide, and the retry topic, whose messages all belong to the group, follows rules of its own (spec:
-rocketmq.md, section 5, A8).
+decide, and the retry topic, whose messages all belong to the group, follows rules of its own (row
+A8).
 
 Invariant: a store that could not be asked never counts as "no offset": the error passes, the queue
 waits for the next rebalance. Absent on purpose: asking the broker. `ask` does.

@@ -6,7 +6,6 @@ missing here fails the test, so that nobody adds a request without saying who ma
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -71,42 +70,36 @@ async def wrong_answers(
     return wrong
 
 
-def test_every_code_of_a_broker_is_for_those_who_may(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with cluster(broker_config(tmp_path, access=ACCESS)) as running:
-            address, root = running.broker.address, Caller(running.broker.address, ROOT)
-            offsets = []
-            for topic in ("orders", "private"):
-                fields = request_fields(topic, "p") | {"properties": "KEYS\x01k\x02"}
-                sent = await root.ask(Code.SEND_MESSAGE, b"x", **fields)
-                assert sent.code == ResponseCode.SUCCESS, sent.remark
-                offsets.append(int(sent.fields["msgId"][16:], 16))
-            await root.close()
-            wrong = await wrong_answers(
-                address,
-                ("orders", "orders-group", offsets[0]),
-                ("private", "private-group", offsets[1]),
-            )
-            assert not wrong, "\n".join(wrong)
-
-    asyncio.run(story())
-
-
-def test_every_code_of_a_name_server_is_for_those_who_may() -> None:
-    async def story() -> None:
-        server = NameServer(system_runtime(), NameServerConfig(port=0, access=ACCESS))
-        address = f"127.0.0.1:{await server.start()}"
-        wrong = [
-            line
-            for line in await wrong_answers(
-                address, ("orders", "orders-group", 0), ("private", "private-group", 0)
-            )
-            if not line.startswith(tuple(code.name + " shop" for code in STORED))
-        ]  # A name server stores no message whose topic could be looked up.
-        await server.stop()
+async def test_every_code_of_a_broker_is_for_those_who_may(tmp_path: Path) -> None:
+    async with cluster(broker_config(tmp_path, access=ACCESS)) as running:
+        address, root = running.broker.address, Caller(running.broker.address, ROOT)
+        offsets = []
+        for topic in ("orders", "private"):
+            fields = request_fields(topic, "p") | {"properties": "KEYS\x01k\x02"}
+            sent = await root.ask(Code.SEND_MESSAGE, b"x", **fields)
+            assert sent.code == ResponseCode.SUCCESS, sent.remark
+            offsets.append(int(sent.fields["msgId"][16:], 16))
+        await root.close()
+        wrong = await wrong_answers(
+            address,
+            ("orders", "orders-group", offsets[0]),
+            ("private", "private-group", offsets[1]),
+        )
         assert not wrong, "\n".join(wrong)
 
-    asyncio.run(story())
+
+async def test_every_code_of_a_name_server_is_for_those_who_may() -> None:
+    server = NameServer(system_runtime(), NameServerConfig(port=0, access=ACCESS))
+    address = f"127.0.0.1:{await server.start()}"
+    wrong = [
+        line
+        for line in await wrong_answers(
+            address, ("orders", "orders-group", 0), ("private", "private-group", 0)
+        )
+        if not line.startswith(tuple(code.name + " shop" for code in STORED))
+    ]  # A name server stores no message whose topic could be looked up.
+    await server.stop()
+    assert not wrong, "\n".join(wrong)
 
 
 def names_of_a_topic_in_other_fields() -> Iterator[tuple[Code, dict[str, object]]]:
@@ -117,53 +110,43 @@ def names_of_a_topic_in_other_fields() -> Iterator[tuple[Code, dict[str, object]
     yield Code.SEND_MESSAGE, mine | {"b": "private"}
 
 
-def test_a_second_topic_in_a_request_is_not_the_one_that_is_used(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with cluster(broker_config(tmp_path, access=ACCESS)) as running:
-            root = Caller(running.broker.address, ROOT)
-            await root.ask(Code.SEND_MESSAGE, b"x", **request_fields("private", "p"))
-            shop = Caller(running.broker.address, SHOP)
-            for code, fields in names_of_a_topic_in_other_fields():
-                body = b"" if code is not Code.SEND_BATCH_MESSAGE else batch_of_one()
-                answer = await shop.ask(code, body, **fields)
-                assert answer.code == ResponseCode.SUCCESS, (code.name, answer.remark)
-            end = await root.ask(Code.GET_MAX_OFFSET, topic="private", queueId=0)
-            assert end.fields["offset"] == "1", "nothing of the shop's is there"
-            await root.close()
-            await shop.close()
-
-    asyncio.run(story())
+async def test_a_second_topic_in_a_request_is_not_the_one_that_is_used(tmp_path: Path) -> None:
+    async with cluster(broker_config(tmp_path, access=ACCESS)) as running:
+        root = Caller(running.broker.address, ROOT)
+        await root.ask(Code.SEND_MESSAGE, b"x", **request_fields("private", "p"))
+        shop = Caller(running.broker.address, SHOP)
+        for code, fields in names_of_a_topic_in_other_fields():
+            body = b"" if code is not Code.SEND_BATCH_MESSAGE else batch_of_one()
+            answer = await shop.ask(code, body, **fields)
+            assert answer.code == ResponseCode.SUCCESS, (code.name, answer.remark)
+        end = await root.ask(Code.GET_MAX_OFFSET, topic="private", queueId=0)
+        assert end.fields["offset"] == "1", "nothing of the shop's is there"
+        await root.close()
+        await shop.close()
 
 
-def test_a_key_of_one_topic_does_not_find_messages_of_another_with_the_same_hash(
+async def test_a_key_of_one_topic_does_not_find_messages_of_another_with_the_same_hash(
     tmp_path: Path,
 ) -> None:
     """Java's hash of `Aa#k` is that of `BB#k`, so the index alone would answer with both."""
-
-    async def story() -> None:
-        async with cluster(broker_config(tmp_path)) as running:
-            client = running.client()
-            await client.send(b"of Aa", topic="Aa", KEYS="k")
-            await client.send(b"of BB", topic="BB", KEYS="k")
-            for topic in ("Aa", "BB"):
-                found = await client.ask(Code.QUERY_MESSAGE, **request_fields(topic, "g"))
-                [message] = messages(found)
-                assert (message.topic, message.body) == (topic, b"of " + topic.encode())
-
-    asyncio.run(story())
+    async with cluster(broker_config(tmp_path)) as running:
+        client = running.client()
+        await client.send(b"of Aa", topic="Aa", KEYS="k")
+        await client.send(b"of BB", topic="BB", KEYS="k")
+        for topic in ("Aa", "BB"):
+            found = await client.ask(Code.QUERY_MESSAGE, **request_fields(topic, "g"))
+            [message] = messages(found)
+            assert (message.topic, message.body) == (topic, b"of " + topic.encode())
 
 
-def test_no_configuration_that_is_told_holds_a_secret(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with cluster(broker_config(tmp_path, access=ACCESS)) as running:
-            root = Caller(running.broker.address, ROOT)
-            for code in (Code.GET_BROKER_CONFIG, Code.GET_BROKER_RUNTIME_INFO):
-                told = await root.ask(code)
-                assert told.code == ResponseCode.SUCCESS
-                assert b"canary" not in bytes(told.body)
-            await root.close()
-
-    asyncio.run(story())
+async def test_no_configuration_that_is_told_holds_a_secret(tmp_path: Path) -> None:
+    async with cluster(broker_config(tmp_path, access=ACCESS)) as running:
+        root = Caller(running.broker.address, ROOT)
+        for code in (Code.GET_BROKER_CONFIG, Code.GET_BROKER_RUNTIME_INFO):
+            told = await root.ask(code)
+            assert told.code == ResponseCode.SUCCESS
+            assert b"canary" not in bytes(told.body)
+        await root.close()
 
 
 def batch_of_one() -> bytes:
@@ -173,56 +156,49 @@ def batch_of_one() -> bytes:
     ) + body + b"\0\0"  # fmt: skip
 
 
-def test_without_accounts_what_is_for_administrators_is_for_this_machine_only(
+async def test_without_accounts_what_is_for_administrators_is_for_this_machine_only(
     tmp_path: Path,
 ) -> None:
-    async def story() -> None:
-        nobody = type(ACCESS)(admin_networks=("192.0.2.0/24",))
-        async with cluster(broker_config(tmp_path, access=nobody)) as running:
-            caller = Caller(running.broker.address, None)
-            refused = [code for code in Code if is_refused(await caller.ask(code))]
-            assert refused == [code for code in Code if code in ADMIN]
-            await caller.close()
-        async with cluster(broker_config(tmp_path / "other")) as running:
-            caller = Caller(running.broker.address, None)
-            assert not [code for code in Code if is_refused(await caller.ask(code))]
-            await caller.close()
-
-    asyncio.run(story())
+    nobody = type(ACCESS)(admin_networks=("192.0.2.0/24",))
+    async with cluster(broker_config(tmp_path, access=nobody)) as running:
+        caller = Caller(running.broker.address, None)
+        refused = [code for code in Code if is_refused(await caller.ask(code))]
+        assert refused == [code for code in Code if code in ADMIN]
+        await caller.close()
+    async with cluster(broker_config(tmp_path / "other")) as running:
+        caller = Caller(running.broker.address, None)
+        assert not [code for code in Code if is_refused(await caller.ask(code))]
+        await caller.close()
 
 
-def test_a_property_does_not_lead_a_delayed_or_half_message_to_another_topic(
+async def test_a_property_does_not_lead_a_delayed_or_half_message_to_another_topic(
     tmp_path: Path,
 ) -> None:
     """The broker keeps the topic of what it delays in a property; nobody else's is believed."""
+    async with cluster(broker_config(tmp_path, access=ACCESS)) as running:
+        root, shop = (Caller(running.broker.address, each) for each in (ROOT, SHOP))
+        await root.ask(Code.SEND_MESSAGE, b"x", **request_fields("private", "p"))
+        led = "REAL_TOPIC\x01private\x02REAL_QID\x010\x02"
+        fields = request_fields("orders", "p")
+        delayed = fields | {"properties": f"{led}DELAY\x011\x02{led}"}
+        answer = await shop.ask(Code.SEND_MESSAGE, b"delayed", **delayed)
+        assert answer.code == ResponseCode.SUCCESS, answer.remark
+        half = fields | {"properties": f"{led}TRAN_MSG\x01true\x02PGROUP\x01p\x02{led}"}
+        answer = await shop.ask(Code.SEND_MESSAGE, b"half", **half | {"sysFlag": 4})
+        assert answer.code == ResponseCode.SUCCESS, answer.remark
+        place = {
+            "commitLogOffset": int(answer.fields["msgId"][16:], 16),
+            "tranStateTableOffset": answer.fields["queueOffset"],
+        }
+        ended = await shop.ask(Code.END_TRANSACTION, **fields | place | {"commitOrRollback": 8})
+        assert ended.code == ResponseCode.SUCCESS, ended.remark
 
-    async def story() -> None:
-        async with cluster(broker_config(tmp_path, access=ACCESS)) as running:
-            root, shop = (Caller(running.broker.address, each) for each in (ROOT, SHOP))
-            await root.ask(Code.SEND_MESSAGE, b"x", **request_fields("private", "p"))
-            led = "REAL_TOPIC\x01private\x02REAL_QID\x010\x02"
-            fields = request_fields("orders", "p")
-            delayed = fields | {"properties": f"{led}DELAY\x011\x02{led}"}
-            answer = await shop.ask(Code.SEND_MESSAGE, b"delayed", **delayed)
-            assert answer.code == ResponseCode.SUCCESS, answer.remark
-            half = fields | {"properties": f"{led}TRAN_MSG\x01true\x02PGROUP\x01p\x02{led}"}
-            answer = await shop.ask(Code.SEND_MESSAGE, b"half", **half | {"sysFlag": 4})
-            assert answer.code == ResponseCode.SUCCESS, answer.remark
-            place = {
-                "commitLogOffset": int(answer.fields["msgId"][16:], 16),
-                "tranStateTableOffset": answer.fields["queueOffset"],
-            }
-            ended = await shop.ask(Code.END_TRANSACTION, **fields | place | {"commitOrRollback": 8})
-            assert ended.code == ResponseCode.SUCCESS, ended.remark
+        async def both_have_arrived() -> bool:
+            end = await root.ask(Code.GET_MAX_OFFSET, topic="orders", queueId=0)
+            return end.fields.get("offset") == "2"
 
-            async def both_have_arrived() -> bool:
-                end = await root.ask(Code.GET_MAX_OFFSET, topic="orders", queueId=0)
-                return end.fields.get("offset") == "2"
-
-            await eventually(both_have_arrived, "both messages in orders")
-            end = await root.ask(Code.GET_MAX_OFFSET, topic="private", queueId=0)
-            assert end.fields["offset"] == "1"
-            await root.close()
-            await shop.close()
-
-    asyncio.run(story())
+        await eventually(both_have_arrived, "both messages in orders")
+        end = await root.ask(Code.GET_MAX_OFFSET, topic="private", queueId=0)
+        assert end.fields["offset"] == "1"
+        await root.close()
+        await shop.close()

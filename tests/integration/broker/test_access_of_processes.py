@@ -205,37 +205,33 @@ HELD_PULL = {
 }
 
 
-def test_a_pull_that_waits_is_answered_when_its_account_goes(tmp_path: Path) -> None:
+async def test_a_pull_that_waits_is_answered_when_its_account_goes(tmp_path: Path) -> None:
     path = access_file(tmp_path)
     with our_engine(tmp_path / "engine", "--access", str(path)) as engine:
+        root, shop = Caller(engine.broker, ROOT), Caller(engine.broker, SHOP)
+        place = {"topic": "orders", "queueId": 0}
+        message = {"producerGroup": "p", "defaultTopic": "TBW102", "defaultTopicQueueNums": 4}
+        message |= {**place, "sysFlag": 0, "bornTimestamp": 1, "flag": 0}
+        sent = await root.ask(RequestCode.SEND_MESSAGE, b"the shop's", **message)
+        assert sent.code == ResponseCode.SUCCESS
+        pull = shop.ask(RequestCode.PULL_MESSAGE, **HELD_PULL, queueOffset=1)
+        held = asyncio.create_task(pull)
 
-        async def story() -> None:
-            root, shop = Caller(engine.broker, ROOT), Caller(engine.broker, SHOP)
-            place = {"topic": "orders", "queueId": 0}
-            message = {"producerGroup": "p", "defaultTopic": "TBW102", "defaultTopicQueueNums": 4}
-            message |= {**place, "sysFlag": 0, "bornTimestamp": 1, "flag": 0}
-            sent = await root.ask(RequestCode.SEND_MESSAGE, b"the shop's", **message)
-            assert sent.code == ResponseCode.SUCCESS
-            pull = shop.ask(RequestCode.PULL_MESSAGE, **HELD_PULL, queueOffset=1)
-            held = asyncio.create_task(pull)
+        async def answered() -> int:
+            return (await shop.ask(RequestCode.GET_MAX_OFFSET, **place)).code
 
-            async def answered() -> int:
-                return (await shop.ask(RequestCode.GET_MAX_OFFSET, **place)).code
+        assert await answered() == ResponseCode.SUCCESS, "the pull before it waits by now"
+        path.write_text(FILE.partition('[[accounts]]\naccessKey = "shop"')[0])
 
-            assert await answered() == ResponseCode.SUCCESS, "the pull before it waits by now"
-            path.write_text(FILE.partition('[[accounts]]\naccessKey = "shop"')[0])
+        async def is_removed() -> bool:
+            return await answered() == ResponseCode.NO_PERMISSION
 
-            async def is_removed() -> bool:
-                return await answered() == ResponseCode.NO_PERMISSION
-
-            await eventually(is_removed, "the shop has no account any more")
-            sent = await root.ask(RequestCode.SEND_MESSAGE, b"not the shop's", **message)
-            assert sent.code == ResponseCode.SUCCESS
-            assert (await held).code == ResponseCode.PULL_NOT_FOUND, "it asks again, in vain"
-            for caller in (root, shop):
-                await caller.close()
-
-        asyncio.run(story())
+        await eventually(is_removed, "the shop has no account any more")
+        sent = await root.ask(RequestCode.SEND_MESSAGE, b"not the shop's", **message)
+        assert sent.code == ResponseCode.SUCCESS
+        assert (await held).code == ResponseCode.PULL_NOT_FOUND, "it asks again, in vain"
+        for caller in (root, shop):
+            await caller.close()
 
 
 def test_changed_accounts_are_taken_up_and_damaged_ones_refused_without_a_restart(

@@ -183,29 +183,26 @@ async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
                 disk.hold_syncs.set()
 
 
-def test_no_request_that_stores_is_answered_success_before_the_sync(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with scene(tmp_path) as held:
-            held.disk.hold_syncs = asyncio.Event()
-            held.running.broker.parts.store.put(  # Its sync is under way, and held.
-                given_up(decode_record(await record_of(held)))
-            )
-            waiting: dict[str, asyncio.Task[RemotingCommand]] = {}
-            asked = set()
-            for code, name, ask in held.requests():
-                asked.add(code)
-                waiting[name] = asyncio.ensure_future(ask())
-                await asyncio.wait([waiting[name]], timeout=EARLY_S)
-            early = {name: task.result() for name, task in waiting.items() if task.done()}
-            told = [f"{name}: {answer.code} {answer.remark}" for name, answer in early.items()]
-            assert not told, f"answered before the sync: {told}"
-            held.disk.hold_syncs.set()
-            for name, task in waiting.items():
-                answer = await task
-                assert answer.code == ResponseCode.SUCCESS, (name, answer.remark)
-            assert asked == STORING
-
-    asyncio.run(story())
+async def test_no_request_that_stores_is_answered_success_before_the_sync(tmp_path: Path) -> None:
+    async with scene(tmp_path) as held:
+        held.disk.hold_syncs = asyncio.Event()
+        held.running.broker.parts.store.put(  # Its sync is under way, and held.
+            given_up(decode_record(await record_of(held)))
+        )
+        waiting: dict[str, asyncio.Task[RemotingCommand]] = {}
+        asked = set()
+        for code, name, ask in held.requests():
+            asked.add(code)
+            waiting[name] = asyncio.ensure_future(ask())
+            await asyncio.wait([waiting[name]], timeout=EARLY_S)
+        early = {name: task.result() for name, task in waiting.items() if task.done()}
+        told = [f"{name}: {answer.code} {answer.remark}" for name, answer in early.items()]
+        assert not told, f"answered before the sync: {told}"
+        held.disk.hold_syncs.set()
+        for name, task in waiting.items():
+            answer = await task
+            assert answer.code == ResponseCode.SUCCESS, (name, answer.remark)
+        assert asked == STORING
 
 
 async def record_of(held: Scene) -> bytes:
@@ -214,20 +211,17 @@ async def record_of(held: Scene) -> bytes:
     return bytes(record)
 
 
-def test_no_other_request_stores_anything(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with scene(tmp_path) as open_scene:
-            client, store = open_scene.running.client(), open_scene.running.broker.parts.store
-            fields: dict[str, Any] = request_fields(TOPIC, GROUP, open_scene.first_offset)
-            storing = []
-            for code in sorted(set(Code) - STORING):
-                before = store.physical_max
-                await client.ask(code, request_body(code, TOPIC, GROUP), **fields)
-                if store.physical_max != before:
-                    storing.append(code.name)
-            assert not storing, f"{storing} store messages: say in STORING how"
-
-    asyncio.run(story())
+async def test_no_other_request_stores_anything(tmp_path: Path) -> None:
+    async with scene(tmp_path) as open_scene:
+        client, store = open_scene.running.client(), open_scene.running.broker.parts.store
+        fields: dict[str, Any] = request_fields(TOPIC, GROUP, open_scene.first_offset)
+        storing = []
+        for code in sorted(set(Code) - STORING):
+            before = store.physical_max
+            await client.ask(code, request_body(code, TOPIC, GROUP), **fields)
+            if store.physical_max != before:
+                storing.append(code.name)
+        assert not storing, f"{storing} store messages: say in STORING how"
 
 
 def whole_table(running: Cluster) -> dict[int, Handler]:
@@ -255,18 +249,15 @@ def puts_in(source: str) -> set[str]:
     return {name for name in names if PUTTING.search(name)}
 
 
-def test_every_handler_of_a_module_that_puts_is_asked_above(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with cluster(broker_config(tmp_path)) as running:
-            table = whole_table(running)
-        found = {
-            Code(code)
-            for code, handler in table.items()
-            if puts_in(inspect.getsource(sys.modules[handler.__module__]))
-        }
-        assert {code.name for code in found} == {code.name for code in STORING}
-
-    asyncio.run(story())
+async def test_every_handler_of_a_module_that_puts_is_asked_above(tmp_path: Path) -> None:
+    async with cluster(broker_config(tmp_path)) as running:
+        table = whole_table(running)
+    found = {
+        Code(code)
+        for code, handler in table.items()
+        if puts_in(inspect.getsource(sys.modules[handler.__module__]))
+    }
+    assert {code.name for code in found} == {code.name for code in STORING}
 
 
 SOURCES = sorted(Path(str(handlers_folder.__file__)).parent.glob("*.py"))

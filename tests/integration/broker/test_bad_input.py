@@ -250,42 +250,37 @@ REFUSALS: list[tuple[str, Ask, ResponseCode, str]] = [
     [refusal[1:] for refusal in REFUSALS],
     ids=[refusal[0] for refusal in REFUSALS],
 )
-def test_it_is_refused_by_its_code_and_told_what_was_wrong(
+async def test_it_is_refused_by_its_code_and_told_what_was_wrong(
     tmp_path: Path, ask: Ask, code: ResponseCode, complaint: str
 ) -> None:
-    async def story() -> None:
-        async with cluster(broker_config(tmp_path)) as running:
-            client = running.client()
-            assert (await client.send(b"fine")).code == ResponseCode.SUCCESS
-            answer = await ask(client)
-            assert answer.code == code, answer.remark
-            assert complaint in (answer.remark or "")
-            assert bodies(await client.pull(0)) == [b"fine"], "everything else goes on"
-
-    asyncio.run(story())
+    async with cluster(broker_config(tmp_path)) as running:
+        client = running.client()
+        assert (await client.send(b"fine")).code == ResponseCode.SUCCESS
+        answer = await ask(client)
+        assert answer.code == code, answer.remark
+        assert complaint in (answer.remark or "")
+        assert bodies(await client.pull(0)) == [b"fine"], "everything else goes on"
 
 
-def test_an_unknown_topic_is_refused_when_topics_are_not_made_on_demand(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with cluster(broker_config(tmp_path, auto_create_topic_enable=False)) as running:
-            client = running.client()
-            answer = await client.send(topic="unknown")
-            assert answer.code == ResponseCode.TOPIC_NOT_EXIST
-            assert "topic[unknown] not exist" in (answer.remark or "")
+async def test_an_unknown_topic_is_refused_when_topics_are_not_made_on_demand(
+    tmp_path: Path,
+) -> None:
+    async with cluster(broker_config(tmp_path, auto_create_topic_enable=False)) as running:
+        client = running.client()
+        answer = await client.send(topic="unknown")
+        assert answer.code == ResponseCode.TOPIC_NOT_EXIST
+        assert "topic[unknown] not exist" in (answer.remark or "")
 
-    asyncio.run(story())
 
-
-def test_an_unknown_group_is_refused_when_groups_are_not_made_on_demand(tmp_path: Path) -> None:
-    async def story() -> None:
-        config = broker_config(tmp_path, auto_create_subscription_group=False)
-        async with cluster(config) as running:
-            client = running.client()
-            await client.send()
-            answer = await client.pull(0, group="unknown")
-            assert answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
-
-    asyncio.run(story())
+async def test_an_unknown_group_is_refused_when_groups_are_not_made_on_demand(
+    tmp_path: Path,
+) -> None:
+    config = broker_config(tmp_path, auto_create_subscription_group=False)
+    async with cluster(config) as running:
+        client = running.client()
+        await client.send()
+        answer = await client.pull(0, group="unknown")
+        assert answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
 
 
 @pytest.mark.parametrize(
@@ -303,27 +298,24 @@ def test_an_unknown_group_is_refused_when_groups_are_not_made_on_demand(tmp_path
         "a header that is no JSON",
     ],
 )
-def test_malformed_bytes_end_their_connection_and_no_other(
+async def test_malformed_bytes_end_their_connection_and_no_other(
     tmp_path: Path, garbage: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def story() -> None:
-        async with cluster(broker_config(tmp_path)) as running:
-            client = running.client()
-            await client.send(b"fine")
-            host, port = running.broker.address.split(":")
-            reader, writer = await asyncio.open_connection(host, int(port))
-            writer.write(garbage)
-            assert await asyncio.wait_for(reader.read(), 10) == b"", "closed without an answer"
-            writer.close()
-            await writer.wait_closed()
-            assert bodies(await client.pull(0)) == [b"fine"]
+    async with cluster(broker_config(tmp_path)) as running:
+        client = running.client()
+        await client.send(b"fine")
+        host, port = running.broker.address.split(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(garbage)
+        assert await asyncio.wait_for(reader.read(), 10) == b"", "closed without an answer"
+        writer.close()
+        await writer.wait_closed()
+        assert bodies(await client.pull(0)) == [b"fine"]
 
-            async def told() -> bool:
-                lifecycle = spooled(tmp_path / "store", "lifecycle")
-                return any(row["kind"] == "MALFORMED_CONNECTION" for row in lifecycle)
+        async def told() -> bool:
+            lifecycle = spooled(tmp_path / "store", "lifecycle")
+            return any(row["kind"] == "MALFORMED_CONNECTION" for row in lifecycle)
 
-            await eventually(told, "the malformed connection is told")
-
-    asyncio.run(story())
+        await eventually(told, "the malformed connection is told")
     warnings = [record for record in caplog.records if record.levelname == "WARNING"]
     assert len(warnings) == 1, [record.getMessage() for record in warnings]

@@ -51,31 +51,28 @@ async def consumed(client: RawClient) -> list[bytes]:
         offset = following
 
 
-def test_it_serves_both_sides_and_passes_over_a_missing_file(tmp_path: Path) -> None:
-    async def story() -> None:
-        sent = [b"%03d:" % number + b"x" * 150 for number in range(COUNT)]
-        async with cluster(config_of(tmp_path)) as running:
-            client = running.client()
-            for body in sent:
-                assert (await client.send(body)).code == ResponseCode.SUCCESS
-        root = Path(config_of(tmp_path).store.root)
-        victim = root / "commitlog" / f"{FILE_BYTES:020d}"
-        lost = {body for body in sent if body in victim.read_bytes()}
-        assert 10 < len(lost) < 20
-        victim.unlink()
-        async with cluster(config_of(tmp_path)) as running:
-            client = running.client()
-            assert await consumed(client) == [body for body in sent if body not in lost]
-            answer = await client.send(b"goes on")
-            assert (answer.code, answer.fields["queueOffset"]) == (0, str(COUNT))
-            assert (await consumed(client))[-1] == b"goes on"
-            figures = await values(of(running))
-            assert figures["tidemark_storage_holes", "", ""] == 1
-            assert figures["tidemark_storage_holes_bytes", "", ""] == FILE_BYTES
-        rows = [row for row in spooled(root, "lifecycle") if row["kind"] == "LOG_HOLE"]
-        assert [f"{len(lost)} messages of 1 queues" in str(row["detail"]) for row in rows] == [True]
-
-    asyncio.run(story())
+async def test_it_serves_both_sides_and_passes_over_a_missing_file(tmp_path: Path) -> None:
+    sent = [b"%03d:" % number + b"x" * 150 for number in range(COUNT)]
+    async with cluster(config_of(tmp_path)) as running:
+        client = running.client()
+        for body in sent:
+            assert (await client.send(body)).code == ResponseCode.SUCCESS
+    root = Path(config_of(tmp_path).store.root)
+    victim = root / "commitlog" / f"{FILE_BYTES:020d}"
+    lost = {body for body in sent if body in victim.read_bytes()}
+    assert 10 < len(lost) < 20
+    victim.unlink()
+    async with cluster(config_of(tmp_path)) as running:
+        client = running.client()
+        assert await consumed(client) == [body for body in sent if body not in lost]
+        answer = await client.send(b"goes on")
+        assert (answer.code, answer.fields["queueOffset"]) == (0, str(COUNT))
+        assert (await consumed(client))[-1] == b"goes on"
+        figures = await values(of(running))
+        assert figures["tidemark_storage_holes", "", ""] == 1
+        assert figures["tidemark_storage_holes_bytes", "", ""] == FILE_BYTES
+    rows = [row for row in spooled(root, "lifecycle") if row["kind"] == "LOG_HOLE"]
+    assert [f"{len(lost)} messages of 1 queues" in str(row["detail"]) for row in rows] == [True]
 
 
 @pytest.mark.parametrize("command", ["broker", "engine"])

@@ -4,7 +4,6 @@ it shows by offset, key, id or time, and made again it begins at 0.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import shutil
 from pathlib import Path
@@ -85,26 +84,23 @@ def assert_nothing_damaged(config: BrokerConfig) -> None:
     assert not {"DAMAGED_FILE", "TOPICS_MADE_AGAIN"} & set(kinds), kinds
 
 
-def test_a_deleted_topic_stays_deleted_after_a_kill(tmp_path: Path) -> None:
-    async def story() -> None:
-        config = config_of(tmp_path / "first")
-        async with cluster(config) as running:
-            await delete(await fill(running))
-            assert_gone(running)
-            next_life = killed(config, tmp_path / "second")
-        async with cluster(next_life) as running:
-            assert_gone(running)
-            last_life = killed(next_life, tmp_path / "third")
-        assert_nothing_damaged(next_life)
-        shutil.rmtree(Path(last_life.store.root) / "consumequeue")
-        async with cluster(last_life) as running:
-            assert_gone(running)
-
-    asyncio.run(story())
+async def test_a_deleted_topic_stays_deleted_after_a_kill(tmp_path: Path) -> None:
+    config = config_of(tmp_path / "first")
+    async with cluster(config) as running:
+        await delete(await fill(running))
+        assert_gone(running)
+        next_life = killed(config, tmp_path / "second")
+    async with cluster(next_life) as running:
+        assert_gone(running)
+        last_life = killed(next_life, tmp_path / "third")
+    assert_nothing_damaged(next_life)
+    shutil.rmtree(Path(last_life.store.root) / "consumequeue")
+    async with cluster(last_life) as running:
+        assert_gone(running)
 
 
 @pytest.mark.parametrize("lost", ["nothing", "consumequeue", "index", "checkpoint"])
-def test_a_topic_made_again_begins_at_0_and_shows_nothing_of_before(
+async def test_a_topic_made_again_begins_at_0_and_shows_nothing_of_before(
     tmp_path: Path, lost: str
 ) -> None:
     async def check(running: Cluster, ids: list[int]) -> None:
@@ -120,96 +116,85 @@ def test_a_topic_made_again_begins_at_0_and_shows_nothing_of_before(
             assert seen.code == ResponseCode.SYSTEM_ERROR, f"{physical_offset} is still seen"
         assert (await client.committed()).code != ResponseCode.SUCCESS
 
-    async def story() -> None:
-        config = config_of(tmp_path / "first")
-        async with cluster(config) as running:
-            client = await fill(running)
-            ids = [message.physical_offset for message in await by_key(client, "all")]
-            assert len(ids) == len(OLD)
-            await delete(client)
-            for body in NEW:
-                await client.send(body, KEYS="all")
-            await check(running, ids)
-            next_life = killed(config, tmp_path / "second")
-        gone = Path(next_life.store.root) / lost
-        if gone.is_dir():
-            shutil.rmtree(gone)
-        elif lost != "nothing":
-            gone.unlink()
-        async with cluster(next_life) as running:
-            await check(running, ids)
-
-    asyncio.run(story())
+    config = config_of(tmp_path / "first")
+    async with cluster(config) as running:
+        client = await fill(running)
+        ids = [message.physical_offset for message in await by_key(client, "all")]
+        assert len(ids) == len(OLD)
+        await delete(client)
+        for body in NEW:
+            await client.send(body, KEYS="all")
+        await check(running, ids)
+        next_life = killed(config, tmp_path / "second")
+    gone = Path(next_life.store.root) / lost
+    if gone.is_dir():
+        shutil.rmtree(gone)
+    elif lost != "nothing":
+        gone.unlink()
+    async with cluster(next_life) as running:
+        await check(running, ids)
 
 
 @pytest.mark.parametrize("older", ["topics.json", "consumerOffset.json"])
-def test_a_table_from_before_a_deletion_brings_nothing_back(tmp_path: Path, older: str) -> None:
+async def test_a_table_from_before_a_deletion_brings_nothing_back(
+    tmp_path: Path, older: str
+) -> None:
     """A kill between the tombstone and the tables, and a .bak that had to be read."""
-
-    async def story() -> None:
-        config = config_of(tmp_path / "first")
-        async with cluster(config) as running:
-            client = await fill(running)
-            before = (Path(config.config_folder) / older).read_bytes()
-            assert TOPIC in json.dumps(json.loads(before))
-            await delete(client)
-            next_life = killed(config, tmp_path / "second")
-        (Path(next_life.config_folder) / older).write_bytes(before)
-        async with cluster(next_life) as running:
-            assert_gone(running)
-            for body in NEW:
-                await running.client().send(body)
-            assert bodies(await running.client().pull(0)) == NEW
-        assert_nothing_damaged(next_life)
-
-    asyncio.run(story())
+    config = config_of(tmp_path / "first")
+    async with cluster(config) as running:
+        client = await fill(running)
+        before = (Path(config.config_folder) / older).read_bytes()
+        assert TOPIC in json.dumps(json.loads(before))
+        await delete(client)
+        next_life = killed(config, tmp_path / "second")
+    (Path(next_life.config_folder) / older).write_bytes(before)
+    async with cluster(next_life) as running:
+        assert_gone(running)
+        for body in NEW:
+            await running.client().send(body)
+        assert bodies(await running.client().pull(0)) == NEW
+    assert_nothing_damaged(next_life)
 
 
-def test_deletions_are_kept_apart_over_the_loss_of_their_own_table(tmp_path: Path) -> None:
-    async def story() -> None:
-        config = config_of(tmp_path)
-        async with cluster(config) as running:
-            client = await fill(running)
-            await delete(client)
-        path = Path(config.config_folder) / "deletedTopics.json"
-        path.unlink()
-        async with cluster(config) as running:
-            client = running.client()
-            await client.send(b"again")
-            await delete(client)
-            assert running.broker.parts.store.tombstones.deletions == 2, "numbers are not reused"
-        (told,) = [
-            row["detail"]
-            for row in spooled(Path(config.store.root), "lifecycle")
-            if row["kind"] == "DAMAGED_FILE"
-        ]
-        assert "deletedTopics.json and its .bak are gone: 1 topics were deleted" in told
-
-    asyncio.run(story())
+async def test_deletions_are_kept_apart_over_the_loss_of_their_own_table(tmp_path: Path) -> None:
+    config = config_of(tmp_path)
+    async with cluster(config) as running:
+        client = await fill(running)
+        await delete(client)
+    path = Path(config.config_folder) / "deletedTopics.json"
+    path.unlink()
+    async with cluster(config) as running:
+        client = running.client()
+        await client.send(b"again")
+        await delete(client)
+        assert running.broker.parts.store.tombstones.deletions == 2, "numbers are not reused"
+    (told,) = [
+        row["detail"]
+        for row in spooled(Path(config.store.root), "lifecycle")
+        if row["kind"] == "DAMAGED_FILE"
+    ]
+    assert "deletedTopics.json and its .bak are gone: 1 topics were deleted" in told
 
 
-def test_a_topic_that_topics_json_lost_is_made_again_from_its_queues_and_told(
+async def test_a_topic_that_topics_json_lost_is_made_again_from_its_queues_and_told(
     tmp_path: Path,
 ) -> None:
-    async def story() -> None:
-        config = config_of(tmp_path)
-        async with cluster(config) as running:
-            client = await fill(running)
-            await client.send(b"third queue", queue_id=2)
-        path = Path(config.config_folder) / "topics.json"
-        document = json.loads(path.read_text())
-        del document["topicConfigTable"][TOPIC]
-        path.write_text(json.dumps(document))
-        async with cluster(config) as running:
-            made = running.broker.parts.topics.find(TOPIC)
-            assert made is not None
-            assert (made.read_queue_nums, made.write_queue_nums, made.perm) == (3, 3, 6)
-            assert bodies(await running.client().pull(0)) == OLD
-        (told,) = [
-            row["detail"]
-            for row in spooled(Path(config.store.root), "lifecycle")
-            if row["kind"] == "TOPICS_MADE_AGAIN"
-        ]
-        assert f"{TOPIC} (3)" in told
-
-    asyncio.run(story())
+    config = config_of(tmp_path)
+    async with cluster(config) as running:
+        client = await fill(running)
+        await client.send(b"third queue", queue_id=2)
+    path = Path(config.config_folder) / "topics.json"
+    document = json.loads(path.read_text())
+    del document["topicConfigTable"][TOPIC]
+    path.write_text(json.dumps(document))
+    async with cluster(config) as running:
+        made = running.broker.parts.topics.find(TOPIC)
+        assert made is not None
+        assert (made.read_queue_nums, made.write_queue_nums, made.perm) == (3, 3, 6)
+        assert bodies(await running.client().pull(0)) == OLD
+    (told,) = [
+        row["detail"]
+        for row in spooled(Path(config.store.root), "lifecycle")
+        if row["kind"] == "TOPICS_MADE_AGAIN"
+    ]
+    assert f"{TOPIC} (3)" in told

@@ -5,7 +5,6 @@ By hash of the one tag, by bits of several tags, by SQL92 over the properties.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import shutil
 from collections.abc import Iterator
@@ -305,21 +304,16 @@ def test_row_d3_selectors_that_are_missing_old_or_switched_off_are_refused_by_ro
 
 
 @pytest.mark.parametrize(("supported", "expected"), [(True, [b"7"]), (False, [b"7", b"1"])])
-def test_row_d3_failed_messages_are_selected_as_the_topic_they_came_from_where_that_is_on(
+async def test_row_d3_failed_messages_are_selected_as_the_topic_they_came_from_where_that_is_on(
     tmp_path: Path, supported: bool, expected: list[bytes]
 ) -> None:
-    async def story() -> None:
-        settings = {"enable_property_filter": True, "filter_support_retry": supported}
-        async with cluster(broker_config(tmp_path, **settings)) as running:
-            client, retry = running.client(), retry_topic(GROUP)
-            every = SubscriptionData.by_selector(retry, "TRUE", "SQL92", sub_version=1)
-            await heartbeat(client, wants("N > 3"), every)
-            for number in (7, 1):
-                sent = await client.send(
-                    b"%d" % number, topic=retry, RETRY_TOPIC=PAINT, N=str(number)
-                )
-                assert sent.code == ResponseCode.SUCCESS, sent.remark
-            answer = await client.pull(0, topic=retry, sysFlag=0, expressionType="SQL92")
-            assert bodies(answer) == expected
-
-    asyncio.run(story())
+    settings = {"enable_property_filter": True, "filter_support_retry": supported}
+    async with cluster(broker_config(tmp_path, **settings)) as running:
+        client, retry = running.client(), retry_topic(GROUP)
+        every = SubscriptionData.by_selector(retry, "TRUE", "SQL92", sub_version=1)
+        await heartbeat(client, wants("N > 3"), every)
+        for number in (7, 1):
+            sent = await client.send(b"%d" % number, topic=retry, RETRY_TOPIC=PAINT, N=str(number))
+            assert sent.code == ResponseCode.SUCCESS, sent.remark
+        answer = await client.pull(0, topic=retry, sysFlag=0, expressionType="SQL92")
+        assert bodies(answer) == expected

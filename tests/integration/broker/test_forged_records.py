@@ -121,32 +121,29 @@ def ending(topic: str, queue_offset: int, place: int) -> dict[str, object]:
     }
 
 
-def test_a_forged_half_message_does_not_end_the_transaction_of_another_account(
+async def test_a_forged_half_message_does_not_end_the_transaction_of_another_account(
     tmp_path: Path,
 ) -> None:
-    async def story() -> None:
-        async with a_scene(tmp_path) as scene:
-            theirs = await begin(scene, RIVAL, "private")
-            place = await scene.plant(HALF_TOPIC, queue_offset=theirs["tranStateTableOffset"])
-            forged = theirs | {
-                "topic": "orders",
-                "producerGroup": "evil",
-                "commitLogOffset": place,
-                "commitOrRollback": ROLLBACK,
-            }
-            answer = await scene.caller(SHOP).ask(Code.END_TRANSACTION, **forged)
-            assert answer.code == ResponseCode.SYSTEM_ERROR
-            assert NO_MESSAGE in str(answer.remark)
-            ended = await scene.caller(RIVAL).ask(Code.END_TRANSACTION, **theirs)
-            assert ended.code == ResponseCode.SUCCESS, ended.remark
+    async with a_scene(tmp_path) as scene:
+        theirs = await begin(scene, RIVAL, "private")
+        place = await scene.plant(HALF_TOPIC, queue_offset=theirs["tranStateTableOffset"])
+        forged = theirs | {
+            "topic": "orders",
+            "producerGroup": "evil",
+            "commitLogOffset": place,
+            "commitOrRollback": ROLLBACK,
+        }
+        answer = await scene.caller(SHOP).ask(Code.END_TRANSACTION, **forged)
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert NO_MESSAGE in str(answer.remark)
+        ended = await scene.caller(RIVAL).ask(Code.END_TRANSACTION, **theirs)
+        assert ended.code == ResponseCode.SUCCESS, ended.remark
 
-            async def it_came() -> bool:
-                end = await scene.caller(RIVAL).ask(Code.GET_MAX_OFFSET, topic="private", queueId=0)
-                return end.fields.get("offset") == "2"
+        async def it_came() -> bool:
+            end = await scene.caller(RIVAL).ask(Code.GET_MAX_OFFSET, topic="private", queueId=0)
+            return end.fields.get("offset") == "2"
 
-            await eventually(it_came, "the rival's own commit counts")
-
-    asyncio.run(story())
+        await eventually(it_came, "the rival's own commit counts")
 
 
 # ---- every request that names a stored message ------------------------------------------------
@@ -252,76 +249,59 @@ def test_only_places_that_the_broker_found_itself_are_read_unproven() -> None:
 
 
 @pytest.mark.parametrize("field", ATTACKS)
-def test_an_offset_inside_a_body_leads_to_no_message(tmp_path: Path, field: str) -> None:
-    async def story() -> None:
-        async with a_scene(tmp_path) as scene:
-            answer = await ATTACKS[field](scene)
-            assert answer.code == ResponseCode.SYSTEM_ERROR, answer.remark
-            assert NO_MESSAGE in str(answer.remark)
-
-    asyncio.run(story())
+async def test_an_offset_inside_a_body_leads_to_no_message(tmp_path: Path, field: str) -> None:
+    async with a_scene(tmp_path) as scene:
+        answer = await ATTACKS[field](scene)
+        assert answer.code == ResponseCode.SYSTEM_ERROR, answer.remark
+        assert NO_MESSAGE in str(answer.remark)
 
 
-def test_a_half_message_that_is_not_dispatched_yet_can_be_ended(tmp_path: Path) -> None:
+async def test_a_half_message_that_is_not_dispatched_yet_can_be_ended(tmp_path: Path) -> None:
     """Its consume queue does not know it; the table of open transactions does. Both requests come
     in one piece of the stream, so that nothing runs between them.
     """
-
-    async def story() -> None:
-        async with a_scene(tmp_path) as scene:
-            store, shop = scene.running.broker.parts.store, scene.caller(SHOP)
-            await shop.ask(Code.GET_MAX_OFFSET, topic="orders", queueId=0)  # Connected, known.
-            fields = ending("orders", 0, store.physical_max)
-            _, ended = await asyncio.gather(
-                begin(scene, SHOP, "orders"), shop.ask(Code.END_TRANSACTION, **fields)
-            )
-            assert ended.code == ResponseCode.SUCCESS, ended.remark
-
-    asyncio.run(story())
+    async with a_scene(tmp_path) as scene:
+        store, shop = scene.running.broker.parts.store, scene.caller(SHOP)
+        await shop.ask(Code.GET_MAX_OFFSET, topic="orders", queueId=0)  # Connected, known.
+        fields = ending("orders", 0, store.physical_max)
+        _, ended = await asyncio.gather(
+            begin(scene, SHOP, "orders"), shop.ask(Code.END_TRANSACTION, **fields)
+        )
+        assert ended.code == ResponseCode.SUCCESS, ended.remark
 
 
-def test_a_message_that_was_not_committed_is_its_producers_alone(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with a_scene(tmp_path) as scene:
-            fields = await begin(scene, SHOP, "orders")
-            place = fields["commitLogOffset"]
-            for credentials, may in ((WRITER, True), (READER, False), (RIVAL, False)):
-                told = await scene.caller(credentials).ask(Code.VIEW_MESSAGE_BY_ID, offset=place)
-                right = ResponseCode.SUCCESS if may else ResponseCode.NO_PERMISSION
-                assert told.code == right, (credentials.access_key, told.remark)
-            back = {"offset": place, "group": "orders-group", "delayLevel": 1}
-            for credentials in (SHOP, ROOT):
-                told = await scene.caller(credentials).ask(Code.CONSUMER_SEND_MSG_BACK, **back)
-                assert "no consumer has been given it" in str(told.remark)
-
-    asyncio.run(story())
+async def test_a_message_that_was_not_committed_is_its_producers_alone(tmp_path: Path) -> None:
+    async with a_scene(tmp_path) as scene:
+        fields = await begin(scene, SHOP, "orders")
+        place = fields["commitLogOffset"]
+        for credentials, may in ((WRITER, True), (READER, False), (RIVAL, False)):
+            told = await scene.caller(credentials).ask(Code.VIEW_MESSAGE_BY_ID, offset=place)
+            right = ResponseCode.SUCCESS if may else ResponseCode.NO_PERMISSION
+            assert told.code == right, (credentials.access_key, told.remark)
+        back = {"offset": place, "group": "orders-group", "delayLevel": 1}
+        for credentials in (SHOP, ROOT):
+            told = await scene.caller(credentials).ask(Code.CONSUMER_SEND_MSG_BACK, **back)
+            assert "no consumer has been given it" in str(told.remark)
 
 
-def test_a_property_names_the_real_topic_only_where_the_broker_alone_writes(
+async def test_a_property_names_the_real_topic_only_where_the_broker_alone_writes(
     tmp_path: Path,
 ) -> None:
     """Who may write traces could else say of a trace that it is a message of the rival's."""
-
-    async def story() -> None:
-        async with a_scene(tmp_path) as scene:
-            led = {"properties": "REAL_TOPIC\x01private\x02REAL_QID\x010\x02"}
-            sent = await scene.send(ROOT, "RMQ_SYS_TRACE_TOPIC", b"trace", **led)
-            place = int(sent.fields["msgId"][16:], 16)
-            told = await scene.caller(RIVAL).ask(Code.VIEW_MESSAGE_BY_ID, offset=place)
-            assert told.code == ResponseCode.NO_PERMISSION, told.remark
-
-    asyncio.run(story())
+    async with a_scene(tmp_path) as scene:
+        led = {"properties": "REAL_TOPIC\x01private\x02REAL_QID\x010\x02"}
+        sent = await scene.send(ROOT, "RMQ_SYS_TRACE_TOPIC", b"trace", **led)
+        place = int(sent.fields["msgId"][16:], 16)
+        told = await scene.caller(RIVAL).ask(Code.VIEW_MESSAGE_BY_ID, offset=place)
+        assert told.code == ResponseCode.NO_PERMISSION, told.remark
 
 
-def test_the_messages_themselves_are_found_as_before(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with a_scene(tmp_path) as scene:
-            sent = await scene.send(SHOP, "orders", b"mine")
-            place = int(sent.fields["msgId"][16:], 16)
-            shop = scene.caller(SHOP)
-            assert bodies(await shop.ask(Code.VIEW_MESSAGE_BY_ID, offset=place)) == [b"mine"]
-            back = {"offset": place, "group": "orders-group", "delayLevel": 1}
-            taken = await shop.ask(Code.CONSUMER_SEND_MSG_BACK, **back)
-            assert taken.code == ResponseCode.SUCCESS, taken.remark
-
-    asyncio.run(story())
+async def test_the_messages_themselves_are_found_as_before(tmp_path: Path) -> None:
+    async with a_scene(tmp_path) as scene:
+        sent = await scene.send(SHOP, "orders", b"mine")
+        place = int(sent.fields["msgId"][16:], 16)
+        shop = scene.caller(SHOP)
+        assert bodies(await shop.ask(Code.VIEW_MESSAGE_BY_ID, offset=place)) == [b"mine"]
+        back = {"offset": place, "group": "orders-group", "delayLevel": 1}
+        taken = await shop.ask(Code.CONSUMER_SEND_MSG_BACK, **back)
+        assert taken.code == ResponseCode.SUCCESS, taken.remark

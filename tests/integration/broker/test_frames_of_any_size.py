@@ -51,21 +51,18 @@ def heartbeat(groups: int, subscriptions: int = 0, text: str = "*") -> bytes:
     return json.dumps({"clientID": "c", "consumerDataSet": consumers}).encode()
 
 
-def test_a_body_longer_than_its_code_allows_is_refused_unread(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with cluster(broker_config(tmp_path)) as running:
-            client, directory = running.client(), running.of_name_server()
-            for code in RequestCode:
-                if code in SENDS:
-                    continue
-                one_too_long = b"[" * (body_bytes_max(code) + 1)
-                for party in (client, directory):
-                    refused = await party.ask(code, one_too_long)
-                    assert refused.code == ResponseCode.INVALID_PARAMETER, (code, refused.remark)
-                    assert "send less at once" in (refused.remark or "")
-            assert (await client.send(b"after all that")).code == ResponseCode.SUCCESS
-
-    asyncio.run(story())
+async def test_a_body_longer_than_its_code_allows_is_refused_unread(tmp_path: Path) -> None:
+    async with cluster(broker_config(tmp_path)) as running:
+        client, directory = running.client(), running.of_name_server()
+        for code in RequestCode:
+            if code in SENDS:
+                continue
+            one_too_long = b"[" * (body_bytes_max(code) + 1)
+            for party in (client, directory):
+                refused = await party.ask(code, one_too_long)
+                assert refused.code == ResponseCode.INVALID_PARAMETER, (code, refused.remark)
+                assert "send less at once" in (refused.remark or "")
+        assert (await client.send(b"after all that")).code == ResponseCode.SUCCESS
 
 
 @pytest.mark.parametrize(
@@ -78,170 +75,155 @@ def test_a_body_longer_than_its_code_allows_is_refused_unread(tmp_path: Path) ->
         pytest.param(heartbeat(1, 1, "a||" * 10_000), id="10,000 tags"),
     ],
 )
-def test_a_heartbeat_that_says_too_much_costs_next_to_nothing(tmp_path: Path, body: bytes) -> None:
-    async def story() -> None:
-        async with cluster(broker_config(tmp_path)) as running:
-            client = running.client()
-            begun = time.process_time()
-            answer = await client.ask(RequestCode.HEART_BEAT, body)
-            cost_s = time.process_time() - begun
-            assert answer.code in (
-                ResponseCode.INVALID_PARAMETER,
-                ResponseCode.SUBSCRIPTION_PARSE_FAILED,
+async def test_a_heartbeat_that_says_too_much_costs_next_to_nothing(
+    tmp_path: Path, body: bytes
+) -> None:
+    async with cluster(broker_config(tmp_path)) as running:
+        client = running.client()
+        begun = time.process_time()
+        answer = await client.ask(RequestCode.HEART_BEAT, body)
+        cost_s = time.process_time() - begun
+        assert answer.code in (
+            ResponseCode.INVALID_PARAMETER,
+            ResponseCode.SUBSCRIPTION_PARSE_FAILED,
+        )
+        assert "at most" in (answer.remark or "")
+        assert running.broker.parts.groups.member_count == 0, "nothing of it counts"
+        assert cost_s < 0.5, "to send and to receive it, above all"
+
+
+async def test_what_heartbeats_of_many_connections_keep_is_bounded(tmp_path: Path) -> None:
+    async with cluster(broker_config(tmp_path)) as running:
+        groups = running.broker.parts.groups
+        body: dict[str, Any] = json.loads(heartbeat(1, 25, "x||" * 5000))
+        tracemalloc.start()
+        clients = [
+            RawClient(running.broker.parts.address, f"client {number}") for number in range(12)
+        ]
+        running.clients.extend(clients)
+        for number, client in enumerate(clients):
+            for part in range(8):
+                body["clientID"] = client.client_id
+                body["consumerDataSet"][0]["groupName"] = f"group-{number}-{part}"
+                await client.ask(RequestCode.HEART_BEAT, json.dumps(body).encode())
+        assert groups.member_count > 0
+        assert groups.subscription_bytes <= 2 * 12 * CLIENT_SUBSCRIPTION_BYTES_MAX
+        kept, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert kept < 2 * 12 * CLIENT_SUBSCRIPTION_BYTES_MAX + 16 * MIB
+        for client in clients:
+            await client.close()
+
+        async def alone() -> bool:
+            return groups.member_count == 0
+
+        await eventually(alone, "members leave with their connections")
+        assert groups.subscription_bytes == 0, "who is gone keeps nothing"
+
+
+async def test_locks_topics_and_groups_are_asked_for_some_at_a_time(tmp_path: Path) -> None:
+    async with cluster(broker_config(tmp_path)) as running:
+        client = running.client()
+        queues = [
+            {"topic": "t", "brokerName": "b", "queueId": number}
+            for number in range(LOCK_BATCH_QUEUES_MAX + 1)
+        ]
+        returned = list(queues)
+        locks = {"consumerGroup": "g", "clientId": "c", "mqSet": queues}
+        unlocks = locks | {"mqSet": returned}
+        topics = [{"topicName": f"t{one}"} for one in range(BODY_ADMIN_ENTRIES_MAX + 1)]
+        groups = [{"groupName": f"g{one}"} for one in range(BODY_ADMIN_ENTRIES_MAX + 1)]
+        for code, body, entries in (
+            (RequestCode.LOCK_BATCH_MQ, locks, queues),
+            (RequestCode.UNLOCK_BATCH_MQ, unlocks, returned),
+            (RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, {"topicConfigList": topics}, topics),
+            (
+                RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
+                {"groupConfigList": groups},
+                groups,
+            ),
+        ):
+            encoded = json.dumps(body, separators=(",", ":")).encode()
+            refused = await client.ask(code, encoded)
+            assert refused.code == ResponseCode.INVALID_PARAMETER
+            assert "at a time" in (refused.remark or ""), refused.remark
+            entries.pop()
+            encoded = json.dumps(body, separators=(",", ":")).encode()
+            assert (await client.ask(code, encoded)).code == ResponseCode.SUCCESS
+
+
+async def test_what_a_name_server_keeps_for_tools_has_an_end(tmp_path: Path) -> None:
+    async with cluster(broker_config(tmp_path)) as running:
+        client = running.of_name_server()
+
+        async def put(namespace: str, key: str, value: str) -> int:
+            answer = await client.ask(
+                RequestCode.PUT_KV_CONFIG, namespace=namespace, key=key, value=value
             )
-            assert "at most" in (answer.remark or "")
-            assert running.broker.parts.groups.member_count == 0, "nothing of it counts"
-            assert cost_s < 0.5, "to send and to receive it, above all"
+            return answer.code
 
-    asyncio.run(story())
-
-
-def test_what_heartbeats_of_many_connections_keep_is_bounded(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with cluster(broker_config(tmp_path)) as running:
-            groups = running.broker.parts.groups
-            body: dict[str, Any] = json.loads(heartbeat(1, 25, "x||" * 5000))
-            tracemalloc.start()
-            clients = [
-                RawClient(running.broker.parts.address, f"client {number}") for number in range(12)
-            ]
-            running.clients.extend(clients)
-            for number, client in enumerate(clients):
-                for part in range(8):
-                    body["clientID"] = client.client_id
-                    body["consumerDataSet"][0]["groupName"] = f"group-{number}-{part}"
-                    await client.ask(RequestCode.HEART_BEAT, json.dumps(body).encode())
-            assert groups.member_count > 0
-            assert groups.subscription_bytes <= 2 * 12 * CLIENT_SUBSCRIPTION_BYTES_MAX
-            kept, _ = tracemalloc.get_traced_memory()
-            tracemalloc.stop()
-            assert kept < 2 * 12 * CLIENT_SUBSCRIPTION_BYTES_MAX + 16 * MIB
-            for client in clients:
-                await client.close()
-
-            async def alone() -> bool:
-                return groups.member_count == 0
-
-            await eventually(alone, "members leave with their connections")
-            assert groups.subscription_bytes == 0, "who is gone keeps nothing"
-
-    asyncio.run(story())
-
-
-def test_locks_topics_and_groups_are_asked_for_some_at_a_time(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with cluster(broker_config(tmp_path)) as running:
-            client = running.client()
-            queues = [
-                {"topic": "t", "brokerName": "b", "queueId": number}
-                for number in range(LOCK_BATCH_QUEUES_MAX + 1)
-            ]
-            returned = list(queues)
-            locks = {"consumerGroup": "g", "clientId": "c", "mqSet": queues}
-            unlocks = locks | {"mqSet": returned}
-            topics = [{"topicName": f"t{one}"} for one in range(BODY_ADMIN_ENTRIES_MAX + 1)]
-            groups = [{"groupName": f"g{one}"} for one in range(BODY_ADMIN_ENTRIES_MAX + 1)]
-            for code, body, entries in (
-                (RequestCode.LOCK_BATCH_MQ, locks, queues),
-                (RequestCode.UNLOCK_BATCH_MQ, unlocks, returned),
-                (RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, {"topicConfigList": topics}, topics),
-                (
-                    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
-                    {"groupConfigList": groups},
-                    groups,
-                ),
-            ):
-                encoded = json.dumps(body, separators=(",", ":")).encode()
-                refused = await client.ask(code, encoded)
-                assert refused.code == ResponseCode.INVALID_PARAMETER
-                assert "at a time" in (refused.remark or ""), refused.remark
-                entries.pop()
-                encoded = json.dumps(body, separators=(",", ":")).encode()
-                assert (await client.ask(code, encoded)).code == ResponseCode.SUCCESS
-
-    asyncio.run(story())
-
-
-def test_what_a_name_server_keeps_for_tools_has_an_end(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with cluster(broker_config(tmp_path)) as running:
-            client = running.of_name_server()
-
-            async def put(namespace: str, key: str, value: str) -> int:
-                answer = await client.ask(
-                    RequestCode.PUT_KV_CONFIG, namespace=namespace, key=key, value=value
-                )
-                return answer.code
-
-            name, value = "n" * KEY_VALUE_NAME_CHARS_MAX, "v" * KEY_VALUE_CHARS_MAX
-            assert await put(name, name, value) == ResponseCode.SUCCESS
-            assert await put(name + "n", name, value) == ResponseCode.INVALID_PARAMETER
-            assert await put(name, name + "n", value) == ResponseCode.INVALID_PARAMETER
-            assert await put(name, name, value + "v") == ResponseCode.INVALID_PARAMETER
-            codes = [await put("ns", f"{number}", value) for number in range(200)]
-            assert codes.count(ResponseCode.SUCCESS) == KEY_VALUES_BYTES_MAX // len(value) - 2
-            assert set(codes) == {ResponseCode.SUCCESS, ResponseCode.SYSTEM_ERROR}
-            assert await put("ns", "0", "short") == ResponseCode.SUCCESS
-            whole = await client.ask(RequestCode.GET_KVLIST_BY_NAMESPACE, namespace="ns")
-            assert whole.code == ResponseCode.SUCCESS, "all of a namespace is one answer"
-
-    asyncio.run(story())
+        name, value = "n" * KEY_VALUE_NAME_CHARS_MAX, "v" * KEY_VALUE_CHARS_MAX
+        assert await put(name, name, value) == ResponseCode.SUCCESS
+        assert await put(name + "n", name, value) == ResponseCode.INVALID_PARAMETER
+        assert await put(name, name + "n", value) == ResponseCode.INVALID_PARAMETER
+        assert await put(name, name, value + "v") == ResponseCode.INVALID_PARAMETER
+        codes = [await put("ns", f"{number}", value) for number in range(200)]
+        assert codes.count(ResponseCode.SUCCESS) == KEY_VALUES_BYTES_MAX // len(value) - 2
+        assert set(codes) == {ResponseCode.SUCCESS, ResponseCode.SYSTEM_ERROR}
+        assert await put("ns", "0", "short") == ResponseCode.SUCCESS
+        whole = await client.ask(RequestCode.GET_KVLIST_BY_NAMESPACE, namespace="ns")
+        assert whole.code == ResponseCode.SUCCESS, "all of a namespace is one answer"
 
 
 @pytest.mark.parametrize("compressed", [False, True])
-def test_while_a_large_broker_registers_others_are_answered(
+async def test_while_a_large_broker_registers_others_are_answered(
     tmp_path: Path, compressed: bool
 ) -> None:
-    async def story() -> None:
-        async with cluster(broker_config(tmp_path)) as running:
-            directory, other = running.of_name_server(), running.of_name_server()
-            names = [f"topic-{number}" for number in range(5 * REGISTERED_AT_ONCE)]
-            table = {name: TopicConfig(name, 4, 4, 6) for name in names}
-            table["no/name"] = TopicConfig("no/name", 4, 4, 6)
+    async with cluster(broker_config(tmp_path)) as running:
+        directory, other = running.of_name_server(), running.of_name_server()
+        names = [f"topic-{number}" for number in range(5 * REGISTERED_AT_ONCE)]
+        table = {name: TopicConfig(name, 4, 4, 6) for name in names}
+        table["no/name"] = TopicConfig("no/name", 4, 4, 6)
 
-            def registration(counter: int, topics: dict[str, TopicConfig]) -> Any:
-                return directory.ask(
-                    RequestCode.REGISTER_BROKER,
-                    RegisterBrokerBody(DataVersion(0, 1, counter), topics).encode(
-                        compressed=compressed
-                    ),
-                    brokerName="large",
-                    brokerAddr="10.0.0.1:10911",
-                    clusterName="c",
-                    haServerAddr="10.0.0.1:10912",
-                    brokerId=0,
-                    compressed=compressed,
-                )
-
-            async def seen() -> int:
-                topics = await other.ask(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
-                return len(set(TopicList.decode(topics.body).topic_list) & set(names))
-
-            await seen()  # Connected.
-            whole = asyncio.ensure_future(registration(1, table))
-            newer = asyncio.ensure_future(
-                registration(2, {names[-1]: TopicConfig(names[-1], 1, 1, 6)})
+        def registration(counter: int, topics: dict[str, TopicConfig]) -> Any:
+            return directory.ask(
+                RequestCode.REGISTER_BROKER,
+                RegisterBrokerBody(DataVersion(0, 1, counter), topics).encode(
+                    compressed=compressed
+                ),
+                brokerName="large",
+                brokerAddr="10.0.0.1:10911",
+                clusterName="c",
+                haServerAddr="10.0.0.1:10912",
+                brokerId=0,
+                compressed=compressed,
             )
-            counts = []
-            while not (whole.done() and newer.done()):
-                counts.append(await seen())
-            assert whole.result().code == newer.result().code == ResponseCode.SUCCESS
-            assert [count for count in counts if 0 < count < len(names)], (
-                "others are answered between two pieces"
-            )
-            assert await seen() == len(names)
-            route = await other.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic=names[-1])
-            [queues] = json.loads(route.body)["queueDatas"]
-            assert queues["readQueueNums"] == 1, "the newer registration counts"
-            leaving = asyncio.ensure_future(registration(3, table))
-            await other.ask(RequestCode.GET_KV_CONFIG, namespace="n", key="k")
-            await directory.close()
-            with pytest.raises(ConnectionLost):
-                await leaving
 
-            async def forgotten() -> bool:
-                return await seen() == 0
+        async def seen() -> int:
+            topics = await other.ask(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+            return len(set(TopicList.decode(topics.body).topic_list) & set(names))
 
-            await eventually(forgotten, "a broker that is gone serves nothing")
+        await seen()  # Connected.
+        whole = asyncio.ensure_future(registration(1, table))
+        newer = asyncio.ensure_future(registration(2, {names[-1]: TopicConfig(names[-1], 1, 1, 6)}))
+        counts = []
+        while not (whole.done() and newer.done()):
+            counts.append(await seen())
+        assert whole.result().code == newer.result().code == ResponseCode.SUCCESS
+        assert [count for count in counts if 0 < count < len(names)], (
+            "others are answered between two pieces"
+        )
+        assert await seen() == len(names)
+        route = await other.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic=names[-1])
+        [queues] = json.loads(route.body)["queueDatas"]
+        assert queues["readQueueNums"] == 1, "the newer registration counts"
+        leaving = asyncio.ensure_future(registration(3, table))
+        await other.ask(RequestCode.GET_KV_CONFIG, namespace="n", key="k")
+        await directory.close()
+        with pytest.raises(ConnectionLost):
+            await leaving
 
-    asyncio.run(story())
+        async def forgotten() -> bool:
+            return await seen() == 0
+
+        await eventually(forgotten, "a broker that is gone serves nothing")

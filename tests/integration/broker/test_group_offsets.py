@@ -4,7 +4,6 @@ matters; the members are our own consumers.
 
 from __future__ import annotations
 
-import asyncio
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -72,20 +71,17 @@ def moved_to(answer: RemotingCommand) -> dict[int, int]:
     return {dict(key)["queueId"]: offset for key, offset in table.items()}
 
 
-def test_a_reset_survives_a_restart_as_the_offset_to_begin_at(tmp_path: Path) -> None:
-    async def story() -> None:
-        config = broker_config(tmp_path)
-        async with cluster(config) as running:
-            client = running.client()
-            await send(client, 5)
-            await client.commit(5)
-            assert moved_to(await reset(client, queueId=0, offset=2)) == {0: 2}
-        async with cluster(config) as running:
-            client = running.client()
-            assert (await client.committed()).fields["offset"] == "2"
-            assert (await client.commit(3)).code == ResponseCode.SUCCESS, "nothing waits any more"
-
-    asyncio.run(story())
+async def test_a_reset_survives_a_restart_as_the_offset_to_begin_at(tmp_path: Path) -> None:
+    config = broker_config(tmp_path)
+    async with cluster(config) as running:
+        client = running.client()
+        await send(client, 5)
+        await client.commit(5)
+        assert moved_to(await reset(client, queueId=0, offset=2)) == {0: 2}
+    async with cluster(config) as running:
+        client = running.client()
+        assert (await client.committed()).fields["offset"] == "2"
+        assert (await client.commit(3)).code == ResponseCode.SUCCESS, "nothing waits any more"
 
 
 @pytest.mark.parametrize(
@@ -97,97 +93,84 @@ def test_a_reset_survives_a_restart_as_the_offset_to_begin_at(tmp_path: Path) ->
         ({"queueId": 0, "offset": 6}, ResponseCode.SYSTEM_ERROR, "not in consume queue range"),
     ],
 )
-def test_a_reset_that_cannot_be_is_refused_and_moves_nothing(
+async def test_a_reset_that_cannot_be_is_refused_and_moves_nothing(
     tmp_path: Path, header: dict[str, object], code: ResponseCode, complaint: str
 ) -> None:
-    async def story() -> None:
-        async with cluster(broker_config(tmp_path)) as running:
-            client = running.client()
-            await send(client, 5)
-            await client.commit(4)
-            refused = await reset(client, **header)
-            assert (refused.code, complaint in (refused.remark or "")) == (code, True)
-            assert (await client.committed()).fields["offset"] == "4"
-
-    asyncio.run(story())
+    async with cluster(broker_config(tmp_path)) as running:
+        client = running.client()
+        await send(client, 5)
+        await client.commit(4)
+        refused = await reset(client, **header)
+        assert (refused.code, complaint in (refused.remark or "")) == (code, True)
+        assert (await client.committed()).fields["offset"] == "4"
 
 
-def test_without_force_a_reset_goes_back_only(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with cluster(broker_config(tmp_path)) as running:
-            client = running.client()
-            for queue_id in (0, 1):
-                await send(client, 4, queue_id)
-            await client.commit(3, queue_id=0)
-            await client.commit(4, queue_id=1)
-            back = await reset(client, timestamp=0, isForce=False)
-            assert moved_to(back)[0] == 0
-            assert moved_to(await reset(client, timestamp=-1, isForce=False, queueId=1)) == {}
-            assert moved_to(await reset(client, timestamp=-1, queueId=1)) == {1: 4}
-
-    asyncio.run(story())
+async def test_without_force_a_reset_goes_back_only(tmp_path: Path) -> None:
+    async with cluster(broker_config(tmp_path)) as running:
+        client = running.client()
+        for queue_id in (0, 1):
+            await send(client, 4, queue_id)
+        await client.commit(3, queue_id=0)
+        await client.commit(4, queue_id=1)
+        back = await reset(client, timestamp=0, isForce=False)
+        assert moved_to(back)[0] == 0
+        assert moved_to(await reset(client, timestamp=-1, isForce=False, queueId=1)) == {}
+        assert moved_to(await reset(client, timestamp=-1, queueId=1)) == {1: 4}
 
 
-def test_a_cloned_group_begins_where_the_other_one_is_also_after_a_restart(tmp_path: Path) -> None:
-    async def story() -> None:
-        config = broker_config(tmp_path)
-        async with cluster(config) as running:
-            client = running.client()
-            for queue_id in (0, 1):
-                await send(client, 4, queue_id)
-                await client.commit(2 + queue_id, queue_id=queue_id)
-            await client.commit(1, topic=TOPIC, group=OTHER)
-            header = {"srcGroup": GROUP, "destGroup": OTHER, "offline": False}
-            cloned = await client.ask(RequestCode.CLONE_GROUP_OFFSET, **header)
-            assert cloned.code == ResponseCode.SUCCESS
-        async with cluster(config) as running:
-            client = running.client()
-            for queue_id in (0, 1):
-                answer = await client.committed(group=OTHER, queue_id=queue_id)
-                assert answer.fields["offset"] == str(2 + queue_id)
-        rows = spooled(tmp_path / "store", "consume_offsets")
-        told = [picked(row, "queue_id", "offset", "previous_offset") for row in rows
-                if (row["group"], row["path"]) == (OTHER, "RESET")]  # fmt: skip
-        assert told == [(0, 2, 1), (1, 3, None)]
-
-    asyncio.run(story())
-
-
-def test_an_online_group_is_cloned_only_for_what_it_reads(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with cluster(broker_config(tmp_path)) as running:
-            client = running.client()
-            await send(client, 2)
-            await client.commit(2)
-            await client.heartbeat(topics=("another",))
-            header = {"srcGroup": GROUP, "destGroup": OTHER, "topic": TOPIC}
-            await client.ask(RequestCode.CLONE_GROUP_OFFSET, **header, offline=False)
-            assert (await client.committed(group=OTHER)).code == ResponseCode.QUERY_NOT_FOUND
-            await client.ask(RequestCode.CLONE_GROUP_OFFSET, **header, offline=True)
-            assert (await client.committed(group=OTHER)).fields["offset"] == "2"
-
-    asyncio.run(story())
+async def test_a_cloned_group_begins_where_the_other_one_is_also_after_a_restart(
+    tmp_path: Path,
+) -> None:
+    config = broker_config(tmp_path)
+    async with cluster(config) as running:
+        client = running.client()
+        for queue_id in (0, 1):
+            await send(client, 4, queue_id)
+            await client.commit(2 + queue_id, queue_id=queue_id)
+        await client.commit(1, topic=TOPIC, group=OTHER)
+        header = {"srcGroup": GROUP, "destGroup": OTHER, "offline": False}
+        cloned = await client.ask(RequestCode.CLONE_GROUP_OFFSET, **header)
+        assert cloned.code == ResponseCode.SUCCESS
+    async with cluster(config) as running:
+        client = running.client()
+        for queue_id in (0, 1):
+            answer = await client.committed(group=OTHER, queue_id=queue_id)
+            assert answer.fields["offset"] == str(2 + queue_id)
+    rows = spooled(tmp_path / "store", "consume_offsets")
+    told = [picked(row, "queue_id", "offset", "previous_offset") for row in rows
+            if (row["group"], row["path"]) == (OTHER, "RESET")]  # fmt: skip
+    assert told == [(0, 2, 1), (1, 3, None)]
 
 
-def test_a_correction_tells_the_lowest_offset_of_the_other_groups(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with cluster(broker_config(tmp_path)) as running:
-            client = running.client()
-            for queue_id in (0, 1):
-                await send(client, 9, queue_id)
-            for group, offsets in {"a": (5, 7), "b": (3, 9), "noise": (1, 1)}.items():
-                for queue_id, offset in enumerate(offsets):
-                    await client.commit(offset, group=group, queue_id=queue_id)
-            header = {"filterGroups": "noise", "compareGroup": "b", "topic": TOPIC}
-            answer = await client.ask(RequestCode.QUERY_CORRECTION_OFFSET, **header)
-            assert json.loads(answer.body) == {"correctionOffsets": {"0": 3, "1": 7}}
-            header = {"filterGroups": "noise,b", "compareGroup": "noise", "topic": TOPIC}
-            answer = await client.ask(RequestCode.QUERY_CORRECTION_OFFSET, **header)
-            longest = 2**63 - 1
-            assert json.loads(answer.body) == {"correctionOffsets": {"0": longest, "1": longest}}
-            assert (await client.committed(group="noise")).fields["offset"] == "1", "kept"
+async def test_an_online_group_is_cloned_only_for_what_it_reads(tmp_path: Path) -> None:
+    async with cluster(broker_config(tmp_path)) as running:
+        client = running.client()
+        await send(client, 2)
+        await client.commit(2)
+        await client.heartbeat(topics=("another",))
+        header = {"srcGroup": GROUP, "destGroup": OTHER, "topic": TOPIC}
+        await client.ask(RequestCode.CLONE_GROUP_OFFSET, **header, offline=False)
+        assert (await client.committed(group=OTHER)).code == ResponseCode.QUERY_NOT_FOUND
+        await client.ask(RequestCode.CLONE_GROUP_OFFSET, **header, offline=True)
+        assert (await client.committed(group=OTHER)).fields["offset"] == "2"
 
-    asyncio.run(story())
+
+async def test_a_correction_tells_the_lowest_offset_of_the_other_groups(tmp_path: Path) -> None:
+    async with cluster(broker_config(tmp_path)) as running:
+        client = running.client()
+        for queue_id in (0, 1):
+            await send(client, 9, queue_id)
+        for group, offsets in {"a": (5, 7), "b": (3, 9), "noise": (1, 1)}.items():
+            for queue_id, offset in enumerate(offsets):
+                await client.commit(offset, group=group, queue_id=queue_id)
+        header = {"filterGroups": "noise", "compareGroup": "b", "topic": TOPIC}
+        answer = await client.ask(RequestCode.QUERY_CORRECTION_OFFSET, **header)
+        assert json.loads(answer.body) == {"correctionOffsets": {"0": 3, "1": 7}}
+        header = {"filterGroups": "noise,b", "compareGroup": "noise", "topic": TOPIC}
+        answer = await client.ask(RequestCode.QUERY_CORRECTION_OFFSET, **header)
+        longest = 2**63 - 1
+        assert json.loads(answer.body) == {"correctionOffsets": {"0": longest, "1": longest}}
+        assert (await client.committed(group="noise")).fields["offset"] == "1", "kept"
 
 
 async def consumed_by(running: Cluster, consumer: PushConsumer, seen: Seen, count: int) -> None:
@@ -199,148 +182,131 @@ async def consumed_by(running: Cluster, consumer: PushConsumer, seen: Seen, coun
     )
 
 
-def test_an_older_brokers_reset_is_pushed_to_the_members_who_report_it(tmp_path: Path) -> None:
+async def test_an_older_brokers_reset_is_pushed_to_the_members_who_report_it(
+    tmp_path: Path,
+) -> None:
     """RESET_CONSUMER_CLIENT_OFFSET (220): told as a reset, though the member's report brings it."""
-
-    async def story() -> None:
-        config = broker_config(tmp_path, use_server_side_reset_offset=False)
-        async with cluster(config) as running:
-            client, seen = running.client(), Seen()
-            offline = await reset(client)
-            assert offline.code in (ResponseCode.CONSUMER_NOT_ONLINE, ResponseCode.TOPIC_NOT_EXIST)
-            for queue_id in range(4):
-                await send(client, 2, queue_id)
-            assert (await reset(client)).code == ResponseCode.CONSUMER_NOT_ONLINE
-            async with consuming(running.name_server_address, GROUP, {TOPIC: seen}) as consumer:
-                await consumed_by(running, consumer, seen, 8)
-                assert moved_to(await reset(client)) == dict.fromkeys(range(4), 0)
-                await until(lambda: len(seen.messages) == 16, "everything once more")
-        rows = spooled(tmp_path / "store", "consume_offsets")
-        resets = [row for row in rows if row["path"] == "RESET"]
-        assert sorted(picked(row, "queue_id", "offset", "previous_offset") for row in resets) == [
-            (queue_id, 0, 2) for queue_id in range(4)
-        ]
-
-    asyncio.run(story())
+    config = broker_config(tmp_path, use_server_side_reset_offset=False)
+    async with cluster(config) as running:
+        client, seen = running.client(), Seen()
+        offline = await reset(client)
+        assert offline.code in (ResponseCode.CONSUMER_NOT_ONLINE, ResponseCode.TOPIC_NOT_EXIST)
+        for queue_id in range(4):
+            await send(client, 2, queue_id)
+        assert (await reset(client)).code == ResponseCode.CONSUMER_NOT_ONLINE
+        async with consuming(running.name_server_address, GROUP, {TOPIC: seen}) as consumer:
+            await consumed_by(running, consumer, seen, 8)
+            assert moved_to(await reset(client)) == dict.fromkeys(range(4), 0)
+            await until(lambda: len(seen.messages) == 16, "everything once more")
+    rows = spooled(tmp_path / "store", "consume_offsets")
+    resets = [row for row in rows if row["path"] == "RESET"]
+    assert sorted(picked(row, "queue_id", "offset", "previous_offset") for row in resets) == [
+        (queue_id, 0, 2) for queue_id in range(4)
+    ]
 
 
-def test_members_tell_what_their_memory_holds(tmp_path: Path) -> None:
+async def test_members_tell_what_their_memory_holds(tmp_path: Path) -> None:
     """INVOKE_BROKER_TO_GET_CONSUMER_STATUS (223), asked of each member by 221."""
-
-    async def story() -> None:
-        async with cluster(broker_config(tmp_path)) as running:
-            client, seen = running.client(), Seen()
-            for queue_id in range(4):
-                await send(client, 2, queue_id)
-            header = {"topic": TOPIC, "group": GROUP}
-            code = RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS
-            nobody = await client.ask(code, **header)
-            assert nobody.code == ResponseCode.SYSTEM_ERROR
-            async with consuming(running.name_server_address, GROUP, {TOPIC: seen}) as consumer:
-                await consumed_by(running, consumer, seen, 8)
-                answer = await client.ask(code, **header)
-                told = loads(answer.body)["consumerTable"][consumer.client_id]
-                assert {dict(key)["queueId"]: n for key, n in told.items()} == dict.fromkeys(
-                    range(4), 2
-                )
-                other = await client.ask(code, **header, clientAddr="somebody@else")
-                assert loads(other.body)["consumerTable"] == {}
-
-    asyncio.run(story())
+    async with cluster(broker_config(tmp_path)) as running:
+        client, seen = running.client(), Seen()
+        for queue_id in range(4):
+            await send(client, 2, queue_id)
+        header = {"topic": TOPIC, "group": GROUP}
+        code = RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS
+        nobody = await client.ask(code, **header)
+        assert nobody.code == ResponseCode.SYSTEM_ERROR
+        async with consuming(running.name_server_address, GROUP, {TOPIC: seen}) as consumer:
+            await consumed_by(running, consumer, seen, 8)
+            answer = await client.ask(code, **header)
+            told = loads(answer.body)["consumerTable"][consumer.client_id]
+            assert {dict(key)["queueId"]: n for key, n in told.items()} == dict.fromkeys(
+                range(4), 2
+            )
+            other = await client.ask(code, **header, clientAddr="somebody@else")
+            assert loads(other.body)["consumerTable"] == {}
 
 
-def test_a_clients_reset_by_the_broker_ends_exactly_where_it_was_told(tmp_path: Path) -> None:
+async def test_a_clients_reset_by_the_broker_ends_exactly_where_it_was_told(tmp_path: Path) -> None:
     """OFFSET_ILLEGAL at the client: drop the queue, freeze, persist, remove, take it up anew."""
+    async with cluster(broker_config(tmp_path)) as running:
+        client, seen = running.client(), Seen()
+        for queue_id in range(4):
+            await send(client, 2, queue_id)
+        address = running.name_server_address
+        config = consumer_config(piggyback_commit=False)
+        async with (
+            consuming(address, GROUP, {TOPIC: seen}, config=config) as consumer,
+            Admin(system_runtime(), client_config(address)) as admin,
+        ):
+            await consumed_by(running, consumer, seen, 8)
+            moved = await admin.offsets.reset(GROUP, TOPIC, -1)
+            assert set(moved.values()) == {2}, "to the end"
 
-    async def story() -> None:
-        async with cluster(broker_config(tmp_path)) as running:
-            client, seen = running.client(), Seen()
-            for queue_id in range(4):
-                await send(client, 2, queue_id)
-            address = running.name_server_address
-            config = consumer_config(piggyback_commit=False)
-            async with (
-                consuming(address, GROUP, {TOPIC: seen}, config=config) as consumer,
-                Admin(system_runtime(), client_config(address)) as admin,
-            ):
-                await consumed_by(running, consumer, seen, 8)
-                moved = await admin.offsets.reset(GROUP, TOPIC, -1)
-                assert set(moved.values()) == {2}, "to the end"
+            async def told() -> bool:
+                await send(client, 1, 0)  # Wakes the pull that is held.
+                return not running.broker.parts.offsets.reset_pending(GROUP, TOPIC, 0)
 
-                async def told() -> bool:
-                    await send(client, 1, 0)  # Wakes the pull that is held.
-                    return not running.broker.parts.offsets.reset_pending(GROUP, TOPIC, 0)
-
-                await eventually(told, "the held pull of queue 0 is told of its reset")
-                end = running.broker.parts.store.max_offset(TOPIC, 0)
-                committed = running.broker.parts.offsets.committed
-                await until(lambda: committed(GROUP, TOPIC, 0) == end, "it goes on from there")
-            rows = spooled(tmp_path / "store", "consume_offsets")
-            falls = [row for row in rows if row["accepted"] and row["previous_offset"] is not None
-                     and row["offset"] < row["previous_offset"]]  # fmt: skip
-            assert falls == []
-
-    asyncio.run(story())
+            await eventually(told, "the held pull of queue 0 is told of its reset")
+            end = running.broker.parts.store.max_offset(TOPIC, 0)
+            committed = running.broker.parts.offsets.committed
+            await until(lambda: committed(GROUP, TOPIC, 0) == end, "it goes on from there")
+        rows = spooled(tmp_path / "store", "consume_offsets")
+        falls = [row for row in rows if row["accepted"] and row["previous_offset"] is not None
+                 and row["offset"] < row["previous_offset"]]  # fmt: skip
+        assert falls == []
 
 
 @pytest.mark.parametrize(("resident_bytes", "begins_at"), [(1, None), (1 << 30, "0")])
-def test_a_group_without_an_offset_is_told_zero_only_while_the_queues_begin_is_near(
+async def test_a_group_without_an_offset_is_told_zero_only_while_the_queues_begin_is_near(
     tmp_path: Path, resident_bytes: int, begins_at: str | None
 ) -> None:
     """Row A8: else a new group reads an old topic whole, wherever it wants to begin."""
-
-    async def story() -> None:
-        config = broker_config(tmp_path)
-        config = replace(config, store=replace(config.store, resident_bytes=resident_bytes))
-        for _ in range(2):  # The second time in the broker's next life.
-            async with cluster(config) as running:
-                client = running.client()
-                await send(client, 2, queue_id=0)
-                asked = {"consumerGroup": OTHER, "topic": TOPIC}
-                answer = await client.ask(RequestCode.QUERY_CONSUMER_OFFSET, **asked, queueId=0)
-                assert answer.fields.get("offset") == begins_at
-                young = await client.ask(RequestCode.QUERY_CONSUMER_OFFSET, **asked, queueId=1)
-                assert young.code == ResponseCode.QUERY_NOT_FOUND, "nothing was ever sent there"
-
-    asyncio.run(story())
-
-
-def test_a_file_of_rocketmq_is_taken_over_and_a_negative_offset_in_it_is_none(
-    tmp_path: Path,
-) -> None:
-    async def story() -> None:
-        config = broker_config(tmp_path)
-        text = ROCKETMQ_FILE % (GROUP, TOPIC, TOPIC, GROUP, GROUP, GROUP)
-        folder = Path(config.config_folder)
+    config = broker_config(tmp_path)
+    config = replace(config, store=replace(config.store, resident_bytes=resident_bytes))
+    for _ in range(2):  # The second time in the broker's next life.
         async with cluster(config) as running:
             client = running.client()
-            await client.heartbeat(GROUP, (TOPIC,))
-            await send(client, 3, queue_id=1)
-            for _ in range(2):
-                sent = await client.send(b"again", topic=f"%RETRY%{GROUP}")
-                assert sent.code == ResponseCode.SUCCESS, sent.remark
-        for name in ("consumerOffset.json", "consumerOffset.json.bak"):
-            (folder / name).write_text(text)
-        asked = {"consumerGroup": GROUP, "setZeroIfNotFound": False}
-        for _ in range(2):  # The second time from the file that our broker wrote.
-            async with cluster(config) as running:
-                client = running.client()
-                found = []
-                for topic, queue_id in ((TOPIC, 0), (TOPIC, 1), (f"%RETRY%{GROUP}", 0)):
-                    answer = await client.ask(
-                        *(RequestCode.QUERY_CONSUMER_OFFSET,),
-                        **(asked | {"topic": topic, "queueId": queue_id}),
-                    )
-                    found.append((answer.code, answer.fields.get("offset")))
-                assert found == [
-                    (ResponseCode.QUERY_NOT_FOUND, None),
-                    (ResponseCode.SUCCESS, "1"),
-                    (ResponseCode.SUCCESS, "2"),
-                ]
-                commit = {"commitOffset": 3, "topic": TOPIC, "queueId": 2, **asked}
-                await client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, **commit)
+            await send(client, 2, queue_id=0)
+            asked = {"consumerGroup": OTHER, "topic": TOPIC}
+            answer = await client.ask(RequestCode.QUERY_CONSUMER_OFFSET, **asked, queueId=0)
+            assert answer.fields.get("offset") == begins_at
+            young = await client.ask(RequestCode.QUERY_CONSUMER_OFFSET, **asked, queueId=1)
+            assert young.code == ResponseCode.QUERY_NOT_FOUND, "nothing was ever sent there"
 
-    asyncio.run(story())
+
+async def test_a_file_of_rocketmq_is_taken_over_and_a_negative_offset_in_it_is_none(
+    tmp_path: Path,
+) -> None:
+    config = broker_config(tmp_path)
+    text = ROCKETMQ_FILE % (GROUP, TOPIC, TOPIC, GROUP, GROUP, GROUP)
+    folder = Path(config.config_folder)
+    async with cluster(config) as running:
+        client = running.client()
+        await client.heartbeat(GROUP, (TOPIC,))
+        await send(client, 3, queue_id=1)
+        for _ in range(2):
+            sent = await client.send(b"again", topic=f"%RETRY%{GROUP}")
+            assert sent.code == ResponseCode.SUCCESS, sent.remark
+    for name in ("consumerOffset.json", "consumerOffset.json.bak"):
+        (folder / name).write_text(text)
+    asked = {"consumerGroup": GROUP, "setZeroIfNotFound": False}
+    for _ in range(2):  # The second time from the file that our broker wrote.
+        async with cluster(config) as running:
+            client = running.client()
+            found = []
+            for topic, queue_id in ((TOPIC, 0), (TOPIC, 1), (f"%RETRY%{GROUP}", 0)):
+                answer = await client.ask(
+                    *(RequestCode.QUERY_CONSUMER_OFFSET,),
+                    **(asked | {"topic": topic, "queueId": queue_id}),
+                )
+                found.append((answer.code, answer.fields.get("offset")))
+            assert found == [
+                (ResponseCode.QUERY_NOT_FOUND, None),
+                (ResponseCode.SUCCESS, "1"),
+                (ResponseCode.SUCCESS, "2"),
+            ]
+            commit = {"commitOffset": 3, "topic": TOPIC, "queueId": 2, **asked}
+            await client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, **commit)
 
 
 @pytest.mark.parametrize(
@@ -348,30 +314,26 @@ def test_a_file_of_rocketmq_is_taken_over_and_a_negative_offset_in_it_is_none(
     [(6, 6), (12, 10)],
     ids=["below what was pulled", "beyond its queue, which ends at 10"],
 )
-def test_an_offset_raised_by_hand_is_told_with_what_it_passes_over(
+async def test_an_offset_raised_by_hand_is_told_with_what_it_passes_over(
     tmp_path: Path, raised_to: int, begins_at: int
 ) -> None:
     """Row A10: pulled is not consumed, so the last report counts, and it is told once."""
-
-    async def story() -> None:
-        config = broker_config(tmp_path)
-        path = Path(config.config_folder) / "consumerOffset.json"
-        for life in range(3):
-            async with cluster(config) as running:
-                client = running.client()
-                await client.heartbeat(GROUP, (TOPIC,))
-                if life == 0:
-                    await send(client, 10)
-                    assert (await client.pull(0, maxMsgNums=10)).code == ResponseCode.SUCCESS
-                    await client.commit(2)
-                    await client.commit(1, queue_id=1)
-            if life == 1:
-                path.write_text(path.read_text().replace('"0":2', f'"0": {raised_to}'))
-        told = spooled(Path(config.store.root), "consume_offsets")
-        assert [
-            picked(row, "queue_id", "previous_offset", "offset", "max_offset")
-            for row in told
-            if row["path"] == "RESTORE"
-        ] == [(0, 2, begins_at, 10)]
-
-    asyncio.run(story())
+    config = broker_config(tmp_path)
+    path = Path(config.config_folder) / "consumerOffset.json"
+    for life in range(3):
+        async with cluster(config) as running:
+            client = running.client()
+            await client.heartbeat(GROUP, (TOPIC,))
+            if life == 0:
+                await send(client, 10)
+                assert (await client.pull(0, maxMsgNums=10)).code == ResponseCode.SUCCESS
+                await client.commit(2)
+                await client.commit(1, queue_id=1)
+        if life == 1:
+            path.write_text(path.read_text().replace('"0":2', f'"0": {raised_to}'))
+    told = spooled(Path(config.store.root), "consume_offsets")
+    assert [
+        picked(row, "queue_id", "previous_offset", "offset", "max_offset")
+        for row in told
+        if row["path"] == "RESTORE"
+    ] == [(0, 2, begins_at, 10)]

@@ -97,36 +97,30 @@ async def throw(address: str, data: bytes) -> bytes:
     return received
 
 
-def test_each_ends_its_own_connection_with_one_log_line(
+async def test_each_ends_its_own_connection_with_one_log_line(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def story() -> None:
-        async with cluster(broker_config(tmp_path)) as running:
-            client = running.client()
-            assert (await client.send(b"fine")).code == ResponseCode.SUCCESS
-            for name, data in ENDS_THE_CONNECTION.items():
-                caplog.clear()
-                assert await throw(running.broker.address, data) == b"", name
-                assert bodies(await client.pull(0)) == [b"fine"], name
-                warnings = [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING]
-                assert len(warnings) == 1, (name, warnings)
-                assert len(warnings[0]) < 500, "the log is not flooded by what was sent"
-
-    asyncio.run(story())
+    async with cluster(broker_config(tmp_path)) as running:
+        client = running.client()
+        assert (await client.send(b"fine")).code == ResponseCode.SUCCESS
+        for name, data in ENDS_THE_CONNECTION.items():
+            caplog.clear()
+            assert await throw(running.broker.address, data) == b"", name
+            assert bodies(await client.pull(0)) == [b"fine"], name
+            warnings = [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING]
+            assert len(warnings) == 1, (name, warnings)
+            assert len(warnings[0]) < 500, "the log is not flooded by what was sent"
 
 
-def test_what_can_be_read_is_answered_and_the_connection_lives_on(
+async def test_what_can_be_read_is_answered_and_the_connection_lives_on(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def story() -> None:
-        async with cluster(broker_config(tmp_path)) as running:
-            for name, data in IS_ANSWERED.items():
-                [answer] = FrameDecoder().feed(await throw(running.broker.address, data))
-                assert answer.code != ResponseCode.SUCCESS, name
-                assert len(answer.remark or "") < 4096, name
-            assert (await running.client().send(b"fine")).code == ResponseCode.SUCCESS
-
-    asyncio.run(story())
+    async with cluster(broker_config(tmp_path)) as running:
+        for name, data in IS_ANSWERED.items():
+            [answer] = FrameDecoder().feed(await throw(running.broker.address, data))
+            assert answer.code != ResponseCode.SUCCESS, name
+            assert len(answer.remark or "") < 4096, name
+        assert (await running.client().send(b"fine")).code == ResponseCode.SUCCESS
     errors = [r.getMessage() for r in caplog.records if r.levelno >= logging.ERROR]
     assert not errors, "bad input is no fault of ours"
 
@@ -146,65 +140,55 @@ def test_no_memory_is_taken_for_what_is_only_claimed(name: str) -> None:
     assert peak <= 4 * read + 4 * MIB, f"{peak} bytes for {len(data)}"
 
 
-def test_strangers_get_small_headers_until_one_request_was_genuine(tmp_path: Path) -> None:
+async def test_strangers_get_small_headers_until_one_request_was_genuine(tmp_path: Path) -> None:
     long = "k" * (STRANGER_HEADER_BYTES_MAX + 1)
-
-    async def story() -> None:
-        async with cluster(broker_config(tmp_path, access=ACCESS)) as running:
-            address = running.broker.address
-            request = RemotingCommand.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": long})
-            SHOP.sign(request)
-            assert await throw(address, encode_frame(request)) == b"", "even when it is signed"
-            known = Caller(address, ROOT)
-            route = await known.ask(RequestCode.CHECK_CLIENT_CONFIG)
-            assert route.code != ResponseCode.NO_PERMISSION
-            large = await known.ask(RequestCode.GET_MAX_OFFSET, topic=long, queueId=0)
-            assert large.code != ResponseCode.NO_PERMISSION, "now it is known"
-            await known.close()
-        async with cluster(broker_config(tmp_path / "open")) as running:
-            answer = await running.client().ask(RequestCode.GET_MAX_OFFSET, topic=long, queueId=0)
-            assert answer.is_response, "without accounts nobody is a stranger"
-
-    asyncio.run(story())
+    async with cluster(broker_config(tmp_path, access=ACCESS)) as running:
+        address = running.broker.address
+        request = RemotingCommand.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": long})
+        SHOP.sign(request)
+        assert await throw(address, encode_frame(request)) == b"", "even when it is signed"
+        known = Caller(address, ROOT)
+        route = await known.ask(RequestCode.CHECK_CLIENT_CONFIG)
+        assert route.code != ResponseCode.NO_PERMISSION
+        large = await known.ask(RequestCode.GET_MAX_OFFSET, topic=long, queueId=0)
+        assert large.code != ResponseCode.NO_PERMISSION, "now it is known"
+        await known.close()
+    async with cluster(broker_config(tmp_path / "open")) as running:
+        answer = await running.client().ask(RequestCode.GET_MAX_OFFSET, topic=long, queueId=0)
+        assert answer.is_response, "without accounts nobody is a stranger"
 
 
-def test_a_refused_sender_is_logged_once_a_connection(
+async def test_a_refused_sender_is_logged_once_a_connection(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def story() -> None:
-        async with cluster(broker_config(tmp_path, access=ACCESS)) as running:
-            caplog.clear()
-            stranger = Caller(running.broker.address, None)
-            for _ in range(50):
-                await stranger.ask(RequestCode.GET_MAX_OFFSET, topic="orders", queueId=0)
-            await stranger.close()
-
-    asyncio.run(story())
+    async with cluster(broker_config(tmp_path, access=ACCESS)) as running:
+        caplog.clear()
+        stranger = Caller(running.broker.address, None)
+        for _ in range(50):
+            await stranger.ask(RequestCode.GET_MAX_OFFSET, topic="orders", queueId=0)
+        await stranger.close()
     refusals = [r.getMessage() for r in caplog.records if "refused" in r.getMessage()]
     assert len(refusals) == 1, refusals
 
 
-def test_a_consumer_that_holds_ten_thousand_pulls_holds_up_nobody(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with cluster(broker_config(tmp_path)) as running:
-            client = running.client()
-            await client.send(b"first")
-            host, port = running.broker.address.split(":")
-            greedy = socket.create_connection((host, int(port)))
-            greedy.setblocking(False)
-            loop, count = asyncio.get_running_loop(), 10_000
-            await loop.sock_sendall(greedy, held_pulls(count))
-            answer = await client.send(b"second", queue_id=1)
-            assert answer.code == ResponseCode.SUCCESS
-            assert bodies(await client.pull(0)) == [b"first"]
-            await client.send(b"third")
-            decoder, answers = FrameDecoder(), 0
-            async with asyncio.timeout(DEADLINE_S):
-                while answers < count:
-                    answers += len(decoder.feed(await loop.sock_recv(greedy, MIB)))
-            greedy.close()
-
-    asyncio.run(story())
+async def test_a_consumer_that_holds_ten_thousand_pulls_holds_up_nobody(tmp_path: Path) -> None:
+    async with cluster(broker_config(tmp_path)) as running:
+        client = running.client()
+        await client.send(b"first")
+        host, port = running.broker.address.split(":")
+        greedy = socket.create_connection((host, int(port)))
+        greedy.setblocking(False)
+        loop, count = asyncio.get_running_loop(), 10_000
+        await loop.sock_sendall(greedy, held_pulls(count))
+        answer = await client.send(b"second", queue_id=1)
+        assert answer.code == ResponseCode.SUCCESS
+        assert bodies(await client.pull(0)) == [b"first"]
+        await client.send(b"third")
+        decoder, answers = FrameDecoder(), 0
+        async with asyncio.timeout(DEADLINE_S):
+            while answers < count:
+                answers += len(decoder.feed(await loop.sock_recv(greedy, MIB)))
+        greedy.close()
 
 
 def held_pulls(count: int) -> bytes:

@@ -7,7 +7,6 @@ afterwards no file, folder or table knows it, also not after a restart.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 from pathlib import Path
@@ -164,44 +163,36 @@ def hostile_traces(root: Path) -> list[str]:
     return found
 
 
-def test_no_hostile_name_gets_into_a_broker(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with cluster(broker_config(tmp_path)) as running:
-            client = running.client()
-            assert (await client.send(topic="fine")).code == ResponseCode.SUCCESS
-            await throw_all_at(client)
-            topics = json.loads((await client.ask(Code.GET_ALL_TOPIC_CONFIG)).body)
-            known = list(topics["topicConfigTable"])
-            assert not [topic for topic in known if ILLEGAL.search(topic)], known
-        async with cluster(broker_config(tmp_path)) as running:
-            assert (await running.client().send(topic="fine")).code == ResponseCode.SUCCESS
-
-    asyncio.run(story())
+async def test_no_hostile_name_gets_into_a_broker(tmp_path: Path) -> None:
+    async with cluster(broker_config(tmp_path)) as running:
+        client = running.client()
+        assert (await client.send(topic="fine")).code == ResponseCode.SUCCESS
+        await throw_all_at(client)
+        topics = json.loads((await client.ask(Code.GET_ALL_TOPIC_CONFIG)).body)
+        known = list(topics["topicConfigTable"])
+        assert not [topic for topic in known if ILLEGAL.search(topic)], known
+    async with cluster(broker_config(tmp_path)) as running:
+        assert (await running.client().send(topic="fine")).code == ResponseCode.SUCCESS
     assert not hostile_traces(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["store"]
 
 
-def test_no_hostile_name_gets_into_a_name_server(tmp_path: Path) -> None:
-    async def story() -> None:
-        config = NameServerConfig(port=0, kv_path=str(tmp_path / "kv" / "kvConfig.json"))
-        server = NameServer(system_runtime(), config)
-        client = RawClient(f"127.0.0.1:{await server.start()}")
-        assert await throw_all_at(client) > 0
-        registered = body_with("fine", "fine"), fields_with("fine", "fine")
-        await client.ask(Code.REGISTER_BROKER, registered[0], **registered[1])
-        assert server.routes.topics() == ["fine"], "a legal one is taken"
-        for name in HOSTILE:
-            fields = fields_with(name, "fine")
-            await client.ask(Code.REGISTER_BROKER, body_with(name, "fine"), **fields)
-            await client.ask(
-                Code.REGISTER_BROKER, body_with("fine", name), **fields_with(name, name)
-            )
-        known = server.routes.topics()
-        assert not [topic for topic in known if ILLEGAL.search(topic)], known
-        brokers = server.routes.cluster_info().broker_addr_table
-        assert not [name for name in brokers if re.search(r"[\s/\\\0]", name)], brokers
-        await client.close()
-        await server.stop()
-
-    asyncio.run(story())
+async def test_no_hostile_name_gets_into_a_name_server(tmp_path: Path) -> None:
+    config = NameServerConfig(port=0, kv_path=str(tmp_path / "kv" / "kvConfig.json"))
+    server = NameServer(system_runtime(), config)
+    client = RawClient(f"127.0.0.1:{await server.start()}")
+    assert await throw_all_at(client) > 0
+    registered = body_with("fine", "fine"), fields_with("fine", "fine")
+    await client.ask(Code.REGISTER_BROKER, registered[0], **registered[1])
+    assert server.routes.topics() == ["fine"], "a legal one is taken"
+    for name in HOSTILE:
+        fields = fields_with(name, "fine")
+        await client.ask(Code.REGISTER_BROKER, body_with(name, "fine"), **fields)
+        await client.ask(Code.REGISTER_BROKER, body_with("fine", name), **fields_with(name, name))
+    known = server.routes.topics()
+    assert not [topic for topic in known if ILLEGAL.search(topic)], known
+    brokers = server.routes.cluster_info().broker_addr_table
+    assert not [name for name in brokers if re.search(r"[\s/\\\0]", name)], brokers
+    await client.close()
+    await server.stop()
     assert not hostile_traces(tmp_path)

@@ -6,7 +6,6 @@ Feature rows: D4 (a wish for time), E1 (delays).
 
 from __future__ import annotations
 
-import asyncio
 import signal
 from pathlib import Path
 
@@ -32,42 +31,41 @@ def test_what_is_no_number_counts_as_none(word: str) -> None:
     assert message.delay_level == (-1 if word == "-1" else 0)
 
 
-def test_a_broker_lives_through_numbers_that_are_none_and_starts_again(tmp_path: Path) -> None:
-    async def story() -> None:
-        engine = KillableEngine(tmp_path, "--lake", "none")
+async def test_a_broker_lives_through_numbers_that_are_none_and_starts_again(
+    tmp_path: Path,
+) -> None:
+    engine = KillableEngine(tmp_path, "--lake", "none")
+    await engine.start()
+    client = RawClient(engine.broker)
+    producer = Transactor(client)
+    try:
+        for number, word in enumerate((TOO_LONG, "²", "9" * 19)):
+            key = f"half {number}"
+            half = await producer.begin(
+                key, properties=HALF.format(key=key) + WISH.format(word=word)
+            )
+            assert half.queue_offset == number
+            delays = f"DELAY\x01{word}\x02"
+            sent = await client.send(b"now", properties=delays)
+            assert sent.code == ResponseCode.SUCCESS, "no number is no delay"
+            sent = await client.send(b"soon", properties=f"{delays}DELAY\x011\x02")
+            assert sent.code == ResponseCode.SUCCESS, "the last value counts"
+
+        async def all_came() -> bool:
+            answer = await client.pull(0)
+            found = bodies(answer) if answer.code == ResponseCode.SUCCESS else []
+            return sorted(found) == [b"now"] * 3 + [b"soon"] * 3
+
+        await eventually(all_came, "the delayed ones as well")
+        await engine.end(signal.SIGKILL)
         await engine.start()
-        client = RawClient(engine.broker)
-        producer = Transactor(client)
-        try:
-            for number, word in enumerate((TOO_LONG, "²", "9" * 19)):
-                key = f"half {number}"
-                half = await producer.begin(
-                    key, properties=HALF.format(key=key) + WISH.format(word=word)
-                )
-                assert half.queue_offset == number
-                delays = f"DELAY\x01{word}\x02"
-                sent = await client.send(b"now", properties=delays)
-                assert sent.code == ResponseCode.SUCCESS, "no number is no delay"
-                sent = await client.send(b"soon", properties=f"{delays}DELAY\x011\x02")
-                assert sent.code == ResponseCode.SUCCESS, "the last value counts"
-
-            async def all_came() -> bool:
-                answer = await client.pull(0)
-                found = bodies(answer) if answer.code == ResponseCode.SUCCESS else []
-                return sorted(found) == [b"now"] * 3 + [b"soon"] * 3
-
-            await eventually(all_came, "the delayed ones as well")
-            await engine.end(signal.SIGKILL)
-            await engine.start()
-            ended = await producer.end(half, COMMIT, fromTransactionCheck=True)  # However late.
-            assert ended.code == ResponseCode.SUCCESS
-            assert await all_came() is False, "one more: the committed one"
-            beat = b'{"clientID":"c","heartbeatFingerprint":' + TOO_LONG.encode() + b"}"
-            refused = await client.ask(RequestCode.HEART_BEAT, beat)
-            assert "Integer value out of range" in str(refused.remark)
-        finally:
-            await client.close()
-            await engine.end(signal.SIGKILL)
-        assert "Traceback" not in engine.log.read_text()
-
-    asyncio.run(story())
+        ended = await producer.end(half, COMMIT, fromTransactionCheck=True)  # However late.
+        assert ended.code == ResponseCode.SUCCESS
+        assert await all_came() is False, "one more: the committed one"
+        beat = b'{"clientID":"c","heartbeatFingerprint":' + TOO_LONG.encode() + b"}"
+        refused = await client.ask(RequestCode.HEART_BEAT, beat)
+        assert "Integer value out of range" in str(refused.remark)
+    finally:
+        await client.close()
+        await engine.end(signal.SIGKILL)
+    assert "Traceback" not in engine.log.read_text()

@@ -4,7 +4,6 @@ that is stopped cleanly, killed, and killed with its index lost.
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 import signal
 from pathlib import Path
@@ -109,24 +108,21 @@ async def test_as_many_as_asked_for_are_found_by_key_up_to_64_and_a_cut_answer_s
         pytest.param(signal.SIGKILL, True, id="kill -9, index lost"),
     ],
 )
-def test_keys_are_found_before_and_after(
+async def test_keys_are_found_before_and_after(
     tmp_path: Path, number: signal.Signals, lost: bool
 ) -> None:
-    async def story() -> None:
-        engine = KillableEngine(tmp_path)
-        await engine.start(*SMALL)
-        client = RawClient(engine.broker)
-        await write(client)
-        await check(client)
-        await client.close()
-        assert len(list((engine.store / "index").iterdir())) >= 3, "the index has rolled"
-        await engine.end(number)
-        if lost:
-            shutil.rmtree(engine.store / "index")
-        await engine.start(*SMALL)
-        client = RawClient(engine.broker)
-        await check(client)
-        await client.close()
-        await engine.end(signal.SIGTERM)
-
-    asyncio.run(story())
+    engine = KillableEngine(tmp_path)
+    await engine.start(*SMALL)
+    client = RawClient(engine.broker)
+    await write(client)
+    await check(client)
+    await client.close()
+    assert len(list((engine.store / "index").iterdir())) >= 3, "the index has rolled"
+    await engine.end(number)
+    if lost:
+        shutil.rmtree(engine.store / "index")
+    await engine.start(*SMALL)
+    client = RawClient(engine.broker)
+    await check(client)
+    await client.close()
+    await engine.end(signal.SIGTERM)

@@ -101,43 +101,40 @@ async def everything_stored(engine: KillableEngine) -> dict[tuple[str, int, int]
 
 @pytest.mark.timeout(60 + 20 * ROUNDS)
 @pytest.mark.parametrize("flush", ["sync", pytest.param("async", marks=pytest.mark.slow)])
-def test_nothing_acknowledged_is_lost_over_many_kills(tmp_path: Path, flush: str) -> None:
-    async def story() -> None:
-        chance, history = random.Random(SEED), History()
-        engine = KillableEngine(tmp_path)
-        clients: list[asyncio.Task[None]] = []
-        acked_before = 0
-        for number in range(ROUNDS):
-            await engine.start("--flush", flush, *SMALL)
-            if not clients:
-                await make_topic(engine)
-                clients = [
-                    asyncio.create_task(work(engine, history, queue_id))
-                    for queue_id in range(QUEUES)
-                    for work in (send_for_ever, consume_for_ever)
-                ]
-            until = asyncio.get_running_loop().time() + chance.uniform(0.2, 1.2)
-            while len(history.acked) == acked_before or asyncio.get_running_loop().time() < until:
-                await asyncio.sleep(0.01)
-                for client in clients:
-                    if client.done():
-                        client.result()
-            acked_before = len(history.acked)
-            await engine.end(signal.SIGKILL)
-            assert acked_before > number
-        for client in clients:
-            client.cancel()
-        for outcome in await asyncio.gather(*clients, return_exceptions=True):
-            assert isinstance(outcome, asyncio.CancelledError), outcome
+async def test_nothing_acknowledged_is_lost_over_many_kills(tmp_path: Path, flush: str) -> None:
+    chance, history = random.Random(SEED), History()
+    engine = KillableEngine(tmp_path)
+    clients: list[asyncio.Task[None]] = []
+    acked_before = 0
+    for number in range(ROUNDS):
         await engine.start("--flush", flush, *SMALL)
-        stored = await everything_stored(engine)
-        check_nothing_acknowledged_is_lost(history, stored)
-        check_order_per_queue(history, stored)
-        assert len(set(stored.values())) == len(stored), "one message at two places"
-        assert set(stored.values()) <= set(history.sent), "a message nobody sent"
-        await engine.end(signal.SIGTERM)
-
-    asyncio.run(story())
+        if not clients:
+            await make_topic(engine)
+            clients = [
+                asyncio.create_task(work(engine, history, queue_id))
+                for queue_id in range(QUEUES)
+                for work in (send_for_ever, consume_for_ever)
+            ]
+        until = asyncio.get_running_loop().time() + chance.uniform(0.2, 1.2)
+        while len(history.acked) == acked_before or asyncio.get_running_loop().time() < until:
+            await asyncio.sleep(0.01)
+            for client in clients:
+                if client.done():
+                    client.result()
+        acked_before = len(history.acked)
+        await engine.end(signal.SIGKILL)
+        assert acked_before > number
+    for client in clients:
+        client.cancel()
+    for outcome in await asyncio.gather(*clients, return_exceptions=True):
+        assert isinstance(outcome, asyncio.CancelledError), outcome
+    await engine.start("--flush", flush, *SMALL)
+    stored = await everything_stored(engine)
+    check_nothing_acknowledged_is_lost(history, stored)
+    check_order_per_queue(history, stored)
+    assert len(set(stored.values())) == len(stored), "one message at two places"
+    assert set(stored.values()) <= set(history.sent), "a message nobody sent"
+    await engine.end(signal.SIGTERM)
 
 
 async def make_topic(engine: KillableEngine) -> None:

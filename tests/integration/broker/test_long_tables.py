@@ -83,45 +83,41 @@ def rows(listener: Listener) -> list[GroupWatermark]:
     return [fact for fact in listener.facts if isinstance(fact, GroupWatermark)]
 
 
-def test_a_sample_reads_so_many_marks_a_step_and_none_that_stand_still(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with cluster(quiet(tmp_path)) as running:
-            parts, listener = watched(running)
-            watermarks = Watermarks(parts)
-            for number in range(PAIRS):
-                parts.offsets.commit(f"g{number}", TOPIC, 0, 1, now_ms=parts.steady_ms())
-            before = 0
-            for _ in watermarks.sample(parts.steady_ms()):
-                assert len(listener.facts) - before <= LOOP_STEP_ENTRIES_MAX
-                before = len(listener.facts)
-            assert {row.group for row in rows(listener)} == {f"g{n}" for n in range(PAIRS)}
-            listener.facts.clear()
-            still = instructions_by_step(watermarks.sample(parts.steady_ms()))
-            assert sum(still) < 2 * PAIRS, "hardly an instruction for each that stands still"
-            assert listener.facts == []
-            parts.offsets.commit("g7", TOPIC, 0, 2, now_ms=parts.steady_ms())
-            one = instructions_by_step(watermarks.sample(parts.steady_ms()))
-            assert sum(one) < 4 * PAIRS
-            assert [row.group for row in rows(listener)] == ["g7"]
-            parts.offsets.commit("g7", TOPIC, 0, 2, now_ms=parts.steady_ms())
-            await in_steps(watermarks.sample(parts.steady_ms()))
-            again = rows(listener)[1:]
-            assert [(row.group, row.reports) for row in again] == [("g7", 1)], "it was heard of"
+async def test_a_sample_reads_so_many_marks_a_step_and_none_that_stand_still(
+    tmp_path: Path,
+) -> None:
+    async with cluster(quiet(tmp_path)) as running:
+        parts, listener = watched(running)
+        watermarks = Watermarks(parts)
+        for number in range(PAIRS):
+            parts.offsets.commit(f"g{number}", TOPIC, 0, 1, now_ms=parts.steady_ms())
+        before = 0
+        for _ in watermarks.sample(parts.steady_ms()):
+            assert len(listener.facts) - before <= LOOP_STEP_ENTRIES_MAX
+            before = len(listener.facts)
+        assert {row.group for row in rows(listener)} == {f"g{n}" for n in range(PAIRS)}
+        listener.facts.clear()
+        still = instructions_by_step(watermarks.sample(parts.steady_ms()))
+        assert sum(still) < 2 * PAIRS, "hardly an instruction for each that stands still"
+        assert listener.facts == []
+        parts.offsets.commit("g7", TOPIC, 0, 2, now_ms=parts.steady_ms())
+        one = instructions_by_step(watermarks.sample(parts.steady_ms()))
+        assert sum(one) < 4 * PAIRS
+        assert [row.group for row in rows(listener)] == ["g7"]
+        parts.offsets.commit("g7", TOPIC, 0, 2, now_ms=parts.steady_ms())
+        await in_steps(watermarks.sample(parts.steady_ms()))
+        again = rows(listener)[1:]
+        assert [(row.group, row.reports) for row in again] == [("g7", 1)], "it was heard of"
 
-    asyncio.run(story())
 
-
-def test_steps_of_a_sample_are_as_long_with_ten_times_the_groups(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with cluster(quiet(tmp_path)) as running:
-            parts, _ = watched(running)
-            assert WATERMARKS_PER_SAMPLE_MAX >= 2 * LOOP_STEP_ENTRIES_MAX
-            for number in range(2 * LOOP_STEP_ENTRIES_MAX):
-                parts.offsets.commit(f"g{number}", TOPIC, 0, 1, now_ms=parts.steady_ms())
-            steps = instructions_by_step(Watermarks(parts).sample(parts.steady_ms()))
-            assert max(steps) <= STEP_INSTRUCTIONS_MAX
-
-    asyncio.run(story())
+async def test_steps_of_a_sample_are_as_long_with_ten_times_the_groups(tmp_path: Path) -> None:
+    async with cluster(quiet(tmp_path)) as running:
+        parts, _ = watched(running)
+        assert WATERMARKS_PER_SAMPLE_MAX >= 2 * LOOP_STEP_ENTRIES_MAX
+        for number in range(2 * LOOP_STEP_ENTRIES_MAX):
+            parts.offsets.commit(f"g{number}", TOPIC, 0, 1, now_ms=parts.steady_ms())
+        steps = instructions_by_step(Watermarks(parts).sample(parts.steady_ms()))
+        assert max(steps) <= STEP_INSTRUCTIONS_MAX
 
 
 def join(membership: Membership, number: int, group: str = GROUP) -> End:
@@ -135,76 +131,67 @@ def join(membership: Membership, number: int, group: str = GROUP) -> End:
     return end
 
 
-def test_a_crowd_that_leaves_at_once_is_not_told_of_each_one(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with cluster(quiet(tmp_path)) as running:
-            parts, listener = watched(running)
-            membership = Membership(parts)
-            notices = asyncio.create_task(membership.notices.run())
-            work = asyncio.create_task(parts.work.run())
-            ends = [join(membership, number) for number in range(CROWD)]
+async def test_a_crowd_that_leaves_at_once_is_not_told_of_each_one(tmp_path: Path) -> None:
+    async with cluster(quiet(tmp_path)) as running:
+        parts, listener = watched(running)
+        membership = Membership(parts)
+        notices = asyncio.create_task(membership.notices.run())
+        work = asyncio.create_task(parts.work.run())
+        ends = [join(membership, number) for number in range(CROWD)]
 
-            async def newest_is_told() -> bool:
-                return all(end.told for end in ends)
+        async def newest_is_told() -> bool:
+            return all(end.told for end in ends)
 
-            await eventually(newest_is_told, "all hear that the group has changed, once it rests")
-            told = sum(len(end.told) for end in ends)
-            at_once = MEMBER_NOTICES_AT_ONCE * (MEMBER_NOTICES_AT_ONCE + 1) // 2
-            assert told < at_once + 5 * CROWD, f"{CROWD} joined, {told} notices"
-            for end in ends[:-1]:
-                membership.lost(end)  # type: ignore[arg-type]
-            gone = sum(len(end.told) for end in ends) - told
-            assert gone < at_once + 5 * CROWD, f"{CROWD} left, {gone} notices"
-            left = [one for one in listener.facts if isinstance(one, RebalanceEvent)]
-            assert [one.kind for one in left].count("LEFT") == CROWD - 1, "each is a fact"
-            for task in (notices, work):
-                task.cancel()
-
-    asyncio.run(story())
+        await eventually(newest_is_told, "all hear that the group has changed, once it rests")
+        told = sum(len(end.told) for end in ends)
+        at_once = MEMBER_NOTICES_AT_ONCE * (MEMBER_NOTICES_AT_ONCE + 1) // 2
+        assert told < at_once + 5 * CROWD, f"{CROWD} joined, {told} notices"
+        for end in ends[:-1]:
+            membership.lost(end)  # type: ignore[arg-type]
+        gone = sum(len(end.told) for end in ends) - told
+        assert gone < at_once + 5 * CROWD, f"{CROWD} left, {gone} notices"
+        left = [one for one in listener.facts if isinstance(one, RebalanceEvent)]
+        assert [one.kind for one in left].count("LEFT") == CROWD - 1, "each is a fact"
+        for task in (notices, work):
+            task.cancel()
 
 
-def test_of_a_group_too_large_to_list_the_facts_name_who_came_and_who_left(
+async def test_of_a_group_too_large_to_list_the_facts_name_who_came_and_who_left(
     tmp_path: Path,
 ) -> None:
-    async def story() -> None:
-        async with cluster(quiet(tmp_path)) as running:
-            parts, listener = watched(running)
-            membership = Membership(parts)
-            ends = [join(membership, number) for number in range(MEMBERS_LISTED_MAX + 1)]
-            membership.lost(ends[0])  # type: ignore[arg-type]
-            changes = [one for one in listener.facts if isinstance(one, RebalanceEvent)]
-            joined, left = changes[-2:]
-            assert (joined.kind, joined.client_id, joined.after) == ("JOINED", "c00512", None)
-            assert joined.before is not None
-            assert len(joined.before) == MEMBERS_LISTED_MAX
-            assert (left.kind, left.client_id, left.before) == ("LEFT", "c00000", None)
-            assert left.after is not None
-
-    asyncio.run(story())
+    async with cluster(quiet(tmp_path)) as running:
+        parts, listener = watched(running)
+        membership = Membership(parts)
+        ends = [join(membership, number) for number in range(MEMBERS_LISTED_MAX + 1)]
+        membership.lost(ends[0])  # type: ignore[arg-type]
+        changes = [one for one in listener.facts if isinstance(one, RebalanceEvent)]
+        joined, left = changes[-2:]
+        assert (joined.kind, joined.client_id, joined.after) == ("JOINED", "c00512", None)
+        assert joined.before is not None
+        assert len(joined.before) == MEMBERS_LISTED_MAX
+        assert (left.kind, left.client_id, left.before) == ("LEFT", "c00000", None)
+        assert left.after is not None
 
 
-def test_only_what_is_here_can_be_locked(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with cluster(broker_config(tmp_path)) as running:
-            client = running.client()
-            await client.heartbeat()
-            here = MessageQueue(TOPIC, "broker-a", 0)
-            await client.send()
+async def test_only_what_is_here_can_be_locked(tmp_path: Path) -> None:
+    async with cluster(broker_config(tmp_path)) as running:
+        client = running.client()
+        await client.heartbeat()
+        here = MessageQueue(TOPIC, "broker-a", 0)
+        await client.send()
 
-            async def locked(group: str, *queues: MessageQueue) -> list[MessageQueue]:
-                wanted = LockBatchRequest(consumer_group=group, client_id="c1", mq_set=list(queues))
-                answer = await client.ask(RequestCode.LOCK_BATCH_MQ, wanted.encode())
-                assert answer.code == ResponseCode.SUCCESS
-                return LockBatchResponse.decode(answer.body).lock_ok_mq_set
+        async def locked(group: str, *queues: MessageQueue) -> list[MessageQueue]:
+            wanted = LockBatchRequest(consumer_group=group, client_id="c1", mq_set=list(queues))
+            answer = await client.ask(RequestCode.LOCK_BATCH_MQ, wanted.encode())
+            assert answer.code == ResponseCode.SUCCESS
+            return LockBatchResponse.decode(answer.body).lock_ok_mq_set
 
-            invented = [
-                MessageQueue("no-such-topic", "broker-a", 0),
-                MessageQueue(TOPIC, "broker-a", 4000),
-                MessageQueue(TOPIC, "broker-a", -1),
-                MessageQueue(TOPIC, "broker-z", 0),
-            ]
-            assert await locked(GROUP, here, *invented) == [here]
-            assert await locked("no-such-group", here) == []
-            assert len(running.broker.parts.locks) == 1
-
-    asyncio.run(story())
+        invented = [
+            MessageQueue("no-such-topic", "broker-a", 0),
+            MessageQueue(TOPIC, "broker-a", 4000),
+            MessageQueue(TOPIC, "broker-a", -1),
+            MessageQueue(TOPIC, "broker-z", 0),
+        ]
+        assert await locked(GROUP, here, *invented) == [here]
+        assert await locked("no-such-group", here) == []
+        assert len(running.broker.parts.locks) == 1

@@ -37,183 +37,160 @@ async def until_members(running: Cluster, *expected: str) -> None:
     await eventually(as_expected, f"the members of {GROUP} are {expected}")
 
 
-def test_members_come_and_go_and_the_others_are_notified(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with cluster(broker_config(tmp_path)) as running:
-            first, second = running.client("c1"), running.client("c2")
-            await first.heartbeat()
-            await second.heartbeat()
-            assert await members(first) == ["c1", "c2"]
-            await first.ask(RequestCode.UNREGISTER_CLIENT, clientID="c1", consumerGroup=GROUP)
-            assert await members(second) == ["c2"]
-            assert len(second.pushed) == 2, "its own coming and the other's going"
-            assert {push.fields["consumerGroup"] for push in second.pushed} == {GROUP}
-            await second.close()
-            await until_members(running)
-        events = spooled(tmp_path / "store", "rebalance_events")
-        told = [picked(row, "kind", "client_id", "reason", "generation") for row in events]
-        assert [row for row in told if row[0] in ("JOINED", "LEFT")] == [
-            ("JOINED", "c1", None, 1),
-            ("JOINED", "c2", None, 2),
-            ("LEFT", "c1", "UNREGISTERED", 3),
-            ("LEFT", "c2", "CONNECTION_LOST", 4),
-        ]
-
-    asyncio.run(story())
+async def test_members_come_and_go_and_the_others_are_notified(tmp_path: Path) -> None:
+    async with cluster(broker_config(tmp_path)) as running:
+        first, second = running.client("c1"), running.client("c2")
+        await first.heartbeat()
+        await second.heartbeat()
+        assert await members(first) == ["c1", "c2"]
+        await first.ask(RequestCode.UNREGISTER_CLIENT, clientID="c1", consumerGroup=GROUP)
+        assert await members(second) == ["c2"]
+        assert len(second.pushed) == 2, "its own coming and the other's going"
+        assert {push.fields["consumerGroup"] for push in second.pushed} == {GROUP}
+        await second.close()
+        await until_members(running)
+    events = spooled(tmp_path / "store", "rebalance_events")
+    told = [picked(row, "kind", "client_id", "reason", "generation") for row in events]
+    assert [row for row in told if row[0] in ("JOINED", "LEFT")] == [
+        ("JOINED", "c1", None, 1),
+        ("JOINED", "c2", None, 2),
+        ("LEFT", "c1", "UNREGISTERED", 3),
+        ("LEFT", "c2", "CONNECTION_LOST", 4),
+    ]
 
 
-def test_a_heartbeat_makes_the_retry_topic_of_its_group(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with cluster(broker_config(tmp_path)) as running:
-            await running.client("c1").heartbeat()
-            retry = running.broker.parts.topics.find(RETRY)
-            assert retry is not None
-            assert (retry.read_queue_nums, retry.perm) == (1, 6)
-
-    asyncio.run(story())
+async def test_a_heartbeat_makes_the_retry_topic_of_its_group(tmp_path: Path) -> None:
+    async with cluster(broker_config(tmp_path)) as running:
+        await running.client("c1").heartbeat()
+        retry = running.broker.parts.topics.find(RETRY)
+        assert retry is not None
+        assert (retry.read_queue_nums, retry.perm) == (1, 6)
 
 
-def test_a_silent_client_is_expired_and_its_connection_closed(tmp_path: Path) -> None:
-    async def story() -> None:
-        settings = {"client_expiry_ms": 200, "housekeeping_interval_ms": 50}
-        async with cluster(broker_config(tmp_path, **settings)) as running:
-            client = running.client("c1")
+async def test_a_silent_client_is_expired_and_its_connection_closed(tmp_path: Path) -> None:
+    settings = {"client_expiry_ms": 200, "housekeeping_interval_ms": 50}
+    async with cluster(broker_config(tmp_path, **settings)) as running:
+        client = running.client("c1")
+        await client.send()
+        await client.heartbeat()
+        await client.pull(0)
+        await until_members(running)
+    (gone,) = [
+        row for row in spooled(tmp_path / "store", "rebalance_events") if row["kind"] == "EXPIRED"
+    ]
+    assert picked(gone, "client_id", "reason", "after") == ("c1", "HEARTBEAT_EXPIRED", [])
+    assert gone["queues"] == [[TOPIC, 0, None, 1]] or gone["queues"] == [(TOPIC, 0, None, 1)]
+
+
+async def test_members_that_subscribe_differently_overwrite_each_other(tmp_path: Path) -> None:
+    async with cluster(broker_config(tmp_path)) as running:
+        first, second = running.client("c1"), running.client("c2")
+        await first.send(topic="A")
+        await first.send(topic="B")
+        await first.heartbeat(topics=("A",))
+        await second.heartbeat(topics=("B",))
+        plain = {"sysFlag": 0, "subVersion": 1}
+        lost = await first.pull(0, topic="A", **plain)
+        kept = await second.pull(0, topic="B", **plain)
+        assert lost.code == ResponseCode.SUBSCRIPTION_NOT_EXIST
+        assert kept.code == ResponseCode.SUCCESS
+        newer = await second.pull(0, topic="B", sysFlag=0, subVersion=2)
+        assert newer.code == ResponseCode.SUBSCRIPTION_NOT_LATEST
+    changed = [
+        picked(row, "client_id", "before", "after")
+        for row in spooled(tmp_path / "store", "rebalance_events")
+        if row["kind"] == "SUBSCRIPTION_CHANGED"
+    ]
+    assert changed == [("c1", [], ["A:*"]), ("c2", ["A:*"], ["B:*"])]
+
+
+async def test_the_groups_own_subscription_filters_its_pulls(tmp_path: Path) -> None:
+    async with cluster(broker_config(tmp_path)) as running:
+        client = running.client("c1")
+        await client.send(b"a", TAGS="TagA")
+        await client.send(b"b", TAGS="TagB")
+        await client.heartbeat(expression="TagB")
+        pulled = await client.pull(0, sysFlag=0, subVersion=1)
+        assert bodies(pulled) == [b"b"]
+
+
+async def test_changed_reports_become_facts_and_unchanged_ones_are_counted(tmp_path: Path) -> None:
+    async with cluster(broker_config(tmp_path)) as running:
+        client = running.client("c1")
+        for _ in range(5):
             await client.send()
-            await client.heartbeat()
-            await client.pull(0)
-            await until_members(running)
-        (gone,) = [
-            row
-            for row in spooled(tmp_path / "store", "rebalance_events")
-            if row["kind"] == "EXPIRED"
-        ]
-        assert picked(gone, "client_id", "reason", "after") == ("c1", "HEARTBEAT_EXPIRED", [])
-        assert gone["queues"] == [[TOPIC, 0, None, 1]] or gone["queues"] == [(TOPIC, 0, None, 1)]
-
-    asyncio.run(story())
-
-
-def test_members_that_subscribe_differently_overwrite_each_other(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with cluster(broker_config(tmp_path)) as running:
-            first, second = running.client("c1"), running.client("c2")
-            await first.send(topic="A")
-            await first.send(topic="B")
-            await first.heartbeat(topics=("A",))
-            await second.heartbeat(topics=("B",))
-            plain = {"sysFlag": 0, "subVersion": 1}
-            lost = await first.pull(0, topic="A", **plain)
-            kept = await second.pull(0, topic="B", **plain)
-            assert lost.code == ResponseCode.SUBSCRIPTION_NOT_EXIST
-            assert kept.code == ResponseCode.SUCCESS
-            newer = await second.pull(0, topic="B", sysFlag=0, subVersion=2)
-            assert newer.code == ResponseCode.SUBSCRIPTION_NOT_LATEST
-        changed = [
-            picked(row, "client_id", "before", "after")
-            for row in spooled(tmp_path / "store", "rebalance_events")
-            if row["kind"] == "SUBSCRIPTION_CHANGED"
-        ]
-        assert changed == [("c1", [], ["A:*"]), ("c2", ["A:*"], ["B:*"])]
-
-    asyncio.run(story())
+        await client.heartbeat()
+        await client.commit(2, trigger="TIMER")
+        await client.commit(2, trigger="TIMER")
+        await client.pull(2, sysFlag=4 | 1, commitOffset=4)
+        await client.commit(1, trigger="SHUTDOWN")
+        assert (await client.committed()).fields["offset"] == "1"
+    columns = ("offset", "previous_offset", "path", "trigger", "client_id", "accepted")
+    reports = spooled(tmp_path / "store", "consume_offsets")
+    assert [picked(row, *columns) for row in reports] == [
+        (2, None, "COMMIT_RPC", "TIMER", "c1", True),
+        (4, 2, "PULL_PIGGYBACK", "UNKNOWN", "c1", True),
+        (1, 4, "COMMIT_RPC", "SHUTDOWN", "c1", True),
+    ]
+    assert {picked(row, "min_offset", "max_offset") for row in reports} == {(0, 5)}
+    marks = spooled(tmp_path / "store", "group_watermarks")
+    assert sum(row["reports"] for row in marks if row["topic"] == TOPIC) == 4
 
 
-def test_the_groups_own_subscription_filters_its_pulls(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with cluster(broker_config(tmp_path)) as running:
-            client = running.client("c1")
-            await client.send(b"a", TAGS="TagA")
-            await client.send(b"b", TAGS="TagB")
-            await client.heartbeat(expression="TagB")
-            pulled = await client.pull(0, sysFlag=0, subVersion=1)
-            assert bodies(pulled) == [b"b"]
-
-    asyncio.run(story())
-
-
-def test_changed_reports_become_facts_and_unchanged_ones_are_counted(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with cluster(broker_config(tmp_path)) as running:
-            client = running.client("c1")
-            for _ in range(5):
-                await client.send()
-            await client.heartbeat()
-            await client.commit(2, trigger="TIMER")
-            await client.commit(2, trigger="TIMER")
-            await client.pull(2, sysFlag=4 | 1, commitOffset=4)
-            await client.commit(1, trigger="SHUTDOWN")
-            assert (await client.committed()).fields["offset"] == "1"
-        columns = ("offset", "previous_offset", "path", "trigger", "client_id", "accepted")
-        reports = spooled(tmp_path / "store", "consume_offsets")
-        assert [picked(row, *columns) for row in reports] == [
-            (2, None, "COMMIT_RPC", "TIMER", "c1", True),
-            (4, 2, "PULL_PIGGYBACK", "UNKNOWN", "c1", True),
-            (1, 4, "COMMIT_RPC", "SHUTDOWN", "c1", True),
-        ]
-        assert {picked(row, "min_offset", "max_offset") for row in reports} == {(0, 5)}
-        marks = spooled(tmp_path / "store", "group_watermarks")
-        assert sum(row["reports"] for row in marks if row["topic"] == TOPIC) == 4
-
-    asyncio.run(story())
+async def test_a_young_queue_answers_zero_and_a_strict_question_is_not_found(
+    tmp_path: Path,
+) -> None:
+    async with cluster(broker_config(tmp_path)) as running:
+        client = running.client("c1")
+        await client.send()
+        strict = await client.committed()
+        assert strict.code == ResponseCode.QUERY_NOT_FOUND
+        lenient = await client.ask(
+            RequestCode.QUERY_CONSUMER_OFFSET, consumerGroup=GROUP, topic=TOPIC, queueId=0
+        )
+        assert lenient.fields["offset"] == "0"
 
 
-def test_a_young_queue_answers_zero_and_a_strict_question_is_not_found(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with cluster(broker_config(tmp_path)) as running:
-            client = running.client("c1")
-            await client.send()
-            strict = await client.committed()
-            assert strict.code == ResponseCode.QUERY_NOT_FOUND
-            lenient = await client.ask(
-                RequestCode.QUERY_CONSUMER_OFFSET, consumerGroup=GROUP, topic=TOPIC, queueId=0
-            )
-            assert lenient.fields["offset"] == "0"
-
-    asyncio.run(story())
-
-
-def test_a_queue_that_changes_hands_is_revoked_assigned_and_delivered_again(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with cluster(broker_config(tmp_path)) as running:
-            first, second = running.client("c1"), running.client("c2")
-            for _ in range(6):
-                await first.send()
-            await first.heartbeat()
-            await second.heartbeat()
-            await first.pull(0)
-            await first.commit(2)
-            assert len(bodies(await second.pull(2))) == 4
-        store = tmp_path / "store"
-        owners = [
-            picked(row, "kind", "client_id", "inferred")
-            for row in spooled(store, "rebalance_events")
-            if row["kind"] in ("ASSIGNED", "REVOKED")
-        ]
-        assert owners == [
-            ("ASSIGNED", "c1", True),
-            ("REVOKED", "c1", True),
-            ("ASSIGNED", "c2", True),
-        ]
-        (again,) = spooled(store, "redeliveries")
-        columns = ("from_offset", "to_offset", "client_id", "previous_client_id", "delivered_count")
-        assert picked(again, *columns) == (2, 6, "c2", "c1", 4)
-
-    asyncio.run(story())
-
-
-def test_broadcasting_members_read_the_same_queue_without_a_redelivery(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with cluster(broker_config(tmp_path)) as running:
-            first, second = running.client("c1"), running.client("c2")
+async def test_a_queue_that_changes_hands_is_revoked_assigned_and_delivered_again(
+    tmp_path: Path,
+) -> None:
+    async with cluster(broker_config(tmp_path)) as running:
+        first, second = running.client("c1"), running.client("c2")
+        for _ in range(6):
             await first.send()
-            for client in (first, second):
-                await client.heartbeat(model="BROADCASTING")
-            for client in (first, second):
-                assert len(bodies(await client.pull(0))) == 1
-            assert first.pushed == []
-        assert spooled(tmp_path / "store", "redeliveries") == []
+        await first.heartbeat()
+        await second.heartbeat()
+        await first.pull(0)
+        await first.commit(2)
+        assert len(bodies(await second.pull(2))) == 4
+    store = tmp_path / "store"
+    owners = [
+        picked(row, "kind", "client_id", "inferred")
+        for row in spooled(store, "rebalance_events")
+        if row["kind"] in ("ASSIGNED", "REVOKED")
+    ]
+    assert owners == [
+        ("ASSIGNED", "c1", True),
+        ("REVOKED", "c1", True),
+        ("ASSIGNED", "c2", True),
+    ]
+    (again,) = spooled(store, "redeliveries")
+    columns = ("from_offset", "to_offset", "client_id", "previous_client_id", "delivered_count")
+    assert picked(again, *columns) == (2, 6, "c2", "c1", 4)
 
-    asyncio.run(story())
+
+async def test_broadcasting_members_read_the_same_queue_without_a_redelivery(
+    tmp_path: Path,
+) -> None:
+    async with cluster(broker_config(tmp_path)) as running:
+        first, second = running.client("c1"), running.client("c2")
+        await first.send()
+        for client in (first, second):
+            await client.heartbeat(model="BROADCASTING")
+        for client in (first, second):
+            assert len(bodies(await client.pull(0))) == 1
+        assert first.pushed == []
+    assert spooled(tmp_path / "store", "redeliveries") == []
 
 
 QUEUE = {"topic": TOPIC, "brokerName": "broker-a", "queueId": 0}
@@ -226,178 +203,155 @@ async def lock(client: RawClient, code: int = RequestCode.LOCK_BATCH_MQ) -> list
     return json.loads(answer.body)["lockOKMQSet"] if answer.body else []
 
 
-def test_order_locks_are_granted_to_one_client_and_told_in_the_watermarks(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with cluster(broker_config(tmp_path)) as running:
-            first, second = running.client("c1"), running.client("c2")
-            await first.send()
-            await first.pull(0)
-            queue = QUEUE
-            assert await lock(first) == [queue]
-            assert await lock(second) == []
-            running.broker.parts.watermarks_wanted([(GROUP, TOPIC, 0)])
-            await lock(first, RequestCode.UNLOCK_BATCH_MQ)
-            assert await lock(second) == [queue]
-        marks = spooled(tmp_path / "store", "group_watermarks")
-        assert {"c1", "c2"} <= {row["lock_holder"] for row in marks}
-
-    asyncio.run(story())
-
-
-def test_who_lost_its_order_lock_moves_the_offset_no_more(tmp_path: Path) -> None:
-    """It was paused for longer than its lease, and reports what it consumed before."""
-
-    async def story() -> None:
-        async with cluster(broker_config(tmp_path)) as running:
-            parts = running.broker.parts
-            parts.locks = QueueLocks(lease_ms=300)
-            late, owner, stranger = (running.client(name) for name in ("late", "owner", "none"))
-            await late.send()
-            for client in (late, owner):
-                await client.heartbeat()
-            assert await lock(late) == [QUEUE]
-            assert (await late.commit(3)).remark is None
-            await asyncio.sleep(0.4)
-            assert (await late.commit(4)).remark is None, "nobody else has taken the queue"
-            assert await lock(owner) == [QUEUE]
-            assert (await owner.commit(7)).remark is None
-            for client in (late, stranger):
-                refused = await client.commit(5)
-                assert refused.code == ResponseCode.SUCCESS, "as RocketMQ answers what it ignores"
-                assert "client owner holds the order lock" in str(refused.remark)
-            await late.pull(5, commitOffset=6, sysFlag=1 | 4)
-            assert parts.offsets.committed(GROUP, TOPIC, 0) == 7
-            await lock(owner, RequestCode.UNLOCK_BATCH_MQ)
-            assert (await late.commit(7)).remark is None
-        reports = spooled(tmp_path / "store", "consume_offsets")
-        refused_reports = [
-            (row["client_id"], row["offset"], row["previous_offset"], row["path"])
-            for row in reports
-            if not row["accepted"]
-        ]
-        assert refused_reports == [
-            ("late", 5, 7, "COMMIT_RPC"),
-            (None, 5, 7, "COMMIT_RPC"),
-            ("late", 6, 7, "PULL_PIGGYBACK"),
-        ]
-
-    asyncio.run(story())
-
-
-def test_a_reset_is_told_by_the_next_pull_and_refuses_the_old_owners_reports(
+async def test_order_locks_are_granted_to_one_client_and_told_in_the_watermarks(
     tmp_path: Path,
 ) -> None:
-    async def story() -> None:
-        async with cluster(broker_config(tmp_path)) as running:
-            client = running.client("c1")
-            for _ in range(5):
-                await client.send()
+    async with cluster(broker_config(tmp_path)) as running:
+        first, second = running.client("c1"), running.client("c2")
+        await first.send()
+        await first.pull(0)
+        queue = QUEUE
+        assert await lock(first) == [queue]
+        assert await lock(second) == []
+        running.broker.parts.watermarks_wanted([(GROUP, TOPIC, 0)])
+        await lock(first, RequestCode.UNLOCK_BATCH_MQ)
+        assert await lock(second) == [queue]
+    marks = spooled(tmp_path / "store", "group_watermarks")
+    assert {"c1", "c2"} <= {row["lock_holder"] for row in marks}
+
+
+async def test_who_lost_its_order_lock_moves_the_offset_no_more(tmp_path: Path) -> None:
+    """It was paused for longer than its lease, and reports what it consumed before."""
+    async with cluster(broker_config(tmp_path)) as running:
+        parts = running.broker.parts
+        parts.locks = QueueLocks(lease_ms=300)
+        late, owner, stranger = (running.client(name) for name in ("late", "owner", "none"))
+        await late.send()
+        for client in (late, owner):
             await client.heartbeat()
-            await client.commit(5)
-            reset = await client.ask(
-                RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
-                topic=TOPIC, group=GROUP, timestamp=0, queueId=0, offset=2, isForce=True,
-            )  # fmt: skip
-            assert reset.body == (
-                b'{"offsetTable":{{"brokerName":"broker-a","queueId":0,"topic":"orders"}:2}}'
-            )
-            late = await client.commit(5)
-            assert (late.code, late.remark) == (
-                ResponseCode.SUCCESS,
-                "Offset has been previously reset",
-            )
-            told = await client.pull(5)
-            assert told.code == ResponseCode.PULL_OFFSET_MOVED
-            assert (told.remark, told.fields["nextBeginOffset"]) == ("OFFSET_RESET", "2")
-            assert len(bodies(await client.pull(2))) == 3
-        reports = spooled(tmp_path / "store", "consume_offsets")
-        assert [picked(row, "offset", "path", "accepted") for row in reports] == [
-            (5, "COMMIT_RPC", True),
-            (2, "RESET", True),
-            (5, "COMMIT_RPC", False),
-        ]
-
-    asyncio.run(story())
-
-
-def test_a_consumer_is_asked_what_it_holds(tmp_path: Path) -> None:
-    async def story() -> None:
-        settings = {"window_sample_interval_ms": 100}
-        async with cluster(broker_config(tmp_path, **settings)) as running:
-            client = running.client("c1")
-            client.running_info = {
-                f'{{"brokerName":"broker-a","queueId":0,"topic":"{TOPIC}"}}': {
-                    "commitOffset": 7, "cachedMsgMinOffset": 7, "cachedMsgMaxOffset": 9,
-                    "cachedMsgCount": 2, "cachedMsgSizeInMiB": 0, "droped": False, "locked": True,
-                    "lastPullTimestamp": 5, "lastConsumeTimestamp": 0, "heldBytes": 20,
-                    "finishedCount": 1, "heldRanges": [[7, 8], [9, 10]], "filteredCount": 0,
-                    "headMessageId": "U7", "headSince": 4, "processedOffset": 9,
-                    "clientCommitted": 7,
-                }
-            }  # fmt: skip
-            await client.heartbeat()
-
-            async def told() -> bool:
-                return bool(spooled(tmp_path / "store", "client_windows"))
-
-            await eventually(told, "the client's window is in the spool")
-        window = spooled(tmp_path / "store", "client_windows")[0]
-        columns = ("client_id", "first_held", "last_held", "held_count", "held_bytes")
-        assert picked(window, *columns) == ("c1", 7, 9, 2, 20)
-        told_by_ours = ("finished_count", "head_message_id", "client_committed", "locked")
-        assert picked(window, *told_by_ours) == (1, "U7", 7, True)
-        assert [tuple(held) for held in window["held_ranges"]] == [(7, 8), (9, 10)]
-
-    asyncio.run(story())
+        assert await lock(late) == [QUEUE]
+        assert (await late.commit(3)).remark is None
+        await asyncio.sleep(0.4)
+        assert (await late.commit(4)).remark is None, "nobody else has taken the queue"
+        assert await lock(owner) == [QUEUE]
+        assert (await owner.commit(7)).remark is None
+        for client in (late, stranger):
+            refused = await client.commit(5)
+            assert refused.code == ResponseCode.SUCCESS, "as RocketMQ answers what it ignores"
+            assert "client owner holds the order lock" in str(refused.remark)
+        await late.pull(5, commitOffset=6, sysFlag=1 | 4)
+        assert parts.offsets.committed(GROUP, TOPIC, 0) == 7
+        await lock(owner, RequestCode.UNLOCK_BATCH_MQ)
+        assert (await late.commit(7)).remark is None
+    reports = spooled(tmp_path / "store", "consume_offsets")
+    refused_reports = [
+        (row["client_id"], row["offset"], row["previous_offset"], row["path"])
+        for row in reports
+        if not row["accepted"]
+    ]
+    assert refused_reports == [
+        ("late", 5, 7, "COMMIT_RPC"),
+        (None, 5, 7, "COMMIT_RPC"),
+        ("late", 6, 7, "PULL_PIGGYBACK"),
+    ]
 
 
-def test_a_consumer_whose_queue_looks_frozen_is_asked_at_once(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with cluster(broker_config(tmp_path, window_sample_interval_ms=600_000)) as running:
-            frozen, calm = running.client("frozen"), running.client("calm")
-            await frozen.send()
-            await frozen.heartbeat()
-            await calm.heartbeat("other-group")
+async def test_a_reset_is_told_by_the_next_pull_and_refuses_the_old_owners_reports(
+    tmp_path: Path,
+) -> None:
+    async with cluster(broker_config(tmp_path)) as running:
+        client = running.client("c1")
+        for _ in range(5):
+            await client.send()
+        await client.heartbeat()
+        await client.commit(5)
+        reset = await client.ask(
+            RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
+            topic=TOPIC, group=GROUP, timestamp=0, queueId=0, offset=2, isForce=True,
+        )  # fmt: skip
+        assert reset.body == (
+            b'{"offsetTable":{{"brokerName":"broker-a","queueId":0,"topic":"orders"}:2}}'
+        )
+        late = await client.commit(5)
+        assert (late.code, late.remark) == (
+            ResponseCode.SUCCESS,
+            "Offset has been previously reset",
+        )
+        told = await client.pull(5)
+        assert told.code == ResponseCode.PULL_OFFSET_MOVED
+        assert (told.remark, told.fields["nextBeginOffset"]) == ("OFFSET_RESET", "2")
+        assert len(bodies(await client.pull(2))) == 3
+    reports = spooled(tmp_path / "store", "consume_offsets")
+    assert [picked(row, "offset", "path", "accepted") for row in reports] == [
+        (5, "COMMIT_RPC", True),
+        (2, "RESET", True),
+        (5, "COMMIT_RPC", False),
+    ]
 
-            async def asked_again() -> bool:
-                await frozen.pull(0)  # Pulls go on, the consume offset does not.
-                return frozen.asked_count >= 2
 
-            await eventually(asked_again, "the frozen consumer is asked again within seconds")
-            assert calm.asked_count == 1, "the other one has its turn in ten minutes"
-            await asyncio.sleep(FROZEN_AFTER_MS / 1000 + 1.5)  # Pulls have ended as well.
-            asked_count = frozen.asked_count
-            await asyncio.sleep(2.5)
-            assert frozen.asked_count == asked_count, "who does not pull is not frozen"
+async def test_a_consumer_is_asked_what_it_holds(tmp_path: Path) -> None:
+    settings = {"window_sample_interval_ms": 100}
+    async with cluster(broker_config(tmp_path, **settings)) as running:
+        client = running.client("c1")
+        client.running_info = {
+            f'{{"brokerName":"broker-a","queueId":0,"topic":"{TOPIC}"}}': {
+                "commitOffset": 7, "cachedMsgMinOffset": 7, "cachedMsgMaxOffset": 9,
+                "cachedMsgCount": 2, "cachedMsgSizeInMiB": 0, "droped": False, "locked": True,
+                "lastPullTimestamp": 5, "lastConsumeTimestamp": 0, "heldBytes": 20,
+                "finishedCount": 1, "heldRanges": [[7, 8], [9, 10]], "filteredCount": 0,
+                "headMessageId": "U7", "headSince": 4, "processedOffset": 9,
+                "clientCommitted": 7,
+            }
+        }  # fmt: skip
+        await client.heartbeat()
 
-    asyncio.run(story())
+        async def told() -> bool:
+            return bool(spooled(tmp_path / "store", "client_windows"))
+
+        await eventually(told, "the client's window is in the spool")
+    window = spooled(tmp_path / "store", "client_windows")[0]
+    columns = ("client_id", "first_held", "last_held", "held_count", "held_bytes")
+    assert picked(window, *columns) == ("c1", 7, 9, 2, 20)
+    told_by_ours = ("finished_count", "head_message_id", "client_committed", "locked")
+    assert picked(window, *told_by_ours) == (1, "U7", 7, True)
+    assert [tuple(held) for held in window["held_ranges"]] == [(7, 8), (9, 10)]
 
 
-def test_the_progress_of_a_group_is_told_to_tools(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with cluster(broker_config(tmp_path)) as running:
-            client = running.client("c1")
-            for _ in range(5):
-                await client.send()
-            await client.heartbeat()
-            await client.pull(0)
-            await client.commit(2)
-            stats = await client.ask(
-                RequestCode.GET_CONSUME_STATS, consumerGroup=GROUP, topic=TOPIC
-            )
-            text = bytes(stats.body).decode()
-            assert (
-                '{"brokerName":"broker-a","queueId":0,"topic":"orders"}:{"brokerOffset":5' in text
-            )
-            assert '"consumerOffset":2' in text
-            assert '"pullOffset":5' in text
-            online = await client.ask(RequestCode.GET_CONSUMER_CONNECTION_LIST, consumerGroup=GROUP)
-            assert json.loads(online.body)["connectionSet"][0]["clientId"] == "c1"
-            offline = await client.ask(
-                RequestCode.GET_CONSUMER_CONNECTION_LIST, consumerGroup="nobody"
-            )
-            assert offline.code == ResponseCode.CONSUMER_NOT_ONLINE
-            who = await client.ask(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, topic=TOPIC)
-            assert json.loads(who.body) == {"groupList": [GROUP]}
+async def test_a_consumer_whose_queue_looks_frozen_is_asked_at_once(tmp_path: Path) -> None:
+    async with cluster(broker_config(tmp_path, window_sample_interval_ms=600_000)) as running:
+        frozen, calm = running.client("frozen"), running.client("calm")
+        await frozen.send()
+        await frozen.heartbeat()
+        await calm.heartbeat("other-group")
 
-    asyncio.run(story())
+        async def asked_again() -> bool:
+            await frozen.pull(0)  # Pulls go on, the consume offset does not.
+            return frozen.asked_count >= 2
+
+        await eventually(asked_again, "the frozen consumer is asked again within seconds")
+        assert calm.asked_count == 1, "the other one has its turn in ten minutes"
+        await asyncio.sleep(FROZEN_AFTER_MS / 1000 + 1.5)  # Pulls have ended as well.
+        asked_count = frozen.asked_count
+        await asyncio.sleep(2.5)
+        assert frozen.asked_count == asked_count, "who does not pull is not frozen"
+
+
+async def test_the_progress_of_a_group_is_told_to_tools(tmp_path: Path) -> None:
+    async with cluster(broker_config(tmp_path)) as running:
+        client = running.client("c1")
+        for _ in range(5):
+            await client.send()
+        await client.heartbeat()
+        await client.pull(0)
+        await client.commit(2)
+        stats = await client.ask(RequestCode.GET_CONSUME_STATS, consumerGroup=GROUP, topic=TOPIC)
+        text = bytes(stats.body).decode()
+        assert '{"brokerName":"broker-a","queueId":0,"topic":"orders"}:{"brokerOffset":5' in text
+        assert '"consumerOffset":2' in text
+        assert '"pullOffset":5' in text
+        online = await client.ask(RequestCode.GET_CONSUMER_CONNECTION_LIST, consumerGroup=GROUP)
+        assert json.loads(online.body)["connectionSet"][0]["clientId"] == "c1"
+        offline = await client.ask(RequestCode.GET_CONSUMER_CONNECTION_LIST, consumerGroup="nobody")
+        assert offline.code == ResponseCode.CONSUMER_NOT_ONLINE
+        who = await client.ask(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, topic=TOPIC)
+        assert json.loads(who.body) == {"groupList": [GROUP]}

@@ -35,69 +35,64 @@ CASES = json.loads((Path(__file__).parents[2] / "cases" / "broker_figures.json")
 SIZE_LABELS = ("topic", "message_type", "is_system")  # Ours is one histogram of the broker.
 
 
-def test_a_scrape_tells_what_real_clients_did(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with cluster(with_metrics(tmp_path, delay_levels_ms=(50,) * 4)) as running:
-            names, topic, group = running.name_server_address, "Metered", "metered_c"
-            async with Admin(system_runtime(), client_config(names)) as admin:
-                await admin.topics.create(
-                    running.broker.address, topic, read_queues=2, write_queues=2
-                )
+async def test_a_scrape_tells_what_real_clients_did(tmp_path: Path) -> None:
+    async with cluster(with_metrics(tmp_path, delay_levels_ms=(50,) * 4)) as running:
+        names, topic, group = running.name_server_address, "Metered", "metered_c"
+        async with Admin(system_runtime(), client_config(names)) as admin:
+            await admin.topics.create(running.broker.address, topic, read_queues=2, write_queues=2)
 
-                async def known() -> bool:
-                    return await admin.topics.route(topic) is not None
+            async def known() -> bool:
+                return await admin.topics.route(topic) is not None
 
-                await eventually(known, "a route")
-            seen: list[bytes] = []
+            await eventually(known, "a route")
+        seen: list[bytes] = []
 
-            def listen(messages: list[MessageExt], context: object) -> object:
-                seen.extend(message.body for message in messages)
-                return LATER if messages[0].body == b"bad" else SUCCESS
+        def listen(messages: list[MessageExt], context: object) -> object:
+            seen.extend(message.body for message in messages)
+            return LATER if messages[0].body == b"bad" else SUCCESS
 
-            async with producing(names, "metered_p") as producer:
-                once = consumer_config(max_reconsume_times=1)
-                async with consuming(names, group, {topic: listen}, config=once):
-                    for number in range(10):
-                        await producer.send(text(topic, f"m{number}"))
-                    await producer.send(text(topic, "bad"))
-                    await producer.send(text(topic, "late", DELAY="1"))
+        async with producing(names, "metered_p") as producer:
+            once = consumer_config(max_reconsume_times=1)
+            async with consuming(names, group, {topic: listen}, config=once):
+                for number in range(10):
+                    await producer.send(text(topic, f"m{number}"))
+                await producer.send(text(topic, "bad"))
+                await producer.send(text(topic, "late", DELAY="1"))
 
-                    async def buried() -> bool:
-                        told = await values(of(running))
-                        key = ("rocketmq_send_to_dlq_messages_total", topic, group)
-                        return len(seen) >= 13 and told.get(key) == 1
+                async def buried() -> bool:
+                    told = await values(of(running))
+                    key = ("rocketmq_send_to_dlq_messages_total", topic, group)
+                    return len(seen) >= 13 and told.get(key) == 1
 
-                    await eventually(buried, "every message was seen and one died")
-                    live = await values(of(running))
-                    assert live["rocketmq_consumer_connections", "", group] == 1
-                    assert live["rocketmq_producer_connections", "", ""] >= 1
-                await producer.send(text(topic, "after"))
-                told = await values(of(running))
-            assert told["rocketmq_messages_in_total", topic, ""] == 13
-            assert told["rocketmq_messages_out_total", topic, group] == 12
-            assert told["rocketmq_messages_out_total", f"%RETRY%{group}", group] == 1
-            assert told["rocketmq_consumer_lag_messages", topic, group] == 1
-            assert told["rocketmq_consumer_ready_messages", topic, group] == 1
-            assert told["rocketmq_consumer_inflight_messages", topic, group] == 0
-            assert told["rocketmq_consumer_lag_latency_milliseconds", topic, group] >= 0
-            assert told["rocketmq_throughput_in_total", topic, ""] > 13 * 91
-            assert told["rocketmq_messages_in_total", f"%RETRY%{group}", ""] == 1
-            assert told["rocketmq_messages_in_total", f"%DLQ%{group}", ""] == 1
-            assert told["rocketmq_message_size_count", "", ""] == 15
-            assert told["rocketmq_broker_permission", "", ""] == 6
-            assert told["rocketmq_storage_dispatch_behind_bytes", "", ""] == 0
-            types = [
-                (sample.labels["message_type"], sample.value)
-                for family in text_string_to_metric_families(await scraped(of(running)))
-                for sample in family.samples
-                if sample.name == "rocketmq_messages_in_total" and sample.labels["topic"] == topic
-            ]
-            assert sorted(types) == [("delay", 1), ("normal", 12)]
-
-    asyncio.run(story())
+                await eventually(buried, "every message was seen and one died")
+                live = await values(of(running))
+                assert live["rocketmq_consumer_connections", "", group] == 1
+                assert live["rocketmq_producer_connections", "", ""] >= 1
+            await producer.send(text(topic, "after"))
+            told = await values(of(running))
+        assert told["rocketmq_messages_in_total", topic, ""] == 13
+        assert told["rocketmq_messages_out_total", topic, group] == 12
+        assert told["rocketmq_messages_out_total", f"%RETRY%{group}", group] == 1
+        assert told["rocketmq_consumer_lag_messages", topic, group] == 1
+        assert told["rocketmq_consumer_ready_messages", topic, group] == 1
+        assert told["rocketmq_consumer_inflight_messages", topic, group] == 0
+        assert told["rocketmq_consumer_lag_latency_milliseconds", topic, group] >= 0
+        assert told["rocketmq_throughput_in_total", topic, ""] > 13 * 91
+        assert told["rocketmq_messages_in_total", f"%RETRY%{group}", ""] == 1
+        assert told["rocketmq_messages_in_total", f"%DLQ%{group}", ""] == 1
+        assert told["rocketmq_message_size_count", "", ""] == 15
+        assert told["rocketmq_broker_permission", "", ""] == 6
+        assert told["rocketmq_storage_dispatch_behind_bytes", "", ""] == 0
+        types = [
+            (sample.labels["message_type"], sample.value)
+            for family in text_string_to_metric_families(await scraped(of(running)))
+            for sample in family.samples
+            if sample.name == "rocketmq_messages_in_total" and sample.labels["topic"] == topic
+        ]
+        assert sorted(types) == [("delay", 1), ("normal", 12)]
 
 
-def test_requests_are_timed_by_their_codes_and_a_new_life_begins_anew(tmp_path: Path) -> None:
+async def test_requests_are_timed_by_their_codes_and_a_new_life_begins_anew(tmp_path: Path) -> None:
     async def life(end: int) -> dict[tuple[str, ...], float]:
         async with cluster(with_metrics(tmp_path)) as running:
             client = running.client()
@@ -134,78 +129,68 @@ def test_requests_are_timed_by_their_codes_and_a_new_life_begins_anew(tmp_path: 
         assert held_ms[0] >= 150, "the hold is part of it"
         return counts
 
-    async def story() -> None:
-        first = await life(3)
-        for expected in (first, await life(6)):
-            assert expected["send_message", "success", "false", "success"] == 3
-            assert expected["pull_message", "success", "false", "success"] == 1
-            assert expected["pull_message", "pull_not_found", "true", "success"] == 1
-            assert expected["update_consumer_offset", "success", "false", "oneway"] == 1
-            assert expected["unknown", "request_code_not_supported", "false", "success"] == 1
-
-    asyncio.run(story())
+    first = await life(3)
+    for expected in (first, await life(6)):
+        assert expected["send_message", "success", "false", "success"] == 3
+        assert expected["pull_message", "success", "false", "success"] == 1
+        assert expected["pull_message", "pull_not_found", "true", "success"] == 1
+        assert expected["update_consumer_offset", "success", "false", "oneway"] == 1
+        assert expected["unknown", "request_code_not_supported", "false", "success"] == 1
 
 
-def test_transactions_are_counted_by_how_they_ended(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with cluster(with_metrics(tmp_path)) as running:
-            producer = Transactor(running.client())
-            for name, end in (("a", COMMIT), ("b", COMMIT), ("c", ROLLBACK)):
-                await producer.end(await producer.begin(name), end)
-            told = await values(of(running))
-            assert told["rocketmq_messages_in_total", "orders", ""] == 3
-            assert told["rocketmq_commit_messages_total", "orders", ""] == 2
-            assert told["rocketmq_rollback_messages_total", "orders", ""] == 1
-
-    asyncio.run(story())
+async def test_transactions_are_counted_by_how_they_ended(tmp_path: Path) -> None:
+    async with cluster(with_metrics(tmp_path)) as running:
+        producer = Transactor(running.client())
+        for name, end in (("a", COMMIT), ("b", COMMIT), ("c", ROLLBACK)):
+            await producer.end(await producer.begin(name), end)
+        told = await values(of(running))
+        assert told["rocketmq_messages_in_total", "orders", ""] == 3
+        assert told["rocketmq_commit_messages_total", "orders", ""] == 2
+        assert told["rocketmq_rollback_messages_total", "orders", ""] == 1
 
 
-def test_open_transactions_and_the_age_of_committed_ones_are_told_over_a_restart(
+async def test_open_transactions_and_the_age_of_committed_ones_are_told_over_a_restart(
     tmp_path: Path,
 ) -> None:
     name, finish = "rocketmq_half_messages", "rocketmq_finish_message_latency_milliseconds"
-
-    async def story() -> None:
-        async with cluster(with_metrics(tmp_path)) as running:
-            producer = Transactor(running.client())
-            assert (name, "orders", "") not in await values(of(running))
-            open_half, *others = [await producer.begin(key) for key in "abcd"]
-            assert (await values(of(running)))[name, "orders", ""] == 4
-            born_ms = running.broker.parts.now_ms()
-            for ago_ms in (61_500, -600_000):  # The second one's clock is ahead.
-                others.append(await producer.begin("e", bornTimestamp=born_ms - ago_ms))
-            for half, how in zip(others, (COMMIT, ROLLBACK, UNKNOWN, COMMIT, COMMIT), strict=True):
-                await producer.end(half, how)
-            told = await values(of(running))
-            assert told[name, "orders", ""] == 2
-            assert told["rocketmq_commit_messages_total", "orders", ""] == 3
-            assert told[f"{finish}_count", "orders", ""] == 2, "no age is made up"
-            assert told[f"{finish}_sum", "orders", ""] == 61
-            buckets = {
-                sample.labels["le"]: sample.value
-                for family in text_string_to_metric_families(await scraped(of(running)))
-                for sample in family.samples
-                if sample.name == f"{finish}_bucket"
-            }
-            assert buckets == {
-                "5.0": 1,
-                "60.0": 1,
-                "600.0": 2,
-                "3600.0": 2,
-                "43200.0": 2,
-                "86400.0": 2,
-                "+Inf": 2,
-            }
-        async with cluster(with_metrics(tmp_path)) as running:
-            told = await values(of(running))
-            assert told[name, "orders", ""] == 2
-            assert (f"{finish}_count", "orders", "") not in told
-            producer = Transactor(running.client())
-            for half in (open_half, others[2]):
-                await producer.end(half, ROLLBACK)
-            assert (await values(of(running)))[name, "orders", ""] == 0
-
-    asyncio.run(story())
+    async with cluster(with_metrics(tmp_path)) as running:
+        producer = Transactor(running.client())
+        assert (name, "orders", "") not in await values(of(running))
+        open_half, *others = [await producer.begin(key) for key in "abcd"]
+        assert (await values(of(running)))[name, "orders", ""] == 4
+        born_ms = running.broker.parts.now_ms()
+        for ago_ms in (61_500, -600_000):  # The second one's clock is ahead.
+            others.append(await producer.begin("e", bornTimestamp=born_ms - ago_ms))
+        for half, how in zip(others, (COMMIT, ROLLBACK, UNKNOWN, COMMIT, COMMIT), strict=True):
+            await producer.end(half, how)
+        told = await values(of(running))
+        assert told[name, "orders", ""] == 2
+        assert told["rocketmq_commit_messages_total", "orders", ""] == 3
+        assert told[f"{finish}_count", "orders", ""] == 2, "no age is made up"
+        assert told[f"{finish}_sum", "orders", ""] == 61
+        buckets = {
+            sample.labels["le"]: sample.value
+            for family in text_string_to_metric_families(await scraped(of(running)))
+            for sample in family.samples
+            if sample.name == f"{finish}_bucket"
+        }
+        assert buckets == {
+            "5.0": 1,
+            "60.0": 1,
+            "600.0": 2,
+            "3600.0": 2,
+            "43200.0": 2,
+            "86400.0": 2,
+            "+Inf": 2,
+        }
+    async with cluster(with_metrics(tmp_path)) as running:
+        told = await values(of(running))
+        assert told[name, "orders", ""] == 2
+        assert (f"{finish}_count", "orders", "") not in told
+        producer = Transactor(running.client())
+        for half in (open_half, others[2]):
+            await producer.end(half, ROLLBACK)
+        assert (await values(of(running)))[name, "orders", ""] == 0
 
 
 NOT_MEASURED = (
@@ -216,81 +201,73 @@ NOT_MEASURED = (
 )
 
 
-def test_families_and_labels_are_those_of_rocketmq(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with cluster(with_metrics(tmp_path)) as running:
-            client = running.client()
-            await client.send()
-            await client.heartbeat()
-            await client.pull(0)
-            await client.commit(0)
-            ours = {
-                family.name.removesuffix("_total") + "_total" * (family.type == "counter"): family
-                for family in text_string_to_metric_families(await scraped(of(running)))
-            }
-            for name, theirs in CASES["metric_families"].items():
-                if name.startswith(NOT_MEASURED):
-                    assert name not in ours
-                    continue
-                assert ours[name].type == theirs["type"]
-                for sample in ours[name].samples:
-                    labels = [label for label in sample.labels if label != "le"]
-                    per_topic = SIZE_LABELS if name == "rocketmq_message_size" else ()
-                    assert sorted(labels) == sorted({*theirs["labels"]}.difference(per_topic)), name
-
-    asyncio.run(story())
+async def test_families_and_labels_are_those_of_rocketmq(tmp_path: Path) -> None:
+    async with cluster(with_metrics(tmp_path)) as running:
+        client = running.client()
+        await client.send()
+        await client.heartbeat()
+        await client.pull(0)
+        await client.commit(0)
+        ours = {
+            family.name.removesuffix("_total") + "_total" * (family.type == "counter"): family
+            for family in text_string_to_metric_families(await scraped(of(running)))
+        }
+        for name, theirs in CASES["metric_families"].items():
+            if name.startswith(NOT_MEASURED):
+                assert name not in ours
+                continue
+            assert ours[name].type == theirs["type"]
+            for sample in ours[name].samples:
+                labels = [label for label in sample.labels if label != "le"]
+                per_topic = SIZE_LABELS if name == "rocketmq_message_size" else ()
+                assert sorted(labels) == sorted({*theirs["labels"]}.difference(per_topic)), name
 
 
-def test_queues_nobody_may_read_any_more_are_told_apart_from_lag(tmp_path: Path) -> None:
+async def test_queues_nobody_may_read_any_more_are_told_apart_from_lag(tmp_path: Path) -> None:
     """Row C1."""
-
-    async def story() -> None:
-        async with cluster(with_metrics(tmp_path)) as running:
-            client = running.client()
-            for queue_id in (0, 3, 3):
-                await client.send(queue_id=queue_id)
-            for queue_id in range(4):
-                await client.commit(0, queue_id=queue_id)
-            fields = {"topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "force": True}
-            await client.ask(
-                RequestCode.UPDATE_AND_CREATE_TOPIC,
-                topic="orders",
-                readQueueNums=3,
-                writeQueueNums=3,
-                perm=6,
-                defaultTopic="TBW102",
-                **fields,
-            )
-            told = await values(of(running))
-            assert told["rocketmq_consumer_lag_messages", "orders", "orders-group"] == 1
-            assert told["tidemark_consumer_unreadable_messages", "orders", "orders-group"] == 2
-
-    asyncio.run(story())
+    async with cluster(with_metrics(tmp_path)) as running:
+        client = running.client()
+        for queue_id in (0, 3, 3):
+            await client.send(queue_id=queue_id)
+        for queue_id in range(4):
+            await client.commit(0, queue_id=queue_id)
+        fields = {"topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "force": True}
+        await client.ask(
+            RequestCode.UPDATE_AND_CREATE_TOPIC,
+            topic="orders",
+            readQueueNums=3,
+            writeQueueNums=3,
+            perm=6,
+            defaultTopic="TBW102",
+            **fields,
+        )
+        told = await values(of(running))
+        assert told["rocketmq_consumer_lag_messages", "orders", "orders-group"] == 1
+        assert told["tidemark_consumer_unreadable_messages", "orders", "orders-group"] == 2
 
 
-def test_a_group_whose_next_message_is_deleted_waits_since_the_oldest_kept(tmp_path: Path) -> None:
-    async def story() -> None:
-        config = with_metrics(tmp_path, log_bytes=16 * 1024)
-        async with cluster(config) as running:
-            client = running.client()
-            for _ in range(40):
-                await client.send(bytes(1000))
-            await client.commit(3)
-            for path in (tmp_path / "store" / "commitlog").iterdir():
-                os.utime(path, (1, 1))
-            await client.ask(RequestCode.DELETE_EXPIRED_COMMITLOG)
+async def test_a_group_whose_next_message_is_deleted_waits_since_the_oldest_kept(
+    tmp_path: Path,
+) -> None:
+    config = with_metrics(tmp_path, log_bytes=16 * 1024)
+    async with cluster(config) as running:
+        client = running.client()
+        for _ in range(40):
+            await client.send(bytes(1000))
+        await client.commit(3)
+        for path in (tmp_path / "store" / "commitlog").iterdir():
+            os.utime(path, (1, 1))
+        await client.ask(RequestCode.DELETE_EXPIRED_COMMITLOG)
 
-            async def moved() -> bool:
-                answer = await client.ask(RequestCode.GET_MIN_OFFSET, topic="orders", queueId=0)
-                return int(answer.fields["offset"]) > 3
+        async def moved() -> bool:
+            answer = await client.ask(RequestCode.GET_MIN_OFFSET, topic="orders", queueId=0)
+            return int(answer.fields["offset"]) > 3
 
-            await eventually(moved, "the first messages are deleted")
-            told = await values(of(running))
-            for name in ("lag", "queueing"):
-                latency = f"rocketmq_consumer_{name}_latency_milliseconds"
-                assert told[latency, "orders", "orders-group"] > 0
-
-    asyncio.run(story())
+        await eventually(moved, "the first messages are deleted")
+        told = await values(of(running))
+        for name in ("lag", "queueing"):
+            latency = f"rocketmq_consumer_{name}_latency_milliseconds"
+            assert told[latency, "orders", "orders-group"] > 0
 
 
 async def raw(address: str, data: bytes) -> bytes:
@@ -303,39 +280,36 @@ async def raw(address: str, data: bytes) -> bytes:
     return answer
 
 
-def test_whatever_is_sent_to_the_port_the_broker_goes_on(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with cluster(with_metrics(tmp_path)) as running:
-            address, client = of(running), running.client()
-            for data, status in (
-                (b"GET /metrics HTTP/1.1\r\n\r\n", b"200 OK"),
-                (b"HEAD /metrics HTTP/1.0\r\n\r\n", b"200 OK"),
-                (b"GET /../../etc/passwd HTTP/1.1\r\n\r\n", b"404 Not Found"),
-                (b"POST /metrics HTTP/1.1\r\n\r\n", b"405 Method Not Allowed"),
-                (b"\xff\x00nonsense\r\n\r\n", b"400 Bad Request"),
-                (b"GET /metrics HTTP/1.1\r\nX: " + b"x" * 9000, b"431 Request Header"),
-            ):
-                answer = await raw(address, data)
-                assert answer.split(b" ", 1)[1].startswith(status), (data[:30], answer[:60])
-            idle = [await asyncio.open_connection(*address.split(":")) for _ in range(16)]
-            assert b" 503 " in await raw(address, b"GET /metrics HTTP/1.1\r\n\r\n")
-            late = await asyncio.open_connection(*address.split(":"))
-            assert (await client.send()).code == 0, "the refusal has had its time to come too early"
-            late[1].write(b"GET /metrics HTTP/1.1\r\n\r\n")
-            assert b" 503 " in await late[0].read()
-            idle += [late, *[await asyncio.open_connection(*address.split(":")) for _ in range(48)]]
-            idle.append(await asyncio.open_connection(*address.split(":")))
-            with contextlib.suppress(ConnectionError):
-                assert await idle[-1][0].read() == b"", "cut off without a word"
-            for _, writer in idle:
-                writer.close()
+async def test_whatever_is_sent_to_the_port_the_broker_goes_on(tmp_path: Path) -> None:
+    async with cluster(with_metrics(tmp_path)) as running:
+        address, client = of(running), running.client()
+        for data, status in (
+            (b"GET /metrics HTTP/1.1\r\n\r\n", b"200 OK"),
+            (b"HEAD /metrics HTTP/1.0\r\n\r\n", b"200 OK"),
+            (b"GET /../../etc/passwd HTTP/1.1\r\n\r\n", b"404 Not Found"),
+            (b"POST /metrics HTTP/1.1\r\n\r\n", b"405 Method Not Allowed"),
+            (b"\xff\x00nonsense\r\n\r\n", b"400 Bad Request"),
+            (b"GET /metrics HTTP/1.1\r\nX: " + b"x" * 9000, b"431 Request Header"),
+        ):
+            answer = await raw(address, data)
+            assert answer.split(b" ", 1)[1].startswith(status), (data[:30], answer[:60])
+        idle = [await asyncio.open_connection(*address.split(":")) for _ in range(16)]
+        assert b" 503 " in await raw(address, b"GET /metrics HTTP/1.1\r\n\r\n")
+        late = await asyncio.open_connection(*address.split(":"))
+        assert (await client.send()).code == 0, "the refusal has had its time to come too early"
+        late[1].write(b"GET /metrics HTTP/1.1\r\n\r\n")
+        assert b" 503 " in await late[0].read()
+        idle += [late, *[await asyncio.open_connection(*address.split(":")) for _ in range(48)]]
+        idle.append(await asyncio.open_connection(*address.split(":")))
+        with contextlib.suppress(ConnectionError):
+            assert await idle[-1][0].read() == b"", "cut off without a word"
+        for _, writer in idle:
+            writer.close()
 
-            async def room() -> bool:
-                return b" 200 " in await raw(address, b"GET /metrics HTTP/1.1\r\n\r\n")
+        async def room() -> bool:
+            return b" 200 " in await raw(address, b"GET /metrics HTTP/1.1\r\n\r\n")
 
-            await eventually(room, "there is room again")
-
-    asyncio.run(story())
+        await eventually(room, "there is room again")
 
 
 async def test_only_who_asks_for_a_name_of_the_port_reads_metrics(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from engine.broker.broker import Broker
+from engine.foundation.limits import REGISTRATION_TOPICS_MAX
 from engine.namesrv import NameServer, NameServerConfig
 from engine.protocol.bodies import DataVersion, RegisterBrokerBody, TopicConfig
 from engine.protocol.codes import RequestCode, ResponseCode
@@ -75,51 +76,42 @@ def test_a_broker_is_found_by_its_topics_whichever_form_it_registered_in() -> No
         asyncio.run(story(compressed))
 
 
-def test_a_registration_damaged_on_the_way_is_refused() -> None:
-    async def story() -> None:
-        async with name_server() as client:
-            wrong_sum = await register(client, bodyCrc32=1)
-            assert wrong_sum.code == ResponseCode.SYSTEM_ERROR
-            assert "crc32 not match" in str(wrong_sum.remark)
-            no_table = await register(client, compressed=True, bodyCrc32=0, brokerId="zero")
-            assert no_table.code == ResponseCode.SYSTEM_ERROR
-            topics = await client.ask(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
-            assert json.loads(topics.body)["topicList"] == []
-
-    asyncio.run(story())
+async def test_a_registration_damaged_on_the_way_is_refused() -> None:
+    async with name_server() as client:
+        wrong_sum = await register(client, bodyCrc32=1)
+        assert wrong_sum.code == ResponseCode.SYSTEM_ERROR
+        assert "crc32 not match" in str(wrong_sum.remark)
+        no_table = await register(client, compressed=True, bodyCrc32=0, brokerId="zero")
+        assert no_table.code == ResponseCode.SYSTEM_ERROR
+        topics = await client.ask(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+        assert json.loads(topics.body)["topicList"] == []
 
 
-def test_a_silent_broker_leaves_the_routes() -> None:
-    async def story() -> None:
-        async with name_server(scan_interval_ms=20) as client:
-            await register(client, heartbeatTimeoutMillis=100)
+async def test_a_silent_broker_leaves_the_routes() -> None:
+    async with name_server(scan_interval_ms=20) as client:
+        await register(client, heartbeatTimeoutMillis=100)
 
-            async def gone() -> bool:
-                route = await client.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="orders")
-                return route.code == ResponseCode.TOPIC_NOT_EXIST
+        async def gone() -> bool:
+            route = await client.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="orders")
+            return route.code == ResponseCode.TOPIC_NOT_EXIST
 
-            await eventually(gone, "the silent broker leaves the routes")
-
-    asyncio.run(story())
+        await eventually(gone, "the silent broker leaves the routes")
 
 
-def test_a_broker_whose_connection_ends_leaves_the_routes() -> None:
-    async def story() -> None:
-        async with name_server() as client:
-            broker = RawClient(client.address)
-            await register(broker)
-            await broker.close()
+async def test_a_broker_whose_connection_ends_leaves_the_routes() -> None:
+    async with name_server() as client:
+        broker = RawClient(client.address)
+        await register(broker)
+        await broker.close()
 
-            async def gone() -> bool:
-                route = await client.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="orders")
-                return route.code == ResponseCode.TOPIC_NOT_EXIST
+        async def gone() -> bool:
+            route = await client.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="orders")
+            return route.code == ResponseCode.TOPIC_NOT_EXIST
 
-            await eventually(gone, "the lost broker leaves the routes")
-
-    asyncio.run(story())
+        await eventually(gone, "the lost broker leaves the routes")
 
 
-def test_a_topic_made_later_is_told_alone(tmp_path: Path) -> None:
+async def test_a_topic_made_later_is_told_alone(tmp_path: Path) -> None:
     heard: list[list[str]] = []
 
     async def write_down_slowly(peer: Peer, request: RemotingCommand) -> RemotingCommand:
@@ -129,92 +121,125 @@ def test_a_topic_made_later_is_told_alone(tmp_path: Path) -> None:
         heard.append(list(body.topic_config_table))
         return request.respond(ResponseCode.SUCCESS)
 
-    async def story() -> None:
-        listener = RpcServer(system_runtime(), {RequestCode.REGISTER_BROKER: write_down_slowly})
-        port = await listener.start("127.0.0.1", 0)
-        config = broker_config(tmp_path, namesrv_addresses=(f"127.0.0.1:{port}",))
-        broker = Broker(system_runtime(), config)
-        client = RawClient(f"127.0.0.1:{await broker.start()}")
-        for topic in ("orders", "payments"):
-            await client.ask(
-                RequestCode.UPDATE_AND_CREATE_TOPIC,
-                topic=topic,
-                readQueueNums=1,
-                writeQueueNums=1,
-                perm=6,
-                topicFilterType="SINGLE_TAG",
-                topicSysFlag=0,
-                order=False,
-                defaultTopic="TBW102",
-            )
-            assert heard[-1] == [topic], "whoever made it may look for it at the name server"
-        await client.close()
-        await broker.stop()
-        await listener.stop()
-
-    asyncio.run(story())
+    listener = RpcServer(system_runtime(), {RequestCode.REGISTER_BROKER: write_down_slowly})
+    port = await listener.start("127.0.0.1", 0)
+    config = broker_config(tmp_path, namesrv_addresses=(f"127.0.0.1:{port}",))
+    broker = Broker(system_runtime(), config)
+    client = RawClient(f"127.0.0.1:{await broker.start()}")
+    for topic in ("orders", "payments"):
+        await client.ask(
+            RequestCode.UPDATE_AND_CREATE_TOPIC,
+            topic=topic,
+            readQueueNums=1,
+            writeQueueNums=1,
+            perm=6,
+            topicFilterType="SINGLE_TAG",
+            topicSysFlag=0,
+            order=False,
+            defaultTopic="TBW102",
+        )
+        assert heard[-1] == [topic], "whoever made it may look for it at the name server"
+    await client.close()
+    await broker.stop()
+    await listener.stop()
     (first, *later) = heard
     assert "TBW102" in first
     assert later == [["orders"], ["payments"]]
 
 
-def test_a_name_server_that_began_anew_and_heard_of_one_topic_alone_hears_of_all(
+async def test_a_name_server_that_began_anew_and_heard_of_one_topic_alone_hears_of_all(
     tmp_path: Path,
 ) -> None:
     async def found(names: RawClient, topic: str) -> bool:
         route = await names.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic=topic)
         return route.code == ResponseCode.SUCCESS
 
-    async def story() -> None:
-        async with cluster(broker_config(tmp_path, register_interval_ms=2000)) as running:
-            await running.client().send(topic="before")
-            port = int(running.name_server_address.rpartition(":")[2])
-            await running.name_server.stop()
-            fresh = NameServer(system_runtime(), NameServerConfig(port=port))
-            await fresh.start()
-            names = running.of_name_server()
-            try:
-                await running.client().send(topic="after")
-                for topic in ("after", "before"):
-                    await eventually(partial(found, names, topic), f"{topic} is in the routes")
-            finally:
-                await fresh.stop()
-
-    asyncio.run(story())
+    async with cluster(broker_config(tmp_path, register_interval_ms=2000)) as running:
+        await running.client().send(topic="before")
+        port = int(running.name_server_address.rpartition(":")[2])
+        await running.name_server.stop()
+        fresh = NameServer(system_runtime(), NameServerConfig(port=port))
+        await fresh.start()
+        names = running.of_name_server()
+        try:
+            await running.client().send(topic="after")
+            for topic in ("after", "before"):
+                await eventually(partial(found, names, topic), f"{topic} is in the routes")
+        finally:
+            await fresh.stop()
 
 
-def test_a_stopped_broker_says_farewell(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with cluster(broker_config(tmp_path)) as running:
-            await running.client().send()
-            names = running.of_name_server()
+async def test_a_broker_with_very_many_topics_registers_in_parts_and_only_where_it_is_news(
+    tmp_path: Path,
+) -> None:
+    async with cluster(broker_config(tmp_path, register_interval_ms=300)) as running:
+        names, count = running.of_name_server(), 2 * REGISTRATION_TOPICS_MAX + 5
+        topics = running.broker.parts.topics
+        for number in range(count):
+            topics.put(TopicConfig(f"t{number:05}", 1, 1, 6))
+        running.broker.parts.topics_changed()
+        last = f"t{count - 1:05}"
 
-            async def found() -> bool:
-                route = await names.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic=TOPIC)
-                return route.code == ResponseCode.SUCCESS
+        async def perm(topic: str) -> int | None:
+            route = await names.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic=topic)
+            if route.code != ResponseCode.SUCCESS:
+                return None
+            (queues,) = json.loads(route.body)["queueDatas"]
+            return int(queues["perm"])
 
-            await eventually(found, "the new topic is in the routes")
-            await running.broker.stop()
-            assert not await found()
+        async def all_known() -> bool:
+            return await perm("t00000") == await perm(last) == 6
 
-    asyncio.run(story())
+        await eventually(all_known, "every part is heard", within_s=30)
+        heard = None
+
+        async def settled() -> bool:
+            nonlocal heard
+            await asyncio.sleep(0.5)
+            before, heard = heard, running.name_server.routes.data_version(address)
+            return before == heard == running.broker.parts.data_version(topics.counter)
+
+        address = running.broker.parts.address
+        await eventually(settled, "the version heard is that of the table", within_s=30)
+        broker_name = running.broker.parts.config.broker_name
+        await names.ask(RequestCode.WIPE_WRITE_PERM_OF_BROKER, brokerName=broker_name)
+        await asyncio.sleep(1.2)  # Some rounds, that tell nothing new.
+        assert await perm("t00000") == await perm(last) == 4, "what was wiped stays wiped"
+        topics.put(TopicConfig("another", 1, 1, 6))
+        running.broker.parts.topics_changed()
+
+        async def one_known() -> bool:
+            return await perm("another") == 6
+
+        await eventually(one_known, "one more topic", within_s=30)
 
 
-def test_write_permission_can_be_taken_from_a_broker_and_given_back() -> None:
-    async def story() -> None:
-        async with name_server() as client:
-            await register(client)
+async def test_a_stopped_broker_says_farewell(tmp_path: Path) -> None:
+    async with cluster(broker_config(tmp_path)) as running:
+        await running.client().send()
+        names = running.of_name_server()
 
-            async def perm() -> int:
-                route = await client.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="orders")
-                return int(json.loads(route.body)["queueDatas"][0]["perm"])
+        async def found() -> bool:
+            route = await names.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic=TOPIC)
+            return route.code == ResponseCode.SUCCESS
 
-            wiped = await client.ask(RequestCode.WIPE_WRITE_PERM_OF_BROKER, brokerName="broker-a")
-            assert (wiped.fields, await perm()) == ({"wipeTopicCount": "2"}, 4)
-            given = await client.ask(RequestCode.ADD_WRITE_PERM_OF_BROKER, brokerName="broker-a")
-            assert (given.fields, await perm()) == ({"addTopicCount": "2"}, 6)
+        await eventually(found, "the new topic is in the routes")
+        await running.broker.stop()
+        assert not await found()
 
-    asyncio.run(story())
+
+async def test_write_permission_can_be_taken_from_a_broker_and_given_back() -> None:
+    async with name_server() as client:
+        await register(client)
+
+        async def perm() -> int:
+            route = await client.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="orders")
+            return int(json.loads(route.body)["queueDatas"][0]["perm"])
+
+        wiped = await client.ask(RequestCode.WIPE_WRITE_PERM_OF_BROKER, brokerName="broker-a")
+        assert (wiped.fields, await perm()) == ({"wipeTopicCount": "2"}, 4)
+        given = await client.ask(RequestCode.ADD_WRITE_PERM_OF_BROKER, brokerName="broker-a")
+        assert (given.fields, await perm()) == ({"addTopicCount": "2"}, 6)
 
 
 def test_settings_are_kept_over_a_restart_and_order_settings_go_to_brokers(tmp_path: Path) -> None:
@@ -258,10 +283,7 @@ def test_settings_are_kept_over_a_restart_and_order_settings_go_to_brokers(tmp_p
     asyncio.run(after())
 
 
-def test_an_unknown_code_is_not_supported_here_either() -> None:
-    async def story() -> None:
-        async with name_server() as client:
-            answer = await client.ask(RequestCode.SEND_MESSAGE)
-            assert answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
-
-    asyncio.run(story())
+async def test_an_unknown_code_is_not_supported_here_either() -> None:
+    async with name_server() as client:
+        answer = await client.ask(RequestCode.SEND_MESSAGE)
+        assert answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED

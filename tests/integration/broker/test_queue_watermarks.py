@@ -4,7 +4,6 @@ at most.
 
 from __future__ import annotations
 
-import asyncio
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -33,7 +32,9 @@ def queue_of(row: dict[str, Any]) -> tuple[Any, ...]:
     return picked(row, "topic", "queue_id")
 
 
-def test_a_queue_is_told_when_it_moves_and_once_more_when_that_is_flushed(tmp_path: Path) -> None:
+async def test_a_queue_is_told_when_it_moves_and_once_more_when_that_is_flushed(
+    tmp_path: Path,
+) -> None:
     config = broker_config(tmp_path, sample_interval_ms=50, full_sample_interval_ms=HOUR_MS)
     store = replace(
         config.store,
@@ -41,103 +42,91 @@ def test_a_queue_is_told_when_it_moves_and_once_more_when_that_is_flushed(tmp_pa
         flush_commit_log_thorough_interval_ms=1,
     )
     config = replace(config, store=store)
+    async with cluster(config) as running:
+        client = running.client()
+        await client.send()
 
-    async def story() -> None:
-        async with cluster(config) as running:
-            client = running.client()
-            await client.send()
+        async def first_is_safe() -> bool:
+            return (0, 1, 1) in told(tmp_path, 0)
 
-            async def first_is_safe() -> bool:
-                return (0, 1, 1) in told(tmp_path, 0)
+        await eventually(first_is_safe, "the first message is told as flushed")
+        assert (0, 1, 0) in told(tmp_path, 0), "it was told before, as not flushed"
+        rows_before = len(told(tmp_path, 0))
+        await client.send(queue_id=1)
 
-            await eventually(first_is_safe, "the first message is told as flushed")
-            assert (0, 1, 0) in told(tmp_path, 0), "it was told before, as not flushed"
-            rows_before = len(told(tmp_path, 0))
-            await client.send(queue_id=1)
+        async def second_is_safe() -> bool:
+            return (0, 1, 1) in told(tmp_path, 1)
 
-            async def second_is_safe() -> bool:
-                return (0, 1, 1) in told(tmp_path, 1)
-
-            await eventually(second_is_safe, "the other queue's message is told as flushed")
-            assert len(told(tmp_path, 0)) == rows_before, "what stands still is not told again"
-
-    asyncio.run(story())
+        await eventually(second_is_safe, "the other queue's message is told as flushed")
+        assert len(told(tmp_path, 0)) == rows_before, "what stands still is not told again"
 
 
-def test_what_retention_took_and_a_topic_that_went_are_told(tmp_path: Path) -> None:
+async def test_what_retention_took_and_a_topic_that_went_are_told(tmp_path: Path) -> None:
     config = broker_config(
         tmp_path, log_bytes=16 * 1024, sample_interval_ms=50, full_sample_interval_ms=HOUR_MS
     )
+    async with cluster(config) as running:
+        client = running.client()
+        for _ in range(40):
+            assert (await client.send(bytes(1000))).code == ResponseCode.SUCCESS
 
-    async def story() -> None:
-        async with cluster(config) as running:
-            client = running.client()
-            for _ in range(40):
-                assert (await client.send(bytes(1000))).code == ResponseCode.SUCCESS
+        async def all_are_told() -> bool:
+            return (0, 40, 40) in told(tmp_path, 0)
 
-            async def all_are_told() -> bool:
-                return (0, 40, 40) in told(tmp_path, 0)
+        await eventually(all_are_told, "forty messages are told as flushed")
+        for path in (tmp_path / "store/commitlog").iterdir():
+            os.utime(path, (1, 1))
+        await client.ask(RequestCode.DELETE_EXPIRED_COMMITLOG)
 
-            await eventually(all_are_told, "forty messages are told as flushed")
-            for path in (tmp_path / "store/commitlog").iterdir():
-                os.utime(path, (1, 1))
-            await client.ask(RequestCode.DELETE_EXPIRED_COMMITLOG)
+        async def first_offset_moved() -> bool:
+            return any(minimum > 0 for minimum, _, _ in told(tmp_path, 0))
 
-            async def first_offset_moved() -> bool:
-                return any(minimum > 0 for minimum, _, _ in told(tmp_path, 0))
+        await eventually(first_offset_moved, "the queue's first offset is told")
+        await client.ask(RequestCode.DELETE_TOPIC_IN_BROKER, topic=TOPIC)
+        rows_before = told(tmp_path, 0)
+        await client.send(topic="other")
 
-            await eventually(first_offset_moved, "the queue's first offset is told")
-            await client.ask(RequestCode.DELETE_TOPIC_IN_BROKER, topic=TOPIC)
-            rows_before = told(tmp_path, 0)
-            await client.send(topic="other")
+        async def other_is_told() -> bool:
+            return queue_of(spooled(tmp_path / "store", "queue_watermarks")[-1]) == ("other", 0)
 
-            async def other_is_told() -> bool:
-                return queue_of(spooled(tmp_path / "store", "queue_watermarks")[-1]) == ("other", 0)
+        await eventually(other_is_told, "the other topic's message is told")
+        assert told(tmp_path, 0) == rows_before, "a topic that went is not told of"
+        await client.send()
 
-            await eventually(other_is_told, "the other topic's message is told")
-            assert told(tmp_path, 0) == rows_before, "a topic that went is not told of"
-            await client.send()
+        async def begins_anew() -> bool:
+            return told(tmp_path, 0)[-1][:2] == (0, 1)
 
-            async def begins_anew() -> bool:
-                return told(tmp_path, 0)[-1][:2] == (0, 1)
-
-            await eventually(begins_anew, "the topic made again begins at 0")
-
-    asyncio.run(story())
+        await eventually(begins_anew, "the topic made again begins at 0")
 
 
-def test_of_very_many_that_move_those_told_longest_ago_come_first(tmp_path: Path) -> None:
+async def test_of_very_many_that_move_those_told_longest_ago_come_first(tmp_path: Path) -> None:
     config = broker_config(
         tmp_path, sample_interval_ms=HOUR_MS, full_sample_interval_ms=1000 * HOUR_MS
     )
     count = WATERMARKS_PER_SAMPLE_MAX + 100
 
     told_queues: list[int] = []
+    async with cluster(config) as running:
+        listener = Listener()
+        parts = replace(running.broker.parts, observer=listener)
+        watermarks = Watermarks(parts)
+        for queue_id in range(count):
+            parts.store.put(draft(b"x", topic=TOPIC, queue_id=queue_id))
 
-    async def story() -> None:
-        async with cluster(config) as running:
-            listener = Listener()
-            parts = replace(running.broker.parts, observer=listener)
-            watermarks = Watermarks(parts)
-            for queue_id in range(count):
-                parts.store.put(draft(b"x", topic=TOPIC, queue_id=queue_id))
+        async def all_are_visible() -> bool:
+            return parts.store.dispatch_behind_bytes == 0
 
-            async def all_are_visible() -> bool:
-                return parts.store.dispatch_behind_bytes == 0
-
-            await eventually(all_are_visible, "all is dispatched")
-            for _ in range(2):
-                await in_steps(watermarks.sample(parts.now_ms()))
-            rows = [fact for fact in listener.facts if isinstance(fact, QueueWatermark)]
-            told_queues.extend(row.queue_id for row in rows)
-
-    asyncio.run(story())
+        await eventually(all_are_visible, "all is dispatched")
+        for _ in range(2):
+            await in_steps(watermarks.sample(parts.now_ms()))
+        rows = [fact for fact in listener.facts if isinstance(fact, QueueWatermark)]
+        told_queues.extend(row.queue_id for row in rows)
     first = told_queues[:WATERMARKS_PER_SAMPLE_MAX]
     assert len(set(first)) == WATERMARKS_PER_SAMPLE_MAX, "one sample tells no more"
     assert set(told_queues) == set(range(count)), "the next one begins with the others"
 
 
-def test_of_very_many_queues_of_groups_each_has_its_turn(tmp_path: Path) -> None:
+async def test_of_very_many_queues_of_groups_each_has_its_turn(tmp_path: Path) -> None:
     config = broker_config(
         tmp_path, sample_interval_ms=HOUR_MS, full_sample_interval_ms=1000 * HOUR_MS
     )
@@ -148,22 +137,17 @@ def test_of_very_many_queues_of_groups_each_has_its_turn(tmp_path: Path) -> None
         rows = [fact for fact in listener.facts if isinstance(fact, GroupWatermark)]
         return [row.queue_id for row in rows]
 
-    async def story() -> None:
-        async with cluster(config) as running:
-            parts = replace(running.broker.parts, observer=listener)
-            watermarks = Watermarks(parts)
-            for queue_id in range(count):
-                parts.offsets.commit(GROUP, TOPIC, queue_id, 1, now_ms=parts.now_ms())
-            await in_steps(watermarks.sample(parts.now_ms()))
-            assert len(told_queues()) == WATERMARKS_PER_SAMPLE_MAX, "one sample tells no more"
-            await in_steps(watermarks.sample(parts.now_ms()))
-            assert set(told_queues()) == set(range(count)), "the next one goes on from there"
-            told_before = len(told_queues())
-            parts.offsets.commit(GROUP, TOPIC, 7, 2, now_ms=parts.now_ms())
-            await in_steps(watermarks.sample(parts.now_ms()))
-            await in_steps(watermarks.sample(parts.now_ms()))
-            assert told_queues()[told_before:].count(7) == 1, (
-                "who moved is told when its turn comes"
-            )
-
-    asyncio.run(story())
+    async with cluster(config) as running:
+        parts = replace(running.broker.parts, observer=listener)
+        watermarks = Watermarks(parts)
+        for queue_id in range(count):
+            parts.offsets.commit(GROUP, TOPIC, queue_id, 1, now_ms=parts.now_ms())
+        await in_steps(watermarks.sample(parts.now_ms()))
+        assert len(told_queues()) == WATERMARKS_PER_SAMPLE_MAX, "one sample tells no more"
+        await in_steps(watermarks.sample(parts.now_ms()))
+        assert set(told_queues()) == set(range(count)), "the next one goes on from there"
+        told_before = len(told_queues())
+        parts.offsets.commit(GROUP, TOPIC, 7, 2, now_ms=parts.now_ms())
+        await in_steps(watermarks.sample(parts.now_ms()))
+        await in_steps(watermarks.sample(parts.now_ms()))
+        assert told_queues()[told_before:].count(7) == 1, "who moved is told when its turn comes"

@@ -156,25 +156,22 @@ async def ask_as(credentials: Credentials, draw: Stranger) -> dict[int, int]:
     return codes
 
 
-def test_nothing_of_anothers_is_read_moved_ended_taken_or_pushed_to(tmp_path: Path) -> None:
-    async def story() -> None:
-        never = 24 * 3_600_000  # Nothing of the shop's moves by itself meanwhile.
-        config = broker_config(
-            tmp_path,
-            access=with_replies(ACCESS),
-            log_bytes=8 << 20,
-            delay_levels_ms=(never,) * 3,
-            transaction_check_interval_ms=never,
-        )
-        async with cluster(config) as running:
-            shop = await a_shop(running)
-            before = shop.state()
-            shop.pushed.clear()  # It was told of its own joining.
-            codes = await ask_as(RIVAL, Stranger(SEED, shop))
-            assert codes[ResponseCode.SUCCESS] > REQUESTS // 50, "it does get what is its own"
-            assert codes[ResponseCode.NO_PERMISSION] > REQUESTS // 3
-            assert shop.state() == before
-            assert [one for one in shop.pushed if one.code not in ASKED_BY_THE_BROKER] == []
-            await shop.rpc.close()
-
-    asyncio.run(story())
+async def test_nothing_of_anothers_is_read_moved_ended_taken_or_pushed_to(tmp_path: Path) -> None:
+    never = 24 * 3_600_000  # Nothing of the shop's moves by itself meanwhile.
+    config = broker_config(
+        tmp_path,
+        access=with_replies(ACCESS),
+        log_bytes=8 << 20,
+        delay_levels_ms=(never,) * 3,
+        transaction_check_interval_ms=never,
+    )
+    async with cluster(config) as running:
+        shop = await a_shop(running)
+        before = shop.state()
+        shop.pushed.clear()  # It was told of its own joining.
+        codes = await ask_as(RIVAL, Stranger(SEED, shop))
+        assert codes[ResponseCode.SUCCESS] > REQUESTS // 50, "it does get what is its own"
+        assert codes[ResponseCode.NO_PERMISSION] > REQUESTS // 3
+        assert shop.state() == before
+        assert [one for one in shop.pushed if one.code not in ASKED_BY_THE_BROKER] == []
+        await shop.rpc.close()

@@ -5,7 +5,6 @@ What is not served is listed with its reason, so that a code nobody thought of f
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -102,49 +101,40 @@ def refused(answers: dict[RequestCode, RemotingCommand]) -> set[RequestCode]:
     return unsupported
 
 
-def test_a_broker_serves_a_code_or_answers_that_it_does_not(
+async def test_a_broker_serves_a_code_or_answers_that_it_does_not(
     tmp_path: Path, not_of_a_broker: set[RequestCode]
 ) -> None:
-    async def story() -> None:
-        async with cluster(broker_config(tmp_path)) as running:
-            client = running.client()
-            answers = {code: await client.ask(code) for code in RequestCode}
-        assert names(refused(answers)) == names(not_of_a_broker)
-
-    asyncio.run(story())
+    async with cluster(broker_config(tmp_path)) as running:
+        client = running.client()
+        answers = {code: await client.ask(code) for code in RequestCode}
+    assert names(refused(answers)) == names(not_of_a_broker)
 
 
-def test_a_name_server_serves_a_code_or_answers_that_it_does_not(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with cluster(broker_config(tmp_path)) as running:
-            client = running.of_name_server()
-            answers = {code: await client.ask(code) for code in RequestCode}
-        assert names(set(RequestCode) - refused(answers)) == names(OF_A_NAME_SERVER)
-
-    asyncio.run(story())
+async def test_a_name_server_serves_a_code_or_answers_that_it_does_not(tmp_path: Path) -> None:
+    async with cluster(broker_config(tmp_path)) as running:
+        client = running.of_name_server()
+        answers = {code: await client.ask(code) for code in RequestCode}
+    assert names(set(RequestCode) - refused(answers)) == names(OF_A_NAME_SERVER)
 
 
-def test_a_client_serves_a_code_or_answers_that_it_does_not(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with cluster(broker_config(tmp_path)) as running:
-            parts = running.broker.parts
-            await running.client().send()
-            name_server = running.of_name_server().address
-            async with (
-                consuming(name_server, GROUP, {TOPIC: Seen()}) as consumer,
-                producing(name_server, "producers"),
-            ):
-                await eventually(lambda: parts.groups.of(GROUP), "the consumer is known")
-                group = parts.groups.of(GROUP)
-                assert group is not None
-                peer = group.members[consumer.client_id].channel.peer
-                answers = {
-                    code: await peer.invoke(RemotingCommand.request(code, {}), timeout_ms=5000)
-                    for code in RequestCode
-                    if code not in (C.NOTIFY_CONSUMER_IDS_CHANGED, C.RESET_CONSUMER_CLIENT_OFFSET)
-                }
-        served = set(answers) - refused(answers)
-        one_way = {C.NOTIFY_CONSUMER_IDS_CHANGED, C.RESET_CONSUMER_CLIENT_OFFSET}
-        assert names(served | one_way) == names(OF_A_CONSUMER)
-
-    asyncio.run(story())
+async def test_a_client_serves_a_code_or_answers_that_it_does_not(tmp_path: Path) -> None:
+    async with cluster(broker_config(tmp_path)) as running:
+        parts = running.broker.parts
+        await running.client().send()
+        name_server = running.of_name_server().address
+        async with (
+            consuming(name_server, GROUP, {TOPIC: Seen()}) as consumer,
+            producing(name_server, "producers"),
+        ):
+            await eventually(lambda: parts.groups.of(GROUP), "the consumer is known")
+            group = parts.groups.of(GROUP)
+            assert group is not None
+            peer = group.members[consumer.client_id].channel.peer
+            answers = {
+                code: await peer.invoke(RemotingCommand.request(code, {}), timeout_ms=5000)
+                for code in RequestCode
+                if code not in (C.NOTIFY_CONSUMER_IDS_CHANGED, C.RESET_CONSUMER_CLIENT_OFFSET)
+            }
+    served = set(answers) - refused(answers)
+    one_way = {C.NOTIFY_CONSUMER_IDS_CHANGED, C.RESET_CONSUMER_CLIENT_OFFSET}
+    assert names(served | one_way) == names(OF_A_CONSUMER)

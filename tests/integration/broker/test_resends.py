@@ -25,6 +25,7 @@ from engine.protocol.message import Message
 from engine.protocol.message_batch import encode_batch
 from engine.protocol.names import DEDUPLICATION_FLAG
 from engine.runtime import system_runtime
+from tests.asynchronous import run_by
 from tests.integration.broker.cluster import (
     Cluster,
     RawClient,
@@ -103,134 +104,127 @@ async def send_batch(client: RawClient, messages: list[Message], queue_id: int) 
     return await client.ask(RequestCode.SEND_BATCH_MESSAGE, bytes(encode_batch(messages)), **fields)
 
 
-def test_a_resend_after_a_lost_answer_gets_the_first_place_and_one_copy_is_stored(
-    tmp_path: Path,
+@run_by(with_engine, "tmp_path")
+async def test_a_resend_after_a_lost_answer_gets_the_first_place_and_one_copy_is_stored(
+    engine: KillableEngine, client: RawClient
 ) -> None:
-    async def story(engine: KillableEngine, client: RawClient) -> None:
-        async with lossy_link(engine.broker) as link:
-            config = ProducerConfig(resend_to_same_broker=True, retry_times=0)
-            client_settings = client_config(engine.namesrv, route_poll_ms=60_000)
-            producer = Producer(system_runtime(), client_settings, "buyers", producer=config)
-            await producer.start()
-            known = await producer.send(Message(TOPIC, b"warm-up"))
-            routes = producer._connection.routes
-            routes._addresses[known.queue.broker_name][0] = link.address
-
-            link.losing = True
-            message = Message(TOPIC, b"pay 7")
-            with pytest.raises(RequestTimedOut):
-                await producer.send(message, timeout_ms=1000)
-            assert link.lost_bytes, "the broker stored it and said so"
-            link.losing = False
-            again = await producer.send(message)
-            third = await producer.send(message)
-            assert again == third
-            assert again.message_id == message.properties["UNIQ_KEY"]
-            await producer.stop()
-        assert sorted(await stored_bodies(client)) == [b"pay 7", b"warm-up"]
-
-    with_engine(tmp_path, story)
-
-
-def test_a_route_says_which_brokers_store_a_message_once(tmp_path: Path) -> None:
-    """And a tool that writes back what a route told it does not make it a setting of the topic."""
-
-    async def story(engine: KillableEngine, client: RawClient) -> None:
-        producer = Producer(system_runtime(), client_config(engine.namesrv), "buyers")
+    async with lossy_link(engine.broker) as link:
+        config = ProducerConfig(resend_to_same_broker=True, retry_times=0)
+        client_settings = client_config(engine.namesrv, route_poll_ms=60_000)
+        producer = Producer(system_runtime(), client_settings, "buyers", producer=config)
         await producer.start()
+        known = await producer.send(Message(TOPIC, b"warm-up"))
         routes = producer._connection.routes
-        await client.send(b"x", topic="plain")
-        for topic, once in ((TOPIC, True), ("plain", False)):
-            broker = (await producer.send(Message(topic, b"x"))).queue.broker_name
-            assert routes.stores_once(topic, broker) is once
-        change = {"topic": TOPIC, "readQueueNums": 2, "writeQueueNums": 2, "perm": 6}
-        change |= {"topicFilterType": "SINGLE_TAG", "order": False, "defaultTopic": "TBW102"}
-        for attributes, once in (("-message.deduplication", False), ("", False)):
-            written = await client.ask(
-                RequestCode.UPDATE_AND_CREATE_TOPIC,
-                **change | {"topicSysFlag": DEDUPLICATION_FLAG, "attributes": attributes},
-            )
-            assert written.code == ResponseCode.SUCCESS, written.remark
-            await routes.refresh(TOPIC)
-            assert routes.stores_once(TOPIC, broker) is once
+        routes._addresses[known.queue.broker_name][0] = link.address
+
+        link.losing = True
+        message = Message(TOPIC, b"pay 7")
+        with pytest.raises(RequestTimedOut):
+            await producer.send(message, timeout_ms=1000)
+        assert link.lost_bytes, "the broker stored it and said so"
+        link.losing = False
+        again = await producer.send(message)
+        third = await producer.send(message)
+        assert again == third
+        assert again.message_id == message.properties["UNIQ_KEY"]
         await producer.stop()
-
-    with_engine(tmp_path, story)
-
-
-def test_a_resend_after_the_broker_was_killed_gets_the_first_place(tmp_path: Path) -> None:
-    async def story(engine: KillableEngine, client: RawClient) -> None:
-        first = place(await client.send(b"pay 7", topic=TOPIC, queue_id=0, UNIQ_KEY="A1"))
-        delayed = await client.send(b"later", topic=TOPIC, queue_id=1, UNIQ_KEY="A2", DELAY=18)
-        packed = zlib.compress(b"long" * 2000)
-        long = place(await client.send(packed, topic=TOPIC, sysFlag=0x301, UNIQ_KEY="A3"))
-        await killed_and_started(engine)
-        assert place(await client.send(b"pay 7", topic=TOPIC, queue_id=1, UNIQ_KEY="A1")) == first
-        again = await client.send(packed, topic=TOPIC, sysFlag=0x301, UNIQ_KEY="A3")
-        assert place(again) == long, "recognised as it was sent, compressed"
-        again = await client.send(b"later", topic=TOPIC, queue_id=0, UNIQ_KEY="A2", DELAY=18)
-        assert place(again) == place(delayed)
-        assert await stored_bodies(client) == [b"pay 7", packed]
-
-        other = await client.send(b"pay 8", topic=TOPIC, UNIQ_KEY="A1")
-        assert other.code == ResponseCode.MESSAGE_ILLEGAL
-        assert "an id of its own" in str(other.remark)
-        assert await stored_bodies(client) == [b"pay 7", packed]
-
-        await engine.end(signal.SIGTERM)
-        told = [
-            row["detail"] for row in spooled(engine.store, "lifecycle") if row["kind"] == "RESENDS"
-        ]
-        assert told == [
-            (
-                f"topic {TOPIC}: 3 resends answered with their first copy, "
-                "1 refused for another body under the same UNIQ_KEY"
-            )
-        ]
-
-    with_engine(tmp_path, story)
+    assert sorted(await stored_bodies(client)) == [b"pay 7", b"warm-up"]
 
 
-def test_without_the_attribute_and_for_retries_every_send_is_stored(tmp_path: Path) -> None:
-    async def story(engine: KillableEngine, client: RawClient) -> None:
-        await make_topic(engine, "plain", "")
-        for _ in range(2):
-            await client.send(b"twice", topic="plain", UNIQ_KEY="K")
-        assert await stored_bodies(client, "plain") == [b"twice"] * 2
-
-        await client.send(b"failed", topic=TOPIC, UNIQ_KEY="K")
-        await client.send(b"failed", topic=TOPIC, UNIQ_KEY="K", ORIGIN_MESSAGE_ID="1")
-        assert await stored_bodies(client) == [b"failed"] * 2, "a re-drive is a copy on purpose"
-
-        await make_topic(engine, TOPIC, "+message.deduplication=false")
-        await client.send(b"failed", topic=TOPIC, UNIQ_KEY="K")
-        assert await stored_bodies(client) == [b"failed"] * 3
-
-    with_engine(tmp_path, story)
-
-
-def test_a_batch_is_answered_from_its_first_copies_and_only_what_is_missing_is_stored(
-    tmp_path: Path,
+@run_by(with_engine, "tmp_path")
+async def test_a_route_says_which_brokers_store_a_message_once(
+    engine: KillableEngine, client: RawClient
 ) -> None:
-    async def story(engine: KillableEngine, client: RawClient) -> None:
-        batch = [Message(TOPIC, b"%d" % n, {"UNIQ_KEY": f"B{n}"}) for n in range(4)]
-        torn = place(await send_batch(client, batch[:2], 1))
-        await killed_and_started(engine)
-        whole = place(await send_batch(client, batch, 0))
-        ids = whole[0].split(",")
-        assert (ids[:2], whole[1:]) == (torn[0].split(","), torn[1:])
-        assert place(await send_batch(client, batch, 0)) == whole
-        assert await stored_bodies(client) == [b"0", b"1", b"2", b"3"]
+    """And a tool that writes back what a route told it does not make it a setting of the topic."""
+    producer = Producer(system_runtime(), client_config(engine.namesrv), "buyers")
+    await producer.start()
+    routes = producer._connection.routes
+    await client.send(b"x", topic="plain")
+    for topic, once in ((TOPIC, True), ("plain", False)):
+        broker = (await producer.send(Message(topic, b"x"))).queue.broker_name
+        assert routes.stores_once(topic, broker) is once
+    change = {"topic": TOPIC, "readQueueNums": 2, "writeQueueNums": 2, "perm": 6}
+    change |= {"topicFilterType": "SINGLE_TAG", "order": False, "defaultTopic": "TBW102"}
+    for attributes, once in (("-message.deduplication", False), ("", False)):
+        written = await client.ask(
+            RequestCode.UPDATE_AND_CREATE_TOPIC,
+            **change | {"topicSysFlag": DEDUPLICATION_FLAG, "attributes": attributes},
+        )
+        assert written.code == ResponseCode.SUCCESS, written.remark
+        await routes.refresh(TOPIC)
+        assert routes.stores_once(TOPIC, broker) is once
+    await producer.stop()
 
-        two_bodies = [Message(TOPIC, body, {"UNIQ_KEY": "C"}) for body in (b"x", b"y")]
-        refused = await send_batch(client, two_bodies, 0)
-        assert refused.code == ResponseCode.MESSAGE_ILLEGAL
-        assert len(await stored_bodies(client)) == 4, "nothing of a refused batch is stored"
-        same = [Message(TOPIC, b"z", {"UNIQ_KEY": "D"}) for _ in range(2)]
-        first, second = place(await send_batch(client, same, 0))[0].split(",")
-        assert first == second
 
-    with_engine(tmp_path, story)
+@run_by(with_engine, "tmp_path")
+async def test_a_resend_after_the_broker_was_killed_gets_the_first_place(
+    engine: KillableEngine, client: RawClient
+) -> None:
+    first = place(await client.send(b"pay 7", topic=TOPIC, queue_id=0, UNIQ_KEY="A1"))
+    delayed = await client.send(b"later", topic=TOPIC, queue_id=1, UNIQ_KEY="A2", DELAY=18)
+    packed = zlib.compress(b"long" * 2000)
+    long = place(await client.send(packed, topic=TOPIC, sysFlag=0x301, UNIQ_KEY="A3"))
+    await killed_and_started(engine)
+    assert place(await client.send(b"pay 7", topic=TOPIC, queue_id=1, UNIQ_KEY="A1")) == first
+    again = await client.send(packed, topic=TOPIC, sysFlag=0x301, UNIQ_KEY="A3")
+    assert place(again) == long, "recognised as it was sent, compressed"
+    again = await client.send(b"later", topic=TOPIC, queue_id=0, UNIQ_KEY="A2", DELAY=18)
+    assert place(again) == place(delayed)
+    assert await stored_bodies(client) == [b"pay 7", packed]
+
+    other = await client.send(b"pay 8", topic=TOPIC, UNIQ_KEY="A1")
+    assert other.code == ResponseCode.MESSAGE_ILLEGAL
+    assert "an id of its own" in str(other.remark)
+    assert await stored_bodies(client) == [b"pay 7", packed]
+
+    await engine.end(signal.SIGTERM)
+    told = [row["detail"] for row in spooled(engine.store, "lifecycle") if row["kind"] == "RESENDS"]
+    assert told == [
+        (
+            f"topic {TOPIC}: 3 resends answered with their first copy, "
+            "1 refused for another body under the same UNIQ_KEY"
+        )
+    ]
+
+
+@run_by(with_engine, "tmp_path")
+async def test_without_the_attribute_and_for_retries_every_send_is_stored(
+    engine: KillableEngine, client: RawClient
+) -> None:
+    await make_topic(engine, "plain", "")
+    for _ in range(2):
+        await client.send(b"twice", topic="plain", UNIQ_KEY="K")
+    assert await stored_bodies(client, "plain") == [b"twice"] * 2
+
+    await client.send(b"failed", topic=TOPIC, UNIQ_KEY="K")
+    await client.send(b"failed", topic=TOPIC, UNIQ_KEY="K", ORIGIN_MESSAGE_ID="1")
+    assert await stored_bodies(client) == [b"failed"] * 2, "a re-drive is a copy on purpose"
+
+    await make_topic(engine, TOPIC, "+message.deduplication=false")
+    await client.send(b"failed", topic=TOPIC, UNIQ_KEY="K")
+    assert await stored_bodies(client) == [b"failed"] * 3
+
+
+@run_by(with_engine, "tmp_path")
+async def test_a_batch_is_answered_from_its_first_copies_and_only_what_is_missing_is_stored(
+    engine: KillableEngine, client: RawClient
+) -> None:
+    batch = [Message(TOPIC, b"%d" % n, {"UNIQ_KEY": f"B{n}"}) for n in range(4)]
+    torn = place(await send_batch(client, batch[:2], 1))
+    await killed_and_started(engine)
+    whole = place(await send_batch(client, batch, 0))
+    ids = whole[0].split(",")
+    assert (ids[:2], whole[1:]) == (torn[0].split(","), torn[1:])
+    assert place(await send_batch(client, batch, 0)) == whole
+    assert await stored_bodies(client) == [b"0", b"1", b"2", b"3"]
+
+    two_bodies = [Message(TOPIC, body, {"UNIQ_KEY": "C"}) for body in (b"x", b"y")]
+    refused = await send_batch(client, two_bodies, 0)
+    assert refused.code == ResponseCode.MESSAGE_ILLEGAL
+    assert len(await stored_bodies(client)) == 4, "nothing of a refused batch is stored"
+    same = [Message(TOPIC, b"z", {"UNIQ_KEY": "D"}) for _ in range(2)]
+    first, second = place(await send_batch(client, same, 0))[0].split(",")
+    assert first == second
 
 
 def test_reading_the_window_back_takes_no_memory_for_bodies(tmp_path: Path) -> None:

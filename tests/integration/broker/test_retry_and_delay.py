@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import time
 from pathlib import Path
@@ -45,151 +44,134 @@ async def send_back(
     )
 
 
-def test_a_delayed_message_appears_at_its_topic_when_its_time_has_come(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with cluster(broker_config(tmp_path, delay_levels_ms=(100, 700))) as running:
-            client = running.client()
-            sent = await client.send(b"later", queue_id=3, DELAY=2, TAGS="TagA")
-            assert sent.code == ResponseCode.SUCCESS
-            assert (await client.pull(0, queue_id=3)).code == ResponseCode.PULL_NOT_FOUND
-            pulled = await client.pull(0, queue_id=3, wait_ms=15_000, subscription="TagA")
-            (message,) = messages(pulled)
-            assert message.body == b"later"
-            assert message.properties["REAL_TOPIC"] == TOPIC
-            waited_ms = int(time.time() * 1000) - message.born_timestamp_ms
-            assert waited_ms >= 700
-
-    asyncio.run(story())
-
-
-def test_a_failed_message_comes_back_in_the_retry_topic_with_its_identity(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with cluster(broker_config(tmp_path)) as running:
-            client = running.client()
-            await client.heartbeat()
-            await client.send(b"hard", UNIQ_KEY="U1", TAGS="TagA")
-            first = await next_of(client, TOPIC, 0)
-            assert (await send_back(client, first)).code == ResponseCode.SUCCESS
-            second = await next_of(client, RETRY, 0)
-            assert (second.body, second.reconsume_times) == (b"hard", 1)
-            assert second.properties["UNIQ_KEY"] == "U1"
-            assert second.properties["RETRY_TOPIC"] == TOPIC
-            assert second.properties["ORIGIN_MESSAGE_ID"] == first.offset_message_id
-            assert (await send_back(client, second)).code == ResponseCode.SUCCESS
-            third = await next_of(client, RETRY, 1)
-            assert third.reconsume_times == 2
-            assert third.properties["ORIGIN_MESSAGE_ID"] == first.offset_message_id
-
-    asyncio.run(story())
-
-
-def test_a_message_that_failed_too_often_ends_in_the_dead_letters_and_every_step_is_told(
+async def test_a_delayed_message_appears_at_its_topic_when_its_time_has_come(
     tmp_path: Path,
 ) -> None:
-    async def story() -> None:
-        async with cluster(broker_config(tmp_path)) as running:
-            client = running.client()
-            await client.heartbeat()
-            await client.send(b"poison", UNIQ_KEY="U1")
-            first = await next_of(client, TOPIC, 0)
-            await send_back(client, first, times_max=1)
-            second = await next_of(client, RETRY, 0)
-            await send_back(client, second, times_max=1)
-            dead = await next_of(client, DLQ, 0)
-            assert (dead.body, dead.reconsume_times) == (b"poison", 2)
-            assert dead.properties["DLQ_ORIGIN_TOPIC"] == TOPIC
-        flow = spooled(tmp_path / "store", "retry_dlq_flow")
-        columns = (
-            "step",
-            "reconsume_times",
-            "delay_ms",
-            "message_id",
-            "origin_topic",
-            "origin_offset",
-        )
-        assert [picked(row, *columns) for row in flow] == [
-            ("SENT_BACK", 1, None, "U1", TOPIC, 0),
-            ("SCHEDULED", 1, 600, "U1", TOPIC, 0),
-            ("DELIVERED", 1, None, "U1", TOPIC, None),
-            ("SENT_BACK", 2, None, "U1", TOPIC, None),
-            ("DEAD_LETTERED", 2, None, "U1", TOPIC, None),
-        ]
-        assert flow[-1]["reason"] == "1 retry failed"
-
-    asyncio.run(story())
+    async with cluster(broker_config(tmp_path, delay_levels_ms=(100, 700))) as running:
+        client = running.client()
+        sent = await client.send(b"later", queue_id=3, DELAY=2, TAGS="TagA")
+        assert sent.code == ResponseCode.SUCCESS
+        assert (await client.pull(0, queue_id=3)).code == ResponseCode.PULL_NOT_FOUND
+        pulled = await client.pull(0, queue_id=3, wait_ms=15_000, subscription="TagA")
+        (message,) = messages(pulled)
+        assert message.body == b"later"
+        assert message.properties["REAL_TOPIC"] == TOPIC
+        waited_ms = int(time.time() * 1000) - message.born_timestamp_ms
+        assert waited_ms >= 700
 
 
-def test_a_negative_level_buries_a_message_at_once(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with cluster(broker_config(tmp_path)) as running:
-            client = running.client()
-            await client.heartbeat()
-            await client.send(b"poison")
-            await send_back(client, await next_of(client, TOPIC, 0), level=-1)
-            assert (await next_of(client, DLQ, 0)).body == b"poison"
-
-    asyncio.run(story())
-
-
-def test_an_asked_level_is_taken_and_one_too_high_is_the_highest(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with cluster(broker_config(tmp_path, delay_levels_ms=(100, 200, 300))) as running:
-            client = running.client()
-            await client.heartbeat()
-            await client.send(b"hard")
-            message = await next_of(client, TOPIC, 0)
-            await send_back(client, message, level=1)
-            await send_back(client, message, level=99)
-            await next_of(client, RETRY, 0)
-            await next_of(client, RETRY, 1)
-        flow = spooled(tmp_path / "store", "retry_dlq_flow")
-        assert [row["delay_ms"] for row in flow if row["step"] == "SCHEDULED"] == [100, 300]
-
-    asyncio.run(story())
-
-
-def test_a_client_that_resends_a_failed_message_itself_goes_by_the_same_limit(
+async def test_a_failed_message_comes_back_in_the_retry_topic_with_its_identity(
     tmp_path: Path,
 ) -> None:
-    async def story() -> None:
-        async with cluster(broker_config(tmp_path)) as running:
-            client = running.client()
-            await client.heartbeat()
-            await client.send(b"again", topic=RETRY, reconsumeTimes=2, maxReconsumeTimes=3)
-            await client.send(b"dead", topic=RETRY, reconsumeTimes=4, maxReconsumeTimes=3)
-            assert (await next_of(client, RETRY, 0)).body == b"again"
-            assert (await next_of(client, DLQ, 0)).body == b"dead"
+    async with cluster(broker_config(tmp_path)) as running:
+        client = running.client()
+        await client.heartbeat()
+        await client.send(b"hard", UNIQ_KEY="U1", TAGS="TagA")
+        first = await next_of(client, TOPIC, 0)
+        assert (await send_back(client, first)).code == ResponseCode.SUCCESS
+        second = await next_of(client, RETRY, 0)
+        assert (second.body, second.reconsume_times) == (b"hard", 1)
+        assert second.properties["UNIQ_KEY"] == "U1"
+        assert second.properties["RETRY_TOPIC"] == TOPIC
+        assert second.properties["ORIGIN_MESSAGE_ID"] == first.offset_message_id
+        assert (await send_back(client, second)).code == ResponseCode.SUCCESS
+        third = await next_of(client, RETRY, 1)
+        assert third.reconsume_times == 2
+        assert third.properties["ORIGIN_MESSAGE_ID"] == first.offset_message_id
 
-    asyncio.run(story())
+
+async def test_a_message_that_failed_too_often_ends_in_the_dead_letters_and_every_step_is_told(
+    tmp_path: Path,
+) -> None:
+    async with cluster(broker_config(tmp_path)) as running:
+        client = running.client()
+        await client.heartbeat()
+        await client.send(b"poison", UNIQ_KEY="U1")
+        first = await next_of(client, TOPIC, 0)
+        await send_back(client, first, times_max=1)
+        second = await next_of(client, RETRY, 0)
+        await send_back(client, second, times_max=1)
+        dead = await next_of(client, DLQ, 0)
+        assert (dead.body, dead.reconsume_times) == (b"poison", 2)
+        assert dead.properties["DLQ_ORIGIN_TOPIC"] == TOPIC
+    flow = spooled(tmp_path / "store", "retry_dlq_flow")
+    columns = (
+        "step",
+        "reconsume_times",
+        "delay_ms",
+        "message_id",
+        "origin_topic",
+        "origin_offset",
+    )
+    assert [picked(row, *columns) for row in flow] == [
+        ("SENT_BACK", 1, None, "U1", TOPIC, 0),
+        ("SCHEDULED", 1, 600, "U1", TOPIC, 0),
+        ("DELIVERED", 1, None, "U1", TOPIC, None),
+        ("SENT_BACK", 2, None, "U1", TOPIC, None),
+        ("DEAD_LETTERED", 2, None, "U1", TOPIC, None),
+    ]
+    assert flow[-1]["reason"] == "1 retry failed"
 
 
-def test_what_an_orderly_consumer_gives_up_is_dead_at_once(tmp_path: Path) -> None:
+async def test_a_negative_level_buries_a_message_at_once(tmp_path: Path) -> None:
+    async with cluster(broker_config(tmp_path)) as running:
+        client = running.client()
+        await client.heartbeat()
+        await client.send(b"poison")
+        await send_back(client, await next_of(client, TOPIC, 0), level=-1)
+        assert (await next_of(client, DLQ, 0)).body == b"poison"
+
+
+async def test_an_asked_level_is_taken_and_one_too_high_is_the_highest(tmp_path: Path) -> None:
+    async with cluster(broker_config(tmp_path, delay_levels_ms=(100, 200, 300))) as running:
+        client = running.client()
+        await client.heartbeat()
+        await client.send(b"hard")
+        message = await next_of(client, TOPIC, 0)
+        await send_back(client, message, level=1)
+        await send_back(client, message, level=99)
+        await next_of(client, RETRY, 0)
+        await next_of(client, RETRY, 1)
+    flow = spooled(tmp_path / "store", "retry_dlq_flow")
+    assert [row["delay_ms"] for row in flow if row["step"] == "SCHEDULED"] == [100, 300]
+
+
+async def test_a_client_that_resends_a_failed_message_itself_goes_by_the_same_limit(
+    tmp_path: Path,
+) -> None:
+    async with cluster(broker_config(tmp_path)) as running:
+        client = running.client()
+        await client.heartbeat()
+        await client.send(b"again", topic=RETRY, reconsumeTimes=2, maxReconsumeTimes=3)
+        await client.send(b"dead", topic=RETRY, reconsumeTimes=4, maxReconsumeTimes=3)
+        assert (await next_of(client, RETRY, 0)).body == b"again"
+        assert (await next_of(client, DLQ, 0)).body == b"dead"
+
+
+async def test_what_an_orderly_consumer_gives_up_is_dead_at_once(tmp_path: Path) -> None:
     """Row E2: whatever its count, as RocketMQ 5.5 has it; a re-drive goes through all the same."""
-
-    async def story() -> None:
-        config = broker_config(tmp_path)
-        async with cluster(config) as running:
-            client = running.client()
-            await client.heartbeat()
-            body = {
-                "consumerGroup": GROUP,
-                "clientId": client.client_id,
-                "mqSet": [{"topic": TOPIC, "brokerName": "broker-a", "queueId": 0}],
-            }
-            await client.ask(RequestCode.LOCK_BATCH_MQ, json.dumps(body).encode())
-            for times_max in (3, 0):
-                given_up = {"reconsumeTimes": times_max, "maxReconsumeTimes": times_max}
-                await client.send(b"dead", topic=RETRY, DELAY=6, REDRIVEN_FROM="an-id", **given_up)
-            await client.send(b"redriven", topic=RETRY, REDRIVEN_FROM="an-id")
-            assert (await next_of(client, RETRY, 0)).body == b"redriven"
-            await client.ask(RequestCode.UNLOCK_BATCH_MQ, json.dumps(body).encode())
-            await client.send(b"again", topic=RETRY, reconsumeTimes=3, maxReconsumeTimes=3)
-            assert (await next_of(client, RETRY, 1)).body == b"again"
-        async with cluster(config) as running:
-            dead = messages(await running.client().pull(0, topic=DLQ))
-            assert [one.reconsume_times for one in dead] == [3, 0]
-
-    asyncio.run(story())
+    config = broker_config(tmp_path)
+    async with cluster(config) as running:
+        client = running.client()
+        await client.heartbeat()
+        body = {
+            "consumerGroup": GROUP,
+            "clientId": client.client_id,
+            "mqSet": [{"topic": TOPIC, "brokerName": "broker-a", "queueId": 0}],
+        }
+        await client.send(b"makes the topic")
+        await client.ask(RequestCode.LOCK_BATCH_MQ, json.dumps(body).encode())
+        for times_max in (3, 0):
+            given_up = {"reconsumeTimes": times_max, "maxReconsumeTimes": times_max}
+            await client.send(b"dead", topic=RETRY, DELAY=6, REDRIVEN_FROM="an-id", **given_up)
+        await client.send(b"redriven", topic=RETRY, REDRIVEN_FROM="an-id")
+        assert (await next_of(client, RETRY, 0)).body == b"redriven"
+        await client.ask(RequestCode.UNLOCK_BATCH_MQ, json.dumps(body).encode())
+        await client.send(b"again", topic=RETRY, reconsumeTimes=3, maxReconsumeTimes=3)
+        assert (await next_of(client, RETRY, 1)).body == b"again"
+    async with cluster(config) as running:
+        dead = messages(await running.client().pull(0, topic=DLQ))
+        assert [one.reconsume_times for one in dead] == [3, 0]
     flow = spooled(tmp_path / "store", "retry_dlq_flow")
     assert [picked(row, "step", "reason") for row in flow][:4] == [
         ("SENT_BACK", "sent by the consumer itself"),
@@ -197,69 +179,62 @@ def test_what_an_orderly_consumer_gives_up_is_dead_at_once(tmp_path: Path) -> No
     ] * 2
 
 
-def test_what_a_broker_may_not_write_is_refused_and_no_step_of_a_message(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with cluster(broker_config(tmp_path)) as running:
-            client = running.client()
-            await client.heartbeat()
-            await client.send(b"hard")
-            message = await next_of(client, TOPIC, 0)
-            retry = running.broker.parts.topics.find(RETRY)
-            assert retry is not None
-            retry.perm = 4
-            for times_max in (16, 0):
-                refused = await send_back(client, message, times_max=times_max)
-                assert refused.code == ResponseCode.NO_PERMISSION
-                assert f"the topic[{RETRY}] sending message is forbidden" in (refused.remark or "")
-            retry.perm = 6
-            await client.ask(RequestCode.UPDATE_BROKER_CONFIG, b"brokerPermission=4\n")
-            refused = await send_back(client, message)
+async def test_what_a_broker_may_not_write_is_refused_and_no_step_of_a_message(
+    tmp_path: Path,
+) -> None:
+    async with cluster(broker_config(tmp_path)) as running:
+        client = running.client()
+        await client.heartbeat()
+        await client.send(b"hard")
+        message = await next_of(client, TOPIC, 0)
+        retry = running.broker.parts.topics.find(RETRY)
+        assert retry is not None
+        retry.perm = 4
+        for times_max in (16, 0):
+            refused = await send_back(client, message, times_max=times_max)
             assert refused.code == ResponseCode.NO_PERMISSION
-            assert "brokerPermission 4 has no write bit" in (refused.remark or "")
-            await client.ask(RequestCode.UPDATE_BROKER_CONFIG, b"brokerPermission=6\n")
-            assert (await send_back(client, message)).code == ResponseCode.SUCCESS
-            await next_of(client, RETRY, 0)
-
-    asyncio.run(story())
+            assert f"the topic[{RETRY}] sending message is forbidden" in (refused.remark or "")
+        retry.perm = 6
+        await client.ask(RequestCode.UPDATE_BROKER_CONFIG, b"brokerPermission=4\n")
+        refused = await send_back(client, message)
+        assert refused.code == ResponseCode.NO_PERMISSION
+        assert "brokerPermission 4 has no write bit" in (refused.remark or "")
+        await client.ask(RequestCode.UPDATE_BROKER_CONFIG, b"brokerPermission=6\n")
+        assert (await send_back(client, message)).code == ResponseCode.SUCCESS
+        await next_of(client, RETRY, 0)
     flow = spooled(tmp_path / "store", "retry_dlq_flow")
     assert [row["step"] for row in flow] == ["SENT_BACK", "SCHEDULED", "DELIVERED"]
 
 
-def test_a_message_as_full_as_can_be_comes_again_without_its_longest_property_and_that_is_told(
+async def test_a_message_as_full_as_can_be_comes_again_without_its_longest_property_and_says_so(
     tmp_path: Path,
 ) -> None:
-    async def story() -> None:
-        async with cluster(broker_config(tmp_path)) as running:
-            client = running.client()
-            await client.heartbeat()
-            await client.send(b"full", BIG="x" * 32_600, SMALL="kept", UNIQ_KEY="U1")
-            assert (await send_back(client, await next_of(client, TOPIC, 0))).code == 0
-            again = await next_of(client, RETRY, 0)
-            assert (again.body, again.properties["SMALL"]) == (b"full", "kept")
-            assert "BIG" not in again.properties
-            assert (await send_back(client, again, level=-1)).code == 0
-            assert (await next_of(client, DLQ, 0)).properties["DLQ_ORIGIN_TOPIC"] == TOPIC
-
-    asyncio.run(story())
+    async with cluster(broker_config(tmp_path)) as running:
+        client = running.client()
+        await client.heartbeat()
+        await client.send(b"full", BIG="x" * 32_600, SMALL="kept", UNIQ_KEY="U1")
+        assert (await send_back(client, await next_of(client, TOPIC, 0))).code == 0
+        again = await next_of(client, RETRY, 0)
+        assert (again.body, again.properties["SMALL"]) == (b"full", "kept")
+        assert "BIG" not in again.properties
+        assert (await send_back(client, again, level=-1)).code == 0
+        assert (await next_of(client, DLQ, 0)).properties["DLQ_ORIGIN_TOPIC"] == TOPIC
     flow = spooled(tmp_path / "store", "retry_dlq_flow")
     assert [row["reason"] for row in flow if row["step"] == "SCHEDULED"] == [
         "no room for properties 'BIG'"
     ]
 
 
-def test_waiting_messages_survive_a_restart_and_are_delivered_once_after_a_clean_stop(
+async def test_waiting_messages_survive_a_restart_and_are_delivered_once_after_a_clean_stop(
     tmp_path: Path,
 ) -> None:
-    async def story() -> None:
-        config = broker_config(tmp_path, delay_levels_ms=(100, 1500))
-        async with cluster(config) as running:
-            client = running.client()
-            await client.send(b"early", DELAY=1)
-            assert (await next_of(client, TOPIC, 0)).body == b"early"
-            await client.send(b"late", DELAY=2)
-        async with cluster(config) as running:
-            client = running.client()
-            late = await next_of(client, TOPIC, 1)
-            assert late.body == b"late", "the early one is not delivered again"
-
-    asyncio.run(story())
+    config = broker_config(tmp_path, delay_levels_ms=(100, 1500))
+    async with cluster(config) as running:
+        client = running.client()
+        await client.send(b"early", DELAY=1)
+        assert (await next_of(client, TOPIC, 0)).body == b"early"
+        await client.send(b"late", DELAY=2)
+    async with cluster(config) as running:
+        client = running.client()
+        late = await next_of(client, TOPIC, 1)
+        assert late.body == b"late", "the early one is not delivered again"

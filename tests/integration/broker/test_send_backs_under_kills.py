@@ -1,4 +1,4 @@
-"""Row E1 and guarantee G9: a broker is killed again and again while failed messages are sent back
+"""Row E1: a broker is killed again and again while failed messages are sent back
 to it, wait in their delay level and are delivered: each answered one comes again at least once, or
 is a dead letter, and never both.
 """

@@ -114,23 +114,20 @@ def test_a_topic_made_by_its_first_send_survives_a_kill_right_after_the_answer(
             assert talk(started.address, pull) == [b"first"]
 
 
-def test_a_deletion_is_answered_when_it_is_on_disk_and_not_before(tmp_path: Path) -> None:
-    async def story() -> None:
-        disk = FailingDisk()
-        async with cluster(broker_config(tmp_path), runtime_on(disk, SystemClock())) as running:
-            client = running.client()
-            await make_topic(client)
-            await make_group(client)
-            for code, what in (
-                (RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "orders"}),
-                (RequestCode.DELETE_SUBSCRIPTIONGROUP, {"groupName": "payers"}),
-            ):
-                disk.hold_syncs = asyncio.Event()
-                deletion = asyncio.ensure_future(client.ask(code, **what))
-                await asyncio.wait([deletion], timeout=0.5)
-                is_early = deletion.done()
-                disk.hold_syncs.set()
-                assert not is_early, what
-                assert (await deletion).code == ResponseCode.SUCCESS
-
-    asyncio.run(story())
+async def test_a_deletion_is_answered_when_it_is_on_disk_and_not_before(tmp_path: Path) -> None:
+    disk = FailingDisk()
+    async with cluster(broker_config(tmp_path), runtime_on(disk, SystemClock())) as running:
+        client = running.client()
+        await make_topic(client)
+        await make_group(client)
+        for code, what in (
+            (RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "orders"}),
+            (RequestCode.DELETE_SUBSCRIPTIONGROUP, {"groupName": "payers"}),
+        ):
+            disk.hold_syncs = asyncio.Event()
+            deletion = asyncio.ensure_future(client.ask(code, **what))
+            await asyncio.wait([deletion], timeout=0.5)
+            is_early = deletion.done()
+            disk.hold_syncs.set()
+            assert not is_early, what
+            assert (await deletion).code == ResponseCode.SUCCESS

@@ -15,6 +15,7 @@ from engine.foundation.limits import SECOND_COPIES_LOOKED_UP_MAX
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.message import Message
 from engine.protocol.message_batch import encode_batch
+from tests.asynchronous import run_by
 from tests.integration.broker.cluster import TOPIC, RawClient, bodies
 from tests.integration.broker.spooled import picked, spooled
 from tests.integration.client.cluster_users import eventually
@@ -60,79 +61,74 @@ def told(engine: KillableEngine) -> list[tuple[Any, ...]]:
     return [picked(row, *columns) for row in rows]
 
 
-def test_a_message_that_is_sent_again_after_a_kill_is_told_to_every_group_that_gets_both(
-    tmp_path: Path,
+@run_by(with_engine, "tmp_path")
+async def test_a_message_that_is_sent_again_after_a_kill_is_told_to_every_group_that_gets_both(
+    engine: KillableEngine, client: RawClient
 ) -> None:
-    async def story(engine: KillableEngine, client: RawClient) -> None:
-        await send(client, b"pay 7")
-        await send(client, b"other", UNIQ_KEY=f"{KEY[:-1]}2")
-        assert await read(client, "early") == [b"pay 7", b"other"]
-        await engine.end(signal.SIGKILL)
-        await engine.start()
-        await send(client, b"between", queue_id=1, UNIQ_KEY=f"{KEY[:-1]}3")
-        await send(client, b"pay 7", queue_id=1)
-        assert told(engine) == [], "nobody was handed the second copy yet"
-        for _ in range(2):
-            assert await read(client, "early", queue_id=1) == [b"between", b"pay 7"]
-        second = (KEY, TOPIC, 1, 1)
-        assert told(engine) == [("early", *second)]
-        await engine.end(signal.SIGKILL)
-        await engine.start()
-        assert await read(client, "late", queue_id=1, offset=1) == [b"pay 7"]
-        assert told(engine) == [("early", *second), ("late", *second)]
-        rows = spooled(engine.store, "retry_dlq_flow")
-        assert all("an earlier copy is at queue 0, offset 0" in row["reason"] for row in rows)
-
-    with_engine(tmp_path, story)
+    await send(client, b"pay 7")
+    await send(client, b"other", UNIQ_KEY=f"{KEY[:-1]}2")
+    assert await read(client, "early") == [b"pay 7", b"other"]
+    await engine.end(signal.SIGKILL)
+    await engine.start()
+    await send(client, b"between", queue_id=1, UNIQ_KEY=f"{KEY[:-1]}3")
+    await send(client, b"pay 7", queue_id=1)
+    assert told(engine) == [], "nobody was handed the second copy yet"
+    for _ in range(2):
+        assert await read(client, "early", queue_id=1) == [b"between", b"pay 7"]
+    second = (KEY, TOPIC, 1, 1)
+    assert told(engine) == [("early", *second)]
+    await engine.end(signal.SIGKILL)
+    await engine.start()
+    assert await read(client, "late", queue_id=1, offset=1) == [b"pay 7"]
+    assert told(engine) == [("early", *second), ("late", *second)]
+    rows = spooled(engine.store, "retry_dlq_flow")
+    assert all("an earlier copy is at queue 0, offset 0" in row["reason"] for row in rows)
 
 
-def test_what_only_looks_like_a_second_copy_is_not_told(tmp_path: Path) -> None:
-    async def story(engine: KillableEngine, client: RawClient) -> None:
-        await send(client, b"one body")
-        await send(client, b"another body under the same id")
-        await send(client, b"one body", topic="elsewhere")
-        for _ in range(2):
-            await send(client, b"a copy on purpose", UNIQ_KEY="R", ORIGIN_MESSAGE_ID="first")
-        assert len(await read(client, "group")) == 4
-        await send(client, b"later", queue_id=1, UNIQ_KEY="D", DELAY=1)
-        assert await read(client, "group", queue_id=1) == [b"later"]
-        assert (await client.pull(0, topic="elsewhere", group="group")).body
-        assert told(engine) == []
-        await send(client, b"later", queue_id=1, UNIQ_KEY="D", DELAY=1)
-        assert await read(client, "group", queue_id=1, offset=1) == [b"later"]
-        assert told(engine) == [("group", "D", TOPIC, 1, 1)]
+@run_by(with_engine, "tmp_path")
+async def test_what_only_looks_like_a_second_copy_is_not_told(
+    engine: KillableEngine, client: RawClient
+) -> None:
+    await send(client, b"one body")
+    await send(client, b"another body under the same id")
+    await send(client, b"one body", topic="elsewhere")
+    for _ in range(2):
+        await send(client, b"a copy on purpose", UNIQ_KEY="R", ORIGIN_MESSAGE_ID="first")
+    assert len(await read(client, "group")) == 4
+    await send(client, b"later", queue_id=1, UNIQ_KEY="D", DELAY=1)
+    assert await read(client, "group", queue_id=1) == [b"later"]
+    assert (await client.pull(0, topic="elsewhere", group="group")).body
+    assert told(engine) == []
+    await send(client, b"later", queue_id=1, UNIQ_KEY="D", DELAY=1)
+    assert await read(client, "group", queue_id=1, offset=1) == [b"later"]
+    assert told(engine) == [("group", "D", TOPIC, 1, 1)]
 
-    with_engine(tmp_path, story)
 
-
-def test_a_client_that_repeats_one_id_is_compared_up_to_a_limit_and_the_rest_is_a_number(
-    tmp_path: Path,
+@run_by(with_engine, "tmp_path")
+async def test_a_client_that_repeats_one_id_is_compared_up_to_a_limit_and_the_rest_is_a_number(
+    engine: KillableEngine, client: RawClient
 ) -> None:
     more = 199
+    message = Message(TOPIC, b"again", {"UNIQ_KEY": KEY})
+    batch = bytes(encode_batch([message] * (1 + SECOND_COPIES_LOOKED_UP_MAX + more)))
+    header: dict[str, Any] = {
+        "a": "p",
+        "b": TOPIC,
+        "c": "TBW102",
+        "d": 4,
+        "e": 0,
+        "f": 0,
+        "g": 0,
+        "h": 0,
+    }
+    header |= {"i": "", "j": 0, "k": "false", "m": "true"}
+    sent = await client.ask(RequestCode.SEND_BATCH_MESSAGE, batch, **header)
+    assert sent.code == ResponseCode.SUCCESS, sent.remark
 
-    async def story(engine: KillableEngine, client: RawClient) -> None:
-        message = Message(TOPIC, b"again", {"UNIQ_KEY": KEY})
-        batch = bytes(encode_batch([message] * (1 + SECOND_COPIES_LOOKED_UP_MAX + more)))
-        header: dict[str, Any] = {
-            "a": "p",
-            "b": TOPIC,
-            "c": "TBW102",
-            "d": 4,
-            "e": 0,
-            "f": 0,
-            "g": 0,
-            "h": 0,
-        }
-        header |= {"i": "", "j": 0, "k": "false", "m": "true"}
-        sent = await client.ask(RequestCode.SEND_BATCH_MESSAGE, batch, **header)
-        assert sent.code == ResponseCode.SUCCESS, sent.remark
+    async def is_told() -> bool:
+        await send(client, b"again")
+        rows = [row for row in spooled(engine.store, "lifecycle") if row["kind"] == "RESENDS"]
+        assert all("may be second copies were not compared" in row["detail"] for row in rows)
+        return sum(int(row["detail"].split()[0]) for row in rows) >= more
 
-        async def is_told() -> bool:
-            await send(client, b"again")
-            rows = [row for row in spooled(engine.store, "lifecycle") if row["kind"] == "RESENDS"]
-            assert all("may be second copies were not compared" in row["detail"] for row in rows)
-            return sum(int(row["detail"].split()[0]) for row in rows) >= more
-
-        await eventually(is_told, "the number of those passed over")
-
-    with_engine(tmp_path, story)
+    await eventually(is_told, "the number of those passed over")

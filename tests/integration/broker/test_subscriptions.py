@@ -4,7 +4,6 @@ group subscribe differently.
 
 from __future__ import annotations
 
-import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -62,98 +61,87 @@ def says(answer: RemotingCommand) -> tuple[str | None, str | None]:
     return answer.fields.get("IS_SUPPORT_HEART_BEAT_V2"), answer.fields.get("IS_SUB_CHANGE")
 
 
-def test_a_heartbeat_of_version_2_may_leave_an_unchanged_subscription_out(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with cluster(broker_config(tmp_path)) as running:
-            client = running.client("c1")
-            await client.send(b"one")
-            assert says(await client.heartbeat()) == ("true", "true"), "version 1 always tells all"
-            assert says(await beat(client, 7)) == ("true", "true"), "another fingerprint"
-            assert says(await beat(client, 7, without_sub=True)) == ("true", "false")
-            assert bodies(await client.pull(0, **PLAIN)) == [b"one"], "the subscription is kept"
-            other = running.client("c2")
-            assert says(await beat(other, 8)) == ("true", "true")
-            assert says(await beat(client, 7, without_sub=True)) == ("true", "true"), (
-                "another member's fingerprint: tell all, as RocketMQ asks for"
-            )
-
-    asyncio.run(story())
-
-
-def test_a_restarted_broker_asks_for_the_subscription_it_does_not_know(tmp_path: Path) -> None:
-    async def story() -> None:
-        config = broker_config(tmp_path)
-        async with cluster(config) as running:
-            client = running.client("c1")
-            await client.send(b"one")
-            await beat(client, 7)
-        async with cluster(config) as running:
-            client = running.client("c1")
-            assert says(await beat(client, 7, without_sub=True)) == ("true", "true")
-            await beat(client, 7)
-            assert says(await beat(client, 7, without_sub=True)) == ("true", "false")
-            assert bodies(await client.pull(0, **PLAIN)) == [b"one"]
-
-    asyncio.run(story())
-
-
-def test_an_unregistered_group_is_refused_when_groups_are_not_made_by_themselves(
+async def test_a_heartbeat_of_version_2_may_leave_an_unchanged_subscription_out(
     tmp_path: Path,
 ) -> None:
-    async def story() -> None:
-        config = broker_config(tmp_path, auto_create_subscription_group=False)
-        async with cluster(config) as running:
-            client = running.client("c1")
-            await client.send()
-            assert (await client.heartbeat()).code == ResponseCode.SUCCESS, "as RocketMQ answers"
-            assert running.broker.parts.groups.of(GROUP) is None
-            assert running.broker.parts.topics.find(f"%RETRY%{GROUP}") is None
-            for refused in (await client.pull(0), await client.commit(0)):
-                assert refused.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
-            await create_group(client, retryQueueNums=3)
-            await client.heartbeat()
-            assert running.broker.parts.groups.of(GROUP) is not None
-            retry = running.broker.parts.topics.find(f"%RETRY%{GROUP}")
-            assert retry is not None
-            assert retry.read_queue_nums == 3
-            assert len(bodies(await client.pull(0))) == 1
-        async with cluster(config) as running:
-            assert (await running.client("c1").pull(0)).code == ResponseCode.SUCCESS, "it is kept"
+    async with cluster(broker_config(tmp_path)) as running:
+        client = running.client("c1")
+        await client.send(b"one")
+        assert says(await client.heartbeat()) == ("true", "true"), "version 1 always tells all"
+        assert says(await beat(client, 7)) == ("true", "true"), "another fingerprint"
+        assert says(await beat(client, 7, without_sub=True)) == ("true", "false")
+        assert bodies(await client.pull(0, **PLAIN)) == [b"one"], "the subscription is kept"
+        other = running.client("c2")
+        assert says(await beat(other, 8)) == ("true", "true")
+        assert says(await beat(client, 7, without_sub=True)) == ("true", "true"), (
+            "another member's fingerprint: tell all, as RocketMQ asks for"
+        )
 
-    asyncio.run(story())
+
+async def test_a_restarted_broker_asks_for_the_subscription_it_does_not_know(
+    tmp_path: Path,
+) -> None:
+    config = broker_config(tmp_path)
+    async with cluster(config) as running:
+        client = running.client("c1")
+        await client.send(b"one")
+        await beat(client, 7)
+    async with cluster(config) as running:
+        client = running.client("c1")
+        assert says(await beat(client, 7, without_sub=True)) == ("true", "true")
+        await beat(client, 7)
+        assert says(await beat(client, 7, without_sub=True)) == ("true", "false")
+        assert bodies(await client.pull(0, **PLAIN)) == [b"one"]
+
+
+async def test_an_unregistered_group_is_refused_when_groups_are_not_made_by_themselves(
+    tmp_path: Path,
+) -> None:
+    config = broker_config(tmp_path, auto_create_subscription_group=False)
+    async with cluster(config) as running:
+        client = running.client("c1")
+        await client.send()
+        assert (await client.heartbeat()).code == ResponseCode.SUCCESS, "as RocketMQ answers"
+        assert running.broker.parts.groups.of(GROUP) is None
+        assert running.broker.parts.topics.find(f"%RETRY%{GROUP}") is None
+        for refused in (await client.pull(0), await client.commit(0)):
+            assert refused.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+        await create_group(client, retryQueueNums=3)
+        await client.heartbeat()
+        assert running.broker.parts.groups.of(GROUP) is not None
+        retry = running.broker.parts.topics.find(f"%RETRY%{GROUP}")
+        assert retry is not None
+        assert retry.read_queue_nums == 3
+        assert len(bodies(await client.pull(0))) == 1
+    async with cluster(config) as running:
+        assert (await running.client("c1").pull(0)).code == ResponseCode.SUCCESS, "it is kept"
 
 
 @pytest.mark.parametrize("notify", [True, False])
-def test_members_are_notified_unless_the_groups_settings_say_not(
+async def test_members_are_notified_unless_the_groups_settings_say_not(
     tmp_path: Path, notify: bool
 ) -> None:
-    async def story() -> None:
-        async with cluster(broker_config(tmp_path)) as running:
-            first, second = running.client("c1"), running.client("c2")
-            await create_group(first, notifyConsumerIdsChangedEnable=notify)
-            await first.heartbeat()
-            await second.heartbeat()
-            await second.heartbeat(topics=(TOPIC, "another"))
-            await second.ask(RequestCode.UNREGISTER_CLIENT, clientID="c2", consumerGroup=GROUP)
-            await first.heartbeat(topics=(TOPIC, "another"))  # Answered after what was pushed.
-            expected = 4 if notify else 0  # Two arrivals, one new topic, one farewell.
-            assert len(first.pushed) == expected
-
-    asyncio.run(story())
+    async with cluster(broker_config(tmp_path)) as running:
+        first, second = running.client("c1"), running.client("c2")
+        await create_group(first, notifyConsumerIdsChangedEnable=notify)
+        await first.heartbeat()
+        await second.heartbeat()
+        await second.heartbeat(topics=(TOPIC, "another"))
+        await second.ask(RequestCode.UNREGISTER_CLIENT, clientID="c2", consumerGroup=GROUP)
+        await first.heartbeat(topics=(TOPIC, "another"))  # Answered after what was pushed.
+        expected = 4 if notify else 0  # Two arrivals, one new topic, one farewell.
+        assert len(first.pushed) == expected
 
 
-def test_broadcasting_is_refused_to_a_group_that_may_not(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with cluster(broker_config(tmp_path)) as running:
-            client = running.client("c1")
-            await create_group(client, consumeBroadcastEnable=False)
-            await client.send()
-            await client.heartbeat(model="BROADCASTING")
-            refused = await client.pull(0)
-            assert refused.code == ResponseCode.NO_PERMISSION
-            assert "broadcast" in (refused.remark or "")
-
-    asyncio.run(story())
+async def test_broadcasting_is_refused_to_a_group_that_may_not(tmp_path: Path) -> None:
+    async with cluster(broker_config(tmp_path)) as running:
+        client = running.client("c1")
+        await create_group(client, consumeBroadcastEnable=False)
+        await client.send()
+        await client.heartbeat(model="BROADCASTING")
+        refused = await client.pull(0)
+        assert refused.code == ResponseCode.NO_PERMISSION
+        assert "broadcast" in (refused.remark or "")
 
 
 def conflicts(folder: Path) -> list[dict[str, Any]]:
@@ -161,25 +149,21 @@ def conflicts(folder: Path) -> list[dict[str, Any]]:
     return [row for row in rows if row["kind"] == "SUBSCRIPTION_CONFLICT"]
 
 
-def test_members_that_read_different_topics_are_named_with_the_fix(
+async def test_members_that_read_different_topics_are_named_with_the_fix(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The seed's experiment: c1 -> A, c2 -> B. Each heartbeat takes the other's topic away."""
-
-    async def story() -> None:
-        async with cluster(broker_config(tmp_path)) as running:
-            first, second = running.client("c1"), running.client("c2")
-            await first.send(topic="A")
-            await first.send(topic="B")
-            for _ in range(3):
-                await first.heartbeat(topics=("A",))
-                await second.heartbeat(topics=("B",))
-                lost = await first.pull(0, topic="A", **PLAIN)
-                assert lost.code == ResponseCode.SUBSCRIPTION_NOT_EXIST
-                assert len(bodies(await second.pull(0, topic="B", **PLAIN))) == 1
-            await second.heartbeat(topics=("A",))
-
-    asyncio.run(story())
+    async with cluster(broker_config(tmp_path)) as running:
+        first, second = running.client("c1"), running.client("c2")
+        await first.send(topic="A")
+        await first.send(topic="B")
+        for _ in range(3):
+            await first.heartbeat(topics=("A",))
+            await second.heartbeat(topics=("B",))
+            lost = await first.pull(0, topic="A", **PLAIN)
+            assert lost.code == ResponseCode.SUBSCRIPTION_NOT_EXIST
+            assert len(bodies(await second.pull(0, topic="B", **PLAIN))) == 1
+        await second.heartbeat(topics=("A",))
     told, over = conflicts(tmp_path)
     assert picked(told, "client_id", "before", "after") == (
         "c2",
@@ -194,21 +178,18 @@ def test_members_that_read_different_topics_are_named_with_the_fix(
     assert sum("c1 reads A:*; c2 reads B:*" in line for line in caplog.messages) == 1, "told once"
 
 
-def test_a_member_that_subscribes_to_nothing_takes_the_others_topics_away_and_is_named(
+async def test_a_member_that_subscribes_to_nothing_takes_the_others_topics_away_and_is_named(
     tmp_path: Path,
 ) -> None:
-    async def story() -> None:
-        async with cluster(broker_config(tmp_path)) as running:
-            first, second = running.client("c1"), running.client("c2")
-            await first.heartbeat(topics=("A",))
-            await second.heartbeat(topics=())
-            refused = await first.pull(0, topic="A", **PLAIN)
-            assert refused.code == ResponseCode.TOPIC_NOT_EXIST
-            await first.send(topic="A")
-            refused = await first.pull(0, topic="A", **PLAIN)
-            assert refused.code == ResponseCode.SUBSCRIPTION_NOT_EXIST
-
-    asyncio.run(story())
+    async with cluster(broker_config(tmp_path)) as running:
+        first, second = running.client("c1"), running.client("c2")
+        await first.heartbeat(topics=("A",))
+        await second.heartbeat(topics=())
+        refused = await first.pull(0, topic="A", **PLAIN)
+        assert refused.code == ResponseCode.TOPIC_NOT_EXIST
+        await first.send(topic="A")
+        refused = await first.pull(0, topic="A", **PLAIN)
+        assert refused.code == ResponseCode.SUBSCRIPTION_NOT_EXIST
     told, _ = conflicts(tmp_path)
     assert told["after"] == ["c1 reads A:*", "c2 reads nothing"]
     assert told["reason"].endswith(
@@ -216,33 +197,27 @@ def test_a_member_that_subscribes_to_nothing_takes_the_others_topics_away_and_is
     )
 
 
-def test_a_connection_is_one_client_whatever_it_calls_itself(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with cluster(broker_config(tmp_path)) as running:
-            client, other = running.client("c1"), running.client("d")
-            await other.heartbeat()
-            await client.heartbeat()
-            client.client_id = "c2"
-            await client.heartbeat()
-            listed = await client.ask(RequestCode.GET_CONSUMER_LIST_BY_GROUP, consumerGroup=GROUP)
-            assert json.loads(listed.body) == {"consumerIdList": ["c2", "d"]}
-
-    asyncio.run(story())
+async def test_a_connection_is_one_client_whatever_it_calls_itself(tmp_path: Path) -> None:
+    async with cluster(broker_config(tmp_path)) as running:
+        client, other = running.client("c1"), running.client("d")
+        await other.heartbeat()
+        await client.heartbeat()
+        client.client_id = "c2"
+        await client.heartbeat()
+        listed = await client.ask(RequestCode.GET_CONSUMER_LIST_BY_GROUP, consumerGroup=GROUP)
+        assert json.loads(listed.body) == {"consumerIdList": ["c2", "d"]}
     rows = spooled(tmp_path / "store", "rebalance_events")
     left = [row for row in rows if row["kind"] == "LEFT" and row["client_id"] == "c1"]
     assert [row["reason"] for row in left] == ["CLIENT_ID_CHANGED"]
 
 
-def test_members_with_different_tags_are_named_too(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with cluster(broker_config(tmp_path)) as running:
-            first, second, third = (running.client(name) for name in ("c1", "c2", "c3"))
-            await first.heartbeat(expression="Tag:A")
-            await second.heartbeat(expression="TagB || TagC", version=2)
-            await third.heartbeat(expression="TagC||TagB", version=3)
-            await first.ask(RequestCode.UNREGISTER_CLIENT, clientID="c1", consumerGroup=GROUP)
-
-    asyncio.run(story())
+async def test_members_with_different_tags_are_named_too(tmp_path: Path) -> None:
+    async with cluster(broker_config(tmp_path)) as running:
+        first, second, third = (running.client(name) for name in ("c1", "c2", "c3"))
+        await first.heartbeat(expression="Tag:A")
+        await second.heartbeat(expression="TagB || TagC", version=2)
+        await third.heartbeat(expression="TagC||TagB", version=3)
+        await first.ask(RequestCode.UNREGISTER_CLIENT, clientID="c1", consumerGroup=GROUP)
     two, three, over = conflicts(tmp_path)
     assert len(two["after"]) == 2
     assert len(three["after"]) == 3

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from pathlib import Path
 
@@ -28,84 +27,76 @@ def offsets_in(folder: str) -> dict[str, dict[str, int]]:
     return found["offsetTable"]  # type: ignore[no-any-return]
 
 
-def test_a_clean_stop_persists_how_far_transactions_are_settled(tmp_path: Path) -> None:
-    async def story() -> None:
-        config = broker_config(
-            tmp_path,
-            flush=FlushDiskType.ASYNC_FLUSH,
-            flush_consumer_offset_interval_ms=NEVER_MS,
-            transaction_op_batch_interval_ms=NEVER_MS,
-            transaction_timeout_ms=NEVER_MS + 1,
-        )
-        async with cluster(config) as running:
-            producer = Transactor(running.client())
-            store = running.broker.parts.store
-            for number in range(4):
-                half = await producer.begin(f"K{number}")
-                ended = await producer.end(half, COMMIT if number % 2 else ROLLBACK)
-                assert ended.code == ResponseCode.SUCCESS, ended.remark
-        table = offsets_in(config.config_folder)
-        assert table[f"{HALF_TOPIC}@{INTERNAL_GROUP}"] == {"0": 4}
-        ops = store.max_offset(OP_TOPIC, 0)
-        assert table[f"{OP_TOPIC}@{INTERNAL_GROUP}"] == {"0": ops}, "the last one among them"
-
-    asyncio.run(story())
+async def test_a_clean_stop_persists_how_far_transactions_are_settled(tmp_path: Path) -> None:
+    config = broker_config(
+        tmp_path,
+        flush=FlushDiskType.ASYNC_FLUSH,
+        flush_consumer_offset_interval_ms=NEVER_MS,
+        transaction_op_batch_interval_ms=NEVER_MS,
+        transaction_timeout_ms=NEVER_MS + 1,
+    )
+    async with cluster(config) as running:
+        producer = Transactor(running.client())
+        store = running.broker.parts.store
+        for number in range(4):
+            half = await producer.begin(f"K{number}")
+            ended = await producer.end(half, COMMIT if number % 2 else ROLLBACK)
+            assert ended.code == ResponseCode.SUCCESS, ended.remark
+    table = offsets_in(config.config_folder)
+    assert table[f"{HALF_TOPIC}@{INTERNAL_GROUP}"] == {"0": 4}
+    ops = store.max_offset(OP_TOPIC, 0)
+    assert table[f"{OP_TOPIC}@{INTERNAL_GROUP}"] == {"0": ops}, "the last one among them"
 
 
-def test_a_clean_stop_persists_offsets_of_messages_that_no_timer_has_synced(tmp_path: Path) -> None:
-    async def story() -> None:
-        config = broker_config(tmp_path, flush_consumer_offset_interval_ms=NEVER_MS)
-        async with cluster(config) as running:
-            client = running.client()
-            await client.heartbeat()
-            for _ in range(5):
-                await client.send()
-            await client.commit(5)
-        assert offsets_in(config.config_folder)[f"{TOPIC}@{GROUP}"] == {"0": 5}
-        told = [row["kind"] for row in spooled(Path(config.store.root), "lifecycle")]
-        assert "OFFSETS_HELD_BACK" not in told
-
-    asyncio.run(story())
-
-
-def test_offsets_are_persisted_together_with_the_log_before_them(tmp_path: Path) -> None:
-    async def story() -> None:
-        config = broker_config(tmp_path, flush_consumer_offset_interval_ms=NEVER_MS)
-        async with cluster(config) as running:
-            client, broker = running.client(), running.broker
-            assert broker._running is not None
-            await client.heartbeat()
-            for _ in range(5):
-                await client.send()
-            await client.commit(5)
-            await broker._running.tables.save_offsets("TIMER")
-            assert broker.parts.offsets.persisted(GROUP, TOPIC, 0) == 5, "no sync's timer is over"
-            assert broker.parts.store.synced_offset(TOPIC, 0) == 5
-
-    asyncio.run(story())
+async def test_a_clean_stop_persists_offsets_of_messages_that_no_timer_has_synced(
+    tmp_path: Path,
+) -> None:
+    config = broker_config(tmp_path, flush_consumer_offset_interval_ms=NEVER_MS)
+    async with cluster(config) as running:
+        client = running.client()
+        await client.heartbeat()
+        for _ in range(5):
+            await client.send()
+        await client.commit(5)
+    assert offsets_in(config.config_folder)[f"{TOPIC}@{GROUP}"] == {"0": 5}
+    told = [row["kind"] for row in spooled(Path(config.store.root), "lifecycle")]
+    assert "OFFSETS_HELD_BACK" not in told
 
 
-def test_a_report_of_messages_that_are_not_there_is_held_back_and_told_once(tmp_path: Path) -> None:
-    async def story() -> None:
-        config = broker_config(tmp_path, flush_consumer_offset_interval_ms=NEVER_MS)
-        async with cluster(config) as running:
-            client, tables = running.client(), running.broker._running
-            assert tables is not None
-            await client.heartbeat()
-            for _ in range(5):
-                await client.send()
-            await client.commit(9)
-            for _ in range(2):
-                await tables.tables.save_offsets("TIMER")
-                running.broker.parts.offsets.changed = True
-            assert running.broker.parts.offsets.committed(GROUP, TOPIC, 0) == 9, "as reported"
-            assert running.broker.parts.offsets.persisted(GROUP, TOPIC, 0) == 5, "as on disk"
-        assert offsets_in(config.config_folder)[f"{TOPIC}@{GROUP}"] == {"0": 5}
-        (told,) = [
-            row["detail"]
-            for row in spooled(Path(config.store.root), "lifecycle")
-            if row["kind"] == "OFFSETS_HELD_BACK"
-        ]
-        assert f"{GROUP} on queue 0 of {TOPIC} at 5 instead of 9" in told
+async def test_offsets_are_persisted_together_with_the_log_before_them(tmp_path: Path) -> None:
+    config = broker_config(tmp_path, flush_consumer_offset_interval_ms=NEVER_MS)
+    async with cluster(config) as running:
+        client, broker = running.client(), running.broker
+        assert broker._running is not None
+        await client.heartbeat()
+        for _ in range(5):
+            await client.send()
+        await client.commit(5)
+        await broker._running.tables.save_offsets("TIMER")
+        assert broker.parts.offsets.persisted(GROUP, TOPIC, 0) == 5, "no sync's timer is over"
+        assert broker.parts.store.synced_offset(TOPIC, 0) == 5
 
-    asyncio.run(story())
+
+async def test_a_report_of_messages_that_are_not_there_is_held_back_and_told_once(
+    tmp_path: Path,
+) -> None:
+    config = broker_config(tmp_path, flush_consumer_offset_interval_ms=NEVER_MS)
+    async with cluster(config) as running:
+        client, tables = running.client(), running.broker._running
+        assert tables is not None
+        await client.heartbeat()
+        for _ in range(5):
+            await client.send()
+        await client.commit(9)
+        for _ in range(2):
+            await tables.tables.save_offsets("TIMER")
+            running.broker.parts.offsets.changed = True
+        assert running.broker.parts.offsets.committed(GROUP, TOPIC, 0) == 9, "as reported"
+        assert running.broker.parts.offsets.persisted(GROUP, TOPIC, 0) == 5, "as on disk"
+    assert offsets_in(config.config_folder)[f"{TOPIC}@{GROUP}"] == {"0": 5}
+    (told,) = [
+        row["detail"]
+        for row in spooled(Path(config.store.root), "lifecycle")
+        if row["kind"] == "OFFSETS_HELD_BACK"
+    ]
+    assert f"{GROUP} on queue 0 of {TOPIC} at 5 instead of 9" in told

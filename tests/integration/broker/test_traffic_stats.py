@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 from pathlib import Path
@@ -30,92 +29,83 @@ async def day(client: RawClient, name: str, key: str) -> tuple[int, float]:
     return told["statsDay"]["sum"], told["statsDay"]["avgpt"]
 
 
-def test_puts_and_gets_are_counted_by_topic_group_and_broker(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with cluster(broker_config(tmp_path)) as running:
-            client = running.client()
-            for number in range(6):
-                await client.send(b"x" * 100, queue_id=number % 2)
-            await client.heartbeat()
-            assert (await client.pull(0)).code == ResponseCode.SUCCESS
-            assert (await client.pull(0, queue_id=1)).code == ResponseCode.SUCCESS
-            assert await day(client, "TOPIC_PUT_NUMS", TOPIC) == (6, 1.0)
-            size_bytes, _ = await day(client, "TOPIC_PUT_SIZE", TOPIC)
-            assert await day(client, "GROUP_GET_NUMS", f"{TOPIC}@{GROUP}") == (6, 3.0)
-            assert await day(client, "GROUP_GET_SIZE", f"{TOPIC}@{GROUP}") == (
-                size_bytes,
-                round(size_bytes / 2, 2),
-            )
-            assert await day(client, "BROKER_PUT_NUMS", "DefaultCluster") == (6, 1.0)
-            assert await day(client, "BROKER_GET_NUMS", "DefaultCluster") == (6, 3.0)
-            for name, key in (
-                ("TOPIC_PUT_NUMS", "unheard"),
-                ("GROUP_GET_NUMS", f"{TOPIC}@nobody"),
-                ("NO_SUCH_STATISTIC", TOPIC),
-            ):
-                missing = await stats(client, name, key)
-                assert missing.code == ResponseCode.SYSTEM_ERROR
-                assert missing.remark == f"The stats <{name}> <{key}> not exist"
-
-    asyncio.run(story())
+async def test_puts_and_gets_are_counted_by_topic_group_and_broker(tmp_path: Path) -> None:
+    async with cluster(broker_config(tmp_path)) as running:
+        client = running.client()
+        for number in range(6):
+            await client.send(b"x" * 100, queue_id=number % 2)
+        await client.heartbeat()
+        assert (await client.pull(0)).code == ResponseCode.SUCCESS
+        assert (await client.pull(0, queue_id=1)).code == ResponseCode.SUCCESS
+        assert await day(client, "TOPIC_PUT_NUMS", TOPIC) == (6, 1.0)
+        size_bytes, _ = await day(client, "TOPIC_PUT_SIZE", TOPIC)
+        assert await day(client, "GROUP_GET_NUMS", f"{TOPIC}@{GROUP}") == (6, 3.0)
+        assert await day(client, "GROUP_GET_SIZE", f"{TOPIC}@{GROUP}") == (
+            size_bytes,
+            round(size_bytes / 2, 2),
+        )
+        assert await day(client, "BROKER_PUT_NUMS", "DefaultCluster") == (6, 1.0)
+        assert await day(client, "BROKER_GET_NUMS", "DefaultCluster") == (6, 3.0)
+        for name, key in (
+            ("TOPIC_PUT_NUMS", "unheard"),
+            ("GROUP_GET_NUMS", f"{TOPIC}@nobody"),
+            ("NO_SUCH_STATISTIC", TOPIC),
+        ):
+            missing = await stats(client, name, key)
+            assert missing.code == ResponseCode.SYSTEM_ERROR
+            assert missing.remark == f"The stats <{name}> <{key}> not exist"
 
 
-def test_every_groups_progress_is_told_at_once(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with cluster(broker_config(tmp_path)) as running:
-            client = running.client()
-            for _ in range(5):
-                await client.send()
-            await client.heartbeat()
-            await client.pull(0)
-            await client.commit(2)
-            answer = await client.ask(RequestCode.GET_BROKER_CONSUME_STATS, isOrder=False)
-            told: Any = fastjson.loads(answer.body)
-            (mine,) = [one[GROUP] for one in told["consumeStatsList"] if GROUP in one]
-            marks = [
-                (row["brokerOffset"], row["consumerOffset"], row["pullOffset"])
-                for row in mine[0]["offsetTable"].values()
-            ]
-            assert sorted(marks) == [(0, 0, 0)] * 3 + [(5, 2, 5)]
-            assert (told["totalDiff"], told["totalInflightDiff"]) == (3, 3)
-            assert told["brokerAddr"] == running.broker.address
-            ordered = await client.ask(RequestCode.GET_BROKER_CONSUME_STATS, isOrder=True)
-            told = fastjson.loads(ordered.body)
-            assert told["totalDiff"] == 0, "the topic is no ordered one"
-
-    asyncio.run(story())
+async def test_every_groups_progress_is_told_at_once(tmp_path: Path) -> None:
+    async with cluster(broker_config(tmp_path)) as running:
+        client = running.client()
+        for _ in range(5):
+            await client.send()
+        await client.heartbeat()
+        await client.pull(0)
+        await client.commit(2)
+        answer = await client.ask(RequestCode.GET_BROKER_CONSUME_STATS, isOrder=False)
+        told: Any = fastjson.loads(answer.body)
+        (mine,) = [one[GROUP] for one in told["consumeStatsList"] if GROUP in one]
+        marks = [
+            (row["brokerOffset"], row["consumerOffset"], row["pullOffset"])
+            for row in mine[0]["offsetTable"].values()
+        ]
+        assert sorted(marks) == [(0, 0, 0)] * 3 + [(5, 2, 5)]
+        assert (told["totalDiff"], told["totalInflightDiff"]) == (3, 3)
+        assert told["brokerAddr"] == running.broker.address
+        ordered = await client.ask(RequestCode.GET_BROKER_CONSUME_STATS, isOrder=True)
+        told = fastjson.loads(ordered.body)
+        assert told["totalDiff"] == 0, "the topic is no ordered one"
 
 
-def test_the_runtime_figures_have_rocketmqs_names_and_are_true(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with cluster(broker_config(tmp_path)) as running:
-            client = running.client()
-            for _ in range(4):
-                await client.send(b"x" * 100)
-            await client.heartbeat()
-            await client.pull(0)
-            await client.pull(4)
-            answer = await client.ask(RequestCode.GET_BROKER_RUNTIME_INFO)
-            told: dict[str, str] = json.loads(answer.body)["table"]
-            theirs = {key for key in CASES["runtime_info_keys"] if "scheduleMessage" not in key}
-            assert theirs <= told.keys()
-            assert re.fullmatch(r"\d+\.\d\d", told["putLatency99"])
-            assert told["putMessageDistributeTime"].count(":0 ") == 13, "the first minute goes on"
-            assert int(told["putMessageEntireTimeMax"]) < 60_000
-            assert told["putMessageFailedTimes"] == "0"
-            assert told["putMessageTimesTotal"] == told["msgPutTotalTodayNow"] == "4"
-            assert told["msgGetTotalTodayNow"] == "4"
-            assert told["putMessageSizeTotal"] == told["commitLogMaxOffset"]
-            assert float(told["putMessageAverageSize"]) * 4 == int(told["commitLogMaxOffset"])
-            rates = [float(rate) for rate in told["putTps"].split(" ")]
-            assert len(rates) == 3
-            assert min(rates) > 0
-            assert float(told["getMissTps"].split(" ")[0]) > 0
-            now_ms = system_runtime().clock.now_ms()
-            assert 0 <= now_ms - int(told["earliestMessageTimeStamp"]) < 60_000
-            assert re.fullmatch(r"\[ 0 days, 0 hours, 0 minutes, \d+ seconds \]", told["runtime"])
-            assert re.fullmatch(r"Total : .+ GiB, Free : .+ GiB\.", told["commitLogDirCapacity"])
-            store = tmp_path / "store" / "commitlog"
-            assert told[f"commitLogDiskRatio_{store}"] == told["commitLogDiskRatio"]
-
-    asyncio.run(story())
+async def test_the_runtime_figures_have_rocketmqs_names_and_are_true(tmp_path: Path) -> None:
+    async with cluster(broker_config(tmp_path)) as running:
+        client = running.client()
+        for _ in range(4):
+            await client.send(b"x" * 100)
+        await client.heartbeat()
+        await client.pull(0)
+        await client.pull(4)
+        answer = await client.ask(RequestCode.GET_BROKER_RUNTIME_INFO)
+        told: dict[str, str] = json.loads(answer.body)["table"]
+        theirs = {key for key in CASES["runtime_info_keys"] if "scheduleMessage" not in key}
+        assert theirs <= told.keys()
+        assert re.fullmatch(r"\d+\.\d\d", told["putLatency99"])
+        assert told["putMessageDistributeTime"].count(":0 ") == 13, "the first minute goes on"
+        assert int(told["putMessageEntireTimeMax"]) < 60_000
+        assert told["putMessageFailedTimes"] == "0"
+        assert told["putMessageTimesTotal"] == told["msgPutTotalTodayNow"] == "4"
+        assert told["msgGetTotalTodayNow"] == "4"
+        assert told["putMessageSizeTotal"] == told["commitLogMaxOffset"]
+        assert float(told["putMessageAverageSize"]) * 4 == int(told["commitLogMaxOffset"])
+        rates = [float(rate) for rate in told["putTps"].split(" ")]
+        assert len(rates) == 3
+        assert min(rates) > 0
+        assert float(told["getMissTps"].split(" ")[0]) > 0
+        now_ms = system_runtime().clock.now_ms()
+        assert 0 <= now_ms - int(told["earliestMessageTimeStamp"]) < 60_000
+        assert re.fullmatch(r"\[ 0 days, 0 hours, 0 minutes, \d+ seconds \]", told["runtime"])
+        assert re.fullmatch(r"Total : .+ GiB, Free : .+ GiB\.", told["commitLogDirCapacity"])
+        store = tmp_path / "store" / "commitlog"
+        assert told[f"commitLogDiskRatio_{store}"] == told["commitLogDiskRatio"]

@@ -152,61 +152,56 @@ def refused(answer: RemotingCommand, words: str) -> bool:
 # ---- half messages ----------------------------------------------------------------------------
 
 
-def test_a_half_message_is_asked_about_among_those_who_may_write_its_topic(tmp_path: Path) -> None:
+async def test_a_half_message_is_asked_about_among_those_who_may_write_its_topic(
+    tmp_path: Path,
+) -> None:
     """Everybody can tell the group's name; the question holds the message."""
+    async with guarded(tmp_path, **QUICK) as clients:
+        strangers = [clients.of(each, f"{each.access_key}@1") for each in (RIVAL, READER, BARE)]
+        for stranger in strangers:
+            assert (await stranger.heartbeat("sellers")).code == ResponseCode.SUCCESS
+        seller = clients.of(SHOP, "shop@1")
+        await seller.heartbeat("sellers")
+        sent = await seller.send("orders", b"secret", TRAN_MSG="true", PGROUP="sellers")
+        assert sent.code == ResponseCode.SUCCESS
 
-    async def story() -> None:
-        async with guarded(tmp_path, **QUICK) as clients:
-            strangers = [clients.of(each, f"{each.access_key}@1") for each in (RIVAL, READER, BARE)]
-            for stranger in strangers:
-                assert (await stranger.heartbeat("sellers")).code == ResponseCode.SUCCESS
-            seller = clients.of(SHOP, "shop@1")
-            await seller.heartbeat("sellers")
-            sent = await seller.send("orders", b"secret", TRAN_MSG="true", PGROUP="sellers")
-            assert sent.code == ResponseCode.SUCCESS
+        async def asked_thrice() -> bool:
+            return len(seller.pushed) >= 3
 
-            async def asked_thrice() -> bool:
-                return len(seller.pushed) >= 3
-
-            await eventually(asked_thrice, "the seller is asked in every round")
-            assert decode_record(bytes(seller.pushed[0].body)).body == b"secret"
-            assert [stranger.pushed for stranger in strangers] == [[], [], []]
-
-    asyncio.run(story())
+        await eventually(asked_thrice, "the seller is asked in every round")
+        assert decode_record(bytes(seller.pushed[0].body)).body == b"secret"
+        assert [stranger.pushed for stranger in strangers] == [[], [], []]
 
 
-def test_a_right_that_was_taken_away_ends_the_questions(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with cluster(broker_config(tmp_path, access=ACCESS, **QUICK)) as running:
-            clients = Clients(running.broker.address)
-            writer, shop = clients.of(WRITER, "writer@1"), clients.of(SHOP, "shop@1")
-            await clients.of(ROOT, "root").send("orders", b"first")
-            await writer.heartbeat("sellers")
-            await shop.send("orders", b"secret", TRAN_MSG="true", PGROUP="sellers")
+async def test_a_right_that_was_taken_away_ends_the_questions(tmp_path: Path) -> None:
+    async with cluster(broker_config(tmp_path, access=ACCESS, **QUICK)) as running:
+        clients = Clients(running.broker.address)
+        writer, shop = clients.of(WRITER, "writer@1"), clients.of(SHOP, "shop@1")
+        await clients.of(ROOT, "root").send("orders", b"first")
+        await writer.heartbeat("sellers")
+        await shop.send("orders", b"secret", TRAN_MSG="true", PGROUP="sellers")
 
-            async def asked() -> bool:
-                return bool(writer.pushed)
+        async def asked() -> bool:
+            return bool(writer.pushed)
 
-            await eventually(asked, "the writer is asked")
-            left = [each for each in ACCESS.accounts if each.credentials is not WRITER]
-            running.broker.parts.gate.take(Accounts(left))
-            before = len(writer.pushed)
-            await asyncio.sleep(0.6)
-            assert len(writer.pushed) == before
-            await shop.heartbeat("sellers")
+        await eventually(asked, "the writer is asked")
+        left = [each for each in ACCESS.accounts if each.credentials is not WRITER]
+        running.broker.parts.gate.take(Accounts(left))
+        before = len(writer.pushed)
+        await asyncio.sleep(0.6)
+        assert len(writer.pushed) == before
+        await shop.heartbeat("sellers")
 
-            async def asked_instead() -> bool:
-                return bool(shop.pushed)
+        async def asked_instead() -> bool:
+            return bool(shop.pushed)
 
-            await eventually(asked_instead, "who may still write is asked")
-            assert len(writer.pushed) == before
-            for client in clients.all:
-                await client.rpc.close()
-
-    asyncio.run(story())
+        await eventually(asked_instead, "who may still write is asked")
+        assert len(writer.pushed) == before
+        for client in clients.all:
+            await client.rpc.close()
 
 
-def test_our_own_producer_signs_what_it_answers_when_it_is_asked(tmp_path: Path) -> None:
+async def test_our_own_producer_signs_what_it_answers_when_it_is_asked(tmp_path: Path) -> None:
     """Its answer goes back over the connection of the question, not by way of a call."""
     said: list[str] = []
 
@@ -217,38 +212,35 @@ def test_our_own_producer_signs_what_it_answers_when_it_is_asked(tmp_path: Path)
         said.append(message.message_id)
         return TransactionState.COMMIT
 
-    async def story() -> None:
-        config = broker_config(tmp_path, access=ACCESS, **QUICK, transaction_check_max=3)
-        async with cluster(config, access=ACCESS) as running:
-            await Client(running.broker.address, ROOT, "root").send("orders", b"first")
-            producer = TransactionProducer(
-                system_runtime(),
-                ClientConfig(
-                    namesrv_addresses=(running.name_server_address,),
-                    credentials=SHOP,
-                    heartbeat_first_ms=50,
-                ),
-                "sellers",
-                execute=execute,
-                check=check,
-            )
-            await producer.start()
-            sent = await producer.send_in_transaction(Message("orders", b"in the end"))
-            reader = Client(running.broker.address, READER, "reader@1")
+    config = broker_config(tmp_path, access=ACCESS, **QUICK, transaction_check_max=3)
+    async with cluster(config, access=ACCESS) as running:
+        await Client(running.broker.address, ROOT, "root").send("orders", b"first")
+        producer = TransactionProducer(
+            system_runtime(),
+            ClientConfig(
+                namesrv_addresses=(running.name_server_address,),
+                credentials=SHOP,
+                heartbeat_first_ms=50,
+            ),
+            "sellers",
+            execute=execute,
+            check=check,
+        )
+        await producer.start()
+        sent = await producer.send_in_transaction(Message("orders", b"in the end"))
+        reader = Client(running.broker.address, READER, "reader@1")
 
-            async def committed() -> bool:
-                ends = [
-                    await reader.ask(Code.GET_MAX_OFFSET, topic="orders", queueId=queue_id)
-                    for queue_id in range(4)
-                ]
-                return sum(int(end.fields["offset"]) for end in ends) == 2
+        async def committed() -> bool:
+            ends = [
+                await reader.ask(Code.GET_MAX_OFFSET, topic="orders", queueId=queue_id)
+                for queue_id in range(4)
+            ]
+            return sum(int(end.fields["offset"]) for end in ends) == 2
 
-            await eventually(committed, f"{sent} is committed by the answer")
-            await producer.stop()
-            assert said
-            await reader.rpc.close()
-
-    asyncio.run(story())
+        await eventually(committed, f"{sent} is committed by the answer")
+        await producer.stop()
+        assert said
+        await reader.rpc.close()
 
 
 # ---- client ids -------------------------------------------------------------------------------
@@ -261,105 +253,89 @@ def lock_body(group: str, client_id: str) -> bytes:
 
 
 @pytest.mark.parametrize("thief", [READER, ROOT], ids=["another account", "an administrator"])
-def test_a_client_id_is_its_accounts_while_its_client_is_connected(
+async def test_a_client_id_is_its_accounts_while_its_client_is_connected(
     tmp_path: Path, thief: Credentials
 ) -> None:
-    async def story() -> None:
-        async with guarded(tmp_path) as clients:
-            owner = clients.of(SHOP, "shop@1")
-            await owner.heartbeat("sellers", consumer_group="orders-group")
-            body = lock_body("orders-group", "shop@1")
-            assert (await owner.ask(Code.LOCK_BATCH_MQ, body)).code == ResponseCode.SUCCESS
-            taker = clients.of(thief, "shop@1")
-            for answer in (
-                await taker.heartbeat("sellers"),
-                await taker.heartbeat("its-own"),
-                await taker.heartbeat(consumer_group="orders-group"),
-                await taker.ask(Code.UNREGISTER_CLIENT, clientID="shop@1", producerGroup="sellers"),
-                await taker.ask(
-                    Code.UNREGISTER_CLIENT, clientID="shop@1", consumerGroup="orders-group"
-                ),
-                await taker.ask(Code.LOCK_BATCH_MQ, body),
-                await taker.ask(Code.UNLOCK_BATCH_MQ, body),
-            ):
-                assert refused(answer, "another account goes by it"), answer.remark
-            root = clients.of(ROOT, "tool")
-            listed = await root.ask(Code.GET_PRODUCER_CONNECTION_LIST, producerGroup="sellers")
-            assert [one["clientId"] for one in json.loads(listed.body)["connectionSet"]] == [
-                "shop@1"
-            ]
-            members = await owner.ask(Code.GET_CONSUMER_LIST_BY_GROUP, consumerGroup="orders-group")
-            assert json.loads(members.body)["consumerIdList"] == ["shop@1"]
-
-    asyncio.run(story())
+    async with guarded(tmp_path) as clients:
+        owner = clients.of(SHOP, "shop@1")
+        await owner.heartbeat("sellers", consumer_group="orders-group")
+        body = lock_body("orders-group", "shop@1")
+        assert (await owner.ask(Code.LOCK_BATCH_MQ, body)).code == ResponseCode.SUCCESS
+        taker = clients.of(thief, "shop@1")
+        for answer in (
+            await taker.heartbeat("sellers"),
+            await taker.heartbeat("its-own"),
+            await taker.heartbeat(consumer_group="orders-group"),
+            await taker.ask(Code.UNREGISTER_CLIENT, clientID="shop@1", producerGroup="sellers"),
+            await taker.ask(
+                Code.UNREGISTER_CLIENT, clientID="shop@1", consumerGroup="orders-group"
+            ),
+            await taker.ask(Code.LOCK_BATCH_MQ, body),
+            await taker.ask(Code.UNLOCK_BATCH_MQ, body),
+        ):
+            assert refused(answer, "another account goes by it"), answer.remark
+        root = clients.of(ROOT, "tool")
+        listed = await root.ask(Code.GET_PRODUCER_CONNECTION_LIST, producerGroup="sellers")
+        assert [one["clientId"] for one in json.loads(listed.body)["connectionSet"]] == ["shop@1"]
+        members = await owner.ask(Code.GET_CONSUMER_LIST_BY_GROUP, consumerGroup="orders-group")
+        assert json.loads(members.body)["consumerIdList"] == ["shop@1"]
 
 
-def test_a_client_id_is_free_when_its_last_connection_has_ended(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with guarded(tmp_path) as clients:
-            first, second = clients.of(SHOP, "a@1"), clients.of(SHOP, "a@1")
-            for own in (first, second):  # The same account comes back as it likes.
-                assert (await own.heartbeat("sellers")).code == ResponseCode.SUCCESS
-            other = clients.of(READER, "a@1")
-            await second.rpc.close()
-            await asyncio.sleep(0.1)
-            assert refused(await other.heartbeat("sellers"), "goes by it"), "the first is there"
-            await first.rpc.close()
+async def test_a_client_id_is_free_when_its_last_connection_has_ended(tmp_path: Path) -> None:
+    async with guarded(tmp_path) as clients:
+        first, second = clients.of(SHOP, "a@1"), clients.of(SHOP, "a@1")
+        for own in (first, second):  # The same account comes back as it likes.
+            assert (await own.heartbeat("sellers")).code == ResponseCode.SUCCESS
+        other = clients.of(READER, "a@1")
+        await second.rpc.close()
+        await asyncio.sleep(0.1)
+        assert refused(await other.heartbeat("sellers"), "goes by it"), "the first is there"
+        await first.rpc.close()
 
-            async def is_free() -> bool:
-                return (await other.heartbeat("sellers")).code == ResponseCode.SUCCESS
+        async def is_free() -> bool:
+            return (await other.heartbeat("sellers")).code == ResponseCode.SUCCESS
 
-            await eventually(is_free, "the id is free")
-            again = clients.of(SHOP, "a@1")
-            assert refused(await again.heartbeat("sellers"), "goes by it"), "it is the other's now"
-
-    asyncio.run(story())
+        await eventually(is_free, "the id is free")
+        again = clients.of(SHOP, "a@1")
+        assert refused(await again.heartbeat("sellers"), "goes by it"), "it is the other's now"
 
 
-def test_a_connection_that_goes_by_another_id_lets_its_former_one_go(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with guarded(tmp_path) as clients:
-            client, other = clients.of(SHOP, "a@1"), clients.of(READER, "a@1")
-            await client.heartbeat("sellers")
-            client.client_id = "b@1"
-            await client.heartbeat("sellers")
-            assert (await other.heartbeat("sellers")).code == ResponseCode.SUCCESS
-            other.client_id = "b@1"
-            assert refused(await other.heartbeat("sellers"), "goes by it")
-
-    asyncio.run(story())
+async def test_a_connection_that_goes_by_another_id_lets_its_former_one_go(tmp_path: Path) -> None:
+    async with guarded(tmp_path) as clients:
+        client, other = clients.of(SHOP, "a@1"), clients.of(READER, "a@1")
+        await client.heartbeat("sellers")
+        client.client_id = "b@1"
+        await client.heartbeat("sellers")
+        assert (await other.heartbeat("sellers")).code == ResponseCode.SUCCESS
+        other.client_id = "b@1"
+        assert refused(await other.heartbeat("sellers"), "goes by it")
 
 
 @pytest.mark.parametrize("access", [ACCESS, Access()], ids=["with accounts", "without"])
-def test_a_client_leaves_by_the_connection_by_which_it_came(tmp_path: Path, access: Access) -> None:
-    async def story() -> None:
-        async with guarded(tmp_path, access) as clients:
-            credentials = SHOP if access.accounts else None
-            client, same = clients.of(credentials, "a@1"), clients.of(credentials, "b@1")
-            await client.heartbeat("sellers", consumer_group="orders-group")
-            leave = {"clientID": "a@1", "producerGroup": "sellers"}
-            leave["consumerGroup"] = "orders-group"
-            root = clients.of(ROOT if access.accounts else None, "tool")
+async def test_a_client_leaves_by_the_connection_by_which_it_came(
+    tmp_path: Path, access: Access
+) -> None:
+    async with guarded(tmp_path, access) as clients:
+        credentials = SHOP if access.accounts else None
+        client, same = clients.of(credentials, "a@1"), clients.of(credentials, "b@1")
+        await client.heartbeat("sellers", consumer_group="orders-group")
+        leave = {"clientID": "a@1", "producerGroup": "sellers"}
+        leave["consumerGroup"] = "orders-group"
+        root = clients.of(ROOT if access.accounts else None, "tool")
 
-            async def listed() -> list[int]:
-                return [
-                    (
-                        await root.ask(Code.GET_PRODUCER_CONNECTION_LIST, producerGroup="sellers")
-                    ).code,
-                    (
-                        await client.ask(
-                            Code.GET_CONSUMER_LIST_BY_GROUP, consumerGroup="orders-group"
-                        )
-                    ).code,
-                ]
+        async def listed() -> list[int]:
+            return [
+                (await root.ask(Code.GET_PRODUCER_CONNECTION_LIST, producerGroup="sellers")).code,
+                (
+                    await client.ask(Code.GET_CONSUMER_LIST_BY_GROUP, consumerGroup="orders-group")
+                ).code,
+            ]
 
-            here, gone = [ResponseCode.SUCCESS] * 2, [ResponseCode.SYSTEM_ERROR] * 2
-            assert (await same.ask(Code.UNREGISTER_CLIENT, **leave)).code == ResponseCode.SUCCESS
-            assert await listed() == here
-            assert (await client.ask(Code.UNREGISTER_CLIENT, **leave)).code == ResponseCode.SUCCESS
-            assert await listed() == gone
-
-    asyncio.run(story())
+        here, gone = [ResponseCode.SUCCESS] * 2, [ResponseCode.SYSTEM_ERROR] * 2
+        assert (await same.ask(Code.UNREGISTER_CLIENT, **leave)).code == ResponseCode.SUCCESS
+        assert await listed() == here
+        assert (await client.ask(Code.UNREGISTER_CLIENT, **leave)).code == ResponseCode.SUCCESS
+        assert await listed() == gone
 
 
 # ---- replies ----------------------------------------------------------------------------------
@@ -373,66 +349,55 @@ async def ask_in_orders(clients: Clients) -> Client:
     return asker
 
 
-def test_a_reply_comes_from_who_could_read_the_question_and_from_nobody_else(
+async def test_a_reply_comes_from_who_could_read_the_question_and_from_nobody_else(
     tmp_path: Path,
 ) -> None:
-    async def story() -> None:
-        async with guarded(tmp_path, with_replies(ACCESS)) as clients:
-            asker = await ask_in_orders(clients)
-            for credentials, correlation_id, may in (
-                (READER, "7", True),
-                (SHOP, "7", True),
-                (ROOT, "7", True),
-                (WRITER, "7", False),
-                (RIVAL, "7", False),
-                (BARE, "7", False),
-                (READER, "8", False),
-                (ROOT, "8", False),
-            ):
-                before = len(asker.pushed)
-                replier = clients.of(credentials, "replier")
-                answer = await replier.reply("shop@1", correlation_id)
-                where = (credentials.access_key, correlation_id, answer.remark)
-                assert (answer.code == ResponseCode.SUCCESS) is may, where
-                assert may or refused(answer, "has no question to reply to"), where
-                assert len(asker.pushed) == before + may
-                assert str(Code(asker.pushed[0].code).name) == "PUSH_REPLY_MESSAGE_TO_CLIENT"
-
-    asyncio.run(story())
+    async with guarded(tmp_path, with_replies(ACCESS)) as clients:
+        asker = await ask_in_orders(clients)
+        for credentials, correlation_id, may in (
+            (READER, "7", True),
+            (SHOP, "7", True),
+            (ROOT, "7", True),
+            (WRITER, "7", False),
+            (RIVAL, "7", False),
+            (BARE, "7", False),
+            (READER, "8", False),
+            (ROOT, "8", False),
+        ):
+            before = len(asker.pushed)
+            replier = clients.of(credentials, "replier")
+            answer = await replier.reply("shop@1", correlation_id)
+            where = (credentials.access_key, correlation_id, answer.remark)
+            assert (answer.code == ResponseCode.SUCCESS) is may, where
+            assert may or refused(answer, "has no question to reply to"), where
+            assert len(asker.pushed) == before + may
+            assert str(Code(asker.pushed[0].code).name) == "PUSH_REPLY_MESSAGE_TO_CLIENT"
 
 
-def test_nobody_makes_a_question_for_another_to_reply_to_it(tmp_path: Path) -> None:
+async def test_nobody_makes_a_question_for_another_to_reply_to_it(tmp_path: Path) -> None:
     """The rival asks in its own topic, in the name of the shop's client, and replies itself."""
-
-    async def story() -> None:
-        async with guarded(tmp_path, with_replies(ACCESS)) as clients:
-            victim, rival = clients.of(SHOP, "shop@1"), clients.of(RIVAL, "rival@1")
-            await victim.heartbeat("askers")
-            words = {"REPLY_TO_CLIENT": "shop@1", "CORRELATION_ID": "7"}
-            await rival.send("private", b"question", **words)
-            answer = await rival.reply("shop@1", "7")
-            assert refused(answer, "has no question to reply to"), answer.remark
-            assert victim.pushed == []
-
-    asyncio.run(story())
+    async with guarded(tmp_path, with_replies(ACCESS)) as clients:
+        victim, rival = clients.of(SHOP, "shop@1"), clients.of(RIVAL, "rival@1")
+        await victim.heartbeat("askers")
+        words = {"REPLY_TO_CLIENT": "shop@1", "CORRELATION_ID": "7"}
+        await rival.send("private", b"question", **words)
+        answer = await rival.reply("shop@1", "7")
+        assert refused(answer, "has no question to reply to"), answer.remark
+        assert victim.pushed == []
 
 
-def test_a_reply_is_no_half_message_and_no_committed_one(tmp_path: Path) -> None:
+async def test_a_reply_is_no_half_message_and_no_committed_one(tmp_path: Path) -> None:
     """Its sender's sysFlag does not say what the broker alone says."""
-
-    async def story() -> None:
-        async with cluster(broker_config(tmp_path)) as running:
-            client = Client(running.broker.address, None, "c")
-            fields = {"producerGroup": "p", "topic": REPLIES, "defaultTopic": "TBW102"}
-            fields |= {"defaultTopicQueueNums": "4", "queueId": "0", "bornTimestamp": "7"}
-            for number, sys_flag in enumerate((4, 8, 12, 2)):
-                stored = await client.ask(
-                    Code.SEND_REPLY_MESSAGE, b"x", **fields, sysFlag=sys_flag, flag=0
-                )
-                assert stored.fields["queueOffset"] == str(number), "each has its place"
-                record = running.broker.parts.store.record_at(int(stored.fields["msgId"][16:], 16))
-                assert record is not None
-                assert decode_record(record).sys_flag & 0xE == 0
-            await client.rpc.close()
-
-    asyncio.run(story())
+    async with cluster(broker_config(tmp_path)) as running:
+        client = Client(running.broker.address, None, "c")
+        fields = {"producerGroup": "p", "topic": REPLIES, "defaultTopic": "TBW102"}
+        fields |= {"defaultTopicQueueNums": "4", "queueId": "0", "bornTimestamp": "7"}
+        for number, sys_flag in enumerate((4, 8, 12, 2)):
+            stored = await client.ask(
+                Code.SEND_REPLY_MESSAGE, b"x", **fields, sysFlag=sys_flag, flag=0
+            )
+            assert stored.fields["queueOffset"] == str(number), "each has its place"
+            record = running.broker.parts.store.record_at(int(stored.fields["msgId"][16:], 16))
+            assert record is not None
+            assert decode_record(record).sys_flag & 0xE == 0
+        await client.rpc.close()

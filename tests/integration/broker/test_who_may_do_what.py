@@ -334,23 +334,20 @@ def state_of(running: Cluster) -> dict[str, object]:
     }
 
 
-def test_the_table_holds_for_every_code_and_every_account(tmp_path: Path) -> None:
-    async def story() -> None:
-        access = with_replies(ACCESS)
-        async with cluster(broker_config(tmp_path, access=access)) as running:
-            address, shop = running.broker.address, Voice(running.broker.address, SHOP)
-            places = await set_the_scene(running, shop)
-            before = state_of(running)
-            found = await found_at(address, places, {role: ROLES[role] for role in OUTSIDERS})
-            assert state_of(running) == before, "what was refused has changed nothing"
-            insiders = [role for role in ROLES if role not in (*OUTSIDERS, "shop")]
-            for role in (*insiders, "shop"):  # Whose client comes and goes: last.
-                for name, words in (await found_at(address, places, {role: ROLES[role]})).items():
-                    found[name] |= words
-            await shop.close()
-        assert differing(found) == []
-
-    asyncio.run(story())
+async def test_the_table_holds_for_every_code_and_every_account(tmp_path: Path) -> None:
+    access = with_replies(ACCESS)
+    async with cluster(broker_config(tmp_path, access=access)) as running:
+        address, shop = running.broker.address, Voice(running.broker.address, SHOP)
+        places = await set_the_scene(running, shop)
+        before = state_of(running)
+        found = await found_at(address, places, {role: ROLES[role] for role in OUTSIDERS})
+        assert state_of(running) == before, "what was refused has changed nothing"
+        insiders = [role for role in ROLES if role not in (*OUTSIDERS, "shop")]
+        for role in (*insiders, "shop"):  # Whose client comes and goes: last.
+            for name, words in (await found_at(address, places, {role: ROLES[role]})).items():
+                found[name] |= words
+        await shop.close()
+    assert differing(found) == []
 
 
 def differing(found: Mapping[str, Mapping[str, str]]) -> list[str]:
@@ -379,14 +376,11 @@ async def let_in_wrongly(address: str) -> list[str]:
     return wrong
 
 
-def test_credentials_that_prove_nothing_open_nothing_at_a_broker(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with cluster(broker_config(tmp_path, access=ACCESS)) as running:
-            before = state_of(running)
-            assert await let_in_wrongly(running.broker.address) == []
-            assert state_of(running) == before
-
-    asyncio.run(story())
+async def test_credentials_that_prove_nothing_open_nothing_at_a_broker(tmp_path: Path) -> None:
+    async with cluster(broker_config(tmp_path, access=ACCESS)) as running:
+        before = state_of(running)
+        assert await let_in_wrongly(running.broker.address) == []
+        assert state_of(running) == before
 
 
 # ---- the name server --------------------------------------------------------------------------
@@ -397,31 +391,28 @@ registrations, key-value settings, its configuration.
 """
 
 
-def test_a_name_server_does_for_an_account_what_it_does_for_all_and_nothing_else() -> None:
-    async def story() -> None:
-        server = NameServer(system_runtime(), NameServerConfig(port=0, access=ACCESS))
-        address = f"127.0.0.1:{await server.start()}"
-        assert await let_in_wrongly(address) == []
-        done = []
-        for role, credentials in ROLES.items():
-            voice = Voice(address, credentials)
-            fields = {} if role == "admin" else request_fields("orders", "orders-group")
-            codes = [*Code, *NO_CODES]
-            answers = await voice.ask(
-                [(int(code), fields, request_body(code, "orders", "g")) for code in codes]
-            )
-            for code, answer in zip(codes, answers, strict=True):
-                passed = word_for(answer) == "yes"
-                is_served = answer.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED
-                if role == "admin" and not passed and code not in STORED:
-                    done.append(f"{code} by an administrator: {answer.remark}")
-                if role != "admin" and passed and is_served and code not in OPEN_AT_A_NAME_SERVER:
-                    done.append(f"{code} by {role}: {answer.code} {answer.remark}")
-            await voice.close()
-        await server.stop()
-        assert done == []
-
-    asyncio.run(story())
+async def test_a_name_server_does_for_an_account_what_it_does_for_all_and_nothing_else() -> None:
+    server = NameServer(system_runtime(), NameServerConfig(port=0, access=ACCESS))
+    address = f"127.0.0.1:{await server.start()}"
+    assert await let_in_wrongly(address) == []
+    done = []
+    for role, credentials in ROLES.items():
+        voice = Voice(address, credentials)
+        fields = {} if role == "admin" else request_fields("orders", "orders-group")
+        codes = [*Code, *NO_CODES]
+        answers = await voice.ask(
+            [(int(code), fields, request_body(code, "orders", "g")) for code in codes]
+        )
+        for code, answer in zip(codes, answers, strict=True):
+            passed = word_for(answer) == "yes"
+            is_served = answer.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+            if role == "admin" and not passed and code not in STORED:
+                done.append(f"{code} by an administrator: {answer.remark}")
+            if role != "admin" and passed and is_served and code not in OPEN_AT_A_NAME_SERVER:
+                done.append(f"{code} by {role}: {answer.code} {answer.remark}")
+        await voice.close()
+    await server.stop()
+    assert done == []
 
 
 STORED = {Code.END_TRANSACTION, Code.VIEW_MESSAGE_BY_ID, Code.CONSUMER_SEND_MSG_BACK}

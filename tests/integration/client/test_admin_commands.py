@@ -172,30 +172,27 @@ def test_messages_are_found_by_key_by_id_and_by_time(engine: OurEngine) -> None:
     assert (whole["body"], whole["property KEYS"]) == ("body 3", "key3")
 
 
-def test_members_of_a_group_and_producers_are_told_while_they_are_online(
+async def test_members_of_a_group_and_producers_are_told_while_they_are_online(
     engine: OurEngine,
 ) -> None:
-    async def story() -> None:
-        seen, name_server = Seen(), engine.name_server
-        async with (
-            producing(name_server, "admin-online") as producer,
-            consuming(name_server, "admin-members", {TOPIC: seen}) as consumer,
-        ):
-            await producer.send(text(TOPIC, "one more"))
-            await eventually(lambda: len(seen.messages) > MESSAGES, "all is consumed")
-            one = await asyncio.to_thread(told, engine, "group", "connections", "admin-members")
-            assert [(row["client_id"], row["language"]) for row in one] == [
-                (consumer.client_id, "PYTHON")
-            ]
-            assert f"{TOPIC}:*" in one[0]["subscription"]
-            held = await asyncio.to_thread(told, engine, "group", "running", "admin-members")
-            assert [row["queue"] for row in held if row["topic"] == TOPIC] == [0, 1]
-            producers = await asyncio.to_thread(told, engine, "group", "producers")
-            assert "admin-online" in {row["group"] for row in producers}
-            groups = await asyncio.to_thread(told, engine, "topic", "groups", TOPIC)
-            assert {"group": "admin-members"} in groups
-
-    asyncio.run(story())
+    seen, name_server = Seen(), engine.name_server
+    async with (
+        producing(name_server, "admin-online") as producer,
+        consuming(name_server, "admin-members", {TOPIC: seen}) as consumer,
+    ):
+        await producer.send(text(TOPIC, "one more"))
+        await eventually(lambda: len(seen.messages) > MESSAGES, "all is consumed")
+        one = await asyncio.to_thread(told, engine, "group", "connections", "admin-members")
+        assert [(row["client_id"], row["language"]) for row in one] == [
+            (consumer.client_id, "PYTHON")
+        ]
+        assert f"{TOPIC}:*" in one[0]["subscription"]
+        held = await asyncio.to_thread(told, engine, "group", "running", "admin-members")
+        assert [row["queue"] for row in held if row["topic"] == TOPIC] == [0, 1]
+        producers = await asyncio.to_thread(told, engine, "group", "producers")
+        assert "admin-online" in {row["group"] for row in producers}
+        groups = await asyncio.to_thread(told, engine, "topic", "groups", TOPIC)
+        assert {"group": "admin-members"} in groups
 
 
 def test_the_trace_of_a_message_names_who_sent_it(engine: OurEngine) -> None:

@@ -1,4 +1,4 @@
-"""Row A10 (and guarantee G7): each cause of a message consumed twice, or passed over, played with
+"""Row A10: each cause of a message consumed twice, or passed over, played with
 processes that are really killed, and found in the table that fits.
 
     redelivery of a range      redeliveries

@@ -5,7 +5,6 @@ The story by SQL92 that holds on Apache RocketMQ as well is among the client sto
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import count
@@ -75,75 +74,65 @@ async def send(name_server: str, *tags: str) -> None:
             await producer.send(text(TOPIC, told or "untagged", **({"TAGS": told} if told else {})))
 
 
-def test_row_d3_a_consumer_gets_exactly_the_messages_that_carry_a_wanted_tag(
+async def test_row_d3_a_consumer_gets_exactly_the_messages_that_carry_a_wanted_tag(
     tmp_path: Path,
 ) -> None:
-    async def story() -> None:
-        async with paint_shop(tmp_path, "+message.tag.filter=BITMAP") as (_, name_server):
-            await send(name_server, "red||big", "||".join(MANY), f"{CROWDED}||big", "big", "")
-            seen = Seen()
+    async with paint_shop(tmp_path, "+message.tag.filter=BITMAP") as (_, name_server):
+        await send(name_server, "red||big", "||".join(MANY), f"{CROWDED}||big", "big", "")
+        seen = Seen()
+        async with consuming(
+            *(name_server, GROUP, {TOPIC: seen}),
+            expression=MessageSelector.by_tag(f"red || {CROWDED}"),
+            config=consumer_config(pull_suspend_ms=1000),
+        ) as consumer:
+            await eventually(lambda: consumer.offsets.in_memory(QUEUE) == 5, "all is passed")
+            assert seen.bodies == ["red||big", f"{CROWDED}||big"]
+            assert consumer.windows[QUEUE].filtered_count == 1, "MANY came and was dropped"
+
+            def told() -> bool:
+                rows = spooled(tmp_path / "store", "client_windows")
+                mine = [row for row in rows if row["topic"] == TOPIC]
+                return bool(mine) and picked(mine[-1], "filtered_count", "held_count") == (1, 0)
+
+            await eventually(told, "the broker tells what was filtered")
+
+
+async def test_row_d3_consumers_that_pull_by_themselves_test_each_tag_as_well(
+    tmp_path: Path,
+) -> None:
+    async with paint_shop(tmp_path, "+message.tag.filter=BITMAP") as (running, name_server):
+        await send(name_server, "red||big", "||".join(MANY), "big")
+        cluster_of = Addresses(name_server, running.broker.address)
+        async with polling(
+            cluster_of, "pollers", topic=TOPIC, expression=f"red || {CROWDED}"
+        ) as polled_by:
+            assert await polled(polled_by, 1) == ["red||big"]
+        puller = PullConsumer(system_runtime(), client_config(name_server), "pullers")
+        await puller.start()
+        found = await puller.pull(QUEUE, 0, f"red || {CROWDED}")
+        await puller.stop()
+        assert [bytes(message.body) for message in found.messages] == [b"red||big"]
+        assert found.next_begin_offset == 3
+
+
+async def test_row_d3_on_a_topic_of_single_tags_a_joined_one_is_one_tag(tmp_path: Path) -> None:
+    async with paint_shop(tmp_path) as (_, name_server):
+        await send(name_server, "red||big", "red")
+        seen = Seen()
+        async with consuming(name_server, GROUP, {TOPIC: seen}, expression="red || big"):
+            await eventually(lambda: seen.messages, "the single tag")
+            assert seen.bodies == ["red"]
+
+
+async def test_row_d3_a_consumer_whose_broker_evaluates_no_selectors_does_not_start(
+    tmp_path: Path,
+) -> None:
+    async with paint_shop(tmp_path) as (running, name_server):
+        with pytest.raises(RequestRefused, match="does not support consumer to filter"):
             async with consuming(
-                *(name_server, GROUP, {TOPIC: seen}),
-                expression=MessageSelector.by_tag(f"red || {CROWDED}"),
-                config=consumer_config(pull_suspend_ms=1000),
-            ) as consumer:
-                await eventually(lambda: consumer.offsets.in_memory(QUEUE) == 5, "all is passed")
-                assert seen.bodies == ["red||big", f"{CROWDED}||big"]
-                assert consumer.windows[QUEUE].filtered_count == 1, "MANY came and was dropped"
-
-                def told() -> bool:
-                    rows = spooled(tmp_path / "store", "client_windows")
-                    mine = [row for row in rows if row["topic"] == TOPIC]
-                    return bool(mine) and picked(mine[-1], "filtered_count", "held_count") == (1, 0)
-
-                await eventually(told, "the broker tells what was filtered")
-
-    asyncio.run(story())
-
-
-def test_row_d3_consumers_that_pull_by_themselves_test_each_tag_as_well(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with paint_shop(tmp_path, "+message.tag.filter=BITMAP") as (running, name_server):
-            await send(name_server, "red||big", "||".join(MANY), "big")
-            cluster_of = Addresses(name_server, running.broker.address)
-            async with polling(
-                cluster_of, "pollers", topic=TOPIC, expression=f"red || {CROWDED}"
-            ) as polled_by:
-                assert await polled(polled_by, 1) == ["red||big"]
-            puller = PullConsumer(system_runtime(), client_config(name_server), "pullers")
-            await puller.start()
-            found = await puller.pull(QUEUE, 0, f"red || {CROWDED}")
-            await puller.stop()
-            assert [bytes(message.body) for message in found.messages] == [b"red||big"]
-            assert found.next_begin_offset == 3
-
-    asyncio.run(story())
-
-
-def test_row_d3_on_a_topic_of_single_tags_a_joined_one_is_one_tag(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with paint_shop(tmp_path) as (_, name_server):
-            await send(name_server, "red||big", "red")
-            seen = Seen()
-            async with consuming(name_server, GROUP, {TOPIC: seen}, expression="red || big"):
-                await eventually(lambda: seen.messages, "the single tag")
-                assert seen.bodies == ["red"]
-
-    asyncio.run(story())
-
-
-def test_row_d3_a_consumer_whose_broker_evaluates_no_selectors_does_not_start(
-    tmp_path: Path,
-) -> None:
-    async def story() -> None:
-        async with paint_shop(tmp_path) as (running, name_server):
-            with pytest.raises(RequestRefused, match="does not support consumer to filter"):
-                async with consuming(
-                    *(name_server, GROUP, {TOPIC: Seen()}),
-                    expression=MessageSelector.by_sql("n > 5"),
-                ):
-                    pass
-            groups = running.broker.parts.groups
-            await eventually(lambda: groups.of(GROUP) is None, "it is no member")
-
-    asyncio.run(story())
+                *(name_server, GROUP, {TOPIC: Seen()}),
+                expression=MessageSelector.by_sql("n > 5"),
+            ):
+                pass
+        groups = running.broker.parts.groups
+        await eventually(lambda: groups.of(GROUP) is None, "it is no member")

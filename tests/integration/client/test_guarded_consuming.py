@@ -139,7 +139,7 @@ def test_killed_between_work_and_mark_the_redis_guard_issues_a_second_card(
         assert len(issued) > len(IDS), "were this exactly once, RedisGuard's words would be wrong"
 
 
-def test_the_example_of_the_paid_card_issues_one_card_for_each_payment(
+async def test_the_example_of_the_paid_card_issues_one_card_for_each_payment(
     desk_engine: OurEngine, tmp_path: Path
 ) -> None:
     place = ROOT / "docs" / "examples" / "paid_cards.py"
@@ -153,14 +153,8 @@ def test_the_example_of_the_paid_card_issues_one_card_for_each_payment(
     asked_for: list[MessageExt] = []
     key_of = example.payment_id_of
     example.payment_id_of = lambda message: asked_for.append(message) or key_of(message)
+    await make_topic(desk_engine, example.TOPIC, queues=2)
 
-    async def story() -> None:
-        await make_topic(desk_engine, example.TOPIC, queues=2)
-
-        arrived = asyncio.create_task(
-            eventually(lambda: len(asked_for) == 6, "all six notices arrive")
-        )
-        await example.main(desk_engine.name_server, database, arrived)
-
-    asyncio.run(story())
+    arrived = asyncio.create_task(eventually(lambda: len(asked_for) == 6, "all six notices arrive"))
+    await example.main(desk_engine.name_server, database, arrived)
     assert example.cards_of(database) == [(f"member-{n}", f"payment-{n}") for n in range(3)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import signal
 from pathlib import Path
 
@@ -37,66 +36,60 @@ async def killed_and_started_again(engine: KillableEngine, said: Said) -> None:
     assert said.forms()[answered] == FULL
 
 
-def test_a_killed_broker_is_told_all_again_and_goes_on_handing_out(tmp_path: Path) -> None:
-    async def story() -> None:
-        engine, seen = KillableEngine(tmp_path, *SMALL), Seen()
-        await engine.start()
-        client = second_version(engine.namesrv)
+async def test_a_killed_broker_is_told_all_again_and_goes_on_handing_out(tmp_path: Path) -> None:
+    engine, seen = KillableEngine(tmp_path, *SMALL), Seen()
+    await engine.start()
+    client = second_version(engine.namesrv)
 
-        async def is_consumed(body: str) -> None:
-            async with producing(engine.namesrv, "p") as producer:
-                await producer.send(text("tide", body))
-            await eventually(lambda: body in seen.bodies, body)
+    async def is_consumed(body: str) -> None:
+        async with producing(engine.namesrv, "p") as producer:
+            await producer.send(text("tide", body))
+        await eventually(lambda: body in seen.bodies, body)
 
-        try:
-            await make_topic(Restartable(engine), "tide", queues=2)
-            with what_heartbeats_say() as said:
-                async with consuming(engine.namesrv, "short", {"tide": seen}, client=client):
-                    await is_consumed("before")
-                    await eventually(lambda: said.forms()[-3:] == [SHORT] * 3, "short ones")
-                    await killed_and_started_again(engine, said)
-                    await is_consumed("after")
-                    await eventually(lambda: said.forms()[-3:] == [SHORT] * 3, "short ones again")
-        finally:
-            await engine.end(signal.SIGKILL)
-
-    asyncio.run(story())
+    try:
+        await make_topic(Restartable(engine), "tide", queues=2)
+        with what_heartbeats_say() as said:
+            async with consuming(engine.namesrv, "short", {"tide": seen}, client=client):
+                await is_consumed("before")
+                await eventually(lambda: said.forms()[-3:] == [SHORT] * 3, "short ones")
+                await killed_and_started_again(engine, said)
+                await is_consumed("after")
+                await eventually(lambda: said.forms()[-3:] == [SHORT] * 3, "short ones again")
+    finally:
+        await engine.end(signal.SIGKILL)
 
 
-def test_a_broker_that_restarts_between_two_heartbeats_is_told_all_by_the_next(
+async def test_a_broker_that_restarts_between_two_heartbeats_is_told_all_by_the_next(
     tmp_path: Path,
 ) -> None:
-    async def story() -> None:
-        config = broker_config(tmp_path, port=free_port())
-        subscriptions = [SubscriptionData.build("orders", "*")]
-        consumer = ConsumerData("orders-group", subscription_data_set=subscriptions)
-        with what_heartbeats_say() as said:
-            async with cluster(config) as running:
-                client = running.client()
-                await client.send()
-                connection = ClusterConnection(
-                    system_runtime(),
-                    second_version(running.name_server_address),
-                    describe=lambda: HeartbeatData("c1", consumer_data_set=[consumer]),
-                )
+    config = broker_config(tmp_path, port=free_port())
+    subscriptions = [SubscriptionData.build("orders", "*")]
+    consumer = ConsumerData("orders-group", subscription_data_set=subscriptions)
+    with what_heartbeats_say() as said:
+        async with cluster(config) as running:
+            client = running.client()
+            await client.send()
+            connection = ClusterConnection(
+                system_runtime(),
+                second_version(running.name_server_address),
+                describe=lambda: HeartbeatData("c1", consumer_data_set=[consumer]),
+            )
 
-                async def known() -> bool:
-                    await connection.routes.refresh("orders")
-                    return bool(connection.routes.broker_addresses(masters_only=True))
+            async def known() -> bool:
+                await connection.routes.refresh("orders")
+                return bool(connection.routes.broker_addresses(masters_only=True))
 
-                await eventually(known, "a route")
-                await connection.heartbeat()
-                await connection.heartbeat()
-                await connection.heartbeat(in_full=True)
-                assert said.forms() == [FULL, SHORT, FULL]
-            async with cluster(config) as running:
-                await connection.heartbeat()
-                assert said.forms()[3:] == [FULL]
-                group = running.broker.parts.groups.of("orders-group")
-                assert group is not None
-                assert list(group.subscriptions) == ["orders"]
-                await connection.heartbeat()
-                assert said.forms()[4:] == [SHORT]
-                await connection.stop()
-
-    asyncio.run(story())
+            await eventually(known, "a route")
+            await connection.heartbeat()
+            await connection.heartbeat()
+            await connection.heartbeat(in_full=True)
+            assert said.forms() == [FULL, SHORT, FULL]
+        async with cluster(config) as running:
+            await connection.heartbeat()
+            assert said.forms()[3:] == [FULL]
+            group = running.broker.parts.groups.of("orders-group")
+            assert group is not None
+            assert list(group.subscriptions) == ["orders"]
+            await connection.heartbeat()
+            assert said.forms()[4:] == [SHORT]
+            await connection.stop()

@@ -165,7 +165,9 @@ def test_queues_go_only_when_every_group_has_drained_them(tmp_path: Path) -> Non
             talk(broker.address, after)
 
 
-def test_forced_it_says_what_it_strands_and_the_lag_is_told_as_unreadable(tmp_path: Path) -> None:
+async def test_forced_it_says_what_it_strands_and_the_lag_is_told_as_unreadable(
+    tmp_path: Path,
+) -> None:
     def told(column: str) -> list[object]:
         """What the watermarks of the queue that goes said, each once."""
         rows = spooled(tmp_path / "store", "queue_watermarks")
@@ -173,41 +175,38 @@ def test_forced_it_says_what_it_strands_and_the_lag_is_told_as_unreadable(tmp_pa
         said = [row[column] for row in rows if (row["topic"], row["queue_id"]) == place]
         return list(dict.fromkeys(said))
 
-    async def story() -> None:
-        config = broker_config(tmp_path, flush=FlushDiskType.SYNC_FLUSH)
-        async with cluster(config) as running:
-            names, client = running.name_server_address, running.client()
-            async with Admin(system_runtime(), client_config(names)) as admin:
-                await make_topic(admin, running.broker.address, 3)
-                await client.send(topic=TOPIC, queue_id=2)
-                alone = await run(names, "topic", "shrink", TOPIC, "-q", "2")
-                assert alone[0] == 1
-                assert "no group reads topic Scaled" in alone[2]
-                await client.commit(0, topic=TOPIC, group="c", queue_id=2)
-                await eventually(lambda: 1 in told("flushed_offset"), "the queue stands still")
-                assert told("readable") == [True]
-                forced = ("topic", "shrink", TOPIC, "-q", "2", "--now", "--force")
-                code, said, _ = await run(names, *forced)
-                assert code == 0
-                assert "stranded: group c: 1 messages of broker-a queue 2" in said
-                assert await numbers(admin) == (2, 2)
-                await eventually(  # Those that stand still have their turn after 30 s at most.
-                    lambda: told("readable") == [True, False], "at once", within_s=12
-                )
-                for words, complaint in (
-                    (("shrink", TOPIC, "-q", "2"), "fewer than broker broker-a has"),
-                    (("shrink", TOPIC, "-q", "1", "--force"), "given with --now"),
-                    (("shrink", "Nowhere", "-q", "1"), "no broker has the topic Nowhere"),
-                    (("grow", TOPIC, "-q", "1"), "to take queues away use shrink"),
-                    (("shrink", TOPIC, "-q", "1", "--wait", "9"), "at least the 35 s of --settle"),
-                ):
-                    code, said, complained = await run(names, "topic", *words)
-                    assert (code, said, complaint in complained) == (1, "", True), complained
-                code, _, _ = await run(names, "topic", "shrink", TOPIC, "-q", "1", "--settle", "-1")
-                assert code == 2, "it would strand what is on its way"
-                assert await numbers(admin) == (2, 2)
-
-    asyncio.run(story())
+    config = broker_config(tmp_path, flush=FlushDiskType.SYNC_FLUSH)
+    async with cluster(config) as running:
+        names, client = running.name_server_address, running.client()
+        async with Admin(system_runtime(), client_config(names)) as admin:
+            await make_topic(admin, running.broker.address, 3)
+            await client.send(topic=TOPIC, queue_id=2)
+            alone = await run(names, "topic", "shrink", TOPIC, "-q", "2")
+            assert alone[0] == 1
+            assert "no group reads topic Scaled" in alone[2]
+            await client.commit(0, topic=TOPIC, group="c", queue_id=2)
+            await eventually(lambda: 1 in told("flushed_offset"), "the queue stands still")
+            assert told("readable") == [True]
+            forced = ("topic", "shrink", TOPIC, "-q", "2", "--now", "--force")
+            code, said, _ = await run(names, *forced)
+            assert code == 0
+            assert "stranded: group c: 1 messages of broker-a queue 2" in said
+            assert await numbers(admin) == (2, 2)
+            await eventually(  # Those that stand still have their turn after 30 s at most.
+                lambda: told("readable") == [True, False], "at once", within_s=12
+            )
+            for words, complaint in (
+                (("shrink", TOPIC, "-q", "2"), "fewer than broker broker-a has"),
+                (("shrink", TOPIC, "-q", "1", "--force"), "given with --now"),
+                (("shrink", "Nowhere", "-q", "1"), "no broker has the topic Nowhere"),
+                (("grow", TOPIC, "-q", "1"), "to take queues away use shrink"),
+                (("shrink", TOPIC, "-q", "1", "--wait", "9"), "at least the 35 s of --settle"),
+            ):
+                code, said, complained = await run(names, "topic", *words)
+                assert (code, said, complaint in complained) == (1, "", True), complained
+            code, _, _ = await run(names, "topic", "shrink", TOPIC, "-q", "1", "--settle", "-1")
+            assert code == 2, "it would strand what is on its way"
+            assert await numbers(admin) == (2, 2)
     groups = [
         row["committed_state"]
         for row in spooled(tmp_path / "store", "group_watermarks")
@@ -216,74 +215,68 @@ def test_forced_it_says_what_it_strands_and_the_lag_is_told_as_unreadable(tmp_pa
     assert groups[-1] == "UNREADABLE"
 
 
-def test_what_nobody_can_read_already_is_not_waited_for_and_other_settings_stay(
+async def test_what_nobody_can_read_already_is_not_waited_for_and_other_settings_stay(
     tmp_path: Path,
 ) -> None:
-    async def story() -> None:
-        async with cluster(broker_config(tmp_path)) as running:
-            names, client = running.name_server_address, running.client()
-            async with Admin(system_runtime(), client_config(names)) as admin:
-                queues = {"read_queues": 2, "write_queues": 4}
-                await admin.topics.create(
-                    running.broker.address, TOPIC, **queues, order=True, sys_flag=2
-                )
-                await client.send(topic=TOPIC, queue_id=3)
-                await client.commit(0, topic=TOPIC, group="c", queue_id=0)
-                code, _, complained = await run(names, "topic", "shrink", TOPIC, "-q", "2")
-                assert code == 1
-                assert "never be drained: group c: 1 messages of broker-a queue 3" in complained
-                assert await numbers(admin) == (2, 4)
+    async with cluster(broker_config(tmp_path)) as running:
+        names, client = running.name_server_address, running.client()
+        async with Admin(system_runtime(), client_config(names)) as admin:
+            queues = {"read_queues": 2, "write_queues": 4}
+            await admin.topics.create(
+                running.broker.address, TOPIC, **queues, order=True, sys_flag=2
+            )
+            await client.send(topic=TOPIC, queue_id=3)
+            await client.commit(0, topic=TOPIC, group="c", queue_id=0)
+            code, _, complained = await run(names, "topic", "shrink", TOPIC, "-q", "2")
+            assert code == 1
+            assert "never be drained: group c: 1 messages of broker-a queue 3" in complained
+            assert await numbers(admin) == (2, 4)
+            assert (await run(names, "topic", "grow", TOPIC, "-q", "4"))[0] == 0
+            assert (await run(names, "topic", "perm", TOPIC, "r"))[0] == 0
+            config = (await admin.topics.configs(TOPIC))["broker-a"]
+            assert (config.perm, config.order, config.topic_sys_flag) == (4, True, 2)
+
+
+async def test_more_queues_are_read_by_whoever_reads_already_and_idle_consumers_are_listed(
+    tmp_path: Path,
+) -> None:
+    async with cluster(broker_config(tmp_path)) as running:
+        names, client, seen = running.name_server_address, running.client(), Listener()
+        async with Admin(system_runtime(), client_config(names)) as admin:
+            await make_topic(admin, running.broker.address, 1)
+            await client.send(b"0", topic=TOPIC, queue_id=0)
+            async with (
+                consuming(names, "c", {TOPIC: seen}),
+                consuming(names, "c", {TOPIC: seen}),
+            ):
+
+                async def idle() -> str:
+                    code, said, _ = await run(names, "topic", "idle", TOPIC)
+                    assert code == 0
+                    return said
+
+                async def one_without() -> bool:
+                    return (await idle()).count("it holds no queue") == 1
+
+                await eventually(one_without, "one of two members of a single queue is idle")
                 assert (await run(names, "topic", "grow", TOPIC, "-q", "4"))[0] == 0
-                assert (await run(names, "topic", "perm", TOPIC, "r"))[0] == 0
-                config = (await admin.topics.configs(TOPIC))["broker-a"]
-                assert (config.perm, config.order, config.topic_sys_flag) == (4, True, 2)
+                assert await numbers(admin) == (4, 4)
 
-    asyncio.run(story())
+                async def one_unwritten() -> bool:
+                    return (await idle()).count("its queues were never written to") == 1
 
+                await eventually(one_unwritten, "one member holds only queues without messages")
+                for queue_id in range(1, 4):
+                    await client.send(str(queue_id).encode(), topic=TOPIC, queue_id=queue_id)
 
-def test_more_queues_are_read_by_whoever_reads_already_and_idle_consumers_are_listed(
-    tmp_path: Path,
-) -> None:
-    async def story() -> None:
-        async with cluster(broker_config(tmp_path)) as running:
-            names, client, seen = running.name_server_address, running.client(), Listener()
-            async with Admin(system_runtime(), client_config(names)) as admin:
-                await make_topic(admin, running.broker.address, 1)
-                await client.send(b"0", topic=TOPIC, queue_id=0)
-                async with (
-                    consuming(names, "c", {TOPIC: seen}),
-                    consuming(names, "c", {TOPIC: seen}),
-                ):
+                async def all_seen() -> bool:  # The first one twice when its queue changed hands.
+                    return sorted(set(seen.seen)) == [(n, str(n).encode()) for n in range(4)]
 
-                    async def idle() -> str:
-                        code, said, _ = await run(names, "topic", "idle", TOPIC)
-                        assert code == 0
-                        return said
-
-                    async def one_without() -> bool:
-                        return (await idle()).count("it holds no queue") == 1
-
-                    await eventually(one_without, "one of two members of a single queue is idle")
-                    assert (await run(names, "topic", "grow", TOPIC, "-q", "4"))[0] == 0
-                    assert await numbers(admin) == (4, 4)
-
-                    async def one_unwritten() -> bool:
-                        return (await idle()).count("its queues were never written to") == 1
-
-                    await eventually(one_unwritten, "one member holds only queues without messages")
-                    for queue_id in range(1, 4):
-                        await client.send(str(queue_id).encode(), topic=TOPIC, queue_id=queue_id)
-
-                    async def all_seen() -> bool:
-                        return sorted(seen.seen) == [(n, str(n).encode()) for n in range(4)]
-
-                    await eventually(all_seen, "messages of the new queues are read")
-                    assert "no idle consumers" in await idle()
-                    await client.heartbeat("c", (TOPIC,))
-                    client.running_info = {"nonsense": 0}
-                    assert "unknown: " in await idle(), "whoever talks nonsense says nothing"
-
-    asyncio.run(story())
+                await eventually(all_seen, "messages of the new queues are read")
+                assert "no idle consumers" in await idle()
+                await client.heartbeat("c", (TOPIC,))
+                client.running_info = {"nonsense": 0}
+                assert "unknown: " in await idle(), "whoever talks nonsense says nothing"
 
 
 def test_what_is_stranded_begins_at_the_first_message_kept() -> None:

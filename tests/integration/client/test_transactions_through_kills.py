@@ -78,41 +78,38 @@ async def stored(client: RawClient) -> Counter[bytes]:
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("flush", ["sync", "async"])
-def test_twenty_kills_lose_no_commit_double_none_and_show_no_rollback(
+async def test_twenty_kills_lose_no_commit_double_none_and_show_no_rollback(
     tmp_path: Path, flush: str
 ) -> None:
-    async def story() -> None:
-        engine = KillableEngine(tmp_path)
-        business = Business(seed=7)
+    engine = KillableEngine(tmp_path)
+    business = Business(seed=7)
+    await engine.start("--flush", flush, *QUICK)
+    producer = TransactionProducer(
+        system_runtime(),
+        client_config(engine.namesrv, heartbeat_ms=500, route_poll_ms=500),
+        "accountants",
+        execute=business.execute,
+        check=business.check,
+        producer=ProducerConfig(
+            retry_times=0, send_timeout_ms=1000, default_topic_queue_count=QUEUES
+        ),
+    )
+    await producer.start()
+    done = asyncio.Event()
+    sending = asyncio.gather(*(business.begin_until(done, producer) for _ in range(SENDERS)))
+    for _ in range(KILLS):
+        await asyncio.sleep(business.choice.uniform(0.3, 1.5))
+        await engine.end(signal.SIGKILL)
         await engine.start("--flush", flush, *QUICK)
-        producer = TransactionProducer(
-            system_runtime(),
-            client_config(engine.namesrv, heartbeat_ms=500, route_poll_ms=500),
-            "accountants",
-            execute=business.execute,
-            check=business.check,
-            producer=ProducerConfig(
-                retry_times=0, send_timeout_ms=1000, default_topic_queue_count=QUEUES
-            ),
-        )
-        await producer.start()
-        done = asyncio.Event()
-        sending = asyncio.gather(*(business.begin_until(done, producer) for _ in range(SENDERS)))
-        for _ in range(KILLS):
-            await asyncio.sleep(business.choice.uniform(0.3, 1.5))
-            await engine.end(signal.SIGKILL)
-            await engine.start("--flush", flush, *QUICK)
-        done.set()
-        await sending
-        wanted, client = business.wanted(), RawClient(engine.broker)
+    done.set()
+    await sending
+    wanted, client = business.wanted(), RawClient(engine.broker)
 
-        async def all_ended() -> bool:
-            return await stored(client) == wanted
+    async def all_ended() -> bool:
+        return await stored(client) == wanted
 
-        await eventually(all_ended, "every transaction at its end", within_s=60)
-        await client.close()
-        await producer.stop()
-        assert await engine.end(signal.SIGTERM) == 0
-        assert len(wanted) > KILLS, "a run without commits proves nothing"
-
-    asyncio.run(story())
+    await eventually(all_ended, "every transaction at its end", within_s=60)
+    await client.close()
+    await producer.stop()
+    assert await engine.end(signal.SIGTERM) == 0
+    assert len(wanted) > KILLS, "a run without commits proves nothing"

@@ -107,210 +107,176 @@ async def take_answers(slow: socket.socket, count: int) -> list[RemotingCommand]
     return answers
 
 
-def test_a_slow_reader_is_not_read_until_it_has_taken_its_answers() -> None:
-    async def story() -> None:
-        async with party() as served:
-            slow = served.connect()
-            slow.setblocking(False)
-            asked = 60
-            for number in range(asked):  # With pauses, so that each is a read of its own.
-                await asyncio.get_running_loop().sock_sendall(slow, request(BULK, opaque=number))
-                await asyncio.sleep(0.005)
+async def test_a_slow_reader_is_not_read_until_it_has_taken_its_answers() -> None:
+    async with party() as served:
+        slow = served.connect()
+        slow.setblocking(False)
+        asked = 60
+        for number in range(asked):  # With pauses, so that each is a read of its own.
+            await asyncio.get_running_loop().sock_sendall(slow, request(BULK, opaque=number))
+            await asyncio.sleep(0.005)
+        held = await until_still(lambda: served.server.load.output_bytes)
+        assert limits.CONNECTION_OUTPUT_PAUSE_BYTES < held <= HELD_BYTES_MAX
+        await served.is_alive()
+        answers = await take_answers(slow, asked)
+        assert [answer.opaque for answer in answers] == list(range(asked))
+        assert served.server.load.output_bytes == 0
+        slow.close()
+
+
+async def test_of_many_requests_in_one_read_the_rest_waits_until_the_answers_are_taken() -> None:
+    async with party() as served:
+        loop = asyncio.get_running_loop()
+        slow = served.connect()
+        slow.setblocking(False)
+        asked = 60
+        for again in range(2):  # What waited once is forgotten.
+            first = again * asked
+            together = b"".join(request(BULK, opaque=first + each) for each in range(asked))
+            await loop.sock_sendall(slow, together)
             held = await until_still(lambda: served.server.load.output_bytes)
             assert limits.CONNECTION_OUTPUT_PAUSE_BYTES < held <= HELD_BYTES_MAX
+            assert served.bulk_asked < first + asked
             await served.is_alive()
             answers = await take_answers(slow, asked)
-            assert [answer.opaque for answer in answers] == list(range(asked))
+            assert [answer.opaque for answer in answers] == list(range(first, first + asked))
             assert served.server.load.output_bytes == 0
-            slow.close()
-
-    asyncio.run(story())
+        slow.close()
 
 
-def test_of_many_requests_in_one_read_the_rest_waits_until_the_answers_are_taken() -> None:
-    async def story() -> None:
-        async with party() as served:
-            loop = asyncio.get_running_loop()
-            slow = served.connect()
-            slow.setblocking(False)
-            asked = 60
-            for again in range(2):  # What waited once is forgotten.
-                first = again * asked
-                together = b"".join(request(BULK, opaque=first + each) for each in range(asked))
-                await loop.sock_sendall(slow, together)
-                held = await until_still(lambda: served.server.load.output_bytes)
-                assert limits.CONNECTION_OUTPUT_PAUSE_BYTES < held <= HELD_BYTES_MAX
-                assert served.bulk_asked < first + asked
-                await served.is_alive()
-                answers = await take_answers(slow, asked)
-                assert [answer.opaque for answer in answers] == list(range(first, first + asked))
-                assert served.server.load.output_bytes == 0
-            slow.close()
-
-    asyncio.run(story())
+async def test_what_comes_before_a_malformed_frame_is_answered_though_it_had_to_wait() -> None:
+    async with party() as served:
+        slow = served.connect()
+        slow.setblocking(False)
+        asked = 60
+        together = b"".join(request(BULK, opaque=each) for each in range(asked))
+        await asyncio.get_running_loop().sock_sendall(slow, together + b"no frame")
+        await until_still(lambda: served.server.load.output_bytes)
+        assert not served.lost
+        answers = await take_answers(slow, asked)
+        assert [answer.opaque for answer in answers] == list(range(asked))
+        await until(lambda: bool(served.lost))
+        slow.close()
 
 
-def test_what_comes_before_a_malformed_frame_is_answered_though_it_had_to_wait() -> None:
-    async def story() -> None:
-        async with party() as served:
-            slow = served.connect()
-            slow.setblocking(False)
-            asked = 60
-            together = b"".join(request(BULK, opaque=each) for each in range(asked))
-            await asyncio.get_running_loop().sock_sendall(slow, together + b"no frame")
-            await until_still(lambda: served.server.load.output_bytes)
-            assert not served.lost
-            answers = await take_answers(slow, asked)
-            assert [answer.opaque for answer in answers] == list(range(asked))
-            await until(lambda: bool(served.lost))
-            slow.close()
-
-    asyncio.run(story())
+async def test_a_reader_that_never_reads_is_closed_like_a_silent_one() -> None:
+    async with party(idle_ms_max=300, idle_check_ms=50) as served:
+        deaf = served.connect()
+        deaf.sendall(request(BULK) * 30)
+        await until(lambda: len(served.lost) == 1)
+        assert served.server.load.output_bytes == 0
+        deaf.close()
 
 
-def test_a_reader_that_never_reads_is_closed_like_a_silent_one() -> None:
-    async def story() -> None:
-        async with party(idle_ms_max=300, idle_check_ms=50) as served:
-            deaf = served.connect()
-            deaf.sendall(request(BULK) * 30)
-            await until(lambda: len(served.lost) == 1)
-            assert served.server.load.output_bytes == 0
-            deaf.close()
-
-    asyncio.run(story())
-
-
-def test_a_reader_for_which_too_many_late_answers_pile_up_is_cut_off() -> None:
-    async def story() -> None:
-        async with party() as served:
-            deaf = served.connect()
-            count = limits.CONNECTION_OUTPUT_BYTES_MAX // MIB + 40
-            deaf.sendall(request(KEPT) * count)  # Its answers are not known when it is read.
-            await until(lambda: len(served.kept) == count)
-            served.answer_kept(MIB)
-            await until(lambda: len(served.lost) == 1)
-            assert served.server.load.output_bytes == 0
-            await served.is_alive()
-            deaf.close()
-
-    asyncio.run(story())
+async def test_a_reader_for_which_too_many_late_answers_pile_up_is_cut_off() -> None:
+    async with party() as served:
+        deaf = served.connect()
+        count = limits.CONNECTION_OUTPUT_BYTES_MAX // MIB + 40
+        deaf.sendall(request(KEPT) * count)  # Its answers are not known when it is read.
+        await until(lambda: len(served.kept) == count)
+        served.answer_kept(MIB)
+        await until(lambda: len(served.lost) == 1)
+        assert served.server.load.output_bytes == 0
+        await served.is_alive()
+        deaf.close()
 
 
-def test_all_slow_readers_together_have_a_limit() -> None:
-    async def story() -> None:
-        async with party(load=Load(output_bytes_max=20 * MIB)) as served:
-            deaf = [served.connect() for _ in range(8)]
-            for each in deaf:
-                each.sendall(request(BULK) * 7)
-            await until(lambda: bool(served.lost))
-            assert len(served.lost) < len(deaf), "only those over the limit go"
-            assert served.server.load.output_bytes <= 20 * MIB
-            await served.is_alive()
-            for each in deaf:
-                each.close()
-
-    asyncio.run(story())
+async def test_all_slow_readers_together_have_a_limit() -> None:
+    async with party(load=Load(output_bytes_max=20 * MIB)) as served:
+        deaf = [served.connect() for _ in range(8)]
+        for each in deaf:
+            each.sendall(request(BULK) * 7)
+        await until(lambda: bool(served.lost))
+        assert len(served.lost) < len(deaf), "only those over the limit go"
+        assert served.server.load.output_bytes <= 20 * MIB
+        await served.is_alive()
+        for each in deaf:
+            each.close()
 
 
-def test_requests_under_way_stop_the_reading_of_their_connection() -> None:
-    async def story() -> None:
-        async with party() as served:
-            loop = asyncio.get_running_loop()
-            eager = served.connect()
-            eager.setblocking(False)
-            each, count = 4 * MIB, 24
-            sending = asyncio.create_task(loop.sock_sendall(eager, request(KEPT, each) * count))
-            fits = limits.CONNECTION_REQUEST_BYTES_MAX // each + 1
-            await until(lambda: len(served.kept) >= fits)
-            await served.is_alive()
-            assert await until_still(lambda: len(served.kept)) == fits, "no more is read"
-            assert not sending.done()
-            answered = 0
-            while answered < count:
-                await until(lambda: bool(served.kept))
-                answered += len(served.kept)
-                served.answer_kept()
-            await sending
-            assert served.server.load.request_bytes == 0
-            eager.close()
-
-    asyncio.run(story())
-
-
-def test_requests_under_way_of_all_together_make_everybody_wait_who_sends_more() -> None:
-    async def story() -> None:
-        async with party(load=Load(request_bytes_max=8 * MIB)) as served:
-            loop = asyncio.get_running_loop()
-            first, other = served.connect(), served.connect()
-            for each in (first, other):
-                each.setblocking(False)
-            await loop.sock_sendall(first, request(KEPT, 10 * MIB))
-            await until(lambda: len(served.kept) == 1)
-            await loop.sock_sendall(other, request(KEPT, MIB))
-            await served.is_alive()
-            assert len(served.kept) == 1, "the rest of the second waits in its socket"
+async def test_requests_under_way_stop_the_reading_of_their_connection() -> None:
+    async with party() as served:
+        loop = asyncio.get_running_loop()
+        eager = served.connect()
+        eager.setblocking(False)
+        each, count = 4 * MIB, 24
+        sending = asyncio.create_task(loop.sock_sendall(eager, request(KEPT, each) * count))
+        fits = limits.CONNECTION_REQUEST_BYTES_MAX // each + 1
+        await until(lambda: len(served.kept) >= fits)
+        await served.is_alive()
+        assert await until_still(lambda: len(served.kept)) == fits, "no more is read"
+        assert not sending.done()
+        answered = 0
+        while answered < count:
+            await until(lambda: bool(served.kept))
+            answered += len(served.kept)
             served.answer_kept()
-            await until(lambda: len(served.kept) == 1)
-            served.answer_kept()
-            assert served.server.load.request_bytes == 0
-            first.close()
-            other.close()
-
-    asyncio.run(story())
+        await sending
+        assert served.server.load.request_bytes == 0
+        eager.close()
 
 
-def test_of_too_many_unfinished_frames_the_oldest_goes() -> None:
+async def test_requests_under_way_of_all_together_make_everybody_wait_who_sends_more() -> None:
+    async with party(load=Load(request_bytes_max=8 * MIB)) as served:
+        loop = asyncio.get_running_loop()
+        first, other = served.connect(), served.connect()
+        for each in (first, other):
+            each.setblocking(False)
+        await loop.sock_sendall(first, request(KEPT, 10 * MIB))
+        await until(lambda: len(served.kept) == 1)
+        await loop.sock_sendall(other, request(KEPT, MIB))
+        await served.is_alive()
+        assert len(served.kept) == 1, "the rest of the second waits in its socket"
+        served.answer_kept()
+        await until(lambda: len(served.kept) == 1)
+        served.answer_kept()
+        assert served.server.load.request_bytes == 0
+        first.close()
+        other.close()
+
+
+async def test_of_too_many_unfinished_frames_the_oldest_goes() -> None:
     half = struct.pack(">iI", 8 * MIB, 100) + bytes(MIB)
-
-    async def story() -> None:
-        async with party(load=Load(unfinished_bytes_max=2 * MIB)) as served:
-            stalled = served.connect()
-            await asyncio.get_running_loop().run_in_executor(None, stalled.sendall, half)
-            await until(lambda: served.server.load.unfinished_bytes == len(half))
-            old = served.server.peers()[0].address
-            younger = served.connect()
-            await asyncio.get_running_loop().run_in_executor(None, younger.sendall, half)
-            await until(lambda: len(served.lost) == 1)
-            assert served.lost[0].address == old
-            assert served.server.load.unfinished_bytes <= 2 * MIB
-            await served.is_alive()
-            stalled.close()
-            younger.close()
-            await until(lambda: len(served.lost) == 3)
-            assert served.server.load.unfinished_bytes == 0
-
-    asyncio.run(story())
+    async with party(load=Load(unfinished_bytes_max=2 * MIB)) as served:
+        stalled = served.connect()
+        await asyncio.get_running_loop().run_in_executor(None, stalled.sendall, half)
+        await until(lambda: served.server.load.unfinished_bytes == len(half))
+        old = served.server.peers()[0].address
+        younger = served.connect()
+        await asyncio.get_running_loop().run_in_executor(None, younger.sendall, half)
+        await until(lambda: len(served.lost) == 1)
+        assert served.lost[0].address == old
+        assert served.server.load.unfinished_bytes <= 2 * MIB
+        await served.is_alive()
+        stalled.close()
+        younger.close()
+        await until(lambda: len(served.lost) == 3)
+        assert served.server.load.unfinished_bytes == 0
 
 
-def test_half_a_frame_is_no_sign_of_life() -> None:
-    async def story() -> None:
-        async with party(idle_ms_max=300, idle_check_ms=50) as served:
-            dripping = served.connect()
-            dripping.sendall(struct.pack(">iI", 100_000, 90_000))
-            async with asyncio.timeout(DEADLINE_S):
-                while not served.lost:
-                    try:
-                        dripping.send(b"{")
-                    except OSError:
-                        break
-                    await asyncio.sleep(0.02)
-            await until(lambda: len(served.lost) == 1)
-            dripping.close()
-
-    asyncio.run(story())
+async def test_half_a_frame_is_no_sign_of_life() -> None:
+    async with party(idle_ms_max=300, idle_check_ms=50) as served:
+        dripping = served.connect()
+        dripping.sendall(struct.pack(">iI", 100_000, 90_000))
+        async with asyncio.timeout(DEADLINE_S):
+            while not served.lost:
+                try:
+                    dripping.send(b"{")
+                except OSError:
+                    break
+                await asyncio.sleep(0.02)
+        await until(lambda: len(served.lost) == 1)
+        dripping.close()
 
 
-def test_one_address_cannot_take_all_connections() -> None:
-    async def story() -> None:
-        async with party(connections_per_address_max=3) as served:
-            kept = [served.connect() for _ in range(3)]
-            await until(lambda: len(served.server.peers()) == 3)
-            fourth = served.connect()
-            await until(lambda: len(served.lost) == 1)
-            kept.pop().close()
-            await until(lambda: len(served.lost) == 2)
-            await served.is_alive()
-            for each in (*kept, fourth):
-                each.close()
-
-    asyncio.run(story())
+async def test_one_address_cannot_take_all_connections() -> None:
+    async with party(connections_per_address_max=3) as served:
+        kept = [served.connect() for _ in range(3)]
+        await until(lambda: len(served.server.peers()) == 3)
+        fourth = served.connect()
+        await until(lambda: len(served.lost) == 1)
+        kept.pop().close()
+        await until(lambda: len(served.lost) == 2)
+        await served.is_alive()
+        for each in (*kept, fourth):
+            each.close()

@@ -120,36 +120,30 @@ async def ask(client: RpcClient, served: Served, code: int) -> RemotingCommand:
     )
 
 
-def test_a_thousand_requests_in_one_write_are_answered_in_order_in_few_turns() -> None:
-    async def story() -> None:
-        async with serving() as served:
-            reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
-            requests = [RemotingCommand(ECHO, {"n": str(n)}, opaque=n) for n in range(1000)]
-            writer.write(b"".join(map(encode_frame, requests)))
-            decoder, answers = FrameDecoder(), list[RemotingCommand]()
-            async with asyncio.timeout(DEADLINE_S):
-                while len(answers) < 1000:
-                    answers += decoder.feed(await reader.read(1 << 16))
-            assert [answer.opaque for answer in answers] == list(range(1000))
-            assert all(answer.is_response for answer in answers)
-            assert 1 <= served.turns <= 10  # One each read, not one each request.
-            writer.close()
-            await writer.wait_closed()
-
-    asyncio.run(story())
+async def test_a_thousand_requests_in_one_write_are_answered_in_order_in_few_turns() -> None:
+    async with serving() as served:
+        reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+        requests = [RemotingCommand(ECHO, {"n": str(n)}, opaque=n) for n in range(1000)]
+        writer.write(b"".join(map(encode_frame, requests)))
+        decoder, answers = FrameDecoder(), list[RemotingCommand]()
+        async with asyncio.timeout(DEADLINE_S):
+            while len(answers) < 1000:
+                answers += decoder.feed(await reader.read(1 << 16))
+        assert [answer.opaque for answer in answers] == list(range(1000))
+        assert all(answer.is_response for answer in answers)
+        assert 1 <= served.turns <= 10  # One each read, not one each request.
+        writer.close()
+        await writer.wait_closed()
 
 
 @pytest.mark.parametrize("serialize_type", SerializeType)
-def test_answers_come_in_the_requests_header_type(serialize_type: SerializeType) -> None:
-    async def story() -> None:
-        async with serving() as served, calling() as client:
-            request = RemotingCommand.request(ECHO, {"a": "b"}, b"body")
-            request.serialize_type = serialize_type
-            answer = await client.invoke(served.address, request, timeout_ms=5000)
-            assert answer.serialize_type is serialize_type
-            assert (answer.fields, bytes(answer.body)) == ({"a": "b"}, b"body")
-
-    asyncio.run(story())
+async def test_answers_come_in_the_requests_header_type(serialize_type: SerializeType) -> None:
+    async with serving() as served, calling() as client:
+        request = RemotingCommand.request(ECHO, {"a": "b"}, b"body")
+        request.serialize_type = serialize_type
+        answer = await client.invoke(served.address, request, timeout_ms=5000)
+        assert answer.serialize_type is serialize_type
+        assert (answer.fields, bytes(answer.body)) == ({"a": "b"}, b"body")
 
 
 @pytest.mark.parametrize(
@@ -162,16 +156,13 @@ def test_answers_come_in_the_requests_header_type(serialize_type: SerializeType)
         (99, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, " request type 99 not supported"),
     ],
 )
-def test_whatever_a_handler_does_there_is_an_answer(
+async def test_whatever_a_handler_does_there_is_an_answer(
     code: int, answer_code: ResponseCode, remark: str
 ) -> None:
-    async def story() -> None:
-        async with serving() as served, calling() as client:
-            answer = await ask(client, served, code)
-            assert (answer.code, answer.remark) == (answer_code, remark)
-            assert (await ask(client, served, ECHO)).code == ResponseCode.SUCCESS
-
-    asyncio.run(story())
+    async with serving() as served, calling() as client:
+        answer = await ask(client, served, code)
+        assert (answer.code, answer.remark) == (answer_code, remark)
+        assert (await ask(client, served, ECHO)).code == ResponseCode.SUCCESS
 
 
 GARBAGE = pytest.mark.parametrize(
@@ -181,155 +172,125 @@ GARBAGE = pytest.mark.parametrize(
 
 
 @GARBAGE
-def test_what_came_whole_before_a_malformed_frame_is_answered(garbage: bytes) -> None:
-    async def story() -> None:
-        async with serving() as served:
-            reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
-            whole = [encode_frame(RemotingCommand(ECHO, opaque=number)) for number in (7, 8)]
-            writer.write(b"".join(whole) + garbage)
-            async with asyncio.timeout(DEADLINE_S):
-                answers = FrameDecoder().feed(await reader.read())
-            assert [answer.opaque for answer in answers] == [7, 8]
-            assert len(served.malformed) == 1
-            writer.close()
-            await writer.wait_closed()
-
-    asyncio.run(story())
+async def test_what_came_whole_before_a_malformed_frame_is_answered(garbage: bytes) -> None:
+    async with serving() as served:
+        reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+        whole = [encode_frame(RemotingCommand(ECHO, opaque=number)) for number in (7, 8)]
+        writer.write(b"".join(whole) + garbage)
+        async with asyncio.timeout(DEADLINE_S):
+            answers = FrameDecoder().feed(await reader.read())
+        assert [answer.opaque for answer in answers] == [7, 8]
+        assert len(served.malformed) == 1
+        writer.close()
+        await writer.wait_closed()
 
 
 @GARBAGE
-def test_a_malformed_frame_ends_its_own_connection_only(garbage: bytes) -> None:
-    async def story() -> None:
-        async with serving() as served, calling() as client:
-            assert (await ask(client, served, ECHO)).code == ResponseCode.SUCCESS
-            reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
-            writer.write(garbage)
-            async with asyncio.timeout(DEADLINE_S):
-                assert await reader.read() == b""
-            writer.close()
-            await writer.wait_closed()
-            assert len(served.malformed) == 1
-            assert (await ask(client, served, ECHO)).code == ResponseCode.SUCCESS
-            assert len(served.server.peers()) == 1
-
-    asyncio.run(story())
+async def test_a_malformed_frame_ends_its_own_connection_only(garbage: bytes) -> None:
+    async with serving() as served, calling() as client:
+        assert (await ask(client, served, ECHO)).code == ResponseCode.SUCCESS
+        reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+        writer.write(garbage)
+        async with asyncio.timeout(DEADLINE_S):
+            assert await reader.read() == b""
+        writer.close()
+        await writer.wait_closed()
+        assert len(served.malformed) == 1
+        assert (await ask(client, served, ECHO)).code == ResponseCode.SUCCESS
+        assert len(served.server.peers()) == 1
 
 
-def test_no_answer_in_time_is_a_timeout_and_the_connection_lives_on() -> None:
-    async def story() -> None:
-        async with serving() as served, calling() as client:
-            with pytest.raises(RequestTimedOut, match="code 6"):
-                await client.invoke(served.address, RemotingCommand.request(SILENT), timeout_ms=50)
-            [peer] = served.server.peers()
-            late = peer.attachment
-            assert isinstance(late, RemotingCommand)
-            peer.answer(late, late.respond(0, "too late"))  # Nobody waits for it any more.
-            assert (await ask(client, served, ECHO)).remark is None
-
-    asyncio.run(story())
+async def test_no_answer_in_time_is_a_timeout_and_the_connection_lives_on() -> None:
+    async with serving() as served, calling() as client:
+        with pytest.raises(RequestTimedOut, match="code 6"):
+            await client.invoke(served.address, RemotingCommand.request(SILENT), timeout_ms=50)
+        [peer] = served.server.peers()
+        late = peer.attachment
+        assert isinstance(late, RemotingCommand)
+        peer.answer(late, late.respond(0, "too late"))  # Nobody waits for it any more.
+        assert (await ask(client, served, ECHO)).remark is None
 
 
-def test_a_lost_connection_fails_who_waits_and_the_next_call_connects_anew() -> None:
-    async def story() -> None:
-        async with serving() as served, calling() as client:
-            waiting = asyncio.create_task(ask(client, served, SILENT))
-            await until(lambda: bool(served.server.peers() and served.server.peers()[0].attachment))
-            served.server.peers()[0].close("the test says so")
-            with pytest.raises(ConnectionLost):
-                await waiting
-            await until(lambda: len(served.lost) == 1)
-            assert (await ask(client, served, ECHO)).code == ResponseCode.SUCCESS
-
-    asyncio.run(story())
+async def test_a_lost_connection_fails_who_waits_and_the_next_call_connects_anew() -> None:
+    async with serving() as served, calling() as client:
+        waiting = asyncio.create_task(ask(client, served, SILENT))
+        await until(lambda: bool(served.server.peers() and served.server.peers()[0].attachment))
+        served.server.peers()[0].close("the test says so")
+        with pytest.raises(ConnectionLost):
+            await waiting
+        await until(lambda: len(served.lost) == 1)
+        assert (await ask(client, served, ECHO)).code == ResponseCode.SUCCESS
 
 
-def test_nobody_listening_is_connect_failed() -> None:
-    async def story() -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            address = f"127.0.0.1:{free.getsockname()[1]}"
-        async with calling() as client:
-            with pytest.raises(ConnectFailed, match=address):
-                await client.invoke(address, RemotingCommand.request(ECHO), timeout_ms=1000)
-
-    asyncio.run(story())
+async def test_nobody_listening_is_connect_failed() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    async with calling() as client:
+        with pytest.raises(ConnectFailed, match=address):
+            await client.invoke(address, RemotingCommand.request(ECHO), timeout_ms=1000)
 
 
-def test_many_first_calls_share_one_connection() -> None:
-    async def story() -> None:
-        async with serving() as served, calling() as client:
-            answers = await asyncio.gather(*(ask(client, served, ECHO) for _ in range(50)))
-            assert len(answers) == 50
-            assert len(served.server.peers()) == 1
-
-    asyncio.run(story())
+async def test_many_first_calls_share_one_connection() -> None:
+    async with serving() as served, calling() as client:
+        answers = await asyncio.gather(*(ask(client, served, ECHO) for _ in range(50)))
+        assert len(answers) == 50
+        assert len(served.server.peers()) == 1
 
 
-def test_the_server_pushes_and_asks_its_clients() -> None:
+async def test_the_server_pushes_and_asks_its_clients() -> None:
     heard: list[RemotingCommand] = []
 
     def hear(peer: Peer, request: RemotingCommand) -> None:
         heard.append(request)
 
-    async def story() -> None:
-        async with serving() as served, calling({40: hear, 307: echo}) as client:
-            await ask(client, served, ECHO)
-            [peer] = served.server.peers()
-            peer.send(RemotingCommand.request(40, {"consumerGroup": "g"}))
-            await until(lambda: bool(heard))
-            assert heard[0].is_oneway
-            assert heard[0].fields == {"consumerGroup": "g"}
-            asked = RemotingCommand.request(307, {"clientId": "c"})
-            answer = await peer.invoke(asked, timeout_ms=5000)
-            assert answer.fields == {"clientId": "c"}
-
-    asyncio.run(story())
+    async with serving() as served, calling({40: hear, 307: echo}) as client:
+        await ask(client, served, ECHO)
+        [peer] = served.server.peers()
+        peer.send(RemotingCommand.request(40, {"consumerGroup": "g"}))
+        await until(lambda: bool(heard))
+        assert heard[0].is_oneway
+        assert heard[0].fields == {"consumerGroup": "g"}
+        asked = RemotingCommand.request(307, {"clientId": "c"})
+        answer = await peer.invoke(asked, timeout_ms=5000)
+        assert answer.fields == {"clientId": "c"}
 
 
-def test_a_oneway_request_gets_no_answer() -> None:
-    async def story() -> None:
-        async with serving() as served:
-            reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
-            oneway = RemotingCommand(ECHO, opaque=1)
-            oneway.mark_oneway()
-            writer.write(encode_frame(oneway) + encode_frame(RemotingCommand(ECHO, opaque=2)))
-            async with asyncio.timeout(DEADLINE_S):
-                answers = FrameDecoder().feed(await reader.read(1 << 16))
-            assert [answer.opaque for answer in answers] == [2]
-            writer.close()
-            await writer.wait_closed()
-
-    asyncio.run(story())
+async def test_a_oneway_request_gets_no_answer() -> None:
+    async with serving() as served:
+        reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+        oneway = RemotingCommand(ECHO, opaque=1)
+        oneway.mark_oneway()
+        writer.write(encode_frame(oneway) + encode_frame(RemotingCommand(ECHO, opaque=2)))
+        async with asyncio.timeout(DEADLINE_S):
+            answers = FrameDecoder().feed(await reader.read(1 << 16))
+        assert [answer.opaque for answer in answers] == [2]
+        writer.close()
+        await writer.wait_closed()
 
 
-def test_an_idle_connection_is_closed() -> None:
-    async def story() -> None:
-        async with serving(idle_ms_max=50, idle_check_ms=20) as served:
-            reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
-            async with asyncio.timeout(DEADLINE_S):
-                assert await reader.read() == b""
-            writer.close()
-            await writer.wait_closed()
-            await until(lambda: len(served.lost) == 1)
-
-    asyncio.run(story())
+async def test_an_idle_connection_is_closed() -> None:
+    async with serving(idle_ms_max=50, idle_check_ms=20) as served:
+        reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+        async with asyncio.timeout(DEADLINE_S):
+            assert await reader.read() == b""
+        writer.close()
+        await writer.wait_closed()
+        await until(lambda: len(served.lost) == 1)
 
 
-def test_closing_a_client_fails_its_calls_and_leaves_no_task() -> None:
-    async def story() -> None:
-        async with serving() as served:
-            client = RpcClient(system_runtime())
-            waiting = asyncio.create_task(ask(client, served, SILENT))
-            await until(lambda: bool(served.server.peers() and served.server.peers()[0].attachment))
-            await client.close()
-            with pytest.raises(ConnectionLost):
-                await waiting
-        assert asyncio.all_tasks() == {asyncio.current_task()}
-
-    asyncio.run(story())
+async def test_closing_a_client_fails_its_calls_and_leaves_no_task() -> None:
+    async with serving() as served:
+        client = RpcClient(system_runtime())
+        waiting = asyncio.create_task(ask(client, served, SILENT))
+        await until(lambda: bool(served.server.peers() and served.server.peers()[0].attachment))
+        await client.close()
+        with pytest.raises(ConnectionLost):
+            await waiting
+    assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
-def test_connections_that_come_and_go_leave_nothing_to_the_collector() -> None:
+async def test_connections_that_come_and_go_leave_nothing_to_the_collector() -> None:
     async def connect(served: Served) -> None:
         with socket.socket() as end:
             end.setblocking(False)
@@ -338,20 +299,17 @@ def test_connections_that_come_and_go_leave_nothing_to_the_collector() -> None:
             await loop.sock_sendall(end, encode_frame(RemotingCommand(ECHO, {}, opaque=1)))
             assert await loop.sock_recv(end, 1000)
 
-    async def story() -> None:
-        async with serving() as served:
-            await connect(served)
-            await until(lambda: len(served.lost) == 1)
+    async with serving() as served:
+        await connect(served)
+        await until(lambda: len(served.lost) == 1)
+        served.lost.clear()
+        gc.collect()
+        gc.disable()
+        try:
+            for _ in range(100):
+                await connect(served)
+            await until(lambda: len(served.lost) == 100)
             served.lost.clear()
-            gc.collect()
-            gc.disable()
-            try:
-                for _ in range(100):
-                    await connect(served)
-                await until(lambda: len(served.lost) == 100)
-                served.lost.clear()
-                assert gc.collect() < 100, "not one object for each of them"
-            finally:
-                gc.enable()
-
-    asyncio.run(story())
+            assert gc.collect() < 100, "not one object for each of them"
+        finally:
+            gc.enable()

@@ -38,50 +38,41 @@ def test_a_file_where_a_folder_should_be_is_refused(tmp_path: Path) -> None:
         SystemDisk().make_directories(f"{tmp_path}/store/commitlog")
 
 
-def test_a_port_in_use_is_a_setting_to_change() -> None:
-    async def story() -> None:
-        network = SystemNetwork()
-        with socket.create_server(("127.0.0.1", 0)) as taken:
-            port = taken.getsockname()[1]
-            with pytest.raises(ConfigError, match=f"127.0.0.1:{port}"):
-                await network.listen("127.0.0.1", port, asyncio.Protocol)
-
-    asyncio.run(story())
+async def test_a_port_in_use_is_a_setting_to_change() -> None:
+    network = SystemNetwork()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(ConfigError, match=f"127.0.0.1:{port}"):
+            await network.listen("127.0.0.1", port, asyncio.Protocol)
 
 
-def test_a_listener_that_is_closed_frees_its_port() -> None:
-    async def story() -> None:
-        network = SystemNetwork()
-        listener = await network.listen("127.0.0.1", 0, asyncio.Protocol)
-        port = listener.port
-        await listener.close()
-        with pytest.raises(ConnectFailed, match=f"127.0.0.1:{port}"):
-            await network.connect("127.0.0.1", port, asyncio.Protocol, timeout_ms=5000)
-        again = await network.listen("127.0.0.1", port, asyncio.Protocol)
-        assert again.port == port
-        await again.close()
-
-    asyncio.run(story())
+async def test_a_listener_that_is_closed_frees_its_port() -> None:
+    network = SystemNetwork()
+    listener = await network.listen("127.0.0.1", 0, asyncio.Protocol)
+    port = listener.port
+    await listener.close()
+    with pytest.raises(ConnectFailed, match=f"127.0.0.1:{port}"):
+        await network.connect("127.0.0.1", port, asyncio.Protocol, timeout_ms=5000)
+    again = await network.listen("127.0.0.1", port, asyncio.Protocol)
+    assert again.port == port
+    await again.close()
 
 
-def test_a_host_that_does_not_answer_is_given_up_in_time() -> None:
-    async def story() -> None:
-        with socket.socket() as deaf:
-            deaf.bind(("127.0.0.1", 0))
-            deaf.listen(0)
-            port = deaf.getsockname()[1]
-            queued = []  # Linux answers as long as the backlog has room.
-            for _ in range(3):
-                caller = socket.socket()
-                caller.setblocking(False)
-                caller.connect_ex(("127.0.0.1", port))
-                queued.append(caller)
-            with pytest.raises(ConnectFailed, match=f"127.0.0.1:{port} within 50 ms"):
-                await SystemNetwork().connect("127.0.0.1", port, asyncio.Protocol, timeout_ms=50)
-            for caller in queued:
-                caller.close()
-
-    asyncio.run(story())
+async def test_a_host_that_does_not_answer_is_given_up_in_time() -> None:
+    with socket.socket() as deaf:
+        deaf.bind(("127.0.0.1", 0))
+        deaf.listen(0)
+        port = deaf.getsockname()[1]
+        queued = []  # Linux answers as long as the backlog has room.
+        for _ in range(3):
+            caller = socket.socket()
+            caller.setblocking(False)
+            caller.connect_ex(("127.0.0.1", port))
+            queued.append(caller)
+        with pytest.raises(ConnectFailed, match=f"127.0.0.1:{port} within 50 ms"):
+            await SystemNetwork().connect("127.0.0.1", port, asyncio.Protocol, timeout_ms=50)
+        for caller in queued:
+            caller.close()
 
 
 def test_the_steady_clock_never_goes_back_and_both_agree_on_their_units() -> None:

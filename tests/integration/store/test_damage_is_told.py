@@ -150,6 +150,24 @@ def test_an_entry_that_leads_astray_makes_no_hole_in_a_sound_log(tmp_path: Path)
     assert "another record lies where a queue leads" in str(told.detail)
 
 
+QUEUE_ID_AT, TOPIC_AT = 12 + 3, 88 + len(b"16:" + b"x" * 200) + 1
+"""Of a record's bytes: the last of its queue id, the first of its topic."""
+
+
+@pytest.mark.parametrize("at", [QUEUE_ID_AT, TOPIC_AT], ids=["queue id", "topic"])
+def test_a_record_that_says_it_is_of_another_queue_is_not_answered_as_of_this_one(
+    tmp_path: Path, at: int
+) -> None:
+    """No checksum covers what a record says of its queue: nobody gets it as what it is not."""
+    put = played(tmp_path, 120, clean=True)
+    flip(tmp_path, put[16].physical_offset + at)
+    numbers, listener, holes = opened(tmp_path)
+    assert numbers == [n for n in range(120) if n != 16]
+    assert holes == 0, "who asks for the record itself gets it"
+    (told,) = listener.lifecycle("LOG_HOLE")
+    assert "another record lies where a queue leads" in str(told.detail)
+
+
 @pytest.mark.parametrize("gone", ["consumequeue/TopicA/1", "index"])
 def test_what_was_removed_after_a_clean_stop_is_built_again(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, gone: str
@@ -288,19 +306,15 @@ def test_a_check_tells_entries_that_lead_nowhere_and_indexes_that_cannot_be(tmp_
     assert f"index file {index.name}: entry 5 names a message at" in said
 
 
-def test_a_check_counts_what_is_not_synced_and_judges_it_not(tmp_path: Path) -> None:
+async def test_a_check_counts_what_is_not_synced_and_judges_it_not(tmp_path: Path) -> None:
     """As beside a running broker, which holds the lock."""
-
-    async def story() -> tuple[int, str]:
-        store = await open_store(small_config(tmp_path))
-        for number in range(30):
-            store.put(draft(b"%d" % number))
-        await turn()
-        answer = await asyncio.to_thread(checked, tmp_path)
-        await store.close()
-        return answer
-
-    code, said = asyncio.run(story())
+    store = await open_store(small_config(tmp_path))
+    for number in range(30):
+        store.put(draft(b"%d" % number))
+    await turn()
+    answer = await asyncio.to_thread(checked, tmp_path)
+    await store.close()
+    (code, said) = answer
     assert code == 0, said
     assert "the last stop was not clean, or a broker is running" in said
     assert "30 sound records, synced to 0" in said

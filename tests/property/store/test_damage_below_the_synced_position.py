@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from hypothesis import Phase, given, settings
+from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 from engine.store import FlushDiskType, MessageStore, PutResult
@@ -214,6 +214,8 @@ def test_recovery_cuts_and_unlinks_nothing_below_the_synced_position(
     st.booleans(),
     st.sets(st.sampled_from(["consumequeue", "index"])),
 )
+@example(number=4 * QUEUES, byte=27, bit=2, clean=False, lost={"consumequeue"})
+@example(number=4 * QUEUES, byte=27, bit=2, clean=True, lost={"consumequeue"})
 def test_a_flipped_bit_of_a_queue_offset_costs_its_record_alone(
     number: int, byte: int, bit: int, clean: bool, lost: set[str]
 ) -> None:

@@ -4,6 +4,7 @@ instructions, with tables long enough to tell linear from constant.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -108,6 +109,30 @@ def leases_that_hold(count: int) -> Callable[[], object]:
     for number in range(count):
         locks.lock(f"g{number}", "c", [MessageQueue("T", "b", number)], now_ms=number)
     return lambda: list(locks.drop_expired(count))
+
+
+class Litter:
+    """Hangs together in a circle, and runs instructions of its own when it is collected."""
+
+    def __init__(self) -> None:
+        self.myself = self
+
+    def __del__(self) -> None:
+        sum(number for number in range(100))
+
+
+def test_what_others_left_to_be_collected_is_not_counted() -> None:
+    def work() -> None:
+        """Makes enough objects for a collection, when one is allowed."""
+        assert [[] for _ in range(10_000)]
+
+    alone = instructions(work)
+    gc.disable()
+    litter = [Litter() for _ in range(100)]
+    del litter
+    gc.enable()
+    assert instructions(work) == alone
+    assert gc.isenabled()
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from engine.foundation.errors import ConnectionLost, RequestRefused
 from engine.protocol.codes import ResponseCode
 from engine.protocol.message import Message, MessageExt
 from engine.runtime import Runtime
+from tests.asynchronous import run_by
 from tests.simulation.world import World
 from tests.unit.client.consuming_parts import Q0, Broker, group_state, in_virtual_time
 from tests.unit.client.messages import message_at
@@ -46,49 +47,47 @@ def failed_message(**properties: str) -> MessageExt:
     )
 
 
-def test_the_broker_lays_its_own_copy_back_when_it_can() -> None:
-    async def story(world: World, runtime: Runtime) -> None:
-        ways = Ways(max_reconsume_times=7)
-        assert await ways.failed.send_back(failed_message(), 4, Q0)
-        (request,) = ways.requests
-        assert (request.delay_level, request.max_reconsume_times) == (4, 7)
-        assert (request.group, request.broker_name) == ("g", "broker-a")
-        assert not ways.copies
-
-    in_virtual_time(story)
-
-
-def test_otherwise_a_copy_goes_to_the_retry_topic_one_level_later_each_time() -> None:
-    async def story(world: World, runtime: Runtime) -> None:
-        ways = Ways(broker_open=False)
-        assert await ways.failed.send_back(failed_message(TRAN_MSG="true"), 0, Q0)
-        (copy,) = ways.copies
-        assert (copy.topic, copy.body) == ("%RETRY%g", b"xxx")
-        assert copy.properties == {
-            "UNIQ_KEY": "K",
-            "TAGS": "A",
-            "ORIGIN_MESSAGE_ID": "K",
-            "RETRY_TOPIC": "T",
-            "RECONSUME_TIME": "3",
-            "MAX_RECONSUME_TIMES": "16",
-            "DELAY": "5",
-        }
-
-    in_virtual_time(story)
+@run_by(in_virtual_time)
+async def test_the_broker_lays_its_own_copy_back_when_it_can(
+    world: World, runtime: Runtime
+) -> None:
+    ways = Ways(max_reconsume_times=7)
+    assert await ways.failed.send_back(failed_message(), 4, Q0)
+    (request,) = ways.requests
+    assert (request.delay_level, request.max_reconsume_times) == (4, 7)
+    assert (request.group, request.broker_name) == ("g", "broker-a")
+    assert not ways.copies
 
 
-def test_the_id_of_the_first_try_is_kept() -> None:
-    async def story(world: World, runtime: Runtime) -> None:
-        ways = Ways(broker_open=False)
-        await ways.failed.send_back(failed_message(ORIGIN_MESSAGE_ID="FIRST"), 0, Q0)
-        assert ways.copies[0].properties["ORIGIN_MESSAGE_ID"] == "FIRST"
+@run_by(in_virtual_time)
+async def test_otherwise_a_copy_goes_to_the_retry_topic_one_level_later_each_time(
+    world: World, runtime: Runtime
+) -> None:
+    ways = Ways(broker_open=False)
+    assert await ways.failed.send_back(failed_message(TRAN_MSG="true"), 0, Q0)
+    (copy,) = ways.copies
+    assert (copy.topic, copy.body) == ("%RETRY%g", b"xxx")
+    assert copy.properties == {
+        "UNIQ_KEY": "K",
+        "TAGS": "A",
+        "ORIGIN_MESSAGE_ID": "K",
+        "RETRY_TOPIC": "T",
+        "RECONSUME_TIME": "3",
+        "MAX_RECONSUME_TIMES": "16",
+        "DELAY": "5",
+    }
 
-    in_virtual_time(story)
+
+@run_by(in_virtual_time)
+async def test_the_id_of_the_first_try_is_kept(world: World, runtime: Runtime) -> None:
+    ways = Ways(broker_open=False)
+    await ways.failed.send_back(failed_message(ORIGIN_MESSAGE_ID="FIRST"), 0, Q0)
+    assert ways.copies[0].properties["ORIGIN_MESSAGE_ID"] == "FIRST"
 
 
-def test_with_both_ways_blocked_the_message_has_to_stay() -> None:
-    async def story(world: World, runtime: Runtime) -> None:
-        ways = Ways(broker_open=False, copy_open=False)
-        assert not await ways.failed.send_back(failed_message(), 0, Q0)
-
-    in_virtual_time(story)
+@run_by(in_virtual_time)
+async def test_with_both_ways_blocked_the_message_has_to_stay(
+    world: World, runtime: Runtime
+) -> None:
+    ways = Ways(broker_open=False, copy_open=False)
+    assert not await ways.failed.send_back(failed_message(), 0, Q0)

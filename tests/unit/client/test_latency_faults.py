@@ -16,6 +16,7 @@ from engine.client.producer import Producer
 from engine.foundation.errors import RequestTimedOut
 from engine.protocol.message import Message
 from engine.runtime import Runtime
+from tests.asynchronous import run_by
 from tests.unit.client.scripted_cluster import ScriptedCluster, with_cluster
 
 TWO_BROKERS = {"T": {"broker-a": 2, "broker-b": 2}}
@@ -70,38 +71,38 @@ async def producer_with_faults(
     return producer
 
 
-def test_a_silent_broker_is_left_alone_for_ten_seconds_then_asked_again() -> None:
-    async def story(cluster: ScriptedCluster, runtime: Runtime) -> None:
-        silent, other = cluster.brokers["broker-a"], cluster.brokers["broker-b"]
-        producer = await producer_with_faults(cluster, runtime, retry_times=0)
-        silent.script = [None]
-        while not silent.received:
-            with suppress(RequestTimedOut):
-                await producer.send(Message("T", b"x"), timeout_ms=500)
-        asked = len(silent.received)
-        for _ in range(9):
-            result = await producer.send(Message("T", b"x"))
-            assert result.queue.broker_name == "broker-b"
-        assert len(silent.received) == asked
-        assert {r.fields["e"] for r in other.received} == {"0", "1"}, "still round its queues"
+@run_by(with_cluster, topics=TWO_BROKERS)
+async def test_a_silent_broker_is_left_alone_for_ten_seconds_then_asked_again(
+    cluster: ScriptedCluster, runtime: Runtime
+) -> None:
+    silent, other = cluster.brokers["broker-a"], cluster.brokers["broker-b"]
+    producer = await producer_with_faults(cluster, runtime, retry_times=0)
+    silent.script = [None]
+    while not silent.received:
+        with suppress(RequestTimedOut):
+            await producer.send(Message("T", b"x"), timeout_ms=500)
+    asked = len(silent.received)
+    for _ in range(9):
+        result = await producer.send(Message("T", b"x"))
+        assert result.queue.broker_name == "broker-b"
+    assert len(silent.received) == asked
+    assert {r.fields["e"] for r in other.received} == {"0", "1"}, "still round its queues"
 
-        await asyncio.sleep(10)
-        brokers = {(await producer.send(Message("T", b"x"))).queue.broker_name for _ in range(4)}
-        assert brokers == {"broker-a", "broker-b"}
-        await producer.stop()
-
-    with_cluster(story, topics=TWO_BROKERS)
+    await asyncio.sleep(10)
+    brokers = {(await producer.send(Message("T", b"x"))).queue.broker_name for _ in range(4)}
+    assert brokers == {"broker-a", "broker-b"}
+    await producer.stop()
 
 
-def test_when_all_brokers_rest_one_that_answers_is_still_asked() -> None:
-    async def story(cluster: ScriptedCluster, runtime: Runtime) -> None:
-        producer = await producer_with_faults(cluster, runtime)
-        faults = producer._sender._faults
-        assert faults is not None
-        faults.refused("broker-a", now_ms=runtime.clock.steady_ms())
-        faults.unanswered("broker-b", now_ms=runtime.clock.steady_ms())
-        brokers = [(await producer.send(Message("T", b"x"))).queue.broker_name for _ in range(3)]
-        assert brokers == ["broker-b"] * 3, "it did not say no"
-        await producer.stop()
-
-    with_cluster(story, topics=TWO_BROKERS)
+@run_by(with_cluster, topics=TWO_BROKERS)
+async def test_when_all_brokers_rest_one_that_answers_is_still_asked(
+    cluster: ScriptedCluster, runtime: Runtime
+) -> None:
+    producer = await producer_with_faults(cluster, runtime)
+    faults = producer._sender._faults
+    assert faults is not None
+    faults.refused("broker-a", now_ms=runtime.clock.steady_ms())
+    faults.unanswered("broker-b", now_ms=runtime.clock.steady_ms())
+    brokers = [(await producer.send(Message("T", b"x"))).queue.broker_name for _ in range(3)]
+    assert brokers == ["broker-b"] * 3, "it did not say no"
+    await producer.stop()

@@ -17,6 +17,7 @@ from engine.client.consuming.start_offset import StartOffsetAsk
 from engine.foundation.errors import ConnectFailed
 from engine.protocol.message import MessageQueue
 from engine.runtime import Runtime
+from tests.asynchronous import run_by
 from tests.simulation.world import World
 from tests.unit.client.consuming_parts import (
     ME,
@@ -83,194 +84,190 @@ class Member:
         return not self.batch_at_work
 
 
-def test_the_only_member_takes_up_every_queue_where_the_group_stopped() -> None:
-    async def story(world: World, runtime: Runtime) -> None:
-        member = Member(runtime)
-        member.broker.offsets = {Q1: 7}
-        assert await member.rebalancer.rebalance()
-        assert member.taken_up == [(Q0, 100), (Q1, 7), (Q2, 100), (Q3, 100)]
-        assert member.announced == [("T", 4)]
+@run_by(in_virtual_time)
+async def test_the_only_member_takes_up_every_queue_where_the_group_stopped(
+    world: World, runtime: Runtime
+) -> None:
+    member = Member(runtime)
+    member.broker.offsets = {Q1: 7}
+    assert await member.rebalancer.rebalance()
+    assert member.taken_up == [(Q0, 100), (Q1, 7), (Q2, 100), (Q3, 100)]
+    assert member.announced == [("T", 4)]
 
-        assert await member.rebalancer.rebalance()
-        assert member.announced == [("T", 4)], "nothing changed, nothing is announced"
-
-    in_virtual_time(story)
-
-
-def test_queues_go_to_a_joining_member_after_their_offsets_were_reported() -> None:
-    async def story(world: World, runtime: Runtime) -> None:
-        member = Member(runtime)
-        await member.rebalancer.rebalance()
-        member.state.offsets.update(Q3, 120, increase_only=True)
-        given_away = member.state.windows[Q3]
-
-        member.group = [YOU, ME]
-        assert await member.rebalancer.rebalance()
-
-        assert sorted(member.state.windows) == [Q0, Q1]
-        assert given_away.dropped
-        assert ("commit HAND_OVER", (Q3, 120)) in member.broker.told
-        assert member.state.offsets.in_memory(Q3) is None
-        assert member.announced[-1] == ("T", 2)
-
-    in_virtual_time(story)
+    assert await member.rebalancer.rebalance()
+    assert member.announced == [("T", 4)], "nothing changed, nothing is announced"
 
 
-def test_without_a_member_list_or_a_route_everything_stays() -> None:
-    async def story(world: World, runtime: Runtime) -> None:
-        member = Member(runtime)
-        await member.rebalancer.rebalance()
-        for group, topics in ((None, {"T": [Q0]}), ([ME], {"T": None}), ([], {"T": [Q0]})):
-            member.group, member.topics = group, topics  # type: ignore[assignment]
-            assert not await member.rebalancer.rebalance()
-            assert sorted(member.state.windows) == [Q0, Q1, Q2, Q3]
+@run_by(in_virtual_time)
+async def test_queues_go_to_a_joining_member_after_their_offsets_were_reported(
+    world: World, runtime: Runtime
+) -> None:
+    member = Member(runtime)
+    await member.rebalancer.rebalance()
+    member.state.offsets.update(Q3, 120, increase_only=True)
+    given_away = member.state.windows[Q3]
 
-    in_virtual_time(story)
+    member.group = [YOU, ME]
+    assert await member.rebalancer.rebalance()
 
-
-def test_a_member_that_is_not_in_the_list_yet_holds_nothing() -> None:
-    async def story(world: World, runtime: Runtime) -> None:
-        member = Member(runtime)
-        member.group = [YOU]
-        assert await member.rebalancer.rebalance()
-        assert not member.state.windows
-
-    in_virtual_time(story)
+    assert sorted(member.state.windows) == [Q0, Q1]
+    assert given_away.dropped
+    assert ("commit HAND_OVER", (Q3, 120)) in member.broker.told
+    assert member.state.offsets.in_memory(Q3) is None
+    assert member.announced[-1] == ("T", 2)
 
 
-def test_one_topics_failure_does_not_stop_the_others() -> None:
-    async def story(world: World, runtime: Runtime) -> None:
-        member = Member(runtime)
-        other = MessageQueue("U", "broker-a", 0)
-        member.state.subscriptions["U"] = Subscription(subscription("U", "*"), lambda _m, _c: None)
-        member.topics["U"] = [other]
-        member.failing_topics = {"T"}
+@run_by(in_virtual_time)
+async def test_without_a_member_list_or_a_route_everything_stays(
+    world: World, runtime: Runtime
+) -> None:
+    member = Member(runtime)
+    await member.rebalancer.rebalance()
+    for group, topics in ((None, {"T": [Q0]}), ([ME], {"T": None}), ([], {"T": [Q0]})):
+        member.group, member.topics = group, topics  # type: ignore[assignment]
         assert not await member.rebalancer.rebalance()
-        assert list(member.state.windows) == [other]
-
-    in_virtual_time(story)
+        assert sorted(member.state.windows) == [Q0, Q1, Q2, Q3]
 
 
-def test_queues_of_a_topic_no_longer_subscribed_are_dropped() -> None:
-    async def story(world: World, runtime: Runtime) -> None:
-        member = Member(runtime)
-        await member.rebalancer.rebalance()
-        del member.state.subscriptions["T"]
-        await member.rebalancer.rebalance()
-        assert not member.state.windows
-
-    in_virtual_time(story)
-
-
-def test_a_queue_whose_offset_cannot_be_read_waits_for_the_next_round() -> None:
-    async def story(world: World, runtime: Runtime) -> None:
-        member = Member(runtime)
-        member.broker.unreachable = True
-        assert not await member.rebalancer.rebalance()
-        assert not member.state.windows
-        member.broker.unreachable = False
-        assert await member.rebalancer.rebalance()
-        assert len(member.state.windows) == 4
-
-    in_virtual_time(story)
+@run_by(in_virtual_time)
+async def test_a_member_that_is_not_in_the_list_yet_holds_nothing(
+    world: World, runtime: Runtime
+) -> None:
+    member = Member(runtime)
+    member.group = [YOU]
+    assert await member.rebalancer.rebalance()
+    assert not member.state.windows
 
 
-def test_a_queue_that_was_not_pulled_for_two_minutes_is_taken_up_anew() -> None:
-    async def story(world: World, runtime: Runtime) -> None:
-        member = Member(runtime)
-        await member.rebalancer.rebalance()
-        stuck = member.state.windows[Q0]
-        for queue, window in member.state.windows.items():
-            if queue != Q0:
-                window.last_pull_ms += PULL_EXPIRY_MS + 1000
-        await asyncio.sleep(PULL_EXPIRY_MS / 1000 + 1)
-        await member.rebalancer.rebalance()
-        assert stuck.dropped
-        assert member.state.windows[Q0] is not stuck
-        assert [queue for queue, _ in member.taken_up].count(Q0) == 2
-
-    in_virtual_time(story)
+@run_by(in_virtual_time)
+async def test_one_topics_failure_does_not_stop_the_others(world: World, runtime: Runtime) -> None:
+    member = Member(runtime)
+    other = MessageQueue("U", "broker-a", 0)
+    member.state.subscriptions["U"] = Subscription(subscription("U", "*"), lambda _m, _c: None)
+    member.topics["U"] = [other]
+    member.failing_topics = {"T"}
+    assert not await member.rebalancer.rebalance()
+    assert list(member.state.windows) == [other]
 
 
-def test_an_ordered_queue_is_taken_up_only_with_its_lock() -> None:
-    async def story(world: World, runtime: Runtime) -> None:
-        member = Member(runtime, orderly=True)
-        member.broker.refused_locks = {Q1, Q2}
-        assert not await member.rebalancer.rebalance()
-        assert sorted(member.state.windows) == [Q0, Q3]
-        assert all(window.locked for window in member.state.windows.values())
-
-    in_virtual_time(story)
-
-
-def test_an_ordered_queue_is_kept_until_its_batch_ends_or_its_lock_is_old() -> None:
-    async def story(world: World, runtime: Runtime) -> None:
-        member = Member(runtime, orderly=True)
-        await member.rebalancer.rebalance()
-        member.state.windows[Q0].put([message_at(5)])
-        member.batch_at_work = True
-        member.group = [YOU]
-
-        await member.rebalancer.rebalance()
-        assert len(member.state.windows) == 4, "a batch is at work: nothing is unlocked"
-        assert all(window.dropped for window in member.state.windows.values())
-        assert not [told for told in member.broker.told if told[0] == "unlock"]
-
-        await asyncio.sleep(21)
-        await member.rebalancer.rebalance()
-        assert not member.state.windows
-        assert len([told for told in member.broker.told if told[0] == "unlock"]) == 4
-
-    in_virtual_time(story)
+@run_by(in_virtual_time)
+async def test_queues_of_a_topic_no_longer_subscribed_are_dropped(
+    world: World, runtime: Runtime
+) -> None:
+    member = Member(runtime)
+    await member.rebalancer.rebalance()
+    del member.state.subscriptions["T"]
+    await member.rebalancer.rebalance()
+    assert not member.state.windows
 
 
-def test_every_broadcast_member_takes_up_every_queue() -> None:
-    async def story(world: World, runtime: Runtime) -> None:
-        member = Member(runtime, message_model=MessageModel.BROADCASTING)
-        member.group = None
-        assert await member.rebalancer.rebalance()
-        assert len(member.state.windows) == 4
+@run_by(in_virtual_time)
+async def test_a_queue_whose_offset_cannot_be_read_waits_for_the_next_round(
+    world: World, runtime: Runtime
+) -> None:
+    member = Member(runtime)
+    member.broker.unreachable = True
+    assert not await member.rebalancer.rebalance()
+    assert not member.state.windows
+    member.broker.unreachable = False
+    assert await member.rebalancer.rebalance()
+    assert len(member.state.windows) == 4
 
-    in_virtual_time(story)
+
+@run_by(in_virtual_time)
+async def test_a_queue_that_was_not_pulled_for_two_minutes_is_taken_up_anew(
+    world: World, runtime: Runtime
+) -> None:
+    member = Member(runtime)
+    await member.rebalancer.rebalance()
+    stuck = member.state.windows[Q0]
+    for queue, window in member.state.windows.items():
+        if queue != Q0:
+            window.last_pull_ms += PULL_EXPIRY_MS + 1000
+    await asyncio.sleep(PULL_EXPIRY_MS / 1000 + 1)
+    await member.rebalancer.rebalance()
+    assert stuck.dropped
+    assert member.state.windows[Q0] is not stuck
+    assert [queue for queue, _ in member.taken_up].count(Q0) == 2
 
 
-def test_a_notification_rebalances_at_once_and_a_failure_is_tried_again_after_a_second() -> None:
-    async def story(world: World, runtime: Runtime) -> None:
-        member = Member(runtime)
-        loop = asyncio.get_running_loop().create_task(member.rebalancer.run())
-        await asyncio.sleep(19.5)
-        assert not member.taken_up
+@run_by(in_virtual_time)
+async def test_an_ordered_queue_is_taken_up_only_with_its_lock(
+    world: World, runtime: Runtime
+) -> None:
+    member = Member(runtime, orderly=True)
+    member.broker.refused_locks = {Q1, Q2}
+    assert not await member.rebalancer.rebalance()
+    assert sorted(member.state.windows) == [Q0, Q3]
+    assert all(window.locked for window in member.state.windows.values())
+
+
+@run_by(in_virtual_time)
+async def test_an_ordered_queue_is_kept_until_its_batch_ends_or_its_lock_is_old(
+    world: World, runtime: Runtime
+) -> None:
+    member = Member(runtime, orderly=True)
+    await member.rebalancer.rebalance()
+    member.state.windows[Q0].put([message_at(5)])
+    member.batch_at_work = True
+    member.group = [YOU]
+
+    await member.rebalancer.rebalance()
+    assert len(member.state.windows) == 4, "a batch is at work: nothing is unlocked"
+    assert all(window.dropped for window in member.state.windows.values())
+    assert not [told for told in member.broker.told if told[0] == "unlock"]
+
+    await asyncio.sleep(21)
+    await member.rebalancer.rebalance()
+    assert not member.state.windows
+    assert len([told for told in member.broker.told if told[0] == "unlock"]) == 4
+
+
+@run_by(in_virtual_time)
+async def test_every_broadcast_member_takes_up_every_queue(world: World, runtime: Runtime) -> None:
+    member = Member(runtime, message_model=MessageModel.BROADCASTING)
+    member.group = None
+    assert await member.rebalancer.rebalance()
+    assert len(member.state.windows) == 4
+
+
+@run_by(in_virtual_time)
+async def test_a_notification_rebalances_at_once_and_a_failure_is_tried_again_after_a_second(
+    world: World, runtime: Runtime
+) -> None:
+    member = Member(runtime)
+    loop = asyncio.get_running_loop().create_task(member.rebalancer.run())
+    await asyncio.sleep(19.5)
+    assert not member.taken_up
+    member.rebalancer.wake()
+    await world.until("at once", lambda: len(member.state.windows) == 4, within_s=0.2)
+
+    await asyncio.sleep(1.5)
+    member.group = None
+    member.rebalancer.wake()
+    await asyncio.sleep(0.5)
+    member.group = [YOU]
+    await world.until("a second later", lambda: not member.state.windows, within_s=1.1)
+    loop.cancel()
+
+
+@run_by(in_virtual_time)
+async def test_however_often_it_is_called_a_second_lies_between_two_rebalances(
+    world: World, runtime: Runtime
+) -> None:
+    member = Member(runtime)
+    loop = asyncio.get_running_loop().create_task(member.rebalancer.run())
+    for _ in range(100):
         member.rebalancer.wake()
-        await world.until("at once", lambda: len(member.state.windows) == 4, within_s=0.2)
-
-        await asyncio.sleep(1.5)
-        member.group = None
-        member.rebalancer.wake()
-        await asyncio.sleep(0.5)
-        member.group = [YOU]
-        await world.until("a second later", lambda: not member.state.windows, within_s=1.1)
-        loop.cancel()
-
-    in_virtual_time(story)
-
-
-def test_however_often_it_is_called_a_second_lies_between_two_rebalances() -> None:
-    async def story(world: World, runtime: Runtime) -> None:
-        member = Member(runtime)
-        loop = asyncio.get_running_loop().create_task(member.rebalancer.run())
-        for _ in range(100):
-            member.rebalancer.wake()
-            await asyncio.sleep(0.1)
-        assert 9 <= member.rounds <= 10
-        member.group = [YOU]
-        member.rebalancer.wake()
-        await world.until("the last call counts", lambda: not member.state.windows, within_s=1.1)
-        await asyncio.sleep(5)
-        quiet_since = member.rounds
-        await asyncio.sleep(10)
-        assert member.rounds == quiet_since, "then the regular rhythm goes on"
-        await asyncio.sleep(10)
-        assert member.rounds == quiet_since + 1
-        loop.cancel()
-
-    in_virtual_time(story)
+        await asyncio.sleep(0.1)
+    assert 9 <= member.rounds <= 10
+    member.group = [YOU]
+    member.rebalancer.wake()
+    await world.until("the last call counts", lambda: not member.state.windows, within_s=1.1)
+    await asyncio.sleep(5)
+    quiet_since = member.rounds
+    await asyncio.sleep(10)
+    assert member.rounds == quiet_since, "then the regular rhythm goes on"
+    await asyncio.sleep(10)
+    assert member.rounds == quiet_since + 1
+    loop.cancel()

@@ -13,40 +13,34 @@ from hypothesis import strategies as st
 from engine.client.send_window import SendWindow
 
 
-def test_who_gives_up_waiting_takes_no_room() -> None:
-    async def story() -> None:
-        window = SendWindow(1, 100)
-        assert window.try_enter(10)
-        second, third = (asyncio.ensure_future(window.enter(10)) for _ in range(2))
-        await asyncio.sleep(0)
-        second.cancel()
-        await asyncio.sleep(0)
-        window.leave(10)
-        await third
-        assert (window.count, window.held_bytes) == (1, 10)
+async def test_who_gives_up_waiting_takes_no_room() -> None:
+    window = SendWindow(1, 100)
+    assert window.try_enter(10)
+    second, third = (asyncio.ensure_future(window.enter(10)) for _ in range(2))
+    await asyncio.sleep(0)
+    second.cancel()
+    await asyncio.sleep(0)
+    window.leave(10)
+    await third
+    assert (window.count, window.held_bytes) == (1, 10)
 
-        fourth, fifth = (asyncio.ensure_future(window.enter(10)) for _ in range(2))
-        await asyncio.sleep(0)
-        window.leave(10)  # It is the fourth's turn,
-        fourth.cancel()  # who does not take it.
-        await fifth
-        assert (window.count, window.held_bytes) == (1, 10)
-
-    asyncio.run(story())
+    fourth, fifth = (asyncio.ensure_future(window.enter(10)) for _ in range(2))
+    await asyncio.sleep(0)
+    window.leave(10)  # It is the fourth's turn,
+    fourth.cancel()  # who does not take it.
+    await fifth
+    assert (window.count, window.held_bytes) == (1, 10)
 
 
-def test_a_small_send_does_not_overtake_a_large_one_that_waits() -> None:
-    async def story() -> None:
-        window = SendWindow(10, 100)
-        assert window.try_enter(60)
-        large = asyncio.ensure_future(window.enter(50))
-        await asyncio.sleep(0)
-        assert not window.try_enter(1)
-        window.leave(60)
-        await large
-        assert window.try_enter(1)
-
-    asyncio.run(story())
+async def test_a_small_send_does_not_overtake_a_large_one_that_waits() -> None:
+    window = SendWindow(10, 100)
+    assert window.try_enter(60)
+    large = asyncio.ensure_future(window.enter(50))
+    await asyncio.sleep(0)
+    assert not window.try_enter(1)
+    window.leave(60)
+    await large
+    assert window.try_enter(1)
 
 
 @given(

@@ -25,6 +25,7 @@ from engine.client.consuming.process_queue import PULL_EXPIRY_MS
 from engine.client.pull_config import LitePullConfig
 from engine.protocol.message import MessageQueue
 from engine.runtime import Runtime
+from tests.asynchronous import run_by
 from tests.simulation.world import World
 from tests.unit.client.consuming_parts import ME, in_virtual_time, subscription
 from tests.unit.client.test_rebalancing import Member
@@ -61,23 +62,26 @@ STRATEGIES: tuple[tuple[AllocationStrategy, str], ...] = (
 
 @pytest.mark.parametrize("config", [ConsumerConfig, LitePullConfig])
 @pytest.mark.parametrize(("strategy", "name"), STRATEGIES, ids=lambda value: str(value)[:12])
-def test_a_member_holds_what_its_strategy_gives_it(
-    strategy: AllocationStrategy, name: str, config: type[ConsumerConfig]
+@run_by(in_virtual_time)
+async def test_a_member_holds_what_its_strategy_gives_it(
+    world: World,
+    runtime: Runtime,
+    *,
+    strategy: AllocationStrategy,
+    name: str,
+    config: type[ConsumerConfig],
 ) -> None:
-    async def story(world: World, runtime: Runtime) -> None:
-        member = Member(runtime)
-        member.state.config = config(allocation=strategy)
-        member.topics = {"T": QUEUES[::-1]}
-        member.group = [YOU, ME]
-        assert await member.rebalancer.rebalance()
-        assert strategy.name == name
-        expected = strategy.allocate(ME, QUEUES, [ME, YOU])
-        assert 0 < len(expected) < len(QUEUES)
-        assert sorted(member.state.windows) == sorted(expected)
-        if name.startswith("MACHINE_ROOM_NEARBY"):
-            assert {queue.broker_name for queue in expected} == {"east-a", "east@b"}
-
-    in_virtual_time(story)
+    member = Member(runtime)
+    member.state.config = config(allocation=strategy)
+    member.topics = {"T": QUEUES[::-1]}
+    member.group = [YOU, ME]
+    assert await member.rebalancer.rebalance()
+    assert strategy.name == name
+    expected = strategy.allocate(ME, QUEUES, [ME, YOU])
+    assert 0 < len(expected) < len(QUEUES)
+    assert sorted(member.state.windows) == sorted(expected)
+    if name.startswith("MACHINE_ROOM_NEARBY"):
+        assert {queue.broker_name for queue in expected} == {"east-a", "east@b"}
 
 
 class Whimsical:
@@ -93,32 +97,32 @@ class Whimsical:
         return list(queues)
 
 
-def test_a_strategy_that_fails_for_one_topic_leaves_it_and_the_others_are_divided() -> None:
-    async def story(world: World, runtime: Runtime) -> None:
-        member = Member(runtime)
-        other = MessageQueue("U", "broker-a", 0)
-        member.topics["U"] = [other]
-        member.state.subscriptions["U"] = Subscription(subscription("U", "*"), None)
-        assert await member.rebalancer.rebalance()
-        held = sorted(member.state.windows)
-        member.state.config = ConsumerConfig(allocation=Whimsical())
-        member.topics["U"] = [other, MessageQueue("U", "broker-a", 1)]
-        member.topics["T"] = held[:1]
-        assert not await member.rebalancer.rebalance(), "not balanced: tried again soon"
-        assert sorted(member.state.windows) == [*held, MessageQueue("U", "broker-a", 1)]
+@run_by(in_virtual_time)
+async def test_a_strategy_that_fails_for_one_topic_leaves_it_and_the_others_are_divided(
+    world: World, runtime: Runtime
+) -> None:
+    member = Member(runtime)
+    other = MessageQueue("U", "broker-a", 0)
+    member.topics["U"] = [other]
+    member.state.subscriptions["U"] = Subscription(subscription("U", "*"), None)
+    assert await member.rebalancer.rebalance()
+    held = sorted(member.state.windows)
+    member.state.config = ConsumerConfig(allocation=Whimsical())
+    member.topics["U"] = [other, MessageQueue("U", "broker-a", 1)]
+    member.topics["T"] = held[:1]
+    assert not await member.rebalancer.rebalance(), "not balanced: tried again soon"
+    assert sorted(member.state.windows) == [*held, MessageQueue("U", "broker-a", 1)]
 
-    in_virtual_time(story)
 
-
-def test_a_queue_that_is_polled_rarely_stays_with_who_polls_it() -> None:
-    async def story(world: World, runtime: Runtime) -> None:
-        member = Member(runtime)
-        member.state.consume_type = "CONSUME_ACTIVELY"
-        await member.rebalancer.rebalance()
-        window = member.state.windows[member.taken_up[0][0]]
-        window.last_pull_ms -= PULL_EXPIRY_MS + 1
-        await member.rebalancer.rebalance()
-        assert window in member.state.windows.values()
-        assert not window.dropped
-
-    in_virtual_time(story)
+@run_by(in_virtual_time)
+async def test_a_queue_that_is_polled_rarely_stays_with_who_polls_it(
+    world: World, runtime: Runtime
+) -> None:
+    member = Member(runtime)
+    member.state.consume_type = "CONSUME_ACTIVELY"
+    await member.rebalancer.rebalance()
+    window = member.state.windows[member.taken_up[0][0]]
+    window.last_pull_ms -= PULL_EXPIRY_MS + 1
+    await member.rebalancer.rebalance()
+    assert window in member.state.windows.values()
+    assert not window.dropped

@@ -15,6 +15,7 @@ from engine.protocol.message import Message
 from engine.protocol.properties import decode_properties
 from engine.protocol.trace import SentTrace, decode_traces
 from engine.runtime import Runtime
+from tests.asynchronous import run_by
 from tests.unit.client.scripted_cluster import ScriptedCluster, with_cluster
 
 TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
@@ -27,46 +28,46 @@ async def traced(cluster: ScriptedCluster, runtime: Runtime) -> Producer:
     return producer
 
 
-def test_a_full_batch_leaves_at_once_the_rest_after_five_seconds_or_at_the_stop() -> None:
-    async def story(cluster: ScriptedCluster, runtime: Runtime) -> None:
-        records = cluster.brokers["broker-b"].received
-        producer = await traced(cluster, runtime)
-        ids = [(await producer.send(Message("T", b"x", {"KEYS": "k"}))).message_id for _ in "12345"]
-        await asyncio.sleep(0.1)
-        assert len(records) == 1
-        traces = decode_traces(bytes(records[0].body).decode())
-        assert [trace.message_id for trace in traces] == ids[:4]
-        assert all(isinstance(trace, SentTrace) and trace.success for trace in traces)
-        assert decode_properties(records[0].fields["i"])["KEYS"].split() == [
-            *(ids[0], "k", *ids[1:4]),
-        ]
-        assert records[0].fields["a"] == "_INNER_TRACE_PRODUCER-g-PRODUCE-1"
-        await asyncio.sleep(FLUSH_MS / 1000)
-        assert len(records) == 2
+@run_by(with_cluster, topics=TOPICS)
+async def test_a_full_batch_leaves_at_once_the_rest_after_five_seconds_or_at_the_stop(
+    cluster: ScriptedCluster, runtime: Runtime
+) -> None:
+    records = cluster.brokers["broker-b"].received
+    producer = await traced(cluster, runtime)
+    ids = [(await producer.send(Message("T", b"x", {"KEYS": "k"}))).message_id for _ in "12345"]
+    await asyncio.sleep(0.1)
+    assert len(records) == 1
+    traces = decode_traces(bytes(records[0].body).decode())
+    assert [trace.message_id for trace in traces] == ids[:4]
+    assert all(isinstance(trace, SentTrace) and trace.success for trace in traces)
+    assert decode_properties(records[0].fields["i"])["KEYS"].split() == [
+        *(ids[0], "k", *ids[1:4]),
+    ]
+    assert records[0].fields["a"] == "_INNER_TRACE_PRODUCER-g-PRODUCE-1"
+    await asyncio.sleep(FLUSH_MS / 1000)
+    assert len(records) == 2
+    await producer.send(Message("T", b"x"))
+    await producer.stop()
+    assert len(records) == 3
+
+
+@run_by(with_cluster, topics=TOPICS)
+async def test_sends_wait_for_no_trace_and_traces_that_cannot_leave_are_counted(
+    cluster: ScriptedCluster, runtime: Runtime
+) -> None:
+    cluster.brokers["broker-b"].script = [None] * 9
+    producer = await traced(cluster, runtime)
+    began_ms = runtime.clock.steady_ms()
+    for _ in range(8):
         await producer.send(Message("T", b"x"))
-        await producer.stop()
-        assert len(records) == 3
-
-    with_cluster(story, topics=TOPICS)
-
-
-def test_sends_wait_for_no_trace_and_traces_that_cannot_leave_are_counted() -> None:
-    async def story(cluster: ScriptedCluster, runtime: Runtime) -> None:
-        cluster.brokers["broker-b"].script = [None] * 9
-        producer = await traced(cluster, runtime)
-        began_ms = runtime.clock.steady_ms()
-        for _ in range(8):
-            await producer.send(Message("T", b"x"))
-        assert runtime.clock.steady_ms() - began_ms < 1000
-        await asyncio.sleep(20)
-        tracer = producer._tracer
-        assert tracer is not None
-        assert tracer.lost_count == 8
-        trace = decode_traces(bytes(cluster.brokers["broker-b"].received[0].body).decode())[0]
-        for _ in range(TRACES_WAITING_MAX + 5):
-            tracer._append(trace)
-        assert tracer.lost_count == 13
-        await producer.stop()
-        assert tracer.lost_count <= 13 + TRACES_WAITING_MAX
-
-    with_cluster(story, topics=TOPICS)
+    assert runtime.clock.steady_ms() - began_ms < 1000
+    await asyncio.sleep(20)
+    tracer = producer._tracer
+    assert tracer is not None
+    assert tracer.lost_count == 8
+    trace = decode_traces(bytes(cluster.brokers["broker-b"].received[0].body).decode())[0]
+    for _ in range(TRACES_WAITING_MAX + 5):
+        tracer._append(trace)
+    assert tracer.lost_count == 13
+    await producer.stop()
+    assert tracer.lost_count <= 13 + TRACES_WAITING_MAX

@@ -29,6 +29,7 @@ from engine.protocol.command import RemotingCommand
 from engine.protocol.message import MessageExt, MessageQueue
 from engine.protocol.message_record import encode_record
 from engine.runtime import Runtime
+from tests.asynchronous import run_by
 from tests.simulation.world import World
 from tests.simulation.world.world import EPOCH_MS
 from tests.unit.client.consuming_parts import (
@@ -114,106 +115,101 @@ class _Peer:
     address: str = "10.0.0.3:1"
 
 
-def test_a_consumer_shows_its_windows_as_rocketmq_reads_them_and_more() -> None:
-    async def story(world: World, runtime: Runtime) -> None:
-        asked = Asked(runtime, lambda _m, _c: SUCCESS)
-        messages = [
-            message_at(offset, 1000, properties={"UNIQ_KEY": f"K{offset}"})
-            for offset in range(5, 10)
-        ]
-        window = window_of(asked.state, Q0, messages)
-        window.mark_started([5], 77)
-        asked.state.offsets.update(Q0, 5, increase_only=True)
-        window.remove([6, 7], 88)
+@run_by(in_virtual_time)
+async def test_a_consumer_shows_its_windows_as_rocketmq_reads_them_and_more(
+    world: World, runtime: Runtime
+) -> None:
+    asked = Asked(runtime, lambda _m, _c: SUCCESS)
+    messages = [
+        message_at(offset, 1000, properties={"UNIQ_KEY": f"K{offset}"}) for offset in range(5, 10)
+    ]
+    window = window_of(asked.state, Q0, messages)
+    window.mark_started([5], 77)
+    asked.state.offsets.update(Q0, 5, increase_only=True)
+    window.remove([6, 7], 88)
 
-        answer = await asked.ask(
-            RequestCode.GET_CONSUMER_RUNNING_INFO, consumerGroup="g", clientId="me"
-        )
-        info = ConsumerRunningInfo.decode(answer.body)
-        shown = info.mq_table[Q0]
+    answer = await asked.ask(
+        RequestCode.GET_CONSUMER_RUNNING_INFO, consumerGroup="g", clientId="me"
+    )
+    info = ConsumerRunningInfo.decode(answer.body)
+    shown = info.mq_table[Q0]
 
-        assert (shown.commit_offset, shown.cached_msg_count) == (5, 3)
-        assert (shown.cached_msg_min_offset, shown.cached_msg_max_offset) == (5, 9)
-        assert (shown.last_consume_timestamp_ms, shown.dropped) == (EPOCH_MS + 88, False)
-        assert shown.finished_count == 2
-        assert shown.held_ranges == [(5, 6), (8, 10)]
-        assert (shown.head_message_id, shown.head_since_ms) == ("K5", EPOCH_MS + 77)
-        assert (shown.processed_offset, shown.client_committed) == (8, 5)
-        assert shown.held_bytes == 3000
-        assert info.properties["PROP_NAMESERVER_ADDR"] == "ns:9876"
-        assert [data.topic for data in info.subscription_set] == ["T"]
-
-    in_virtual_time(story)
+    assert (shown.commit_offset, shown.cached_msg_count) == (5, 3)
+    assert (shown.cached_msg_min_offset, shown.cached_msg_max_offset) == (5, 9)
+    assert (shown.last_consume_timestamp_ms, shown.dropped) == (EPOCH_MS + 88, False)
+    assert shown.finished_count == 2
+    assert shown.held_ranges == [(5, 6), (8, 10)]
+    assert (shown.head_message_id, shown.head_since_ms) == ("K5", EPOCH_MS + 77)
+    assert (shown.processed_offset, shown.client_committed) == (8, 5)
+    assert shown.held_bytes == 3000
+    assert info.properties["PROP_NAMESERVER_ADDR"] == "ns:9876"
+    assert [data.topic for data in info.subscription_set] == ["T"]
 
 
-def test_an_empty_window_shows_unknown_as_null() -> None:
-    async def story(world: World, runtime: Runtime) -> None:
-        asked = Asked(runtime, lambda _m, _c: SUCCESS)
-        window_of(asked.state, Q0, [])
-        answer = await asked.ask(RequestCode.GET_CONSUMER_RUNNING_INFO, consumerGroup="g")
-        shown = ConsumerRunningInfo.decode(answer.body).mq_table[Q0]
-        assert shown.head_message_id is shown.head_since_ms is shown.processed_offset is None
-        assert shown.client_committed is None
-
-    in_virtual_time(story)
+@run_by(in_virtual_time)
+async def test_an_empty_window_shows_unknown_as_null(world: World, runtime: Runtime) -> None:
+    asked = Asked(runtime, lambda _m, _c: SUCCESS)
+    window_of(asked.state, Q0, [])
+    answer = await asked.ask(RequestCode.GET_CONSUMER_RUNNING_INFO, consumerGroup="g")
+    shown = ConsumerRunningInfo.decode(answer.body).mq_table[Q0]
+    assert shown.head_message_id is shown.head_since_ms is shown.processed_offset is None
+    assert shown.client_committed is None
 
 
 @pytest.mark.parametrize(
     "code", [RequestCode.GET_CONSUMER_RUNNING_INFO, RequestCode.CONSUME_MESSAGE_DIRECTLY]
 )
-def test_a_question_about_another_group_is_refused(code: RequestCode) -> None:
-    async def story(world: World, runtime: Runtime) -> None:
-        asked = Asked(runtime, lambda _m, _c: SUCCESS)
-        with pytest.raises(RequestRefused, match="'other' is not on this client"):
-            await asked.ask(code, consumerGroup="other")
-
-    in_virtual_time(story)
-
-
-def test_the_offsets_in_memory_are_shown_by_queue() -> None:
-    async def story(world: World, runtime: Runtime) -> None:
-        asked = Asked(runtime, lambda _m, _c: SUCCESS)
-        asked.state.offsets.update(Q0, 5, increase_only=True)
-        asked.state.offsets.update(MessageQueue("U", "b", 0), 9, increase_only=True)
-        answer = await asked.ask(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, group="g", topic="T")
-        renamed = bytes(answer.body).replace(b"messageQueueTable", b"offsetTable")
-        assert decode_offset_table(renamed) == {Q0: 5}
-
-    in_virtual_time(story)
+@run_by(in_virtual_time)
+async def test_a_question_about_another_group_is_refused(
+    world: World, runtime: Runtime, *, code: RequestCode
+) -> None:
+    asked = Asked(runtime, lambda _m, _c: SUCCESS)
+    with pytest.raises(RequestRefused, match="'other' is not on this client"):
+        await asked.ask(code, consumerGroup="other")
 
 
-def test_a_reset_drops_the_queue_and_begins_again_at_the_ordered_offset() -> None:
-    async def story(world: World, runtime: Runtime) -> None:
-        asked = Asked(runtime, lambda _m, _c: SUCCESS)
-        old = window_of(asked.state, Q0, [message_at(50)])
-        asked.state.offsets.update(Q0, 50, increase_only=True)
-        rounds = asyncio.get_running_loop().create_task(asked.rebalancer.run())
-        body = encode_object_keyed("offsetTable", {Q0: 10, MessageQueue("U", "b", 0): 3})
-        answer = await asked.ask(
-            RequestCode.RESET_CONSUMER_CLIENT_OFFSET, body, group="g", topic="T", timestamp="1"
-        )
-        assert answer.code == ResponseCode.SUCCESS
-        await world.until("taken up anew", lambda: (Q0, 10) in asked.taken_up, within_s=5)
-        assert old.dropped
-        assert old.count == 0
-        assert ("commit HAND_OVER", (Q0, 10)) in asked.broker.told
-        rounds.cancel()
-
-    in_virtual_time(story)
+@run_by(in_virtual_time)
+async def test_the_offsets_in_memory_are_shown_by_queue(world: World, runtime: Runtime) -> None:
+    asked = Asked(runtime, lambda _m, _c: SUCCESS)
+    asked.state.offsets.update(Q0, 5, increase_only=True)
+    asked.state.offsets.update(MessageQueue("U", "b", 0), 9, increase_only=True)
+    answer = await asked.ask(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, group="g", topic="T")
+    renamed = bytes(answer.body).replace(b"messageQueueTable", b"offsetTable")
+    assert decode_offset_table(renamed) == {Q0: 5}
 
 
-def test_a_change_of_members_wakes_the_rebalance_of_that_group_only() -> None:
-    async def story(world: World, runtime: Runtime) -> None:
-        asked = Asked(runtime, lambda _m, _c: SUCCESS)
-        rounds = asyncio.get_running_loop().create_task(asked.rebalancer.run())
-        asked.tell(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, consumerGroup="other")
-        await asyncio.sleep(1)
-        assert not asked.taken_up
-        asked.tell(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, consumerGroup="g")
-        await world.until("a round", lambda: bool(asked.taken_up), within_s=1)
-        rounds.cancel()
+@run_by(in_virtual_time)
+async def test_a_reset_drops_the_queue_and_begins_again_at_the_ordered_offset(
+    world: World, runtime: Runtime
+) -> None:
+    asked = Asked(runtime, lambda _m, _c: SUCCESS)
+    old = window_of(asked.state, Q0, [message_at(50)])
+    asked.state.offsets.update(Q0, 50, increase_only=True)
+    rounds = asyncio.get_running_loop().create_task(asked.rebalancer.run())
+    body = encode_object_keyed("offsetTable", {Q0: 10, MessageQueue("U", "b", 0): 3})
+    answer = await asked.ask(
+        RequestCode.RESET_CONSUMER_CLIENT_OFFSET, body, group="g", topic="T", timestamp="1"
+    )
+    assert answer.code == ResponseCode.SUCCESS
+    await world.until("taken up anew", lambda: (Q0, 10) in asked.taken_up, within_s=5)
+    assert old.dropped
+    assert old.count == 0
+    assert ("commit HAND_OVER", (Q0, 10)) in asked.broker.told
+    rounds.cancel()
 
-    in_virtual_time(story)
+
+@run_by(in_virtual_time)
+async def test_a_change_of_members_wakes_the_rebalance_of_that_group_only(
+    world: World, runtime: Runtime
+) -> None:
+    asked = Asked(runtime, lambda _m, _c: SUCCESS)
+    rounds = asyncio.get_running_loop().create_task(asked.rebalancer.run())
+    asked.tell(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, consumerGroup="other")
+    await asyncio.sleep(1)
+    assert not asked.taken_up
+    asked.tell(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, consumerGroup="g")
+    await world.until("a round", lambda: bool(asked.taken_up), within_s=1)
+    rounds.cancel()
 
 
 @pytest.mark.parametrize(
@@ -225,27 +221,25 @@ def test_a_change_of_members_wakes_the_rebalance_of_that_group_only() -> None:
         (ValueError("no"), "CR_THROW_EXCEPTION"),
     ],
 )
-def test_a_message_given_by_hand_is_answered_with_rocketmqs_word(
-    behaviour: ListenerAnswer | Exception, word: str
+@run_by(in_virtual_time)
+async def test_a_message_given_by_hand_is_answered_with_rocketmqs_word(
+    world: World, runtime: Runtime, *, behaviour: ListenerAnswer | Exception, word: str
 ) -> None:
-    async def story(world: World, runtime: Runtime) -> None:
-        got: list[bytes] = []
+    got: list[bytes] = []
 
-        async def listener(messages: Sequence[MessageExt], _: ConsumeContext) -> ListenerAnswer:
-            got.append(bytes(messages[0].body))
-            await asyncio.sleep(0.25)
-            if isinstance(behaviour, Exception):
-                raise behaviour
-            return behaviour
+    async def listener(messages: Sequence[MessageExt], _: ConsumeContext) -> ListenerAnswer:
+        got.append(bytes(messages[0].body))
+        await asyncio.sleep(0.25)
+        if isinstance(behaviour, Exception):
+            raise behaviour
+        return behaviour
 
-        asked = Asked(runtime, listener)
-        record = bytes(encode_record(message_at(3, 5)))
-        answer = await asked.ask(
-            RequestCode.CONSUME_MESSAGE_DIRECTLY, record, consumerGroup="g", brokerName="broker-a"
-        )
-        told = json.loads(bytes(answer.body))
-        assert got == [b"xxxxx"]
-        assert (told["consumeResult"], told["spentTimeMills"]) == (word, 250)
-        assert asked.state.offsets.clone() == {}
-
-    in_virtual_time(story)
+    asked = Asked(runtime, listener)
+    record = bytes(encode_record(message_at(3, 5)))
+    answer = await asked.ask(
+        RequestCode.CONSUME_MESSAGE_DIRECTLY, record, consumerGroup="g", brokerName="broker-a"
+    )
+    told = json.loads(bytes(answer.body))
+    assert got == [b"xxxxx"]
+    assert (told["consumeResult"], told["spentTimeMills"]) == (word, 250)
+    assert asked.state.offsets.clone() == {}

@@ -18,6 +18,7 @@ from engine.protocol.names import SCHEDULE_TOPIC
 from engine.runtime import Runtime, SystemDisk, SystemEntropy, SystemNetwork
 from engine.store import MessageDraft, MessageStore, StoreConfig
 from engine.store.table_file import TableFile
+from tests.asynchronous import run_by
 from tests.store_support import HandClock, Listener
 
 LEVELS_MS = (1000, 5000)
@@ -99,87 +100,75 @@ def on_a_bench(
     asyncio.run(run())
 
 
-def test_a_message_is_delivered_when_its_level_has_passed_and_not_a_moment_before(
-    tmp_path: Path,
+@run_by(on_a_bench, "tmp_path")
+async def test_a_message_is_delivered_when_its_level_has_passed_and_not_a_moment_before(
+    bench: Bench,
 ) -> None:
-    async def story(bench: Bench) -> None:
-        await bench.put(b"later", level=2)
-        assert await bench.after(4999) == 0
-        assert bench.delivered() == []
-        assert await bench.after(1) == 1
-        (message,) = bench.delivered()
-        assert (message.body, message.topic, message.queue_id) == (b"later", "orders", 0)
-        assert message.properties["REAL_TOPIC"] == "orders"
-        assert await bench.after(60_000) == 0, "once, and not again"
-
-    on_a_bench(tmp_path, story)
+    await bench.put(b"later", level=2)
+    assert await bench.after(4999) == 0
+    assert bench.delivered() == []
+    assert await bench.after(1) == 1
+    (message,) = bench.delivered()
+    assert (message.body, message.topic, message.queue_id) == (b"later", "orders", 0)
+    assert message.properties["REAL_TOPIC"] == "orders"
+    assert await bench.after(60_000) == 0, "once, and not again"
 
 
-def test_levels_do_not_wait_for_each_other(tmp_path: Path) -> None:
-    async def story(bench: Bench) -> None:
-        await bench.put(b"long", level=2)
-        await bench.put(b"short", level=1)
-        await bench.after(1000)
-        await bench.after(4000)
-        assert [message.body for message in bench.delivered()] == [b"short", b"long"]
-
-    on_a_bench(tmp_path, story)
+@run_by(on_a_bench, "tmp_path")
+async def test_levels_do_not_wait_for_each_other(bench: Bench) -> None:
+    await bench.put(b"long", level=2)
+    await bench.put(b"short", level=1)
+    await bench.after(1000)
+    await bench.after(4000)
+    assert [message.body for message in bench.delivered()] == [b"short", b"long"]
 
 
-def test_a_level_keeps_its_order_and_stops_at_the_first_that_is_not_due(tmp_path: Path) -> None:
-    async def story(bench: Bench) -> None:
-        await bench.put(b"a", level=1)
-        await bench.put(b"b", level=1)
-        bench.clock.value_ms += 600
-        await bench.put(b"c", level=1)
-        assert await bench.after(400) == 2
-        assert await bench.after(599) == 0
-        assert await bench.after(1) == 1
-        assert [message.body for message in bench.delivered()] == [b"a", b"b", b"c"]
-
-    on_a_bench(tmp_path, story)
+@run_by(on_a_bench, "tmp_path")
+async def test_a_level_keeps_its_order_and_stops_at_the_first_that_is_not_due(bench: Bench) -> None:
+    await bench.put(b"a", level=1)
+    await bench.put(b"b", level=1)
+    bench.clock.value_ms += 600
+    await bench.put(b"c", level=1)
+    assert await bench.after(400) == 2
+    assert await bench.after(599) == 0
+    assert await bench.after(1) == 1
+    assert [message.body for message in bench.delivered()] == [b"a", b"b", b"c"]
 
 
-def test_the_cursors_survive_and_a_crash_before_their_persist_delivers_again(
-    tmp_path: Path,
+@run_by(on_a_bench, "tmp_path")
+async def test_the_cursors_survive_and_a_crash_before_their_persist_delivers_again(
+    bench: Bench, *, tmp_path: Path
 ) -> None:
-    async def story(bench: Bench) -> None:
-        await bench.put(b"a", level=1)
-        await bench.after(1000)
-        await bench.service.persist("TIMER")
-        await bench.put(b"b", level=1)
-        await bench.after(1000)
-        runtime = Runtime(bench.clock, SystemNetwork(), SystemDisk(), SystemEntropy())
-        reborn = Bench(bench.store, runtime, bench.clock, tmp_path)
-        reborn.service.load()
-        assert reborn.service.cursors() == {1: 1}
-        await reborn.after(0)
-        assert [message.body for message in reborn.delivered()] == [b"a", b"b", b"b"]
-
-    on_a_bench(tmp_path, story)
+    await bench.put(b"a", level=1)
+    await bench.after(1000)
+    await bench.service.persist("TIMER")
+    await bench.put(b"b", level=1)
+    await bench.after(1000)
+    runtime = Runtime(bench.clock, SystemNetwork(), SystemDisk(), SystemEntropy())
+    reborn = Bench(bench.store, runtime, bench.clock, tmp_path)
+    reborn.service.load()
+    assert reborn.service.cursors() == {1: 1}
+    await reborn.after(0)
+    assert [message.body for message in reborn.delivered()] == [b"a", b"b", b"b"]
 
 
-def test_a_persist_is_told_and_one_without_news_is_left_out(tmp_path: Path) -> None:
-    async def story(bench: Bench) -> None:
-        await bench.put(b"a", level=1)
-        await bench.after(1000)
-        await bench.service.persist("TIMER")
-        await bench.service.persist("TIMER")
-        (told,) = [fact for fact in bench.listener.facts if isinstance(fact, FlushDone)]
-        assert (told.component, told.action, told.cause) == ("DELAY", "PERSIST", "TIMER")
-
-    on_a_bench(tmp_path, story)
+@run_by(on_a_bench, "tmp_path")
+async def test_a_persist_is_told_and_one_without_news_is_left_out(bench: Bench) -> None:
+    await bench.put(b"a", level=1)
+    await bench.after(1000)
+    await bench.service.persist("TIMER")
+    await bench.service.persist("TIMER")
+    (told,) = [fact for fact in bench.listener.facts if isinstance(fact, FlushDone)]
+    assert (told.component, told.action, told.cause) == ("DELAY", "PERSIST", "TIMER")
 
 
-def test_only_retries_are_told_as_steps_of_a_failed_message(tmp_path: Path) -> None:
-    async def story(bench: Bench) -> None:
-        await bench.put(b"plain", level=1)
-        await bench.put(b"retry", level=1, topic="%RETRY%g")
-        await bench.after(1000)
-        (step,) = [fact for fact in bench.listener.facts if isinstance(fact, RetryStep)]
-        assert (step.step, step.group, step.message_id) == ("DELIVERED", "g", "U1")
-
-    on_a_bench(tmp_path, story)
+@run_by(on_a_bench, "tmp_path")
+async def test_only_retries_are_told_as_steps_of_a_failed_message(bench: Bench) -> None:
+    await bench.put(b"plain", level=1)
+    await bench.put(b"retry", level=1, topic="%RETRY%g")
+    await bench.after(1000)
+    (step,) = [fact for fact in bench.listener.facts if isinstance(fact, RetryStep)]
+    assert (step.step, step.group, step.message_id) == ("DELIVERED", "g", "U1")
 
 
 async def put_raw(bench: Bench, properties: str, body: bytes = b"lost", level: int = 1) -> int:
@@ -219,24 +208,22 @@ def damage(folder: Path, place: int, within: int, to: bytes) -> None:
         "REAL_TOPIC\x01\x01\x02REAL_QID\x01\x01\x02",
     ],
 )
-def test_a_message_for_no_possible_place_is_buried_and_told_and_holds_nobody_up(
-    tmp_path: Path, properties: str
+@run_by(on_a_bench, "tmp_path")
+async def test_a_message_for_no_possible_place_is_buried_and_told_and_holds_nobody_up(
+    bench: Bench, *, properties: str
 ) -> None:
-    async def story(bench: Bench) -> None:
-        await put_raw(bench, properties + "UNIQ_KEY\x01U9\x02")
-        await bench.put(b"next", level=1)
-        await bench.put(b"other level", level=2)
-        assert await bench.after(1000) == 1
-        assert await bench.after(4000) == 1
-        assert [message.body for message in bench.delivered()] == [b"next", b"other level"]
-        (letter,) = bench.delivered("%DLQ%SCHEDULE_CONSUMER")
-        assert (letter.body, letter.uniq_key) == (b"lost", "U9")
-        assert bench.dead_letter_groups == ["SCHEDULE_CONSUMER"]
-        (told,) = bench.listener.lifecycle("UNDELIVERABLE_MESSAGE")
-        assert "message 0 of delay level 1" in str(told.detail)
-        assert await bench.after(1000) == 0, "once"
-
-    on_a_bench(tmp_path, story)
+    await put_raw(bench, properties + "UNIQ_KEY\x01U9\x02")
+    await bench.put(b"next", level=1)
+    await bench.put(b"other level", level=2)
+    assert await bench.after(1000) == 1
+    assert await bench.after(4000) == 1
+    assert [message.body for message in bench.delivered()] == [b"next", b"other level"]
+    (letter,) = bench.delivered("%DLQ%SCHEDULE_CONSUMER")
+    assert (letter.body, letter.uniq_key) == (b"lost", "U9")
+    assert bench.dead_letter_groups == ["SCHEDULE_CONSUMER"]
+    (told,) = bench.listener.lifecycle("UNDELIVERABLE_MESSAGE")
+    assert "message 0 of delay level 1" in str(told.detail)
+    assert await bench.after(1000) == 0, "once"
 
 
 RETRY = "REAL_TOPIC\x01%RETRY%g\x02REAL_QID\x010\x02RETRY_TOPIC\x01orders\x02UNIQ_KEY\x01U9\x02"
@@ -257,172 +244,157 @@ BODY_AT = 88
         (0, bytes(100), False),
     ],
 )
-def test_a_damaged_record_is_stepped_over_and_its_readable_part_buried(
-    tmp_path: Path, within: int, to: bytes, readable: bool
+@run_by(on_a_bench, "tmp_path")
+async def test_a_damaged_record_is_stepped_over_and_its_readable_part_buried(
+    bench: Bench, *, tmp_path: Path, within: int, to: bytes, readable: bool
 ) -> None:
-    async def story(bench: Bench) -> None:
-        await bench.put(b"before", level=1)
-        place = await put_raw(bench, RETRY)
-        await bench.put(b"behind", level=1)
-        await bench.put(b"other level", level=2)
-        damage(tmp_path, place, within, to)
-        assert await bench.after(1000) == 2
-        assert await bench.after(4000) == 1
-        bodies = [message.body for message in bench.delivered()]
-        assert bodies == [b"before", b"behind", b"other level"]
-        (told,) = bench.listener.lifecycle("UNDELIVERABLE_MESSAGE")
-        assert "message 1 of delay level 1" in str(told.detail)
-        assert ("nothing of it can be read" in str(told.detail)) != readable
-        if readable:
-            assert bench.dead_letter_groups in (["g"], ["SCHEDULE_CONSUMER"])
-            (letter,) = bench.delivered(f"%DLQ%{bench.dead_letter_groups[0]}")
-            assert len(letter.body) == 4
-        assert bench.service.cursors()[1] == 3
-
-    on_a_bench(tmp_path, story)
+    await bench.put(b"before", level=1)
+    place = await put_raw(bench, RETRY)
+    await bench.put(b"behind", level=1)
+    await bench.put(b"other level", level=2)
+    damage(tmp_path, place, within, to)
+    assert await bench.after(1000) == 2
+    assert await bench.after(4000) == 1
+    bodies = [message.body for message in bench.delivered()]
+    assert bodies == [b"before", b"behind", b"other level"]
+    (told,) = bench.listener.lifecycle("UNDELIVERABLE_MESSAGE")
+    assert "message 1 of delay level 1" in str(told.detail)
+    assert ("nothing of it can be read" in str(told.detail)) != readable
+    if readable:
+        assert bench.dead_letter_groups in (["g"], ["SCHEDULE_CONSUMER"])
+        (letter,) = bench.delivered(f"%DLQ%{bench.dead_letter_groups[0]}")
+        assert len(letter.body) == 4
+    assert bench.service.cursors()[1] == 3
 
 
-def test_a_retry_that_cannot_be_delivered_is_its_groups_dead_letter_and_a_step_of_it(
-    tmp_path: Path,
+@run_by(on_a_bench, "tmp_path")
+async def test_a_retry_that_cannot_be_delivered_is_its_groups_dead_letter_and_a_step_of_it(
+    bench: Bench, *, tmp_path: Path
 ) -> None:
-    async def story(bench: Bench) -> None:
-        damage(tmp_path, await put_raw(bench, RETRY), BODY_AT, b"X")
-        assert await bench.after(1000) == 0
-        (letter,) = bench.delivered("%DLQ%g")
-        assert (letter.body, letter.properties["DLQ_ORIGIN_TOPIC"]) == (b"Xost", "%RETRY%g")
-        (step,) = [fact for fact in bench.listener.facts if isinstance(fact, RetryStep)]
-        assert (step.step, step.group, step.message_id) == ("DEAD_LETTERED", "g", "U9")
-        assert "CRC" in str(step.reason)
-
-    on_a_bench(tmp_path, story)
+    damage(tmp_path, await put_raw(bench, RETRY), BODY_AT, b"X")
+    assert await bench.after(1000) == 0
+    (letter,) = bench.delivered("%DLQ%g")
+    assert (letter.body, letter.properties["DLQ_ORIGIN_TOPIC"]) == (b"Xost", "%RETRY%g")
+    (step,) = [fact for fact in bench.listener.facts if isinstance(fact, RetryStep)]
+    assert (step.step, step.group, step.message_id) == ("DEAD_LETTERED", "g", "U9")
+    assert "CRC" in str(step.reason)
 
 
-def test_what_a_store_does_not_take_stays_due(tmp_path: Path) -> None:
-    async def story(bench: Bench) -> None:
-        await bench.put(b"a", level=1)
-        bench.store.retention.stop_writes = True
-        with pytest.raises(WritesStopped):
-            await bench.after(1000)
-        assert bench.service.cursors() == {}
-        bench.store.retention.stop_writes = False
-        assert await bench.after(0) == 1
-
-    on_a_bench(tmp_path, story)
+@run_by(on_a_bench, "tmp_path")
+async def test_what_a_store_does_not_take_stays_due(bench: Bench) -> None:
+    await bench.put(b"a", level=1)
+    bench.store.retention.stop_writes = True
+    with pytest.raises(WritesStopped):
+        await bench.after(1000)
+    assert bench.service.cursors() == {}
+    bench.store.retention.stop_writes = False
+    assert await bench.after(0) == 1
 
 
 LEVELS, EACH = 18, 256
 STEP_MS_ALLOWED = 50
 
 
-def test_eighteen_full_levels_leave_in_steps_that_never_hold_the_loop(tmp_path: Path) -> None:
-    async def story(bench: Bench) -> None:
-        began_s = process_time()
-        for number in range(LEVELS * EACH):
-            bench.put_now(b"%d" % number * 100, level=number % LEVELS + 1)
-            if number % 64 == 0:
-                await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        put_s, steps_ms = process_time() - began_s, [0.0]
+@run_by(on_a_bench, "tmp_path", levels_ms=tuple(range(1000, LEVELS * 1000 + 1, 1000)))
+async def test_eighteen_full_levels_leave_in_steps_that_never_hold_the_loop(bench: Bench) -> None:
+    began_s = process_time()
+    for number in range(LEVELS * EACH):
+        bench.put_now(b"%d" % number * 100, level=number % LEVELS + 1)
+        if number % 64 == 0:
+            await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    put_s, steps_ms = process_time() - began_s, [0.0]
 
-        async def watch() -> None:
-            while True:
-                began_s = thread_time()
-                await asyncio.sleep(0)
-                steps_ms.append((thread_time() - began_s) * 1000)
+    async def watch() -> None:
+        while True:
+            began_s = thread_time()
+            await asyncio.sleep(0)
+            steps_ms.append((thread_time() - began_s) * 1000)
 
-        watching = asyncio.create_task(watch())
-        began_s = process_time()
-        assert await bench.after(LEVELS * 1000) == LEVELS * EACH, "at one tick, whatever is due"
-        drained_s = process_time() - began_s
-        watching.cancel()
-        assert max(steps_ms) < STEP_MS_ALLOWED, "others have their turn"
-        assert len(steps_ms) >= LEVELS * EACH // STEP_COUNT_MAX
-        assert drained_s < 4 * put_s, "as fast as sends, which cost more than their put alone"
-
-    on_a_bench(tmp_path, story, levels_ms=tuple(range(1000, LEVELS * 1000 + 1, 1000)))
+    watching = asyncio.create_task(watch())
+    began_s = process_time()
+    assert await bench.after(LEVELS * 1000) == LEVELS * EACH, "at one tick, whatever is due"
+    drained_s = process_time() - began_s
+    watching.cancel()
+    assert max(steps_ms) < STEP_MS_ALLOWED, "others have their turn"
+    assert len(steps_ms) >= LEVELS * EACH // STEP_COUNT_MAX
+    assert drained_s < 4 * put_s, "as fast as sends, which cost more than their put alone"
 
 
-def test_long_messages_leave_in_shorter_steps(tmp_path: Path) -> None:
-    async def story(bench: Bench) -> None:
-        for _ in range(12):
-            bench.put_now(bytes(300_000), level=1)
-        await asyncio.sleep(0)
-        turns = 0
+@run_by(on_a_bench, "tmp_path", log_bytes=1 << 23)
+async def test_long_messages_leave_in_shorter_steps(bench: Bench) -> None:
+    for _ in range(12):
+        bench.put_now(bytes(300_000), level=1)
+    await asyncio.sleep(0)
+    turns = 0
 
-        async def count() -> None:
-            nonlocal turns
-            while True:
-                await asyncio.sleep(0)
-                turns += 1
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
 
-        counting = asyncio.create_task(count())
-        assert await bench.after(1000) == 12
-        counting.cancel()
-        assert turns >= 3, "4 of them are a step"
-
-    on_a_bench(tmp_path, story, log_bytes=1 << 23)
+    counting = asyncio.create_task(count())
+    assert await bench.after(1000) == 12
+    counting.cancel()
+    assert turns >= 3, "4 of them are a step"
 
 
-def test_levels_are_emptied_by_turns(tmp_path: Path) -> None:
-    async def story(bench: Bench) -> None:
-        for number in range(STEP_COUNT_MAX * 2):
-            bench.put_now(b"%d" % number, level=1)
-        await bench.put(b"the other", level=2)
-        await bench.after(5000)
-        first = [m.body for m in bench.delivered(count=STEP_COUNT_MAX + 1)]
-        assert first[-1] == b"the other", "it did not wait for the whole of the first level"
-
-    on_a_bench(tmp_path, story)
+@run_by(on_a_bench, "tmp_path")
+async def test_levels_are_emptied_by_turns(bench: Bench) -> None:
+    for number in range(STEP_COUNT_MAX * 2):
+        bench.put_now(b"%d" % number, level=1)
+    await bench.put(b"the other", level=2)
+    await bench.after(5000)
+    first = [m.body for m in bench.delivered(count=STEP_COUNT_MAX + 1)]
+    assert first[-1] == b"the other", "it did not wait for the whole of the first level"
 
 
-def test_a_cursor_beyond_its_queue_is_taken_back_to_its_end_and_told(tmp_path: Path) -> None:
-    async def story(bench: Bench) -> None:
-        await bench.put(b"first", level=1)
-        cursors = tmp_path / "config" / "delayOffset.json"
-        cursors.parent.mkdir()
-        cursors.write_text('{"offsetTable":{"1":5,"2":0}}')
-        bench.service.load()
-        assert bench.service.cursors() == {1: 1, 2: 0}
-        (told,) = bench.listener.lifecycle("OFFSETS_TAKEN_BACK")
-        assert "at 1 instead of 5" in str(told.detail)
-        await bench.put(b"second", level=1)
-        assert await bench.after(LEVELS_MS[0]) == 1, "what gets offset 1 now is delivered"
+@run_by(on_a_bench, "tmp_path")
+async def test_a_cursor_beyond_its_queue_is_taken_back_to_its_end_and_told(
+    bench: Bench, *, tmp_path: Path
+) -> None:
+    await bench.put(b"first", level=1)
+    cursors = tmp_path / "config" / "delayOffset.json"
+    cursors.parent.mkdir()
+    cursors.write_text('{"offsetTable":{"1":5,"2":0}}')
+    bench.service.load()
+    assert bench.service.cursors() == {1: 1, 2: 0}
+    (told,) = bench.listener.lifecycle("OFFSETS_TAKEN_BACK")
+    assert "at 1 instead of 5" in str(told.detail)
+    await bench.put(b"second", level=1)
+    assert await bench.after(LEVELS_MS[0]) == 1, "what gets offset 1 now is delivered"
 
-    on_a_bench(tmp_path, story)
 
-
-def test_cursors_are_on_disk_only_when_what_they_passed_is(tmp_path: Path) -> None:
+@run_by(on_a_bench, "tmp_path")
+async def test_cursors_are_on_disk_only_when_what_they_passed_is(
+    bench: Bench, *, tmp_path: Path
+) -> None:
     """Under ASYNC_FLUSH, too: a power cut would take the copies and leave the cursors."""
-
-    async def story(bench: Bench) -> None:
-        await bench.put(b"due", level=1)
-        assert await bench.after(LEVELS_MS[0]) == 1
-        assert bench.store.physical_flushed < bench.store.physical_max
-        await bench.service.persist("TIMER")
-        assert bench.store.physical_flushed == bench.store.physical_max
-        assert (tmp_path / "config" / "delayOffset.json").exists()
-
-    on_a_bench(tmp_path, story)
+    await bench.put(b"due", level=1)
+    assert await bench.after(LEVELS_MS[0]) == 1
+    assert bench.store.physical_flushed < bench.store.physical_max
+    await bench.service.persist("TIMER")
+    assert bench.store.physical_flushed == bench.store.physical_max
+    assert (tmp_path / "config" / "delayOffset.json").exists()
 
 
-def test_cursors_stay_behind_while_the_disk_cannot_sync(tmp_path: Path) -> None:
-    async def story(bench: Bench) -> None:
-        await bench.put(b"due", level=1)
-        assert await bench.after(LEVELS_MS[0]) == 1
-        bench.store._flusher.fail("a failing disk")
-        await bench.service.persist("TIMER")
-        assert not (tmp_path / "config" / "delayOffset.json").exists()
+@run_by(on_a_bench, "tmp_path")
+async def test_cursors_stay_behind_while_the_disk_cannot_sync(
+    bench: Bench, *, tmp_path: Path
+) -> None:
+    await bench.put(b"due", level=1)
+    assert await bench.after(LEVELS_MS[0]) == 1
+    bench.store._flusher.fail("a failing disk")
+    await bench.service.persist("TIMER")
+    assert not (tmp_path / "config" / "delayOffset.json").exists()
 
-    on_a_bench(tmp_path, story)
 
-
-def test_what_waited_for_a_topic_is_deleted_with_it(tmp_path: Path) -> None:
-    async def story(bench: Bench) -> None:
-        await bench.put(b"of before", level=1)
-        await bench.store.delete_topic("orders")
-        await bench.put(b"of the topic made again", level=1)
-        assert await bench.after(LEVELS_MS[0]) == 1
-        assert [message.body for message in bench.delivered()] == [b"of the topic made again"]
-        assert bench.service.cursors() == {1: 2}
-
-    on_a_bench(tmp_path, story)
+@run_by(on_a_bench, "tmp_path")
+async def test_what_waited_for_a_topic_is_deleted_with_it(bench: Bench) -> None:
+    await bench.put(b"of before", level=1)
+    await bench.store.delete_topic("orders")
+    await bench.put(b"of the topic made again", level=1)
+    assert await bench.after(LEVELS_MS[0]) == 1
+    assert [message.body for message in bench.delivered()] == [b"of the topic made again"]
+    assert bench.service.cursors() == {1: 2}

@@ -97,65 +97,53 @@ def key(
     return LatencyKey(code, response, polled, result)
 
 
-def test_a_request_takes_from_its_arrival_until_its_answer_is_written() -> None:
-    async def story() -> None:
-        async with Server() as server:
-            await server.ask(SEND)
-            assert server.told() == {key(SEND): (1, 4, 4)}, "4.9 ms are four whole ones"
-            await asyncio.gather(*(server.ask(SEND) for _ in range(3)))
-            assert server.told() == {key(SEND): (4, 4 + 3 * 14, 14)}, "three of one read, 14.7 ms"
-
-    asyncio.run(story())
+async def test_a_request_takes_from_its_arrival_until_its_answer_is_written() -> None:
+    async with Server() as server:
+        await server.ask(SEND)
+        assert server.told() == {key(SEND): (1, 4, 4)}, "4.9 ms are four whole ones"
+        await asyncio.gather(*(server.ask(SEND) for _ in range(3)))
+        assert server.told() == {key(SEND): (4, 4 + 3 * 14, 14)}, "three of one read, 14.7 ms"
 
 
-def test_a_held_pull_is_long_polling_and_its_wait_is_nobody_elses() -> None:
-    async def story() -> None:
-        async with Server() as server:
-            held = asyncio.create_task(server.ask(PULL))
-            await server.is_held.wait()
-            server.clock.us += 2_000_000
-            await server.ask(SEND)
-            assert server.told() == {key(SEND): (1, 4, 4)}, "nothing of the pull's two seconds"
-            server.release()
-            await held
-            polled = key(PULL, ResponseCode.PULL_NOT_FOUND, polled=True)
-            assert server.told()[polled] == (1, 2004, 2004)
-
-    asyncio.run(story())
+async def test_a_held_pull_is_long_polling_and_its_wait_is_nobody_elses() -> None:
+    async with Server() as server:
+        held = asyncio.create_task(server.ask(PULL))
+        await server.is_held.wait()
+        server.clock.us += 2_000_000
+        await server.ask(SEND)
+        assert server.told() == {key(SEND): (1, 4, 4)}, "nothing of the pull's two seconds"
+        server.release()
+        await held
+        polled = key(PULL, ResponseCode.PULL_NOT_FOUND, polled=True)
+        assert server.told()[polled] == (1, 2004, 2004)
 
 
-def test_what_nobody_is_answered_is_told_as_such() -> None:
-    async def story() -> None:
-        async with Server() as server:
-            await server.client.invoke_oneway(ADDRESS, RemotingCommand.request(COMMIT))
-            held = asyncio.create_task(server.ask(PULL))
-            await server.is_held.wait()
-            server.clock.us += 7_000
-            (peer,) = server.server.peers()
-            peer.close("the test says so")
-            server.release()
-            await asyncio.gather(held, return_exceptions=True)
-            failed = key(PULL, ResponseCode.PULL_NOT_FOUND, Result.WRITE_FAILED, polled=True)
-            assert server.told() == {
-                key(COMMIT, 0, Result.ONE_WAY): (1, 0, 0),
-                failed: (1, 7, 7),
-            }
-
-    asyncio.run(story())
+async def test_what_nobody_is_answered_is_told_as_such() -> None:
+    async with Server() as server:
+        await server.client.invoke_oneway(ADDRESS, RemotingCommand.request(COMMIT))
+        held = asyncio.create_task(server.ask(PULL))
+        await server.is_held.wait()
+        server.clock.us += 7_000
+        (peer,) = server.server.peers()
+        peer.close("the test says so")
+        server.release()
+        await asyncio.gather(held, return_exceptions=True)
+        failed = key(PULL, ResponseCode.PULL_NOT_FOUND, Result.WRITE_FAILED, polled=True)
+        assert server.told() == {
+            key(COMMIT, 0, Result.ONE_WAY): (1, 0, 0),
+            failed: (1, 7, 7),
+        }
 
 
-def test_codes_that_rocketmq_has_not_are_measured_as_one() -> None:
-    async def story() -> None:
-        async with Server() as server:
-            for code in (STRANGE, 70_001, 70_002):
-                await server.ask(code)
-            not_supported = ResponseCode.REQUEST_CODE_NOT_SUPPORTED
-            assert server.told() == {
-                key(UNKNOWN): (1, 0, 0),
-                key(UNKNOWN, not_supported): (2, 0, 0),
-            }
-
-    asyncio.run(story())
+async def test_codes_that_rocketmq_has_not_are_measured_as_one() -> None:
+    async with Server() as server:
+        for code in (STRANGE, 70_001, 70_002):
+            await server.ask(code)
+        not_supported = ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+        assert server.told() == {
+            key(UNKNOWN): (1, 0, 0),
+            key(UNKNOWN, not_supported): (2, 0, 0),
+        }
 
 
 def test_every_bound_that_is_asked_for_is_exact() -> None:
@@ -173,37 +161,31 @@ def test_every_bound_that_is_asked_for_is_exact() -> None:
     assert (histogram.total_ms, histogram.max_ms) == (sum(times), 123_456)
 
 
-def test_answers_of_several_kinds_in_one_turn_are_each_counted() -> None:
-    async def story() -> None:
-        async with Server() as server:
-            codes = [COMMIT, SEND, COMMIT, SEND, SEND, COMMIT]
-            await asyncio.gather(*(server.ask(code) for code in codes))
-            assert server.told() == {key(COMMIT): (3, 42, 14), key(SEND): (3, 42, 14)}
-            await server.ask(COMMIT)
-            assert server.told()[key(COMMIT)] == (4, 42, 14)
-
-    asyncio.run(story())
+async def test_answers_of_several_kinds_in_one_turn_are_each_counted() -> None:
+    async with Server() as server:
+        codes = [COMMIT, SEND, COMMIT, SEND, SEND, COMMIT]
+        await asyncio.gather(*(server.ask(code) for code in codes))
+        assert server.told() == {key(COMMIT): (3, 42, 14), key(SEND): (3, 42, 14)}
+        await server.ask(COMMIT)
+        assert server.told()[key(COMMIT)] == (4, 42, 14)
 
 
-def test_an_opaque_that_a_peer_uses_twice_measures_nothing_wrong() -> None:
-    async def story() -> None:
-        async with Server() as server:
-            tasks = [asyncio.create_task(server.ask(PULL)) for _ in range(2)]
-            while len(server.held) < 2:
-                server.is_held.clear()
-                await server.is_held.wait()
-            (_, first), (_, second) = server.held
-            second.opaque = first.opaque
-            server.clock.us += 1_000_000
-            server.release()
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            polled = key(PULL, ResponseCode.PULL_NOT_FOUND, polled=True)
-            assert server.told() == {
-                polled: (1, 1000, 1000),
-                key(PULL, ResponseCode.PULL_NOT_FOUND): (0, 0, 0),
-            }
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-
-    asyncio.run(story())
+async def test_an_opaque_that_a_peer_uses_twice_measures_nothing_wrong() -> None:
+    async with Server() as server:
+        tasks = [asyncio.create_task(server.ask(PULL)) for _ in range(2)]
+        while len(server.held) < 2:
+            server.is_held.clear()
+            await server.is_held.wait()
+        (_, first), (_, second) = server.held
+        second.opaque = first.opaque
+        server.clock.us += 1_000_000
+        server.release()
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        polled = key(PULL, ResponseCode.PULL_NOT_FOUND, polled=True)
+        assert server.told() == {
+            polled: (1, 1000, 1000),
+            key(PULL, ResponseCode.PULL_NOT_FOUND): (0, 0, 0),
+        }
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -26,80 +26,62 @@ class Outlet:
         self.told.append(f"{self.name}:{b''.join(map(bytes, parts)).decode()}")
 
 
-def test_facts_are_written_once_and_before_any_answer_of_the_turn() -> None:
-    async def story() -> None:
-        told: list[str] = []
-        turn = Turn(lambda: told.append("facts"))
-        first, second = Outlet(told, "first"), Outlet(told, "second")
-        turn.add(first, b"a", b"b", 2)
-        turn.add(second, b"c", b"", 1)
-        turn.add(first, b"d", b"", 1)
-        assert told == []
-        await asyncio.sleep(0)
-        assert told == ["facts", "first:abd", "second:c"]
-        turn.add(second, b"e", b"", 1)
-        await asyncio.sleep(0)
-        assert told[3:] == ["facts", "second:e"]
-
-    asyncio.run(story())
+async def test_facts_are_written_once_and_before_any_answer_of_the_turn() -> None:
+    told: list[str] = []
+    turn = Turn(lambda: told.append("facts"))
+    first, second = Outlet(told, "first"), Outlet(told, "second")
+    turn.add(first, b"a", b"b", 2)
+    turn.add(second, b"c", b"", 1)
+    turn.add(first, b"d", b"", 1)
+    assert told == []
+    await asyncio.sleep(0)
+    assert told == ["facts", "first:abd", "second:c"]
+    turn.add(second, b"e", b"", 1)
+    await asyncio.sleep(0)
+    assert told[3:] == ["facts", "second:e"]
 
 
-def test_one_broken_connection_does_not_keep_the_others_answers() -> None:
-    async def story() -> None:
-        told: list[str] = []
-        turn = Turn(lambda: None)
-        turn.add(Outlet(told, "broken", broken=True), b"x", b"", 1)
-        turn.add(Outlet(told, "whole"), b"y", b"", 1)
-        await asyncio.sleep(0)
-        assert told == ["whole:y"]
-
-    asyncio.run(story())
+async def test_one_broken_connection_does_not_keep_the_others_answers() -> None:
+    told: list[str] = []
+    turn = Turn(lambda: None)
+    turn.add(Outlet(told, "broken", broken=True), b"x", b"", 1)
+    turn.add(Outlet(told, "whole"), b"y", b"", 1)
+    await asyncio.sleep(0)
+    assert told == ["whole:y"]
 
 
-def test_a_turn_may_end_without_anybody_to_answer() -> None:
-    async def story() -> None:
-        told: list[str] = []
-        Turn(lambda: told.append("facts")).open()
-        await asyncio.sleep(0)
-        assert told == ["facts"]
-
-    asyncio.run(story())
+async def test_a_turn_may_end_without_anybody_to_answer() -> None:
+    told: list[str] = []
+    Turn(lambda: told.append("facts")).open()
+    await asyncio.sleep(0)
+    assert told == ["facts"]
 
 
-def test_responses_find_their_requests_in_any_order() -> None:
-    async def story() -> None:
-        pending = PendingRequests()
-        requests = [RemotingCommand(1) for _ in range(3)]
-        futures = [pending.expect(request) for request in requests]
-        for request in reversed(requests):
-            pending.resolve(request.respond(request.opaque))
-        assert [future.result().code for future in futures] == [r.opaque for r in requests]
-        pending.resolve(requests[0].respond(0))  # A second answer is dropped.
-
-    asyncio.run(story())
+async def test_responses_find_their_requests_in_any_order() -> None:
+    pending = PendingRequests()
+    requests = [RemotingCommand(1) for _ in range(3)]
+    futures = [pending.expect(request) for request in requests]
+    for request in reversed(requests):
+        pending.resolve(request.respond(request.opaque))
+    assert [future.result().code for future in futures] == [r.opaque for r in requests]
+    pending.resolve(requests[0].respond(0))  # A second answer is dropped.
 
 
-def test_a_lost_connection_ends_every_wait() -> None:
-    async def story() -> None:
-        pending = PendingRequests()
-        futures = [pending.expect(RemotingCommand(1)) for _ in range(3)]
-        futures[1].cancel()
-        pending.fail_all(ConnectionLost("gone"))
-        for future in (futures[0], futures[2]):
-            with pytest.raises(ConnectionLost):
-                future.result()
-
-    asyncio.run(story())
+async def test_a_lost_connection_ends_every_wait() -> None:
+    pending = PendingRequests()
+    futures = [pending.expect(RemotingCommand(1)) for _ in range(3)]
+    futures[1].cancel()
+    pending.fail_all(ConnectionLost("gone"))
+    for future in (futures[0], futures[2]):
+        with pytest.raises(ConnectionLost):
+            future.result()
 
 
-def test_requests_under_way_are_bounded() -> None:
-    async def story() -> None:
-        pending = PendingRequests()
-        for _ in range(PENDING_REQUESTS_MAX):
-            pending.expect(RemotingCommand(1))
-        with pytest.raises(LocalProtocolError, match=str(PENDING_REQUESTS_MAX)):
-            pending.expect(RemotingCommand(1))
-        pending.forget(1)
+async def test_requests_under_way_are_bounded() -> None:
+    pending = PendingRequests()
+    for _ in range(PENDING_REQUESTS_MAX):
         pending.expect(RemotingCommand(1))
-
-    asyncio.run(story())
+    with pytest.raises(LocalProtocolError, match=str(PENDING_REQUESTS_MAX)):
+        pending.expect(RemotingCommand(1))
+    pending.forget(1)
+    pending.expect(RemotingCommand(1))

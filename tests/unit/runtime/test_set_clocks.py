@@ -7,7 +7,6 @@ late by more than a tick and a mark.
 
 from __future__ import annotations
 
-import asyncio
 import random
 import time
 from pathlib import Path
@@ -227,116 +226,101 @@ class Host:
 
 
 @pytest.mark.parametrize("step_ms", [HOUR_MS, -HOUR_MS, DAY_MS, -DAY_MS, 300, -300])
-def test_a_step_makes_no_message_early_and_none_late(tmp_path: Path, step_ms: int) -> None:
-    async def story() -> None:
-        host = Host(tmp_path)
+async def test_a_step_makes_no_message_early_and_none_late(tmp_path: Path, step_ms: int) -> None:
+    host = Host(tmp_path)
+    await host.boot()
+    await host.put(b"waits over the step", 1)
+    await host.put(b"waits long", 2)
+    await host.pass_and_deliver(4000)
+    host.machine.set_by(step_ms)
+    await host.put(b"put behind the step", 1)
+    await host.pass_and_deliver(2000)
+    await host.put(b"and a moment later", 1)
+    await host.pass_and_deliver(70 * SECOND_MS)
+    for body in host.put_at:
+        assert 0 <= host.lateness_ms(body) <= 2 * TICK_MS + MARK_EVERY_MS, body
+    times = [message.store_timestamp_ms for message in messages_of(host.store)]
+    assert times == sorted(times)
+    await host.store.close()
+
+
+async def test_a_search_by_time_skips_nothing_over_a_step(tmp_path: Path) -> None:
+    for step_ms in (HOUR_MS, -HOUR_MS):
+        host = Host(tmp_path / str(step_ms))
         await host.boot()
-        await host.put(b"waits over the step", 1)
-        await host.put(b"waits long", 2)
-        await host.pass_and_deliver(4000)
-        host.machine.set_by(step_ms)
-        await host.put(b"put behind the step", 1)
-        await host.pass_and_deliver(2000)
-        await host.put(b"and a moment later", 1)
-        await host.pass_and_deliver(70 * SECOND_MS)
-        for body in host.put_at:
-            assert 0 <= host.lateness_ms(body) <= 2 * TICK_MS + MARK_EVERY_MS, body
-        times = [message.store_timestamp_ms for message in messages_of(host.store)]
-        assert times == sorted(times)
+        shown: list[int] = []
+        for number in range(40):
+            if number == 20:
+                host.machine.set_by(step_ms)
+            shown.append(host.machine.wall_ns() // MS)
+            host.store.put(draft(b"%d" % number))
+            host.machine.passes(MINUTE_MS)
+        await turn()
+        search = host.store.offset_at_time
+        for number, wall_ms in enumerate(shown):
+            found = search("TopicA", 0, wall_ms)
+            assert found <= number, "what was stored then or later is not skipped"
+            if step_ms > 0 or number < 20:
+                assert found == number
+        if step_ms > 0:
+            assert search("TopicA", 0, shown[19] + HOUR_MS // 2) == 20, "none in the gap"
+        assert search("TopicA", 0, shown[39] + 2 * HOUR_MS) == 40
         await host.store.close()
-
-    asyncio.run(story())
-
-
-def test_a_search_by_time_skips_nothing_over_a_step(tmp_path: Path) -> None:
-    async def story() -> None:
-        for step_ms in (HOUR_MS, -HOUR_MS):
-            host = Host(tmp_path / str(step_ms))
-            await host.boot()
-            shown: list[int] = []
-            for number in range(40):
-                if number == 20:
-                    host.machine.set_by(step_ms)
-                shown.append(host.machine.wall_ns() // MS)
-                host.store.put(draft(b"%d" % number))
-                host.machine.passes(MINUTE_MS)
-            await turn()
-            search = host.store.offset_at_time
-            for number, wall_ms in enumerate(shown):
-                found = search("TopicA", 0, wall_ms)
-                assert found <= number, "what was stored then or later is not skipped"
-                if step_ms > 0 or number < 20:
-                    assert found == number
-            if step_ms > 0:
-                assert search("TopicA", 0, shown[19] + HOUR_MS // 2) == 20, "none in the gap"
-            assert search("TopicA", 0, shown[39] + 2 * HOUR_MS) == 40
-            await host.store.close()
-
-    asyncio.run(story())
 
 
 @pytest.mark.parametrize("step_ms", [HOUR_MS, -HOUR_MS, -DAY_MS])
-def test_a_step_is_known_after_a_restart_too(tmp_path: Path, step_ms: int) -> None:
-    async def story() -> None:
-        host = Host(tmp_path)
-        await host.boot()
-        await host.put(b"waits over step and restart", 2)
-        await host.pass_and_deliver(4000)
-        host.machine.set_by(step_ms)
-        await host.put(b"behind the step", 2)
-        await host.restart()
-        await host.pass_and_deliver(70 * SECOND_MS)
-        assert host.lateness_ms(b"waits over step and restart") >= 0, "not early"
-        for body in host.put_at:  # How long it had waited before the restart is not always known.
-            assert 0 <= host.lateness_ms(body) <= 4000 + 2 * TICK_MS + MARK_EVERY_MS, body
-        await host.store.close()
-
-    asyncio.run(story())
+async def test_a_step_is_known_after_a_restart_too(tmp_path: Path, step_ms: int) -> None:
+    host = Host(tmp_path)
+    await host.boot()
+    await host.put(b"waits over step and restart", 2)
+    await host.pass_and_deliver(4000)
+    host.machine.set_by(step_ms)
+    await host.put(b"behind the step", 2)
+    await host.restart()
+    await host.pass_and_deliver(70 * SECOND_MS)
+    assert host.lateness_ms(b"waits over step and restart") >= 0, "not early"
+    for body in host.put_at:  # How long it had waited before the restart is not always known.
+        assert 0 <= host.lateness_ms(body) <= 4000 + 2 * TICK_MS + MARK_EVERY_MS, body
+    await host.store.close()
 
 
-def test_a_store_whose_stamps_are_ahead_of_the_clock_delays_no_longer_than_told(
+async def test_a_store_whose_stamps_are_ahead_of_the_clock_delays_no_longer_than_told(
     tmp_path: Path,
 ) -> None:
-    async def story() -> None:
-        host = Host(tmp_path)
-        host.machine.set_by(DAY_MS)
-        host.machine.clock = SystemClock(host.machine.wall_ns, host.machine.steady_ns)
-        await host.boot()
-        await host.put(b"of another day", 1)
-        await host.service.persist("SHUTDOWN")
-        await host.store.close()
-        host.machine.set_by(-DAY_MS)  # While nobody looks.
-        host.machine.clock = SystemClock(host.machine.wall_ns, host.machine.steady_ns)
-        await host.boot()
-        await host.put(b"of today", 1)
-        await host.pass_and_deliver(20 * SECOND_MS)
-        for body in host.put_at:
-            assert 0 <= host.lateness_ms(body) <= 2 * TICK_MS + MARK_EVERY_MS
-        await host.store.close()
-
-    asyncio.run(story())
+    host = Host(tmp_path)
+    host.machine.set_by(DAY_MS)
+    host.machine.clock = SystemClock(host.machine.wall_ns, host.machine.steady_ns)
+    await host.boot()
+    await host.put(b"of another day", 1)
+    await host.service.persist("SHUTDOWN")
+    await host.store.close()
+    host.machine.set_by(-DAY_MS)  # While nobody looks.
+    host.machine.clock = SystemClock(host.machine.wall_ns, host.machine.steady_ns)
+    await host.boot()
+    await host.put(b"of today", 1)
+    await host.pass_and_deliver(20 * SECOND_MS)
+    for body in host.put_at:
+        assert 0 <= host.lateness_ms(body) <= 2 * TICK_MS + MARK_EVERY_MS
+    await host.store.close()
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_messages_are_never_early_and_never_late_however_often_the_clock_is_set(
+async def test_messages_are_never_early_and_never_late_however_often_the_clock_is_set(
     tmp_path: Path, seed: int
 ) -> None:
-    async def story() -> None:
-        chance, host = random.Random(seed), Host(tmp_path)
-        await host.boot()
-        for number in range(60):
-            if chance.random() < 0.5:
-                host.machine.set_by(
-                    chance.choice([HOUR_MS, -HOUR_MS, DAY_MS, -DAY_MS, 300, -300, 40, -40])
-                )
-            await host.put(b"%d" % number, chance.randint(1, 2))
-            await host.pass_and_deliver(chance.randint(1, 3000))
-        await host.pass_and_deliver(2 * MINUTE_MS, every_ms=SECOND_MS)
-        assert len(host.delivered_at) == 60
-        for body in host.put_at:
-            assert -STEP_NS / MS <= host.lateness_ms(body) <= SECOND_MS + 2 * MARK_EVERY_MS, body
-        times = [message.store_timestamp_ms for message in messages_of(host.store)]
-        assert times == sorted(times)
-        await host.store.close()
-
-    asyncio.run(story())
+    chance, host = random.Random(seed), Host(tmp_path)
+    await host.boot()
+    for number in range(60):
+        if chance.random() < 0.5:
+            host.machine.set_by(
+                chance.choice([HOUR_MS, -HOUR_MS, DAY_MS, -DAY_MS, 300, -300, 40, -40])
+            )
+        await host.put(b"%d" % number, chance.randint(1, 2))
+        await host.pass_and_deliver(chance.randint(1, 3000))
+    await host.pass_and_deliver(2 * MINUTE_MS, every_ms=SECOND_MS)
+    assert len(host.delivered_at) == 60
+    for body in host.put_at:
+        assert -STEP_NS / MS <= host.lateness_ms(body) <= SECOND_MS + 2 * MARK_EVERY_MS, body
+    times = [message.store_timestamp_ms for message in messages_of(host.store)]
+    assert times == sorted(times)
+    await host.store.close()

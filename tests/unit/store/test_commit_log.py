@@ -4,7 +4,6 @@ needed, sizes that the formats cannot address are refused.
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import pytest
@@ -56,37 +55,30 @@ def test_a_file_of_2_gib_or_more_is_refused(key: str, settings: dict[str, int]) 
     assert StoreConfig("/store", mapped_file_size_commit_log_bytes=STORE_FILE_BYTES_MAX)
 
 
-def test_the_roll_finds_its_file_made_allocated_and_synced_ahead(tmp_path: Path) -> None:
+async def test_the_roll_finds_its_file_made_allocated_and_synced_ahead(tmp_path: Path) -> None:
     """The put that rolls only writes a blank and opens a name: no allocation, no new file."""
-
-    async def story() -> None:
-        disk = FailingDisk()
-        store = await open_store(small_config(tmp_path), runtime=runtime_on(disk))
-        store.put(draft(bytes(1000)))
-        await store._flusher._make_spare()
-        assert not (tmp_path / "commitlog" / f"{4096:020d}").exists(), "not before it is half full"
-        store.put(draft(bytes(1500)))
-        await store._flusher._make_spare()
-        spare = tmp_path / "commitlog" / f"{4096:020d}"
-        assert spare.stat().st_blocks * 512 >= 4096, "its room is reserved"
-        assert [line for line in disk.log if "making" in line] == [
-            f"sync commitlog/{spare.name}.making"
-        ]
-        disk.free_bytes = 0  # A roll that had to make its file would fail now.
-        assert store.put(draft(bytes(1500))).physical_offset == 4096
-        await turn()
-        assert [len(body) for body in bodies_of(store)] == [1000, 1500, 1500]
-        await store.close()
-
-    asyncio.run(story())
+    disk = FailingDisk()
+    store = await open_store(small_config(tmp_path), runtime=runtime_on(disk))
+    store.put(draft(bytes(1000)))
+    await store._flusher._make_spare()
+    assert not (tmp_path / "commitlog" / f"{4096:020d}").exists(), "not before it is half full"
+    store.put(draft(bytes(1500)))
+    await store._flusher._make_spare()
+    spare = tmp_path / "commitlog" / f"{4096:020d}"
+    assert spare.stat().st_blocks * 512 >= 4096, "its room is reserved"
+    assert [line for line in disk.log if "making" in line] == [
+        f"sync commitlog/{spare.name}.making"
+    ]
+    disk.free_bytes = 0  # A roll that had to make its file would fail now.
+    assert store.put(draft(bytes(1500))).physical_offset == 4096
+    await turn()
+    assert [len(body) for body in bodies_of(store)] == [1000, 1500, 1500]
+    await store.close()
 
 
-def test_a_spare_that_was_not_begun_goes_with_a_clean_stop(tmp_path: Path) -> None:
-    async def story() -> None:
-        store = await open_store(small_config(tmp_path))
-        store.put(draft(bytes(3000)))
-        await store._flusher._make_spare()
-        await store.close()
-        assert [path.name for path in (tmp_path / "commitlog").iterdir()] == [f"{0:020d}"]
-
-    asyncio.run(story())
+async def test_a_spare_that_was_not_begun_goes_with_a_clean_stop(tmp_path: Path) -> None:
+    store = await open_store(small_config(tmp_path))
+    store.put(draft(bytes(3000)))
+    await store._flusher._make_spare()
+    await store.close()
+    assert [path.name for path in (tmp_path / "commitlog").iterdir()] == [f"{0:020d}"]

@@ -5,7 +5,6 @@ tests/cases/store.json holds its files, what was put, and what it answered.
 
 from __future__ import annotations
 
-import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -95,35 +94,28 @@ def record_positions(view: memoryview) -> list[int]:
         pytest.param(("checkpoint",), True, id="killed, checkpoint lost"),
     ],
 )
-def test_a_store_of_rocketmq_opens_and_answers_as_rocketmq_did(
+async def test_a_store_of_rocketmq_opens_and_answers_as_rocketmq_did(
     tmp_path: Path, without: tuple[str, ...], crashed: bool
 ) -> None:
-    async def story() -> None:
-        lay_out(tmp_path, without=without, crashed=crashed)
-        listener = Listener()
-        store = await open_store(small_config(tmp_path), listener)
-        check_answers(store)
-        await store.close()
-        assert listener.recovery.clean is not crashed
-        assert listener.recovery.truncated_from is None
-        assert not listener.lifecycle("DAMAGED_FILE")
-
-    asyncio.run(story())
+    lay_out(tmp_path, without=without, crashed=crashed)
+    listener = Listener()
+    store = await open_store(small_config(tmp_path), listener)
+    check_answers(store)
+    await store.close()
+    assert listener.recovery.clean is not crashed
+    assert listener.recovery.truncated_from is None
+    assert not listener.lifecycle("DAMAGED_FILE")
 
 
 @pytest.mark.parametrize("without", [(), ("consumequeue",)], ids=["as it was", "queues lost"])
 @pytest.mark.parametrize("crashed", [False, True], ids=["clean", "killed"])
-def test_opening_and_closing_changes_no_byte(
+async def test_opening_and_closing_changes_no_byte(
     tmp_path: Path, without: tuple[str, ...], crashed: bool
 ) -> None:
     """But for the note of ours in the checkpoint, where RocketMQ leaves zeros."""
-
-    async def story() -> None:
-        lay_out(tmp_path, without=without, crashed=crashed)
-        store = await open_store(small_config(tmp_path))
-        await store.close()
-
-    asyncio.run(story())
+    lay_out(tmp_path, without=without, crashed=crashed)
+    store = await open_store(small_config(tmp_path))
+    await store.close()
     found = file_bytes(tmp_path)
     checkpoint = found.pop("checkpoint")
     assert found == {name: data for name, data in FILES.items() if name != "checkpoint"}
@@ -131,51 +123,47 @@ def test_opening_and_closing_changes_no_byte(
     assert decode_checkpoint(checkpoint).flushed_offset == CASE["max_physical_offset"]
 
 
-def test_the_same_messages_give_the_same_files(tmp_path: Path) -> None:
+async def test_the_same_messages_give_the_same_files(tmp_path: Path) -> None:
     """Every byte but the index files' names: those tell the moment of their creation."""
     clock = HandClock(FIRST_MS)
-
-    async def story() -> None:
-        store = await open_store(small_config(tmp_path), runtime=runtime_on(clock=clock))
-        for put in CASE["puts"]:
-            clock.value_ms = put["storeTimestamp"]
-            result = store.put(
-                draft(
-                    bytes.fromhex(put["bodyHex"]),
-                    topic=put["topic"],
-                    queue_id=put["queueId"],
-                    properties=put["propertiesString"],
-                    sys_flag=put["sysFlag"],
-                    born_timestamp_ms=put["bornTimestamp"],
-                    born_host=put["bornHost"].replace("|", ":"),
-                    store_host=put["storeHost"].replace("|", ":"),
-                    prepared_transaction_offset=put["preparedTransactionOffset"],
-                )
+    store = await open_store(small_config(tmp_path), runtime=runtime_on(clock=clock))
+    for put in CASE["puts"]:
+        clock.value_ms = put["storeTimestamp"]
+        result = store.put(
+            draft(
+                bytes.fromhex(put["bodyHex"]),
+                topic=put["topic"],
+                queue_id=put["queueId"],
+                properties=put["propertiesString"],
+                sys_flag=put["sysFlag"],
+                born_timestamp_ms=put["bornTimestamp"],
+                born_host=put["bornHost"].replace("|", ":"),
+                store_host=put["storeHost"].replace("|", ":"),
+                prepared_transaction_offset=put["preparedTransactionOffset"],
             )
-            assert result.physical_offset == put["wroteOffset"], put["i"]
-            assert result.size_bytes == put["wroteBytes"], put["i"]
-            assert result.queue_offset == put["logicsOffset"], put["i"]
-            await turn()
-        clock.value_ms = LAST_MS
-        batch = CASE["batch_put"]
-        results = store.put_batch(
-            [
-                draft(
-                    entry.body,
-                    queue_id=batch["queueId"],
-                    properties=entry.properties_text,
-                    flag=entry.flag,
-                    born_timestamp_ms=CASE["puts"][0]["bornTimestamp"],
-                )
-                for entry in decode_batch(bytes.fromhex(batch["bodyHex"]))
-            ]
         )
-        assert results[0].physical_offset == batch["wroteOffset"]
-        assert sum(result.size_bytes for result in results) == batch["wroteBytes"]
-        assert [result.queue_offset for result in results] == [0, 1, 2]
-        await store.close()
-
-    asyncio.run(story())
+        assert result.physical_offset == put["wroteOffset"], put["i"]
+        assert result.size_bytes == put["wroteBytes"], put["i"]
+        assert result.queue_offset == put["logicsOffset"], put["i"]
+        await turn()
+    clock.value_ms = LAST_MS
+    batch = CASE["batch_put"]
+    results = store.put_batch(
+        [
+            draft(
+                entry.body,
+                queue_id=batch["queueId"],
+                properties=entry.properties_text,
+                flag=entry.flag,
+                born_timestamp_ms=CASE["puts"][0]["bornTimestamp"],
+            )
+            for entry in decode_batch(bytes.fromhex(batch["bodyHex"]))
+        ]
+    )
+    assert results[0].physical_offset == batch["wroteOffset"]
+    assert sum(result.size_bytes for result in results) == batch["wroteBytes"]
+    assert [result.queue_offset for result in results] == [0, 1, 2]
+    await store.close()
     written = file_bytes(tmp_path)
     derived = [name for name in FILES if name.startswith(("commitlog", "consumequeue"))]
     for name in derived:
@@ -186,40 +174,34 @@ def test_the_same_messages_give_the_same_files(tmp_path: Path) -> None:
     assert "abort" not in written
 
 
-def test_store_times_are_found_by_offset_and_offsets_by_time(tmp_path: Path) -> None:
-    async def story() -> None:
-        lay_out(tmp_path)
-        store = await open_store(small_config(tmp_path))
-        puts = [p for p in CASE["puts"] if (p["topic"], p["queueId"]) == ("TopicB", 1)]
-        in_queue = [put for put in puts if put["sysFlag"] & 0xC not in (0x4, 0xC)]
-        for put in in_queue:
-            offset, stored_ms = put["logicsOffset"], put["storeTimestamp"]
-            assert store.store_time_at("TopicB", 1, offset) == stored_ms
-            assert store.offset_at_time("TopicB", 1, stored_ms) == offset
-            assert store.offset_at_time("TopicB", 1, stored_ms + 1) == offset + 1
-        assert store.offset_at_time("TopicB", 1, 0) == 0
-        assert store.last_store_time("TopicB", 1) == in_queue[-1]["storeTimestamp"]
-        assert store.store_time_at("TopicB", 1, len(in_queue)) is None
-        await store.close()
-
-    asyncio.run(story())
+async def test_store_times_are_found_by_offset_and_offsets_by_time(tmp_path: Path) -> None:
+    lay_out(tmp_path)
+    store = await open_store(small_config(tmp_path))
+    puts = [p for p in CASE["puts"] if (p["topic"], p["queueId"]) == ("TopicB", 1)]
+    in_queue = [put for put in puts if put["sysFlag"] & 0xC not in (0x4, 0xC)]
+    for put in in_queue:
+        offset, stored_ms = put["logicsOffset"], put["storeTimestamp"]
+        assert store.store_time_at("TopicB", 1, offset) == stored_ms
+        assert store.offset_at_time("TopicB", 1, stored_ms) == offset
+        assert store.offset_at_time("TopicB", 1, stored_ms + 1) == offset + 1
+    assert store.offset_at_time("TopicB", 1, 0) == 0
+    assert store.last_store_time("TopicB", 1) == in_queue[-1]["storeTimestamp"]
+    assert store.store_time_at("TopicB", 1, len(in_queue)) is None
+    await store.close()
 
 
-def test_a_record_is_found_by_its_physical_offset_and_nowhere_else(tmp_path: Path) -> None:
-    async def story() -> None:
-        lay_out(tmp_path)
-        store = await open_store(small_config(tmp_path))
-        begins = {put["wroteOffset"]: put for put in CASE["puts"]}
-        for physical_offset in range(9000):
-            record = store.record_at(physical_offset)
-            put = begins.get(physical_offset)
-            if put is None:
-                assert record is None, physical_offset
-            else:
-                assert record is not None, physical_offset
-                assert decode_record(record).body == bytes.fromhex(put["bodyHex"])
-        assert store.record_at(CASE["max_physical_offset"]) is None
-        assert store.record_at(-8) is None
-        await store.close()
-
-    asyncio.run(story())
+async def test_a_record_is_found_by_its_physical_offset_and_nowhere_else(tmp_path: Path) -> None:
+    lay_out(tmp_path)
+    store = await open_store(small_config(tmp_path))
+    begins = {put["wroteOffset"]: put for put in CASE["puts"]}
+    for physical_offset in range(9000):
+        record = store.record_at(physical_offset)
+        put = begins.get(physical_offset)
+        if put is None:
+            assert record is None, physical_offset
+        else:
+            assert record is not None, physical_offset
+            assert decode_record(record).body == bytes.fromhex(put["bodyHex"])
+    assert store.record_at(CASE["max_physical_offset"]) is None
+    assert store.record_at(-8) is None
+    await store.close()
