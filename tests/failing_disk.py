@@ -110,6 +110,9 @@ class FailingFile:
     def pread(self, length: int, position: int) -> bytes:
         return self._file.pread(length, position)
 
+    def written_from(self, position: int) -> tuple[int, int] | None:
+        return self._file.written_from(position)
+
     def view(self) -> memoryview:
         return self._file.view()
 

@@ -47,6 +47,11 @@ class File(Protocol):
     def pread(self, length: int, position: int) -> bytes:
         """Up to `length` bytes at `position`; shorter at the end of the file."""
 
+    def written_from(self, position: int) -> tuple[int, int] | None:
+        """The first stretch [begin, end) at or behind `position` that was ever written; None when
+        there is none. What lies between stretches reads as zeros, and costs nothing to pass over.
+        """
+
     def view(self) -> memoryview:
         """A read-only view of the file as it is long now; later writes inside it show through.
 
@@ -190,6 +195,15 @@ class _SystemFile:
         try:
             return os.pread(self._descriptor, length, position)
         except OSError as error:
+            raise storage_error("reading", self._path, error) from error
+
+    def written_from(self, position: int) -> tuple[int, int] | None:
+        try:
+            begin = os.lseek(self._descriptor, position, os.SEEK_DATA)
+            return begin, os.lseek(self._descriptor, begin, os.SEEK_HOLE)
+        except OSError as error:
+            if error.errno == errno.ENXIO:  # Zeros to the end, or nothing.
+                return None
             raise storage_error("reading", self._path, error) from error
 
     def view(self) -> memoryview:

@@ -70,8 +70,10 @@ class BehindDamage:
         for place in sound_places(view, start, begin, limit):
             if place < begin:
                 continue
+            if self._is_known(place):
+                return place
             stretch = self._stretch_at(place)
-            if self._is_known(place) or (stretch.is_message and stretch.begin == place):
+            if stretch.is_message and stretch.begin == place:
                 return place
             if stretch.is_message:
                 if self._goes_on_at(stretch.end, limit):
@@ -114,13 +116,13 @@ class BehindDamage:
 
     def _end_of_damaged(self, view: memoryview, start: int, damaged_at: int, limit: int) -> int:
         """Where to look for the next record: behind the damaged one, if its end can be known."""
-        stretch = self._stretch_at(damaged_at)
-        if stretch.is_message and self._goes_on_at(stretch.end, limit):
-            return stretch.end
         claims = [damaged_at + size for size in claimed_sizes(view, damaged_at - start)]
         claims = [end for end in claims if end <= limit]
         if len(claims) == 2 and claims[0] == claims[1]:
-            return claims[0]
+            return claims[0]  # Without a look into every queue, of which there may be thousands.
+        stretch = self._stretch_at(damaged_at)
+        if stretch.is_message and self._goes_on_at(stretch.end, limit):
+            return stretch.end
         # Of two that lead on the nearer may lead into the body, where a client has written.
         return max([end for end in claims if self._goes_on_at(end, limit)], default=damaged_at + 1)
 

@@ -66,6 +66,26 @@ def test_many_parts_are_written_one_after_the_other(on: On) -> None:
     on(story)
 
 
+def test_what_was_never_written_is_passed_over(on: On) -> None:
+    async def story(disk: Disk, root: str) -> None:
+        file = disk.open(f"{root}/file", create=True)
+        file.truncate(1_000_000)
+        assert file.written_from(0) is None
+        file.pwrite(b"tide", 500_000)
+        found = file.written_from(0)
+        assert found is not None
+        assert found[0] <= 500_000
+        assert 500_004 <= found[1] <= found[0] + 65_536
+        inside = file.written_from(500_002)
+        assert inside is not None
+        assert inside[0] == 500_002, "where one asks, when that is amid"
+        assert file.written_from(found[1]) is None
+        assert file.written_from(1_000_000) is None
+        file.close()
+
+    on(story)
+
+
 def test_a_view_is_read_only_and_shows_later_writes(on: On) -> None:
     async def story(disk: Disk, root: str) -> None:
         file = disk.open(f"{root}/file", create=True)

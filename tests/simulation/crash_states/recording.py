@@ -14,6 +14,7 @@ from typing import Literal, TypeVar
 
 from engine.foundation.errors import StorageError
 from engine.runtime.kernel import UnwrittenPages
+from tests.sparse_files import written_from
 
 Answer = TypeVar("Answer")
 Data = bytes | bytearray | memoryview
@@ -199,6 +200,9 @@ class RecordingFile:
 
     def pread(self, length: int, position: int) -> bytes:
         return bytes(self.content.image[position : position + length])
+
+    def written_from(self, position: int) -> tuple[int, int] | None:
+        return written_from(self.content.image, position)
 
     def view(self) -> memoryview:
         return memoryview(self.content.image).toreadonly()

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from engine.foundation.errors import DiskFull, StorageError
 from engine.runtime.kernel import UnwrittenPages
+from tests.sparse_files import written_from
 
 if TYPE_CHECKING:
     from tests.simulation.world.world import World
@@ -168,6 +169,9 @@ class MountedFile:
 
     def pread(self, length: int, position: int) -> bytes:
         return bytes(self._inode.image[position : position + length])
+
+    def written_from(self, position: int) -> tuple[int, int] | None:
+        return written_from(self._inode.image, position)
 
     def view(self) -> memoryview:
         return memoryview(self._inode.image).toreadonly()

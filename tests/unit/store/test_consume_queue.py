@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from engine.foundation.limits import QUEUE_UNITS_WAITING_MAX
 from engine.runtime import SystemDisk
+from engine.runtime.disk import File
 from engine.store.consume_queue import FILLER_SIZE, UNIT, ConsumeQueue, Unit
 from engine.store.mapped_file import FilePool
 
@@ -189,6 +190,50 @@ def test_what_reaches_an_offset_is_found_wherever_it_lies(steps: list[tuple[str,
             ]
             assert queue.first_reaching(physical_offset) == (reaching or [queue.max_offset])[0]
         queue.close()
+
+
+class CountingDisk(SystemDisk):
+    """The machine's disk, which counts the bytes read."""
+
+    read_bytes = 0
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        return CountedFile(super().open(path, create=create), self)  # type: ignore[return-value]
+
+
+class CountedFile:
+    def __init__(self, file: File, disk: CountingDisk) -> None:
+        self._file = file
+        self._disk = disk
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._file, name)
+
+    def pread(self, length: int, position: int) -> bytes:
+        self._disk.read_bytes += length
+        return self._file.pread(length, position)
+
+
+@pytest.mark.parametrize("stale_at", [(), (2_000_000,), (30_000, 5_999_980)])
+def test_what_was_never_written_behind_the_end_is_not_read(
+    tmp_path: Path, stale_at: tuple[int, ...]
+) -> None:
+    """Blocks of a power cut may lie anywhere behind the end, with nothing between."""
+    big, disk = 300_000 * 20, CountingDisk()
+    queue = ConsumeQueue(disk, str(tmp_path / "TopicA" / "0"), big, FilePool())
+    queue.append(units(0, 10))
+    queue.write_out()
+    path = tmp_path / "TopicA" / "0" / f"{0:020d}"
+    for number, place in enumerate(stale_at):
+        with path.open("r+b") as file:
+            file.seek(place)
+            file.write(bytes(20) if number < len(stale_at) - 1 else UNIT.pack(*units(500, 1)[0]))
+    disk.read_bytes = 0
+    queue.wipe_behind_end()
+    assert disk.read_bytes <= (1 + len(stale_at)) * 64 * 1024
+    content = path.read_bytes()
+    assert content[:200] == b"".join(UNIT.pack(*unit) for unit in units(0, 10))
+    assert content.count(0, 200) == big - 200, "something of another time is left"
 
 
 def test_a_bad_unit_ends_a_loaded_queue_and_what_is_behind_is_wiped(tmp_path: Path) -> None:
