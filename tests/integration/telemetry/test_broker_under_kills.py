@@ -30,7 +30,9 @@ from engine.client import (
 from engine.foundation.errors import TidemarkError
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
+from engine.protocol.headers import PullMessageRequestHeader
 from engine.protocol.message import Message, MessageExt, MessageQueue
+from engine.protocol.names import PullSysFlag
 from engine.remoting import RpcClient
 from engine.runtime import system_runtime
 from tests.integration.telemetry.bronze_rows import Row, assert_exactly_once, read_all
@@ -61,25 +63,28 @@ class Record:
 
 
 async def commit_directly(engine: KillableEngine, record: Record, queue_id: int) -> None:
-    """Commit 1, 2, 3, ... for one queue, each once; an offset without an answer stays unknown."""
+    """Commit 1, 2, 3, ... for one queue, each once; an offset without an answer stays unknown.
+
+    Of messages that are there, and after a pull in each life of the broker: from a group that has
+    not pulled since a kill it takes no offset beyond what was there then.
+    """
     client = RpcClient(system_runtime())
-    offset = 0
+    offset, has_pulled = 0, False
     try:
         while True:
-            offset += 1
-            request = RemotingCommand.request(
-                RequestCode.UPDATE_CONSUMER_OFFSET,
-                {
-                    "consumerGroup": DIRECT,
-                    "topic": TOPIC,
-                    "queueId": str(queue_id),
-                    "commitOffset": str(offset),
-                },
-            )
-            record.sent.add((queue_id, offset))
             try:
-                answer = await client.invoke(engine.broker, request, timeout_ms=2000)
+                if not has_pulled:
+                    await client.invoke(engine.broker, first_pull(queue_id), timeout_ms=2000)
+                    has_pulled = True
+                offset += 1
+                while offset > record.stored // (2 * QUEUES):  # noqa: ASYNC110 - another task's
+                    await asyncio.sleep(0.01)
+                record.sent.add((queue_id, offset))
+                answer = await client.invoke(
+                    engine.broker, commit_of(queue_id, offset), timeout_ms=2000
+                )
             except TidemarkError:
+                has_pulled = False
                 await asyncio.sleep(0.05)
                 continue
             if answer.code == ResponseCode.SUCCESS:
@@ -87,6 +92,35 @@ async def commit_directly(engine: KillableEngine, record: Record, queue_id: int)
             await asyncio.sleep(0.003)
     finally:
         await client.close()
+
+
+def commit_of(queue_id: int, offset: int) -> RemotingCommand:
+    """UPDATE_CONSUMER_OFFSET of the direct committers."""
+    fields = {
+        "consumerGroup": DIRECT,
+        "topic": TOPIC,
+        "queueId": str(queue_id),
+        "commitOffset": str(offset),
+    }
+    return RemotingCommand.request(RequestCode.UPDATE_CONSUMER_OFFSET, fields)
+
+
+def first_pull(queue_id: int) -> RemotingCommand:
+    """PULL_MESSAGE of one message from a queue's begin."""
+    header = PullMessageRequestHeader(
+        consumer_group=DIRECT,
+        topic=TOPIC,
+        queue_id=queue_id,
+        queue_offset=0,
+        max_msg_nums=1,
+        sys_flag=int(PullSysFlag.SUBSCRIPTION),
+        commit_offset=0,
+        suspend_timeout_ms=0,
+        subscription="*",
+        sub_version=0,
+        expression_type="TAG",
+    )
+    return RemotingCommand.request(RequestCode.PULL_MESSAGE, header.encode())
 
 
 async def produce(producer: Producer, record: Record) -> None:
@@ -220,7 +254,8 @@ def compare_direct(rows: list[Row], record: Record) -> None:
     assert record.answered <= set(found), "every answered one"
     assert set(found) <= record.sent, "none that nobody sent"
     assert len(record.answered) > 1000
-    assert all(row["accepted"] and row["path"] == "COMMIT_RPC" for row in rows)
+    odd = [row for row in rows if not row["accepted"] or row["path"] != "COMMIT_RPC"]
+    assert not odd, f"{len(odd)} of {len(rows)} are refused, or came another way: {odd[:3]}"
     check_chain(rows)
 
 
