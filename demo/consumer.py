@@ -35,6 +35,8 @@ from engine.runtime import SystemDisk, system_runtime
 
 WORK_S = 0.02
 REBALANCE_MS = 5_000
+REBALANCE_PACE_MS = 100
+"""Members of a group are started at once: each gives up what is the other's before it reads it."""
 HEARTBEAT_MS = 3_000
 
 
@@ -55,6 +57,7 @@ CONSUMER = ConsumerConfig(
     consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
     max_reconsume_times=1,
     rebalance_ms=REBALANCE_MS,
+    rebalance_retry_ms=REBALANCE_PACE_MS,
 )
 
 
