@@ -51,8 +51,10 @@ class OffsetAdmin:
         return await self._asking.offset(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, queue, header)
 
     async def commit(self, group: str, queue: MessageQueue, offset: int) -> None:
-        """Set a group's consume offset of one queue; members at work overwrite it with their
-        own.
+        """Set a group's consume offset of one queue; members at work overwrite it with their own.
+
+        Raises RequestRefused with the broker's words when it passes the offset over: it answers
+        that as a success with a remark.
         """
         header = UpdateConsumerOffsetRequestHeader(
             consumer_group=group,
@@ -62,7 +64,10 @@ class OffsetAdmin:
             broker_name=queue.broker_name,
         )
         address = await self._asking.master_of(queue)
-        await self._asking.ask(address, RequestCode.UPDATE_CONSUMER_OFFSET, header.encode())
+        code = RequestCode.UPDATE_CONSUMER_OFFSET
+        answer = await self._asking.ask(address, code, header.encode())
+        if answer.remark:
+            raise RequestRefused(answer.code, answer.remark)
 
     async def consume_offset(self, group: str, queue: MessageQueue) -> int | None:
         """A group's consume offset of one queue; None when its broker has none, however young the

@@ -6,9 +6,15 @@ import asyncio
 import json
 from pathlib import Path
 
+import pytest
+
 from engine.broker.client_windows import FROZEN_AFTER_MS
 from engine.broker.state.queue_locks import QueueLocks
+from engine.client import Admin
+from engine.foundation.errors import RequestRefused
 from engine.protocol.codes import RequestCode, ResponseCode
+from engine.protocol.message import MessageQueue
+from engine.runtime import system_runtime
 from tests.integration.broker.cluster import (
     GROUP,
     TOPIC,
@@ -20,6 +26,7 @@ from tests.integration.broker.cluster import (
     eventually,
 )
 from tests.integration.broker.spooled import picked, spooled
+from tests.integration.client.cluster_users import client_config
 
 RETRY = f"%RETRY%{GROUP}"
 
@@ -254,6 +261,20 @@ async def test_who_lost_its_order_lock_moves_the_offset_no_more(tmp_path: Path) 
         (None, 5, 7, "COMMIT_RPC"),
         ("late", 6, 7, "PULL_PIGGYBACK"),
     ]
+
+
+async def test_a_tool_hears_that_its_offset_was_passed_over(tmp_path: Path) -> None:
+    async with cluster(broker_config(tmp_path)) as running:
+        owner, names = running.client("owner"), running.name_server_address
+        await owner.send()
+        await owner.heartbeat()
+        queue = MessageQueue(TOPIC, "broker-a", 0)
+        async with Admin(system_runtime(), client_config(names)) as admin:
+            await admin.offsets.commit(GROUP, queue, 0)
+            assert await lock(owner) == [QUEUE]
+            with pytest.raises(RequestRefused, match="client owner holds the order lock"):
+                await admin.offsets.commit(GROUP, queue, 1)
+            assert await admin.offsets.consume_offset(GROUP, queue) == 0
 
 
 async def test_a_reset_is_told_by_the_next_pull_and_refuses_the_old_owners_reports(
