@@ -49,6 +49,7 @@ class LogWalk:
         delay_levels_ms: Sequence[int],
     ) -> None:
         self._log = log
+        self._queues = queues
         self._behind_damage = BehindDamage(log, queues)
         self._synced_to = synced_to
         self._delay_levels_ms = delay_levels_ms
@@ -116,12 +117,16 @@ class LogWalk:
         below the synced position the next record of the queue decides which of two that do not fit
         is damaged, so that a flipped bit costs no more than its record.
 
-        The first message of a queue may have any offset only if older ones were deleted by age.
+        The first message of a queue may have any offset only if older ones were deleted by age, or
+        the walk begins amid the log; then the queue may know the record by its place.
         """
         if not has_queue_offset(request.sys_flag):
             return
         key, offset = (request.topic, request.queue_id), request.queue_offset
-        wanted, holes_before = self._expected.get(key, (0 if self._whole_log else offset, 0))
+        if offset < 0:
+            raise CorruptRecord(f"queue offset {offset} at {request.physical_offset} is negative")
+        known = self._expected.get(key)
+        wanted, holes_before = known or (0 if self._whole_log else self._known_offset(request), 0)
         if offset != wanted:
             lost_max = (self._holes_bytes - holes_before) // RECORD_BYTES_MIN
             behind_hole = wanted < offset <= wanted + lost_max
@@ -137,6 +142,16 @@ class LogWalk:
                     f"of {request.topic} {request.queue_id}, where {wanted} comes next"
                 )
         self._expected[key] = (offset + 1, self._holes_bytes)
+
+    def _known_offset(self, request: DispatchRequest) -> int:
+        """At which offset its queue has the record's unit; what the record says if it has none."""
+        queue = self._queues.find(request.topic, request.queue_id)
+        if queue is not None:
+            offset = queue.first_reaching(request.physical_offset)
+            unit = queue.unit(offset)
+            if unit is not None and unit[:2] == (request.physical_offset, request.size_bytes):
+                return offset
+        return request.queue_offset
 
     def _following_offset(self, request: DispatchRequest) -> int | None:
         """Queue offset of the queue's next record, if it is not far; None when nobody knows."""

@@ -216,6 +216,8 @@ def test_recovery_cuts_and_unlinks_nothing_below_the_synced_position(
 )
 @example(number=4 * QUEUES, byte=27, bit=2, clean=False, lost={"consumequeue"})
 @example(number=4 * QUEUES, byte=27, bit=2, clean=True, lost={"consumequeue"})
+@example(number=5 * QUEUES, byte=20, bit=7, clean=False, lost={"consumequeue"})
+@example(number=5 * QUEUES, byte=27, bit=2, clean=False, lost=set())
 def test_a_flipped_bit_of_a_queue_offset_costs_its_record_alone(
     number: int, byte: int, bit: int, clean: bool, lost: set[str]
 ) -> None:
