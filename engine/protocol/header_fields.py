@@ -28,6 +28,10 @@ def wire_name(name: str, default: Any = msgspec.NODEFAULT) -> Any:
     return msgspec.field(default=default, name=name)
 
 
+UNREADABLE = (msgspec.ValidationError, UnicodeEncodeError)
+"""What a field that does not fit ends in; the second, text that no UTF-8 can hold for a number."""
+
+
 class Header(msgspec.Struct, rename="camel", kw_only=True):
     """What requests' and responses' headers share."""
 
@@ -52,7 +56,7 @@ class RequestHeader(Header):
         """
         try:
             return msgspec.convert(fields, cls, strict=False)
-        except msgspec.ValidationError as error:
+        except UNREADABLE as error:
             raise RequestRefused(
                 ResponseCode.SYSTEM_ERROR, f"decode {cls.__name__} failed: {error}"
             ) from error
@@ -66,7 +70,7 @@ class ResponseHeader(Header):
         """Read it; unknown fields are passed over. Raises RemoteProtocolError naming the field."""
         try:
             return msgspec.convert(fields, cls, strict=False)
-        except msgspec.ValidationError as error:
+        except UNREADABLE as error:
             raise RemoteProtocolError(f"decode {cls.__name__} failed: {error}") from error
 
 

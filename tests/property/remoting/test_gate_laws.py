@@ -76,6 +76,7 @@ def passes(credentials: Credentials, code: int, told: dict[str, str], body: byte
 @example(Code.LOCK_BATCH_MQ, {}, DEEP)
 @example(Code.QUERY_ASSIGNMENT, {}, DEEP)
 @example(Code.HEART_BEAT, {}, b'{"clientID":"\\ud800"}')
+@example(Code.END_TRANSACTION, {"commitLogOffset": "\ud800"}, b"")
 def test_an_account_without_rights_gets_nothing_that_takes_one(
     code: int, told: dict[str, str], body: bytes
 ) -> None:
