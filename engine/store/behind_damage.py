@@ -87,11 +87,7 @@ class BehindDamage:
     def _is_known(self, place: int) -> bool:
         """Does the queue that the record names have its unit?"""
         request = record_at(self._log, place)
-        if request is None or not has_queue_offset(request.sys_flag):
-            return False
-        queue = self._queues.find(request.topic, request.queue_id)
-        unit = None if queue is None else queue.unit(request.queue_offset)
-        return unit is not None and unit[:2] == (place, request.size_bytes)
+        return request is not None and self._queues.has_unit_of(request)
 
     def _stretch_at(self, place: int) -> Stretch:
         """The message that queues know around `place`, else how far they know of none."""

@@ -23,7 +23,7 @@ be built again.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import pairwise
 from struct import Struct
 
@@ -213,16 +213,7 @@ class ConsumeQueue:
             ends = [unit[0] + unit[1] for unit in UNIT.iter_unpack(self._waiting)]
             found = self._written_offset + bisect_right(ends, physical_offset)
             return max(found, self.min_offset)
-        low, high = self.min_offset, self.max_offset
-        while low < high:
-            middle = (low + high) // 2
-            unit = self.unit(middle)
-            assert unit is not None, f"{self.directory} lost unit {middle}"
-            if unit_end(unit) > physical_offset:
-                high = middle
-            else:
-                low = middle + 1
-        return low
+        return self._first_where(lambda unit: unit_end(unit) > physical_offset)
 
     def count_between(self, begin: int, end: int) -> int:
         """How many units name messages that begin in the log's range [begin, end), bridged ones
@@ -232,12 +223,18 @@ class ConsumeQueue:
 
     def _first_from(self, physical_offset: int) -> int:
         """The first queue offset whose message begins at or behind `physical_offset`."""
+        return self._first_where(lambda unit: unit[0] >= physical_offset)
+
+    def _first_where(self, holds: Callable[[Unit], bool]) -> int:
+        """The first queue offset whose unit passes a test that all behind it pass, too; max_offset
+        if none.
+        """
         low, high = self.min_offset, self.max_offset
         while low < high:
             middle = (low + high) // 2
             unit = self.unit(middle)
             assert unit is not None, f"{self.directory} lost unit {middle}"
-            if unit[0] >= physical_offset:
+            if holds(unit):
                 high = middle
             else:
                 low = middle + 1

@@ -26,7 +26,6 @@ from engine.store.record import (
     RECORD_BYTES_MIN,
     DispatchRequest,
     check_record,
-    has_queue_offset,
     store_timestamp_of,
 )
 
@@ -152,13 +151,9 @@ class StoreQueries:
         have named; None when the queue that the record names has no unit for it (any more).
         """
         found = self._record_at(physical_offset)
-        if found is None or not has_queue_offset(found[1].sys_flag):
+        if found is None or not self._queues.has_unit_of(found[1]):
             return None
-        record, told = found
-        queue = self._queues.find(told.topic, told.queue_id)
-        unit = queue.unit(told.queue_offset) if queue is not None else None
-        is_known = unit is not None and unit[:2] == (physical_offset, len(record))
-        return bytes(record) if is_known else None
+        return bytes(found[0])
 
     def _record_at(self, physical_offset: int) -> tuple[memoryview, DispatchRequest] | None:
         head = self._log.view(physical_offset, 8)

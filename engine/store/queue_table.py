@@ -20,7 +20,7 @@ from engine.foundation.errors import StorageError
 from engine.runtime.disk import Disk
 from engine.store.consume_queue import ConsumeQueue
 from engine.store.mapped_file import FilePool
-from engine.store.record import is_plain_topic
+from engine.store.record import DispatchRequest, has_queue_offset, is_plain_topic
 
 QueueKey = tuple[str, int]
 
@@ -47,6 +47,14 @@ class QueueTable:
     def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         """The queue, if any message of it was ever dispatched and the topic not deleted since."""
         return self._queues.get((topic, queue_id))
+
+    def has_unit_of(self, record: DispatchRequest) -> bool:
+        """Is the record a message: has the queue that it names the unit of this very record?"""
+        if not has_queue_offset(record.sys_flag):
+            return False
+        queue = self.find(record.topic, record.queue_id)
+        unit = None if queue is None else queue.unit(record.queue_offset)
+        return unit is not None and unit[:2] == (record.physical_offset, record.size_bytes)
 
     def find_or_add(self, topic: str, queue_id: int) -> ConsumeQueue:
         """The queue, made now if need be. Raises StorageError for a name that is none."""

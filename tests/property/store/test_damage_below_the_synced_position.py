@@ -192,11 +192,7 @@ def test_recovery_cuts_and_unlinks_nothing_below_the_synced_position(
 ) -> None:
     """`forgets`: the checkpoint has RocketMQ's numbers alone, as after another broker."""
     case = played(clean)
-    tree: Tree = {
-        name: data
-        for name, data in case.tree.items()
-        if data is None or not name.startswith(tuple(f"/store/{each}/" for each in lost))
-    }
+    tree = tree_without(case, lost)
     if forgets and clean:
         checkpoint = tree["/store/checkpoint"]
         assert checkpoint is not None
@@ -222,16 +218,22 @@ def test_a_flipped_bit_of_a_queue_offset_costs_its_record_alone(
     number: int, byte: int, bit: int, clean: bool, lost: set[str]
 ) -> None:
     case = played(clean)
-    tree: Tree = {
-        name: data
-        for name, data in case.tree.items()
-        if data is None or not name.startswith(tuple(f"/store/{each}/" for each in lost))
-    }
+    tree = tree_without(case, lost)
     record = case.put[number]
     bent = bytearray(case.tree[case.name_of(record.physical_offset)])
     bent[record.physical_offset % FILE_BYTES + byte] ^= 1 << bit
     tree[case.name_of(record.physical_offset)] = bytes(bent)
     asyncio.run(check(case, tree, whole_queues="consumequeue" not in lost))
+
+
+def tree_without(case: Played, lost: set[str]) -> Tree:
+    """The store's files but those of the folders that are lost."""
+    folders = tuple(f"/store/{each}/" for each in lost)
+    return {
+        name: data
+        for name, data in case.tree.items()
+        if data is None or not name.startswith(folders)
+    }
 
 
 async def check(case: Played, tree: Tree, *, whole_queues: bool) -> None:

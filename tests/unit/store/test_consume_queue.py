@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from engine.foundation.limits import QUEUE_UNITS_WAITING_MAX
 from engine.runtime import SystemDisk
-from engine.runtime.disk import File
 from engine.store.consume_queue import FILLER_SIZE, UNIT, ConsumeQueue, Unit
 from engine.store.mapped_file import FilePool
+from tests.counting_disk import CountingDisk
 
 UNITS_PER_FILE = 4
 FILE_BYTES = UNITS_PER_FILE * 20
@@ -190,28 +190,6 @@ def test_what_reaches_an_offset_is_found_wherever_it_lies(steps: list[tuple[str,
             ]
             assert queue.first_reaching(physical_offset) == (reaching or [queue.max_offset])[0]
         queue.close()
-
-
-class CountingDisk(SystemDisk):
-    """The machine's disk, which counts the bytes read."""
-
-    read_bytes = 0
-
-    def open(self, path: str, *, create: bool = False) -> File:
-        return CountedFile(super().open(path, create=create), self)  # type: ignore[return-value]
-
-
-class CountedFile:
-    def __init__(self, file: File, disk: CountingDisk) -> None:
-        self._file = file
-        self._disk = disk
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._file, name)
-
-    def pread(self, length: int, position: int) -> bytes:
-        self._disk.read_bytes += length
-        return self._file.pread(length, position)
 
 
 @pytest.mark.parametrize("stale_at", [(), (2_000_000,), (30_000, 5_999_980)])

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from engine.runtime import File, SystemDisk
+from engine.runtime import SystemDisk
 from engine.store.index import Index, index_file_name
 from engine.store.index_file import ENTRY, HEADER, IndexShape
 from engine.store.mapped_file import FilePool
+from tests.counting_disk import CountingDisk
 
 SHAPE = IndexShape(slot_count=5, index_count_max=8)
 NOW_MS = 1_795_239_608_237
@@ -251,30 +252,3 @@ def test_a_full_index_is_repaired_and_cut_without_reading_it(tmp_path: Path) -> 
     assert not again.find(keys[399_995][0], 99, **ALL) or keys[399_995][1] not in again.find(
         keys[399_995][0], 99, **ALL
     )
-
-
-class CountingDisk(SystemDisk):
-    """Counts what is read through `pread`."""
-
-    __slots__ = ("read_bytes",)
-
-    def __init__(self) -> None:
-        self.read_bytes = 0
-
-    def open(self, path: str, *, create: bool = False) -> File:
-        return CountedFile(super().open(path, create=create), self)  # type: ignore[return-value]
-
-
-class CountedFile:
-    """Any file, its reads counted by its disk."""
-
-    def __init__(self, file: File, disk: CountingDisk) -> None:
-        self._file = file
-        self._disk = disk
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._file, name)
-
-    def pread(self, length: int, position: int) -> bytes:
-        self._disk.read_bytes += length
-        return self._file.pread(length, position)
