@@ -56,8 +56,8 @@ from engine.protocol.properties import (
 from engine.runtime import Runtime
 from engine.runtime.clock import ClockStep
 from engine.store import GetStatus, MessageDraft, MessageStore
+from engine.store.draft_record import draft_of
 from engine.store.record import check_record, is_plain_topic, property_value, store_timestamp_of
-from engine.store.redraft import draft_of
 from engine.store.table_file import Source, TableFile
 
 TICK_MS = 100
