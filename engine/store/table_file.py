@@ -1,11 +1,14 @@
-"""A table kept as a JSON file beside its last version (RocketMQ's ConfigManager).
+"""A table kept as a JSON file beside its last version (RocketMQ's ConfigManager); the .properties
+file that a party was started with, changed in place, beside its own.
 
 Place in the walk: the offset table each 5 s, topics and groups when they change, the delay cursors
-each 10 s. The disk work runs beside the event loop.
+each 10 s; a setting changed while running, before it is in force. The disk work runs beside the
+event loop.
 
 Invariant: whenever the process or the power ends, the file or its .bak holds a whole version of the
 table: the old file becomes .bak by rename before the new one takes its name, and the new one is
-synced before that. What is not as it was written is told. Absent on purpose: what the tables mean.
+synced before that. What is not as it was written is told. A user's comments and other settings stay
+as they are. Absent on purpose: what the tables mean, which settings may change.
 """
 
 from __future__ import annotations
@@ -18,7 +21,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
+from engine.foundation.config_layers import text_of
 from engine.foundation.errors import CorruptRecord, ProtocolError, StorageError
+from engine.foundation.java_properties import changed
 from engine.foundation.observing import LifecycleEvent, Observer
 from engine.protocol.fastjson import dumps, loads
 from engine.runtime import Runtime
@@ -203,6 +208,20 @@ class TableFile:
             disk.rename(self.path, f"{self.path}.bak")
         disk.rename(fresh, self.path)
         disk.sync_directory(folder)
+
+
+class SettingsFile:
+    """One .properties file, made when missing."""
+
+    def __init__(self, runtime: Runtime, path: str) -> None:
+        self._disk = runtime.disk
+        self._file = TableFile(runtime, path)
+
+    async def change(self, changes: Mapping[str, str]) -> None:
+        """Set these keys. Raises DiskFull or StorageError; then nothing has changed."""
+        path = self._file.path
+        text = text_of(self._disk.read(path)) if self._disk.exists(path) else ""
+        await self._file.write_data(changed(text, changes).encode())
 
 
 STORE_ID = "store"
