@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 
 from engine.foundation.errors import DiskFull, WritesStopped
 from engine.foundation.limits import LOG_HOLES_TOLD_MAX
-from engine.foundation.observing import LifecycleEvent, Observer
+from engine.foundation.observing import LifecycleEvent, Observer, report
 from engine.protocol.hashes import index_key_hash
 from engine.runtime import Runtime
 from engine.runtime.durable_folders import make_durable
@@ -203,8 +203,7 @@ class MessageStore:
             f"commit log: hole [{hole.start}, {hole.end}), {hole.size_bytes} bytes that were on "
             f"disk and cannot be read ({hole.reason}); a pull passed over it"
         )
-        self._observer.observe(LifecycleEvent("LOG_HOLE", detail))
-        _log.warning("%s", detail)
+        report(self._observer, _log, LifecycleEvent("LOG_HOLE", detail))
 
     def change_settings(self, config: StoreConfig) -> None:
         """Go by `config` from the next flush, read and retention round on.

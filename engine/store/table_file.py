@@ -24,7 +24,7 @@ from enum import Enum
 from engine.foundation.config_layers import text_of
 from engine.foundation.errors import CorruptRecord, ProtocolError, StorageError
 from engine.foundation.java_properties import changed
-from engine.foundation.observing import LifecycleEvent, Observer
+from engine.foundation.observing import LifecycleEvent, Observer, report
 from engine.protocol.fastjson import dumps, loads
 from engine.runtime import Runtime
 from engine.runtime.durable_folders import make_durable
@@ -154,8 +154,7 @@ class TableFile:
             f"{self.path} is not as it was written: changed by hand, or damaged; it is taken as "
             "it is"
         )
-        _log.warning("%s", detail)
-        observer.observe(LifecycleEvent("CHANGED_FILE", detail))
+        report(observer, _log, LifecycleEvent("CHANGED_FILE", detail))
 
     def _tell_damage(self, observer: Observer, detail: str) -> None:
         detail += " instead"
@@ -163,14 +162,12 @@ class TableFile:
             kept = f"{self.path}.damaged"
             self._disk.rename(self.path, kept)
             detail += f"; kept it as {kept}"
-        _log.warning("%s", detail)
-        observer.observe(LifecycleEvent("DAMAGED_FILE", detail))
+        report(observer, _log, LifecycleEvent("DAMAGED_FILE", detail))
 
     def tell_missing(self, observer: Observer, consequence: str) -> None:
         """Nothing is left of a table that had been written: say so, and what that means."""
         detail = f"{self.path} and its .bak are gone: {consequence}"
-        _log.warning("%s", detail)
-        observer.observe(LifecycleEvent("DAMAGED_FILE", detail))
+        report(observer, _log, LifecycleEvent("DAMAGED_FILE", detail))
 
     async def write(self, document: Mapping[str, object]) -> Written:
         """Make `document` the file, sealed, beside the loop. Raises DiskFull or StorageError."""

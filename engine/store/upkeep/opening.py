@@ -18,7 +18,7 @@ from __future__ import annotations
 import logging
 
 from engine.foundation.errors import ConfigError, DiskFull, StorageError
-from engine.foundation.observing import Observer
+from engine.foundation.observing import Observer, report
 from engine.runtime import Runtime
 from engine.store.check import StoreCheck
 from engine.store.commit_log import CommitLog
@@ -151,8 +151,9 @@ class Opening:
 
     def _tell(self, found: Recovered) -> None:
         for event in found.events(self._log.min_offset):
-            self._observer.observe(event)
             if event.kind != "RECOVERY" or event.truncated_from is not None or found.dropped_bytes:
-                _log.warning("%s", event.detail)
-            elif not found.clean:
+                report(self._observer, _log, event)
+                continue
+            self._observer.observe(event)
+            if not found.clean:
                 _log.info("recovered after an unclean stop: %s", event.detail)
