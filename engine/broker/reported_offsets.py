@@ -5,8 +5,9 @@ resets, progress of transactions and what a boot finds are told from here as wel
 
 Invariant: while a client holds a queue's order lock only its own reports move the offset: one that
 lost the lock and does not know it yet is refused. A client that remembers messages which a power
-cut took never passes over those that got their offsets. Absent on purpose: judging a report
-otherwise. A lower or impossible offset is stored as RocketMQ does, and told.
+cut took never passes over those that got their offsets; what a tool or a reset chooses counts all
+the same. Absent on purpose: judging a report otherwise. A lower or impossible offset is stored as
+RocketMQ does, and told.
 """
 
 from __future__ import annotations
@@ -20,13 +21,22 @@ from engine.remoting import Peer
 
 
 def tell_commit(
-    parts: BrokerParts, peer: Peer, key: QueueKey, offset: int, *, path: str, trigger: str
+    parts: BrokerParts,
+    peer: Peer,
+    key: QueueKey,
+    offset: int,
+    *,
+    path: str,
+    trigger: str,
+    is_chosen: bool = False,
 ) -> str | None:
-    """Store a reported offset and tell what it changed; why it was refused, or None."""
+    """Store a reported offset and tell what it changed; why it was refused, or None. `is_chosen`:
+    somebody wants the group to go on there, whatever it remembers.
+    """
     group, topic, queue_id = key
     client_id = client_id_of(peer)
     refused = _why_fenced(parts, key, client_id)
-    if refused is None and goes_back_to(parts, key, offset) is not None:
+    if refused is None and not is_chosen and goes_back_to(parts, key, offset) is not None:
         refused = (
             f"offset {offset} counts messages of queue {queue_id} of {topic} that an unclean stop "
             "of the broker took; pull before you report"
@@ -103,8 +113,9 @@ def goes_back_to(parts: BrokerParts, key: QueueKey, offset: int) -> int | None:
     None for any other.
 
     Nobody of the group has pulled the queue since, so what lies between its end at boot and
-    `offset` are other messages, which the client would pass over. A group without any offset may be
-    a new one that begins at the end.
+    `offset` are other messages, which the client would pass over. Where a tool has set an offset
+    behind that end, it is those behind this offset. A group without any offset may be a new one
+    that begins at the end.
     """
     if parts.boot_ends is None or parts.readers.has_pulled(key):
         return None
@@ -113,4 +124,19 @@ def goes_back_to(parts: BrokerParts, key: QueueKey, offset: int) -> int | None:
     if offset <= end:
         return None
     committed = parts.offsets.told(group, topic, queue_id)
-    return committed if committed is not None and committed <= end else None
+    return committed if committed is not None and committed < offset else None
+
+
+def is_of_a_tool(
+    parts: BrokerParts, peer: Peer, group: str, *, waits: bool, trigger: str | None
+) -> bool:
+    """Does a tool set an offset, and no consumer report its own? `waits`: for the answer.
+
+    Tools wait for the answer, over a connection of which the group knows no member. Consumers of
+    RocketMQ report one-way, in every language, and often before their first heartbeat after a
+    restart of the broker; those of ours that wait say why they report.
+    """
+    if not waits or trigger is not None:
+        return False
+    members, client_id = parts.groups.of(group), client_id_of(peer)
+    return members is None or client_id is None or client_id not in members.members

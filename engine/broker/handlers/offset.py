@@ -11,7 +11,7 @@ how far behind it is. Absent on purpose: which report counts (`reported_offsets`
 from __future__ import annotations
 
 from engine.broker.parts import BrokerParts
-from engine.broker.reported_offsets import tell_commit
+from engine.broker.reported_offsets import is_of_a_tool, tell_commit
 from engine.foundation.errors import RequestRefused
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
@@ -111,6 +111,14 @@ class OffsetHandlers:
             header.commit_offset,
             path="RESET" if is_reset else "COMMIT_RPC",
             trigger=header.trigger if header.trigger in TRIGGERS else "UNKNOWN",
+            is_chosen=is_reset
+            or is_of_a_tool(
+                parts,
+                peer,
+                header.consumer_group,
+                waits=not request.is_oneway,
+                trigger=header.trigger,
+            ),
         )
         return request.respond(ResponseCode.SUCCESS, refused)
 
