@@ -36,10 +36,9 @@ from engine.store.record import (
     TOPIC_CHARS_V1_MAX,
     UNWRITTEN,
     DispatchRequest,
-    check_lengths,
     has_queue_offset,
-    properties_of,
     unit_code,
+    whole_parts_of,
 )
 
 _SHORT = Struct(">h")
@@ -108,19 +107,16 @@ def draft_of(record: memoryview) -> MessageDraft:
             stored,
             times,
             prepared,
-            length,
+            _,
         ) = head.unpack_from(record)
     except struct_error as error:
         raise CorruptRecord(f"{len(record)} bytes are no record") from error
-    topic_at = check_lengths(record, head.size, length, place)
-    properties = properties_of(record)
+    body_at, body_end, topic_at, topic_end, _ = whole_parts_of(record, place)
     return MessageDraft(
-        topic=bytes(record[topic_at : len(record) - 2 - len(properties)]).decode(
-            "utf-8", "replace"
-        ),
+        topic=bytes(record[topic_at:topic_end]).decode("utf-8", "replace"),
         queue_id=queue_id,
-        body=record[head.size : head.size + length],
-        properties=properties,
+        body=record[body_at:body_end],
+        properties=bytes(record[topic_end + 2 :]),
         born_timestamp_ms=born_ms,
         born_host=_decode_host(born),
         store_host=_decode_host(stored),
