@@ -35,7 +35,7 @@ from engine.store.dispatch import Arrival, Dispatcher
 from engine.store.draft_record import DraftRecord, MessageDraft, PutResult, place_batch
 from engine.store.folder_lock import take_folders
 from engine.store.holes import Hole
-from engine.store.index import Index
+from engine.store.index import SUMS_SUFFIX, Index
 from engine.store.index_file import IndexShape
 from engine.store.lost_messages import LostMessages
 from engine.store.mapped_file import FilePool
@@ -47,12 +47,16 @@ from engine.store.upkeep.checkpoint import CheckpointFile
 from engine.store.upkeep.cut_bytes import CutBytes
 from engine.store.upkeep.flush import Flusher
 from engine.store.upkeep.group_commit import GroupCommit
+from engine.store.upkeep.index_scrub import IndexScrub
 from engine.store.upkeep.pool import PoolCommitter
 from engine.store.upkeep.recovery import Recovery
 from engine.store.upkeep.retention import Retention
 
 CUT_FOLDER = "cut"
 """Folder of a store in which recovery keeps what it cut off the log."""
+
+INDEX_FILL_PAUSE_S = 0.005
+"""Between two steps that fill a damaged index: half the time is left to everybody else."""
 
 _log = logging.getLogger(__name__)
 
@@ -118,11 +122,15 @@ class MessageStore(StoreQueries):
             dispatched=lambda: self._dispatcher.position,
         )
         self._sync_flush = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
+        if self._index is not None:
+            self._index.on_damage = self._met_index_damage
         self._dispatch_planned = False
         self._deleting: dict[str, None] = {}
         """Topics whose deletion is being written down: nothing is put into them meanwhile."""
         self._deletion = asyncio.Lock()
         self._closed = False
+        self._fill_planned: asyncio.Handle | None = None
+        """The next step that fills an index that is behind."""
         self._tasks: list[asyncio.Task[None]] = []
 
     def _open_checkpoint(self, path: str) -> CheckpointFile:
@@ -144,7 +152,7 @@ class MessageStore(StoreQueries):
         """
         make_durable(runtime.disk, config.root)
         make_durable(runtime.disk, config.commit_log_folder)
-        for folder in ("consumequeue", "index"):
+        for folder in ("consumequeue", "index", f"index{SUMS_SUFFIX}"):
             runtime.disk.make_directories(f"{config.root}/{folder}")
         store = cls(runtime, config, observer)
         try:
@@ -232,6 +240,32 @@ class MessageStore(StoreQueries):
         self._observer.observe(LifecycleEvent("LOG_HOLE", detail))
         _log.warning("%s", detail)
 
+    def _met_index_damage(self, words: str) -> None:
+        """A question, the scrub or recovery came upon it; the index has dropped what it cannot
+        trust, and is filled again beside what else there is to do.
+        """
+        self._observer.observe(LifecycleEvent("DAMAGED_FILE", words))
+        _log.warning("%s", words)
+        if self._fill_planned is None:
+            self._fill_planned = self._loop.call_soon(self._fill_turn)
+
+    def _fill_turn(self) -> None:
+        """Put some of the keys again that the index lacks."""
+        self._fill_planned = None
+        if self._closed:
+            return
+        pause_s = INDEX_FILL_PAUSE_S
+        try:
+            more = self._dispatcher.fill_index(now_ms=self._clock.now_ms())
+        except DiskFull as error:
+            self._flusher.tell_disk_full(error)
+            more, pause_s = True, 1.0
+        except StorageError as error:
+            self._flusher.fail(f"index: {error}")
+            return
+        if more and self._fill_planned is None:
+            self._fill_planned = self._loop.call_later(pause_s, self._fill_turn)
+
     def change_settings(self, config: StoreConfig) -> None:
         """Go by `config` from the next flush, read and retention round on.
 
@@ -250,6 +284,9 @@ class MessageStore(StoreQueries):
             self._background(self._flusher.run_derived(), "store derived flush"),
             self._background(self.retention.run_forever(), "store retention"),
         ]
+        if self._index is not None:
+            scrub = IndexScrub(self._disk, self._index, self._flusher.pause)
+            self._tasks.append(self._background(scrub.run(), "store index scrub"))
         if self._config.transient_store_pool_enable:
             self._tasks.append(self._background(self._committer.run(), "store pool commit"))
 
@@ -298,6 +335,8 @@ class MessageStore(StoreQueries):
             self._checkpoint.value.derived = (self._queues.fingerprint(), index_print)
         await self._flusher.flush_derived("SHUTDOWN")
         is_dispatched = self._dispatcher.position == self._log.end_offset and not self._queues.dirty
+        if self._index is not None and self._index.is_behind:
+            is_dispatched = False  # The next start goes on where it ends.
         if self._flusher.failure is None and is_dispatched:
             self._disk.remove(self._abort_path)
             self._disk.sync_directory(self._config.root)
@@ -305,6 +344,8 @@ class MessageStore(StoreQueries):
 
     def _release(self) -> None:
         self._closed = True
+        if self._fill_planned is not None:
+            self._fill_planned.cancel()
         self._log.close()
         self._queues.close()
         if self._index is not None:

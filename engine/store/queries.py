@@ -251,8 +251,8 @@ class StoreQueries:
         index = self._index
         if index is None or not index.files:
             return KeyQueryResult([], 0, 0)
+        newest = index.files[-1]  # Before it is asked: it may find itself damaged, and be gone.
         found = index.find(index_key_hash(topic, key), max_count, begin_ms, end_ms)
-        newest = index.files[-1]
         begin = max(self._log.min_offset, self._deleted.get(topic, 0))
         return KeyQueryResult(
             [offset for offset in found if offset >= begin],
