@@ -40,7 +40,7 @@ from engine.broker.state.transactions import (
     immunity_seconds,
 )
 from engine.broker.stored_messages import no_message, stored_message
-from engine.delay.delay_service import real_place
+from engine.delay.waiting_messages import real_place
 from engine.foundation.errors import CorruptRecord, RequestRefused, StorageError
 from engine.foundation.limits import TRANSACTIONS_HELD_MAX
 from engine.foundation.observing import LifecycleEvent, report

@@ -20,7 +20,7 @@ from engine.broker.handlers.retry_sends import TOLD_TOPICS, RetrySends
 from engine.broker.handlers.storing import answer_put, broker_takes_nothing
 from engine.broker.parts import BrokerParts
 from engine.broker.state.traffic import DELAY, FIFO, NORMAL, TRANSACTION
-from engine.delay.delay_service import scheduled
+from engine.delay.waiting_messages import scheduled
 from engine.foundation.errors import RemoteProtocolError, RequestRefused
 from engine.foundation.limits import PROPERTIES_BYTES_MAX
 from engine.protocol.bodies import TopicConfig
