@@ -438,6 +438,11 @@ PULLED_MARKS_MAX: Final = 65_536
 that moved least recently is forgotten.
 """
 
+LIFE_ENTRIES_PER_TURN: Final = 4096
+"""Of these, so many are encoded in one turn of the event loop when a segment is full (1 to 5 ms);
+the next segment begins when all are.
+"""
+
 assert BODY_BYTES_MAX + PROPERTIES_BYTES_MAX + 64 * KIB <= FRAME_BYTES_MAX
 assert 6 * PROPERTIES_BYTES_MAX + 16 * KIB <= HEADER_BYTES_MAX, "\\u0001 is six bytes of JSON"
 assert SUBSCRIPTION_CHARS_MAX < HEARTBEAT_BYTES_MAX < FRAME_BYTES_MAX

@@ -479,6 +479,10 @@ class ProducerGroups:
         members = self._groups.get(group, {})
         return [members[client_id] for client_id in sorted(members)]
 
+    def count(self, group: str) -> int:
+        """Producers of a group."""
+        return len(self._groups.get(group, ()))
+
     def member(self, group: str, client_id: str) -> Member | None:
         """A producer of one group; None when it is not there."""
         return self._groups.get(group, {}).get(client_id)

@@ -216,17 +216,26 @@ class ConsumerOffsets:
             yield
 
     def mark_persisted(self, table: Table) -> Iterator[None]:
-        """The table is on disk: note what of it is new, one (topic, group) after the other."""
-        before = self._persisted
-        for pair in list(before | table):
-            was, now = before.get(pair, {}), table.get(pair, {})
-            if was != now:
-                topic, group = pair
-                for queue_id in was | now:
-                    if was.get(queue_id) != now.get(queue_id):
-                        self._moved[group, topic, queue_id] = None
+        """The table is on disk: note what of it is new, one (topic, group) after the other, and
+        let go of the one before as it goes, which takes as long.
+        """
+        before, self._persisted = self._persisted, table
+        for pair, now in table.items():
+            self._note_moved(pair, before.pop(pair, {}), now)
             yield
-        self._persisted = table
+        while before:
+            self._note_moved(*before.popitem(), {})
+            yield
+
+    def _note_moved(
+        self, pair: tuple[str, str], was: dict[int, int], now: dict[int, int]
+    ) -> None:
+        if was == now:
+            return
+        topic, group = pair
+        for queue_id in was | now:
+            if was.get(queue_id) != now.get(queue_id):
+                self._moved[group, topic, queue_id] = None
 
     def load(self, table: Table, counter: int) -> None:
         """Take over what the file holds."""

@@ -107,6 +107,10 @@ class Topics:
             )
         return config
 
+    def __len__(self) -> int:
+        """How many topics there are."""
+        return len(self._topics)
+
     def all(self) -> list[TopicConfig]:
         """Every topic, by name."""
         return [self._topics[name] for name in sorted(self._topics)]
