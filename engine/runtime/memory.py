@@ -65,8 +65,7 @@ class _Survivors:
 
 def _is_small() -> bool:
     return (
-        sys.getallocatedblocks() <= SMALL_BLOCKS_MAX
-        and gc.get_freeze_count() <= SMALL_OBJECTS_MAX
+        sys.getallocatedblocks() <= SMALL_BLOCKS_MAX and gc.get_freeze_count() <= SMALL_OBJECTS_MAX
     )
 
 

@@ -125,9 +125,7 @@ def encode_frame(frame: Frame) -> bytes:
 def encode_life(life: Life, marks: msgspec.Raw, offsets: msgspec.Raw) -> bytes:
     """As `encode_frame`, with these arrays of marks and offsets in place of the life's own."""
     told = (life.cluster, life.broker, life.broker_id, life.broker_epoch)
-    return _framed(
-        _encoder.encode(_EncodedLife(*told, life.first_seq, life.as_of, marks, offsets))
-    )
+    return _framed(_encoder.encode(_EncodedLife(*told, life.first_seq, life.as_of, marks, offsets)))
 
 
 def _framed(payload: bytes) -> bytes:

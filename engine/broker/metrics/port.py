@@ -192,9 +192,9 @@ class _Request(asyncio.Protocol):
         """
         pieces: list[bytes] = []
         try:
-            for piece in self._port.pages():
-                if piece:
-                    pieces.append(piece.encode())
+            for text in self._port.pages():
+                if text:
+                    pieces.append(text.encode())
                 await asyncio.sleep(0)
         except Exception as error:  # noqa: BLE001 - a broker without metrics is still a broker.
             _log.error("a scrape failed", exc_info=error)

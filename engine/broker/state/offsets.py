@@ -227,9 +227,7 @@ class ConsumerOffsets:
             self._note_moved(*before.popitem(), {})
             yield
 
-    def _note_moved(
-        self, pair: tuple[str, str], was: dict[int, int], now: dict[int, int]
-    ) -> None:
+    def _note_moved(self, pair: tuple[str, str], was: dict[int, int], now: dict[int, int]) -> None:
         if was == now:
             return
         topic, group = pair
