@@ -255,14 +255,18 @@ class Tables:
                 self._filters_written = counter
             counter = parts.topics.counter
             if counter != self._topics_written:
-                await self._topics_file.write_sealed(self._topics_document(counter))
+                await self._topics_file.write_sealed(await self._topics_document(counter))
                 self._topics_written = counter
                 parts.topics_unsaved = parts.topics.counter != counter
 
-    def _topics_document(self, counter: int) -> bytes:
-        """topics.json; the number of deletions stands before what RocketMQ writes."""
-        topics = self._parts.topics.encode(self._parts.data_version(counter))
-        return b'{"%s":%d,%s' % (DELETIONS.encode(), self._deletions, topics[1:])
+    async def _topics_document(self, counter: int) -> bytes:
+        """topics.json; the number of deletions stands before what RocketMQ writes. It is that of
+        when the first topic was copied: of what is deleted later the document is void.
+        """
+        pieces = [b'{"%s":%d,' % (DELETIONS.encode(), self._deletions)]
+        await in_steps(self._parts.topics.encoded(pieces, self._parts.data_version(counter)))
+        pieces[1] = pieces[1][1:]
+        return b"".join(pieces)
 
     @property
     def _deletions(self) -> int:
