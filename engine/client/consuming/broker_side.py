@@ -10,17 +10,19 @@ Absent on purpose: retries and decisions.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Sequence
+from functools import partial
 
 from engine.client.config import ConsumerConfig
 from engine.client.connection import ClusterConnection
 from engine.client.consuming.failed_messages import SendBackRequest
 from engine.client.consuming.offset_store import CommitTrigger
-from engine.client.consuming.pulling import PullQuestion, PullResult, PullStatus
+from engine.client.consuming.pulling import OnPulled, PullQuestion, PullResult, PullStatus
 from engine.client.route_cache import MASTER_ID
 from engine.client.stored_bodies import inflate_bodies
-from engine.foundation.errors import ConnectFailed, RequestRefused
+from engine.foundation.errors import ConnectFailed, RequestRefused, TidemarkError
 from engine.foundation.units import SECOND_MS
 from engine.protocol.bodies import (
     CheckClientRequest,
@@ -126,12 +128,53 @@ class BrokerSide:
     # Pulls (BrokerPulls).
 
     async def pull(self, question: PullQuestion) -> PullResult:
-        """See `BrokerPulls.pull`."""
+        """Ask once and wait; may be held. Raises TidemarkError when there is no usable answer."""
         queue = question.queue
         address = await self._address(queue, self._instance_of.get(queue, MASTER_ID))
         answer = await self._connection.rpc.invoke(
             address, self._pull_request(question), timeout_ms=self._config.pull_timeout_ms
         )
+        return self._pull_result(queue, answer)
+
+    def begin_pull(self, question: PullQuestion, on_pulled: OnPulled) -> None:
+        """See `BrokerPulls.begin_pull`; a broker no route leads to is looked for once."""
+        queue = question.queue
+        routes = self._connection.routes
+        instance = self._instance_of.get(queue, MASTER_ID)
+        address = routes.address_for_reading(queue.broker_name, instance)
+        if address is not None:
+            self._begin_pull_at(address, question, on_pulled)
+            return
+
+        def go_on(refreshed: asyncio.Future[bool]) -> None:
+            found = routes.address_for_reading(queue.broker_name, instance)
+            if found is not None:
+                self._begin_pull_at(found, question, on_pulled)
+            else:
+                on_pulled(_why_unreachable(queue, refreshed))
+
+        routes.begin_refresh(queue.topic).add_done_callback(go_on)
+
+    def _begin_pull_at(self, address: str, question: PullQuestion, on_pulled: OnPulled) -> None:
+        answered = self._connection.rpc.begin(
+            address, self._pull_request(question), timeout_ms=self._config.pull_timeout_ms
+        )
+        answered.add_done_callback(partial(self._pulled, question.queue, on_pulled))
+
+    def _pulled(
+        self,
+        queue: MessageQueue,
+        on_pulled: OnPulled,
+        answered: asyncio.Future[RemotingCommand],
+    ) -> None:
+        outcome: PullResult | TidemarkError
+        try:
+            outcome = self._pull_result(queue, answered.result())
+        except TidemarkError as error:
+            outcome = error
+        on_pulled(outcome)
+
+    def _pull_result(self, queue: MessageQueue, answer: RemotingCommand) -> PullResult:
         status = _STATUS_OF_CODE.get(answer.code)
         if status is None:
             raise RequestRefused(answer.code, answer.remark or "no remark")
@@ -266,8 +309,18 @@ class BrokerSide:
             await routes.refresh(queue.topic)
             address = routes.address_for_reading(queue.broker_name, broker_id)
         if address is None:
-            raise ConnectFailed(f"no route leads to broker {queue.broker_name} of {queue}")
+            raise _no_route(queue)
         return address
+
+
+def _no_route(queue: MessageQueue) -> ConnectFailed:
+    return ConnectFailed(f"no route leads to broker {queue.broker_name} of {queue}")
+
+
+def _why_unreachable(queue: MessageQueue, refreshed: asyncio.Future[bool]) -> TidemarkError:
+    """No name server answered, or the one that did knows no such broker."""
+    error = None if refreshed.cancelled() else refreshed.exception()
+    return error if isinstance(error, TidemarkError) else _no_route(queue)
 
 
 def _header(queue: MessageQueue) -> QueueRequestHeader:

@@ -162,6 +162,7 @@ class PushConsumer:
             self._stopped = True
             raise
         self._service.start()
+        self._pulls.start(self._puller.run(), "pull messages")
         self._tasks.start(self._rebalancer.run(), "rebalance")
         self._tasks.start(self._member.persist_regularly(), "persist offsets")
         if self._consumer.orderly and self._state.is_clustering:
@@ -201,7 +202,7 @@ class PushConsumer:
 
     def _on_taken_up(self, queue: MessageQueue, window: ProcessQueue, first_offset: int) -> None:
         _log.info("%s takes up %s from offset %d", self.client_id, queue, first_offset)
-        self._pulls.start(self._puller.run(queue, window, first_offset), f"pull {queue}")
+        self._puller.take_up(queue, window, first_offset)
 
     def _on_messages(
         self, messages: list[MessageExt], queue: MessageQueue, window: ProcessQueue
@@ -212,8 +213,8 @@ class PushConsumer:
         elif starts_session:
             self._service.submit(queue, window)
 
-    async def _on_offset_illegal(self, queue: MessageQueue, window: ProcessQueue) -> None:
-        await self._rebalancer.give_up(queue, window)
+    def _on_offset_illegal(self, _queue: MessageQueue) -> None:
+        """The next round gives up what was dropped, with its offset, and takes it up anew."""
         self._rebalancer.wake()
 
     async def _batch_ended(self, queue: MessageQueue, wait_ms: int) -> bool:
