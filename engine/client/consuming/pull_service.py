@@ -4,8 +4,8 @@ the walk; RocketMQ's PullMessageService).
 Every held queue has one pull request, which is in one place at a time: it waits for its turn, it
 rests until a time, or it is under way at a broker, whose answer calls back and puts it in again.
 One task takes them one after the other and waits for none of them, so ten thousand held queues are
-as many small objects. A task for each would hold some 5 KiB a queue, and stopping would have to
-cancel them all.
+as many small objects. A task for each takes 2.5 KiB more a queue, and a stop has to cancel them
+all.
 
 Invariant: requests that are due are taken in the order in which they came; nothing is taken once
 `run` has ended, and with it end the times of those that rest. Absent on purpose: what to ask and

@@ -374,3 +374,17 @@ async def test_start_needs_a_subscription_and_both_start_and_stop_may_be_repeate
     await never.stop()
     with pytest.raises(ConfigError, match="at least one topic"):
         await never.start()
+
+
+@run_by(on_virtual_cluster)
+async def test_a_queue_whose_offset_the_broker_corrects_goes_on_there_within_seconds(
+    cluster: VirtualCluster,
+) -> None:
+    await send(cluster, *range(3), queue_id=0)
+    await cluster.admin.offsets.commit(GROUP, Q0, 50)
+    seen = Seen()
+    one = await cluster.consume(ONE, seen, config(rebalance_ms=60_000))
+    await cluster.world.until("corrected", lambda: cluster.committed().get(0) == 3, within_s=5)
+    await cluster.world.until("taken up anew", lambda: len(one.windows) == 5, within_s=5)
+    await send(cluster, 3, 4, queue_id=0)
+    await cluster.world.until("consumed", lambda: numbers_of(seen) == [3, 4], within_s=5)

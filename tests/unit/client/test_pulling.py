@@ -306,3 +306,17 @@ def test_an_answer_for_a_queue_given_away_meanwhile_is_not_kept() -> None:
         task.cancel()
 
     story_of(check)
+
+
+def test_an_answer_that_comes_after_the_end_is_nobodys() -> None:
+    async def check(pulls: Pulls) -> None:
+        pulls.state.offsets.update(Q0, 9, increase_only=True)
+        await pulls.run_for(1)
+        pulls.found(1, message_at(0))
+        await asyncio.sleep(HELD_S)
+        assert not pulls.answers, "it was answered"
+        assert not pulls.arrived
+        assert not pulls.answered
+        assert len(pulls.asked) == 1
+
+    story_of(check)
