@@ -1,6 +1,6 @@
 """Consumers that hold thousands of queues: one task pulls them all, over losses and stops.
 
-Feature row: B3.
+Row B3.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The queue of pull requests: whose turn it is, who rests, and that nothing outlives its end.
 
-Feature row: B3.
+Row B3.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Pulls that nobody waits for, from the question to what calls back: the broker's side of pulling.
 
-Feature row: B3.
+Row B3.
 """
 
 from __future__ import annotations

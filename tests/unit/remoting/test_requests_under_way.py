@@ -1,6 +1,6 @@
 """Requests that nobody waits for: each ends by a callback, whatever becomes of it, without a task.
 
-Feature row: B3.
+Row B3.
 """
 
 from __future__ import annotations
