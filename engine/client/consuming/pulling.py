@@ -119,8 +119,7 @@ class Puller:
 
     def take_up(self, queue: MessageQueue, window: ProcessQueue, first_offset: int) -> None:
         """Pull `queue` from `first_offset` on, until its window is dropped."""
-        request = PullRequest(queue, window, first_offset)
-        self._service.put(request, after_ms=self._state.config.first_pull_delay_ms)
+        self._service.put(PullRequest(queue, window, first_offset))
 
     def _pull(self, request: PullRequest) -> None:
         """Begin the next pull of a queue, or let it rest."""
