@@ -125,6 +125,19 @@ class RouteCache:
         """Address of the broker's master; None when it has none."""
         return self._addresses.get(broker_name, {}).get(MASTER_ID)
 
+    async def find_master(self, queue: MessageQueue) -> str:
+        """Address of the master of a queue, looked for once when no route leads there.
+
+        Raises ConnectFailed when none does then, Unreachable when no name server answers.
+        """
+        address = self.master_address(queue.broker_name)
+        if address is None:
+            await self.refresh(queue.topic)
+            address = self.master_address(queue.broker_name)
+        if address is None:
+            raise ConnectFailed(f"no route leads to a master of {queue.broker_name} for {queue}")
+        return address
+
     def address_for_reading(self, broker_name: str, broker_id: int = MASTER_ID) -> str | None:
         """Address of the asked instance of a broker, or of any other when that one is away."""
         instances = self._addresses.get(broker_name, {})

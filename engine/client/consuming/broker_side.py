@@ -20,6 +20,7 @@ from engine.client.connection import ClusterConnection
 from engine.client.consuming.failed_messages import SendBackRequest
 from engine.client.consuming.offset_store import CommitTrigger
 from engine.client.consuming.pulling import OnPulled, PullQuestion, PullResult, PullStatus
+from engine.client.queue_offsets import QueueOffsets, commit_request
 from engine.client.route_cache import MASTER_ID
 from engine.client.stored_bodies import inflate_bodies
 from engine.foundation.errors import ConnectFailed, RequestRefused, TidemarkError
@@ -33,16 +34,10 @@ from engine.protocol.bodies import (
 )
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
-from engine.protocol.header_fields import RequestHeader
 from engine.protocol.headers import (
     ConsumerSendMessageBackRequestHeader,
-    OffsetResponseHeader,
     PullMessageRequestHeader,
     PullMessageResponseHeader,
-    QueryConsumerOffsetRequestHeader,
-    QueueRequestHeader,
-    SearchOffsetRequestHeader,
-    UpdateConsumerOffsetRequestHeader,
 )
 from engine.protocol.message import MessageQueue
 from engine.protocol.message_record import decode_records
@@ -65,6 +60,7 @@ class BrokerSide:
     """Requests of one member of a group."""
 
     def __init__(self, connection: ClusterConnection, group: str, config: ConsumerConfig) -> None:
+        self.queue_offsets = QueueOffsets(connection)
         self._connection = connection
         self._group = group
         self._config = config
@@ -75,36 +71,14 @@ class BrokerSide:
 
     async def fetch(self, queue: MessageQueue) -> int | None:
         """See `BrokerOffsets.fetch`."""
-        request = RemotingCommand.request(
-            RequestCode.QUERY_CONSUMER_OFFSET,
-            QueryConsumerOffsetRequestHeader(
-                consumer_group=self._group,
-                topic=queue.topic,
-                queue_id=queue.queue_id,
-                broker_name=queue.broker_name,
-            ).encode(),
-        )
-        try:
-            answer = await self._connection.ask(await self._address(queue), request)
-        except RequestRefused as error:
-            if error.code == ResponseCode.QUERY_NOT_FOUND:
-                return None
-            raise
-        return OffsetResponseHeader.decode(answer.fields).offset
+        address = await self._address(queue)
+        return await self.queue_offsets.consume_offset(address, self._group, queue)
 
     async def commit(self, queue: MessageQueue, offset: int, trigger: CommitTrigger) -> bool:
         """See `BrokerOffsets.commit`; the trigger travels as a field that other brokers do not look
         at.
         """
-        header = UpdateConsumerOffsetRequestHeader(
-            consumer_group=self._group,
-            topic=queue.topic,
-            queue_id=queue.queue_id,
-            commit_offset=offset,
-            trigger=trigger.value,
-            broker_name=queue.broker_name,
-        )
-        request = RemotingCommand.request(RequestCode.UPDATE_CONSUMER_OFFSET, header.encode())
+        request = commit_request(self._group, queue, offset, trigger=trigger.value)
         address = await self._address(queue)
         if not self._acknowledged:
             await self._connection.rpc.invoke_oneway(address, request)
@@ -259,31 +233,6 @@ class BrokerSide:
         request = RemotingCommand.request(RequestCode.CHECK_CLIENT_CONFIG, {}, body)
         await self._connection.ask(address, request)
 
-    # Ends of a queue (StartOffsetAsk).
-
-    async def min_offset(self, queue: MessageQueue) -> int:
-        """The first message of the queue still kept."""
-        return await self._ask_offset(RequestCode.GET_MIN_OFFSET, queue, _header(queue))
-
-    async def max_offset(self, queue: MessageQueue) -> int:
-        """One past the last message of the queue."""
-        return await self._ask_offset(RequestCode.GET_MAX_OFFSET, queue, _header(queue))
-
-    async def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """The first message stored at or after a time."""
-        header = SearchOffsetRequestHeader(
-            topic=queue.topic,
-            queue_id=queue.queue_id,
-            timestamp_ms=timestamp_ms,
-            broker_name=queue.broker_name,
-        )
-        return await self._ask_offset(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, queue, header)
-
-    async def _ask_offset(self, code: int, queue: MessageQueue, header: RequestHeader) -> int:
-        request = RemotingCommand.request(code, header.encode())
-        answer = await self._connection.ask(self._master(queue.broker_name), request)
-        return OffsetResponseHeader.decode(answer.fields).offset
-
     async def _ask_master(
         self, broker_name: str, code: int, queues: Sequence[MessageQueue]
     ) -> RemotingCommand:
@@ -321,9 +270,3 @@ def _why_unreachable(queue: MessageQueue, refreshed: asyncio.Future[bool]) -> Ti
     """No name server answered, or the one that did knows no such broker."""
     error = None if refreshed.cancelled() else refreshed.exception()
     return error if isinstance(error, TidemarkError) else _no_route(queue)
-
-
-def _header(queue: MessageQueue) -> QueueRequestHeader:
-    return QueueRequestHeader(
-        topic=queue.topic, queue_id=queue.queue_id, broker_name=queue.broker_name
-    )

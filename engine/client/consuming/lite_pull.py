@@ -230,8 +230,8 @@ class LitePullConsumer:
         Raises ConfigError for a queue that is not read here, or an offset outside the queue.
         """
         self._held_of(queue)
-        low = await self._member.broker.min_offset(queue)
-        high = await self._member.broker.max_offset(queue)
+        low = await self._member.broker.queue_offsets.min_offset(queue)
+        high = await self._member.broker.queue_offsets.max_offset(queue)
         if not low <= offset <= high:
             raise ConfigError(
                 "seek", offset, f"an offset of {queue}: min offset {low} to max offset {high}"
@@ -241,16 +241,16 @@ class LitePullConsumer:
     async def seek_to_begin(self, queue: MessageQueue) -> None:
         """Go on at the first message still kept."""
         self._held_of(queue)
-        self._restart(queue, await self._member.broker.min_offset(queue))
+        self._restart(queue, await self._member.broker.queue_offsets.min_offset(queue))
 
     async def seek_to_end(self, queue: MessageQueue) -> None:
         """Go on behind the last message."""
         self._held_of(queue)
-        self._restart(queue, await self._member.broker.max_offset(queue))
+        self._restart(queue, await self._member.broker.queue_offsets.max_offset(queue))
 
     async def offset_for_timestamp(self, queue: MessageQueue, timestamp_ms: int) -> int:
         """The first message stored at or after a time; for `seek`."""
-        return await self._member.broker.search_offset(queue, timestamp_ms)
+        return await self._member.broker.queue_offsets.search_offset(queue, timestamp_ms)
 
     async def committed(self, queue: MessageQueue) -> int | None:
         """The group's consume offset; None when it has none.
