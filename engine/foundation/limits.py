@@ -177,6 +177,17 @@ each); the others follow in the next steps.
 HELD_PULLS_MAX: Final = 100_000
 """Long polls parked in the broker; a pull beyond this is answered at once with PULL_NOT_FOUND."""
 
+HELD_FILTER_BYTES_MAX: Final = 64 * MIB
+"""Memory for the filters of their own that parked polls bring along; one beyond it is answered at
+once likewise.
+"""
+
+FILTER_COST_MAX: Final = 50_000
+"""What the filters of pulls may cost in one step of the event loop, as a multiple of one tag's test
+(some 0.2 us, so 10 ms): a pull looks through fewer messages the longer its filter is, and asks on;
+of parked ones those beyond it are woken untested.
+"""
+
 UNKNOWN_SENDS_MAX: Final = 10_000
 """Messages of one producer whose outcome is unknown and whose broker it remembers for a resend;
 beyond it the oldest is forgotten (and may then be stored twice).
