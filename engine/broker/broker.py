@@ -283,6 +283,7 @@ class Broker:
             cursor_file=TableFile(runtime, config.delay_offset_path, store.store_id),
             observer=observer,
             make_dead_letter_topic=lambda group: make_dead_letter_topic(parts, group),
+            queue_there=parts.topics.queue_there,
         )
         windows = ClientWindows(parts)
         half_queue = HalfQueue(parts)

@@ -175,7 +175,11 @@ class HalfQueue:
         if self.transactions.find(first_offset) is None:
             self._check_ended_alike(half, commit=commit)
             return None
-        end_offset = self._parts.store.put(committed_message(half)).end_offset if commit else None
+        end_offset = None
+        if commit:
+            draft = committed_message(half)
+            draft.queue_id = self._parts.topics.queue_there(draft.topic, draft.queue_id)
+            end_offset = self._parts.store.put(draft).end_offset
         self._note_end(first_offset, committed=commit)
         place = real_place(half)
         if place is not None:

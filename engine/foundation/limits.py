@@ -283,6 +283,15 @@ GROUPS_MAX: Final = 100_000
 TOPICS_MAX: Final = 100_000
 """Auto-created topics and groups stop here with SYSTEM_ERROR; explicit creation says the same."""
 
+GROUP_ATTRIBUTES_CHARS_MAX: Final = 1 * KIB
+"""Names and values of one group's attributes together; more are refused."""
+
+BROKERS_MAX: Final = 4096
+"""Addresses of brokers that a name server keeps; the registration of one more is refused."""
+
+BROKER_ADDRESS_CHARS_MAX: Final = 255
+"""A broker's longer address is refused."""
+
 GROUP_QUEUES_MAX: Final = 2_000_000
 """Pairs of a group and a queue that have an offset, and as many that are read (some 0.6 KiB each);
 the report or the pull that would add one more is refused with SYSTEM_ERROR.

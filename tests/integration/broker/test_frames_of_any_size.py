@@ -18,7 +18,9 @@ import pytest
 from engine.foundation.errors import ConnectionLost
 from engine.foundation.limits import (
     BODY_ADMIN_ENTRIES_MAX,
+    BROKER_ADDRESS_CHARS_MAX,
     CLIENT_SUBSCRIPTION_BYTES_MAX,
+    GROUP_ATTRIBUTES_CHARS_MAX,
     KEY_VALUE_CHARS_MAX,
     KEY_VALUE_NAME_CHARS_MAX,
     KEY_VALUES_BYTES_MAX,
@@ -173,6 +175,40 @@ async def test_what_a_name_server_keeps_for_tools_has_an_end(tmp_path: Path) -> 
         assert await put("ns", "0", "short") == ResponseCode.SUCCESS
         whole = await client.ask(RequestCode.GET_KVLIST_BY_NAMESPACE, namespace="ns")
         assert whole.code == ResponseCode.SUCCESS, "all of a namespace is one answer"
+
+
+async def test_what_brokers_tell_of_themselves_has_an_end(tmp_path: Path) -> None:
+    async with cluster(broker_config(tmp_path)) as running:
+        client = running.of_name_server()
+        body = RegisterBrokerBody(DataVersion(0, 1, 1), {}).encode(compressed=False)
+        told = {"clusterName": "c", "brokerName": "b", "brokerId": 0}
+        addresses = {"brokerAddr": "10.0.0.9:1", "haServerAddr": "10.0.0.9:2"}
+        for name in addresses:
+            long = addresses | {name: "1" * (BROKER_ADDRESS_CHARS_MAX + 1)}
+            refused = await client.ask(RequestCode.REGISTER_BROKER, body, **told, **long)
+            assert refused.code == ResponseCode.SYSTEM_ERROR
+            assert "at most" in (refused.remark or "")
+        assert (
+            await client.ask(RequestCode.REGISTER_BROKER, body, **told, **addresses)
+        ).code == ResponseCode.SUCCESS
+
+
+async def test_what_a_tool_tells_of_a_group_has_an_end(tmp_path: Path) -> None:
+    async with cluster(broker_config(tmp_path)) as running:
+        client = running.client()
+        for wrong in (
+            {"attributes": {"note": "x" * GROUP_ATTRIBUTES_CHARS_MAX}},
+            {"attributes": {"note": {"a": 1}}},
+            {"brokerId": 2**63},
+        ):
+            config = {"groupName": "told"} | wrong
+            one = json.dumps(config).encode()
+            refused = await client.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, one)
+            assert refused.code == ResponseCode.INVALID_PARAMETER, wrong
+            some = json.dumps({"groupConfigList": [{"groupName": "good"}, config]}).encode()
+            code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST
+            assert (await client.ask(code, some)).code == ResponseCode.INVALID_PARAMETER
+            assert not running.broker.parts.group_configs.known("good")
 
 
 @pytest.mark.parametrize("compressed", [False, True])
