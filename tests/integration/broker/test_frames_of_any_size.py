@@ -26,6 +26,7 @@ from engine.foundation.limits import (
     KEY_VALUES_BYTES_MAX,
     LOCK_BATCH_QUEUES_MAX,
     REGISTERED_AT_ONCE,
+    SUBSCRIPTION_TAGS_MAX,
 )
 from engine.foundation.units import MIB
 from engine.protocol.bodies import DataVersion, RegisterBrokerBody, TopicConfig, TopicList
@@ -121,6 +122,26 @@ async def test_what_heartbeats_of_many_connections_keep_is_bounded(tmp_path: Pat
 
         await eventually(alone, "members leave with their connections")
         assert groups.subscription_bytes == 0, "who is gone keeps nothing"
+
+
+async def test_a_heartbeat_that_asks_for_too_much_memory_changes_nothing(tmp_path: Path) -> None:
+    async with cluster(broker_config(tmp_path)) as running:
+        client = running.client("member")
+        await client.heartbeat("held")
+        tags = [f"t{number}" for number in range(SUBSCRIPTION_TAGS_MAX)]
+        dear = [
+            {"topic": f"t{number}", "subString": "t0", "tagsSet": tags, "codeSet": [*range(1024)]}
+            for number in range(24)
+        ]
+        asked = {"clientID": "other", "consumerDataSet": [{"groupName": "g"}]}
+        asked["consumerDataSet"][0]["subscriptionDataSet"] = dear  # type: ignore[index]
+        refused = await client.ask(
+            RequestCode.HEART_BEAT, json.dumps(asked, separators=(",", ":")).encode()
+        )
+        assert refused.code == ResponseCode.INVALID_PARAMETER, refused.remark
+        group = running.broker.parts.groups.of("held")
+        assert group is not None, "the client that was there is there"
+        assert group.member_ids() == ["member"]
 
 
 async def test_locks_topics_and_groups_are_asked_for_some_at_a_time(tmp_path: Path) -> None:
