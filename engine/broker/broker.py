@@ -285,7 +285,6 @@ class Broker:
             make_dead_letter_topic=lambda group: make_dead_letter_topic(parts, group),
             queue_there=parts.topics.queue_there,
         )
-        windows = ClientWindows(parts)
         half_queue = HalfQueue(parts)
         table = handler_table(parts, membership, delay, half_queue)
 
@@ -309,7 +308,7 @@ class Broker:
             registration=registration,
             membership=membership,
             watermarks=watermarks,
-            windows=windows,
+            windows=ClientWindows(parts),
             tables=tables,
             delay=delay,
             half_queue=half_queue,

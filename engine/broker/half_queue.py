@@ -61,7 +61,7 @@ from engine.store import GetStatus, MessageDraft, PutResult
 READ_COUNT = 512
 INDEX_GRAIN_MS = 2 * SECOND_MS
 """The index knows times to the second."""
-NAMESAKES_MAX = 64
+NAMESAKES_MAX = 1024
 """Index entries looked at for one key; hashes may collide."""
 
 _log = logging.getLogger(__name__)
@@ -305,14 +305,25 @@ class HalfQueue:
             end_ms=self._parts.now_ms() + DAY_MS,
         )
         for physical_offset in found.physical_offsets:
-            record = store.record_at(physical_offset)
-            copy = None if record is None else decode_record(record, check_crc=False)
+            copy = self._head_at(physical_offset)
             if copy is None or copy.sys_flag & TRANSACTION_BITS != SysFlag.TRANSACTION_COMMIT:
                 continue
             prepared = self.message_at(copy.prepared_transaction_offset)
             if prepared is not None and first_offset_of(prepared) == first_offset_of(half):
                 return True
         return False
+
+    def _head_at(self, physical_offset: int) -> MessageExt | None:
+        """The message at a place that the index named, without its body: others may have the same
+        key, and bodies of megabytes.
+        """
+        store = self._parts.store
+        size = store.bytes_at(physical_offset, 4)
+        record = size and store.bytes_at(physical_offset, int.from_bytes(size, "big", signed=True))
+        try:
+            return decode_record(record, check_crc=False, read_body=False) if record else None
+        except CorruptRecord:
+            return None
 
     # ---- facts ------------------------------------------------------------------------------
 
