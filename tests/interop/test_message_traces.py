@@ -120,20 +120,17 @@ def mqadmin(checks: JavaChecks, name_server: str, message_id: str, folder: Path)
     return done.stdout + done.stderr
 
 
-def test_a_transaction_is_traced_with_its_decision(engine_process: OurEngine) -> None:
-    async def story() -> str:
-        config = ClientConfig(namesrv_addresses=(engine_process.name_server,), enable_trace=True)
-        producer = TransactionProducer(
-            *(system_runtime(), config, "traced_tx"),
-            execute=lambda _message, _argument: TransactionState.ROLLBACK,
-            check=lambda _message: TransactionState.UNKNOWN,
-        )
-        await producer.start()
-        sent = await producer.send_in_transaction(text("tracedTx", "half", KEYS="k"))
-        await producer.stop()
-        return sent.half.message_id
-
-    half, end = asyncio.run(traces_of(engine_process, asyncio.run(story()), 2))
+async def test_a_transaction_is_traced_with_its_decision(engine_process: OurEngine) -> None:
+    config = ClientConfig(namesrv_addresses=(engine_process.name_server,), enable_trace=True)
+    producer = TransactionProducer(
+        *(system_runtime(), config, "traced_tx"),
+        execute=lambda _message, _argument: TransactionState.ROLLBACK,
+        check=lambda _message: TransactionState.UNKNOWN,
+    )
+    await producer.start()
+    sent = await producer.send_in_transaction(text("tracedTx", "half", KEYS="k"))
+    await producer.stop()
+    half, end = await traces_of(engine_process, sent.half.message_id, 2)
     assert isinstance(half, SentTrace)
     assert half.kind is TracedKind.TRANSACTION_HALF
     assert isinstance(end, EndTransactionTrace)
