@@ -5,7 +5,6 @@ clients by ours.
 from __future__ import annotations
 
 import asyncio
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -33,6 +32,7 @@ from tests.integration.client.cluster_users import (
 )
 from tests.integration.client.stories import make_topic
 from tests.interop.java_clients import CHECK_TIMEOUT_S, JavaChecks
+from tests.interop.mqadmin import said_by_mqadmin
 from tests.interop.our_engine import OurEngine
 from tests.unit.protocol.test_traces import TRACES
 
@@ -100,24 +100,11 @@ def test_mqadmin_reads_the_traces_of_our_clients(
     assert isinstance(consumed, ConsumedTrace)
     assert consumed.request_id == consuming.request_id
     assert (consumed.end, consumed.group) == (ConsumeEnd.SUCCESS, "traced_c")
-    told = mqadmin(java_checks, engine_process.name_server, message_id, tmp_path)
+    words = ("queryMsgTraceById", "-n", engine_process.name_server, "-i", message_id)
+    told = said_by_mqadmin(java_checks, tmp_path, *words)
     assert "traced_p" in told, told
     assert "traced_c" in told, told
     assert told.count("success") == 2, told
-
-
-def mqadmin(checks: JavaChecks, name_server: str, message_id: str, folder: Path) -> str:
-    """What `mqadmin queryMsgTraceById` prints."""
-    command = [
-        *(str(checks.java_home / "bin" / "java"), "-XX:TieredStopAtLevel=1"),
-        *(f"-Duser.home={folder}", "-cp", checks.class_path),
-        *("org.apache.rocketmq.tools.command.MQAdminStartup", "queryMsgTraceById"),
-        *("-n", name_server, "-i", message_id),
-    ]
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=60, check=False, cwd=folder
-    )
-    return done.stdout + done.stderr
 
 
 async def test_a_transaction_is_traced_with_its_decision(engine_process: OurEngine) -> None:
