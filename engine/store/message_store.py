@@ -115,6 +115,7 @@ class MessageStore(StoreQueries):
             log=self._log,
             queues=self._queues,
             index=self._index,
+            checkpoint=self._checkpoint,
             dispatched=lambda: self._dispatcher.position,
         )
         self._sync_flush = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
@@ -202,6 +203,7 @@ class MessageStore(StoreQueries):
         note.logics_timestamp_ms = min(note.logics_timestamp_ms, there_ms)
         note.flushed_offset = self._log.flushed_offset
         note.derived = None
+        note.log_begin = self._log.min_offset
         self._log.unchecked_to = found.scanned_from
         self._log.on_damage = self._met_damage
         self._flusher.dispatched_store_time_ms = self._flusher.committed_store_time_ms = there_ms
