@@ -24,7 +24,7 @@ import logging
 from engine.broker.parts import BrokerParts
 from engine.broker.state.readers import QueueKey
 from engine.broker.tables import Spooled
-from engine.foundation.observing import LifecycleEvent, OffsetReport
+from engine.foundation.observing import LifecycleEvent, OffsetReport, report
 from engine.telemetry import Telemetry
 
 _log = logging.getLogger(__name__)
@@ -71,8 +71,7 @@ def _tell_lost_rows(parts: BrokerParts, telemetry: Telemetry, before: Spooled) -
         detail += "what was told between is lost, and how far groups had pulled"
     else:
         detail += "either that life ended at its start, or the spool is of another store"
-    _log.warning("%s", detail)
-    parts.observer.observe(LifecycleEvent(kind, detail, clean=False))
+    report(parts.observer, _log, LifecycleEvent(kind, detail, clean=False))
 
 
 def _tell_raised(parts: BrokerParts, key: QueueKey, offset: int, before: int) -> None:

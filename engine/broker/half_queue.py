@@ -42,7 +42,7 @@ from engine.broker.stored_messages import no_message, stored_message
 from engine.delay.delay_service import real_place
 from engine.foundation.errors import CorruptRecord, RequestRefused, StorageError
 from engine.foundation.limits import TRANSACTIONS_HELD_MAX
-from engine.foundation.observing import LifecycleEvent, OffsetReport
+from engine.foundation.observing import LifecycleEvent, OffsetReport, report
 from engine.foundation.units import DAY_MS, SECOND_MS
 from engine.protocol.codes import ResponseCode
 from engine.protocol.message import MessageExt
@@ -267,8 +267,8 @@ class HalfQueue:
             else "its transaction is lost, if it was open"
         )
         detail = f"message {queue_offset} of {topic} cannot be read: {error}; {meaning}"
-        _log.error("%s", detail)
-        self._parts.observer.observe(LifecycleEvent("UNREADABLE_MESSAGE", detail))
+        event = LifecycleEvent("UNREADABLE_MESSAGE", detail)
+        report(self._parts.observer, _log, event, level=logging.ERROR)
 
     # ---- endings ----------------------------------------------------------------------------
 

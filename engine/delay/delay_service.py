@@ -36,7 +36,7 @@ from engine.foundation.errors import (
     StorageError,
 )
 from engine.foundation.limits import PROPERTIES_BYTES_MAX, RETRY_TOPIC_CHARS_MAX
-from engine.foundation.observing import FlushDone, LifecycleEvent, Observer, RetryStep
+from engine.foundation.observing import FlushDone, LifecycleEvent, Observer, RetryStep, report
 from engine.foundation.units import MIB, SECOND_MS
 from engine.protocol.header_fields import INT32_MAX
 from engine.protocol.message import MessageExt
@@ -56,8 +56,8 @@ from engine.protocol.properties import (
 from engine.runtime import Runtime
 from engine.runtime.clock import ClockStep
 from engine.store import GetStatus, MessageDraft, MessageStore
+from engine.store.draft_record import draft_of
 from engine.store.record import check_record, is_plain_topic, property_value, store_timestamp_of
-from engine.store.redraft import draft_of
 from engine.store.table_file import Source, TableFile
 
 TICK_MS = 100
@@ -179,8 +179,7 @@ class DelayService:
                     f"the cursor of delay level {level} lay beyond its queue, whose messages are "
                     f"gone; delivery goes on where the queue ends, at {end} instead of {cursor}"
                 )
-                _log.warning("%s", detail)
-                self._observer.observe(LifecycleEvent("OFFSETS_TAKEN_BACK", detail))
+                report(self._observer, _log, LifecycleEvent("OFFSETS_TAKEN_BACK", detail))
 
     def _accept(self, document: Mapping[str, object]) -> None:
         table = document.get("offsetTable")

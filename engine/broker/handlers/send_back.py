@@ -50,7 +50,7 @@ from engine.protocol.properties import (
 from engine.remoting import Handler, Peer
 from engine.remoting.dispatcher import HandlerResult
 from engine.store import MessageDraft
-from engine.store.redraft import redraft
+from engine.store.draft_record import redraft
 
 OF_A_RETRY = frozenset(
     (PROPERTY_DELAY, PROPERTY_WAIT, PROPERTY_RETRY_TOPIC, PROPERTY_ORIGIN_MESSAGE_ID)
