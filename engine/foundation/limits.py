@@ -18,6 +18,12 @@ BODY_BYTES_MAX: Final = 4 * MIB
 PROPERTIES_BYTES_MAX: Final = 32_767
 """Longer properties are refused with MESSAGE_ILLEGAL: their length is a signed 16-bit number."""
 
+COPY_ROOM_BYTES: Final = 4 * KIB
+"""What further copies of a message (its retries, its dead letter, its delivery after a delay, the
+questions about its transaction) say more than the first. A message is accepted only if the longest
+of them fits a commit-log file.
+"""
+
 MESSAGE_ID_CHARS_MAX: Final = 255
 """Of an id that a further copy of a message repeats; a longer one, which only a strange client
 makes, is replaced by the broker's own.
@@ -500,6 +506,9 @@ assert TURN_OUTPUT_BYTES_MAX <= CONNECTION_OUTPUT_PAUSE_BYTES
 assert CONNECTION_OUTPUT_PAUSE_BYTES * 4 <= CONNECTION_OUTPUT_BYTES_MAX
 assert CONNECTION_OUTPUT_BYTES_MAX * 4 <= OUTPUT_BYTES_MAX
 assert TOPIC_CHARS_MAX < RETRY_TOPIC_CHARS_MAX
+assert COPY_ROOM_BYTES >= 4 * MESSAGE_ID_CHARS_MAX + 4 * RETRY_TOPIC_CHARS_MAX + 400, (
+    "one id of the client's, four names, and the words around them"
+)
 assert GROUP_CHARS_MAX + len("%RETRY%") <= RETRY_TOPIC_CHARS_MAX
 assert CLIENT_HEARTBEAT_MS * 3 <= CLIENT_EXPIRY_MS
 assert BROKER_REGISTER_MS * 3 <= BROKER_EXPIRY_MS
