@@ -314,6 +314,10 @@ TRANSIENT_POOL_BYTES_MAX: Final = 64 * MIB
 DISPATCH_BATCH_MAX: Final = 4096
 """Records dispatched in one go; the event loop gets its turn, then the rest follows."""
 
+INDEX_FILL_RECORDS: Final = 256
+INDEX_FILL_BYTES: Final = 4 * MIB
+"""Records, and bytes of the log, whose keys one step puts again into a damaged index."""
+
 DISPATCH_TOLD_MAX: Final = 4 * DISPATCH_BATCH_MAX
 """Records whose put told dispatch of them; those beyond are read from the log again."""
 

@@ -40,7 +40,7 @@ from engine.store.dispatch import Arrival, Dispatcher
 from engine.store.draft_record import DraftRecord, MessageDraft, PutResult, place_batch
 from engine.store.folder_lock import take_folders
 from engine.store.holes import Hole, Holes
-from engine.store.index import Index
+from engine.store.index import SUMS_SUFFIX, Index
 from engine.store.index_file import IndexShape
 from engine.store.mapped_file import FilePool
 from engine.store.queue_table import QueueKey, QueueTable
@@ -54,6 +54,7 @@ from engine.store.upkeep.checkpoint import CheckpointFile
 from engine.store.upkeep.dispatch_service import DispatchService
 from engine.store.upkeep.flush import Flusher
 from engine.store.upkeep.group_commit import GroupCommit
+from engine.store.upkeep.index_scrub import IndexScrub
 from engine.store.upkeep.opening import Opening
 from engine.store.upkeep.pool import PoolCommitter
 from engine.store.upkeep.retention import Retention
@@ -147,6 +148,8 @@ class MessageStore:
             committer=self._committer if config.transient_store_pool_enable else None,
         )
         self._flusher.on_flushed = self._dispatching.turn
+        if index is not None:
+            index.on_damage = self._met_index_damage
         self.retention = Retention(
             runtime,
             config,
@@ -169,7 +172,7 @@ class MessageStore:
         """
         make_durable(runtime.disk, config.root)
         make_durable(runtime.disk, config.commit_log_folder)
-        for folder in ("consumequeue", "index"):
+        for folder in ("consumequeue", "index", f"index{SUMS_SUFFIX}"):
             runtime.disk.make_directories(f"{config.root}/{folder}")
         store = cls(runtime, config, observer)
         try:
@@ -205,6 +208,13 @@ class MessageStore:
         )
         report(self._observer, _log, LifecycleEvent("LOG_HOLE", detail))
 
+    def _met_index_damage(self, words: str) -> None:
+        """A question, the scrub or recovery came upon it; the index has dropped what it cannot
+        trust, and is filled again beside what else there is to do.
+        """
+        report(self._observer, _log, LifecycleEvent("DAMAGED_FILE", words))
+        self._dispatching.plan_index_fill()
+
     def change_settings(self, config: StoreConfig) -> None:
         """Go by `config` from the next flush, read and retention round on.
 
@@ -223,6 +233,9 @@ class MessageStore:
             self._background(self._flusher.run_derived(), "store derived flush"),
             self._background(self.retention.run_forever(), "store retention"),
         ]
+        if self._index is not None:
+            scrub = IndexScrub(self._disk, self._index, self._flusher.pause)
+            self._tasks.append(self._background(scrub.run(), "store index scrub"))
         if self._config.transient_store_pool_enable:
             self._tasks.append(self._background(self._committer.run(), "store pool commit"))
 
@@ -272,6 +285,8 @@ class MessageStore:
             self._checkpoint.value.derived = (self._queues.fingerprint(), index_print)
         await self._flusher.flush_derived("SHUTDOWN")
         is_dispatched = not self._dispatching.behind_bytes and not self._queues.dirty
+        if self._index is not None and self._index.is_behind:
+            is_dispatched = False  # The next start goes on where it ends.
         if self._flusher.failure is None and is_dispatched:
             self._disk.remove(self._config.abort_path)
             self._disk.sync_directory(self._config.root)
@@ -552,8 +567,8 @@ class MessageStore:
         index = self._index
         if index is None or not index.files:
             return KeyQueryResult([], 0, 0)
+        newest = index.files[-1]  # Before it is asked: it may find itself damaged, and be gone.
         found = index.find(index_key_hash(topic, key), max_count, begin_ms, end_ms)
-        newest = index.files[-1]
         begin = max(self._log.min_offset, self._deleted.get(topic, 0))
         return KeyQueryResult(
             [offset for offset in found if offset >= begin],

@@ -31,6 +31,7 @@ from engine.foundation.limits import (
 from engine.protocol.hashes import tags_code
 from engine.protocol.properties import whole_number
 from engine.protocol.tag_bits import tags_word
+from engine.store.range_sums import RangeSums
 
 MAGIC_V1 = -626843481  # 0xDAA320A7
 MAGIC_V2 = -626843477  # 0xDAA320AB: the topic's length takes two bytes
@@ -205,9 +206,15 @@ def _deliver_time(
 
 
 def check_record(
-    view: memoryview, position: int, physical_offset: int, delay_levels_ms: Sequence[int]
+    view: memoryview,
+    position: int,
+    physical_offset: int,
+    delay_levels_ms: Sequence[int],
+    *,
+    sums: RangeSums | None = None,
 ) -> DispatchRequest | None:
-    """Read a record of which nothing is known; None for the blank that closes a file.
+    """Read a record of which nothing is known; None for the blank that closes a file. `sums` of
+    `view`: for who looks at many places that may lie in one another.
 
     Raises CorruptRecord saying what is wrong: size, magic, place, CRC of the body, lengths that do
     not add up, a topic that cannot be one.
@@ -227,7 +234,11 @@ def check_record(
     if claimed_offset != physical_offset:
         raise CorruptRecord(f"the record at {physical_offset} says it lies at {claimed_offset}")
     body_at, body_end, _, _, _ = whole_parts_of(record, physical_offset)
-    if crc32(record[body_at:body_end]) & 0x7FFFFFFF != crc:
+    if sums is None:
+        found = crc32(record[body_at:body_end])
+    else:
+        found = sums.of(position + body_at, position + body_end)
+    if found & 0x7FFFFFFF != crc:
         raise CorruptRecord(f"the body at {physical_offset} does not match its CRC")
     try:
         request = glance(view, position, delay_levels_ms)

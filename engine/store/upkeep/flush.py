@@ -268,7 +268,7 @@ class Flusher:
         self._report("CONSUME_QUEUE", cause, started_us, stored_ms)
 
     async def _flush_index(self, cause: str) -> None:
-        """Entries first, slots when those are safe, then the header that counts them."""
+        """Entries first, slots and sums when those are safe, then the header that counts them."""
         index = self._index
         if index is None:
             return
@@ -280,10 +280,17 @@ class Flusher:
         index.folder_dirty = False
         await self._sync_beside([], folders)
         for file in dirty:  # Oldest first: a file's header vouches for all files before it.
+            if not index.holds(file):
+                continue  # Damage was met meanwhile, and it went.
             header, stored_ms, is_full = file.begin_flush(), file.end_timestamp_ms, file.full
             await self._sync_beside([index.open_file(file).pin()], [])
+            if not index.holds(file):
+                continue
             file.write_slots()
-            await self._sync_beside([index.open_file(file).pin()], [])
+            sums = [entry.pin() for entry in file.write_sums(header)]
+            await self._sync_beside([index.open_file(file).pin(), *sums], [])
+            if not index.holds(file):
+                continue
             file.write_header(header)
             await self._sync_beside([index.open_file(file).pin()], [])
             if is_full:  # RocketMQ vouches for whole files, and after a kill deletes newer ones.
