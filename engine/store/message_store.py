@@ -37,7 +37,7 @@ from engine.store.commit_log import CommitLog, PooledCommitLog
 from engine.store.config import FlushDiskType, StoreConfig
 from engine.store.consume_queue import Unit
 from engine.store.dispatch import Arrival, Dispatcher
-from engine.store.draft_record import DraftRecord, MessageDraft, PutResult, place_batch
+from engine.store.draft_record import BatchDraft, DraftRecord, MessageDraft, PutResult
 from engine.store.folder_lock import take_folders
 from engine.store.holes import Hole, Holes
 from engine.store.index import SUMS_SUFFIX, Index
@@ -337,29 +337,36 @@ class MessageStore:
         size_bytes = record.size_bytes
         return PutResult(placed_at, place, size_bytes, stored_ms, place + size_bytes)
 
-    def put_batch(self, drafts: Sequence[MessageDraft]) -> list[PutResult]:
-        """Append messages for one queue as one write: all of them or none, offsets in a row.
+    def new_batch(self) -> BatchDraft:
+        """A batch to add messages to, for `put_batch`."""
+        return BatchDraft(self._dispatcher.delay_levels_ms)
+
+    def put_batch(self, drafts: Sequence[MessageDraft] | BatchDraft) -> list[PutResult]:
+        """Append messages for one queue as one write: all of them or none, offsets in a row. A
+        `BatchDraft` is put once.
 
         A batch lies in one commit-log file, as RocketMQ's does; one longer than a file is put
         message by message. Raises what `put` raises.
         """
-        assert len({(draft.topic, draft.queue_id) for draft in drafts}) <= 1, "one queue a batch"
-        if not drafts:
+        if isinstance(drafts, BatchDraft):
+            batch = drafts
+        else:
+            batch = self.new_batch()
+            for draft in drafts:
+                batch.add(draft)
+        if not batch:
             return []
-        records = [DraftRecord(draft) for draft in drafts]
-        size_bytes = sum([record.size_bytes for record in records])
-        if size_bytes > self._log.record_bytes_max:
-            return [self.put(draft) for draft in drafts]
-        queue_offset, stored_ms = self._begin(drafts[0])
-        levels_ms = self._dispatcher.delay_levels_ms
+        if batch.size_bytes > self._log.record_bytes_max:
+            return [self.put(draft) for draft in batch.drafts]
+        first = batch.first
+        queue_offset, stored_ms = self._begin(first)
         try:
-            place = self._log.place_for(size_bytes)
-            placed = place_batch(records, queue_offset, place, stored_ms, delay_levels_ms=levels_ms)
+            placed = batch.place(queue_offset, self._log.place_for(batch.size_bytes), stored_ms)
             self._log.append(placed.encoded)
         except DiskFull as error:
             self._flusher.tell_disk_full(error)
             raise
-        self._queues.advance(drafts[0].topic, drafts[0].queue_id, placed.next_queue_offset)
+        self._queues.advance(first.topic, first.queue_id, placed.next_queue_offset)
         for request in placed.requests:
             self._dispatcher.tell(request)
         self._appended(stored_ms)

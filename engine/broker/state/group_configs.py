@@ -15,6 +15,7 @@ from typing import Any
 
 from engine.foundation.errors import CorruptRecord, RequestRefused
 from engine.foundation.limits import GROUPS_MAX, LOOP_STEP_ENTRIES_MAX, QUEUES_PER_TOPIC_MAX
+from engine.foundation.long_lists import sorted_in_steps
 from engine.protocol.codes import ResponseCode
 from engine.protocol.fastjson import dumps
 from engine.protocol.names import check_group
@@ -157,6 +158,10 @@ class GroupConfigs:
         self.counter += 1
         return True
 
+    def names(self) -> list[str]:
+        """Every group, in no order."""
+        return list(self._configs)
+
     def all(self) -> list[SubscriptionGroupConfig]:
         """Every group's settings, by name."""
         return [self._configs[name] for name in sorted(self._configs)]
@@ -169,7 +174,7 @@ class GroupConfigs:
         pieces.append(dumps(dict(notes))[:-1] + b',"subscriptionGroupTable":{')
         entries: dict[str, dict[str, Any]] = {}
         comma = b""
-        for name in sorted(self._configs):
+        for name in (yield from sorted_in_steps(self._configs)):
             config = self._configs.get(name)
             if config is not None:  # Else it was deleted meanwhile.
                 entries[name] = group_to_document(config)
