@@ -92,14 +92,18 @@ class DelayService:
         cursor_file: TableFile,
         observer: Observer,
         make_dead_letter_topic: Callable[[str], None],
+        queue_there: Callable[[str, int], int] = lambda _topic, queue_id: queue_id,
     ) -> None:
-        """`make_dead_letter_topic` makes that of a group, when it is not there."""
+        """`make_dead_letter_topic` makes that of a group, when it is not there; `queue_there` says
+        where a message for a queue of a topic goes, which may have been taken away meanwhile.
+        """
         self._clock = runtime.clock
         self._store = store
         self._levels_ms = levels_ms
         self._file = cursor_file
         self._observer = observer
         self._make_dead_letter_topic = make_dead_letter_topic
+        self._queue_there = queue_there
         self._cursors: dict[int, int] = {}
         self._due_ms: dict[int, int] = {}
         """When the head of a level is due, once it has been looked at; steady time."""
@@ -318,7 +322,7 @@ class DelayService:
         if self._store.was_deleted(topic, physical_offset):
             _log.info("message %d of level %d is deleted with topic %s", queue_offset, level, topic)
             return False
-        draft.topic, draft.queue_id = place
+        draft.topic, draft.queue_id = topic, self._queue_there(*place)
         try:
             self._put_end = self._store.put(draft).end_offset
         except LocalProtocolError as error:

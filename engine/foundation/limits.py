@@ -182,6 +182,17 @@ each); the others follow in the next steps.
 HELD_PULLS_MAX: Final = 100_000
 """Long polls parked in the broker; a pull beyond this is answered at once with PULL_NOT_FOUND."""
 
+HELD_FILTER_BYTES_MAX: Final = 64 * MIB
+"""Memory for the filters of their own that parked polls bring along; one beyond it is answered at
+once likewise.
+"""
+
+FILTER_COST_MAX: Final = 50_000
+"""What the filters of pulls may cost in one step of the event loop, as a multiple of one tag's test
+(some 0.2 us, so 10 ms): a pull looks through fewer messages the longer its filter is, and asks on;
+of parked ones those beyond it are woken untested.
+"""
+
 UNKNOWN_SENDS_MAX: Final = 10_000
 """Messages of one producer whose outcome is unknown and whose broker it remembers for a resend;
 beyond it the oldest is forgotten (and may then be stored twice).
@@ -281,6 +292,15 @@ that they were more.
 GROUPS_MAX: Final = 100_000
 TOPICS_MAX: Final = 100_000
 """Auto-created topics and groups stop here with SYSTEM_ERROR; explicit creation says the same."""
+
+GROUP_ATTRIBUTES_CHARS_MAX: Final = 1 * KIB
+"""Names and values of one group's attributes together; more are refused."""
+
+BROKERS_MAX: Final = 4096
+"""Addresses of brokers that a name server keeps; the registration of one more is refused."""
+
+BROKER_ADDRESS_CHARS_MAX: Final = 255
+"""A broker's longer address is refused."""
 
 GROUP_QUEUES_MAX: Final = 2_000_000
 """Pairs of a group and a queue that have an offset, and as many that are read (some 0.6 KiB each);

@@ -448,15 +448,17 @@ class MessageStore:
         max_bytes: int,
         wanted: Callable[[int], bool] | None = None,
         matches: Callable[[bytes], bool] | None = None,
+        max_tests: int | None = None,
     ) -> GetResult:
         """Messages of a queue from `queue_offset` on; see `reading` for statuses and limits.
 
-        `wanted` tests the tags_code, `matches` the property string of what passed that.
+        `wanted` tests the tags_code, `matches` the property string of what passed that; of so many
+        messages at most (`max_tests`) when that is fewer than `max_filter_message_bytes` allow.
         """
         queue = self._queues.find(topic, queue_id)
         if queue is None:
             return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0)
-        limits = GetLimits(max_count, max_bytes, wanted, matches)
+        limits = GetLimits(max_count, max_bytes, wanted, matches, max_tests)
         return read_queue(
             self._log,
             queue,
