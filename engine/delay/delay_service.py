@@ -41,7 +41,7 @@ from engine.foundation.errors import (
     OffsetOutOfRange,
     StorageError,
 )
-from engine.foundation.observing import FlushDone, LifecycleEvent, Observer, RetryStep, report
+from engine.foundation.observing import LifecycleEvent, Observer, RetryStep, report
 from engine.foundation.units import MIB, SECOND_MS
 from engine.protocol.names import RETRY_PREFIX, SCHEDULE_TOPIC, dlq_topic
 from engine.protocol.properties import (
@@ -234,18 +234,7 @@ class DelayService:
         except BaseException:  # Cancelled as well: whether it is on disk is unknown.
             self._changed = True
             raise
-        self._observer.observe(
-            FlushDone(
-                component="DELAY",
-                action="PERSIST",
-                cause=cause,
-                written=written.size_bytes,
-                flushed=None,
-                store_time_ms=None,
-                duration_us=written.duration_us,
-                content_crc=written.crc,
-            )
-        )
+        self._observer.observe(written.persisted("DELAY", cause))
 
     def _clock_stepped(self, step: ClockStep) -> None:
         self._times.note_step(self._store.physical_max, step.offset_ms)
