@@ -5,7 +5,8 @@ some 10 s for each gigabyte.
 
   commit log     holes below the synced position; what lies behind it and is no record yet
   consume queue  each record has the unit that leads to it, each unit leads to its record
-  index          headers, slots and entries can be what they are; not whether each key is there
+  index          headers, slots and entries are as they were flushed, and can be what they are; not
+                 whether each key is there
 
 Invariant: nothing is changed, and no lock is taken. A broker may be running on the store: below the
 synced position, which is all that is judged, nothing moves but files that retention removes.
@@ -104,7 +105,7 @@ class StoreCheck:
         )
         shape = IndexShape(config.max_hash_slot_count, config.max_index_count)
         self._index = Index(disk, config.index_folder, shape, pool)
-        self._clean = not disk.exists(f"{root}/abort")
+        self._clean = not disk.exists(config.abort_path)
         self._deleted = _deleted_topics(disk, f"{root}/config/{TOMBSTONES}")
         path = f"{root}/checkpoint"
         self._checkpoint = decode_checkpoint(disk.read(path)) if disk.exists(path) else Checkpoint()
@@ -118,7 +119,7 @@ class StoreCheck:
         log.min_offset = starts[0] if starts else 0
         log.end_offset = log.committed_offset = starts[-1] + log.file_size_bytes if starts else 0
         self._synced_to = synced_position(log, self._queues, self._checkpoint, clean=self._clean)
-        log.note_missing_files(self._synced_to)
+        log.note_missing_files(self._synced_to, self._checkpoint.log_begin)
 
     def first_hole(self) -> LostMessages | None:
         """What a start would come upon: a file that is missing, or damage in what it reads."""
@@ -146,7 +147,9 @@ class StoreCheck:
         report.unsynced_reason = walk.stopped_by
         self._check_strays(walk.position, led, faults)
         faults.close()
-        report.index_faults += self._index.look(max(walk.position, self._synced_to))
+        report.index_faults += self._index.look(
+            max(walk.position, self._synced_to), clean=self._clean
+        )
         found = [lost_in(hole, self._queues.all()) for hole in log.holes]
         report.lost = found[:LOG_HOLES_TOLD_MAX]
         report.holes_untold = log.holes.count - len(report.lost)
@@ -201,7 +204,11 @@ class StoreCheck:
         """Units that lead neither to a record that was found nor into a hole."""
         for key, queue in zip(self._queues.keys(), self._queues.all(), strict=True):
             known = queue.count_between(self._log.min_offset, end_offset)
-            known -= sum(queue.count_between(hole.start, hole.end) for hole in self._log.holes)
+            known -= sum(
+                queue.count_between(max(hole.start, self._log.min_offset), hole.end)
+                for hole in self._log.holes
+                if hole.end > self._log.min_offset
+            )
             strays = known - led.get(key, 0) - self._bridges_outside_holes(queue, end_offset)
             if strays > 0:
                 faults.add(f"{_name(key)}: {strays} entries lead to no message of the log")

@@ -28,6 +28,7 @@ from engine.store.commit_log import CommitLog
 from engine.store.consume_queue import FILLER_SIZE, ConsumeQueue, Unit, unit_end
 from engine.store.dispatch import Dispatcher, QueueGap
 from engine.store.index import Index
+from engine.store.index_sums import DamagedIndex
 from engine.store.log_walk import LogWalk
 from engine.store.lost_messages import LostMessages, lost_in
 from engine.store.queue_table import QueueKey, QueueTable
@@ -132,7 +133,8 @@ class Recovery:
         found, log = Recovered(clean), self._log
         found.damaged += log.load(checkpoint.flushed_offset or (ANY_OFFSET if clean else 0))
         damaged_queues = self._queues.load(clean=clean)
-        damaged_index = [] if self._index is None else self._index.load()
+        ours = checkpoint.derived is not None if clean else checkpoint.flushed_offset > 0
+        damaged_index = [] if self._index is None else self._index.load(clean=clean, ours=ours)
         if clean and checkpoint.derived is not None:
             damaged_queues += self._changed_since(checkpoint.derived)
         self._queues.bury(self._deleted)
@@ -145,9 +147,10 @@ class Recovery:
         self._synced_to = found.synced_to = synced_position(
             log, self._queues, checkpoint, clean=clean
         )
-        log.note_missing_files(self._synced_to)
-        if self._index is not None and not clean:
-            self._index.repair_newest(max(log.end_offset, self._synced_to))
+        log.note_missing_files(self._synced_to, checkpoint.log_begin)
+        if self._index is not None:
+            bound = max(log.end_offset, self._synced_to)
+            found.damaged += self._index.repair_newest(bound, clean=clean)
         found.damaged += self._index_of_another_log()
         for key, queue in zip(self._queues.keys(), self._queues.all(), strict=True):
             if not clean:
@@ -164,6 +167,7 @@ class Recovery:
         self._scan(found, scan_from, now_ms=now_ms)
         self._cut(found, checkpoint, now_ms=now_ms)
         found.lost = [lost_in(hole, self._queues.all()) for hole in log.holes]
+        self._follow_log()
         if len(found.lost) > LOG_HOLES_TOLD_MAX:
             found.lost.sort(key=lambda each: -each.hole.size_bytes)
             del found.lost[LOG_HOLES_TOLD_MAX:]
@@ -194,8 +198,14 @@ class Recovery:
         return changed
 
     def _index_of_another_log(self) -> list[str]:
-        stranger = self._index and stranger_in(self._index, self._log, self._synced_to)
-        if self._index is None or not stranger:
+        if self._index is None:
+            return []
+        try:
+            stranger = stranger_in(self._index, self._log, self._synced_to)
+        except DamagedIndex as damage:
+            self._index.drop_from(damage.start)
+            return [f"{damage}; its keys and all later ones are put again from the log"]
+        if not stranger:
             return []
         self._index.begin_anew()
         return [f"{stranger}; the index is built again from the log's start"]
@@ -321,13 +331,24 @@ class Recovery:
             found.dropped_records = count_sound(log, end_offset, reached)
             found.kept_aside = self._cut_bytes.keep(log, end_offset, reached, now_ms=now_ms)
         log.set_end(end_offset)
+        known_to = max([queue.end_physical for queue in self._queues.all()], default=0)
+        if checkpoint.is_blank and known_to > end_offset:
+            found.damaged.append(
+                f"the commit log ends at {end_offset}, though consume queues know of messages up "
+                f"to {known_to}; there is no checkpoint to say what was there"
+            )
         for key, queue in zip(self._queues.keys(), self._queues.all(), strict=True):
             queue.truncate_to_log(end_offset)
             if not found.clean:  # A record may have turned out to be another queue's.
                 self._drop_units_without_records(key, queue)
-            queue.follow_log(log.min_offset)
         if self._index is not None:
             self._index.truncate_to_log(end_offset)
-            self._index.follow_log(log.min_offset)
-        self._queues.settle()
         self._dispatcher.position = end_offset
+
+    def _follow_log(self) -> None:
+        """Let queues and index begin where the log does."""
+        for queue in self._queues.all():
+            queue.follow_log(self._log.min_offset)
+        if self._index is not None:
+            self._index.follow_log(self._log.min_offset)
+        self._queues.settle()
