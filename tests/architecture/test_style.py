@@ -242,3 +242,19 @@ def runs_one_of(call: ast.Call, names: set[str]) -> bool:
         ):
             return name in names
     return False
+
+
+def test_who_catches_everything_raises_it_again_or_says_why_not() -> None:
+    """The reason stands on the line of the `except`."""
+    findings = []
+    for module in all_code():
+        lines = module.text.splitlines()
+        findings += [
+            f"{module.name}:{node.lineno} {lines[node.lineno - 1].strip()}"
+            for node in ast.walk(module.tree)
+            if isinstance(node, ast.ExceptHandler)
+            and (node.type is None or ast.unparse(node.type) in {"Exception", "BaseException"})
+            and not isinstance(node.body[-1], ast.Raise)
+            and not re.search(r"#.*[a-z]{2,} [a-z]{2,}", lines[node.lineno - 1])
+        ]
+    assert not findings, report(findings)

@@ -122,8 +122,10 @@ class Run:
 
 def run_tests(copy: Path, tests: Sequence[str]) -> Run:
     """Run tests inside a copy, up to the first that fails."""
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-m", "", "-p", "no:cacheprovider"]
-    command += ["-p", "tests.mutants.judging", "--timeout", str(TEST_SECONDS_MAX)]
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-m", "", "--timeout"]
+    command += [str(TEST_SECONDS_MAX), "-p", "tests.mutants.judging"]
+    for not_needed in ("cacheprovider", "dash", "anyio"):
+        command += ["-p", f"no:{not_needed}"]
     with tempfile.TemporaryDirectory(prefix="tidemark-mutant-") as folder:
         note = Path(folder) / "failed-first"
         try:
