@@ -28,21 +28,17 @@ from engine.store.consume_queue import unit_end
 from engine.store.queue_table import QueueKey, QueueTable
 from engine.store.range_sums import RangeSums
 from engine.store.record import (
-    BORN_HOST_V6,
-    HEADS,
-    MAGIC_V2,
     RECORD_BYTES_MIN,
-    STORE_HOST_V6,
     DispatchRequest,
     check_record,
     glance,
     has_queue_offset,
+    parts_of,
 )
 from engine.store.sound_records import MAGICS, sound_places
 
 FAR = 1 << 63
 _SIZE = Struct(">i")
-_SHORT = Struct(">h")
 _OWN_OFFSET_AT, _OWN_OFFSET_END = 28, 36
 
 
@@ -224,20 +220,10 @@ def claimed_sizes(view: memoryview, position: int) -> list[int]:
 
 def _size_by_lengths(view: memoryview, position: int) -> int:
     """0 when a length leads beyond the file."""
-    sys_flag = _SIZE.unpack_from(view, position + 36)[0]
-    head_bytes = HEADS[sys_flag & (BORN_HOST_V6 | STORE_HOST_V6)].size
-    two_bytes = _SIZE.unpack_from(view, position + 4)[0] == MAGIC_V2
-    if position + head_bytes > len(view):
+    try:
+        return parts_of(view[position:], position)[-1]
+    except CorruptRecord:
         return 0
-    body_length = _SIZE.unpack_from(view, position + head_bytes - 4)[0]
-    topic_at = position + head_bytes + body_length
-    if body_length < 0 or topic_at + 2 > len(view):
-        return 0
-    topic_length = _SHORT.unpack_from(view, topic_at)[0] if two_bytes else view[topic_at]
-    properties_at = topic_at + (2 if two_bytes else 1) + topic_length
-    if topic_length <= 0 or properties_at + 2 > len(view):
-        return 0
-    return int(properties_at + 2 + _SHORT.unpack_from(view, properties_at)[0] - position)
 
 
 def may_begin_a_record(view: memoryview, file_start: int, place: int) -> bool:

@@ -105,7 +105,7 @@ class StoreCheck:
         )
         shape = IndexShape(config.max_hash_slot_count, config.max_index_count)
         self._index = Index(disk, config.index_folder, shape, pool)
-        self._clean = not disk.exists(f"{root}/abort")
+        self._clean = not disk.exists(config.abort_path)
         self._deleted = _deleted_topics(disk, f"{root}/config/{TOMBSTONES}")
         path = f"{root}/checkpoint"
         self._checkpoint = decode_checkpoint(disk.read(path)) if disk.exists(path) else Checkpoint()

@@ -1,6 +1,6 @@
 """The index of a store: every message key of the log, over index files in order of time.
 
-Place in the walk: `dispatch` puts UNIQ_KEY and KEYS of each message, `queries.query_by_key` asks,
+Place in the walk: `dispatch` puts UNIQ_KEY and KEYS of each message, `query_by_key` asks,
 `retention` lets it follow the log.
 
 A file is named by the UTC time of its creation, yyyyMMddHHmmssSSS; names only grow.

@@ -1,6 +1,7 @@
 """Looking for sound records in the commit log: at a place, behind it, before it.
 
-Place in the walk: `log_walk`, `recovery` and `reading` look here where the log is damaged.
+Place in the walk: `log_walk`, `recovery` and `reading` look here where the log is damaged;
+`message_store` for the record at an offset.
 
 Invariant: a record is sound when size, magic, CRC, lengths and its own physical offset agree.
 Absent on purpose: whether it is a message, which its bytes alone cannot say.
@@ -41,6 +42,25 @@ def record_at(log: CommitLog, physical_offset: int) -> DispatchRequest | None:
         )
     except CorruptRecord:
         return None
+
+
+def readable_record_at(
+    log: CommitLog, physical_offset: int
+) -> tuple[memoryview, DispatchRequest] | None:
+    """The sound record at `physical_offset`, with what dispatch reads of it; None when none begins
+    there, or readers may not see it (yet).
+    """
+    head = log.view(physical_offset, 8)
+    if head is None:
+        return None
+    view = log.view(physical_offset, int.from_bytes(head[:4], "big", signed=True))
+    if view is None:
+        return None
+    try:
+        found = check_record(view, 0, physical_offset, NO_DELAYS)
+    except CorruptRecord:
+        return None
+    return None if found is None else (view, found)
 
 
 def count_sound(log: CommitLog, begin: int, end: int) -> int:
