@@ -53,7 +53,9 @@ LOG = (
 )
 QUEUES = (
     "Built from the log alone. After a clean stop the checkpoint knows what they were; after an "
-    "unclean one the log is read again anyhow."
+    "unclean one the log is read again anyhow. An entry has no checksum: a bit that flips in the "
+    "entry of an older message can keep a pull from that message, and what the log holds is then "
+    "had again without the folder `consumequeue`; `tidemark store check` names such entries."
 )
 INDEX = (
     "Built from the log alone. Sums tell what a file was when it was flushed: header and slots of "
