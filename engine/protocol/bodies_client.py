@@ -19,6 +19,7 @@ from engine.foundation.limits import (
     MEMBER_ANSWER_BYTES_MAX,
     MEMBER_ANSWER_QUEUES_MAX,
     SUBSCRIPTION_CHARS_MAX,
+    SUBSCRIPTION_TAGS_MAX,
 )
 from engine.foundation.units import Buffer
 from engine.protocol import fastjson
@@ -83,6 +84,12 @@ class SubscriptionData(Body):
             raise RequestRefused(
                 ResponseCode.SUBSCRIPTION_PARSE_FAILED,
                 f"the expression {expression!r} holds no tag: `*`, or tags joined by `||`",
+            )
+        if len(tags) > SUBSCRIPTION_TAGS_MAX:
+            raise RequestRefused(
+                ResponseCode.SUBSCRIPTION_PARSE_FAILED,
+                f"the expression {expression[:40]!r}… has {len(tags)} tags: "
+                f"{SUBSCRIPTION_TAGS_MAX} at most",
             )
         codes = list(dict.fromkeys(tags_code(tag) for tag in tags))
         return cls(topic, expression, tags, codes, sub_version)

@@ -30,7 +30,7 @@ from engine.foundation.limits import (
     TURN_OUTPUT_BYTES_MAX,
 )
 from engine.foundation.units import KIB, SECOND_MS
-from engine.protocol.command import FLAG_ONE_WAY, RemotingCommand
+from engine.protocol.command import RemotingCommand
 from engine.protocol.frames import FrameDecoder, encode_parts
 from engine.remoting.load import Load
 from engine.remoting.pending import PendingRequests
@@ -144,17 +144,15 @@ class Connection(asyncio.BufferedProtocol):
             if command.is_response:
                 self._pending.resolve(command)
                 continue
-            if not command.flag & FLAG_ONE_WAY:
-                self._request_bytes += len(command.body)
             self._on_command(self, command)
             if turn.queued_bytes > TURN_OUTPUT_BYTES_MAX:
-                turn.end()
+                turn.finish()
                 if self._pauses & _Pause.OUTPUT:
                     self._kept = commands[position:]
                     break
         self._is_dispatching = False
         if self._decoder.fault is not None and not self._kept and not self._closed:
-            turn.end()  # What came before the fault is answered.
+            turn.finish()  # What came before the fault is answered.
             self._refuse(self._decoder.fault)
 
     def eof_received(self) -> bool:
@@ -215,9 +213,24 @@ class Connection(asyncio.BufferedProtocol):
             response.opaque = request.opaque
             response.serialize_type = request.serialize_type
             self._queue(response)
-            self._request_bytes -= len(request.body)
+            if request.kept_bytes:
+                self._end(request)
+
+    def keep(self, request: RemotingCommand) -> None:
+        """See `Peer.keep`."""
+        if not request.kept_bytes:
+            fields = request.fields
+            request.kept_bytes = (
+                len(request.body) + sum(map(len, fields)) + sum(map(len, fields.values()))
+            )
+            self._request_bytes += request.kept_bytes
             if not self._is_dispatching:
                 self._count_requests()
+
+    def let_go(self, request: RemotingCommand) -> None:
+        """See `Peer.let_go`."""
+        request.fields, request.body = {}, b""
+        self._end(request)
 
     def send(self, command: RemotingCommand) -> None:
         """See `Peer.send`."""
@@ -327,6 +340,13 @@ class Connection(asyncio.BufferedProtocol):
                 self._cut_off()
             else:
                 self._turn.add(self, head, part, frame_bytes)
+
+    def _end(self, request: RemotingCommand) -> None:
+        """Nothing of the request is counted any more."""
+        self._request_bytes -= request.kept_bytes
+        request.kept_bytes = 0
+        if not self._is_dispatching:
+            self._count_requests()
 
     def _cut_off(self) -> None:
         _log.warning(

@@ -120,7 +120,7 @@ class RpcClient:
             attempt.cancel()
         await asyncio.gather(*attempts, return_exceptions=True)
         await self._dispatcher.stop()
-        self._turn.end()
+        self._turn.finish()
         await close_all(list(self._connections.values()), "the client stops")
 
     async def _connection(self, address: str) -> Connection:

@@ -1,40 +1,56 @@
 """A message the store is to keep, on its way to being a record (hot).
 
 Place in the walk: `message_store.put` makes records of drafts; `record` has the layout and reads
-what is made here.
+what is made here. Whatever moves a stored message makes a draft of it again and puts that: its
+delay is over, its consumer failed on it, its transaction was asked about or has ended.
 
 Invariant: what a draft's record tells dispatch is what would be read from its bytes, which a
-property test says. Absent on purpose: files, time, the book-keeping of queue offsets.
+property test says. A draft made again has the body, flags, birth, hosts and tries of its message;
+who changes one of them says so where it is made. Absent on purpose: files, time, the book-keeping
+of queue offsets, what makes a copy part of a transaction.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from ipaddress import ip_address
 from struct import Struct
+from struct import error as struct_error
 from typing import NamedTuple
 from zlib import crc32
 
 import msgspec
 
-from engine.foundation.errors import LocalProtocolError
+from engine.foundation.errors import CorruptRecord, LocalProtocolError
 from engine.foundation.limits import NAMES_REMEMBERED_MAX, PROPERTIES_BYTES_MAX
+from engine.protocol.message import MessageExt
+from engine.protocol.message_ids import join_host
+from engine.protocol.properties import encode_properties
 from engine.store.record import (
     BORN_HOST_V6,
     HEADS,
     MAGIC_V1,
     MAGIC_V2,
+    SCHEDULE_TOPIC,
     STORE_HOST_V6,
     TOPIC_CHARS_V1_MAX,
     UNWRITTEN,
     DispatchRequest,
     has_queue_offset,
     unit_code,
+    whole_parts_of,
 )
 
 _SHORT = Struct(">h")
 _INT = Struct(">i")
+_SYS_FLAG = Struct(">36xi")
+_LONG = Struct(">q")
+_PLACE = Struct(">qq")
+"""Queue offset and physical offset, PLACE_AT in a record."""
+PLACE_AT = 20
+BORN_HOST_AT = 48
+"""The time of storing stands behind the sender's host, which begins here."""
 
 
 class MessageDraft(msgspec.Struct):
@@ -54,6 +70,74 @@ class MessageDraft(msgspec.Struct):
     sys_flag: int = 0
     reconsume_times: int = 0
     prepared_transaction_offset: int = 0
+
+
+def redraft(
+    message: MessageExt, topic: str, queue_id: int, properties: Mapping[str, str]
+) -> MessageDraft:
+    """The draft of a further record of `message`."""
+    return MessageDraft(
+        topic=topic,
+        queue_id=queue_id,
+        body=message.body,
+        properties=encode_properties(properties),
+        born_timestamp_ms=message.born_timestamp_ms,
+        born_host=message.born_host,
+        store_host=message.store_host,
+        flag=message.flag,
+        sys_flag=message.sys_flag,
+        reconsume_times=message.reconsume_times,
+    )
+
+
+def draft_of(record: memoryview) -> MessageDraft:
+    """The draft of a further record, under the same topic and queue, of one whose bytes are still
+    in its log: without reading its properties, and without copying its body. Hot.
+
+    Raises CorruptRecord when its lengths do not add up; nothing else is checked.
+    """
+    try:
+        (sys_flag,) = _SYS_FLAG.unpack_from(record)
+        head = HEADS[sys_flag & (BORN_HOST_V6 | STORE_HOST_V6)]
+        (
+            _,
+            _,
+            _,
+            queue_id,
+            flag,
+            _,
+            place,
+            _,
+            born_ms,
+            born,
+            _,
+            stored,
+            times,
+            prepared,
+            _,
+        ) = head.unpack_from(record)
+    except struct_error as error:
+        raise CorruptRecord(f"{len(record)} bytes are no record") from error
+    body_at, body_end, topic_at, topic_end, _ = whole_parts_of(record, place)
+    return MessageDraft(
+        topic=bytes(record[topic_at:topic_end]).decode("utf-8", "replace"),
+        queue_id=queue_id,
+        body=record[body_at:body_end],
+        properties=bytes(record[topic_end + 2 :]),
+        born_timestamp_ms=born_ms,
+        born_host=_decode_host(born),
+        store_host=_decode_host(stored),
+        flag=flag,
+        sys_flag=sys_flag,
+        reconsume_times=times,
+        prepared_transaction_offset=prepared,
+    )
+
+
+@lru_cache(NAMES_REMEMBERED_MAX)
+def _decode_host(packed: bytes) -> str:
+    """`ip:port` of a host as the record has it."""
+    return join_host(packed[:-4], _INT.unpack(packed[-4:])[0])
 
 
 def _encode_host(host: str) -> bytes:
@@ -126,6 +210,11 @@ class DraftRecord:
             form.head.size + len(draft.body) + len(self._topic) + _SHORT.size + len(encoded)
         )
 
+    @property
+    def stored_at(self) -> int:
+        """Where the time of storing stands in the record."""
+        return BORN_HOST_AT + len(self._form.born_host)
+
     def encode(self, queue_offset: int, physical_offset: int, store_timestamp_ms: int) -> bytes:
         """The record's bytes at its place. Hot."""
         draft, properties = self.draft, self._properties
@@ -193,31 +282,75 @@ class PutResult(msgspec.Struct):
 class Placed(msgspec.Struct):
     """Records of one write, at their places."""
 
-    encoded: bytes
+    encoded: bytearray
     requests: list[DispatchRequest]
     results: list[PutResult]
     next_queue_offset: int
 
 
-def place_batch(
-    records: Sequence[DraftRecord],
-    queue_offset: int,
-    physical_offset: int,
-    stored_ms: int,
-    *,
-    delay_levels_ms: Sequence[int],
-) -> Placed:
-    """Records for one queue, one behind the other."""
-    encoded: list[bytes] = []
-    requests: list[DispatchRequest] = []
-    results: list[PutResult] = []
-    end = physical_offset
-    for record in records:
-        placed_at = queue_offset if record.takes_queue_offset else 0
-        encoded.append(record.encode(placed_at, end, stored_ms))
-        requests.append(record.request(placed_at, end, stored_ms, delay_levels_ms))
-        size_bytes = record.size_bytes
-        results.append(PutResult(placed_at, end, size_bytes, stored_ms, end + size_bytes))
-        end += size_bytes
-        queue_offset += record.takes_queue_offset
-    return Placed(b"".join(encoded), requests, results, queue_offset)
+class BatchDraft:
+    """Messages for one queue that are to lie one behind the other, encoded but for their places.
+
+    To add a message is nearly all of the work, and can be done in many steps of the event loop; to
+    place them all is a microsecond for each.
+    """
+
+    __slots__ = ("_delay_levels_ms", "_encoded", "_records", "_requests", "_starts")
+
+    def __init__(self, delay_levels_ms: Sequence[int]) -> None:
+        self._delay_levels_ms = delay_levels_ms
+        self._records: list[DraftRecord] = []
+        self._requests: list[DispatchRequest] = []
+        self._starts: list[int] = []
+        self._encoded = bytearray()
+
+    def __len__(self) -> int:
+        """How many messages there are."""
+        return len(self._records)
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all records."""
+        return len(self._encoded)
+
+    @property
+    def drafts(self) -> list[MessageDraft]:
+        """What was added."""
+        return [record.draft for record in self._records]
+
+    @property
+    def first(self) -> MessageDraft:
+        """The first message; there must be one."""
+        return self._records[0].draft
+
+    def add(self, draft: MessageDraft) -> None:
+        """One more, for the same queue. Raises LocalProtocolError for what no record can hold."""
+        record = DraftRecord(draft)
+        assert not self._records or (draft.topic, draft.queue_id) == (
+            self.first.topic,
+            self.first.queue_id,
+        ), "one queue a batch"
+        self._starts.append(len(self._encoded))
+        self._encoded += record.encode(0, 0, 0)
+        self._records.append(record)
+        self._requests.append(record.request(0, 0, 0, self._delay_levels_ms))
+
+    def place(self, queue_offset: int, physical_offset: int, stored_ms: int) -> Placed:
+        """The records, the first at this place. Hot."""
+        encoded, results = self._encoded, []
+        end = physical_offset
+        for record, request, start in zip(self._records, self._requests, self._starts, strict=True):
+            placed_at = queue_offset if record.takes_queue_offset else 0
+            _PLACE.pack_into(encoded, start + PLACE_AT, placed_at, end)
+            _LONG.pack_into(encoded, start + record.stored_at, stored_ms)
+            request.queue_offset, request.physical_offset = placed_at, end
+            request.store_timestamp_ms = stored_ms
+            size_bytes = record.size_bytes
+            results.append(PutResult(placed_at, end, size_bytes, stored_ms, end + size_bytes))
+            end += size_bytes
+            queue_offset += record.takes_queue_offset
+        if self.first.topic == SCHEDULE_TOPIC:  # Where the time of storing tells when it is due.
+            for record, request in zip(self._records, self._requests, strict=True):
+                due = record.request(0, 0, stored_ms, self._delay_levels_ms)
+                request.tags_code = due.tags_code
+        return Placed(encoded, self._requests, results, queue_offset)

@@ -1,11 +1,14 @@
-"""A table kept as a JSON file beside its last version (RocketMQ's ConfigManager).
+"""A table kept as a JSON file beside its last version (RocketMQ's ConfigManager); the .properties
+file that a party was started with, changed in place, beside its own.
 
 Place in the walk: the offset table each 5 s, topics and groups when they change, the delay cursors
-each 10 s. The disk work runs beside the event loop.
+each 10 s; a setting changed while running, before it is in force. The disk work runs beside the
+event loop.
 
 Invariant: whenever the process or the power ends, the file or its .bak holds a whole version of the
 table: the old file becomes .bak by rename before the new one takes its name, and the new one is
-synced before that. What is not as it was written is told. Absent on purpose: what the tables mean.
+synced before that. What is not as it was written is told. A user's comments and other settings stay
+as they are. Absent on purpose: what the tables mean, which settings may change.
 """
 
 from __future__ import annotations
@@ -18,8 +21,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
+from engine.foundation.config_layers import text_of
 from engine.foundation.errors import CorruptRecord, ProtocolError, StorageError
-from engine.foundation.observing import LifecycleEvent, Observer
+from engine.foundation.java_properties import changed
+from engine.foundation.observing import LifecycleEvent, Observer, report
 from engine.protocol.fastjson import dumps, loads
 from engine.runtime import Runtime
 from engine.runtime.durable_folders import make_durable
@@ -52,7 +57,7 @@ class TableFile:
         self._store_id = store_id
         self._disk = runtime.disk
         self._clock = runtime.clock
-        self._under_way: asyncio.Task[None] | None = None
+        self._under_way: asyncio.Task[tuple[int, int]] | None = None
         self._is_changed = False
         """Was what was read last not as it was written?"""
         self._written_ms = 0
@@ -149,8 +154,7 @@ class TableFile:
             f"{self.path} is not as it was written: changed by hand, or damaged; it is taken as "
             "it is"
         )
-        _log.warning("%s", detail)
-        observer.observe(LifecycleEvent("CHANGED_FILE", detail))
+        report(observer, _log, LifecycleEvent("CHANGED_FILE", detail))
 
     def _tell_damage(self, observer: Observer, detail: str) -> None:
         detail += " instead"
@@ -158,14 +162,12 @@ class TableFile:
             kept = f"{self.path}.damaged"
             self._disk.rename(self.path, kept)
             detail += f"; kept it as {kept}"
-        _log.warning("%s", detail)
-        observer.observe(LifecycleEvent("DAMAGED_FILE", detail))
+        report(observer, _log, LifecycleEvent("DAMAGED_FILE", detail))
 
     def tell_missing(self, observer: Observer, consequence: str) -> None:
         """Nothing is left of a table that had been written: say so, and what that means."""
         detail = f"{self.path} and its .bak are gone: {consequence}"
-        _log.warning("%s", detail)
-        observer.observe(LifecycleEvent("DAMAGED_FILE", detail))
+        report(observer, _log, LifecycleEvent("DAMAGED_FILE", detail))
 
     async def write(self, document: Mapping[str, object]) -> Written:
         """Make `document` the file, sealed, beside the loop. Raises DiskFull or StorageError."""
@@ -173,11 +175,16 @@ class TableFile:
 
     async def write_sealed(self, data: bytes) -> Written:
         """As `write`, of an object in JSON."""
-        self._written_ms = max(self._clock.now_ms(), self._written_ms + 1)
-        return await self.write_data(sealed(data, self._written_ms, self._store_id))
+        self._written_ms = written_ms = max(self._clock.now_ms(), self._written_ms + 1)
+        return await self._write(lambda: sealed(data, written_ms, self._store_id))
 
     async def write_data(self, data: bytes) -> Written:
-        """Make `data` the file, beside the loop. Raises DiskFull or StorageError.
+        """Make `data` the file, beside the loop. Raises DiskFull or StorageError."""
+        return await self._write(lambda: data)
+
+    async def _write(self, content: Callable[[], bytes]) -> Written:
+        """Make `content` the file, beside the loop, where its checksums are made as well: those of
+        30 MB take 0.1 s.
 
         A cancelled write goes on beside the loop, for nobody can stop it; the next one waits for
         its end, because two at a time would take each other's files away.
@@ -185,15 +192,16 @@ class TableFile:
         while self._under_way is not None and not self._under_way.done():
             await asyncio.wait([self._under_way])
         begun_us = self._clock.steady_us()
-        self._under_way = asyncio.create_task(self._replace_beside(data))
+        self._under_way = asyncio.create_task(self._replace_beside(content))
         self._under_way.add_done_callback(_take_note)
-        await asyncio.shield(self._under_way)
-        return Written(len(data), zlib.crc32(data), self._clock.steady_us() - begun_us)
+        size_bytes, crc = await asyncio.shield(self._under_way)
+        return Written(size_bytes, crc, self._clock.steady_us() - begun_us)
 
-    async def _replace_beside(self, data: bytes) -> None:
-        await self._disk.off_loop(lambda: self._replace(data))
+    async def _replace_beside(self, content: Callable[[], bytes]) -> tuple[int, int]:
+        return await self._disk.off_loop(lambda: self._replace(content()))
 
-    def _replace(self, data: bytes) -> None:
+    def _replace(self, data: bytes) -> tuple[int, int]:
+        """Replace the file; its length and its CRC-32."""
         disk, fresh = self._disk, f"{self.path}.tmp"
         folder = self.path.rpartition("/")[0]
         make_durable(disk, folder)
@@ -203,6 +211,21 @@ class TableFile:
             disk.rename(self.path, f"{self.path}.bak")
         disk.rename(fresh, self.path)
         disk.sync_directory(folder)
+        return len(data), zlib.crc32(data)
+
+
+class SettingsFile:
+    """One .properties file, made when missing."""
+
+    def __init__(self, runtime: Runtime, path: str) -> None:
+        self._disk = runtime.disk
+        self._file = TableFile(runtime, path)
+
+    async def change(self, changes: Mapping[str, str]) -> None:
+        """Set these keys. Raises DiskFull or StorageError; then nothing has changed."""
+        path = self._file.path
+        text = text_of(self._disk.read(path)) if self._disk.exists(path) else ""
+        await self._file.write_data(changed(text, changes).encode())
 
 
 STORE_ID = "store"
@@ -260,7 +283,7 @@ def store_id_of(runtime: Runtime, folder: str) -> str:
     return max(sorted(ids), key=ids.__getitem__)
 
 
-def _take_note(done: asyncio.Task[None]) -> None:
+def _take_note(done: asyncio.Task[tuple[int, int]]) -> None:
     """Whoever began the write may have been cancelled before it failed: its error ends here."""
     if not done.cancelled():
         done.exception()

@@ -13,11 +13,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from engine.broker.handlers.offset import goes_back_to, tell_commit
 from engine.broker.long_poll import HeldPull
 from engine.broker.membership import Membership
 from engine.broker.parts import BrokerParts, client_id_of
 from engine.broker.pull_filter import PullFilter, pull_filter
+from engine.broker.reported_offsets import goes_back_to, tell_commit
 from engine.broker.state.group_configs import TOOLS_GROUP
 from engine.broker.state.readers import QueueKey
 from engine.foundation.errors import RequestRefused
@@ -174,6 +174,7 @@ class PullHandlers:
             max_bytes=min(header.max_msg_bytes or ANSWER_BYTES_MAX, ANSWER_BYTES_MAX),
             wanted=pull.filter.wanted,
             matches=pull.filter.matches,
+            max_tests=pull.filter.tests_max,
         )
 
     def _park(self, pull: Pull) -> bool:
@@ -184,7 +185,7 @@ class PullHandlers:
         wait_ms = min(header.suspend_timeout_ms, PULL_SUSPEND_MS_MAX)
         if not parts.config.long_polling_enable:
             wait_ms = parts.config.short_polling_time_ms
-        return parts.holds.hold(
+        is_held = parts.holds.hold(
             HeldPull(
                 topic=header.topic,
                 queue_id=header.queue_id,
@@ -194,8 +195,15 @@ class PullHandlers:
                 deadline_ms=parts.steady_ms() + wait_ms,
                 gone=lambda: pull.peer.closed,
                 resume=lambda: self._resume(pull),
+                filter_bytes=pull.filter.weight_bytes,
+                filter_cost=pull.filter.cost,
             )
         )
+        if is_held:  # What it says is as long as its client likes, and is understood by now.
+            header.subscription = header.expression_type = None
+            header.broker_name = header.proxy_forward_client_id = None
+            pull.peer.let_go(pull.request)
+        return is_held
 
     def _resume(self, pull: Pull) -> None:
         """Answer a pull that was held, from what the store has now."""

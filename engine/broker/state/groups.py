@@ -13,7 +13,7 @@ groups of that client, never with those of all. Absent on purpose: offsets, queu
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import merge
 from itertools import groupby, islice
@@ -32,6 +32,9 @@ from engine.protocol.tag_bits import split_tags
 from engine.remoting import Peer
 
 BROADCASTING = "BROADCASTING"
+
+HEARD_LOOKED_AT = 50
+"""Members that were heard of lately cost as much to pass over as one that goes."""
 
 
 @dataclass(slots=True)
@@ -343,14 +346,12 @@ class ConsumerGroups:
         departures = [self.unregister(*one) for one in list(self._of_peer.get(peer, ()))]
         return [departure for departure in departures if departure is not None]
 
-    def silent(self, now_ms: int, expiry_ms: int) -> list[tuple[str, str]]:
-        """(group, client id) of members that have sent no heartbeat for `expiry_ms`."""
-        return [
-            (group.name, client_id)
-            for group in self._groups.values()
-            for client_id, member in group.members.items()
-            if now_ms - member.last_heartbeat_ms > expiry_ms
-        ]
+    def silent(self, now_ms: int, expiry_ms: int) -> Iterator[tuple[str, str] | None]:
+        """(group, client id) of members that have sent no heartbeat for `expiry_ms`; None after
+        each HEARD_LOOKED_AT that have.
+        """
+        tables = ((group.name, group.members) for group in list(self._groups.values()))
+        return _silent(tables, now_ms - expiry_ms)
 
     def unregister_silent(
         self, group: str, client_id: str, *, now_ms: int, expiry_ms: int
@@ -479,6 +480,10 @@ class ProducerGroups:
         members = self._groups.get(group, {})
         return [members[client_id] for client_id in sorted(members)]
 
+    def count(self, group: str) -> int:
+        """Producers of a group."""
+        return len(self._groups.get(group, ()))
+
     def member(self, group: str, client_id: str) -> Member | None:
         """A producer of one group; None when it is not there."""
         return self._groups.get(group, {}).get(client_id)
@@ -492,6 +497,10 @@ class ProducerGroups:
     def names(self) -> list[str]:
         """Groups that have members, sorted."""
         return sorted(self._groups)
+
+    def all_names(self) -> list[str]:
+        """As `names`, in no order."""
+        return list(self._groups)
 
     def unregister(self, group: str, client_id: str) -> None:
         """The client says farewell."""
@@ -513,16 +522,31 @@ class ProducerGroups:
                 if self._groups[group][client_id].channel.peer is peer:
                     self.unregister(group, client_id)
 
-    def silent(self, now_ms: int, expiry_ms: int) -> list[tuple[str, str]]:
-        """(group, client id) of producers that have sent no heartbeat for `expiry_ms`."""
-        return [
-            (group, client_id)
-            for group, members in self._groups.items()
-            for client_id, member in members.items()
-            if now_ms - member.last_heartbeat_ms > expiry_ms
-        ]
+    def expire(self, now_ms: int, expiry_ms: int) -> Iterator[None]:
+        """Forget producers that have sent no heartbeat for `expiry_ms`, one after the other."""
+        for found in _silent(list(self._groups.items()), now_ms - expiry_ms):
+            if found is not None:
+                self._expire_one(*found, oldest_ms=now_ms - expiry_ms)
+            yield
 
-    def expire(self, now_ms: int, expiry_ms: int) -> None:
-        """Forget producers that have sent no heartbeat for `expiry_ms`."""
-        for group, client_id in self.silent(now_ms, expiry_ms):
+    def _expire_one(self, group: str, client_id: str, *, oldest_ms: int) -> None:
+        member = self.member(group, client_id)
+        if member is not None and member.last_heartbeat_ms < oldest_ms:
             self.unregister(group, client_id)
+
+
+def _silent(
+    tables: Iterable[tuple[str, Mapping[str, Member]]], oldest_ms: int
+) -> Iterator[tuple[str, str] | None]:
+    """(group, client id) of members heard before `oldest_ms`; None after each HEARD_LOOKED_AT of
+    the others.
+    """
+    heard_count = 0
+    for group, members in tables:
+        for client_id, member in list(members.items()):
+            if member.last_heartbeat_ms < oldest_ms:
+                yield group, client_id
+                continue
+            heard_count += 1
+            if not heard_count % HEARD_LOOKED_AT:
+                yield None

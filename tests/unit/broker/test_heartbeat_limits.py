@@ -190,8 +190,9 @@ def test_what_is_counted_is_what_is_kept(
             producers.lost(end.peer)
         else:
             for member in groups.silent(now_ms, 5):
-                groups.unregister_silent(*member, now_ms=now_ms, expiry_ms=5)
-            producers.expire(now_ms, 5)
+                if member is not None:
+                    groups.unregister_silent(*member, now_ms=now_ms, expiry_ms=5)
+            list(producers.expire(now_ms, 5))
         members = [one for group in groups.all() for one in group.members.values()]
         kept = sum(
             one.weight_bytes for group in groups.all() for one in group.subscriptions.values()
