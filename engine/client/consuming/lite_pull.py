@@ -81,6 +81,10 @@ class LitePullConsumer:
         )
         self._held: dict[MessageQueue, _Held] = {}
         self._ready: deque[tuple[MessageQueue, ProcessQueue, list[MessageExt]]] = deque()
+        self._ready_count = 0
+        """Messages in `_ready`, those of windows that have ended among them until a poll passes
+        over them. Summing up the windows at each pull would take the square of their number.
+        """
         self._arrived = asyncio.Event()
         self._assigned: tuple[MessageQueue, ...] | None = None
         self._next_auto_commit_ms = 0
@@ -197,6 +201,7 @@ class LitePullConsumer:
         while True:
             while self._ready:
                 queue, window, messages = self._ready.popleft()
+                self._ready_count -= len(messages)
                 held = self._held.get(queue)
                 if window.dropped or held is None or held.window is not window:
                     continue  # Given away, or before a seek.
@@ -378,6 +383,7 @@ class LitePullConsumer:
         if wanted:
             window.put(wanted)
             self._ready.append((queue, window, wanted))
+            self._ready_count += len(wanted)
             self._arrived.set()
         elif window.count == 0 and held.position is not None:
             held.position = max(held.position, result.next_begin_offset)  # All was filtered.
@@ -386,7 +392,7 @@ class LitePullConsumer:
         config, window = self._config, held.window
         if held.paused:
             return PAUSED_MS
-        if sum(one.window.count for one in self._held.values()) > config.held_messages_max:
+        if self._ready_count > config.held_messages_max:
             return FLOW_CONTROL_PAUSE_MS
         if window.count > config.queue_messages_max or window.held_bytes > config.queue_bytes_max:
             return FLOW_CONTROL_PAUSE_MS

@@ -36,6 +36,10 @@ FLOW_CONTROL_PAUSE_MS = 50
 PAUSED_MS = 1 * SECOND_MS
 LOCK_WAIT_MS = 3 * SECOND_MS
 BROKER_BUSY_PAUSE_MS = 20
+HELD_COUNTED_MS = 1 * SECOND_MS
+"""A topic's share of `topic_messages_max` follows its queues so late; counting them at each pull
+would take the square of them.
+"""
 FLOW_CONTROL_LOG_EACH = 1000
 """One log line for so many pauses of one queue."""
 
@@ -112,6 +116,8 @@ class Puller:
         self._hooks = hooks
         self._retry_topic = retry_topic(state.group)
         self._service = PullMessageService(self._pull)
+        self._held_of: dict[str, tuple[int, int]] = {}
+        """Topic → when its held queues were counted, and how many they were."""
 
     async def run(self) -> None:
         """Pull what was taken up, until cancelled; nothing is pulled after that."""
@@ -212,7 +218,11 @@ class Puller:
         config = self._state.config
         if config.topic_messages_max is None:
             return config.queue_messages_max
-        held = sum(1 for queue in self._state.windows if queue.topic == topic)
+        now_ms = self._clock.steady_ms()
+        counted_ms, held = self._held_of.get(topic, (now_ms - HELD_COUNTED_MS, 0))
+        if now_ms - counted_ms >= HELD_COUNTED_MS:
+            held = sum(1 for queue in self._state.windows if queue.topic == topic)
+            self._held_of[topic] = (now_ms, held)
         return max(config.topic_messages_max // max(held, 1), 1)
 
     def _offset_to_report(self, queue: MessageQueue) -> int | None:

@@ -39,6 +39,20 @@ def held_pulls(cluster: VirtualCluster) -> int:
     return cluster.broker.parts.holds.count
 
 
+async def polling(cluster: VirtualCluster, **settings: int) -> LitePullConsumer:
+    """A running consumer of the topic that asks for its messages."""
+
+    async def boot(runtime: Runtime) -> LitePullConsumer:
+        config = LitePullConfig(consume_from_where=FIRST, **settings)  # type: ignore[arg-type]
+        consumer = LitePullConsumer(runtime, cluster.client(), GROUP, consumer=config)
+        consumer.subscribe(TOPIC)
+        await consumer.start()
+        return consumer
+
+    consumer: LitePullConsumer = await cluster.world.node(ONE).boot(boot)
+    return consumer
+
+
 @run_by(on_virtual_cluster, queues=QUEUES)
 async def test_two_thousand_held_queues_are_no_thousand_tasks_and_all_come_back_after_a_loss(
     cluster: VirtualCluster,
@@ -73,14 +87,7 @@ async def test_two_thousand_held_queues_are_no_thousand_tasks_and_all_come_back_
 async def test_who_polls_holds_thousands_of_queues_as_well(cluster: VirtualCluster) -> None:
     before = len(asyncio.all_tasks())
 
-    async def boot(runtime: Runtime) -> LitePullConsumer:
-        config = LitePullConfig(consume_from_where=FIRST)
-        consumer = LitePullConsumer(runtime, cluster.client(), GROUP, consumer=config)
-        consumer.subscribe(TOPIC)
-        await consumer.start()
-        return consumer
-
-    consumer = await cluster.world.node(ONE).boot(boot)
+    consumer = await polling(cluster)
     await cluster.world.until("all are pulled", lambda: held_pulls(cluster) == QUEUES, within_s=120)
     assert len(asyncio.all_tasks()) <= before + TASKS_MAX
     await send_to(cluster, 3, 1500)
@@ -88,3 +95,21 @@ async def test_who_polls_holds_thousands_of_queues_as_well(cluster: VirtualClust
     assert sorted(bytes(m.body) for m in found) == [b"1500", b"3"]
     await cluster.world.node(ONE).run(consumer.stop())
     assert len(asyncio.all_tasks()) <= before
+
+
+@run_by(on_virtual_cluster, queues=8)
+async def test_who_polls_seldom_holds_no_more_than_allowed_however_often_it_seeks(
+    cluster: VirtualCluster,
+) -> None:
+    await send_to(cluster, *(number % 8 for number in range(400)))
+    consumer = await polling(cluster, held_messages_max=40, pull_batch_max=5)
+    held = lambda: sum(len(messages) for _, _, messages in consumer._ready)  # noqa: E731
+    await cluster.world.until("some", lambda: held() > 40, within_s=10)
+    for _ in range(20):
+        for queue in consumer.assignment():
+            await consumer.seek_to_begin(queue)
+        await asyncio.sleep(0.2)
+        assert held() <= 40 + 8 * 5, "what was under way when it was enough may still come"
+    found = [message for _ in range(80) for message in await consumer.poll(5000)]
+    assert len(found) == 400
+    await cluster.world.node(ONE).run(consumer.stop())

@@ -9,6 +9,7 @@ import asyncio
 
 from engine.client.config import ConsumerConfig, MessageModel
 from engine.client.consuming.first_pulls import FirstPulls
+from engine.client.consuming.offset_store import ReadOffset
 from engine.client.consuming.process_queue import ProcessQueue
 from engine.foundation.errors import RequestTimedOut
 from engine.protocol.message import MessageQueue
@@ -67,6 +68,7 @@ async def test_a_queue_begins_where_its_last_owner_left_it_though_that_was_told_
 ) -> None:
     member = Beginning(runtime)
     member.broker.offsets = {Q0: 20}
+    assert await member.state.offsets.read(Q0, ReadOffset.READ_FROM_STORE) == 20
     member.take_up(Q0, 20)
     member.take_up(Q1, 7)
     await asyncio.sleep(0.4)
