@@ -218,13 +218,14 @@ class BatchDraft:
     place them all is a microsecond for each.
     """
 
-    __slots__ = ("_delay_levels_ms", "_encoded", "_records", "_requests", "_starts")
+    __slots__ = ("_delay_levels_ms", "_encoded", "_records", "_requests", "_starts", "_stored_at")
 
     def __init__(self, delay_levels_ms: Sequence[int]) -> None:
         self._delay_levels_ms = delay_levels_ms
         self._records: list[DraftRecord] = []
         self._requests: list[DispatchRequest] = []
         self._starts: list[int] = []
+        self._stored_at: list[int] = []
         self._encoded = bytearray()
 
     def __len__(self) -> int:
@@ -253,7 +254,9 @@ class BatchDraft:
             self.first.topic,
             self.first.queue_id,
         ), "one queue a batch"
-        self._starts.append(len(self._encoded))
+        start = len(self._encoded)
+        self._starts.append(start)
+        self._stored_at.append(start + record.stored_at)
         self._encoded += record.encode(0, 0, 0)
         self._records.append(record)
         self._requests.append(record.request(0, 0, 0, self._delay_levels_ms))
@@ -262,10 +265,11 @@ class BatchDraft:
         """The records, the first at this place. Hot."""
         encoded, results = self._encoded, []
         end = physical_offset
-        for record, request, start in zip(self._records, self._requests, self._starts, strict=True):
+        each = zip(self._records, self._requests, self._starts, self._stored_at, strict=True)
+        for record, request, start, stored_at in each:
             placed_at = queue_offset if record.takes_queue_offset else 0
             _PLACE.pack_into(encoded, start + PLACE_AT, placed_at, end)
-            _LONG.pack_into(encoded, start + record.stored_at, stored_ms)
+            _LONG.pack_into(encoded, stored_at, stored_ms)
             request.queue_offset, request.physical_offset = placed_at, end
             request.store_timestamp_ms = stored_ms
             size_bytes = record.size_bytes
