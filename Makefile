@@ -1,6 +1,7 @@
 # Every target does its own set-up first; a second run finds it done and needs no network.
 PYTHON ?= python3
 SEED ?= 1
+SEEDS ?=
 STATES ?= 24000
 ROUNDS ?= 50
 SECONDS ?= 60
@@ -42,8 +43,8 @@ test-slow: setup  ## The long tests that the suite leaves out.
 record-mqadmin: setup  ## Record again what mqadmin prints on a real RocketMQ.
 	.venv/bin/python -m tests.interop.record_mqadmin
 
-sim: setup  ## One seed of the simulation, for example SEED=1234.
-	TIDEMARK_SEED=$(SEED) .venv/bin/pytest tests/simulation
+sim: setup-python  ## The simulation with one seed, SEED=1234, or with many, SEEDS=500 or SEEDS=100-199.
+	$(if $(SEEDS),.venv/bin/python -m tests.simulation --seeds $(SEEDS),TIDEMARK_SEED=$(SEED) .venv/bin/pytest tests/simulation)
 
 crash-states: setup  ## What a power cut may leave, in many more states than the suite; STATES=24000.
 	TIDEMARK_CRASH_STATES=$(STATES) TIDEMARK_SEED=$(SEED) .venv/bin/pytest -s tests/simulation/test_crash_states.py

@@ -9,14 +9,15 @@ simulated cluster or in virtual time names who runs it:
     ) -> None:
 
 Its positional parameters come from the world, fixtures stand behind the star. A stage that needs
-fixtures itself has their names: `@run_by(on_a_bench, "tmp_path")`.
+fixtures itself has their names: `@run_by(on_a_bench, "tmp_path")`. A property test is written
+`@given(...) async def test_...`: each example has a loop of its own.
 Absent on purpose: fixtures that are async. A world ends with its test.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import wraps
 from inspect import Parameter, iscoroutinefunction, signature
 from typing import Any
@@ -56,8 +57,20 @@ def run_by(
 
 def run_async_test(item: pytest.Function) -> bool | None:
     """Run an async test on a loop of its own; None for any other, which pytest then calls."""
+    of_hypothesis = getattr(item.obj, "hypothesis", None)
+    if of_hypothesis is not None and iscoroutinefunction(of_hypothesis.inner_test):
+        of_hypothesis.inner_test = _each_on_a_loop(of_hypothesis.inner_test)
+        return None
     if not iscoroutinefunction(item.obj):
         return None
     wanted = signature(item.obj).parameters
     asyncio.run(item.obj(**{name: item.funcargs[name] for name in wanted}))
     return True
+
+
+def _each_on_a_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    @wraps(test)
+    def run(*given: Any, **named: Any) -> None:
+        asyncio.run(test(*given, **named))
+
+    return run

@@ -125,7 +125,7 @@ class Broker:
         config = self._config
         disk, root = self._runtime.disk, config.store.root
         make_durable(disk, root)
-        stopped_cleanly = not disk.exists(f"{root}/abort")
+        stopped_cleanly = not disk.exists(config.store.abort_path)
         telemetry = self._open_telemetry()
         observer: Observer = SilentObserver() if telemetry is None else telemetry
         try:

@@ -22,9 +22,10 @@ from __future__ import annotations
 import logging
 
 from engine.broker.parts import BrokerParts
+from engine.broker.reported_offsets import tell_offset
 from engine.broker.state.readers import QueueKey
 from engine.broker.tables import Spooled
-from engine.foundation.observing import LifecycleEvent, OffsetReport
+from engine.foundation.observing import LifecycleEvent, report
 from engine.telemetry import Telemetry
 
 _log = logging.getLogger(__name__)
@@ -71,8 +72,7 @@ def _tell_lost_rows(parts: BrokerParts, telemetry: Telemetry, before: Spooled) -
         detail += "what was told between is lost, and how far groups had pulled"
     else:
         detail += "either that life ended at its start, or the spool is of another store"
-    _log.warning("%s", detail)
-    parts.observer.observe(LifecycleEvent(kind, detail, clean=False))
+    report(parts.observer, _log, LifecycleEvent(kind, detail, clean=False))
 
 
 def _tell_raised(parts: BrokerParts, key: QueueKey, offset: int, before: int) -> None:
@@ -82,18 +82,4 @@ def _tell_raised(parts: BrokerParts, key: QueueKey, offset: int, before: int) ->
         "%d messages are passed over",
         *(group, queue_id, topic, offset, before, offset - before),
     )
-    parts.observer.observe(
-        OffsetReport(
-            group=group,
-            topic=topic,
-            queue_id=queue_id,
-            offset=offset,
-            previous_offset=before,
-            path="RESTORE",
-            trigger="UNKNOWN",
-            client_id=None,
-            accepted=True,
-            min_offset=parts.store.min_offset(topic, queue_id),
-            max_offset=parts.store.max_offset(topic, queue_id),
-        )
-    )
+    tell_offset(parts, key, offset, before, path="RESTORE")

@@ -30,6 +30,7 @@ from engine.broker.half_records import (
     op_message,
 )
 from engine.broker.parts import BrokerParts
+from engine.broker.reported_offsets import tell_offset
 from engine.broker.state.transactions import (
     HalfMessage,
     Transactions,
@@ -39,10 +40,10 @@ from engine.broker.state.transactions import (
     immunity_seconds,
 )
 from engine.broker.stored_messages import no_message, stored_message
-from engine.delay.delay_service import real_place
+from engine.delay.waiting_messages import real_place
 from engine.foundation.errors import CorruptRecord, RequestRefused, StorageError
 from engine.foundation.limits import TRANSACTIONS_HELD_MAX
-from engine.foundation.observing import LifecycleEvent, OffsetReport
+from engine.foundation.observing import LifecycleEvent, report
 from engine.foundation.units import DAY_MS, SECOND_MS
 from engine.protocol.codes import ResponseCode
 from engine.protocol.message import MessageExt
@@ -267,8 +268,8 @@ class HalfQueue:
             else "its transaction is lost, if it was open"
         )
         detail = f"message {queue_offset} of {topic} cannot be read: {error}; {meaning}"
-        _log.error("%s", detail)
-        self._parts.observer.observe(LifecycleEvent("UNREADABLE_MESSAGE", detail))
+        event = LifecycleEvent("UNREADABLE_MESSAGE", detail)
+        report(self._parts.observer, _log, event, level=logging.ERROR)
 
     # ---- endings ----------------------------------------------------------------------------
 
@@ -319,18 +320,12 @@ class HalfQueue:
             return
         offsets.take_reset(TRANSACTION_GROUP, topic, QUEUE_ID)  # Nobody pulls: it would wait on.
         commit = offsets.commit(TRANSACTION_GROUP, topic, QUEUE_ID, offset, now_ms=parts.now_ms())
-        parts.observer.observe(
-            OffsetReport(
-                group=TRANSACTION_GROUP,
-                topic=topic,
-                queue_id=QUEUE_ID,
-                offset=offset,
-                previous_offset=commit.previous_offset,
-                path="TRANSACTION",
-                trigger=trigger,
-                client_id=None,
-                accepted=commit.accepted,
-                min_offset=parts.store.min_offset(topic, QUEUE_ID),
-                max_offset=parts.store.max_offset(topic, QUEUE_ID),
-            )
+        tell_offset(
+            parts,
+            (TRANSACTION_GROUP, topic, QUEUE_ID),
+            offset,
+            commit.previous_offset,
+            path="TRANSACTION",
+            trigger=trigger,
+            accepted=commit.accepted,
         )

@@ -18,7 +18,7 @@ from engine.broker.rocketmq_settings import FILE_NAME, known_keys, with_rocketmq
 from engine.broker.setting_ranges import LIVE
 from engine.foundation.errors import ConfigError
 from engine.foundation.live_settings import check_changes
-from engine.store.settings_file import SettingsFile
+from engine.store.table_file import SettingsFile
 
 assert not [key for key in LIVE if key not in known_keys()]
 

@@ -29,7 +29,7 @@ from engine.broker.state.topics import READ_WRITE
 from engine.broker.work_in_steps import in_steps, stepped
 from engine.foundation.errors import StorageError
 from engine.foundation.limits import QUEUES_PER_TOPIC_MAX
-from engine.foundation.observing import FlushDone, LifecycleEvent
+from engine.foundation.observing import FlushDone, LifecycleEvent, report
 from engine.foundation.units import SECOND_MS
 from engine.protocol.bodies import TopicConfig
 from engine.protocol.names import DLQ_PREFIX
@@ -167,8 +167,7 @@ class Tables:
             "consume offsets lay beyond their queues, whose messages are gone; the groups go on "
             f"where the queues end: {in_words(lowered)}"
         )
-        _log.warning("%s", detail)
-        parts.observer.observe(LifecycleEvent("OFFSETS_TAKEN_BACK", detail))
+        report(parts.observer, _log, LifecycleEvent("OFFSETS_TAKEN_BACK", detail))
 
     def make_topics_of_queues(self) -> None:
         """Topics whose queues exist are there, whatever topics.json lost: what was acknowledged in
@@ -199,8 +198,7 @@ class Tables:
         )
         if len(made) > LISTED_MAX:
             detail += f" and {len(made) - LISTED_MAX} more"
-        _log.warning("%s", detail)
-        parts.observer.observe(LifecycleEvent("TOPICS_MADE_AGAIN", detail))
+        report(parts.observer, _log, LifecycleEvent("TOPICS_MADE_AGAIN", detail))
 
     def want(self) -> None:
         """Save topics, groups and selectors soon."""
@@ -353,8 +351,7 @@ class Tables:
             "consumerOffset.json holds offsets only up to the messages that are on stable "
             f"storage: {words}"
         )
-        _log.warning("%s", detail)
-        self._parts.observer.observe(LifecycleEvent("OFFSETS_HELD_BACK", detail))
+        report(self._parts.observer, _log, LifecycleEvent("OFFSETS_HELD_BACK", detail))
 
     def _note_held_back(
         self, lowered: list[Lowered], before: set[QueueKey], noted: _HeldBack

@@ -326,6 +326,10 @@ DISPATCH_BATCH_MAX: Final = 2048
 follows.
 """
 
+INDEX_FILL_RECORDS: Final = 256
+INDEX_FILL_BYTES: Final = 4 * MIB
+"""Records, and bytes of the log, whose keys one step puts again into a damaged index."""
+
 DISPATCH_TOLD_MAX: Final = BATCH_MESSAGES_MAX
 """Records whose put told dispatch of them; those beyond are read from the log again."""
 

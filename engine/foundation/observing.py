@@ -10,6 +10,7 @@ purpose: rows, sequence numbers and common columns, which belong to the listener
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -209,6 +210,16 @@ class Observer(Protocol):
     ) -> None:
         """A pull answer moved a group's mark on a queue: `pulled_offset` is the next not pulled."""
         ...
+
+
+def report(
+    observer: Observer, log: logging.Logger, event: LifecycleEvent, *, level: int = logging.WARNING
+) -> None:
+    """Report a change of state that an operator has to know: as a row, and as one line of the log
+    that says the same.
+    """
+    log.log(level, "%s", event.detail)
+    observer.observe(event)
 
 
 class SilentObserver:

@@ -20,7 +20,7 @@ from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
 from engine.remoting import Handler, Peer
 from engine.runtime import Runtime
-from engine.store.settings_file import SettingsFile
+from engine.store.table_file import SettingsFile
 
 LIVE = {
     "orderMessageEnable": ANY_WORD,

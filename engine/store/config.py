@@ -169,6 +169,11 @@ class StoreConfig:
         """Folder of the index files."""
         return f"{self.root}/index"
 
+    @property
+    def abort_path(self) -> str:
+        """The file that stands while the store is open: found at a start, it tells of a kill."""
+        return f"{self.root}/abort"
+
     def __post_init__(self) -> None:
         """Check each value, then how they fit together."""
         if not self.root:

@@ -193,6 +193,16 @@ class ConsumeQueue:
         begin = (queue_offset - self._written_offset) * UNIT_BYTES
         return list(UNIT.iter_unpack(self._waiting[begin : begin + count * UNIT_BYTES]))
 
+    def units_over_files(self, queue_offset: int, count_max: int) -> list[Unit]:
+        """As `units`, over file ends."""
+        units: list[Unit] = []
+        while len(units) < count_max:
+            more = self.units(queue_offset + len(units), count_max - len(units))
+            if not more:
+                break
+            units += more
+        return units
+
     def unit(self, queue_offset: int) -> Unit | None:
         """The unit at `queue_offset`; None outside [min_offset, max_offset)."""
         found = self.units(queue_offset, 1)

@@ -1,25 +1,32 @@
 """A message the store is to keep, on its way to being a record (hot).
 
 Place in the walk: `message_store.put` makes records of drafts; `record` has the layout and reads
-what is made here.
+what is made here. Whatever moves a stored message makes a draft of it again and puts that: its
+delay is over, its consumer failed on it, its transaction was asked about or has ended.
 
 Invariant: what a draft's record tells dispatch is what would be read from its bytes, which a
-property test says. Absent on purpose: files, time, the book-keeping of queue offsets.
+property test says. A draft made again has the body, flags, birth, hosts and tries of its message;
+who changes one of them says so where it is made. Absent on purpose: files, time, the book-keeping
+of queue offsets, what makes a copy part of a transaction.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from ipaddress import ip_address
 from struct import Struct
+from struct import error as struct_error
 from typing import NamedTuple
 from zlib import crc32
 
 import msgspec
 
-from engine.foundation.errors import LocalProtocolError
+from engine.foundation.errors import CorruptRecord, LocalProtocolError
 from engine.foundation.limits import NAMES_REMEMBERED_MAX, PROPERTIES_BYTES_MAX
+from engine.protocol.message import MessageExt
+from engine.protocol.message_ids import join_host
+from engine.protocol.properties import encode_properties
 from engine.store.record import (
     BORN_HOST_V6,
     HEADS,
@@ -32,10 +39,12 @@ from engine.store.record import (
     DispatchRequest,
     has_queue_offset,
     unit_code,
+    whole_parts_of,
 )
 
 _SHORT = Struct(">h")
 _INT = Struct(">i")
+_SYS_FLAG = Struct(">36xi")
 _LONG = Struct(">q")
 _PLACE = Struct(">qq")
 """Queue offset and physical offset, PLACE_AT in a record."""
@@ -61,6 +70,74 @@ class MessageDraft(msgspec.Struct):
     sys_flag: int = 0
     reconsume_times: int = 0
     prepared_transaction_offset: int = 0
+
+
+def redraft(
+    message: MessageExt, topic: str, queue_id: int, properties: Mapping[str, str]
+) -> MessageDraft:
+    """The draft of a further record of `message`."""
+    return MessageDraft(
+        topic=topic,
+        queue_id=queue_id,
+        body=message.body,
+        properties=encode_properties(properties),
+        born_timestamp_ms=message.born_timestamp_ms,
+        born_host=message.born_host,
+        store_host=message.store_host,
+        flag=message.flag,
+        sys_flag=message.sys_flag,
+        reconsume_times=message.reconsume_times,
+    )
+
+
+def draft_of(record: memoryview) -> MessageDraft:
+    """The draft of a further record, under the same topic and queue, of one whose bytes are still
+    in its log: without reading its properties, and without copying its body. Hot.
+
+    Raises CorruptRecord when its lengths do not add up; nothing else is checked.
+    """
+    try:
+        (sys_flag,) = _SYS_FLAG.unpack_from(record)
+        head = HEADS[sys_flag & (BORN_HOST_V6 | STORE_HOST_V6)]
+        (
+            _,
+            _,
+            _,
+            queue_id,
+            flag,
+            _,
+            place,
+            _,
+            born_ms,
+            born,
+            _,
+            stored,
+            times,
+            prepared,
+            _,
+        ) = head.unpack_from(record)
+    except struct_error as error:
+        raise CorruptRecord(f"{len(record)} bytes are no record") from error
+    body_at, body_end, topic_at, topic_end, _ = whole_parts_of(record, place)
+    return MessageDraft(
+        topic=bytes(record[topic_at:topic_end]).decode("utf-8", "replace"),
+        queue_id=queue_id,
+        body=record[body_at:body_end],
+        properties=bytes(record[topic_end + 2 :]),
+        born_timestamp_ms=born_ms,
+        born_host=_decode_host(born),
+        store_host=_decode_host(stored),
+        flag=flag,
+        sys_flag=sys_flag,
+        reconsume_times=times,
+        prepared_transaction_offset=prepared,
+    )
+
+
+@lru_cache(NAMES_REMEMBERED_MAX)
+def _decode_host(packed: bytes) -> str:
+    """`ip:port` of a host as the record has it."""
+    return join_host(packed[:-4], _INT.unpack(packed[-4:])[0])
 
 
 def _encode_host(host: str) -> bytes:

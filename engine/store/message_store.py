@@ -1,7 +1,8 @@
 """The message store: one commit log, what is derived from it, and the promises made about it.
 
 Place in the walk: `handlers/send` puts, waits for `when_flushed`, answers; `handlers/pull` gets;
-long polls hear of arrivals. `MessageStore.open` recovers whatever the last process left.
+long polls hear of arrivals; `handlers/query`, tools and the telemetry's watermarks ask.
+`MessageStore.open` recovers whatever the last process left.
 
 What an answer may promise:
 
@@ -12,7 +13,8 @@ What an answer may promise:
 
 Invariant: a queue offset names one message for ever; survivors of any crash are a prefix of the
 log; one process at a time has the folder. A failed sync ends writing, a full disk suspends it,
-reads always go on.
+reads always go on. A question writes nothing, waits for nothing and moves no offset; what is
+unknown is None, never 0.
 Absent on purpose: topics' settings, subscriptions, replication, transactions' meaning.
 """
 
@@ -21,109 +23,100 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
-from engine.foundation.errors import ConfigError, DiskFull, StorageError, WritesStopped
+from engine.foundation.errors import DiskFull, WritesStopped
 from engine.foundation.limits import LOG_HOLES_TOLD_MAX
-from engine.foundation.observing import LifecycleEvent, Observer
+from engine.foundation.observing import LifecycleEvent, Observer, report
+from engine.protocol.hashes import index_key_hash
 from engine.runtime import Runtime
 from engine.runtime.durable_folders import make_durable
-from engine.store.check import StoreCheck
+from engine.store import queue_times
 from engine.store.commit_log import CommitLog, PooledCommitLog
 from engine.store.config import FlushDiskType, StoreConfig
+from engine.store.consume_queue import Unit
 from engine.store.dispatch import Arrival, Dispatcher
 from engine.store.draft_record import BatchDraft, DraftRecord, MessageDraft, PutResult
 from engine.store.folder_lock import take_folders
-from engine.store.holes import Hole
-from engine.store.index import Index
+from engine.store.holes import Hole, Holes
+from engine.store.index import SUMS_SUFFIX, Index
 from engine.store.index_file import IndexShape
-from engine.store.lost_messages import LostMessages
 from engine.store.mapped_file import FilePool
-from engine.store.queries import StoreQueries
 from engine.store.queue_table import QueueKey, QueueTable
+from engine.store.reading import GetLimits, GetResult, GetStatus, read_queue
+from engine.store.record import store_timestamp_of
+from engine.store.sound_records import readable_record_at
 from engine.store.table_file import store_id_of
 from engine.store.tombstones import Tombstones
+from engine.store.topic_deletion import TopicDeletion
 from engine.store.upkeep.checkpoint import CheckpointFile
-from engine.store.upkeep.cut_bytes import CutBytes
+from engine.store.upkeep.dispatch_service import DispatchService
 from engine.store.upkeep.flush import Flusher
 from engine.store.upkeep.group_commit import GroupCommit
+from engine.store.upkeep.index_scrub import IndexScrub
+from engine.store.upkeep.opening import Opening
 from engine.store.upkeep.pool import PoolCommitter
-from engine.store.upkeep.recovery import Recovery
 from engine.store.upkeep.retention import Retention
-
-CUT_FOLDER = "cut"
-"""Folder of a store in which recovery keeps what it cut off the log."""
 
 _log = logging.getLogger(__name__)
 
 
-class MessageStore(StoreQueries):
+@dataclass(slots=True)
+class KeyQueryResult:
+    """Answer of the index. Hashes may collide: compare the messages' own keys."""
+
+    physical_offsets: list[int]
+    index_last_update_timestamp_ms: int
+    index_last_update_physical_offset: int
+
+
+class QueueMarks(NamedTuple):
+    """Where a queue stands at one instant."""
+
+    min_offset: int
+    max_offset: int
+    flushed_offset: int
+    """First queue offset whose message a power cut could lose now."""
+    last_store_time_ms: int | None
+
+
+class MessageStore:
     """One store folder, opened."""
 
     def __init__(self, runtime: Runtime, config: StoreConfig, observer: Observer) -> None:
         """Use `open`; this only puts the parts together."""
-        disk, root = runtime.disk, config.root
-        pool = FilePool()
-        shape = IndexShape(config.max_hash_slot_count, config.max_index_count)
-        log_kind = PooledCommitLog if config.transient_store_pool_enable else CommitLog
+        self._runtime = runtime
+        self._disk = runtime.disk
+        self._clock = runtime.clock
+        self._config = config
+        self._observer = observer
+        self._loop = asyncio.get_running_loop()
+        self._sync_flush = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
+        self._closed = False
+        self._tasks: list[asyncio.Task[None]] = []
         self.store_id = store_id_of(runtime, config.tables_folder)
         """What tells this store's tables from those of others."""
         self.tombstones = Tombstones(runtime, config, store_id=self.store_id)
-        super().__init__(
-            config,
-            log_kind(
-                disk, config.commit_log_folder, config.mapped_file_size_commit_log_bytes, pool
-            ),
-            QueueTable(
-                disk, config.consume_queue_folder, config.mapped_file_size_consume_queue_bytes, pool
-            ),
-            Index(disk, config.index_folder, shape, pool) if config.message_index_enable else None,
-            deleted=self.tombstones.ends,
+        self._deleted = self.tombstones.ends
+        self._open_files(config)
+        self._locks = take_folders(self._disk, config)
+        self._checkpoint = self._open_checkpoint(f"{config.root}/checkpoint")
+        self._put_services_together(runtime, config, observer)
+
+    def _open_files(self, config: StoreConfig) -> None:
+        disk, pool = self._disk, FilePool()
+        log_kind = PooledCommitLog if config.transient_store_pool_enable else CommitLog
+        self._log: CommitLog = log_kind(
+            disk, config.commit_log_folder, config.mapped_file_size_commit_log_bytes, pool
         )
-        self._runtime = runtime
-        self._disk = disk
-        self._clock = runtime.clock
-        self._observer = observer
-        self._loop = asyncio.get_running_loop()
-        derived, deleted = (self._log, self._queues, self._index), self.tombstones.ends
-        self._dispatcher = Dispatcher(*derived, config.delay_levels_ms, deleted=deleted)
-        self._abort_path = f"{root}/abort"
-        self._locks = take_folders(disk, config)
-        self._checkpoint = self._open_checkpoint(f"{root}/checkpoint")
-        self._flusher = Flusher(
-            runtime,
-            config,
-            observer,
-            log=self._log,
-            queues=self._queues,
-            index=self._index,
-            checkpoint=self._checkpoint,
+        self._queues = QueueTable(
+            disk, config.consume_queue_folder, config.mapped_file_size_consume_queue_bytes, pool
         )
-        self._flusher.on_flushed = self._dispatch_turn
-        self._committer = PoolCommitter(
-            runtime,
-            config,
-            observer,
-            log=self._log,
-            flusher=self._flusher,
-            checkpoint=self._checkpoint,
+        shape = IndexShape(config.max_hash_slot_count, config.max_index_count)
+        self._index = (
+            Index(disk, config.index_folder, shape, pool) if config.message_index_enable else None
         )
-        self.retention = Retention(
-            runtime,
-            config,
-            observer,
-            log=self._log,
-            queues=self._queues,
-            index=self._index,
-            dispatched=lambda: self._dispatcher.position,
-        )
-        self._sync_flush = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
-        self._dispatch_planned = False
-        self._deleting: dict[str, None] = {}
-        """Topics whose deletion is being written down: nothing is put into them meanwhile."""
-        self._deletion = asyncio.Lock()
-        self._closed = False
-        self._tasks: list[asyncio.Task[None]] = []
 
     def _open_checkpoint(self, path: str) -> CheckpointFile:
         try:
@@ -132,6 +125,41 @@ class MessageStore(StoreQueries):
             for lock_file in self._locks:
                 lock_file.close()
             raise
+
+    def _put_services_together(
+        self, runtime: Runtime, config: StoreConfig, observer: Observer
+    ) -> None:
+        log, queues, index, checkpoint = self._log, self._queues, self._index, self._checkpoint
+        self._dispatcher = Dispatcher(
+            log, queues, index, config.delay_levels_ms, deleted=self._deleted
+        )
+        self._flusher = Flusher(
+            runtime, config, observer, log=log, queues=queues, index=index, checkpoint=checkpoint
+        )
+        self._committer = PoolCommitter(
+            runtime, config, observer, log=log, flusher=self._flusher, checkpoint=checkpoint
+        )
+        self._dispatching = DispatchService(
+            runtime,
+            config,
+            log=log,
+            dispatcher=self._dispatcher,
+            flusher=self._flusher,
+            committer=self._committer if config.transient_store_pool_enable else None,
+        )
+        self._flusher.on_flushed = self._dispatching.turn
+        if index is not None:
+            index.on_damage = self._met_index_damage
+        self.retention = Retention(
+            runtime,
+            config,
+            observer,
+            log=log,
+            queues=queues,
+            index=index,
+            dispatched=lambda: self._dispatcher.position,
+        )
+        self._deletion = TopicDeletion(log, queues, self.tombstones, self._flusher)
 
     # ---- life -------------------------------------------------------------------------------
 
@@ -144,7 +172,7 @@ class MessageStore(StoreQueries):
         """
         make_durable(runtime.disk, config.root)
         make_durable(runtime.disk, config.commit_log_folder)
-        for folder in ("consumequeue", "index"):
+        for folder in ("consumequeue", "index", f"index{SUMS_SUFFIX}"):
             runtime.disk.make_directories(f"{config.root}/{folder}")
         store = cls(runtime, config, observer)
         try:
@@ -155,71 +183,20 @@ class MessageStore(StoreQueries):
         return store
 
     async def _recover(self) -> None:
-        clean = not self._disk.exists(self._abort_path)
-        self.tombstones.load(self._observer)
-        recovery = Recovery(
-            self._log,
-            self._queues,
-            self._index,
+        opening = Opening(
+            self._runtime,
+            self._config,
+            self._observer,
+            log=self._log,
+            queues=self._queues,
+            index=self._index,
             dispatcher=self._dispatcher,
-            delay_levels_ms=self._config.delay_levels_ms,
-            cut_bytes=CutBytes(self._disk, f"{self._config.root}/{CUT_FOLDER}"),
-            deleted=self.tombstones.ends,
+            flusher=self._flusher,
+            checkpoint=self._checkpoint,
+            tombstones=self.tombstones,
         )
-        if self._config.strict_store and self._disk.exists(self._config.commit_log_folder):
-            look = StoreCheck(self._disk, self._config)
-            try:
-                self._refuse_damage(look.first_hole())
-            finally:
-                look.close()
-        # First the abort file: what recovery writes is as unfinished as anything, if we die now.
-        try:
-            self._disk.write(self._abort_path, str(self._runtime.entropy.process_id()).encode())
-        except DiskFull:
-            if not self._disk.exists(self._abort_path):
-                raise
-            # That it is there says enough; what it holds is for people.
-        self._disk.sync_directory(self._config.root)
-        try:
-            found = recovery.run(self._checkpoint.value, clean=clean, now_ms=self._clock.now_ms())
-        except ConfigError:
-            if clean:
-                self._disk.remove(self._abort_path)  # Nothing was touched.
-            raise
-        if self._config.strict_store:  # Queues that were built again have shown more of it.
-            self._refuse_damage(next(iter(found.lost), None))
-        note = self._checkpoint.value
-        there_ms = found.last_store_time_ms or note.physic_timestamp_ms
-        self._flusher.last_store_time_ms = max(there_ms, note.physic_timestamp_ms)
-        note.written_offset = self._log.end_offset
-        safe = self._log.end_offset if clean else max(found.scanned_from, found.synced_to)
-        self._log.flushed_offset = min(safe, self._log.end_offset)
-        if not clean:
-            self._queues.touch_all()
-        await self._flusher.flush_log("RECOVERY")
-        # What is missing is told once, not at every start from now on.
-        note.physic_timestamp_ms = min(note.physic_timestamp_ms, there_ms)
-        note.logics_timestamp_ms = min(note.logics_timestamp_ms, there_ms)
-        note.flushed_offset = self._log.flushed_offset
-        note.derived = None
-        self._log.unchecked_to = found.scanned_from
+        await opening.run()
         self._log.on_damage = self._met_damage
-        self._flusher.dispatched_store_time_ms = self._flusher.committed_store_time_ms = there_ms
-        await self._flusher.flush_derived("RECOVERY")
-        await self.tombstones.take_back(self._log.end_offset, self._observer)
-        for event in found.events(self._log.min_offset):
-            self._observer.observe(event)
-            if event.kind != "RECOVERY" or event.truncated_from is not None or found.dropped_bytes:
-                _log.warning("%s", event.detail)
-            elif not clean:
-                _log.info("recovered after an unclean stop: %s", event.detail)
-
-    def _refuse_damage(self, found: LostMessages | None) -> None:
-        if found is not None:
-            raise StorageError(
-                f"{self._config.root} is damaged and strictStore is on: {found.sentence()}; mend "
-                f"the file, or start without strictStore to serve what is left"
-            )
 
     def _met_damage(self, hole: Hole) -> None:
         """A reader came upon a record of an earlier life that is none any more."""
@@ -229,8 +206,14 @@ class MessageStore(StoreQueries):
             f"commit log: hole [{hole.start}, {hole.end}), {hole.size_bytes} bytes that were on "
             f"disk and cannot be read ({hole.reason}); a pull passed over it"
         )
-        self._observer.observe(LifecycleEvent("LOG_HOLE", detail))
-        _log.warning("%s", detail)
+        report(self._observer, _log, LifecycleEvent("LOG_HOLE", detail))
+
+    def _met_index_damage(self, words: str) -> None:
+        """A question, the scrub or recovery came upon it; the index has dropped what it cannot
+        trust, and is filled again beside what else there is to do.
+        """
+        report(self._observer, _log, LifecycleEvent("DAMAGED_FILE", words))
+        self._dispatching.plan_index_fill()
 
     def change_settings(self, config: StoreConfig) -> None:
         """Go by `config` from the next flush, read and retention round on.
@@ -250,6 +233,9 @@ class MessageStore(StoreQueries):
             self._background(self._flusher.run_derived(), "store derived flush"),
             self._background(self.retention.run_forever(), "store retention"),
         ]
+        if self._index is not None:
+            scrub = IndexScrub(self._disk, self._index, self._flusher.pause)
+            self._tasks.append(self._background(scrub.run(), "store index scrub"))
         if self._config.transient_store_pool_enable:
             self._tasks.append(self._background(self._committer.run(), "store pool commit"))
 
@@ -268,6 +254,11 @@ class MessageStore(StoreQueries):
             {"message": f"{task.get_name()} ended", "exception": error, "task": task}
         )
 
+    async def failed(self) -> None:
+        """Return never, while the disk is sound; raise WritesStopped when a sync has failed."""
+        await self._flusher.failed.wait()
+        raise WritesStopped(self._why_not_writable())
+
     async def close(self) -> None:
         """Stop cleanly: flush all, save the checkpoint, remove the abort file.
 
@@ -276,6 +267,7 @@ class MessageStore(StoreQueries):
         if self._closed:
             return
         self._closed = True
+        self._dispatching.stop()
         self._flusher.stop()
         for task in self._tasks[2:3]:  # Retention only sleeps; a flush is left to end by itself.
             task.cancel()
@@ -283,12 +275,7 @@ class MessageStore(StoreQueries):
         if self._config.transient_store_pool_enable:
             self._committer.commit("SHUTDOWN")
         await self._flusher.flush_log("SHUTDOWN")
-        try:
-            while self._dispatcher.run(self._dispatch_limit(), now_ms=self._clock.now_ms()):
-                pass
-        except DiskFull as error:
-            self._flusher.tell_disk_full(error)  # The next recovery reads the records from the log.
-        self._note_dispatched()
+        self._dispatching.finish()
         if self._flusher.failure is None:
             self._log.drop_spares()
             if self._log.folder_dirty:
@@ -297,14 +284,17 @@ class MessageStore(StoreQueries):
             index_print = self._index.fingerprint() if self._index is not None else 0
             self._checkpoint.value.derived = (self._queues.fingerprint(), index_print)
         await self._flusher.flush_derived("SHUTDOWN")
-        is_dispatched = self._dispatcher.position == self._log.end_offset and not self._queues.dirty
+        is_dispatched = not self._dispatching.behind_bytes and not self._queues.dirty
+        if self._index is not None and self._index.is_behind:
+            is_dispatched = False  # The next start goes on where it ends.
         if self._flusher.failure is None and is_dispatched:
-            self._disk.remove(self._abort_path)
+            self._disk.remove(self._config.abort_path)
             self._disk.sync_directory(self._config.root)
         self._release()
 
     def _release(self) -> None:
         self._closed = True
+        self._dispatching.stop()
         self._log.close()
         self._queues.close()
         if self._index is not None:
@@ -312,11 +302,6 @@ class MessageStore(StoreQueries):
         self._checkpoint.close()
         for lock_file in self._locks:
             lock_file.close()
-
-    async def failed(self) -> None:
-        """Return never, while the disk is sound; raise WritesStopped when a sync has failed."""
-        await self._flusher.failed.wait()
-        raise WritesStopped(self._why_not_writable())
 
     # ---- writing ----------------------------------------------------------------------------
 
@@ -390,7 +375,7 @@ class MessageStore(StoreQueries):
         """The queue offset and the store time that the next message of its queue gets. Hot."""
         if not self.writable:
             raise WritesStopped(self._why_not_writable())
-        if self._deleting and draft.topic in self._deleting:
+        if self._deletion.under_way and draft.topic in self._deletion.under_way:
             raise WritesStopped(f"topic {draft.topic} is being deleted; try again")
         queue_offset = self._queues.next_offset(draft.topic, draft.queue_id)
         return queue_offset, max(self._clock.now_ms(), self._flusher.last_store_time_ms)
@@ -400,8 +385,8 @@ class MessageStore(StoreQueries):
         self._flusher.last_store_time_ms = stored_ms
         if self._sync_flush:
             self._flusher.wake()  # Also for those nobody waits for: readers see what is flushed.
-        elif not self._dispatch_planned:
-            self._plan_dispatch()
+        elif not self._dispatching.planned:
+            self._dispatching.plan()
 
     def _why_not_writable(self) -> str:
         if self._flusher.failure is not None:
@@ -437,47 +422,6 @@ class MessageStore(StoreQueries):
         elif synced is not None:
             await asyncio.shield(synced)
 
-    # ---- dispatch ---------------------------------------------------------------------------
-
-    def on_arrival(self, callback: Arrival) -> None:
-        """Have `callback` called with messages that became visible to `get`, in log order."""
-        self._dispatcher.arrivals.append(callback)
-
-    def _dispatch_limit(self) -> int:
-        return self._log.flushed_offset if self._sync_flush else self._log.committed_offset
-
-    def _plan_dispatch(self) -> None:
-        if not self._dispatch_planned:
-            self._dispatch_planned = True
-            self._loop.call_soon(self._dispatch_turn)
-
-    def _dispatch_turn(self) -> None:
-        """Dispatch what this turn of the loop appended (or flushed)."""
-        self._dispatch_planned = False
-        if self._closed:
-            return
-        if self._config.transient_store_pool_enable:
-            self._committer.note_written()
-        try:
-            more = self._dispatcher.run(self._dispatch_limit(), now_ms=self._clock.now_ms())
-        except DiskFull as error:
-            self._flusher.tell_disk_full(error)  # The records stay; tried again each second.
-            return
-        except StorageError as error:
-            self._flusher.fail(f"dispatch: {error}")
-            return
-        self._note_dispatched()
-        if more:
-            self._plan_dispatch()
-
-    def _note_dispatched(self) -> None:
-        if self._dispatcher.position == self._log.end_offset:
-            self._flusher.dispatched_store_time_ms = self._flusher.last_store_time_ms
-        else:
-            self._flusher.dispatched_store_time_ms = max(
-                self._flusher.dispatched_store_time_ms, self._dispatcher.last_store_time_ms
-            )
-
     async def delete_topic(self, topic: str, forget: Callable[[], object] = lambda: None) -> int:
         """Delete the topic, durably: its queues, and its messages for whoever asks; returns how
         many queues. Made again, it begins at 0, and what was there before never shows again.
@@ -485,30 +429,191 @@ class MessageStore(StoreQueries):
         `forget` is called when that is so, before anything else can be put or asked. Raises
         DiskFull, StorageError: then nothing has changed.
         """
-        return await asyncio.shield(self._loop.create_task(self._delete_topic(topic, forget)))
+        return await self._deletion.delete(topic, forget)
 
-    async def _delete_topic(self, topic: str, forget: Callable[[], object]) -> int:
-        async with self._deletion:
-            log_begin = self._log.min_offset
-            self.tombstones.check_room(topic, log_begin=log_begin)
-            self._deleting[topic] = None
-            try:
-                await self.tombstones.add(topic, self._log.end_offset, log_begin=log_begin)
-            except DiskFull:
-                raise
-            except StorageError as error:  # Whether it is on disk is unknown.
-                self._flusher.fail(f"deleting topic {topic}: {error}")
-                raise
-            finally:
-                del self._deleting[topic]
-            forget()
-            return self._queues.delete_topic(topic)
+    # ---- queues -----------------------------------------------------------------------------
+
+    def on_arrival(self, callback: Arrival) -> None:
+        """Have `callback` called with messages that became visible to `get`, in log order."""
+        self._dispatcher.arrivals.append(callback)
+
+    def get(
+        self,
+        topic: str,
+        queue_id: int,
+        queue_offset: int,
+        *,
+        max_count: int,
+        max_bytes: int,
+        wanted: Callable[[int], bool] | None = None,
+        matches: Callable[[bytes], bool] | None = None,
+    ) -> GetResult:
+        """Messages of a queue from `queue_offset` on; see `reading` for statuses and limits.
+
+        `wanted` tests the tags_code, `matches` the property string of what passed that.
+        """
+        queue = self._queues.find(topic, queue_id)
+        if queue is None:
+            return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0)
+        limits = GetLimits(max_count, max_bytes, wanted, matches)
+        return read_queue(
+            self._log,
+            queue,
+            queue_offset,
+            key=(topic, queue_id),
+            limits=limits,
+            config=self._config,
+        )
+
+    def queue_units(
+        self, topic: str, queue_id: int, queue_offset: int, count_max: int
+    ) -> list[Unit] | None:
+        """Units of the consume queue from `queue_offset` on, at most `count_max`, over file ends.
+
+        None for a queue that is not there; none of them beyond its ends.
+        """
+        queue = self._queues.find(topic, queue_id)
+        return None if queue is None else queue.units_over_files(queue_offset, count_max)
+
+    def marks_of(self, topic: str, queue_id: int) -> QueueMarks | None:
+        """All that moves in a queue, at one look; None when it is not there. Hot."""
+        queue = self._queues.find(topic, queue_id)
+        if queue is None:
+            return None
+        return QueueMarks(
+            queue.min_offset,
+            queue.max_offset,
+            queue.first_reaching(self._log.flushed_offset),
+            queue_times.last_store_time(self._log, queue, queue_id),
+        )
+
+    def min_offset(self, topic: str, queue_id: int) -> int:
+        """First queue offset kept; 0 for a queue without messages."""
+        queue = self._queues.find(topic, queue_id)
+        return queue.min_offset if queue is not None else 0
+
+    def max_offset(self, topic: str, queue_id: int) -> int:
+        """Queue offset behind the newest visible message; 0 for a queue without messages."""
+        queue = self._queues.find(topic, queue_id)
+        return queue.max_offset if queue is not None else 0
+
+    def synced_offset(self, topic: str, queue_id: int) -> int:
+        """First queue offset whose message a power cut could lose now; 0 without messages."""
+        queue = self._queues.find(topic, queue_id)
+        return queue.first_reaching(self._log.flushed_offset) if queue is not None else 0
+
+    def queues(self) -> list[QueueKey]:
+        """(topic, queue_id) of every queue that has or had messages, sorted."""
+        return self._queues.keys()
 
     def moved_queues(self) -> list[QueueKey]:
         """Queues whose ends moved, or that went, since the last call."""
         return self._queues.take_moved()
 
+    def has_held(self, topic: str) -> bool:
+        """Was any message of the topic put since it was made?"""
+        return self._queues.has_given_offsets(topic)
+
+    # ---- times ------------------------------------------------------------------------------
+
+    def store_time_at(self, topic: str, queue_id: int, queue_offset: int) -> int | None:
+        """Store time (ms) of the message at `queue_offset`; None when there is none (any more)."""
+        queue = self._queues.find(topic, queue_id)
+        if queue is None:
+            return None
+        return queue_times.store_time_at(self._log, queue, queue_id, queue_offset)
+
+    def last_store_time(self, topic: str, queue_id: int) -> int | None:
+        """Store time (ms) of the queue's newest message; None when it has none."""
+        queue = self._queues.find(topic, queue_id)
+        return None if queue is None else queue_times.last_store_time(self._log, queue, queue_id)
+
+    def offset_at_time(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
+        """First queue offset stored at or after `timestamp_ms`; max_offset when all are older."""
+        queue = self._queues.find(topic, queue_id)
+        if queue is None:
+            return 0
+        return queue_times.offset_at_time(self._log, queue, queue_id, timestamp_ms)
+
+    def oldest_store_time(self) -> int | None:
+        """Store time (ms) of the first message kept; None when there is none."""
+        record = self.record_at(self.physical_min)
+        return None if record is None else store_timestamp_of(memoryview(record))
+
+    # ---- records ----------------------------------------------------------------------------
+
+    def record_at(self, physical_offset: int) -> bytes | None:
+        """The record at `physical_offset`, checked; None when none can begin there.
+
+        Only for a place that is known to be a record's, from a queue unit or the index: a message's
+        body may hold the bytes of a record, with this very offset in them.
+        """
+        found = readable_record_at(self._log, physical_offset)
+        return None if found is None else bytes(found[0])
+
+    def known_record_at(self, physical_offset: int) -> bytes | None:
+        """The record of the message that begins at `physical_offset`, an offset that anybody may
+        have named; None when the queue that the record names has no unit for it (any more).
+        """
+        found = readable_record_at(self._log, physical_offset)
+        if found is None or not self._queues.has_unit_of(found[1]):
+            return None
+        return bytes(found[0])
+
+    def bytes_at(self, physical_offset: int, size_bytes: int) -> memoryview | None:
+        """So many bytes of the log, as they are: nothing says that a record begins there. None when
+        they are not (all) kept, or not yet committed. Hot.
+        """
+        return self._log.view(physical_offset, size_bytes)
+
+    def query_by_key(
+        self, topic: str, key: str, *, max_count: int, begin_ms: int, end_ms: int
+    ) -> KeyQueryResult:
+        """Physical offsets of messages indexed under the key, ascending; the newest `max_count`."""
+        index = self._index
+        if index is None or not index.files:
+            return KeyQueryResult([], 0, 0)
+        newest = index.files[-1]  # Before it is asked: it may find itself damaged, and be gone.
+        found = index.find(index_key_hash(topic, key), max_count, begin_ms, end_ms)
+        begin = max(self._log.min_offset, self._deleted.get(topic, 0))
+        return KeyQueryResult(
+            [offset for offset in found if offset >= begin],
+            newest.end_timestamp_ms,
+            newest.end_physical,
+        )
+
+    def was_deleted(self, topic: str, physical_offset: int) -> bool:
+        """Was the topic deleted since something was stored for it at `physical_offset`? Hot."""
+        return physical_offset < self._deleted.get(topic, 0)
+
+    # ---- the log ----------------------------------------------------------------------------
+
+    @property
+    def holes(self) -> Holes:
+        """What is damaged of the log below the synced position, as far as anybody has looked."""
+        return self._log.holes
+
+    @property
+    def physical_min(self) -> int:
+        """First byte of the log kept."""
+        return self._log.min_offset
+
+    @property
+    def physical_max(self) -> int:
+        """First byte of the log not yet written."""
+        return self._log.end_offset
+
+    @property
+    def physical_committed(self) -> int:
+        """Everything before this byte is in the files: readers see it, SIGKILL leaves it."""
+        return self._log.committed_offset
+
+    @property
+    def physical_flushed(self) -> int:
+        """Everything before this byte survives a power cut."""
+        return self._log.flushed_offset
+
     @property
     def dispatch_behind_bytes(self) -> int:
         """Bytes written and not yet visible to `get`."""
-        return self._log.end_offset - self._dispatcher.position
+        return self._dispatching.behind_bytes

@@ -1,11 +1,14 @@
-"""A table kept as a JSON file beside its last version (RocketMQ's ConfigManager).
+"""A table kept as a JSON file beside its last version (RocketMQ's ConfigManager); the .properties
+file that a party was started with, changed in place, beside its own.
 
 Place in the walk: the offset table each 5 s, topics and groups when they change, the delay cursors
-each 10 s. The disk work runs beside the event loop.
+each 10 s; a setting changed while running, before it is in force. The disk work runs beside the
+event loop.
 
 Invariant: whenever the process or the power ends, the file or its .bak holds a whole version of the
 table: the old file becomes .bak by rename before the new one takes its name, and the new one is
-synced before that. What is not as it was written is told. Absent on purpose: what the tables mean.
+synced before that. What is not as it was written is told. A user's comments and other settings stay
+as they are. Absent on purpose: what the tables mean, which settings may change.
 """
 
 from __future__ import annotations
@@ -18,8 +21,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
+from engine.foundation.config_layers import text_of
 from engine.foundation.errors import CorruptRecord, ProtocolError, StorageError
-from engine.foundation.observing import LifecycleEvent, Observer
+from engine.foundation.java_properties import changed
+from engine.foundation.observing import LifecycleEvent, Observer, report
 from engine.protocol.fastjson import dumps, loads
 from engine.runtime import Runtime
 from engine.runtime.durable_folders import make_durable
@@ -149,8 +154,7 @@ class TableFile:
             f"{self.path} is not as it was written: changed by hand, or damaged; it is taken as "
             "it is"
         )
-        _log.warning("%s", detail)
-        observer.observe(LifecycleEvent("CHANGED_FILE", detail))
+        report(observer, _log, LifecycleEvent("CHANGED_FILE", detail))
 
     def _tell_damage(self, observer: Observer, detail: str) -> None:
         detail += " instead"
@@ -158,14 +162,12 @@ class TableFile:
             kept = f"{self.path}.damaged"
             self._disk.rename(self.path, kept)
             detail += f"; kept it as {kept}"
-        _log.warning("%s", detail)
-        observer.observe(LifecycleEvent("DAMAGED_FILE", detail))
+        report(observer, _log, LifecycleEvent("DAMAGED_FILE", detail))
 
     def tell_missing(self, observer: Observer, consequence: str) -> None:
         """Nothing is left of a table that had been written: say so, and what that means."""
         detail = f"{self.path} and its .bak are gone: {consequence}"
-        _log.warning("%s", detail)
-        observer.observe(LifecycleEvent("DAMAGED_FILE", detail))
+        report(observer, _log, LifecycleEvent("DAMAGED_FILE", detail))
 
     async def write(self, document: Mapping[str, object]) -> Written:
         """Make `document` the file, sealed, beside the loop. Raises DiskFull or StorageError."""
@@ -210,6 +212,20 @@ class TableFile:
         disk.rename(fresh, self.path)
         disk.sync_directory(folder)
         return len(data), zlib.crc32(data)
+
+
+class SettingsFile:
+    """One .properties file, made when missing."""
+
+    def __init__(self, runtime: Runtime, path: str) -> None:
+        self._disk = runtime.disk
+        self._file = TableFile(runtime, path)
+
+    async def change(self, changes: Mapping[str, str]) -> None:
+        """Set these keys. Raises DiskFull or StorageError; then nothing has changed."""
+        path = self._file.path
+        text = text_of(self._disk.read(path)) if self._disk.exists(path) else ""
+        await self._file.write_data(changed(text, changes).encode())
 
 
 STORE_ID = "store"

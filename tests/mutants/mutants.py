@@ -11,6 +11,8 @@ it. A row whose bug nobody notices has no test, whatever its tests are called.
     replace = "the broken text"
     tests = ["tests/integration/store/test_failing_disk.py::test_one_sync_serves_every_waiter"]
 
+A test that fails without the bug as well proves nothing: each one that failed is run once more on
+the copy made whole.
 Invariant: the project itself is never changed; a copy is, and is made whole again afterwards.
 """
 
@@ -20,11 +22,16 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
+
+from tests.mutants.judging import FAILED_FIRST
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "tests" / "mutants"
@@ -36,6 +43,8 @@ LEFT_OUT = (".git", "var", "dist", "__pycache__", ".hypothesis", ".*_cache")
 KEYS = {"row", "says", "file", "find", "replace", "tests"}
 
 CAUGHT, SURVIVED, BROKEN = "caught", "SURVIVED", "BROKEN"
+UNPROVEN = "UNPROVEN"
+"""The test that failed fails without the bug, too."""
 _FAILED_TESTS, _ALL_PASSED = 1, 0  # Exit codes of pytest; the others mean that nothing was tested.
 
 
@@ -73,6 +82,8 @@ class Verdict:
     outcome: str
     seconds: float
     detail: str = ""
+    failed: str = ""
+    """The first test that failed; empty when none did, or all took too long."""
 
 
 def read_mutants(folder: Path = FOLDER) -> list[Mutant]:
@@ -95,22 +106,58 @@ def copy_project(source: Path, target: Path) -> None:
             (target / name).symlink_to(source / name)
 
 
-def run_tests(copy: Path, tests: Sequence[str]) -> tuple[int | None, str]:
-    """Run tests inside a copy; pytest's exit code (None: too slow) and the end of what it said."""
+@dataclass(frozen=True)
+class Run:
+    """What pytest did."""
+
+    code: int | None
+    """Its exit code; None: too slow."""
+    said: str
+    """The end of what it said."""
+    failed: str = ""
+    """The first test that failed."""
+
+
+def run_tests(copy: Path, tests: Sequence[str]) -> Run:
+    """Run tests inside a copy, up to the first that fails."""
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-m", "", "-p", "no:cacheprovider"]
+    with tempfile.TemporaryDirectory(prefix="tidemark-mutant-") as folder:
+        note = Path(folder) / "failed-first"
+        try:
+            done = subprocess.run(
+                [*command, "-p", "tests.mutants.judging", *tests],
+                cwd=copy,
+                env=os.environ | {"PYTHONPATH": str(copy), FAILED_FIRST: str(note)},
+                capture_output=True,
+                text=True,
+                timeout=SECONDS_MAX,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            return Run(None, f"stopped after {SECONDS_MAX} s")
+        failed = note.read_text(encoding="utf-8") if note.exists() else ""
+    return Run(done.returncode, (done.stdout + done.stderr)[-3000:], failed)
+
+
+_PLANTINGS = count(1)
+
+
+@contextmanager
+def planted(mutant: Mutant, copy: Path) -> Iterator[None]:
+    """The copy with the bug in it.
+
+    Compiled modules are known by the seconds of their source's age: each planting has its own, so
+    that none runs as the one before it.
+    """
+    path = copy / mutant.file
+    whole, age = path.read_text(encoding="utf-8"), path.stat().st_mtime
     try:
-        done = subprocess.run(
-            [*command, *tests],
-            cwd=copy,
-            env=os.environ | {"PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"},
-            capture_output=True,
-            text=True,
-            timeout=SECONDS_MAX,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return None, f"stopped after {SECONDS_MAX} s"
-    return done.returncode, (done.stdout + done.stderr)[-3000:]
+        path.write_text(whole.replace(mutant.find, mutant.replace), encoding="utf-8")
+        os.utime(path, (age, age + next(_PLANTINGS)))
+        yield
+    finally:
+        path.write_text(whole, encoding="utf-8")
+        os.utime(path, (age, age))
 
 
 def judge(mutant: Mutant, copy: Path) -> Verdict:
@@ -119,14 +166,24 @@ def judge(mutant: Mutant, copy: Path) -> Verdict:
     fault = mutant.fault(copy)
     if fault:
         return Verdict(mutant, BROKEN, 0.0, fault)
-    path = copy / mutant.file
-    whole = path.read_text(encoding="utf-8")
-    try:
-        path.write_text(whole.replace(mutant.find, mutant.replace), encoding="utf-8")
-        code, said = run_tests(copy, mutant.tests)
-    finally:
-        path.write_text(whole, encoding="utf-8")
+    with planted(mutant, copy):
+        run = run_tests(copy, mutant.tests)
     seconds = time.monotonic() - begun
-    if code in {_FAILED_TESTS, None}:
-        return Verdict(mutant, CAUGHT, seconds)
-    return Verdict(mutant, SURVIVED if code == _ALL_PASSED else BROKEN, seconds, said)
+    if run.code in {_FAILED_TESTS, None}:
+        return Verdict(mutant, CAUGHT, seconds, run.said, run.failed)
+    return Verdict(mutant, SURVIVED if run.code == _ALL_PASSED else BROKEN, seconds, run.said)
+
+
+def fail_anyway(copy: Path, tests: Sequence[str]) -> dict[str, str]:
+    """Those of the tests that fail on a copy without a bug → what pytest said of them."""
+    left = list(tests)
+    found: dict[str, str] = {}
+    while left:
+        run = run_tests(copy, left)
+        if run.code == _ALL_PASSED:
+            break
+        if run.failed not in left:  # A hook, an import, the time: who it was cannot be said.
+            return found | dict.fromkeys(left, run.said)
+        found[run.failed] = run.said
+        left.remove(run.failed)
+    return found

@@ -6,11 +6,9 @@ Run one seed by `make sim SEED=1234`.
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Awaitable, Callable
 
-import pytest
-
+from tests.seeds import seeded
 from tests.simulation.cluster import BROKER, CONSUMERS, PRODUCER, QUEUES, TOPIC, SimCluster
 from tests.simulation.history import (
     check_boots_raise_only_what_had_been_lowered,
@@ -21,7 +19,6 @@ from tests.simulation.history import (
 )
 from tests.simulation.world import World, run_world
 
-SEEDS = [int(os.environ["TIDEMARK_SEED"])] if "TIDEMARK_SEED" in os.environ else range(50)
 TROUBLE_S = 20.0
 """Virtual seconds in which faults are drawn; afterwards everything is healed."""
 SETTLE_S = 90.0
@@ -118,7 +115,7 @@ async def heal(cluster: SimCluster) -> None:
     cluster.world.network.heal()
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@seeded(50)
 def test_nothing_acknowledged_is_lost_and_no_offset_passes_unfinished_work(seed: int) -> None:
     run_world(seed, scenario)
 

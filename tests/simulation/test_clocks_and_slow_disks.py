@@ -8,12 +8,11 @@ from __future__ import annotations
 import asyncio
 from itertools import count
 
-import pytest
-
 from engine.foundation.errors import TidemarkError
 from engine.foundation.units import DAY_MS, HOUR_MS
 from engine.protocol.message import Message
 from engine.protocol.message_record import decode_records
+from tests.seeds import seeded
 from tests.simulation.cluster import BROKER, CONSUMERS, PRODUCER, QUEUES, TOPIC, SimCluster
 from tests.simulation.test_a_cluster_under_faults import (
     TROUBLE_S,
@@ -81,7 +80,7 @@ async def set_clocks(world: World) -> None:
     assert times == sorted(times), "a message is older than the one before it"
 
 
-@pytest.mark.parametrize("seed", range(12))
+@seeded(12)
 def test_nothing_is_lost_and_time_never_goes_back_while_clocks_are_set(seed: int) -> None:
     run_world(seed, set_clocks)
 
@@ -149,7 +148,7 @@ async def delay_over_steps(world: World) -> None:
     assert any("back" in detail for detail in told)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@seeded(6)
 def test_delayed_messages_wait_by_the_true_time_while_the_clock_is_set(seed: int) -> None:
     run_world(seed, delay_over_steps)
 
@@ -171,6 +170,6 @@ async def sync_slowly(world: World) -> None:
         assert host in [owner for owner, queues in cluster.owners() if queues], "nobody is expired"
 
 
-@pytest.mark.parametrize("seed", range(3))
+@seeded(3)
 def test_a_slow_disk_makes_sends_wait_together_and_refuses_nobody(seed: int) -> None:
     run_world(seed, sync_slowly)

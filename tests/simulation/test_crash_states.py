@@ -12,11 +12,12 @@ import sys
 
 import pytest
 
+from tests.seeds import one_seed
 from tests.simulation.crash_states.states import crash_states
 from tests.simulation.crash_states.workloads import WORKLOADS, Workload
 
 STATES = int(os.environ.get("TIDEMARK_CRASH_STATES", "3000"))
-SEED = int(os.environ.get("TIDEMARK_SEED", "1"))
+SEED = one_seed()
 LIVES_MAX = 400
 STATES_PER_LIFE = 600
 

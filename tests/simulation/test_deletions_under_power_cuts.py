@@ -7,16 +7,15 @@ put behind it under SYNC_FLUSH, and acknowledged, is there, from offset 0 on.
 from __future__ import annotations
 
 import asyncio
-import os
 
 import pytest
 
 from engine.runtime import Runtime
 from engine.store import FlushDiskType, MessageStore
+from tests.seeds import seeded
 from tests.simulation.world import World, run_world
 from tests.store_support import Listener, draft, messages_of, small_config
 
-SEEDS = [int(os.environ["TIDEMARK_SEED"])] if "TIDEMARK_SEED" in os.environ else range(25)
 TOPICS = ("TopicA", "TopicB")
 LIVES = 6
 
@@ -79,7 +78,7 @@ class Story:
 
 
 @pytest.mark.parametrize("flush", list(FlushDiskType), ids=lambda flush: flush.value)
-@pytest.mark.parametrize("seed", SEEDS)
+@seeded(25)
 def test_nothing_of_a_deleted_topic_comes_back(seed: int, flush: FlushDiskType) -> None:
     async def scenario(world: World) -> None:
         story, node = Story(world, flush), world.node("10.0.0.1")

@@ -19,6 +19,7 @@ from engine.telemetry import EmitterIdentity, Telemetry
 from engine.telemetry.frames import Turn, decode_frames
 from engine.telemetry.segments import segment_names
 from engine.telemetry.tables import TABLES
+from tests.seeds import seeded
 from tests.simulation.world import World, run_world
 from tests.unit.telemetry.lives import report
 
@@ -60,7 +61,7 @@ def details(disk: Disk, kind: str) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("seed", range(40))
+@seeded(40)
 def test_a_power_cut_costs_at_most_what_was_not_synced_and_never_tears_seq(seed: int) -> None:
     async def scenario(world: World) -> None:
         told = 0
@@ -97,7 +98,7 @@ def test_a_power_cut_costs_at_most_what_was_not_synced_and_never_tears_seq(seed:
     run_world(seed, scenario)
 
 
-@pytest.mark.parametrize("seed", range(10))
+@seeded(10)
 def test_a_killed_process_loses_nothing_it_had_written(seed: int) -> None:
     async def scenario(world: World) -> None:
         told = 0
@@ -218,7 +219,7 @@ def test_a_life_that_begins_on_a_full_disk_tells_when_there_is_room(room_bytes: 
     run_world(1, scenario)
 
 
-@pytest.mark.parametrize("seed", range(30))
+@seeded(30)
 def test_lives_that_begin_with_and_without_room_leave_no_gap_and_no_half_segment(seed: int) -> None:
     async def scenario(world: World) -> None:
         node, told, loss_free = world.node(HOST), 0, True

@@ -15,6 +15,7 @@ import pytest
 
 from engine.runtime import Runtime
 from engine.store import FlushDiskType, MessageStore, StoreConfig
+from tests.seeds import seeded
 from tests.simulation.world import World, run_world
 from tests.store_support import Listener, draft, messages_of, small_config
 
@@ -159,7 +160,7 @@ def size_of(store: MessageStore, physical_offset: int) -> int:
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("seed", range(25))
+@seeded(25)
 def test_promises_hold_over_kills_and_power_cuts(seed: int, mode: str) -> None:
     async def scenario(world: World) -> None:
         story = Story(world, mode)

@@ -9,7 +9,6 @@ remember of messages that are gone.
 from __future__ import annotations
 
 import asyncio
-import os
 
 import pytest
 
@@ -19,6 +18,7 @@ from engine.protocol.message import Message
 from engine.protocol.message_ids import parse_offset_message_id
 from engine.protocol.names import SCHEDULE_TOPIC
 from engine.store.config import FlushDiskType
+from tests.seeds import seeded
 from tests.simulation.cluster import (
     BROKER,
     CONSUMERS,
@@ -30,7 +30,6 @@ from tests.simulation.cluster import (
 )
 from tests.simulation.world import World, run_world
 
-SEEDS = [int(os.environ["TIDEMARK_SEED"])] if "TIDEMARK_SEED" in os.environ else range(20)
 CUTS = 4
 SETTLE_S = 90.0
 
@@ -137,7 +136,7 @@ async def power_cuts(world: World, *, consumers_too: bool) -> None:
     assert rack.promised, "a run in which nothing was promised proves nothing"
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@seeded(20)
 @pytest.mark.parametrize("consumers_too", [True, False], ids=["consumers die", "consumers live"])
 def test_no_table_overtakes_the_log_and_all_that_is_promised_is_delivered(
     seed: int, consumers_too: bool

@@ -8,6 +8,7 @@ import pytest
 
 from engine.foundation.errors import ConnectFailed, DiskFull, StorageError
 from engine.runtime import Runtime
+from tests.seeds import seeded
 from tests.simulation.world import World, run_world
 from tests.simulation.world.loop import SimulationDeadlock
 
@@ -75,7 +76,7 @@ def test_waiting_for_what_never_comes_is_reported_as_a_deadlock() -> None:
         run_world(1, scenario)
 
 
-@pytest.mark.parametrize("seed", range(10))
+@seeded(10)
 def test_a_stream_arrives_whole_and_in_order_however_it_is_cut(seed: int) -> None:
     async def scenario(world: World) -> None:
         world.network.loss_percent = 20

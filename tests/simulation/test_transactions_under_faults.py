@@ -8,10 +8,7 @@ the network is cut; then all is healed, and every transaction must come to its e
 from __future__ import annotations
 
 import asyncio
-import os
 from collections import Counter
-
-import pytest
 
 from engine.client.config import ProducerConfig
 from engine.client.transaction import TransactionProducer, TransactionState
@@ -19,10 +16,10 @@ from engine.foundation.errors import TidemarkError
 from engine.protocol.message import Message, MessageExt
 from engine.protocol.names import HALF_TOPIC, OP_HALF_TOPIC, TRANSACTION_GROUP
 from engine.runtime import Runtime
+from tests.seeds import seeded
 from tests.simulation.cluster import BROKER, PRODUCER, QUEUES, TOPIC, SimCluster
 from tests.simulation.world import World, run_world
 
-SEEDS = [int(os.environ["TIDEMARK_SEED"])] if "TIDEMARK_SEED" in os.environ else range(20)
 TROUBLE_S = 20.0
 SETTLE_S = 90.0
 
@@ -155,6 +152,6 @@ async def make_trouble(business: Business) -> None:
                 world.network.heal()
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@seeded(20)
 def test_what_was_committed_appears_once_and_nothing_else_ever(seed: int) -> None:
     run_world(seed, scenario)

@@ -11,6 +11,7 @@ CONFTEST = "from tests.conftest import pytest_pyfunc_call\n"
 TESTS = """
 import asyncio
 import pytest
+from hypothesis import given, strategies as st
 from tests.asynchronous import run_by
 
 def in_a_world(story, *, named="world"):
@@ -36,6 +37,12 @@ async def test_in_a_world(world, *, number, tmp_path):
     await asyncio.sleep(0)
     assert tmp_path.is_dir()
     assert (world, number) == ("another", 3)
+
+@pytest.mark.parametrize("allowed", [100, 9])
+@given(number=st.integers(0, 99))
+async def test_by_examples(number, allowed):
+    await asyncio.sleep(0)
+    assert number < allowed
 """
 
 
@@ -50,6 +57,7 @@ def test_async_tests_run_with_their_fixtures_and_fail_when_they_fail(tmp_path: P
         text=True,
         check=False,
     ).stdout
-    assert "2 failed, 3 passed" in told, told
+    assert "3 failed, 4 passed" in told, told
+    assert "test_by_examples[9] - assert 9 < 9" in told, "the least example that fails"
     assert "test_on_a_loop[2] - assert 2 == 1" in told
     assert "test_in_a_world[4] - AssertionError" in told

@@ -24,7 +24,7 @@ from engine.broker.handlers.storing import answer_put, broker_takes_nothing
 from engine.broker.parts import BrokerParts
 from engine.broker.state.traffic import DELAY, FIFO, NORMAL, TRANSACTION
 from engine.broker.work_in_steps import in_steps, stepped
-from engine.delay.delay_service import scheduled
+from engine.delay.waiting_messages import scheduled
 from engine.foundation.errors import RemoteProtocolError, RequestRefused
 from engine.foundation.limits import DEDUPLICATED_BATCH_MAX, PROPERTIES_BYTES_MAX
 from engine.protocol.bodies import TopicConfig

@@ -18,6 +18,7 @@ from engine.foundation.errors import TidemarkError
 from engine.protocol.codes import ResponseCode
 from tests.integration.broker.cluster import TOPIC, RawClient, messages
 from tests.integration.telemetry.killable_engine import KillableEngine
+from tests.seeds import one_seed
 from tests.simulation.history import (
     History,
     check_nothing_acknowledged_is_lost,
@@ -26,7 +27,7 @@ from tests.simulation.history import (
 )
 
 ROUNDS = int(os.environ.get("TIDEMARK_KILL_ROUNDS", "6"))
-SEED = int(os.environ.get("TIDEMARK_SEED", "1"))
+SEED = one_seed()
 QUEUES = 3
 SMALL = (
     *("--set", "mappedFileSizeCommitLog=65536", "--set", "mappedFileSizeConsumeQueue=2000"),

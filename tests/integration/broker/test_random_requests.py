@@ -23,8 +23,9 @@ from engine.protocol import headers, headers_admin, headers_client, properties
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
 from tests.integration.broker.cluster import Cluster, broker_config, cluster
+from tests.seeds import one_seed
 
-SEED = int(os.environ.get("TIDEMARK_SEED", "1"))
+SEED = one_seed()
 REQUESTS = int(os.environ.get("TIDEMARK_REQUESTS", "2500"))
 UNDER_WAY = 64
 HELD_MS = 200

@@ -25,6 +25,7 @@ from engine.telemetry.frames import Turn, decode_frames
 from engine.telemetry.segments import segment_names
 from tests.integration.broker.cluster import GROUP, RawClient, broker_config
 from tests.integration.broker.spooled import spooled
+from tests.store_support import until
 
 TOPIC, GONE = "orders", "gone"
 COUNT = 60
@@ -253,9 +254,10 @@ def start_on(root: Path) -> Start:
             await broker.start()
         except TidemarkError as error:
             start.refused = str(error)
-            return start
-        finally:
             logging.getLogger().removeHandler(lines)
+            return start
+        await index_is_whole(broker)
+        logging.getLogger().removeHandler(lines)
         start.has = inventory_of(broker)
         await broker.stop()
         start.has |= rows_in(root)
@@ -267,6 +269,14 @@ def start_on(root: Path) -> Start:
         return start
 
     return asyncio.run(story())
+
+
+async def index_is_whole(broker: Broker) -> None:
+    """Wait until every file of the index was looked at, and its keys are there again."""
+    store = broker.parts.store
+    scrub = next(task for task in store._tasks if task.get_name() == "store index scrub")
+    await asyncio.wait([scrub], timeout=30)
+    await until(lambda: store._index is None or not store._index.is_behind)
 
 
 def less(before: Inventory, after: Inventory) -> list[tuple[object, ...]]:

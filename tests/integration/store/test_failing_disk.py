@@ -181,7 +181,7 @@ async def test_keys_of_a_message_that_found_no_room_follow_those_that_did(tmp_pa
     await turn()
     assert found() == [1, 1, 0, 0, 0, 0]
     disk.free_bytes = None
-    store._dispatch_turn()
+    store._dispatching.turn()
     assert found() == [1, 1, 1, 1, 1, 1]
     await abandon(store)
     store = await open_store(config)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from engine.client.config import ConsumerConfig
 from engine.client.consuming.group_state import Subscription
@@ -23,6 +23,7 @@ from engine.foundation.errors import RequestRefused, RequestTimedOut, TidemarkEr
 from engine.protocol.codes import ResponseCode
 from engine.protocol.message import MessageExt, MessageQueue
 from engine.runtime import Runtime
+from tests.asynchronous import run_by
 from tests.simulation.world import World
 from tests.unit.client.consuming_parts import (
     Q0,
@@ -98,196 +99,177 @@ def tagged(offset: int, tag: str | None) -> MessageExt:
     return message_at(offset, properties={"TAGS": tag} if tag else {})
 
 
-def story_of(check: Callable[[Pulls], object], **settings: object) -> None:
-    async def story(world: World, runtime: Runtime) -> None:
-        pulls = Pulls(runtime, **settings)
-        result = check(pulls)
-        assert asyncio.iscoroutine(result)
-        await result
+def pulling(story: Callable[[Pulls], Awaitable[None]], **settings: object) -> None:
+    """The stage: a puller of one queue in virtual time, whose broker answers by a script."""
 
-    in_virtual_time(story)
+    async def lived(world: World, runtime: Runtime) -> None:
+        await story(Pulls(runtime, **settings))
 
-
-def test_each_pull_begins_where_the_last_answer_said() -> None:
-    async def check(pulls: Pulls) -> None:
-        pulls.found(12, message_at(10), message_at(11))
-        pulls.answers.append(PullResult(PullStatus.NO_MATCHED_MESSAGE, 40, []))
-        await pulls.run_for(1, first=10)
-        assert [asked[0] for asked in pulls.asked] == [10, 12, 40]
-        assert [m.queue_offset for m in pulls.arrived] == [10, 11]
-
-    story_of(check)
+    in_virtual_time(lived)
 
 
-def test_only_exact_tags_pass_and_an_untagged_message_never_does() -> None:
-    async def check(pulls: Pulls) -> None:
-        listener = pulls.state.subscriptions["T"].listener
-        pulls.state.subscriptions["T"] = Subscription(subscription("T", "AaAa"), listener)
-        pulls.found(4, *(tagged(n, tag) for n, tag in enumerate(["AaAa", "BBBB", None, "A"])))
-        await pulls.run_for(1)
-        assert [m.queue_offset for m in pulls.arrived] == [0]
-        assert pulls.window.filtered_count == 3
-
-    story_of(check)
+@run_by(pulling)
+async def test_each_pull_begins_where_the_last_answer_said(pulls: Pulls) -> None:
+    pulls.found(12, message_at(10), message_at(11))
+    pulls.answers.append(PullResult(PullStatus.NO_MATCHED_MESSAGE, 40, []))
+    await pulls.run_for(1, first=10)
+    assert [asked[0] for asked in pulls.asked] == [10, 12, 40]
+    assert [m.queue_offset for m in pulls.arrived] == [10, 11]
 
 
-def test_filtered_messages_are_passed_over_once_nothing_is_held() -> None:
-    async def check(pulls: Pulls) -> None:
-        listener = pulls.state.subscriptions["T"].listener
-        pulls.state.subscriptions["T"] = Subscription(subscription("T", "A"), listener)
-        pulls.found(1, tagged(0, "A"))
-        pulls.found(3, tagged(1, "B"), tagged(2, "B"))
-        pulls.found(5, tagged(3, "B"), tagged(4, "B"))
-        await pulls.run_for(1)
-        assert pulls.state.offsets.in_memory(Q0) is None, "offset 0 is not finished"
-        pulls.window.remove([0], 0)
-        pulls.found(7, tagged(5, "B"), tagged(6, "B"))
-        await pulls.run_for(1, first=5)
-        assert pulls.state.offsets.in_memory(Q0) == 7
-
-    story_of(check)
+@run_by(pulling)
+async def test_only_exact_tags_pass_and_an_untagged_message_never_does(pulls: Pulls) -> None:
+    listener = pulls.state.subscriptions["T"].listener
+    pulls.state.subscriptions["T"] = Subscription(subscription("T", "AaAa"), listener)
+    pulls.found(4, *(tagged(n, tag) for n, tag in enumerate(["AaAa", "BBBB", None, "A"])))
+    await pulls.run_for(1)
+    assert [m.queue_offset for m in pulls.arrived] == [0]
+    assert pulls.window.filtered_count == 3
 
 
-def test_a_retried_message_gets_its_first_topic_back() -> None:
-    async def check(pulls: Pulls) -> None:
-        pulls.state.subscriptions["%RETRY%g"] = Subscription(subscription("%RETRY%g", "*"), None)
-        retried = message_at(0, topic="%RETRY%g", properties={"RETRY_TOPIC": "T"})
-        pulls.found(1, retried)
-        await pulls.run_for(1, queue=RETRY_QUEUE)
-        assert [m.topic for m in pulls.arrived] == ["T"]
-
-    story_of(check)
-
-
-def test_the_consume_offset_travels_with_the_pull_and_its_answer_is_told() -> None:
-    async def check(pulls: Pulls) -> None:
-        pulls.state.offsets.update(Q0, 9, increase_only=True)
-        pulls.found(12, message_at(11))
-        await pulls.run_for(1, first=11)
-        assert [asked[1] for asked in pulls.asked] == [9, 9]
-        assert pulls.answered == [(Q0, 9)]
-
-    story_of(check)
+@run_by(pulling)
+async def test_filtered_messages_are_passed_over_once_nothing_is_held(pulls: Pulls) -> None:
+    listener = pulls.state.subscriptions["T"].listener
+    pulls.state.subscriptions["T"] = Subscription(subscription("T", "A"), listener)
+    pulls.found(1, tagged(0, "A"))
+    pulls.found(3, tagged(1, "B"), tagged(2, "B"))
+    pulls.found(5, tagged(3, "B"), tagged(4, "B"))
+    await pulls.run_for(1)
+    assert pulls.state.offsets.in_memory(Q0) is None, "offset 0 is not finished"
+    pulls.window.remove([0], 0)
+    pulls.found(7, tagged(5, "B"), tagged(6, "B"))
+    await pulls.run_for(1, first=5)
+    assert pulls.state.offsets.in_memory(Q0) == 7
 
 
-def test_without_piggyback_nothing_is_reported_by_pulls() -> None:
-    async def check(pulls: Pulls) -> None:
-        pulls.state.offsets.update(Q0, 9, increase_only=True)
-        pulls.found(12, message_at(11))
-        await pulls.run_for(1, first=11)
-        assert [asked[1] for asked in pulls.asked] == [None, None]
-        assert not pulls.answered
-
-    story_of(check, piggyback_commit=False)
+@run_by(pulling)
+async def test_a_retried_message_gets_its_first_topic_back(pulls: Pulls) -> None:
+    pulls.state.subscriptions["%RETRY%g"] = Subscription(subscription("%RETRY%g", "*"), None)
+    retried = message_at(0, topic="%RETRY%g", properties={"RETRY_TOPIC": "T"})
+    pulls.found(1, retried)
+    await pulls.run_for(1, queue=RETRY_QUEUE)
+    assert [m.topic for m in pulls.arrived] == ["T"]
 
 
-def test_pulling_pauses_while_too_much_is_held_and_goes_on_by_itself() -> None:
-    async def check(pulls: Pulls) -> None:
-        pulls.window.put([message_at(offset) for offset in range(4)])
-        task = asyncio.get_running_loop().create_task(pulls.puller.run(Q0, pulls.window, 4))
-        await asyncio.sleep(5)
-        assert not pulls.asked
-        pulls.window.remove([0], 0)
-        await asyncio.sleep(0.06)
-        assert len(pulls.asked) == 1
-        task.cancel()
-
-    story_of(check, queue_messages_max=3)
+@run_by(pulling)
+async def test_the_consume_offset_travels_with_the_pull_and_its_answer_is_told(
+    pulls: Pulls,
+) -> None:
+    pulls.state.offsets.update(Q0, 9, increase_only=True)
+    pulls.found(12, message_at(11))
+    await pulls.run_for(1, first=11)
+    assert [asked[1] for asked in pulls.asked] == [9, 9]
+    assert pulls.answered == [(Q0, 9)]
 
 
-def test_a_wide_span_pauses_concurrent_pulling_only() -> None:
-    async def check(pulls: Pulls) -> None:
-        pulls.window.put([message_at(0), message_at(2001)])
-        await pulls.run_for(1)
-        assert bool(pulls.asked) is pulls.state.config.orderly
-
-    story_of(check)
-    story_of(check, orderly=True)
-
-
-def test_many_bytes_pause_pulling() -> None:
-    async def check(pulls: Pulls) -> None:
-        pulls.window.put([message_at(0, 600), message_at(1, 500)])
-        await pulls.run_for(1)
-        assert not pulls.asked
-
-    story_of(check, queue_bytes_max=1000)
+@run_by(pulling, piggyback_commit=False)
+async def test_without_piggyback_nothing_is_reported_by_pulls(pulls: Pulls) -> None:
+    pulls.state.offsets.update(Q0, 9, increase_only=True)
+    pulls.found(12, message_at(11))
+    await pulls.run_for(1, first=11)
+    assert [asked[1] for asked in pulls.asked] == [None, None]
+    assert not pulls.answered
 
 
-def test_a_topics_limit_is_divided_by_the_queues_held() -> None:
-    async def check(pulls: Pulls) -> None:
-        pulls.state.windows[Q1] = ProcessQueue(0)
-        pulls.window.put([message_at(offset) for offset in range(6)])
-        await pulls.run_for(1)
-        assert not pulls.asked
-        del pulls.state.windows[Q1]
-        await pulls.run_for(1)
-        assert pulls.asked
-
-    story_of(check, topic_messages_max=10)
-
-
-def test_an_ordered_queue_is_not_pulled_without_its_lock() -> None:
-    async def check(pulls: Pulls) -> None:
-        pulls.window.locked = False
-        task = asyncio.get_running_loop().create_task(pulls.puller.run(Q0, pulls.window, 0))
-        await asyncio.sleep(10)
-        assert not pulls.asked
-        pulls.window.locked = True
-        await asyncio.sleep(3)
-        assert pulls.asked
-        task.cancel()
-
-    story_of(check, orderly=True)
+@run_by(pulling, queue_messages_max=3)
+async def test_pulling_pauses_while_too_much_is_held_and_goes_on_by_itself(pulls: Pulls) -> None:
+    pulls.window.put([message_at(offset) for offset in range(4)])
+    task = asyncio.get_running_loop().create_task(pulls.puller.run(Q0, pulls.window, 4))
+    await asyncio.sleep(5)
+    assert not pulls.asked
+    pulls.window.remove([0], 0)
+    await asyncio.sleep(0.06)
+    assert len(pulls.asked) == 1
+    task.cancel()
 
 
-def test_a_paused_consumer_pulls_nothing() -> None:
-    async def check(pulls: Pulls) -> None:
-        pulls.state.paused = True
-        task = asyncio.get_running_loop().create_task(pulls.puller.run(Q0, pulls.window, 0))
-        await asyncio.sleep(5)
-        assert not pulls.asked
-        pulls.state.paused = False
-        await asyncio.sleep(1.1)
-        assert pulls.asked
-        task.cancel()
-
-    story_of(check)
+@run_by(pulling)
+async def test_a_wide_span_pauses_concurrent_pulling(pulls: Pulls) -> None:
+    pulls.window.put([message_at(0), message_at(2001)])
+    await pulls.run_for(1)
+    assert not pulls.asked
 
 
-def test_after_an_error_pulling_rests_a_second_and_less_when_the_broker_is_only_busy() -> None:
-    async def check(pulls: Pulls) -> None:
-        pulls.answers += [
-            RequestTimedOut("no answer"),
-            RequestRefused(ResponseCode.SUBSCRIPTION_NOT_EXIST, "who are you"),
-            RequestRefused(ResponseCode.FLOW_CONTROL, "busy"),
-        ]
-        await pulls.run_for(5)
-        assert [asked[2] for asked in pulls.asked] == [0, 1, 2, 2.02]
-        assert [asked[0] for asked in pulls.asked] == [0, 0, 0, 0]
-
-    story_of(check)
+@run_by(pulling, orderly=True)
+async def test_a_wide_span_does_not_pause_pulling_in_order(pulls: Pulls) -> None:
+    pulls.window.put([message_at(0), message_at(2001)])
+    await pulls.run_for(1)
+    assert pulls.asked
 
 
-def test_an_illegal_offset_drops_the_queue_and_freezes_the_brokers_correction() -> None:
-    async def check(pulls: Pulls) -> None:
-        pulls.answers.append(PullResult(PullStatus.OFFSET_ILLEGAL, 77, []))
-        await pulls.run_for(1)
-        assert pulls.illegal == [Q0]
-        assert len(pulls.asked) == 1
-        pulls.state.offsets.update(Q0, 500, increase_only=True)
-        assert pulls.state.offsets.in_memory(Q0) == 77
-
-    story_of(check)
+@run_by(pulling, queue_bytes_max=1000)
+async def test_many_bytes_pause_pulling(pulls: Pulls) -> None:
+    pulls.window.put([message_at(0, 600), message_at(1, 500)])
+    await pulls.run_for(1)
+    assert not pulls.asked
 
 
-def test_an_answer_for_a_queue_given_away_meanwhile_is_not_kept() -> None:
-    async def check(pulls: Pulls) -> None:
-        task = asyncio.get_running_loop().create_task(pulls.puller.run(Q0, pulls.window, 0))
-        await asyncio.sleep(1)
-        pulls.window.dropped = True
-        await asyncio.sleep(HELD_S)
-        assert task.done()
-        assert not pulls.arrived
+@run_by(pulling, topic_messages_max=10)
+async def test_a_topics_limit_is_divided_by_the_queues_held(pulls: Pulls) -> None:
+    pulls.state.windows[Q1] = ProcessQueue(0)
+    pulls.window.put([message_at(offset) for offset in range(6)])
+    await pulls.run_for(1)
+    assert not pulls.asked
+    del pulls.state.windows[Q1]
+    await pulls.run_for(1)
+    assert pulls.asked
 
-    story_of(check)
+
+@run_by(pulling, orderly=True)
+async def test_an_ordered_queue_is_not_pulled_without_its_lock(pulls: Pulls) -> None:
+    pulls.window.locked = False
+    task = asyncio.get_running_loop().create_task(pulls.puller.run(Q0, pulls.window, 0))
+    await asyncio.sleep(10)
+    assert not pulls.asked
+    pulls.window.locked = True
+    await asyncio.sleep(3)
+    assert pulls.asked
+    task.cancel()
+
+
+@run_by(pulling)
+async def test_a_paused_consumer_pulls_nothing(pulls: Pulls) -> None:
+    pulls.state.paused = True
+    task = asyncio.get_running_loop().create_task(pulls.puller.run(Q0, pulls.window, 0))
+    await asyncio.sleep(5)
+    assert not pulls.asked
+    pulls.state.paused = False
+    await asyncio.sleep(1.1)
+    assert pulls.asked
+    task.cancel()
+
+
+@run_by(pulling)
+async def test_after_an_error_pulling_rests_a_second_and_less_when_the_broker_is_only_busy(
+    pulls: Pulls,
+) -> None:
+    pulls.answers += [
+        RequestTimedOut("no answer"),
+        RequestRefused(ResponseCode.SUBSCRIPTION_NOT_EXIST, "who are you"),
+        RequestRefused(ResponseCode.FLOW_CONTROL, "busy"),
+    ]
+    await pulls.run_for(5)
+    assert [asked[2] for asked in pulls.asked] == [0, 1, 2, 2.02]
+    assert [asked[0] for asked in pulls.asked] == [0, 0, 0, 0]
+
+
+@run_by(pulling)
+async def test_an_illegal_offset_drops_the_queue_and_freezes_the_brokers_correction(
+    pulls: Pulls,
+) -> None:
+    pulls.answers.append(PullResult(PullStatus.OFFSET_ILLEGAL, 77, []))
+    await pulls.run_for(1)
+    assert pulls.illegal == [Q0]
+    assert len(pulls.asked) == 1
+    pulls.state.offsets.update(Q0, 500, increase_only=True)
+    assert pulls.state.offsets.in_memory(Q0) == 77
+
+
+@run_by(pulling)
+async def test_an_answer_for_a_queue_given_away_meanwhile_is_not_kept(pulls: Pulls) -> None:
+    task = asyncio.get_running_loop().create_task(pulls.puller.run(Q0, pulls.window, 0))
+    await asyncio.sleep(1)
+    pulls.window.dropped = True
+    await asyncio.sleep(HELD_S)
+    assert task.done()
+    assert not pulls.arrived

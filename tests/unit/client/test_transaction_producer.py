@@ -19,6 +19,7 @@ from engine.protocol.message import Message, MessageExt
 from engine.protocol.message_record import encode_record
 from engine.protocol.properties import decode_properties
 from engine.runtime import Runtime
+from tests.asynchronous import run_by
 from tests.unit.client.scripted_cluster import ScriptedBroker, ScriptedCluster, with_cluster
 
 ONE_BROKER = {"T": {"broker-a": 4}}
@@ -49,11 +50,12 @@ def _say(what: object) -> TransactionState:
     return what  # type: ignore[return-value]
 
 
-Story = Callable[[TransactionProducer, ScriptedBroker], Awaitable[None]]
+Story = Callable[[TransactionProducer, ScriptedBroker, Business], Awaitable[None]]
 
 
-def with_producer(business: Business, story: Story) -> None:
-    """Run `story` with a running producer of one scripted broker."""
+def with_producer(story: Story, *, of: Callable[[], Business] = Business) -> None:
+    """Run `story` with a running producer of one scripted broker, and its business."""
+    business = of()
 
     async def lived(cluster: ScriptedCluster, runtime: Runtime) -> None:
         producer = TransactionProducer(
@@ -66,7 +68,7 @@ def with_producer(business: Business, story: Story) -> None:
             producer=ProducerConfig(retry_times=0, compress_over_bytes=100),
         )
         await producer.start()
-        await story(producer, cluster.brokers["broker-a"])
+        await story(producer, cluster.brokers["broker-a"], business)
         await producer.stop()
 
     with_cluster(lived, topics=ONE_BROKER, names=["broker-a"])
@@ -90,67 +92,66 @@ def said(end: RemotingCommand) -> tuple[TransactionState, str, str]:
         (None, UNKNOWN, True),
     ],
 )
-def test_the_broker_hears_how_the_local_transaction_ended(
-    answer: object, expected: TransactionState, oneway: bool
+@run_by(with_producer)
+async def test_the_broker_hears_how_the_local_transaction_ended(
+    producer: TransactionProducer,
+    broker: ScriptedBroker,
+    business: Business,
+    *,
+    answer: object,
+    expected: TransactionState,
+    oneway: bool,
 ) -> None:
-    business = Business(says=answer)
-
-    async def story(producer: TransactionProducer, broker: ScriptedBroker) -> None:
-        sent = await producer.send_in_transaction(Message("T", b"y" * 200), "argument")
-        await asyncio.sleep(0.1)
-        assert sent.state is expected
-        (half,) = broker.received
-        properties = decode_properties(half.fields["i"])
-        assert (properties["TRAN_MSG"], properties["PGROUP"]) == ("true", "g")
-        assert int(half.fields["f"]) & 0xC == 4, "prepared, whatever else it is"
-        assert int(half.fields["f"]) & 1, "compressed as well"
-        (end,) = broker.ends
-        assert (said(end), end.is_oneway) == ((expected, "0", "1"), oneway)
-        assert end.fields["transactionId"] == sent.half.message_id
-        assert [argument for _, argument in business.executed] == ["argument"]
-
-    with_producer(business, story)
+    business.says = answer
+    sent = await producer.send_in_transaction(Message("T", b"y" * 200), "argument")
+    await asyncio.sleep(0.1)
+    assert sent.state is expected
+    (half,) = broker.received
+    properties = decode_properties(half.fields["i"])
+    assert (properties["TRAN_MSG"], properties["PGROUP"]) == ("true", "g")
+    assert int(half.fields["f"]) & 0xC == 4, "prepared, whatever else it is"
+    assert int(half.fields["f"]) & 1, "compressed as well"
+    (end,) = broker.ends
+    assert (said(end), end.is_oneway) == ((expected, "0", "1"), oneway)
+    assert end.fields["transactionId"] == sent.half.message_id
+    assert [argument for _, argument in business.executed] == ["argument"]
 
 
-def test_what_is_not_stored_as_safely_as_promised_is_rolled_back_and_not_executed() -> None:
-    business = Business()
-
-    async def story(producer: TransactionProducer, broker: ScriptedBroker) -> None:
-        broker.script = [ResponseCode.FLUSH_DISK_TIMEOUT]
-        sent = await producer.send_in_transaction(Message("T", b"x"))
-        assert (sent.half.status, sent.state) == (SendStatus.FLUSH_DISK_TIMEOUT, ROLLBACK)
-        assert [said(end)[0] for end in broker.ends] == [ROLLBACK]
-        assert business.executed == []
-
-    with_producer(business, story)
+@run_by(with_producer)
+async def test_what_is_not_stored_as_safely_as_promised_is_rolled_back_and_not_executed(
+    producer: TransactionProducer, broker: ScriptedBroker, business: Business
+) -> None:
+    broker.script = [ResponseCode.FLUSH_DISK_TIMEOUT]
+    sent = await producer.send_in_transaction(Message("T", b"x"))
+    assert (sent.half.status, sent.state) == (SendStatus.FLUSH_DISK_TIMEOUT, ROLLBACK)
+    assert [said(end)[0] for end in broker.ends] == [ROLLBACK]
+    assert business.executed == []
 
 
-def test_a_half_message_that_is_refused_ends_nothing_and_runs_nothing() -> None:
-    business = Business()
-
-    async def story(producer: TransactionProducer, broker: ScriptedBroker) -> None:
-        broker.script = [ResponseCode.NO_PERMISSION]
-        with pytest.raises(RequestRefused):
-            await producer.send_in_transaction(Message("T", b"x"))
-        with pytest.raises(LocalProtocolError, match="cannot be delayed"):
-            await producer.send_in_transaction(Message("T", b"x", {"DELAY": "3"}))
-        half = Message("T", b"x", {"TRAN_MSG": "true"})
-        with pytest.raises(LocalProtocolError, match="TRAN_MSG"):
-            await producer.send_batch([half, half])
-        assert (broker.ends, business.executed) == ([], [])
-
-    with_producer(business, story)
+@run_by(with_producer)
+async def test_a_half_message_that_is_refused_ends_nothing_and_runs_nothing(
+    producer: TransactionProducer, broker: ScriptedBroker, business: Business
+) -> None:
+    broker.script = [ResponseCode.NO_PERMISSION]
+    with pytest.raises(RequestRefused):
+        await producer.send_in_transaction(Message("T", b"x"))
+    with pytest.raises(LocalProtocolError, match="cannot be delayed"):
+        await producer.send_in_transaction(Message("T", b"x", {"DELAY": "3"}))
+    half = Message("T", b"x", {"TRAN_MSG": "true"})
+    with pytest.raises(LocalProtocolError, match="TRAN_MSG"):
+        await producer.send_batch([half, half])
+    assert (broker.ends, business.executed) == ([], [])
 
 
-def test_a_broker_that_cannot_be_told_is_left_to_ask() -> None:
-    async def story(producer: TransactionProducer, broker: ScriptedBroker) -> None:
-        broker.end_code = ResponseCode.ILLEGAL_OPERATION
-        sent = await producer.send_in_transaction(Message("T", b"x"))
-        assert sent.state is COMMIT
-        with pytest.raises(TidemarkError):
-            await producer.end_transaction(sent.half, COMMIT)
-
-    with_producer(Business(), story)
+@run_by(with_producer)
+async def test_a_broker_that_cannot_be_told_is_left_to_ask(
+    producer: TransactionProducer, broker: ScriptedBroker, business: Business
+) -> None:
+    broker.end_code = ResponseCode.ILLEGAL_OPERATION
+    sent = await producer.send_in_transaction(Message("T", b"x"))
+    assert sent.state is COMMIT
+    with pytest.raises(TidemarkError):
+        await producer.end_transaction(sent.half, COMMIT)
 
 
 async def ask(
@@ -173,45 +174,48 @@ async def ask(
     ("answer", "expected"),
     [(COMMIT, COMMIT), (ROLLBACK, ROLLBACK), (UNKNOWN, UNKNOWN), (KeyError("x"), UNKNOWN)],
 )
-def test_a_question_is_answered_by_the_checker_on_its_own_connection(
-    answer: object, expected: TransactionState
+@run_by(with_producer)
+async def test_a_question_is_answered_by_the_checker_on_its_own_connection(
+    producer: TransactionProducer,
+    broker: ScriptedBroker,
+    business: Business,
+    *,
+    answer: object,
+    expected: TransactionState,
 ) -> None:
-    business = Business(knows=answer)
-
-    async def story(producer: TransactionProducer, broker: ScriptedBroker) -> None:
-        await ask(producer, broker)
-        await asyncio.sleep(1)
-        (end,) = broker.ends
-        assert said(end) == (expected, "7", "700")
-        assert end.is_oneway
-        assert end.fields["fromTransactionCheck"] == "true"
-        assert (end.fields["topic"], end.fields["msgId"]) == ("HALF", "U")
-        assert ("KeyError" in (end.remark or "")) == isinstance(answer, KeyError)
-        assert [message.body for message in business.checked] == [b"half"]
-
-    with_producer(business, story)
+    business.knows = answer
+    await ask(producer, broker)
+    await asyncio.sleep(1)
+    (end,) = broker.ends
+    assert said(end) == (expected, "7", "700")
+    assert end.is_oneway
+    assert end.fields["fromTransactionCheck"] == "true"
+    assert (end.fields["topic"], end.fields["msgId"]) == ("HALF", "U")
+    assert ("KeyError" in (end.remark or "")) == isinstance(answer, KeyError)
+    assert [message.body for message in business.checked] == [b"half"]
 
 
-def test_questions_are_worked_on_up_to_a_limit_and_those_of_another_group_never() -> None:
-    class Slow(Business):
-        """A checker that ends when it is told."""
+class Slow(Business):
+    """A checker that ends when it is told."""
 
-        done = asyncio.Event()
+    def __init__(self) -> None:
+        super().__init__()
+        self.done = asyncio.Event()
 
-        async def check(self, message: MessageExt) -> TransactionState:
-            self.checked.append(message)
-            await self.done.wait()
-            return COMMIT
+    async def check(self, message: MessageExt) -> TransactionState:
+        self.checked.append(message)
+        await self.done.wait()
+        return COMMIT
 
-    business = Slow()
 
-    async def story(producer: TransactionProducer, broker: ScriptedBroker) -> None:
-        await ask(producer, broker, group="another", count=10)
-        await ask(producer, broker, count=CLIENT_CHECKS_MAX + 10)
-        await asyncio.sleep(1)
-        assert len(business.checked) == CLIENT_CHECKS_MAX
-        business.done.set()
-        await asyncio.sleep(1)
-        assert len(broker.ends) == CLIENT_CHECKS_MAX
-
-    with_producer(business, story)
+@run_by(with_producer, of=Slow)
+async def test_questions_are_worked_on_up_to_a_limit_and_those_of_another_group_never(
+    producer: TransactionProducer, broker: ScriptedBroker, business: Slow
+) -> None:
+    await ask(producer, broker, group="another", count=10)
+    await ask(producer, broker, count=CLIENT_CHECKS_MAX + 10)
+    await asyncio.sleep(1)
+    assert len(business.checked) == CLIENT_CHECKS_MAX
+    business.done.set()
+    await asyncio.sleep(1)
+    assert len(broker.ends) == CLIENT_CHECKS_MAX

@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.mutants.mutants import BROKEN, CAUGHT, ROOT, SURVIVED, Mutant, judge, read_mutants
+from tests.mutants.__main__ import Copies, prove
+from tests.mutants.mutants import (
+    BROKEN,
+    CAUGHT,
+    ROOT,
+    SURVIVED,
+    UNPROVEN,
+    Mutant,
+    fail_anyway,
+    judge,
+    read_mutants,
+)
 
 CODE = "def double(number):\n    return number * 2\n"
 TESTS = (
@@ -52,6 +64,32 @@ def test_a_bug_that_a_test_notices_is_caught_and_taken_out_again(tmp_path: Path)
     copy = project(tmp_path)
     assert judge(SQUARES, copy).outcome == CAUGHT
     assert (copy / "code_under_test.py").read_text() == CODE
+
+
+def test_bugs_as_long_as_the_right_text_are_planted_one_after_the_other(tmp_path: Path) -> None:
+    """Compiled modules are told apart by age and length: within a second, by neither."""
+    copy = project(tmp_path)
+    blind = ("test_it.py::test_of_two",)
+    outcomes = [
+        judge(replace(SQUARES, find="number * 2", replace=text, tests=blind), copy).outcome
+        for text in ("number + 2", "number - 2", "number + 2", "number % 2")
+    ]
+    assert outcomes == [SURVIVED, CAUGHT, SURVIVED, CAUGHT]
+    assert fail_anyway(copy, ["test_it.py"]) == {}
+
+
+def test_a_test_that_fails_without_the_bug_as_well_proves_nothing(tmp_path: Path) -> None:
+    copy = project(tmp_path)
+    (copy / "test_it.py").write_text(TESTS + "\n\ndef test_of_nothing():\n    assert False\n")
+    tests = [f"test_it.py::test_of_{name}" for name in ("two", "three", "nothing")]
+    assert [*fail_anyway(copy, tests)] == ["test_it.py::test_of_nothing"]
+    broken = replace(SQUARES, tests=(tests[2],))
+    with ThreadPoolExecutor(1) as workers:
+        verdicts = [judge(SQUARES, copy), judge(broken, copy)]
+        assert [verdict.failed for verdict in verdicts] == [tests[1], tests[2]]
+        proven = prove(verdicts, Copies([copy]), workers)
+    assert [verdict.outcome for verdict in proven] == [CAUGHT, UNPROVEN]
+    assert "assert False" in proven[1].detail
 
 
 def test_a_bug_that_no_test_notices_survives(tmp_path: Path) -> None:

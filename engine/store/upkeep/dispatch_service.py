@@ -1,0 +1,134 @@
+"""When dispatch runs: once in each turn of the loop that appended something (RocketMQ's
+ReputMessageService).
+
+Place in the walk: between append and arrival; under SYNC_FLUSH between the sync and arrival, so
+that nobody reads what a power cut could still take. What many puts of a turn appended is dispatched
+together. An index that dropped what it cannot trust is filled again beside that, step by step.
+
+Invariant: nothing is dispatched beyond what the flush mode lets readers see; a full disk leaves the
+records to the next try, any other failure ends writing. Absent on purpose: what dispatch does
+(`dispatch`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from engine.foundation.errors import DiskFull, StorageError
+from engine.runtime import Runtime
+from engine.store.commit_log import CommitLog
+from engine.store.config import FlushDiskType, StoreConfig
+from engine.store.dispatch import Dispatcher
+from engine.store.upkeep.flush import Flusher
+from engine.store.upkeep.pool import PoolCommitter
+
+INDEX_FILL_PAUSE_S = 0.005
+"""Between two steps that fill a damaged index: half the time is left to everybody else."""
+INDEX_FILL_FULL_DISK_S = 1.0
+"""On a full disk: when it is tried again."""
+
+
+class DispatchService:
+    """Runs the dispatcher of one store."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        config: StoreConfig,
+        *,
+        log: CommitLog,
+        dispatcher: Dispatcher,
+        flusher: Flusher,
+        committer: PoolCommitter | None,
+    ) -> None:
+        """`committer` is None without a transient pool."""
+        self._clock = runtime.clock
+        self._sync_flush = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
+        self._log = log
+        self._dispatcher = dispatcher
+        self._flusher = flusher
+        self._committer = committer
+        self._loop = asyncio.get_running_loop()
+        self._stopped = False
+        self._fill_planned: asyncio.Handle | None = None
+        """The next step that fills an index that is behind."""
+        self.planned = False
+        """Will it run in this turn of the loop anyway?"""
+
+    @property
+    def behind_bytes(self) -> int:
+        """Bytes written and not yet visible to readers."""
+        return self._log.end_offset - self._dispatcher.position
+
+    def plan(self) -> None:
+        """Have it run at the end of this turn of the loop."""
+        if not self.planned:
+            self.planned = True
+            self._loop.call_soon(self.turn)
+
+    def turn(self) -> None:
+        """Dispatch what this turn of the loop appended (or flushed). Never raises."""
+        self.planned = False
+        if self._stopped:
+            return
+        if self._committer is not None:
+            self._committer.note_written()
+        try:
+            more = self._dispatcher.run(self._limit, now_ms=self._clock.now_ms())
+        except DiskFull as error:
+            self._flusher.tell_disk_full(error)  # The records stay; tried again each second.
+            return
+        except StorageError as error:
+            self._flusher.fail(f"dispatch: {error}")
+            return
+        self._note_dispatched()
+        if more:
+            self.plan()
+
+    def plan_index_fill(self) -> None:
+        """Have the keys put again that the index lacks, until it is behind no more."""
+        if self._fill_planned is None:
+            self._fill_planned = self._loop.call_soon(self._fill_turn)
+
+    def _fill_turn(self) -> None:
+        self._fill_planned = None
+        if self._stopped:
+            return
+        pause_s = INDEX_FILL_PAUSE_S
+        try:
+            more = self._dispatcher.fill_index(now_ms=self._clock.now_ms())
+        except DiskFull as error:
+            self._flusher.tell_disk_full(error)
+            more, pause_s = True, INDEX_FILL_FULL_DISK_S
+        except StorageError as error:
+            self._flusher.fail(f"index: {error}")
+            return
+        if more and self._fill_planned is None:
+            self._fill_planned = self._loop.call_later(pause_s, self._fill_turn)
+
+    def stop(self) -> None:
+        """No turn dispatches any more; `finish` still does."""
+        self._stopped = True
+        if self._fill_planned is not None:
+            self._fill_planned.cancel()
+
+    def finish(self) -> None:
+        """Dispatch everything that is left, at once; the store is closing."""
+        try:
+            while self._dispatcher.run(self._limit, now_ms=self._clock.now_ms()):
+                pass
+        except DiskFull as error:
+            self._flusher.tell_disk_full(error)  # The next recovery reads the records from the log.
+        self._note_dispatched()
+
+    @property
+    def _limit(self) -> int:
+        return self._log.flushed_offset if self._sync_flush else self._log.committed_offset
+
+    def _note_dispatched(self) -> None:
+        if self._dispatcher.position == self._log.end_offset:
+            self._flusher.dispatched_store_time_ms = self._flusher.last_store_time_ms
+        else:
+            self._flusher.dispatched_store_time_ms = max(
+                self._flusher.dispatched_store_time_ms, self._dispatcher.last_store_time_ms
+            )
