@@ -156,8 +156,8 @@ TURN_OUTPUT_BYTES_MAX: Final = 4 * MIB
 looked at, so that a single read of many small requests cannot pile up what nobody takes.
 """
 
-TURN_WRITES_MAX: Final = 500
-"""Connections that one step of the event loop writes answers to (20 to 50 us each); the others get
+TURN_WRITES_MAX: Final = 250
+"""Connections that one step of the event loop writes answers to (20 to 80 us each); the others get
 theirs in the next steps.
 """
 
@@ -476,8 +476,8 @@ line, and the broker asks again (RocketMQ: checkRequestHoldMax).
 """
 
 PULLED_MARKS_MAX: Final = 65_536
-"""Pulled marks the spool carries over a reboot, and as many reported offsets; beyond it the one
-that moved least recently is forgotten.
+"""Pulled marks the spool carries over a reboot, and as many reported offsets; beyond it those that
+moved least recently are forgotten, a 64th of them at once.
 """
 
 LIFE_ENTRIES_PER_TURN: Final = 4096

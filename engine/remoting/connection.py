@@ -146,13 +146,13 @@ class Connection(asyncio.BufferedProtocol):
                 continue
             self._on_command(self, command)
             if turn.queued_bytes > TURN_OUTPUT_BYTES_MAX:
-                turn.finish()
+                turn.end_for(self)
                 if self._pauses & _Pause.OUTPUT:
                     self._kept = commands[position:]
                     break
         self._is_dispatching = False
         if self._decoder.fault is not None and not self._kept and not self._closed:
-            turn.finish()  # What came before the fault is answered.
+            turn.end_for(self)  # What came before the fault is answered.
             self._refuse(self._decoder.fault)
 
     def eof_received(self) -> bool:

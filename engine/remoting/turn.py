@@ -82,10 +82,17 @@ class Turn:
         if leaving:
             self.open()
 
-    def finish(self) -> None:
-        """End the open turn at once, whatever it takes: a party stops, or a connection has queued
-        so much that it must leave before the next request.
+    def end_for(self, outlet: Outlet) -> None:
+        """End the open turn at once: a connection has so much to get that it must have it before
+        its next request is looked at.
         """
+        self.end()
+        parts = self._leaving.pop(outlet, None)
+        if parts is not None:
+            _write(outlet, parts)
+
+    def finish(self) -> None:
+        """End the open turn at once, whatever it takes: the party stops."""
         self.end()
         while self._leaving:
             _write(*self._leaving.popitem(last=False))

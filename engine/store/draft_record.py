@@ -301,6 +301,7 @@ class BatchDraft:
         "_records",
         "_requests",
         "_starts",
+        "_stored_at",
         "longest_bytes",
     )
 
@@ -311,6 +312,7 @@ class BatchDraft:
         self._records: list[DraftRecord] = []
         self._requests: list[DispatchRequest] = []
         self._starts: list[int] = []
+        self._stored_at: list[int] = []
         self._encoded = bytearray()
 
     def __len__(self) -> int:
@@ -339,7 +341,9 @@ class BatchDraft:
             self.first.topic,
             self.first.queue_id,
         ), "one queue a batch"
-        self._starts.append(len(self._encoded))
+        start = len(self._encoded)
+        self._starts.append(start)
+        self._stored_at.append(start + record.stored_at)
         self._encoded += record.encode(0, 0, 0)
         self.longest_bytes = max(self.longest_bytes, record.size_bytes)
         self._records.append(record)
@@ -349,10 +353,11 @@ class BatchDraft:
         """The records, the first at this place. Hot."""
         encoded, results = self._encoded, []
         end = physical_offset
-        for record, request, start in zip(self._records, self._requests, self._starts, strict=True):
+        each = zip(self._records, self._requests, self._starts, self._stored_at, strict=True)
+        for record, request, start, stored_at in each:
             placed_at = queue_offset if record.takes_queue_offset else 0
             _PLACE.pack_into(encoded, start + PLACE_AT, placed_at, end)
-            _LONG.pack_into(encoded, start + record.stored_at, stored_ms)
+            _LONG.pack_into(encoded, stored_at, stored_ms)
             request.queue_offset, request.physical_offset = placed_at, end
             request.store_timestamp_ms = stored_ms
             size_bytes = record.size_bytes

@@ -385,8 +385,7 @@ class MessageStore:
             self._flusher.tell_disk_full(error)
             raise
         self._queues.advance(first.topic, first.queue_id, placed.next_queue_offset)
-        for request in placed.requests:
-            self._dispatcher.tell(request)
+        self._dispatcher.tell_all(placed.requests)
         self._appended(stored_ms)
         return placed.results
 

@@ -103,14 +103,14 @@ def _of_topics(parts: BrokerParts, place: dict[str, str]) -> Iterator[Family]:
 
 def _of_groups(parts: BrokerParts, place: dict[str, str]) -> Iterator[Family]:
     now_ms = parts.steady_ms()
-    gets, send_backs = parts.traffic.gets.items(), parts.traffic.send_backs.items()
+    gets, send_backs = parts.traffic.gets, parts.traffic.send_backs
     for name, meaning, counts, column in (
         ("rocketmq_consumer_tps", "Messages got a second", gets, _messages),
         ("rocketmq_group_consume_tps", "Messages got a second", gets, _messages),
         ("rocketmq_consumer_message_size", "Bytes got a second", gets, _bytes),
         ("rocketmq_send_back_nums", "Messages sent back a second", send_backs, _messages),
     ):
-        yield Family(name, "gauge", meaning, _rates(counts, place, now_ms, column))
+        yield Family(name, "gauge", meaning, _rates(counts.items(), place, now_ms, column))
     yield Family(
         "rocketmq_producer_count",
         "gauge",

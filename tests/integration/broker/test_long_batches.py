@@ -126,7 +126,7 @@ async def test_of_the_longest_batch_each_message_is_found(
         refused = await send_batch(client, messages(BATCH_MESSAGES_MAX + 1))
         assert refused.code == ResponseCode.MESSAGE_ILLEGAL
         assert str(BATCH_MESSAGES_MAX) in (refused.remark or "")
-        assert running.broker.parts.store.queue_units(TOPIC, 0, BATCH_MESSAGES_MAX, 1) == []
+        assert not running.broker.parts.store.queue_units(TOPIC, 0, BATCH_MESSAGES_MAX, 1)
 
 
 async def test_what_is_taken_from_its_topic_meanwhile_counts(

@@ -86,6 +86,19 @@ async def test_a_party_that_stops_answers_the_whole_crowd_first() -> None:
     assert len(told) == 1 + 2 * TURN_WRITES_MAX
 
 
+async def test_who_has_much_to_get_has_it_at_once_in_a_crowd_too() -> None:
+    told: list[str] = []
+    turn = Turn(lambda: told.append("facts"))
+    crowd = [Outlet(told, str(number)) for number in range(2 * TURN_WRITES_MAX)]
+    for outlet in crowd:
+        turn.add(outlet, b"a", b"", 1)
+    turn.end_for(crowd[-1])
+    assert len(told) == 2 + TURN_WRITES_MAX
+    assert told[-1] == f"{len(crowd) - 1}:a"
+    turn.finish()
+    assert len([one for one in told if one != "facts"]) == 2 * TURN_WRITES_MAX, "nobody twice"
+
+
 async def test_responses_find_their_requests_in_any_order() -> None:
     pending = PendingRequests()
     requests = [RemotingCommand(1) for _ in range(3)]
