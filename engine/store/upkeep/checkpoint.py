@@ -82,6 +82,13 @@ class Checkpoint:
         """Whatever was stored up to this time is on disk in log and consume queues."""
         return max(0, min(self.physic_timestamp_ms, self.logics_timestamp_ms) - SAFETY_MARGIN_MS)
 
+    @property
+    def has_lost_derived(self) -> bool:
+        """Does it lack what a clean stop of ours has noted of queues and index? RocketMQ's lacks it
+        as well; but then it has times, and no note beside them is ours.
+        """
+        return self.derived is None and (self.is_blank or self.log_begin is not None)
+
     def encode(self) -> bytes:
         """The file's whole content."""
         times = _LAYOUT.pack(
@@ -111,8 +118,8 @@ class Checkpoint:
 
 
 def decode_checkpoint(data: bytes) -> Checkpoint:
-    """Read a checkpoint; one that is too short or has negative times counts as empty."""
-    if len(data) < _LAYOUT.size:
+    """Read a checkpoint; one that was cut counts as empty, as do negative times."""
+    if len(data) < CHECKPOINT_BYTES:
         return Checkpoint()
     values = _LAYOUT.unpack_from(data)
     times = values if min(values) >= 0 else (0, 0, 0, 0, 0)

@@ -162,8 +162,8 @@ class Recovery:
         scan_from = self._trusted_end() if trusted else None
         if scan_from is None:
             scan_from = self._vouched_start(checkpoint)
-        if damaged_queues:
-            scan_from = log.min_offset
+        if damaged_queues or (clean and checkpoint.has_lost_derived):
+            scan_from = log.min_offset  # Nothing says that the queues are what they were.
         self._scan(found, scan_from, now_ms=now_ms)
         self._cut(found, checkpoint, now_ms=now_ms)
         found.lost = [lost_in(hole, self._queues.all()) for hole in log.holes]

@@ -72,8 +72,8 @@ SUMS = (
     "file of the index is taken as it is, and they are made anew."
 )
 CHECKPOINT = (
-    "Costs time, never a message: without it the log is read from further back, and everything in "
-    "it counts as synced: what else is damaged is a hole, as ever. One that is ahead of the log is "
+    "Costs time, never a message: without it the log is read from its start, and everything in it "
+    "counts as synced: what else is damaged is a hole, as ever. One that is ahead of the log is "
     "another store's, or the log has lost its end."
 )
 ABORT = (

@@ -130,6 +130,27 @@ def test_without_a_checkpoint_damage_costs_what_it_hit_and_no_more(
     assert set(files) <= {each.name for each in (tmp_path / "commitlog").iterdir()}
 
 
+@pytest.mark.parametrize("how", ["missing", "empty", "short", "zeros", "note"])
+@pytest.mark.parametrize("damage", ["file", "folder", "newest half"])
+def test_a_queue_that_is_lost_with_the_checkpoint_is_built_again(
+    tmp_path: Path, how: str, damage: str
+) -> None:
+    """After a clean stop nothing else shows that it was there."""
+    played(tmp_path, 120, clean=True)
+    if how == "note":
+        content = bytearray((tmp_path / "checkpoint").read_bytes())
+        content[330] ^= 1
+        (tmp_path / "checkpoint").write_bytes(content)
+    else:
+        lose(tmp_path, how)
+    folder = tmp_path / "consumequeue" / "TopicA" / "1"
+    files = sorted(folder.iterdir())
+    for path in {"file": files[-1:], "folder": files, "newest half": files[4:]}[damage]:
+        path.unlink()
+    numbers, _, _ = opened(tmp_path)
+    assert numbers == list(range(120))
+
+
 @STOPS
 def test_a_log_that_is_gone_with_its_checkpoint_is_told_by_the_queues(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, clean: bool
