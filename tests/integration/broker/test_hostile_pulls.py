@@ -134,7 +134,7 @@ async def test_a_parked_pull_stops_nobody_who_sends_more_nor_does_one_that_is_go
     [
         pytest.param({"padding": PADDING}, 100, id="a field that nobody reads"),
         pytest.param({"bname": PADDING}, 100, id="the name of a broker"),
-        pytest.param({"subscription": TAGS}, 1000, id="many tags"),
+        pytest.param({"subscription": TAGS}, 100, id="many tags"),
         pytest.param(
             {"subscription": SELECTOR, "expressionType": "SQL92"}, 25, id="a long selector"
         ),
@@ -145,7 +145,8 @@ async def test_a_parked_pull_keeps_little_of_what_it_said(
 ) -> None:
     settings = {"enable_property_filter": True}
     async with cluster(broker_config(tmp_path, **settings)) as running:
-        await running.client().send(b"first")
+        client = running.client()
+        await client.send(b"first")
         holds = running.broker.parts.holds = HeldPulls(filter_bytes_max=4 * MIB)
         greedy = Greedy(running)
         tracemalloc.start()
@@ -154,7 +155,6 @@ async def test_a_parked_pull_keeps_little_of_what_it_said(
             if "expressionType" in fields:  # Each its own, so that none is shared.
                 varied["subscription"] = f"b={opaque:05} OR {SELECTOR.partition(' OR ')[2]}"[:-14]
             await greedy.send(waiting_pull(opaque, **varied))
-        client = running.client()
         assert (await client.send(b"alive", queue_id=1)).code == ResponseCode.SUCCESS
         kept, _ = tracemalloc.get_traced_memory()
         tracemalloc.stop()
