@@ -206,6 +206,28 @@ async def test_a_dear_selector_looks_through_few_messages_at_once_and_gets_on(
         assert longest_s < 0.05, "of the loop, client and broker together"
 
 
+async def test_of_many_dear_pulls_in_one_read_each_has_its_turn_of_the_loop(tmp_path: Path) -> None:
+    async with cluster(broker_config(tmp_path, enable_property_filter=True)) as running:
+        client = running.client()
+        await put_many(client, 8)
+        await client.pull(8, subscription=SELECTOR, expressionType="SQL92")  # Compiled from now on.
+        greedy, passes = Greedy(running), list[float]()
+        dear = {"subscription": SELECTOR, "expressionType": "SQL92", "queueOffset": "0"}
+        count = 24
+        together = b"".join(waiting_pull(opaque, **dear) for opaque in range(count))
+        await greedy.send(together)
+        asked = asyncio.ensure_future(greedy.answers(count))
+        while not asked.done():
+            begun = time.thread_time()
+            await asyncio.sleep(0)
+            passes.append(time.thread_time() - begun)
+        answers = asked.result()
+        assert sorted(answer.opaque for answer in answers) == list(range(count))
+        assert {answer.code for answer in answers} == {ResponseCode.PULL_RETRY_IMMEDIATELY}
+        assert max(passes) < 0.05, "one pull a pass, not all that were read together"
+        greedy.close()
+
+
 async def test_a_cheap_filter_looks_through_as_many_messages_as_ever(tmp_path: Path) -> None:
     async with cluster(broker_config(tmp_path, enable_property_filter=True)) as running:
         client = running.client()
