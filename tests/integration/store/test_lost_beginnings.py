@@ -5,7 +5,6 @@ told.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from pathlib import Path
 
