@@ -41,8 +41,13 @@ from engine.broker.state.transactions import (
 )
 from engine.broker.stored_messages import no_message, stored_message
 from engine.delay.waiting_messages import real_place
-from engine.foundation.errors import CorruptRecord, RequestRefused, StorageError
-from engine.foundation.limits import TRANSACTIONS_HELD_MAX
+from engine.foundation.errors import (
+    CorruptRecord,
+    LocalProtocolError,
+    RequestRefused,
+    StorageError,
+)
+from engine.foundation.limits import COPY_ROOM_BYTES, TRANSACTIONS_HELD_MAX
 from engine.foundation.observing import LifecycleEvent, report
 from engine.foundation.units import DAY_MS, SECOND_MS
 from engine.protocol.codes import ResponseCode
@@ -62,7 +67,7 @@ from engine.store import GetStatus, MessageDraft, PutResult
 READ_COUNT = 512
 INDEX_GRAIN_MS = 2 * SECOND_MS
 """The index knows times to the second."""
-NAMESAKES_MAX = 64
+NAMESAKES_MAX = 1024
 """Index entries looked at for one key; hashes may collide."""
 
 _log = logging.getLogger(__name__)
@@ -138,7 +143,7 @@ class HalfQueue:
                 "end transactions, or try again after the next check round",
             )
         properties = make_half(draft)
-        put = self._parts.store.put(draft)
+        put = self._parts.store.put(draft, room_bytes=COPY_ROOM_BYTES)
         immunity = properties.get(PROPERTY_CHECK_IMMUNITY_SECONDS)
         half = HalfMessage(
             put.queue_offset,
@@ -176,7 +181,11 @@ class HalfQueue:
         if self.transactions.find(first_offset) is None:
             self._check_ended_alike(half, commit=commit)
             return None
-        end_offset = self._parts.store.put(committed_message(half)).end_offset if commit else None
+        end_offset = None
+        if commit:
+            draft = committed_message(half)
+            draft.queue_id = self._parts.topics.queue_there(draft.topic, draft.queue_id)
+            end_offset = self._parts.store.put(draft).end_offset
         self._note_end(first_offset, committed=commit)
         place = real_place(half)
         if place is not None:
@@ -186,13 +195,19 @@ class HalfQueue:
 
     def discard(self, half: HalfMessage, message: MessageExt | None) -> None:
         """Roll an open transaction back for its producer, and keep the message where operators can
-        find it; None: retention has deleted it. Raises StorageError.
+        find it, if a record can hold what that says; None: retention has deleted it. Raises
+        StorageError.
         """
         if message is not None:
             _, made = self._parts.topics.ensure(CHECK_MAX_TIME_TOPIC, 1)
             if made:
                 self._parts.topics_changed()
-            self._parts.store.put(given_up(message))
+            try:
+                self._parts.store.put(given_up(message))
+            except LocalProtocolError as error:  # Of another broker; the half message itself stays.
+                _log.error(
+                    "%s is not kept in %s: %s", message.message_id, CHECK_MAX_TIME_TOPIC, error
+                )
         self._note_end(half.first_offset, committed=False)
 
     def resume(self, physical_offset: int) -> PutResult:
@@ -302,14 +317,25 @@ class HalfQueue:
             end_ms=self._parts.now_ms() + DAY_MS,
         )
         for physical_offset in found.physical_offsets:
-            record = store.record_at(physical_offset)
-            copy = None if record is None else decode_record(record, check_crc=False)
+            copy = self._head_at(physical_offset)
             if copy is None or copy.sys_flag & TRANSACTION_BITS != SysFlag.TRANSACTION_COMMIT:
                 continue
             prepared = self.message_at(copy.prepared_transaction_offset)
             if prepared is not None and first_offset_of(prepared) == first_offset_of(half):
                 return True
         return False
+
+    def _head_at(self, physical_offset: int) -> MessageExt | None:
+        """The message at a place that the index named, without its body: others may have the same
+        key, and bodies of megabytes.
+        """
+        store = self._parts.store
+        size = store.bytes_at(physical_offset, 4)
+        record = size and store.bytes_at(physical_offset, int.from_bytes(size, "big", signed=True))
+        try:
+            return decode_record(record, check_crc=False, read_body=False) if record else None
+        except CorruptRecord:
+            return None
 
     # ---- facts ------------------------------------------------------------------------------
 

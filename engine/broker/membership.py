@@ -17,7 +17,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from engine.broker.member_notices import MemberNotices
 from engine.broker.parts import BrokerParts, client_id_of
-from engine.broker.state.groups import ClientChannel, ConsumerGroup, Departure, Registration
+from engine.broker.state.groups import ConsumerGroup, Departure, Registration
+from engine.broker.state.members import ClientChannel
 from engine.broker.state.readers import QueueKey
 from engine.foundation.limits import (
     DISAGREEING_MEMBERS_TOLD_MAX,

@@ -29,7 +29,7 @@ from engine.broker.state.topics import READ_WRITE
 from engine.broker.work_in_steps import in_steps, stepped
 from engine.foundation.errors import StorageError
 from engine.foundation.limits import QUEUES_PER_TOPIC_MAX
-from engine.foundation.observing import FlushDone, LifecycleEvent, report
+from engine.foundation.observing import LifecycleEvent, report
 from engine.foundation.units import SECOND_MS
 from engine.protocol.bodies import TopicConfig
 from engine.protocol.names import DLQ_PREFIX
@@ -299,18 +299,7 @@ class Tables:
                 raise
             await in_steps(stepped(offsets.mark_persisted(table)))
             await self._tell_held_back(held_back)
-        self._parts.observer.observe(
-            FlushDone(
-                component="CONSUMER_OFFSETS",
-                action="PERSIST",
-                cause=cause,
-                written=written.size_bytes,
-                flushed=None,
-                store_time_ms=None,
-                duration_us=written.duration_us,
-                content_crc=written.crc,
-            )
-        )
+        self._parts.observer.observe(written.persisted("CONSUMER_OFFSETS", cause))
 
     @property
     def _is_of_an_earlier_life(self) -> bool:

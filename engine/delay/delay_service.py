@@ -41,7 +41,7 @@ from engine.foundation.errors import (
     OffsetOutOfRange,
     StorageError,
 )
-from engine.foundation.observing import FlushDone, LifecycleEvent, Observer, RetryStep, report
+from engine.foundation.observing import LifecycleEvent, Observer, RetryStep, report
 from engine.foundation.units import MIB, SECOND_MS
 from engine.protocol.names import RETRY_PREFIX, SCHEDULE_TOPIC, dlq_topic
 from engine.protocol.properties import (
@@ -92,14 +92,18 @@ class DelayService:
         cursor_file: TableFile,
         observer: Observer,
         make_dead_letter_topic: Callable[[str], None],
+        queue_there: Callable[[str, int], int] = lambda _topic, queue_id: queue_id,
     ) -> None:
-        """`make_dead_letter_topic` makes that of a group, when it is not there."""
+        """`make_dead_letter_topic` makes that of a group, when it is not there; `queue_there` says
+        where a message for a queue of a topic goes, which may have been taken away meanwhile.
+        """
         self._clock = runtime.clock
         self._store = store
         self._levels_ms = levels_ms
         self._file = cursor_file
         self._observer = observer
         self._make_dead_letter_topic = make_dead_letter_topic
+        self._queue_there = queue_there
         self._cursors: dict[int, int] = {}
         self._due_ms: dict[int, int] = {}
         """When the head of a level is due, once it has been looked at; steady time."""
@@ -230,18 +234,7 @@ class DelayService:
         except BaseException:  # Cancelled as well: whether it is on disk is unknown.
             self._changed = True
             raise
-        self._observer.observe(
-            FlushDone(
-                component="DELAY",
-                action="PERSIST",
-                cause=cause,
-                written=written.size_bytes,
-                flushed=None,
-                store_time_ms=None,
-                duration_us=written.duration_us,
-                content_crc=written.crc,
-            )
-        )
+        self._observer.observe(written.persisted("DELAY", cause))
 
     def _clock_stepped(self, step: ClockStep) -> None:
         self._times.note_step(self._store.physical_max, step.offset_ms)
@@ -329,7 +322,7 @@ class DelayService:
         if self._store.was_deleted(topic, physical_offset):
             _log.info("message %d of level %d is deleted with topic %s", queue_offset, level, topic)
             return False
-        draft.topic, draft.queue_id = place
+        draft.topic, draft.queue_id = topic, self._queue_there(*place)
         try:
             self._put_end = self._store.put(draft).end_offset
         except LocalProtocolError as error:

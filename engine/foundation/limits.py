@@ -18,6 +18,12 @@ BODY_BYTES_MAX: Final = 4 * MIB
 PROPERTIES_BYTES_MAX: Final = 32_767
 """Longer properties are refused with MESSAGE_ILLEGAL: their length is a signed 16-bit number."""
 
+COPY_ROOM_BYTES: Final = 4 * KIB
+"""What further copies of a message (its retries, its dead letter, its delivery after a delay, the
+questions about its transaction) say more than the first. A message is accepted only if the longest
+of them fits a commit-log file.
+"""
+
 MESSAGE_ID_CHARS_MAX: Final = 255
 """Of an id that a further copy of a message repeats; a longer one, which only a strange client
 makes, is replaced by the broker's own.
@@ -182,6 +188,17 @@ each); the others follow in the next steps.
 HELD_PULLS_MAX: Final = 100_000
 """Long polls parked in the broker; a pull beyond this is answered at once with PULL_NOT_FOUND."""
 
+HELD_FILTER_BYTES_MAX: Final = 64 * MIB
+"""Memory for the filters of their own that parked polls bring along; one beyond it is answered at
+once likewise.
+"""
+
+FILTER_COST_MAX: Final = 50_000
+"""What the filters of pulls may cost in one step of the event loop, as a multiple of one tag's test
+(some 0.2 us, so 10 ms): a pull looks through fewer messages the longer its filter is, and asks on;
+of parked ones those beyond it are woken untested.
+"""
+
 UNKNOWN_SENDS_MAX: Final = 10_000
 """Messages of one producer whose outcome is unknown and whose broker it remembers for a resend;
 beyond it the oldest is forgotten (and may then be stored twice).
@@ -281,6 +298,15 @@ that they were more.
 GROUPS_MAX: Final = 100_000
 TOPICS_MAX: Final = 100_000
 """Auto-created topics and groups stop here with SYSTEM_ERROR; explicit creation says the same."""
+
+GROUP_ATTRIBUTES_CHARS_MAX: Final = 1 * KIB
+"""Names and values of one group's attributes together; more are refused."""
+
+BROKERS_MAX: Final = 4096
+"""Addresses of brokers that a name server keeps; the registration of one more is refused."""
+
+BROKER_ADDRESS_CHARS_MAX: Final = 255
+"""A broker's longer address is refused."""
 
 GROUP_QUEUES_MAX: Final = 2_000_000
 """Pairs of a group and a queue that have an offset, and as many that are read (some 0.6 KiB each);
@@ -480,6 +506,9 @@ assert TURN_OUTPUT_BYTES_MAX <= CONNECTION_OUTPUT_PAUSE_BYTES
 assert CONNECTION_OUTPUT_PAUSE_BYTES * 4 <= CONNECTION_OUTPUT_BYTES_MAX
 assert CONNECTION_OUTPUT_BYTES_MAX * 4 <= OUTPUT_BYTES_MAX
 assert TOPIC_CHARS_MAX < RETRY_TOPIC_CHARS_MAX
+assert COPY_ROOM_BYTES >= 4 * MESSAGE_ID_CHARS_MAX + 4 * RETRY_TOPIC_CHARS_MAX + 400, (
+    "one id of the client's, four names, and the words around them"
+)
 assert GROUP_CHARS_MAX + len("%RETRY%") <= RETRY_TOPIC_CHARS_MAX
 assert CLIENT_HEARTBEAT_MS * 3 <= CLIENT_EXPIRY_MS
 assert BROKER_REGISTER_MS * 3 <= BROKER_EXPIRY_MS

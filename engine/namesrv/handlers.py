@@ -14,7 +14,11 @@ from collections.abc import Callable, Generator
 from itertools import islice
 
 from engine.foundation.errors import RemoteProtocolError, RequestRefused
-from engine.foundation.limits import BROKER_EXPIRY_MS, REGISTERED_AT_ONCE
+from engine.foundation.limits import (
+    BROKER_ADDRESS_CHARS_MAX,
+    BROKER_EXPIRY_MS,
+    REGISTERED_AT_ONCE,
+)
 from engine.foundation.units import Buffer
 from engine.namesrv.key_values import ORDER_NAMESPACE, KeyValues
 from engine.namesrv.routes import LiveBroker, Names, Registration, Routes
@@ -111,6 +115,7 @@ class NameServerHandlers:
             )
         check_broker_word("brokerName", header.broker_name)
         check_broker_word("clusterName", header.cluster_name)
+        _check_addresses(header)
         steps = self._take_over(peer, header, request.body)
         if not self._registering_count:
             try:
@@ -157,6 +162,7 @@ class NameServerHandlers:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, str(error)) from error
         if peer.closed:  # Between two pieces: nobody would hear of its end any more.
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"{peer.address} has gone meanwhile")
+        self._routes.check_room(told.address)
         has_news = self._routes.has_news(told, topics.data_version)
         master = self._routes.register(
             told, {}, topics.data_version, connection=peer, now_ms=self._now_ms()
@@ -334,3 +340,17 @@ async def _names(request: RemotingCommand, steps: Names) -> RemotingCommand:
         except StopIteration as end:
             return request.respond(ResponseCode.SUCCESS, body=TopicList(end.value).encode())
         await asyncio.sleep(0)
+
+
+def _check_addresses(header: RegisterBrokerRequestHeader) -> None:
+    """Raise RequestRefused for an address that no broker has."""
+    for name, address in (
+        ("brokerAddr", header.broker_addr),
+        ("haServerAddr", header.ha_server_addr),
+    ):
+        if len(address) > BROKER_ADDRESS_CHARS_MAX:
+            raise RequestRefused(
+                ResponseCode.SYSTEM_ERROR,
+                f"{name} {address[:40]!r}… has {len(address)} characters: "
+                f"{BROKER_ADDRESS_CHARS_MAX} at most",
+            )

@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from engine.foundation.limits import BROKER_EXPIRY_MS, TOPICS_MAX
+from engine.foundation.errors import RequestRefused
+from engine.foundation.limits import BROKER_EXPIRY_MS, BROKERS_MAX, TOPICS_MAX
 from engine.foundation.long_lists import sorted_in_steps
 from engine.protocol.bodies import (
     BrokerData,
@@ -23,6 +24,7 @@ from engine.protocol.bodies import (
     TopicConfig,
     TopicRouteData,
 )
+from engine.protocol.codes import ResponseCode
 from engine.protocol.names import Perm
 
 Names = Generator[None, None, list[str]]
@@ -72,7 +74,8 @@ class BrokerSet:
 class Routes:
     """The tables of one name server."""
 
-    def __init__(self) -> None:
+    def __init__(self, brokers_max: int = BROKERS_MAX) -> None:
+        self._brokers_max = brokers_max
         self._sets: dict[str, BrokerSet] = {}
         self._live: dict[str, LiveBroker] = {}
         self._topics: dict[str, dict[str, QueueData]] = {}
@@ -90,6 +93,10 @@ class Routes:
 
         Returns the master as known when the broker is a slave, else None.
         """
+        known = self._live.get(told.address)
+        if known is not None and known.registration.broker_name != told.broker_name:
+            former = known.registration  # One address is one broker's: it has another name now.
+            self.unregister(former.broker_name, former.broker_id, former.address)
         broker_set = self._sets.get(told.broker_name)
         if broker_set is None:
             broker_set = BrokerSet(told.cluster_name, told.broker_name)
@@ -109,6 +116,14 @@ class Routes:
         if told.broker_id == MASTER_ID:
             return None
         return self._live.get(broker_set.addresses.get(MASTER_ID, ""))
+
+    def check_room(self, address: str) -> None:
+        """Raise RequestRefused when a broker at this address is one too many."""
+        if address not in self._live and len(self._live) >= self._brokers_max:
+            raise RequestRefused(
+                ResponseCode.SYSTEM_ERROR,
+                f"broker {address} is one too many: this name server knows {self._brokers_max}",
+            )
 
     def has_news(self, told: Registration, data_version: DataVersion) -> bool:
         """Do the topics of this registration count? Those of an unchanged table do not: a

@@ -200,9 +200,16 @@ class CommitLog:
         self.min_offset = starts[0] if starts else 0
         return repairs
 
-    def note_missing_files(self, synced_to: int) -> int:
-        """Note the files that are missing below `synced_to` as holes; how many there are."""
+    def note_missing_files(self, synced_to: int, begin: int | None) -> int:
+        """Note the files that are missing below `synced_to` as holes; how many there are. The log
+        began at `begin`, if that is known: what is missing there nobody has let go of.
+        """
         size_bytes, missing = self.file_size_bytes, 0
+        if begin is not None and not self.files.starts:
+            self.min_offset = begin
+        elif begin is not None and self.min_offset > begin:
+            missing = (self.min_offset - begin) // size_bytes
+            self.holes.add(Hole(begin, self.min_offset, f"file {begin:020d} is missing"))
         for earlier, later in pairwise(self.files.starts):
             end = min(later, -(-synced_to // size_bytes) * size_bytes)
             if end > earlier + size_bytes:

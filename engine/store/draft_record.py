@@ -295,9 +295,19 @@ class BatchDraft:
     place them all is a microsecond for each.
     """
 
-    __slots__ = ("_delay_levels_ms", "_encoded", "_records", "_requests", "_starts", "_stored_at")
+    __slots__ = (
+        "_delay_levels_ms",
+        "_encoded",
+        "_records",
+        "_requests",
+        "_starts",
+        "_stored_at",
+        "longest_bytes",
+    )
 
     def __init__(self, delay_levels_ms: Sequence[int]) -> None:
+        self.longest_bytes = 0
+        """Of the longest record."""
         self._delay_levels_ms = delay_levels_ms
         self._records: list[DraftRecord] = []
         self._requests: list[DispatchRequest] = []
@@ -335,6 +345,7 @@ class BatchDraft:
         self._starts.append(start)
         self._stored_at.append(start + record.stored_at)
         self._encoded += record.encode(0, 0, 0)
+        self.longest_bytes = max(self.longest_bytes, record.size_bytes)
         self._records.append(record)
         self._requests.append(record.request(0, 0, 0, self._delay_levels_ms))
 

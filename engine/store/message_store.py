@@ -26,14 +26,14 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from engine.foundation.errors import DiskFull, WritesStopped
+from engine.foundation.errors import DiskFull, RecordTooLarge, WritesStopped
 from engine.foundation.limits import LOG_HOLES_TOLD_MAX
 from engine.foundation.observing import LifecycleEvent, Observer, report
 from engine.protocol.hashes import index_key_hash
 from engine.runtime import Runtime
 from engine.runtime.durable_folders import make_durable
 from engine.store import queue_times
-from engine.store.commit_log import CommitLog, PooledCommitLog
+from engine.store.commit_log import SIZE_KEY, CommitLog, PooledCommitLog
 from engine.store.config import FlushDiskType, StoreConfig
 from engine.store.consume_queue import Unit
 from engine.store.dispatch import Arrival, Dispatcher
@@ -157,6 +157,7 @@ class MessageStore:
             log=log,
             queues=queues,
             index=index,
+            checkpoint=checkpoint,
             dispatched=lambda: self._dispatcher.position,
         )
         self._deletion = TopicDeletion(log, queues, self.tombstones, self._flusher)
@@ -313,14 +314,16 @@ class MessageStore:
         """
         return self._flusher.failure is None and not self._closed and not self.retention.stop_writes
 
-    def put(self, draft: MessageDraft) -> PutResult:
+    def put(self, draft: MessageDraft, *, room_bytes: int = 0) -> PutResult:
         """Append one message; it is in the page cache when this returns.
 
-        Raises WritesStopped (after a failed sync, too full a disk, close), DiskFull (nothing was
-        stored; works again once there is room), StorageError, LocalProtocolError for a draft that
-        no record can hold.
+        `room_bytes`: how much longer further copies of it may be; they must fit a file, too. Raises
+        WritesStopped (after a failed sync, too full a disk, close), DiskFull (nothing was stored;
+        works again once there is room), StorageError, LocalProtocolError for a draft that no record
+        can hold, RecordTooLarge among them.
         """
         record, queues, log = DraftRecord(draft), self._queues, self._log
+        self._check_fits(record.size_bytes, room_bytes)
         queue_offset, stored_ms = self._begin(draft)
         placed_at = queue_offset if record.takes_queue_offset else 0
         try:
@@ -337,11 +340,25 @@ class MessageStore:
         size_bytes = record.size_bytes
         return PutResult(placed_at, place, size_bytes, stored_ms, place + size_bytes)
 
+    def _check_fits(self, size_bytes: int, room_bytes: int) -> None:
+        """Files so small that the room would be more than an eighth of them give no more. Hot."""
+        length_max = self._log.record_bytes_max
+        if size_bytes + room_bytes > length_max:
+            room_bytes = min(room_bytes, length_max // 8)
+            if size_bytes + room_bytes > length_max:
+                copies = f" and {room_bytes} more in further copies" if room_bytes else ""
+                raise RecordTooLarge(
+                    f"a record of {size_bytes} bytes{copies} does not fit into commit-log "
+                    f"files of {self._log.file_size_bytes} bytes; raise {SIZE_KEY}"
+                )
+
     def new_batch(self) -> BatchDraft:
         """A batch to add messages to, for `put_batch`."""
         return BatchDraft(self._dispatcher.delay_levels_ms)
 
-    def put_batch(self, drafts: Sequence[MessageDraft] | BatchDraft) -> list[PutResult]:
+    def put_batch(
+        self, drafts: Sequence[MessageDraft] | BatchDraft, *, room_bytes: int = 0
+    ) -> list[PutResult]:
         """Append messages for one queue as one write: all of them or none, offsets in a row. A
         `BatchDraft` is put once.
 
@@ -356,6 +373,7 @@ class MessageStore:
                 batch.add(draft)
         if not batch:
             return []
+        self._check_fits(batch.longest_bytes, room_bytes)
         if batch.size_bytes > self._log.record_bytes_max:
             return [self.put(draft) for draft in batch.drafts]
         first = batch.first
@@ -447,15 +465,17 @@ class MessageStore:
         max_bytes: int,
         wanted: Callable[[int], bool] | None = None,
         matches: Callable[[bytes], bool] | None = None,
+        max_tests: int | None = None,
     ) -> GetResult:
         """Messages of a queue from `queue_offset` on; see `reading` for statuses and limits.
 
-        `wanted` tests the tags_code, `matches` the property string of what passed that.
+        `wanted` tests the tags_code, `matches` the property string of what passed that; of so many
+        messages at most (`max_tests`) when that is fewer than `max_filter_message_bytes` allow.
         """
         queue = self._queues.find(topic, queue_id)
         if queue is None:
             return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0)
-        limits = GetLimits(max_count, max_bytes, wanted, matches)
+        limits = GetLimits(max_count, max_bytes, wanted, matches, max_tests)
         return read_queue(
             self._log,
             queue,

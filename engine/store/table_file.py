@@ -24,7 +24,7 @@ from enum import Enum
 from engine.foundation.config_layers import text_of
 from engine.foundation.errors import CorruptRecord, ProtocolError, StorageError
 from engine.foundation.java_properties import changed
-from engine.foundation.observing import LifecycleEvent, Observer, report
+from engine.foundation.observing import FlushDone, LifecycleEvent, Observer, report
 from engine.protocol.fastjson import dumps, loads
 from engine.runtime import Runtime
 from engine.runtime.durable_folders import make_durable
@@ -47,6 +47,19 @@ class Written:
     size_bytes: int
     crc: int
     duration_us: int
+
+    def persisted(self, component: str, cause: str) -> FlushDone:
+        """The fact of it. See table flush_checkpoints."""
+        return FlushDone(
+            component,
+            "PERSIST",
+            cause,
+            written=self.size_bytes,
+            flushed=None,
+            store_time_ms=None,
+            duration_us=self.duration_us,
+            content_crc=self.crc,
+        )
 
 
 class TableFile:

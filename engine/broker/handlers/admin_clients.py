@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from engine.broker.parts import BrokerParts
-from engine.broker.state.groups import Member
+from engine.broker.state.members import Member
 from engine.broker.stored_messages import no_message, stored_record
 from engine.broker.work_in_steps import in_steps
 from engine.foundation.errors import (

@@ -126,7 +126,8 @@ class TopicHandlers:
         )
         attributes, forced = without_force(header.attributes)
         stranded = self._check_shrinking(config, forced=forced or header.force is True)
-        self._put(config, attributes)
+        self._take_attributes(config, attributes)
+        self._put(config)
         await self._parts.settings_saved()
         await self._parts.topics_told()
         return request.respond(ResponseCode.SUCCESS, stranded or None)
@@ -144,9 +145,12 @@ class TopicHandlers:
             words = ",".join(f"{key}={value}" for key, value in config.attributes.items())
             attributes, forced = without_force(words)
             self._check_shrinking(config, forced=forced)
-            changes.append((config, attributes))
-        for config, attributes in changes:
-            self._put(config, attributes)
+            self._take_attributes(config, attributes)
+            self._parts.topics.check(config)
+            changes.append(config)
+        self._parts.topics.check_room(config.topic_name for config in changes)
+        for config in changes:
+            self._put(config)
         await self._parts.settings_saved()
         await self._parts.topics_told()
         return request.respond(ResponseCode.SUCCESS)
@@ -159,13 +163,20 @@ class TopicHandlers:
         before = self._parts.topics.find(config.topic_name)
         return check_shrinking(self._parts, before, config, forced=forced)
 
-    def _put(self, config: TopicConfig, attributes: str | None) -> None:
-        """Create or change a topic; `attributes` in the words of RocketMQ's tools."""
+    def _take_attributes(self, config: TopicConfig, change: str) -> None:
+        """What the topic has after `change`, in the words of RocketMQ's tools. Raises
+        RequestRefused.
+        """
         topic = config.topic_name
         before = self._parts.topics.find(topic)
         old = {} if before is None else before.attributes
-        config.attributes = changed_attributes(None if before is None else old, attributes)
+        config.attributes = changed_attributes(None if before is None else old, change)
         self._refuse_another_tag_filter(topic, tag_filter(old), tag_filter(config.attributes))
+
+    def _put(self, config: TopicConfig) -> None:
+        """Create or change a topic."""
+        topic = config.topic_name
+        before = self._parts.topics.find(topic)
         self._parts.topics.put(config)
         self._parts.topics_changed()
         if before is not None and before.read_queue_nums != config.read_queue_nums:

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 
 from engine.broker.parts import BrokerParts
 from engine.broker.reported_offsets import tell_offset
-from engine.broker.state.groups import ClientChannel
+from engine.broker.state.members import ClientChannel
 from engine.broker.work_in_steps import in_steps, stepped
 from engine.foundation.errors import RequestRefused, TidemarkError
 from engine.foundation.limits import MEMBER_ANSWER_MS

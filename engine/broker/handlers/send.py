@@ -26,7 +26,11 @@ from engine.broker.state.traffic import DELAY, FIFO, NORMAL, TRANSACTION
 from engine.broker.work_in_steps import in_steps, stepped
 from engine.delay.waiting_messages import scheduled
 from engine.foundation.errors import RemoteProtocolError, RequestRefused
-from engine.foundation.limits import DEDUPLICATED_BATCH_MAX, PROPERTIES_BYTES_MAX
+from engine.foundation.limits import (
+    COPY_ROOM_BYTES,
+    DEDUPLICATED_BATCH_MAX,
+    PROPERTIES_BYTES_MAX,
+)
 from engine.protocol.bodies import TopicConfig
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
@@ -230,7 +234,14 @@ class SendHandlers:
             length = len(str(draft.properties).encode())
             self._check_length("properties", length, PROPERTIES_BYTES_MAX)
         put_one = self._half_queue.put_half if half else None
-        put = self._putting.put(config, [draft], [unique_key], queue_id=queue_id, put_one=put_one)
+        put = self._putting.put(
+            config,
+            [draft],
+            [unique_key],
+            queue_id=queue_id,
+            put_one=put_one,
+            room_bytes=COPY_ROOM_BYTES // 2 if is_step else COPY_ROOM_BYTES,
+        )
         if is_step:
             self._retry_sends.tell(header, properties, delay_level=level, why_buried=why_buried)
         kind = FIFO if PROPERTY_SHARDING_KEY in properties else NORMAL

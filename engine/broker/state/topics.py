@@ -9,7 +9,7 @@ the data version's counter grows with every change. Absent on purpose: messages,
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -117,6 +117,15 @@ class Topics:
         """How many topics there are."""
         return len(self._topics)
 
+    def queue_there(self, topic: str, queue_id: int) -> int:
+        """Where a message for that queue goes now: one that was delayed, or half of a transaction,
+        while its queue was taken away, goes where it can be read.
+        """
+        config = self._topics.get(topic)
+        if config is None or queue_id < config.read_queue_nums:
+            return queue_id
+        return queue_id % min(config.read_queue_nums, config.write_queue_nums)
+
     def all(self) -> list[TopicConfig]:
         """Every topic, by name."""
         return [self._topics[name] for name in sorted(self._topics)]
@@ -142,10 +151,30 @@ class Topics:
         return self.put(_topic(topic, queue_nums, READ_WRITE)), True
 
     def put(self, config: TopicConfig) -> TopicConfig:
-        """Create or replace a topic.
-
-        Raises RequestRefused for queue counts out of range, and when there are too many topics.
+        """Create or replace a topic. Raises RequestRefused as `check` does, and when there are too
+        many topics.
         """
+        name = config.topic_name
+        self.check(config)
+        self.check_room([name])
+        self._topics[name] = config
+        self._moved[name] = None
+        self.counter += 1
+        if self._untold is not None:
+            self._untold[name] = None
+        return config
+
+    def check_room(self, names: Iterable[str]) -> None:
+        """Raise RequestRefused when topics with these names are too many more."""
+        new = {name for name in names if name not in self._topics}
+        if new and len(self._topics) + len(new) > self._count_max:
+            raise RequestRefused(
+                ResponseCode.SYSTEM_ERROR,
+                f"topic {min(new)} is one too many: this broker holds {self._count_max} topics",
+            )
+
+    def check(self, config: TopicConfig) -> None:
+        """Raise RequestRefused for queue counts out of range, and for what is no permission."""
         name = config.topic_name
         for key, queue_nums in (
             ("readQueueNums", config.read_queue_nums),
@@ -162,17 +191,6 @@ class Topics:
                 f"topic {name}: perm={config.perm} is no sum of 4 (read), 2 (write) and "
                 "1 (inherit)",
             )
-        if name not in self._topics and len(self._topics) >= self._count_max:
-            raise RequestRefused(
-                ResponseCode.SYSTEM_ERROR,
-                f"topic {name} is one too many: this broker holds {self._count_max} topics",
-            )
-        self._topics[name] = config
-        self._moved[name] = None
-        self.counter += 1
-        if self._untold is not None:
-            self._untold[name] = None
-        return config
 
     def delete(self, topic: str) -> bool:
         """Remove a topic; was it there?"""

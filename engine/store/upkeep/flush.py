@@ -272,13 +272,13 @@ class Flusher:
         index = self._index
         if index is None:
             return
-        dirty = index.dirty_files()
-        if not dirty and not index.folder_dirty:
+        if not index.dirty:
             return
+        dirty = index.dirty_files()
         started_us = self._clock.steady_us()
         folders = [index.directory] if index.folder_dirty else []
         index.folder_dirty = False
-        await self._sync_beside([], folders)
+        await self._sync_beside([], folders + index.take_folders_of_sums())
         for file in dirty:  # Oldest first: a file's header vouches for all files before it.
             if not index.holds(file):
                 continue  # Damage was met meanwhile, and it went.
@@ -288,7 +288,8 @@ class Flusher:
                 continue
             file.write_slots()
             sums = [entry.pin() for entry in file.write_sums(header)]
-            await self._sync_beside([index.open_file(file).pin(), *sums], [])
+            folders = index.take_folders_of_sums()
+            await self._sync_beside([index.open_file(file).pin(), *sums], folders)
             if not index.holds(file):
                 continue
             file.write_header(header)

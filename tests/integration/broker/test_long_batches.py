@@ -107,7 +107,8 @@ async def test_it_is_encoded_in_steps_and_lies_in_one_piece(
         store = running.broker.parts.store
         for answer in answers[:2]:
             first, ids = int(answer.fields["queueOffset"]), answer.fields["msgId"].split(",")
-            units = store.queue_units(TOPIC, 0, first, LONG) or []
+            units = store.queue_units(TOPIC, 0, first, LONG)
+            assert units is not None
             assert [unit[0] for unit in units] == [int(one[-16:], 16) for one in ids]
             places = [(at, at + size) for at, size, _ in units]
             assert [end for _, end in places[:-1]] == [begin for begin, _ in places[1:]]

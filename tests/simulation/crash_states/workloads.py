@@ -325,6 +325,7 @@ async def check_store(life: Life, tree: Tree, promise: StorePromise) -> None:
     ]
     numbers = [expected.index(message) for message in found]  # Each exactly as it was put.
     end = max([*(number + 1 for number in numbers), promise.first])
+    assert not listener.lifecycle("LOG_HOLE"), "what retention let go, or was never put, is missed"
     must = [number for number in numbers if number >= promise.first]
     assert must == list(range(promise.first, end)), "a hole"
     assert end >= promise.kept, f"{promise.kept} were promised, {end} are there"

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from engine.broker.state.groups import ClientChannel, ConsumerGroups, ProducerGroups
+from engine.broker.state.groups import ConsumerGroups
+from engine.broker.state.members import ClientChannel
+from engine.broker.state.producer_groups import ProducerGroups
 from engine.foundation.errors import RequestRefused
 from engine.foundation.limits import DISAGREEING_MEMBERS_TOLD_MAX
 from engine.protocol.bodies import ConsumerData, SubscriptionData

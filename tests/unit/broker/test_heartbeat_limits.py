@@ -9,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.broker.heartbeat_limits import check_heartbeat, give_back, keep
-from engine.broker.state.groups import ClientChannel, ConsumerGroups, ProducerGroups
+from engine.broker.state.groups import ConsumerGroups
+from engine.broker.state.members import ClientChannel
+from engine.broker.state.producer_groups import ProducerGroups
 from engine.foundation.errors import RequestRefused
 from engine.foundation.limits import (
     CLIENT_GROUPS_MAX,

@@ -12,8 +12,10 @@ import pytest
 from engine.broker.long_poll import HeldPull, HeldPulls
 from engine.broker.state.consumer_filters import ConsumerFilters
 from engine.broker.state.group_configs import GroupConfigs
-from engine.broker.state.groups import ClientChannel, ConsumerGroups, ProducerGroups
+from engine.broker.state.groups import ConsumerGroups
+from engine.broker.state.members import ClientChannel
 from engine.broker.state.offsets import ConsumerOffsets, Table, encoded_table
+from engine.broker.state.producer_groups import ProducerGroups
 from engine.broker.state.queue_locks import QueueLocks
 from engine.broker.state.readers import Readers
 from engine.broker.state.topics import Topics

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
+from engine.foundation.errors import RequestRefused
 from engine.namesrv.routes import Registration, Routes
 from engine.protocol.bodies import DataVersion, QueueData, TopicConfig
 from tests.steps import outcome
@@ -199,3 +204,25 @@ def test_a_single_topic_counts_only_from_a_broker_that_is_registered() -> None:
     assert addresses(routes, "late") == {"broker-a": {0: "10.0.0.1:10911"}}
     routes.add_queues("nowhere", queues[1:])
     assert routes.route("nowhere") is None
+
+
+def test_a_broker_that_has_another_name_now_serves_nothing_under_its_former_one() -> None:
+    routes = Routes()
+    register(routes)
+    renamed = replace(MASTER, broker_name="broker-z")
+    register(routes, renamed)
+    assert addresses(routes) == {"broker-z": {0: MASTER.address}}
+    assert list(routes.cluster_info().broker_addr_table) == ["broker-z"]
+    routes.lost("connection")
+    assert outcome(routes.topics()) == []
+    assert routes.cluster_info().broker_addr_table == {}
+
+
+def test_no_more_brokers_are_kept_than_one_answer_can_name() -> None:
+    routes = Routes(brokers_max=2)
+    for told in (MASTER, SLAVE):
+        routes.check_room(told.address)
+        register(routes, told)
+    routes.check_room(MASTER.address)  # Who is known registers again.
+    with pytest.raises(RequestRefused, match=r"10\.0\.0\.3:10911 is one too many"):
+        routes.check_room(OTHER.address)
