@@ -36,8 +36,9 @@ from engine.broker.parts import BrokerParts
 from engine.broker.registration import Registration
 from engine.broker.sampling import Watermarks
 from engine.broker.state.group_configs import GroupConfigs
-from engine.broker.state.groups import ConsumerGroups, ProducerGroups
+from engine.broker.state.groups import ConsumerGroups
 from engine.broker.state.offsets import ConsumerOffsets
+from engine.broker.state.producer_groups import ProducerGroups
 from engine.broker.state.queue_locks import QueueLocks
 from engine.broker.state.readers import Readers
 from engine.broker.state.topics import Topics

@@ -14,7 +14,7 @@ import logging
 from collections.abc import Iterator
 
 from engine.broker.parts import BrokerParts
-from engine.broker.state.groups import ClientChannel, Member
+from engine.broker.state.members import ClientChannel, Member
 from engine.broker.state.readers import QueueKey
 from engine.foundation.errors import RequestRefused, TidemarkError
 from engine.foundation.limits import LOOP_STEP_ANSWERS_MAX, LOOP_STEP_ENTRIES_MAX

@@ -40,9 +40,14 @@ from engine.broker.state.transactions import (
     immunity_seconds,
 )
 from engine.broker.stored_messages import no_message, stored_message
-from engine.delay.delay_service import real_place
-from engine.foundation.errors import CorruptRecord, RequestRefused, StorageError
-from engine.foundation.limits import TRANSACTIONS_HELD_MAX
+from engine.delay.waiting_messages import real_place
+from engine.foundation.errors import (
+    CorruptRecord,
+    LocalProtocolError,
+    RequestRefused,
+    StorageError,
+)
+from engine.foundation.limits import COPY_ROOM_BYTES, TRANSACTIONS_HELD_MAX
 from engine.foundation.observing import LifecycleEvent, report
 from engine.foundation.units import DAY_MS, SECOND_MS
 from engine.protocol.codes import ResponseCode
@@ -138,7 +143,7 @@ class HalfQueue:
                 "end transactions, or try again after the next check round",
             )
         properties = make_half(draft)
-        put = self._parts.store.put(draft)
+        put = self._parts.store.put(draft, room_bytes=COPY_ROOM_BYTES)
         immunity = properties.get(PROPERTY_CHECK_IMMUNITY_SECONDS)
         half = HalfMessage(
             put.queue_offset,
@@ -190,13 +195,19 @@ class HalfQueue:
 
     def discard(self, half: HalfMessage, message: MessageExt | None) -> None:
         """Roll an open transaction back for its producer, and keep the message where operators can
-        find it; None: retention has deleted it. Raises StorageError.
+        find it, if a record can hold what that says; None: retention has deleted it. Raises
+        StorageError.
         """
         if message is not None:
             _, made = self._parts.topics.ensure(CHECK_MAX_TIME_TOPIC, 1)
             if made:
                 self._parts.topics_changed()
-            self._parts.store.put(given_up(message))
+            try:
+                self._parts.store.put(given_up(message))
+            except LocalProtocolError as error:  # Of another broker; the half message itself stays.
+                _log.error(
+                    "%s is not kept in %s: %s", message.message_id, CHECK_MAX_TIME_TOPIC, error
+                )
         self._note_end(half.first_offset, committed=False)
 
     def resume(self, physical_offset: int) -> PutResult:

@@ -3,6 +3,7 @@
     TidemarkError
       ProtocolError         bytes that do not follow the wire format
         LocalProtocolError    we produced them: a bug here
+          RecordTooLarge        no commit-log file can hold the record
         RemoteProtocolError   the peer did: its connection is closed, nobody else is harmed
       RequestRefused        the peer understood the request and said no (carries its code)
       Unreachable           the peer could not be asked
@@ -39,6 +40,10 @@ class ProtocolError(TidemarkError):
 
 class LocalProtocolError(ProtocolError):
     """We tried to produce bytes that the format cannot carry."""
+
+
+class RecordTooLarge(LocalProtocolError):
+    """A message whose record, or a further copy of it, no commit-log file can hold."""
 
 
 class RemoteProtocolError(ProtocolError):

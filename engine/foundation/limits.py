@@ -18,6 +18,12 @@ BODY_BYTES_MAX: Final = 4 * MIB
 PROPERTIES_BYTES_MAX: Final = 32_767
 """Longer properties are refused with MESSAGE_ILLEGAL: their length is a signed 16-bit number."""
 
+COPY_ROOM_BYTES: Final = 4 * KIB
+"""What further copies of a message (its retries, its dead letter, its delivery after a delay, the
+questions about its transaction) say more than the first. A message is accepted only if the longest
+of them fits a commit-log file.
+"""
+
 MESSAGE_ID_CHARS_MAX: Final = 255
 """Of an id that a further copy of a message repeats; a longer one, which only a strange client
 makes, is replaced by the broker's own.
@@ -150,6 +156,11 @@ TURN_OUTPUT_BYTES_MAX: Final = 4 * MIB
 looked at, so that a single read of many small requests cannot pile up what nobody takes.
 """
 
+TURN_WRITES_MAX: Final = 250
+"""Connections that one step of the event loop writes answers to (20 to 80 us each); the others get
+theirs in the next steps.
+"""
+
 CONNECTION_OUTPUT_BYTES_MAX: Final = 64 * MIB
 """A reader that lets more answers than this pile up is closed."""
 
@@ -206,6 +217,11 @@ arrive; of more every second one is forgotten.
 DEDUPLICATED_SENDS_MAX: Final = 131_072
 """Newest messages of topics with deduplication that a broker remembers (about 70 MB); the resend
 of an older one is stored again.
+"""
+
+DEDUPLICATED_BATCH_MAX: Final = 1024
+"""Messages of one batch to such a topic, each of which is looked for (some 20 us each); a longer
+one is refused.
 """
 
 TOMBSTONES_MAX: Final = 65_536
@@ -331,14 +347,16 @@ UNCONSUMED_REPORTS_MAX: Final = 100
 TRANSIENT_POOL_BYTES_MAX: Final = 64 * MIB
 """Bytes of messages that wait in memory for the next commit; the put that exceeds it commits."""
 
-DISPATCH_BATCH_MAX: Final = 4096
-"""Records dispatched in one go; the event loop gets its turn, then the rest follows."""
+DISPATCH_BATCH_MAX: Final = 2048
+"""Records dispatched in one go (some 7 us each); the event loop gets its turn, then the rest
+follows.
+"""
 
 INDEX_FILL_RECORDS: Final = 256
 INDEX_FILL_BYTES: Final = 4 * MIB
 """Records, and bytes of the log, whose keys one step puts again into a damaged index."""
 
-DISPATCH_TOLD_MAX: Final = 4 * DISPATCH_BATCH_MAX
+DISPATCH_TOLD_MAX: Final = BATCH_MESSAGES_MAX
 """Records whose put told dispatch of them; those beyond are read from the log again."""
 
 WATERMARKS_PER_SAMPLE_MAX: Final = 2000
@@ -458,8 +476,13 @@ line, and the broker asks again (RocketMQ: checkRequestHoldMax).
 """
 
 PULLED_MARKS_MAX: Final = 65_536
-"""Pulled marks the spool carries over a reboot, and as many reported offsets; beyond it the one
-that moved least recently is forgotten.
+"""Pulled marks the spool carries over a reboot, and as many reported offsets; beyond it those that
+moved least recently are forgotten, a 64th of them at once.
+"""
+
+LIFE_ENTRIES_PER_TURN: Final = 4096
+"""Of these, so many are encoded in one turn of the event loop when a segment is full (1 to 5 ms);
+the next segment begins when all are.
 """
 
 assert BODY_BYTES_MAX + PROPERTIES_BYTES_MAX + 64 * KIB <= FRAME_BYTES_MAX
@@ -483,6 +506,9 @@ assert TURN_OUTPUT_BYTES_MAX <= CONNECTION_OUTPUT_PAUSE_BYTES
 assert CONNECTION_OUTPUT_PAUSE_BYTES * 4 <= CONNECTION_OUTPUT_BYTES_MAX
 assert CONNECTION_OUTPUT_BYTES_MAX * 4 <= OUTPUT_BYTES_MAX
 assert TOPIC_CHARS_MAX < RETRY_TOPIC_CHARS_MAX
+assert COPY_ROOM_BYTES >= 4 * MESSAGE_ID_CHARS_MAX + 4 * RETRY_TOPIC_CHARS_MAX + 400, (
+    "one id of the client's, four names, and the words around them"
+)
 assert GROUP_CHARS_MAX + len("%RETRY%") <= RETRY_TOPIC_CHARS_MAX
 assert CLIENT_HEARTBEAT_MS * 3 <= CLIENT_EXPIRY_MS
 assert BROKER_REGISTER_MS * 3 <= BROKER_EXPIRY_MS

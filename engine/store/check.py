@@ -119,7 +119,7 @@ class StoreCheck:
         log.min_offset = starts[0] if starts else 0
         log.end_offset = log.committed_offset = starts[-1] + log.file_size_bytes if starts else 0
         self._synced_to = synced_position(log, self._queues, self._checkpoint, clean=self._clean)
-        log.note_missing_files(self._synced_to)
+        log.note_missing_files(self._synced_to, self._checkpoint.log_begin)
 
     def first_hole(self) -> LostMessages | None:
         """What a start would come upon: a file that is missing, or damage in what it reads."""
@@ -204,7 +204,11 @@ class StoreCheck:
         """Units that lead neither to a record that was found nor into a hole."""
         for key, queue in zip(self._queues.keys(), self._queues.all(), strict=True):
             known = queue.count_between(self._log.min_offset, end_offset)
-            known -= sum(queue.count_between(hole.start, hole.end) for hole in self._log.holes)
+            known -= sum(
+                queue.count_between(max(hole.start, self._log.min_offset), hole.end)
+                for hole in self._log.holes
+                if hole.end > self._log.min_offset
+            )
             strays = known - led.get(key, 0) - self._bridges_outside_holes(queue, end_offset)
             if strays > 0:
                 faults.add(f"{_name(key)}: {strays} entries lead to no message of the log")

@@ -24,7 +24,7 @@ from struct import Struct
 
 from engine.foundation.errors import FileTooLarge, OffsetOutOfRange
 from engine.foundation.limits import LOG_HOLES_TOLD_MAX, TRANSIENT_POOL_BYTES_MAX
-from engine.runtime.disk import Disk, File
+from engine.runtime.disk import Disk
 from engine.store.holes import Hole, Holes
 from engine.store.mapped_file import FilePool, FileSequence, OpenFile
 from engine.store.record import BLANK_MAGIC
@@ -139,13 +139,6 @@ class CommitLog:
         half_full = self.end_offset - self._current_start >= self.file_size_bytes // 2
         return following if half_full and not self.files.has(following) else None
 
-    def adopt_spare(self, start: int, file: File) -> None:
-        """Take in the file that was made ahead, unless the log has made it itself meanwhile."""
-        if self.files.has(start):
-            file.close()
-        else:
-            self.files.adopt(start, file)
-
     # ---- reading ---------------------------------------------------------------------------
 
     def view(self, physical_offset: int, size_bytes: int) -> memoryview | None:
@@ -207,9 +200,16 @@ class CommitLog:
         self.min_offset = starts[0] if starts else 0
         return repairs
 
-    def note_missing_files(self, synced_to: int) -> int:
-        """Note the files that are missing below `synced_to` as holes; how many there are."""
+    def note_missing_files(self, synced_to: int, begin: int | None) -> int:
+        """Note the files that are missing below `synced_to` as holes; how many there are. The log
+        began at `begin`, if that is known: what is missing there nobody has let go of.
+        """
         size_bytes, missing = self.file_size_bytes, 0
+        if begin is not None and not self.files.starts:
+            self.min_offset = begin
+        elif begin is not None and self.min_offset > begin:
+            missing = (self.min_offset - begin) // size_bytes
+            self.holes.add(Hole(begin, self.min_offset, f"file {begin:020d} is missing"))
         for earlier, later in pairwise(self.files.starts):
             end = min(later, -(-synced_to // size_bytes) * size_bytes)
             if end > earlier + size_bytes:

@@ -269,13 +269,15 @@ class ConsumeQueue:
         return repairs
 
     def look(self, size_key: str) -> None:
-        """Find the files and the end of the queue, and change nothing: as far as files follow each
-        other.
+        """Find the files and the end of the queue, and change nothing: as far as whole files follow
+        each other.
         """
-        self._files.look(size_key)
-        starts = self._files.starts
-        while starts and starts[-1] - starts[0] != (len(starts) - 1) * self._files.file_size_bytes:
-            starts.pop()
+        lengths, starts = self._files.look(size_key), self._files.starts
+        size_bytes = self._files.file_size_bytes
+        for at, (earlier, later) in enumerate(pairwise(starts), 1):
+            if later - earlier != size_bytes or lengths[earlier] < size_bytes:
+                del starts[at:]
+                break
         self._find_ends(newest_only=False)
 
     def _find_ends(self, *, newest_only: bool) -> None:
@@ -293,7 +295,8 @@ class ConsumeQueue:
             for inside in range(0, self._files.file_size_bytes, LOAD_CHUNK_BYTES):
                 room = self._files.file_size_bytes - inside
                 data = self._files.open_file(start).file.pread(min(LOAD_CHUNK_BYTES, room), inside)
-                if not self._count(data):
+                whole_bytes = len(data) - len(data) % UNIT_BYTES
+                if not self._count(data[:whole_bytes]) or not whole_bytes:
                     return
 
     def _count(self, data: bytes) -> bool:

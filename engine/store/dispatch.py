@@ -85,6 +85,10 @@ class Dispatcher:
         if len(self._told) < self._told_max:
             self._told.append(request)
 
+    def tell_all(self, requests: Sequence[DispatchRequest]) -> None:
+        """As `tell`, of records one behind the other."""
+        self._told.extend(requests[: max(0, self._told_max - len(self._told))])
+
     def run(self, limit: int, *, now_ms: int) -> bool:
         """Dispatch records that end at or before `limit`; True when it stopped at a batch's end
         with more to do.

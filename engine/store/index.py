@@ -277,6 +277,17 @@ class Index:
                     found[physical_offset] = None
         return sorted(list(found)[:count_max])
 
+    @property
+    def dirty(self) -> bool:
+        """Is there anything to flush?"""
+        return self.folder_dirty or self._sums.folder_dirty or bool(self.dirty_files())
+
+    def take_folders_of_sums(self) -> list[str]:
+        """The folder of the sums, when it is to be synced for the names of files made."""
+        folders = [self._sums.directory] if self._sums.folder_dirty else []
+        self._sums.folder_dirty = False
+        return folders
+
     def dirty_files(self) -> list[IndexFile]:
         """Files with something to flush."""
         return [file for file in self.files if file.dirty]
@@ -337,6 +348,8 @@ class _NamedByTime(FileSequence):
     ) -> None:
         super().__init__(disk, directory, file_bytes, pool, reserve=False)
         self._reserved_bytes = reserved_bytes
+        self.folder_dirty = False
+        """Were files made since the folder was synced?"""
 
     def path_of(self, start: int) -> str:
         return f"{self.directory}/{start:017d}"
@@ -351,6 +364,7 @@ class _NamedByTime(FileSequence):
             file.close()
             self.disk.remove(path)
             raise
+        self.folder_dirty = True
         return self.adopt(start, file)
 
     def load_named(self, *, drop_behind: bool) -> list[str]:

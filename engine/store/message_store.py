@@ -26,18 +26,18 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from engine.foundation.errors import DiskFull, WritesStopped
+from engine.foundation.errors import DiskFull, RecordTooLarge, WritesStopped
 from engine.foundation.limits import LOG_HOLES_TOLD_MAX
 from engine.foundation.observing import LifecycleEvent, Observer, report
 from engine.protocol.hashes import index_key_hash
 from engine.runtime import Runtime
 from engine.runtime.durable_folders import make_durable
 from engine.store import queue_times
-from engine.store.commit_log import CommitLog, PooledCommitLog
+from engine.store.commit_log import SIZE_KEY, CommitLog, PooledCommitLog
 from engine.store.config import FlushDiskType, StoreConfig
 from engine.store.consume_queue import Unit
 from engine.store.dispatch import Arrival, Dispatcher
-from engine.store.draft_record import DraftRecord, MessageDraft, PutResult, place_batch
+from engine.store.draft_record import BatchDraft, DraftRecord, MessageDraft, PutResult
 from engine.store.folder_lock import take_folders
 from engine.store.holes import Hole, Holes
 from engine.store.index import SUMS_SUFFIX, Index
@@ -157,6 +157,7 @@ class MessageStore:
             log=log,
             queues=queues,
             index=index,
+            checkpoint=checkpoint,
             dispatched=lambda: self._dispatcher.position,
         )
         self._deletion = TopicDeletion(log, queues, self.tombstones, self._flusher)
@@ -313,14 +314,16 @@ class MessageStore:
         """
         return self._flusher.failure is None and not self._closed and not self.retention.stop_writes
 
-    def put(self, draft: MessageDraft) -> PutResult:
+    def put(self, draft: MessageDraft, *, room_bytes: int = 0) -> PutResult:
         """Append one message; it is in the page cache when this returns.
 
-        Raises WritesStopped (after a failed sync, too full a disk, close), DiskFull (nothing was
-        stored; works again once there is room), StorageError, LocalProtocolError for a draft that
-        no record can hold.
+        `room_bytes`: how much longer further copies of it may be; they must fit a file, too. Raises
+        WritesStopped (after a failed sync, too full a disk, close), DiskFull (nothing was stored;
+        works again once there is room), StorageError, LocalProtocolError for a draft that no record
+        can hold, RecordTooLarge among them.
         """
         record, queues, log = DraftRecord(draft), self._queues, self._log
+        self._check_fits(record.size_bytes, room_bytes)
         queue_offset, stored_ms = self._begin(draft)
         placed_at = queue_offset if record.takes_queue_offset else 0
         try:
@@ -337,31 +340,52 @@ class MessageStore:
         size_bytes = record.size_bytes
         return PutResult(placed_at, place, size_bytes, stored_ms, place + size_bytes)
 
-    def put_batch(self, drafts: Sequence[MessageDraft]) -> list[PutResult]:
-        """Append messages for one queue as one write: all of them or none, offsets in a row.
+    def _check_fits(self, size_bytes: int, room_bytes: int) -> None:
+        """Files so small that the room would be more than an eighth of them give no more. Hot."""
+        length_max = self._log.record_bytes_max
+        if size_bytes + room_bytes > length_max:
+            room_bytes = min(room_bytes, length_max // 8)
+            if size_bytes + room_bytes > length_max:
+                copies = f" and {room_bytes} more in further copies" if room_bytes else ""
+                raise RecordTooLarge(
+                    f"a record of {size_bytes} bytes{copies} does not fit into commit-log "
+                    f"files of {self._log.file_size_bytes} bytes; raise {SIZE_KEY}"
+                )
+
+    def new_batch(self) -> BatchDraft:
+        """A batch to add messages to, for `put_batch`."""
+        return BatchDraft(self._dispatcher.delay_levels_ms)
+
+    def put_batch(
+        self, drafts: Sequence[MessageDraft] | BatchDraft, *, room_bytes: int = 0
+    ) -> list[PutResult]:
+        """Append messages for one queue as one write: all of them or none, offsets in a row. A
+        `BatchDraft` is put once.
 
         A batch lies in one commit-log file, as RocketMQ's does; one longer than a file is put
         message by message. Raises what `put` raises.
         """
-        assert len({(draft.topic, draft.queue_id) for draft in drafts}) <= 1, "one queue a batch"
-        if not drafts:
+        if isinstance(drafts, BatchDraft):
+            batch = drafts
+        else:
+            batch = self.new_batch()
+            for draft in drafts:
+                batch.add(draft)
+        if not batch:
             return []
-        records = [DraftRecord(draft) for draft in drafts]
-        size_bytes = sum([record.size_bytes for record in records])
-        if size_bytes > self._log.record_bytes_max:
-            return [self.put(draft) for draft in drafts]
-        queue_offset, stored_ms = self._begin(drafts[0])
-        levels_ms = self._dispatcher.delay_levels_ms
+        self._check_fits(batch.longest_bytes, room_bytes)
+        if batch.size_bytes > self._log.record_bytes_max:
+            return [self.put(draft) for draft in batch.drafts]
+        first = batch.first
+        queue_offset, stored_ms = self._begin(first)
         try:
-            place = self._log.place_for(size_bytes)
-            placed = place_batch(records, queue_offset, place, stored_ms, delay_levels_ms=levels_ms)
+            placed = batch.place(queue_offset, self._log.place_for(batch.size_bytes), stored_ms)
             self._log.append(placed.encoded)
         except DiskFull as error:
             self._flusher.tell_disk_full(error)
             raise
-        self._queues.advance(drafts[0].topic, drafts[0].queue_id, placed.next_queue_offset)
-        for request in placed.requests:
-            self._dispatcher.tell(request)
+        self._queues.advance(first.topic, first.queue_id, placed.next_queue_offset)
+        self._dispatcher.tell_all(placed.requests)
         self._appended(stored_ms)
         return placed.results
 

@@ -9,6 +9,8 @@ purpose: static topics; what attributes mean.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from engine.broker.expired_dead_letters import tell_deleted
 from engine.broker.membership import Membership
 from engine.broker.parts import BrokerParts
@@ -19,8 +21,10 @@ from engine.broker.state.topic_attributes import (
     without_force,
 )
 from engine.broker.topic_shrinking import check_shrinking
+from engine.broker.work_in_steps import in_steps
 from engine.foundation.errors import ProtocolError, RequestRefused, StorageError
-from engine.foundation.limits import BODY_ADMIN_ENTRIES_MAX
+from engine.foundation.limits import BODY_ADMIN_ENTRIES_MAX, LOOP_STEP_ENTRIES_MAX
+from engine.foundation.long_lists import sorted_in_steps
 from engine.protocol.bodies import (
     GroupList,
     TopicConfig,
@@ -45,6 +49,9 @@ from engine.protocol.names import (
     reply_topic,
 )
 from engine.remoting import Handler, Peer
+
+GROUPS_LOOKED_AT = 10 * LOOP_STEP_ENTRIES_MAX
+"""Groups of which one step asks what they subscribe to: that is a look into a dict."""
 
 
 def check_entries(what: str, count: int) -> None:
@@ -196,12 +203,12 @@ class TopicHandlers:
             )
         return request.respond(ResponseCode.SUCCESS, body=config.encode())
 
-    def all_configs(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
+    async def all_configs(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """GET_ALL_TOPIC_CONFIG (21)."""
-        topics = self._parts.topics
-        body = topics.encode(self._parts.data_version(topics.counter))
-        fields = AllTopicConfigResponseHeader(total_topic_num=len(topics.all())).encode()
-        return request.respond(ResponseCode.SUCCESS, fields=fields, body=body)
+        topics, pieces = self._parts.topics, list[bytes]()
+        await in_steps(topics.encoded(pieces, self._parts.data_version(topics.counter)))
+        fields = AllTopicConfigResponseHeader(total_topic_num=len(topics)).encode()
+        return request.respond(ResponseCode.SUCCESS, fields=fields, body=b"".join(pieces))
 
     def system_topics(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """GET_SYSTEM_TOPIC_LIST_FROM_BROKER (305)."""
@@ -228,12 +235,21 @@ class TopicHandlers:
         stats = TopicStatsTable(table, topic_put_tps=rate)
         return request.respond(ResponseCode.SUCCESS, body=stats.encode())
 
-    def groups_of(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
+    async def groups_of(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """QUERY_TOPIC_CONSUME_BY_WHO (300): groups that subscribe to it or have offsets on it."""
-        topic, parts = TopicRequestHeader.decode(request.fields).topic, self._parts
-        subscribed = [group.name for group in parts.groups.all() if topic in group.subscriptions]
-        names = sorted(dict.fromkeys([*subscribed, *parts.offsets.groups_of(topic)]))
+        topic, names = TopicRequestHeader.decode(request.fields).topic, list[str]()
+        await in_steps(self._groups_of(topic, names))
         return request.respond(ResponseCode.SUCCESS, body=GroupList(names).encode())
+
+    def _groups_of(self, topic: str, names: list[str]) -> Iterator[None]:
+        parts, found = self._parts, dict[str, None]()
+        for number, group in enumerate(list(parts.groups.all()), 1):
+            if topic in group.subscriptions:
+                found[group.name] = None
+            if not number % GROUPS_LOOKED_AT:
+                yield
+        found |= dict.fromkeys(parts.offsets.groups_on(topic))
+        names += yield from sorted_in_steps(found)
 
     def _is_own(self, topic: str) -> bool:
         config = self._parts.config

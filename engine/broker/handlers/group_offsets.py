@@ -11,11 +11,12 @@ Row A4.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from engine.broker.parts import BrokerParts
 from engine.broker.reported_offsets import tell_offset
-from engine.broker.state.groups import ClientChannel
+from engine.broker.state.members import ClientChannel
+from engine.broker.work_in_steps import in_steps, stepped
 from engine.foundation.errors import RequestRefused, TidemarkError
 from engine.foundation.limits import MEMBER_ANSWER_MS
 from engine.protocol import fastjson
@@ -105,25 +106,32 @@ class GroupOffsetHandlers:
                 tell_offset(parts, (target, topic, queue_id), offset, previous, path="RESET")
         return request.respond(ResponseCode.SUCCESS)
 
-    def correction(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
+    async def correction(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """QUERY_CORRECTION_OFFSET (308): per queue the lowest offset of all groups of a topic but
         the filtered ones; the greatest number where the compared group is lower still.
         """
         header = QueryCorrectionOffsetRequestHeader.decode(request.fields)
         parts, topic = self._parts, header.topic
-        filtered = [name.strip() for name in (header.filter_groups or "").split(",")]
+        filtered = {name.strip() for name in (header.filter_groups or "").split(",")}
         lowest: dict[int, int] = {}
-        for group in parts.offsets.groups_of(topic):
-            if group in filtered:
-                continue
-            for queue_id, offset in parts.offsets.queues(group, topic).items():
-                if offset >= parts.store.min_offset(topic, queue_id):
-                    lowest[queue_id] = min(offset, lowest.get(queue_id, offset))
+        await in_steps(stepped(self._lowest(topic, filtered, lowest)))
         for queue_id, offset in parts.offsets.queues(header.compare_group, topic).items():
             if lowest.get(queue_id, offset) > offset:
                 lowest[queue_id] = JAVA_LONG_MAX
         body = fastjson.dumps({"correctionOffsets": {str(k): v for k, v in sorted(lowest.items())}})
         return request.respond(ResponseCode.SUCCESS, body=body)
+
+    def _lowest(self, topic: str, filtered: set[str], lowest: dict[int, int]) -> Iterator[None]:
+        """The lowest offset of each queue that is not gone, group by group."""
+        parts = self._parts
+        for group in parts.offsets.groups_on(topic):
+            if group in filtered:
+                continue
+            for queue_id, offset in list(parts.offsets.queues(group, topic).items()):
+                if offset >= parts.store.min_offset(topic, queue_id):
+                    lowest[queue_id] = min(offset, lowest.get(queue_id, offset))
+                yield
+            yield
 
     def _reset_here(self, header: ResetOffsetRequestHeader) -> dict[MessageQueue, int]:
         """Server side: the next pull of each queue answers OFFSET_RESET."""

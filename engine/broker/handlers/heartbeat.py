@@ -13,7 +13,7 @@ from engine.broker.membership import Membership
 from engine.broker.parts import BrokerParts
 from engine.broker.pull_filter import not_supported
 from engine.broker.state.consumer_filters import selector_of
-from engine.broker.state.groups import ClientChannel
+from engine.broker.state.members import ClientChannel
 from engine.foundation.errors import RequestRefused
 from engine.foundation.limits import LOCK_BATCH_QUEUES_MAX
 from engine.protocol.bodies import (

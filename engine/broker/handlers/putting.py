@@ -11,16 +11,23 @@ others. Absent on purpose: answers and checks.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from heapq import nlargest
 from itertools import chain
 
 import msgspec
 
-from engine.broker.handlers.storing import not_stored
+from engine.broker.handlers.storing import no_record, not_stored
 from engine.broker.parts import BrokerParts
 from engine.broker.state.deduplication import FirstCopy, body_digest, name_of
 from engine.broker.state.topic_attributes import BITMAP, DEDUPLICATION, is_on, tag_filter
-from engine.foundation.errors import CorruptRecord, RequestRefused, StorageError
+from engine.foundation.errors import (
+    CorruptRecord,
+    LocalProtocolError,
+    RequestRefused,
+    StorageError,
+)
+from engine.foundation.limits import COPY_ROOM_BYTES
 from engine.foundation.observing import LifecycleEvent
 from engine.protocol.bodies import TopicConfig
 from engine.protocol.codes import ResponseCode
@@ -33,7 +40,7 @@ from engine.protocol.properties import (
     PROPERTY_REAL_TOPIC,
     whole_number,
 )
-from engine.store import MessageDraft, PutResult
+from engine.store import BatchDraft, MessageDraft, PutResult
 from engine.store.record import MULTI_TAGS, property_value
 
 READ_UNITS_MAX = 1024
@@ -67,32 +74,56 @@ class Putting:
         *,
         queue_id: int,
         put_one: Callable[[MessageDraft], PutResult] | None = None,
+        room_bytes: int = COPY_ROOM_BYTES,
     ) -> Put:
         """Store messages for one queue, or find the copies of those that are stored already.
 
-        `queue_id` is the one their answer names; `put_one` stores a message that is alone, None
-        as the store does. Raises RequestRefused.
+        `queue_id` is the one their answer names; `put_one` stores a message that is alone, None as
+        the store does, with `room_bytes` left for further copies. Raises RequestRefused.
         """
+        put_one = put_one or partial(self._parts.store.put, room_bytes=room_bytes)
         if config.attributes:
-            if tag_filter(config.attributes) == BITMAP:
-                for draft in drafts:
-                    draft.sys_flag |= MULTI_TAGS
-            if is_on(config.attributes, DEDUPLICATION):
+            for draft in drafts:
+                draft.sys_flag |= self.flags_of(config)
+            if self.is_once(config):
                 return self._put_once(
                     config.topic_name, drafts, unique_keys, queue_id=queue_id, put_one=put_one
                 )
         return Put(self._put_all(drafts, put_one), queue_id)
 
+    def put_batch(self, batch: BatchDraft, *, queue_id: int) -> Put:
+        """Store a batch that was encoded with the flags of its topic, which stores each message it
+        is sent. Raises RequestRefused.
+        """
+        try:
+            return Put(self._parts.store.put_batch(batch, room_bytes=COPY_ROOM_BYTES), queue_id)
+        except LocalProtocolError as error:
+            raise no_record(error) from error
+        except StorageError as error:
+            raise not_stored(error) from error
+
+    @staticmethod
+    def flags_of(config: TopicConfig) -> int:
+        """Bits that the messages of a topic have in their sysFlag."""
+        return MULTI_TAGS if tag_filter(config.attributes) == BITMAP else 0
+
+    @staticmethod
+    def is_once(config: TopicConfig) -> bool:
+        """Does the topic store a message once, however often it is sent?"""
+        return is_on(config.attributes, DEDUPLICATION)
+
     def _put_all(
         self,
         drafts: Sequence[MessageDraft],
-        put_one: Callable[[MessageDraft], PutResult] | None,
+        put_one: Callable[[MessageDraft], PutResult],
     ) -> list[PutResult]:
         store = self._parts.store
         try:
             if len(drafts) == 1:
-                return [(put_one or store.put)(drafts[0])]
-            return store.put_batch(drafts)
+                return [put_one(drafts[0])]
+            return store.put_batch(drafts, room_bytes=COPY_ROOM_BYTES)
+        except LocalProtocolError as error:
+            raise no_record(error) from error
         except StorageError as error:
             raise not_stored(error) from error
 
@@ -103,7 +134,7 @@ class Putting:
         unique_keys: Sequence[str],
         *,
         queue_id: int,
-        put_one: Callable[[MessageDraft], PutResult] | None,
+        put_one: Callable[[MessageDraft], PutResult],
     ) -> Put:
         window, now_ms = self._parts.deduplication, self._parts.now_ms()
         digests = [body_digest(draft.body) for draft in drafts]

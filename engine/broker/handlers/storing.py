@@ -17,7 +17,7 @@ from typing import TypeVar
 
 from engine.broker.config import BrokerConfig
 from engine.broker.parts import BrokerParts
-from engine.foundation.errors import RequestRefused, StorageError
+from engine.foundation.errors import LocalProtocolError, RequestRefused, StorageError
 from engine.protocol.codes import ResponseCode
 from engine.protocol.command import RemotingCommand
 from engine.remoting import Peer
@@ -30,11 +30,20 @@ _log = logging.getLogger(__name__)
 
 
 def stored(put: Callable[[], Put]) -> Put:
-    """The outcome of `put`; a store that cannot write is refused with SERVICE_NOT_AVAILABLE."""
+    """The outcome of `put`; a store that cannot write is refused with SERVICE_NOT_AVAILABLE, what
+    no record can hold with MESSAGE_ILLEGAL.
+    """
     try:
         return put()
+    except LocalProtocolError as error:
+        raise no_record(error) from error
     except StorageError as error:
         raise not_stored(error) from error
+
+
+def no_record(error: LocalProtocolError) -> RequestRefused:
+    """The refusal of a message that no record can hold, however often it is sent."""
+    return RequestRefused(ResponseCode.MESSAGE_ILLEGAL, f"the message is illegal: {error}")
 
 
 def not_stored(error: StorageError) -> RequestRefused:

@@ -20,6 +20,7 @@ from engine.foundation.limits import (
     LOOP_STEP_ENTRIES_MAX,
     QUEUES_PER_TOPIC_MAX,
 )
+from engine.foundation.long_lists import sorted_in_steps
 from engine.protocol.codes import ResponseCode
 from engine.protocol.fastjson import dumps
 from engine.protocol.names import check_group
@@ -186,6 +187,10 @@ class GroupConfigs:
         self.counter += 1
         return True
 
+    def names(self) -> list[str]:
+        """Every group, in no order."""
+        return list(self._configs)
+
     def all(self) -> list[SubscriptionGroupConfig]:
         """Every group's settings, by name."""
         return [self._configs[name] for name in sorted(self._configs)]
@@ -198,7 +203,7 @@ class GroupConfigs:
         pieces.append(dumps(dict(notes))[:-1] + b',"subscriptionGroupTable":{')
         entries: dict[str, dict[str, Any]] = {}
         comma = b""
-        for name in sorted(self._configs):
+        for name in (yield from sorted_in_steps(self._configs)):
             config = self._configs.get(name)
             if config is not None:  # Else it was deleted meanwhile.
                 entries[name] = group_to_document(config)

@@ -9,11 +9,14 @@ the data version's counter grows with every change. Absent on purpose: messages,
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+import msgspec
+
 from engine.foundation.errors import CorruptRecord, RequestRefused
-from engine.foundation.limits import QUEUES_PER_TOPIC_MAX, TOPICS_MAX
+from engine.foundation.limits import LOOP_STEP_ENTRIES_MAX, QUEUES_PER_TOPIC_MAX, TOPICS_MAX
+from engine.foundation.long_lists import sorted_in_steps
 from engine.protocol.bodies import DataVersion, TopicConfig, TopicConfigTable
 from engine.protocol.codes import ResponseCode
 from engine.protocol.names import (
@@ -27,6 +30,9 @@ from engine.protocol.names import (
     Perm,
     reply_topic,
 )
+
+TOPICS_PER_STEP = 8 * LOOP_STEP_ENTRIES_MAX
+"""Topics that one step of the event loop writes: that is C."""
 
 READ_WRITE = int(Perm.READ | Perm.WRITE)
 
@@ -106,6 +112,10 @@ class Topics:
                 "Create it, or let the broker do so (autoCreateTopicEnable)",
             )
         return config
+
+    def __len__(self) -> int:
+        """How many topics there are."""
+        return len(self._topics)
 
     def queue_there(self, topic: str, queue_id: int) -> int:
         """Where a message for that queue goes now: one that was delayed, or half of a transaction,
@@ -196,9 +206,24 @@ class Topics:
         """name → settings, by name."""
         return {config.topic_name: config for config in self.all()}
 
-    def encode(self, version: DataVersion) -> bytes:
-        """The table as topics.json has it."""
-        return TopicConfigTable(version, self.table()).encode()
+    def encoded(self, pieces: list[bytes], version: DataVersion) -> Iterator[None]:
+        """Write the table into `pieces` as topics.json, and the answer to code 21, have it; in
+        steps of TOPICS_PER_STEP, of which each is told as it is when it has its turn.
+        """
+        pieces.append(TopicConfigTable(version, {}).encode()[:-2])
+        entries: dict[str, TopicConfig] = {}
+        comma = b""
+        for name in (yield from sorted_in_steps(self._topics)):
+            config = self._topics.get(name)
+            if config is not None:  # Else it was deleted meanwhile.
+                entries[name] = config
+            if len(entries) >= TOPICS_PER_STEP:
+                pieces += (comma, msgspec.json.encode(entries)[1:-1])
+                entries, comma = {}, b","
+                yield
+        if entries:
+            pieces += (comma, msgspec.json.encode(entries)[1:-1])
+        pieces.append(b"}}")
 
     def load(self, document: Mapping[str, Any]) -> None:
         """Take over topics.json as parsed. Raises CorruptRecord."""

@@ -10,15 +10,19 @@ reaches.
     | mark of ours | flushed offset | physic time | CRC-32 of both  |   leaves zero
     | 320 .. 327   | 328 .. 331 | 332 .. 335 | 336 .. 343   | 344 .. 347   |
     | mark of ours | queues     | index      | logics time  | CRC-32       |
+    | 384 .. 391   | 392 .. 399 | 400 .. 407  | 408 .. 411      |
+    | mark of ours | log begins | physic time | CRC-32 of both  |
     | 2048 .. 2055 | 2056 .. 2063   | 2064 .. 2067         |
     | mark of ours | written offset | CRC-32 of the offset |
 
-The flushed offset counts only beside the physic time it was written with, and what a clean stop
-noted of queues and index beside its logics time: RocketMQ writes its times and leaves our notes as
-they were. All lie in one sector.
+The flushed offset and the log's begin count only beside the physic time they were written with,
+and what a clean stop noted of queues and index beside its logics time: RocketMQ writes its times,
+which are later then, and leaves our notes as they were. All lie in one sector.
 
-Invariant: times and flushed offset are written only after everything up to them was synced. A
-damaged or missing checkpoint costs time (recovery looks further back), never a message.
+Invariant: times and flushed offset are written only after everything up to them was synced; where
+the log begins, before the first record of a store and before a file of the log is let go. So a log
+beside a blank checkpoint has lost it, and a file that is missing at the front of the log is missed.
+A damaged or missing checkpoint costs time (recovery looks further back), never a message.
 """
 
 from __future__ import annotations
@@ -44,6 +48,8 @@ _DERIVED_AT = 320
 _DERIVED_MARK = b"derived:"
 _DERIVED = Struct(">8sIIqI")
 _DERIVED_NOTE = Struct(">IIq")
+_BEGIN_AT = 384
+_BEGIN_MARK = b"begins :"
 SAFETY_MARGIN_MS = 3 * SECOND_MS
 """RocketMQ looks this much further back than the timestamps say."""
 
@@ -63,11 +69,25 @@ class Checkpoint:
     """Every byte of the log before it is on stable storage; 0 when nothing says so."""
     derived: tuple[int, int] | None = None
     """Fingerprints of consume queues and index as a clean stop left them; None while running."""
+    log_begin: int | None = None
+    """Where the log begins, as far as nobody has let go of its files; None when nothing says so."""
+
+    @property
+    def is_blank(self) -> bool:
+        """Does it say nothing at all? Then nobody knows what of the log was synced."""
+        return self == Checkpoint(written_offset=self.written_offset)
 
     @property
     def recover_from_ms(self) -> int:
         """Whatever was stored up to this time is on disk in log and consume queues."""
         return max(0, min(self.physic_timestamp_ms, self.logics_timestamp_ms) - SAFETY_MARGIN_MS)
+
+    @property
+    def has_lost_derived(self) -> bool:
+        """Does it lack what a clean stop of ours has noted of queues and index? RocketMQ's lacks it
+        as well; but then it has times, and no note beside them is ours.
+        """
+        return self.derived is None and (self.is_blank or self.log_begin is not None)
 
     def encode(self) -> bytes:
         """The file's whole content."""
@@ -84,29 +104,37 @@ class Checkpoint:
             written = _WRITTEN.pack(_WRITTEN_MARK, self.written_offset, crc)
         flushed = b""
         if self.flushed_offset:
-            pair = self.flushed_offset, self.physic_timestamp_ms
-            flushed = _FLUSHED.pack(_FLUSHED_MARK, *pair, crc32(_FLUSHED_PAIR.pack(*pair)))
+            flushed = _note_of(_FLUSHED_MARK, self.flushed_offset, self.physic_timestamp_ms)
         derived = b""
         if self.derived is not None:
             note = *self.derived, self.logics_timestamp_ms
             derived = _DERIVED.pack(_DERIVED_MARK, *note, crc32(_DERIVED_NOTE.pack(*note)))
         head = times.ljust(_FLUSHED_AT, b"\0") + flushed
         head = head.ljust(_DERIVED_AT, b"\0") + derived
+        if self.log_begin is not None:
+            note_at = head.ljust(_BEGIN_AT, b"\0")
+            head = note_at + _note_of(_BEGIN_MARK, self.log_begin, self.physic_timestamp_ms)
         return (head.ljust(_WRITTEN_AT, b"\0") + written).ljust(CHECKPOINT_BYTES, b"\0")
 
 
 def decode_checkpoint(data: bytes) -> Checkpoint:
-    """Read a checkpoint; one that is too short or has negative times counts as empty."""
-    if len(data) < _LAYOUT.size:
+    """Read a checkpoint; one that was cut counts as empty, as do negative times."""
+    if len(data) < CHECKPOINT_BYTES:
         return Checkpoint()
     values = _LAYOUT.unpack_from(data)
     times = values if min(values) >= 0 else (0, 0, 0, 0, 0)
     return Checkpoint(
         *times,  # type: ignore[misc]
         written_offset=_written_offset(data),
-        flushed_offset=_flushed_offset(data, times[0]),
+        flushed_offset=_noted(data, _FLUSHED_AT, _FLUSHED_MARK, times[0]) or 0,
         derived=_derived(data, times[1]),
+        log_begin=_noted(data, _BEGIN_AT, _BEGIN_MARK, times[0]),
     )
+
+
+def _note_of(mark: bytes, offset: int, physic_timestamp_ms: int) -> bytes:
+    pair = offset, physic_timestamp_ms
+    return _FLUSHED.pack(mark, *pair, crc32(_FLUSHED_PAIR.pack(*pair)))
 
 
 def _derived(data: bytes, logics_timestamp_ms: int) -> tuple[int, int] | None:
@@ -118,13 +146,15 @@ def _derived(data: bytes, logics_timestamp_ms: int) -> tuple[int, int] | None:
     return (queues, index) if whole and beside_ms == logics_timestamp_ms else None
 
 
-def _flushed_offset(data: bytes, physic_timestamp_ms: int) -> int:
-    """The note of how far the log was synced; 0 when there is none that belongs to the times."""
-    if len(data) < _FLUSHED_AT + _FLUSHED.size:
-        return 0
-    mark, flushed_offset, beside_ms, crc = _FLUSHED.unpack_from(data, _FLUSHED_AT)
-    whole = mark == _FLUSHED_MARK and crc == crc32(_FLUSHED_PAIR.pack(flushed_offset, beside_ms))
-    return max(0, flushed_offset) if whole and beside_ms == physic_timestamp_ms else 0
+def _noted(data: bytes, place: int, mark: bytes, physic_timestamp_ms: int) -> int | None:
+    """The offset that is noted there; None when there is none that belongs to the times. Times that
+    are earlier than the note's are damaged: whoever else wrote them would have written later ones.
+    """
+    if len(data) < place + _FLUSHED.size:
+        return None
+    found_mark, offset, beside_ms, crc = _FLUSHED.unpack_from(data, place)
+    whole = found_mark == mark and crc == crc32(_FLUSHED_PAIR.pack(offset, beside_ms))
+    return max(0, offset) if whole and beside_ms >= physic_timestamp_ms else None
 
 
 def _written_offset(data: bytes) -> int:

@@ -145,6 +145,7 @@ class Opening:
         note.logics_timestamp_ms = min(note.logics_timestamp_ms, there_ms)
         note.flushed_offset = log.flushed_offset
         note.derived = None
+        note.log_begin = log.min_offset
         log.unchecked_to = found.scanned_from
         flusher.dispatched_store_time_ms = flusher.committed_store_time_ms = there_ms
         await flusher.flush_derived("RECOVERY")

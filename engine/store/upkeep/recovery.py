@@ -147,7 +147,7 @@ class Recovery:
         self._synced_to = found.synced_to = synced_position(
             log, self._queues, checkpoint, clean=clean
         )
-        log.note_missing_files(self._synced_to)
+        log.note_missing_files(self._synced_to, checkpoint.log_begin)
         if self._index is not None:
             bound = max(log.end_offset, self._synced_to)
             found.damaged += self._index.repair_newest(bound, clean=clean)
@@ -162,11 +162,12 @@ class Recovery:
         scan_from = self._trusted_end() if trusted else None
         if scan_from is None:
             scan_from = self._vouched_start(checkpoint)
-        if damaged_queues:
-            scan_from = log.min_offset
+        if damaged_queues or (clean and checkpoint.has_lost_derived):
+            scan_from = log.min_offset  # Nothing says that the queues are what they were.
         self._scan(found, scan_from, now_ms=now_ms)
         self._cut(found, checkpoint, now_ms=now_ms)
         found.lost = [lost_in(hole, self._queues.all()) for hole in log.holes]
+        self._follow_log()
         if len(found.lost) > LOG_HOLES_TOLD_MAX:
             found.lost.sort(key=lambda each: -each.hole.size_bytes)
             del found.lost[LOG_HOLES_TOLD_MAX:]
@@ -330,13 +331,24 @@ class Recovery:
             found.dropped_records = count_sound(log, end_offset, reached)
             found.kept_aside = self._cut_bytes.keep(log, end_offset, reached, now_ms=now_ms)
         log.set_end(end_offset)
+        known_to = max([queue.end_physical for queue in self._queues.all()], default=0)
+        if checkpoint.is_blank and known_to > end_offset:
+            found.damaged.append(
+                f"the commit log ends at {end_offset}, though consume queues know of messages up "
+                f"to {known_to}; there is no checkpoint to say what was there"
+            )
         for key, queue in zip(self._queues.keys(), self._queues.all(), strict=True):
             queue.truncate_to_log(end_offset)
             if not found.clean:  # A record may have turned out to be another queue's.
                 self._drop_units_without_records(key, queue)
-            queue.follow_log(log.min_offset)
         if self._index is not None:
             self._index.truncate_to_log(end_offset)
-            self._index.follow_log(log.min_offset)
-        self._queues.settle()
         self._dispatcher.position = end_offset
+
+    def _follow_log(self) -> None:
+        """Let queues and index begin where the log does."""
+        for queue in self._queues.all():
+            queue.follow_log(self._log.min_offset)
+        if self._index is not None:
+            self._index.follow_log(self._log.min_offset)
+        self._queues.settle()

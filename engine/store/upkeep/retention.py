@@ -21,7 +21,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from engine.foundation.errors import StorageError
+from engine.foundation.errors import DiskFull, StorageError
 from engine.foundation.observing import LifecycleEvent, Observer
 from engine.foundation.units import HOUR_MS, SECOND_MS
 from engine.runtime import Runtime
@@ -29,6 +29,7 @@ from engine.store.commit_log import CommitLog
 from engine.store.config import StoreConfig
 from engine.store.index import Index
 from engine.store.queue_table import QueueKey, QueueTable
+from engine.store.upkeep.checkpoint import CheckpointFile
 
 Purged = Mapping[QueueKey, tuple[int, int]]
 """(topic, queue_id) → [first queue offset that went, first one that is left)"""
@@ -100,6 +101,7 @@ class Retention:
         log: CommitLog,
         queues: QueueTable,
         index: Index | None,
+        checkpoint: CheckpointFile,
         dispatched: Callable[[], int],
     ) -> None:
         """`dispatched` tells up to which physical offset the log was dispatched."""
@@ -110,6 +112,7 @@ class Retention:
         self._log = log
         self._queues = queues
         self._index = index
+        self._checkpoint = checkpoint
         self._dispatched = dispatched
         self.on_doomed: Callable[[int], None] = _ignore
         """Called with the log's next min offset, before files go: what is below can be read yet."""
@@ -212,12 +215,26 @@ class Retention:
             detail = f"{len(destroy)} commit-log files before {log.min_offset} deleted: {reason}"
             self._observer.observe(LifecycleEvent("RETENTION", detail))
             self.follow_log()
+            self._checkpoint.value.log_begin = log.min_offset
+        is_noted = bool(destroy) and self._is_noted()
 
         def work() -> None:
+            if is_noted:
+                self._checkpoint.sync()
             for each in destroy:  # Oldest first: a crash in between must leave no hole.
                 each()
 
         return work
+
+    def _is_noted(self) -> bool:
+        """Does the checkpoint say where the log begins now, so that nobody misses what goes? On a
+        full disk room comes first.
+        """
+        try:
+            self._checkpoint.write()
+        except DiskFull:
+            return False
+        return True
 
     def _switch_writes(self, *, stop: bool, used_ratio: float) -> None:
         if stop and not self.stop_writes:

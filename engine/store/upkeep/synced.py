@@ -19,11 +19,12 @@ def synced_position(
     log: CommitLog, queues: QueueTable, checkpoint: Checkpoint, *, clean: bool
 ) -> int:
     """As noted; else, after a clean stop, all that is not zero, and after an unclean one what store
-    times say.
+    times say. All that is not zero, too, beside a checkpoint that was lost: what was never synced
+    may be among it, and nothing that was is taken for it.
     """
     if checkpoint.flushed_offset:
         return checkpoint.flushed_offset
-    if not clean:
+    if not clean and not checkpoint.is_blank:
         return _synced_by_time(log, BehindDamage(log, queues), checkpoint.physic_timestamp_ms)
     reached = written_to(log, log.min_offset)
     # A record may end in zeros, and the newest file may be empty or gone; a unit that says more

@@ -48,11 +48,14 @@ def every(clean: Outcome, unclean: Outcome) -> dict[str, tuple[Outcome, Outcome]
 LOG = (
     "Below the synced position nothing of the log is cut and no file of it removed: what cannot be "
     "read is a hole, told as LOG_HOLE with the messages that are lost; pulls pass over it. After a "
-    "clean stop a damage is met, and told, when it is read."
+    "clean stop a damage is met, and told, when it is read. The checkpoint says where the log "
+    "begins, so the oldest files are missed like any other."
 )
 QUEUES = (
     "Built from the log alone. After a clean stop the checkpoint knows what they were; after an "
-    "unclean one the log is read again anyhow."
+    "unclean one the log is read again anyhow. An entry has no checksum: a bit that flips in the "
+    "entry of an older message can keep a pull from that message, and what the log holds is then "
+    "had again without the folder `consumequeue`; `tidemark store check` names such entries."
 )
 INDEX = (
     "Built from the log alone. Sums tell what a file was when it was flushed: header and slots of "
@@ -69,8 +72,9 @@ SUMS = (
     "file of the index is taken as it is, and they are made anew."
 )
 CHECKPOINT = (
-    "Costs time, never a message: without it the log is read from further back. One that is ahead "
-    "of the log is another store's, or the log has lost its end."
+    "Costs time, never a message: without it the log is read from its start, and everything in it "
+    "counts as synced: what else is damaged is a hole, as ever. One that is ahead of the log is "
+    "another store's, or the log has lost its end."
 )
 ABORT = (
     "There while a broker runs, so that its presence at a start says that the last stop was not "
@@ -105,6 +109,7 @@ def _rows_of_a_table() -> dict[str, tuple[Outcome, Outcome]]:
 
 
 FILES = (
+    Kept("commit log, the oldest file", "commitlog/00000000000000000000", LOG, every(LESS, LESS)),
     Kept("commit log, an older file", "commitlog/00000000000000016384", LOG, every(LESS, LESS)),
     Kept("commit log, the newest file", "commitlog/00000000000000049152", LOG, every(LESS, LESS)),
     Kept(

@@ -143,23 +143,23 @@ async def subscribe(client: RawClient, topic: str, group: str) -> None:
 
 def prepare(folder: Path, name: str, topic: str, *, clean: bool) -> Path:
     """A store that was stopped cleanly, or as SIGKILL leaves it; its root."""
+    return asyncio.run(_prepare(folder, name, topic, clean=clean))
 
-    async def story() -> Path:
-        live = config_of(folder / "live")
-        broker = Broker(system_runtime(), live)
-        await broker.start()
-        client = RawClient(broker.address)
-        await fill(broker, client, name, topic)
-        root = Path(live.store.root)
-        if not clean:
-            broker._running.telemetry.write_turn()  # type: ignore[union-attr]
-            root = folder / "killed" / "store"
-            shutil.copytree(live.store.root, root)
-        await client.close()
-        await broker.stop()
-        return root
 
-    return asyncio.run(story())
+async def _prepare(folder: Path, name: str, topic: str, *, clean: bool) -> Path:
+    live = config_of(folder / "live")
+    broker = Broker(system_runtime(), live)
+    await broker.start()
+    client = RawClient(broker.address)
+    await fill(broker, client, name, topic)
+    root = Path(live.store.root)
+    if not clean:
+        broker._running.telemetry.write_turn()  # type: ignore[union-attr]
+        root = folder / "killed" / "store"
+        shutil.copytree(live.store.root, root)
+    await client.close()
+    await broker.stop()
+    return root
 
 
 def inventory_of(broker: Broker) -> Inventory:
@@ -244,31 +244,31 @@ class _Lines(logging.Handler):
 
 def start_on(root: Path) -> Start:
     """Start a broker on the store, look, and stop it."""
+    return asyncio.run(_start_on(root))
 
-    async def story() -> Start:
-        config = config_of(root.parent)
-        broker, lines, start = Broker(system_runtime(), config), _Lines(), Start()
-        rows_before = len(spooled(root, "lifecycle")) if (root / "spool").is_dir() else 0
-        logging.getLogger().addHandler(lines)
-        try:
-            await broker.start()
-        except TidemarkError as error:
-            start.refused = str(error)
-            logging.getLogger().removeHandler(lines)
-            return start
+
+async def _start_on(root: Path) -> Start:
+    config = config_of(root.parent)
+    broker, lines, start = Broker(system_runtime(), config), _Lines(), Start()
+    rows_before = len(spooled(root, "lifecycle")) if (root / "spool").is_dir() else 0
+    logging.getLogger().addHandler(lines)
+    try:
+        await broker.start()
         await index_is_whole(broker)
-        logging.getLogger().removeHandler(lines)
-        start.has = inventory_of(broker)
-        await broker.stop()
-        start.has |= rows_in(root)
-        rows = spooled(root, "lifecycle")
-        fresh = rows[rows_before:] if len(rows) > rows_before else rows
-        start.told = lines.lines + [
-            f"{row['kind']}: {row['detail']}" for row in fresh if not _is_ordinary(row)
-        ]
+    except TidemarkError as error:
+        start.refused = str(error)
         return start
-
-    return asyncio.run(story())
+    finally:
+        logging.getLogger().removeHandler(lines)
+    start.has = inventory_of(broker)
+    await broker.stop()
+    start.has |= rows_in(root)
+    rows = spooled(root, "lifecycle")
+    fresh = rows[rows_before:] if len(rows) > rows_before else rows
+    start.told = lines.lines + [
+        f"{row['kind']}: {row['detail']}" for row in fresh if not _is_ordinary(row)
+    ]
+    return start
 
 
 async def index_is_whole(broker: Broker) -> None:

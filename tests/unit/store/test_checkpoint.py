@@ -35,14 +35,24 @@ def test_notes_of_ours_count_only_beside_the_times_they_were_written_with() -> N
     )
 
 
-@pytest.mark.parametrize("position", [*range(256, 284), *range(320, 348)])
+def test_times_that_are_earlier_than_those_of_a_note_are_damaged_and_take_none_away() -> None:
+    ours = Checkpoint(1000, 2000, 3, 4, 5, flushed_offset=1 << 40, log_begin=4096)
+    bent = Checkpoint(8, 2000, 3, 4, 5).encode()[:40] + ours.encode()[40:]
+    found = decode_checkpoint(bent)
+    assert (found.flushed_offset, found.log_begin) == (1 << 40, 4096)
+    negative = decode_checkpoint(b"\xff" * 8 + ours.encode()[8:])
+    assert (negative.flushed_offset, negative.log_begin) == (1 << 40, 4096)
+
+
+@pytest.mark.parametrize("position", [*range(256, 284), *range(320, 348), *range(384, 412)])
 def test_a_note_of_ours_with_a_flipped_bit_is_none(position: int) -> None:
-    encoded = bytearray(Checkpoint(1, 2, 3, flushed_offset=1 << 40, derived=(7, 8)).encode())
+    ours = Checkpoint(1, 2, 3, flushed_offset=1 << 40, derived=(7, 8), log_begin=4096)
+    encoded = bytearray(ours.encode())
     encoded[position] ^= 1
     found = decode_checkpoint(bytes(encoded))
-    assert (found.flushed_offset, found.derived) == (
-        (0, (7, 8)) if position < 300 else (1 << 40, None)
-    )
+    notes = [1 << 40, (7, 8), 4096]
+    notes[(position - 256) // 64] = (0, None, None)[(position - 256) // 64]
+    assert [found.flushed_offset, found.derived, found.log_begin] == notes
 
 
 def test_the_layout_is_five_numbers_and_zeros_in_4096_bytes() -> None:

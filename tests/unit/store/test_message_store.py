@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.foundation.errors import LocalProtocolError, StorageError
+from engine.foundation.errors import LocalProtocolError, RecordTooLarge, StorageError
 from engine.protocol.hashes import tags_code
 from engine.protocol.message_record import decode_record
 from engine.store import GetStatus, MessageStore
@@ -228,7 +228,7 @@ async def test_a_batch_lies_in_one_file_and_a_single_write(tmp_path: Path) -> No
 async def test_what_no_record_can_hold_is_refused_and_nothing_is_stored(tmp_path: Path) -> None:
     store = await open_store(small_config(tmp_path))
     refused = [
-        (draft(bytes(4096)), StorageError, "mappedFileSizeCommitLog"),
+        (draft(bytes(4096)), RecordTooLarge, "mappedFileSizeCommitLog"),
         (draft(properties="k\x01" + "v" * 32_768 + "\x02"), LocalProtocolError, "32767"),
         (draft(topic="../../etc/cron.d/x"), StorageError, "A-Za-z0-9"),
         (draft(topic=""), StorageError, "1 to 255"),
