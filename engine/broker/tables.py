@@ -27,7 +27,7 @@ from engine.broker.state.offsets import (
 from engine.broker.state.readers import QueueKey
 from engine.broker.state.topics import READ_WRITE
 from engine.broker.work_in_steps import in_steps, stepped
-from engine.foundation.errors import StorageError
+from engine.foundation.errors import LocalProtocolError, StorageError
 from engine.foundation.limits import QUEUES_PER_TOPIC_MAX
 from engine.foundation.observing import LifecycleEvent, report
 from engine.foundation.units import SECOND_MS
@@ -211,7 +211,7 @@ class Tables:
             self._changed.clear()
             try:
                 await self.save_settings()
-            except StorageError as error:
+            except (StorageError, LocalProtocolError) as error:  # Never the end of the broker.
                 _log.warning("topics and groups are not saved yet: %s", error)
                 self._changed.set()
                 await asyncio.sleep(RETRY_MS / SECOND_MS)
@@ -229,7 +229,7 @@ class Tables:
             await asyncio.sleep((due_ms - clock.steady_ms()) / SECOND_MS)
             try:
                 await self.save_offsets("TIMER")
-            except StorageError as error:
+            except (StorageError, LocalProtocolError) as error:
                 _log.warning("consume offsets are not persisted yet: %s", error)
 
     async def save_settings(self) -> None:

@@ -24,6 +24,7 @@ from engine.protocol.body_codec import (
     encode_object_keyed,
     table_of,
 )
+from engine.protocol.header_fields import Int64
 from engine.protocol.message import MessageQueue
 from engine.protocol.wire_enums import (
     CONSUME_FROM_WHERE,
@@ -40,10 +41,10 @@ class QueueTimeSpan(Part):
     """Store times of a queue's ends, and of what a group consumed last."""
 
     message_queue: WireQueue
-    min_timestamp_ms: int = msgspec.field(name="minTimeStamp", default=0)
-    max_timestamp_ms: int = msgspec.field(name="maxTimeStamp", default=0)
-    consume_timestamp_ms: int = msgspec.field(name="consumeTimeStamp", default=0)
-    delay_time_ms: int = msgspec.field(name="delayTime", default=0)
+    min_timestamp_ms: Int64 = msgspec.field(name="minTimeStamp", default=0)
+    max_timestamp_ms: Int64 = msgspec.field(name="maxTimeStamp", default=0)
+    consume_timestamp_ms: Int64 = msgspec.field(name="consumeTimeStamp", default=0)
+    delay_time_ms: Int64 = msgspec.field(name="delayTime", default=0)
     """How long the first message not consumed has been waiting; 0 when none waits."""
 
 
@@ -56,9 +57,9 @@ class ConsumeTimeSpans(Body):
 class ConsumeQueueData(Part):
     """One unit of a consume queue."""
 
-    physic_offset: int
-    physic_size: int
-    tags_code: int
+    physic_offset: Int64
+    physic_size: Int64
+    tags_code: Int64
     eval: bool = False
     """Does the group's filter pass it? Told for compiled filters only."""
 
@@ -66,8 +67,8 @@ class ConsumeQueueData(Part):
 class ConsumeQueueUnits(Body, omit_defaults=True):
     """QUERY_CONSUME_QUEUE (321)."""
 
-    max_queue_index: int
-    min_queue_index: int
+    max_queue_index: Int64
+    min_queue_index: Int64
     queue_data: list[ConsumeQueueData]
     subscription_data: SubscriptionData | None = None
     filter_data: str | None = None
@@ -77,19 +78,19 @@ class HaClientRuntimeInfo(Part):
     """A slave's connection with its master."""
 
     activated: bool = False
-    last_read_timestamp_ms: int = msgspec.field(name="lastReadTimestamp", default=0)
-    last_write_timestamp_ms: int = msgspec.field(name="lastWriteTimestamp", default=0)
-    master_flush_offset: int = 0
-    max_offset: int = 0
-    transferred_byte_in_second: int = 0
+    last_read_timestamp_ms: Int64 = msgspec.field(name="lastReadTimestamp", default=0)
+    last_write_timestamp_ms: Int64 = msgspec.field(name="lastWriteTimestamp", default=0)
+    master_flush_offset: Int64 = 0
+    max_offset: Int64 = 0
+    transferred_byte_in_second: Int64 = 0
 
 
 class HaRuntimeInfo(Body):
     """GET_BROKER_HA_STATUS (907)."""
 
-    master_commit_log_max_offset: int
+    master_commit_log_max_offset: Int64
     master: bool = True
-    in_sync_slave_nums: int = 0
+    in_sync_slave_nums: Int64 = 0
     ha_connection_info: list[object] = msgspec.field(default_factory=list)
     ha_client_runtime_info: HaClientRuntimeInfo = msgspec.field(default_factory=HaClientRuntimeInfo)
 
@@ -100,8 +101,8 @@ class ProducerInfo(Part):
     client_id: str
     remote_ip: str = msgspec.field(name="remoteIP")
     language: EnumName
-    version: int
-    last_update_timestamp_ms: int = msgspec.field(name="lastUpdateTimestamp")
+    version: Int64
+    last_update_timestamp_ms: Int64 = msgspec.field(name="lastUpdateTimestamp")
 
     def __post_init__(self) -> None:
         """Names for places."""
@@ -134,7 +135,7 @@ class MessageRequestMode(Body):
     topic: str
     consumer_group: str
     mode: EnumName = "PULL"
-    pop_share_queue_num: int = 0
+    pop_share_queue_num: Int64 = 0
 
     def __post_init__(self) -> None:
         """Names for places. Raises ValueError."""
@@ -144,11 +145,11 @@ class MessageRequestMode(Body):
 class OffsetWrapper(Part):
     """How far a group is on one queue."""
 
-    broker_offset: int = 0
+    broker_offset: Int64 = 0
     """The queue's max offset."""
-    consumer_offset: int = 0
-    pull_offset: int = 0
-    last_timestamp_ms: int = msgspec.field(name="lastTimestamp", default=0)
+    consumer_offset: Int64 = 0
+    pull_offset: Int64 = 0
+    last_timestamp_ms: Int64 = msgspec.field(name="lastTimestamp", default=0)
     """Store time of the message before the consume offset; 0 when it is gone."""
 
 
@@ -178,9 +179,9 @@ class ConsumeStats:
 class TopicOffset(Part):
     """The ends of one queue."""
 
-    min_offset: int = 0
-    max_offset: int = 0
-    last_update_timestamp_ms: int = msgspec.field(name="lastUpdateTimestamp", default=0)
+    min_offset: Int64 = 0
+    max_offset: Int64 = 0
+    last_update_timestamp_ms: Int64 = msgspec.field(name="lastUpdateTimestamp", default=0)
 
 
 @dataclass(slots=True)
@@ -208,7 +209,7 @@ class ClientConnection(Part):
     client_id: str
     client_addr: str
     language: EnumName
-    version: int
+    version: Int64
 
     def __post_init__(self) -> None:
         """Names for places."""

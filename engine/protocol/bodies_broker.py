@@ -24,6 +24,7 @@ from engine.foundation.limits import BODY_REGISTRATION_BYTES_MAX, REGISTERED_AT_
 from engine.foundation.units import MIB, Buffer
 from engine.protocol import fastjson
 from engine.protocol.body_codec import Body, Part, convert
+from engine.protocol.header_fields import Int64
 from engine.protocol.wire_enums import TOPIC_FILTER_TYPES, EnumName, enum_name
 
 _INT: Final = Struct(">i")
@@ -34,20 +35,20 @@ INFLATED_BYTES_MAX: Final = BODY_REGISTRATION_BYTES_MAX
 class DataVersion(Body):
     """Version of a table; a greater counter is newer."""
 
-    state_version: int = 0
-    timestamp: int = 0
-    counter: int = 0
+    state_version: Int64 = 0
+    timestamp: Int64 = 0
+    counter: Int64 = 0
 
 
 class TopicConfig(Body):
     """A topic on one broker."""
 
     topic_name: str
-    read_queue_nums: int = 16
-    write_queue_nums: int = 16
-    perm: int = 6
+    read_queue_nums: Int64 = 16
+    write_queue_nums: Int64 = 16
+    perm: Int64 = 6
     topic_filter_type: EnumName = "SINGLE_TAG"
-    topic_sys_flag: int = 0
+    topic_sys_flag: Int64 = 0
     order: bool = False
     attributes: dict[str, str] = msgspec.field(default_factory=dict)
 
@@ -84,10 +85,10 @@ class QueueData(Part):
     """A topic's queues on one broker name."""
 
     broker_name: str
-    read_queue_nums: int
-    write_queue_nums: int
-    perm: int
-    topic_sys_flag: int = 0
+    read_queue_nums: Int64
+    write_queue_nums: Int64
+    perm: Int64
+    topic_sys_flag: Int64 = 0
 
 
 class BrokerData(Part):
@@ -95,7 +96,7 @@ class BrokerData(Part):
 
     cluster: str
     broker_name: str
-    broker_addrs: dict[int, str]
+    broker_addrs: dict[Int64, str]
     enable_acting_master: bool = False
 
 
@@ -111,7 +112,7 @@ class TopicRouteData(Body):
 class ClusterInfo(Body):
     """GET_BROKER_CLUSTER_INFO (106)."""
 
-    loose_bytes_max: ClassVar[int] = BODY_REGISTRATION_BYTES_MAX
+    loose_bytes_max: ClassVar[Int64] = BODY_REGISTRATION_BYTES_MAX
 
     broker_addr_table: dict[str, BrokerData] = msgspec.field(default_factory=dict)
     cluster_addr_table: dict[str, list[str]] = msgspec.field(default_factory=dict)
@@ -146,7 +147,7 @@ class KVTable(Body):
 class BrokerStatsItem(Part):
     """A statistic over one span: its sum, per second, and per call."""
 
-    sum: int = 0
+    sum: Int64 = 0
     tps: float = 0.0
     avgpt: float = 0.0
 
@@ -172,7 +173,7 @@ class _Wrapper(Part):
 class _Registration(Body):
     """REGISTER_BROKER as JSON."""
 
-    loose_bytes_max: ClassVar[int] = MIB
+    loose_bytes_max: ClassVar[Int64] = MIB
     """Static topics have integers as keys."""
 
     topic_config_serialize_wrapper: _Wrapper | None = None

@@ -35,6 +35,7 @@ from engine.protocol.body_codec import (
 )
 from engine.protocol.codes import ResponseCode
 from engine.protocol.hashes import tags_code
+from engine.protocol.header_fields import Int64
 from engine.protocol.message import MessageQueue
 from engine.protocol.tag_bits import split_tags
 from engine.protocol.wire_enums import (
@@ -58,9 +59,9 @@ class SubscriptionData(Body):
     """`*`, or tags joined by `||`."""
     tags_set: list[str] = msgspec.field(default_factory=list)
     """The tags; none for `*`."""
-    code_set: list[int] = msgspec.field(default_factory=list)
+    code_set: list[Int64] = msgspec.field(default_factory=list)
     """Their hash codes, which the broker tests."""
-    sub_version: int = 0
+    sub_version: Int64 = 0
     expression_type: str | None = TAG_EXPRESSION
     class_filter_mode: bool = False
 
@@ -151,7 +152,7 @@ class HeartbeatData(Body):
     client_id: str = msgspec.field(name="clientID")
     producer_data_set: list[ProducerData] = msgspec.field(default_factory=list)
     consumer_data_set: list[ConsumerData] = msgspec.field(default_factory=list)
-    heartbeat_fingerprint: int = 0
+    heartbeat_fingerprint: Int64 = 0
     """Not 0: version 2, in which unchanged subscriptions may be left out."""
     without_sub: bool = False
     """Are they left out?"""
@@ -229,29 +230,29 @@ class LockBatchResponse:
 class ProcessQueueInfo(Part):
     """What a consumer holds of one queue; the fields with None are told by our own clients only."""
 
-    commit_offset: int = 0
-    cached_msg_min_offset: int = 0
-    cached_msg_max_offset: int = 0
-    cached_msg_count: int = 0
-    cached_msg_size_in_mib: int = msgspec.field(name="cachedMsgSizeInMiB", default=0)
-    transaction_msg_min_offset: int = 0
-    transaction_msg_max_offset: int = 0
-    transaction_msg_count: int = 0
+    commit_offset: Int64 = 0
+    cached_msg_min_offset: Int64 = 0
+    cached_msg_max_offset: Int64 = 0
+    cached_msg_count: Int64 = 0
+    cached_msg_size_in_mib: Int64 = msgspec.field(name="cachedMsgSizeInMiB", default=0)
+    transaction_msg_min_offset: Int64 = 0
+    transaction_msg_max_offset: Int64 = 0
+    transaction_msg_count: Int64 = 0
     locked: bool = False
-    try_unlock_times: int = 0
-    last_lock_timestamp_ms: int = msgspec.field(name="lastLockTimestamp", default=0)
+    try_unlock_times: Int64 = 0
+    last_lock_timestamp_ms: Int64 = msgspec.field(name="lastLockTimestamp", default=0)
     dropped: bool = msgspec.field(name="droped", default=False)
-    last_pull_timestamp_ms: int = msgspec.field(name="lastPullTimestamp", default=0)
-    last_consume_timestamp_ms: int = msgspec.field(name="lastConsumeTimestamp", default=0)
-    held_bytes: int | None = None
-    finished_count: int | None = None
-    held_ranges: list[tuple[int, int]] | None = None
-    filtered_count: int | None = None
+    last_pull_timestamp_ms: Int64 = msgspec.field(name="lastPullTimestamp", default=0)
+    last_consume_timestamp_ms: Int64 = msgspec.field(name="lastConsumeTimestamp", default=0)
+    held_bytes: Int64 | None = None
+    finished_count: Int64 | None = None
+    held_ranges: list[tuple[Int64, Int64]] | None = None
+    filtered_count: Int64 | None = None
     head_message_id: str | None = None
-    head_since_ms: int | None = msgspec.field(name="headSince", default=None)
-    processed_offset: int | None = None
-    client_committed: int | None = None
-    local_retries: list[tuple[int, str, int, int]] | None = None
+    head_since_ms: Int64 | None = msgspec.field(name="headSince", default=None)
+    processed_offset: Int64 | None = None
+    client_committed: Int64 | None = None
+    local_retries: list[tuple[Int64, str, Int64, Int64]] | None = None
     """When, message id, queue offset and failed tries of messages that no way back took."""
 
 
@@ -330,7 +331,7 @@ class ConsumeMessageDirectlyResult(Body):
     """CR_SUCCESS, CR_LATER, CR_ROLLBACK, CR_COMMIT, CR_THROW_EXCEPTION, CR_RETURN_NULL."""
     order: bool = False
     auto_commit: bool = True
-    spent_time_ms: int = msgspec.field(name="spentTimeMills", default=0)
+    spent_time_ms: Int64 = msgspec.field(name="spentTimeMills", default=0)
     remark: str | None = None
 
     def __post_init__(self) -> None:

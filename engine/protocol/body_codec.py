@@ -18,6 +18,7 @@ from engine.foundation.errors import LocalProtocolError, RemoteProtocolError
 from engine.foundation.limits import LOOSE_BODY_BYTES_MAX, LOOSE_BODY_KEYS_MAX
 from engine.foundation.units import Buffer
 from engine.protocol import fastjson
+from engine.protocol.header_fields import Int64
 from engine.protocol.message import MessageQueue
 
 Value = TypeVar("Value")
@@ -40,7 +41,7 @@ class Part(msgspec.Struct, rename="camel"):
 class Body(Part):
     """A body that is JSON as everybody knows it, when it is ours."""
 
-    loose_bytes_max: ClassVar[int] = LOOSE_BODY_BYTES_MAX
+    loose_bytes_max: ClassVar[Int64] = LOOSE_BODY_BYTES_MAX
     """A longer one that is not strict JSON is refused."""
 
     def encode(self) -> bytes:
@@ -89,7 +90,7 @@ class WireQueue(Part):
     """A MessageQueue as JSON has it."""
 
     broker_name: str
-    queue_id: int
+    queue_id: Int64
     topic: str
 
     @classmethod

@@ -13,11 +13,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from engine.protocol.command import LANGUAGES
+from engine.protocol.header_fields import Int64
 
 if TYPE_CHECKING:
     EnumName = str
 else:
-    EnumName = str | int
+    EnumName = str | Int64
     """A name once the structure is made; on the wire a number as well."""
 
 CONSUME_TYPES: Final = ("CONSUME_ACTIVELY", "CONSUME_PASSIVELY", "CONSUME_POP")

@@ -25,6 +25,7 @@ from engine.foundation.units import DAY_MS, SECOND_MS
 from engine.protocol.bodies import SubscriptionData
 from engine.protocol.body_codec import Part
 from engine.protocol.codes import ResponseCode
+from engine.protocol.header_fields import Int64
 from engine.protocol.sql92 import SQL92_EXPRESSION, Selector, compile_selector
 
 FILTER_KEPT_MS = DAY_MS
@@ -42,10 +43,10 @@ class FilterData(Part):
     topic: str
     expression: str
     expression_type: str
-    born_time: int = 0
-    dead_time: int = 0
+    born_time: Int64 = 0
+    dead_time: Int64 = 0
     """When the group was found gone; 0 while it is there."""
-    client_version: int = 0
+    client_version: Int64 = 0
 
     @property
     def is_dead(self) -> bool:

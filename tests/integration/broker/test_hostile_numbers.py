@@ -6,6 +6,7 @@ Feature rows: D4 (a wish for time), E1 (delays).
 
 from __future__ import annotations
 
+import json
 import signal
 from pathlib import Path
 
@@ -14,7 +15,15 @@ import pytest
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.message import Message
 from engine.protocol.properties import whole_number
-from tests.integration.broker.cluster import RawClient, bodies, eventually
+from tests.integration.broker.cluster import (
+    GROUP,
+    TOPIC,
+    RawClient,
+    bodies,
+    broker_config,
+    cluster,
+    eventually,
+)
 from tests.integration.broker.transactor import COMMIT, Transactor
 from tests.integration.telemetry.killable_engine import KillableEngine
 
@@ -69,3 +78,29 @@ async def test_a_broker_lives_through_numbers_that_are_none_and_starts_again(
         await client.close()
         await engine.end(signal.SIGKILL)
     assert "Traceback" not in engine.log.read_text()
+
+
+@pytest.mark.parametrize("number", [10**30, 2**63, -(2**63) - 1])
+async def test_a_heartbeat_with_a_number_beyond_64_bits_is_refused_and_the_broker_lives(
+    tmp_path: Path, number: int
+) -> None:
+    """Such a version of a selector was taken, and no table that holds it could be written."""
+    config = broker_config(tmp_path, enable_property_filter=True)
+    async with cluster(config) as running:
+        client = running.client("teller")
+        await client.send()
+        wanted = {"topic": TOPIC, "subString": "a = 1", "expressionType": "SQL92"}
+        for field in ("subVersion", "codeSet"):
+            told = wanted | {field: [number] if field == "codeSet" else number}
+            data = {
+                "clientID": client.client_id,
+                "consumerDataSet": [{"groupName": GROUP, "subscriptionDataSet": [told]}],
+            }
+            refused = await client.ask(RequestCode.HEART_BEAT, json.dumps(data).encode())
+            assert refused.code == ResponseCode.SYSTEM_ERROR
+            assert "64 bits" in (refused.remark or "")
+        asked = await client.ask(RequestCode.GET_CONSUMER_CONNECTION_LIST, consumerGroup=GROUP)
+        assert asked.code != ResponseCode.SUCCESS, "nothing of it counts"
+        running.broker.parts.filters_changed()
+        await running.broker.parts.settings_saved()
+        assert (await client.send(b"alive")).code == ResponseCode.SUCCESS
