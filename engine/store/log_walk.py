@@ -160,7 +160,7 @@ class LogWalk:
         return request.queue_offset
 
     def _is_anothers(self, request: DispatchRequest) -> bool:
-        """Had its queue, when the walk began, the unit of an older message in the record's place?"""
+        """Had its queue, when the walk began, the unit of an older message in its place?"""
         queue = self._queues.find(request.topic, request.queue_id)
         known_to = self._known_to.get((request.topic, request.queue_id), 0)
         if queue is None or request.queue_offset >= known_to:
