@@ -241,7 +241,7 @@ many at most, about 9 MB), and the second copies it then knows of; older ones ar
 SENDS_READ_BACK_MAX: Final = 8192
 """Of these, read back from the log when a broker starts (about 0.1 s)."""
 
-SECOND_COPIES_LOOKED_UP_MAX: Final = 1000
+SECOND_COPIES_LOOKED_UP_MAX: Final = 250
 SECOND_COPIES_LOOKED_UP_A_SECOND: Final = 100
 """Messages that may be second copies and are compared with the first: so many at once, and so many
 in a second for ever; those beyond it are told as a number.

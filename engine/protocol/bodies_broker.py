@@ -179,6 +179,20 @@ class _Registration(Body):
     filter_server_list: list[str] | None = None
 
 
+class _WrapperApart(Part):
+    """A registration's topics, which are not read yet."""
+
+    data_version: DataVersion | None = None
+    topic_config_table: dict[str, msgspec.Raw] | None = None
+
+
+class _RegistrationApart(Part):
+    """As `_Registration`, its topics to be read in pieces."""
+
+    topic_config_serialize_wrapper: _WrapperApart | None = None
+    filter_server_list: list[str] | None = None
+
+
 @dataclass(slots=True)
 class RegisterBrokerBody:
     """REGISTER_BROKER (103): a broker's topics."""
@@ -224,6 +238,22 @@ class RegisterBrokerBody:
         """As `decode`, with a pause now and then where others may have their turn."""
         if compressed:
             return (yield from cls._decode_compressed(_Pieces(_inflate(body))))
+        try:
+            apart = msgspec.json.decode(body, type=_RegistrationApart)
+            wrapped = apart.topic_config_serialize_wrapper or _WrapperApart()
+            topics: dict[str, TopicConfig] = {}
+            for number, (name, config) in enumerate((wrapped.topic_config_table or {}).items()):
+                if number % REGISTERED_AT_ONCE == 0:
+                    yield
+                topics[name] = msgspec.json.decode(config, type=TopicConfig)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return cls._decode_whole(body)
+        version = wrapped.data_version or DataVersion()
+        return cls(version, topics, apart.filter_server_list or [])
+
+    @classmethod
+    def _decode_whole(cls, body: Buffer) -> Self:
+        """Of JSON that is not strict, or wrong: then this says where."""
         told = _Registration.decode(body)
         wrapper = told.topic_config_serialize_wrapper or _Wrapper()
         return cls(

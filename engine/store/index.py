@@ -89,11 +89,21 @@ class Index:
             self._sums.remove(start)
         self.files = [IndexFile(self._files, start, self._shape) for start in self._files.starts]
         for file in self.files:
+            if not clean:
+                self._make_last(file)
             fault = self._judge_sums(file, clean=clean, ours=ours, mend=True)
             if fault is not None:
                 damaged.append(fault)
             file.is_unsummed = file.sums is None
         return damaged
+
+    def _make_last(self, file: IndexFile) -> None:
+        """What a killed process has written and not synced is read here: a power cut must not take
+        it back once something was built on it; entries first, as in a flush.
+        """
+        self._files.open_file(file.start).file.sync()
+        if self._sums.has(file.start):
+            self._sums.open_file(file.start).file.sync()
 
     def _judge_sums(self, file: IndexFile, *, clean: bool, ours: bool, mend: bool) -> str | None:
         """Take over the file's sums when they are its own; a sentence when it, or they, are not as

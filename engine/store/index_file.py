@@ -534,6 +534,7 @@ class IndexFile:
         """
         self.begin_flush()
         self.write_slots()
+        self._open().file.sync()
         if self.sums is not None:
             for page in range(len(self.sums.unchecked_pages)):
                 if self.sums.unchecked_pages[page]:
