@@ -16,6 +16,7 @@ from typing import cast
 import msgspec
 
 from engine.protocol.header_fields import (
+    UNREADABLE,
     Int32,
     Int64,
     RequestHeader,
@@ -55,7 +56,7 @@ class SendMessageRequestHeader(RequestHeader, kw_only=True):
         """
         try:
             return msgspec.convert(fields, _ByLetters, strict=False)
-        except msgspec.ValidationError:  # Once more, for the error that names the field.
+        except UNREADABLE:  # Once more, for the error that names the field.
             return cls.decode(
                 {_LONG_NAMES[name]: fields[name] for name in fields if name in _LONG_NAMES}
             )

@@ -77,6 +77,7 @@ def passes(credentials: Credentials, code: int, told: dict[str, str], body: byte
 @example(Code.QUERY_ASSIGNMENT, {}, DEEP)
 @example(Code.HEART_BEAT, {}, b'{"clientID":"\\ud800"}')
 @example(Code.END_TRANSACTION, {"commitLogOffset": "\ud800"}, b"")
+@example(Code.SEND_MESSAGE_V2, {"d": "\ud800"}, b"")
 def test_an_account_without_rights_gets_nothing_that_takes_one(
     code: int, told: dict[str, str], body: bytes
 ) -> None:
