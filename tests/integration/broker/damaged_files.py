@@ -52,8 +52,9 @@ LOG = (
     "begins, so the oldest files are missed like any other."
 )
 QUEUES = (
-    "Built from the log alone. After a clean stop the checkpoint knows what they were; after an "
-    "unclean one the log is read again anyhow."
+    "Built from the log alone. After a clean stop the checkpoint knows where they ended; after an "
+    "unclean one the log is read again anyhow. An entry that leads to no record of its queue hides "
+    "its message until a pull meets it: that is told, and the next start builds the queues again."
 )
 INDEX = (
     "Built from the log alone. A few entries of each file are followed to their records, which "
