@@ -3,8 +3,11 @@
 
 The engine is the one that users start, with a watch around its loop (bench.observed_engine). Each
 client has a connection, a group of its own and ten queues that it pulls and reports; then the tools
-ask for everything there is, all clients join one group, and all are lost at once.
+ask for everything there is, the longest batches are sent, two brokers of 20,000 topics register and
+leave, the groups become 100,000, all clients join one group, and all are lost at once.
 Figures are CPU time of the loop's thread: what else the machine does is not in them.
+
+    python -m bench.turns [CONNECTIONS]     as many clients, topics and groups of clients
 """
 
 from __future__ import annotations
@@ -26,10 +29,20 @@ from rich.table import Table
 
 from bench.bars import LONGEST_STEP
 from demo.ports import free_broker_port, free_port_block
-from engine.protocol.bodies import ConsumerData, HeartbeatData, SubscriptionData
+from engine.foundation.limits import BATCH_MESSAGES_MAX, FRAME_BYTES_MAX
+from engine.protocol.bodies import (
+    ConsumerData,
+    DataVersion,
+    HeartbeatData,
+    RegisterBrokerBody,
+    SubscriptionData,
+    TopicConfig,
+)
 from engine.protocol.codes import RequestCode
 from engine.protocol.command import RemotingCommand
 from engine.protocol.frames import FrameDecoder, encode_frame
+from engine.protocol.message import Message
+from engine.protocol.message_batch import encode_batch
 from engine.runtime.network import allow_descriptors
 
 CONNECTIONS = 10_000
@@ -37,6 +50,15 @@ TOPICS = 10_000
 QUEUES = 4
 QUEUES_READ = 10
 """By each client: 100,000 pairs of a group and a queue."""
+PER_ADDRESS = 8000
+"""Clients at one address of ours."""
+BATCHES = 4
+"""Of BATCH_MESSAGES_MAX messages each."""
+FOREIGN_TOPICS = 20_000
+"""Of each of two other brokers that register."""
+GROUPS = 99_000
+"""In the end, those of the clients among them."""
+GROUPS_AT_ONCE = 1000
 STEADY_S = 45.0
 """Longer than each timer of the broker: heartbeats, registration, snapshots of all marks."""
 AT_ONCE = 200
@@ -55,7 +77,7 @@ class Client(asyncio.Protocol):
         self.client_id = f"10.0.0.1@{number}"
         self.group = f"group-{number:05}"
         self.pushed_count = 0
-        self._decoder = FrameDecoder()
+        self._decoder = FrameDecoder(header_bytes_max=FRAME_BYTES_MAX)
         self._answers: dict[int, asyncio.Future[RemotingCommand]] = {}
         self._opaques = count(1)
         self.transport: asyncio.Transport
@@ -161,8 +183,17 @@ def topic_name(number: int) -> str:
 class Load:
     """What is done to the engine, phase by phase."""
 
-    def __init__(self, broker: str, metrics: str, *, say: Callable[[str], None]) -> None:
-        self._broker, self._metrics, self._say = broker, metrics, say
+    def __init__(
+        self,
+        broker: str,
+        namesrv: str,
+        metrics: str,
+        *,
+        say: Callable[[str], None],
+        connections: int = CONNECTIONS,
+    ) -> None:
+        self._broker, self._namesrv, self._metrics, self._say = broker, namesrv, metrics, say
+        self._connections = connections
         self._clients: list[Client] = []
         self._joined: list[Client] = []
         self._crowd: str | None = None
@@ -190,17 +221,20 @@ class Load:
     async def _phases(self) -> None:
         host, port = self._broker.split(":")
         loop = asyncio.get_running_loop()
-        for number in range(CONNECTIONS):
-            make = partial(Client, number)
-            _, client = await loop.create_connection(make, host, int(port))
+        for number in range(self._connections):
+            make, own = partial(Client, number), (f"127.0.0.{1 + number // PER_ADDRESS}", 0)
+            _, client = await loop.create_connection(make, host, int(port), local_addr=own)
             self._clients.append(client)
         for name, phase in (
-            ("10,000 topics made", self._make_topics),
-            ("10,000 clients join", self._join),
-            ("100,000 offsets and pulls", self._consume),
+            ("topics made", self._make_topics),
+            ("all clients join", self._join),
+            ("offsets and pulls", self._consume),
             ("a message in each topic", self._send),
             ("steady", self._steady),
             ("tools and scrapes", self._ask_all),
+            ("batches of 16,384", self._send_batches),
+            ("name server", self._register_brokers),
+            ("99,000 groups", self._make_groups),
             ("all join one group", self._join_one_group),
             ("all are lost", self._lose),
         ):
@@ -300,6 +334,99 @@ class Load:
         except OSError as error:
             print(f"a scrape: {error}", file=sys.stderr)
 
+    async def _send_batches(self) -> None:
+        body = encode_batch(
+            [
+                Message(topic_name(0), b"x" * 100, {"UNIQ_KEY": f"7F00{number:028X}"})
+                for number in range(BATCH_MESSAGES_MAX)
+            ]
+        )
+        fields = {"a": "p", "b": topic_name(0), "c": "TBW102", "d": QUEUES, "e": 0, "f": 0}
+        fields |= {"g": 1_700_000_000_000, "h": 0, "i": "", "j": 0, "k": "false", "m": "true"}
+        for _ in range(BATCHES):
+            answer = await self._clients[0].ask(RequestCode.SEND_BATCH_MESSAGE, body, **fields)
+            assert answer.code == 0, answer.remark
+            await asyncio.sleep(1)
+
+    async def _register_brokers(self) -> None:
+        host, port = self._namesrv.split(":")
+        loop = asyncio.get_running_loop()
+        _, client = await loop.create_connection(partial(Client, 0), host, int(port))
+        for number, name in enumerate(("other-a", "other-b")):
+            topics = {
+                topic: TopicConfig(topic, QUEUES, QUEUES)
+                for topic in (topic_name(one) for one in range(FOREIGN_TOPICS))
+            }
+            version = DataVersion(0, 1_700_000_000_000 + number, 1)
+            fields: dict[str, object] = {
+                "brokerName": name,
+                "brokerAddr": f"10.0.0.{number}:10911",
+                "clusterName": "DefaultCluster",
+                "brokerId": 0,
+            }
+            self._say("registration")
+            body = RegisterBrokerBody(version, topics).encode(compressed=bool(number))
+            answer = await client.ask(
+                RequestCode.REGISTER_BROKER,
+                body,
+                haServerAddr="",
+                compressed="true" if number else "false",
+                **fields,
+            )
+            assert answer.code == 0, answer.remark
+        for code, asked in (
+            (RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, {}),
+            (RequestCode.GET_TOPICS_BY_CLUSTER, {"cluster": "DefaultCluster"}),
+            (RequestCode.GET_UNIT_TOPIC_LIST, {}),
+            (RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic_name(0)}),
+            (RequestCode.WIPE_WRITE_PERM_OF_BROKER, {"brokerName": "other-a"}),
+            (RequestCode.UNREGISTER_BROKER, fields),
+        ):
+            self._say(code.name)
+            answer = await client.ask(code, **asked)
+            assert answer.code == 0, answer.remark
+        self._say("a broker is lost")
+        client.transport.abort()
+        await asyncio.sleep(1)
+
+    async def _make_groups(self) -> None:
+        first, offset = self._clients[0], self._connections
+
+        async def make(begin: int) -> None:
+            names = [f"more-{number:06}" for number in range(begin, begin + GROUPS_AT_ONCE)]
+            body = json.dumps({"groupConfigList": [{"groupName": name} for name in names]})
+            code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST
+            answer = await first.ask(code, body.encode())
+            assert answer.code == 0, answer.remark
+
+        begins = range(offset, GROUPS - GROUPS_AT_ONCE, GROUPS_AT_ONCE)
+        await asyncio.gather(*(make(begin) for begin in begins))
+        for number in range(offset, GROUPS - GROUPS_AT_ONCE):
+            first.tell(
+                RequestCode.UPDATE_CONSUMER_OFFSET,
+                b"",
+                consumerGroup=f"more-{number:06}",
+                topic=topic_name(number % TOPICS),
+                queueId=0,
+                commitOffset=1,
+            )
+            if not number % AT_ONCE:
+                await first.ask(RequestCode.GET_MAX_OFFSET, topic=topic_name(0), queueId=0)
+        await asyncio.sleep(12)
+        for code in (
+            RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
+            RequestCode.GET_BROKER_CONSUME_STATS,
+            RequestCode.GET_ALL_CONSUMER_OFFSET,
+            RequestCode.GET_ALL_PRODUCER_INFO,
+            RequestCode.QUERY_TOPIC_CONSUME_BY_WHO,
+        ):
+            self._say(f"{code.name} of 99,000 groups")
+            answer = await first.ask(code, isOrder="false", topic=topic_name(0))
+            if answer.code:
+                print(f"{code.name}: {answer.remark}", file=sys.stderr)
+        self._say("a scrape of 99,000 groups")
+        await asyncio.to_thread(self._scrape)
+
     async def _join_one_group(self) -> None:
         self._crowd = "crowd"
         await _each(self._clients, lambda client: client.heartbeat("crowd"))
@@ -324,14 +451,15 @@ async def _each(clients: Iterable[Client], work: Callable[[Client], Awaitable[No
             all_of_them.create_task(one(client))
 
 
-async def watched_engine(work: Path) -> list[dict[str, Any]]:
+async def watched_engine(work: Path, connections: int = CONNECTIONS) -> list[dict[str, Any]]:
     """Start the engine under its watch, do all that is done to it, stop it; what the watch saw."""
     broker_port, metrics_port = free_broker_port(), free_port_block(1)
+    namesrv_port = free_port_block(1)
     figures = work / "figures.json"
     process = await asyncio.create_subprocess_exec(
         *("setpriv", "--pdeathsig", "KILL", sys.executable, "-m", "bench.observed_engine"),
         *(str(figures), "engine", "--store", str(work / "store"), "--lake", "none"),
-        *("--namesrv-port", str(free_port_block(1)), "--broker-port", str(broker_port)),
+        *("--namesrv-port", str(namesrv_port), "--broker-port", str(broker_port)),
         *("--metrics-port", str(metrics_port)),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
@@ -343,8 +471,10 @@ async def watched_engine(work: Path) -> list[dict[str, Any]]:
     assert ready.startswith("ready"), ready
     load = Load(
         f"127.0.0.1:{broker_port}",
+        f"127.0.0.1:{namesrv_port}",
         f"http://127.0.0.1:{metrics_port}/metrics",
         say=lambda phase: stdin.write(f"{phase}\n".encode()),
+        connections=connections,
     )
     try:
         await load.run()
@@ -358,15 +488,15 @@ async def watched_engine(work: Path) -> list[dict[str, Any]]:
     return found
 
 
-def measure_turns() -> list[Table]:
+def measure_turns(connections: int = CONNECTIONS) -> list[Table]:
     """The longest steps of the load, and of the start and the stop."""
-    allow_descriptors(CONNECTIONS + 1000)
+    allow_descriptors(connections + 1000)
     with TemporaryDirectory(prefix="tidemark-turns-") as work:
-        found = asyncio.run(watched_engine(Path(work)))
+        found = asyncio.run(watched_engine(Path(work), connections))
     served = [one for one in found if one["phase"] not in ("start", "stop")]
     outside = [one for one in found if one["phase"] in ("start", "stop")]
     return [
-        _table(f"Steps of the loop: {CONNECTIONS} clients, bar {LONGEST_STEP}", served),
+        _table(f"Steps of the loop: {connections} clients, bar {LONGEST_STEP}", served),
         _table("Steps while nobody is served", outside),
     ]
 
@@ -387,5 +517,5 @@ def _table(title: str, figures: list[dict[str, Any]]) -> Table:
 
 
 if __name__ == "__main__":
-    for measured in measure_turns():
+    for measured in measure_turns(int(sys.argv[1]) if sys.argv[1:] else CONNECTIONS):
         Console(width=140).print(measured)

@@ -42,10 +42,10 @@ def run_by(
 
         @wraps(test)
         def run(**given_by_pytest: Any) -> None:
-            async def story(*given: Any) -> None:
+            async def play(*given: Any) -> None:
                 await test(*given, **{name: given_by_pytest[name] for name in own})
 
-            stage(*(given_by_pytest[name] for name in fixtures), story, **settings)
+            stage(*(given_by_pytest[name] for name in fixtures), play, **settings)
 
         of_stage = {name: Parameter(name, Parameter.KEYWORD_ONLY) for name in fixtures}
         wanted = of_test.replace(parameters=[*(of_stage | own).values()])

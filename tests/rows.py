@@ -2,7 +2,8 @@
 
     python -m tests.rows        # write the two right columns anew
 
-A module or a function says its row in its docstring, "Row D4: ..."; a planted bug by its key `row`.
+A module or a function says its row in its docstring, "Row D4: ..."; a planted bug by its key `row`,
+and the tests that see that bug are the row's as well.
 Invariant: the page has what the code says, no more and no less; an architecture test compares them.
 """
 
@@ -53,16 +54,32 @@ def planted(root: Path = ROOT) -> Counter[str]:
     )
 
 
+def catching(root: Path = ROOT) -> dict[str, set[str]]:
+    """Row → test files that see its planted bugs, below `tests/`."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for path in (root / "tests" / "mutants").glob("*.toml"):
+        for mutant in tomllib.loads(path.read_text(encoding="utf-8")).get("mutant", []):
+            files = {test.partition("::")[0].partition(" ")[0] for test in mutant["tests"]}
+            found[mutant["row"]] |= {one for one in files if one.startswith("tests/")}
+    return found
+
+
 def listed(page: str) -> list[str]:
     """Rows of the page, in its order."""
     return [found[1] for line in page.splitlines() if (found := LINE.match(line))]
 
 
-def rewritten(page: str, named: Mapping[str, list[str]], bugs: Mapping[str, int]) -> str:
+def rewritten(
+    page: str,
+    named: Mapping[str, list[str]],
+    bugs: Mapping[str, int],
+    caught_by: Mapping[str, set[str]],
+) -> str:
     """The page with its two right columns as the code has them."""
 
     def line_of(found: re.Match[str]) -> str:
-        files = [name for name in named.get(found[1], []) if name.startswith("tests/")]
+        naming = {name for name in named.get(found[1], []) if name.startswith("tests/")}
+        files = sorted(naming | caught_by.get(found[1], set()))
         tests = ", ".join(f"`{name.removeprefix('tests/')}`" for name in files)
         return f"| {found[1]} | {found[2]} | {tests} | {'yes' if bugs.get(found[1]) else ''} |"
 
@@ -74,5 +91,6 @@ def rewritten(page: str, named: Mapping[str, list[str]], bugs: Mapping[str, int]
 
 if __name__ == "__main__":
     PAGE.write_text(
-        rewritten(PAGE.read_text(encoding="utf-8"), named_in_code(), planted()), encoding="utf-8"
+        rewritten(PAGE.read_text(encoding="utf-8"), named_in_code(), planted(), catching()),
+        encoding="utf-8",
     )

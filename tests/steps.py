@@ -6,9 +6,11 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from types import FrameType
-from typing import Any
+from typing import Any, TypeVar
+
+Found = TypeVar("Found")
 
 STEP_INSTRUCTIONS_MAX = 500_000
 """Some 25 ms of CPU time on the machine of the bars: half of what a step may take."""
@@ -39,6 +41,16 @@ def instructions(work: Callable[[], object]) -> int:
         if collects:
             gc.enable()
     return count
+
+
+def outcome(steps: Generator[object, None, Found]) -> Found:
+    """What a work in steps returns at its end."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            found: Found = end.value
+            return found
 
 
 def instructions_by_step(steps: Iterable[object]) -> list[int]:

@@ -36,8 +36,9 @@ from engine.broker.parts import BrokerParts
 from engine.broker.registration import Registration
 from engine.broker.sampling import Watermarks
 from engine.broker.state.group_configs import GroupConfigs
-from engine.broker.state.groups import ConsumerGroups, ProducerGroups
+from engine.broker.state.groups import ConsumerGroups
 from engine.broker.state.offsets import ConsumerOffsets
+from engine.broker.state.producer_groups import ProducerGroups
 from engine.broker.state.queue_locks import QueueLocks
 from engine.broker.state.readers import Readers
 from engine.broker.state.topics import Topics
@@ -49,7 +50,7 @@ from engine.broker.work_in_steps import in_steps, stepped
 from engine.delay import DelayService
 from engine.foundation.config_layers import Origin
 from engine.foundation.errors import DiskFull, ProtocolError, StorageError
-from engine.foundation.limits import LOOP_STEP_ANSWERS_MAX
+from engine.foundation.limits import FILTER_COST_MAX, LOOP_STEP_ANSWERS_MAX
 from engine.foundation.observing import LifecycleEvent, Observer, SilentObserver
 from engine.foundation.units import SECOND_MS
 from engine.protocol.message_ids import UniqueIds
@@ -283,8 +284,8 @@ class Broker:
             cursor_file=TableFile(runtime, config.delay_offset_path, store.store_id),
             observer=observer,
             make_dead_letter_topic=lambda group: make_dead_letter_topic(parts, group),
+            queue_there=parts.topics.queue_there,
         )
-        windows = ClientWindows(parts)
         half_queue = HalfQueue(parts)
         table = handler_table(parts, membership, delay, half_queue)
 
@@ -308,7 +309,7 @@ class Broker:
             registration=registration,
             membership=membership,
             watermarks=watermarks,
-            windows=windows,
+            windows=ClientWindows(parts),
             tables=tables,
             delay=delay,
             half_queue=half_queue,
@@ -434,8 +435,7 @@ class Broker:
         holds = self._running.parts.holds
         if not holds.count:
             return
-        woken = [pull for message in messages for pull in holds.arrived(message)]
-        self._wake(woken)
+        self._wake(holds.all_arrived(messages))
 
     def _wake(self, pulls: Sequence[HeldPull]) -> None:
         """Answer these soon."""
@@ -445,8 +445,13 @@ class Broker:
 
     def _answer_woken(self) -> None:
         """So many that the loop is not held up; the rest in its next pass."""
+        cost_left = FILTER_COST_MAX
         for _ in range(min(len(self._woken), LOOP_STEP_ANSWERS_MAX)):
-            self._woken.popleft().resume()
+            pull = self._woken.popleft()
+            pull.resume()
+            cost_left -= pull.look_cost
+            if cost_left <= 0:
+                break
         if self._woken:
             asyncio.get_running_loop().call_soon(self._answer_woken)
 

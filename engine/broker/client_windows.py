@@ -14,7 +14,7 @@ import logging
 from collections.abc import Iterator
 
 from engine.broker.parts import BrokerParts
-from engine.broker.state.groups import ClientChannel, Member
+from engine.broker.state.members import ClientChannel, Member
 from engine.broker.state.readers import QueueKey
 from engine.foundation.errors import RequestRefused, TidemarkError
 from engine.foundation.limits import LOOP_STEP_ANSWERS_MAX, LOOP_STEP_ENTRIES_MAX
@@ -140,9 +140,10 @@ class ClientWindows:
             self._under_way.discard((group, channel.client_id))
         if (group, channel.client_id) not in self._asked_ms:
             return  # It left before it answered.
-        self._tell_local_retries(group, channel.client_id, info)
+        ours = self._ours(info)
+        self._tell_local_retries(group, channel.client_id, ours)
         self._parts.client_figures.take(group, channel.client_id, self._figures(info))
-        for number, (queue, told) in enumerate(sorted(info.mq_table.items()), 1):
+        for number, (queue, told) in enumerate(ours, 1):
             self._parts.observer.observe(window_of(group, channel.client_id, queue, told))
             if told.processed_offset is not None:
                 self._parts.readers.processed(
@@ -151,11 +152,25 @@ class ClientWindows:
             if not number % LOOP_STEP_ENTRIES_MAX:
                 await asyncio.sleep(0)
 
-    def _tell_local_retries(self, group: str, client_id: str, info: ConsumerRunningInfo) -> None:
+    def _ours(self, info: ConsumerRunningInfo) -> list[tuple[MessageQueue, ProcessQueueInfo]]:
+        """What it holds of queues of this broker: it tells of those of others as well, whose own
+        brokers ask for them.
+        """
+        parts = self._parts
+        return [
+            (queue, told)
+            for queue, told in sorted(info.mq_table.items())
+            if queue.broker_name == parts.config.broker_name
+            and parts.topics.find(queue.topic) is not None
+        ]
+
+    def _tell_local_retries(
+        self, group: str, client_id: str, ours: list[tuple[MessageQueue, ProcessQueueInfo]]
+    ) -> None:
         """Tell the messages that a member could not give back since it was asked last."""
         told_ms = self._retries_told_ms.get((group, client_id), 0)
         newest_ms = told_ms
-        for queue, window in sorted(info.mq_table.items()):
+        for queue, window in ours:
             for at_ms, message_id, queue_offset, reconsume_times in window.local_retries or ():
                 if at_ms <= told_ms:
                     continue

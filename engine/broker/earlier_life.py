@@ -22,9 +22,10 @@ from __future__ import annotations
 import logging
 
 from engine.broker.parts import BrokerParts
+from engine.broker.reported_offsets import tell_offset
 from engine.broker.state.readers import QueueKey
 from engine.broker.tables import Spooled
-from engine.foundation.observing import LifecycleEvent, OffsetReport, report
+from engine.foundation.observing import LifecycleEvent, report
 from engine.telemetry import Telemetry
 
 _log = logging.getLogger(__name__)
@@ -81,18 +82,4 @@ def _tell_raised(parts: BrokerParts, key: QueueKey, offset: int, before: int) ->
         "%d messages are passed over",
         *(group, queue_id, topic, offset, before, offset - before),
     )
-    parts.observer.observe(
-        OffsetReport(
-            group=group,
-            topic=topic,
-            queue_id=queue_id,
-            offset=offset,
-            previous_offset=before,
-            path="RESTORE",
-            trigger="UNKNOWN",
-            client_id=None,
-            accepted=True,
-            min_offset=parts.store.min_offset(topic, queue_id),
-            max_offset=parts.store.max_offset(topic, queue_id),
-        )
-    )
+    tell_offset(parts, key, offset, before, path="RESTORE")

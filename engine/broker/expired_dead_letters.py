@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from engine.broker.parts import BrokerParts
-from engine.delay.delay_service import real_place
+from engine.delay.waiting_messages import real_place
 from engine.foundation.limits import EXPIRED_DEAD_LETTERS_MAX
 from engine.foundation.observing import LifecycleEvent, RetryStep
 from engine.foundation.units import SECOND_MS

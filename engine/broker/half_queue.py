@@ -30,6 +30,7 @@ from engine.broker.half_records import (
     op_message,
 )
 from engine.broker.parts import BrokerParts
+from engine.broker.reported_offsets import tell_offset
 from engine.broker.state.transactions import (
     HalfMessage,
     Transactions,
@@ -39,7 +40,7 @@ from engine.broker.state.transactions import (
     immunity_seconds,
 )
 from engine.broker.stored_messages import no_message, stored_message
-from engine.delay.delay_service import real_place
+from engine.delay.waiting_messages import real_place
 from engine.foundation.errors import (
     CorruptRecord,
     LocalProtocolError,
@@ -47,7 +48,7 @@ from engine.foundation.errors import (
     StorageError,
 )
 from engine.foundation.limits import COPY_ROOM_BYTES, TRANSACTIONS_HELD_MAX
-from engine.foundation.observing import LifecycleEvent, OffsetReport, report
+from engine.foundation.observing import LifecycleEvent, report
 from engine.foundation.units import DAY_MS, SECOND_MS
 from engine.protocol.codes import ResponseCode
 from engine.protocol.message import MessageExt
@@ -66,7 +67,7 @@ from engine.store import GetStatus, MessageDraft, PutResult
 READ_COUNT = 512
 INDEX_GRAIN_MS = 2 * SECOND_MS
 """The index knows times to the second."""
-NAMESAKES_MAX = 64
+NAMESAKES_MAX = 1024
 """Index entries looked at for one key; hashes may collide."""
 
 _log = logging.getLogger(__name__)
@@ -180,7 +181,11 @@ class HalfQueue:
         if self.transactions.find(first_offset) is None:
             self._check_ended_alike(half, commit=commit)
             return None
-        end_offset = self._parts.store.put(committed_message(half)).end_offset if commit else None
+        end_offset = None
+        if commit:
+            draft = committed_message(half)
+            draft.queue_id = self._parts.topics.queue_there(draft.topic, draft.queue_id)
+            end_offset = self._parts.store.put(draft).end_offset
         self._note_end(first_offset, committed=commit)
         place = real_place(half)
         if place is not None:
@@ -312,14 +317,25 @@ class HalfQueue:
             end_ms=self._parts.now_ms() + DAY_MS,
         )
         for physical_offset in found.physical_offsets:
-            record = store.record_at(physical_offset)
-            copy = None if record is None else decode_record(record, check_crc=False)
+            copy = self._head_at(physical_offset)
             if copy is None or copy.sys_flag & TRANSACTION_BITS != SysFlag.TRANSACTION_COMMIT:
                 continue
             prepared = self.message_at(copy.prepared_transaction_offset)
             if prepared is not None and first_offset_of(prepared) == first_offset_of(half):
                 return True
         return False
+
+    def _head_at(self, physical_offset: int) -> MessageExt | None:
+        """The message at a place that the index named, without its body: others may have the same
+        key, and bodies of megabytes.
+        """
+        store = self._parts.store
+        size = store.bytes_at(physical_offset, 4)
+        record = size and store.bytes_at(physical_offset, int.from_bytes(size, "big", signed=True))
+        try:
+            return decode_record(record, check_crc=False, read_body=False) if record else None
+        except CorruptRecord:
+            return None
 
     # ---- facts ------------------------------------------------------------------------------
 
@@ -330,18 +346,12 @@ class HalfQueue:
             return
         offsets.take_reset(TRANSACTION_GROUP, topic, QUEUE_ID)  # Nobody pulls: it would wait on.
         commit = offsets.commit(TRANSACTION_GROUP, topic, QUEUE_ID, offset, now_ms=parts.now_ms())
-        parts.observer.observe(
-            OffsetReport(
-                group=TRANSACTION_GROUP,
-                topic=topic,
-                queue_id=QUEUE_ID,
-                offset=offset,
-                previous_offset=commit.previous_offset,
-                path="TRANSACTION",
-                trigger=trigger,
-                client_id=None,
-                accepted=commit.accepted,
-                min_offset=parts.store.min_offset(topic, QUEUE_ID),
-                max_offset=parts.store.max_offset(topic, QUEUE_ID),
-            )
+        tell_offset(
+            parts,
+            (TRANSACTION_GROUP, topic, QUEUE_ID),
+            offset,
+            commit.previous_offset,
+            path="TRANSACTION",
+            trigger=trigger,
+            accepted=commit.accepted,
         )

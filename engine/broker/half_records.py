@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from engine.broker.state.transactions import encode_op_body, first_offset_of
-from engine.delay.delay_service import real_place
+from engine.delay.waiting_messages import real_place
 from engine.foundation.errors import RequestRefused
 from engine.foundation.limits import PROPERTIES_BYTES_MAX
 from engine.protocol.codes import ResponseCode

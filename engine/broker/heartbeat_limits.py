@@ -11,7 +11,7 @@ together (state/groups).
 
 from __future__ import annotations
 
-from engine.broker.state.groups import ClientChannel
+from engine.broker.state.members import ClientChannel
 from engine.foundation.errors import RequestRefused
 from engine.foundation.limits import (
     CLIENT_GROUPS_MAX,

@@ -17,7 +17,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from engine.broker.member_notices import MemberNotices
 from engine.broker.parts import BrokerParts, client_id_of
-from engine.broker.state.groups import ClientChannel, ConsumerGroup, Departure, Registration
+from engine.broker.state.groups import ConsumerGroup, Departure, Registration
+from engine.broker.state.members import ClientChannel
 from engine.broker.state.readers import QueueKey
 from engine.foundation.limits import (
     DISAGREEING_MEMBERS_TOLD_MAX,
@@ -109,15 +110,16 @@ class Membership:
         """Remove clients without heartbeats, and close their connections; one after the other."""
         parts, expiry_ms = self._parts, self._parts.config.client_expiry_ms
         now_ms = parts.steady_ms()
-        parts.producers.expire(now_ms, expiry_ms)
+        yield from parts.producers.expire(now_ms, expiry_ms)
         yield
         if parts.filters.forget_old(parts.now_ms()):
             parts.filters_changed()
         yield
-        for group, client_id in parts.groups.silent(now_ms, expiry_ms):
-            departure = parts.groups.unregister_silent(
-                group, client_id, now_ms=now_ms, expiry_ms=expiry_ms
-            )
+        for silent in parts.groups.silent(now_ms, expiry_ms):
+            if silent is None:
+                yield
+                continue
+            departure = parts.groups.unregister_silent(*silent, now_ms=now_ms, expiry_ms=expiry_ms)
             if departure is None:
                 continue  # It was heard, or it left, while others were removed.
             self._departed(departure, "EXPIRED", "HEARTBEAT_EXPIRED")

@@ -18,8 +18,10 @@ from engine.broker.state.client_ids import ClientIds
 from engine.broker.state.consumer_filters import ConsumerFilters
 from engine.broker.state.deduplication import Deduplication
 from engine.broker.state.group_configs import GroupConfigs
-from engine.broker.state.groups import ClientChannel, ConsumerGroups, ProducerGroups
+from engine.broker.state.groups import ConsumerGroups
+from engine.broker.state.members import ClientChannel
 from engine.broker.state.offsets import ConsumerOffsets
+from engine.broker.state.producer_groups import ProducerGroups
 from engine.broker.state.put_times import PutTimes
 from engine.broker.state.questions import Questions
 from engine.broker.state.queue_locks import QueueLocks

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterator
 from copy import copy
 from itertools import islice
 
@@ -105,7 +106,10 @@ class Registration:
         self._wanted.clear()
         self._begun += 1
         number = self._begun
-        parts = self._registrations(self._due_topics(whole=whole))
+        parts = []
+        for part in self._registrations(self._due_topics(whole=whole)):
+            parts.append(part)
+            await asyncio.sleep(0)
         heard = await asyncio.gather(
             *(
                 self._tell_parts(address, parts, whole=whole)
@@ -144,22 +148,19 @@ class Registration:
             return topics.table()
         return {config.topic_name: config for config in changed}
 
-    def _registrations(self, topics: dict[str, TopicConfig]) -> list[RemotingCommand]:
+    def _registrations(self, topics: dict[str, TopicConfig]) -> Iterator[RemotingCommand]:
         """One registration, or several of REGISTRATION_TOPICS_MAX topics each. Their versions
         differ, so that a name server takes over each; the last one has the table's.
         """
-        told = iter(_told(topics, self._parts.config.broker_permission).items())
-        tables = [dict(islice(told, REGISTRATION_TOPICS_MAX))]
-        while table := dict(islice(told, REGISTRATION_TOPICS_MAX)):
-            tables.append(table)
+        permission = self._parts.config.broker_permission
         version = self._parts.data_version(self._parts.topics.counter)
-        return [
-            self._registration(
+        waiting, to_come = iter(topics.items()), max(0, len(topics) - 1) // REGISTRATION_TOPICS_MAX
+        for later in range(to_come, -1, -1):
+            table = _told(dict(islice(waiting, REGISTRATION_TOPICS_MAX)), permission)
+            yield self._registration(
                 table,
-                DataVersion(version.state_version, version.timestamp - to_come, version.counter),
+                DataVersion(version.state_version, version.timestamp - later, version.counter),
             )
-            for to_come, table in zip(reversed(range(len(tables))), tables, strict=True)
-        ]
 
     def _registration(
         self, topics: dict[str, TopicConfig], version: DataVersion

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from engine.broker.parts import BrokerParts
@@ -28,7 +29,7 @@ from engine.broker.state.topics import READ_WRITE
 from engine.broker.work_in_steps import in_steps, stepped
 from engine.foundation.errors import StorageError
 from engine.foundation.limits import QUEUES_PER_TOPIC_MAX
-from engine.foundation.observing import FlushDone, LifecycleEvent, report
+from engine.foundation.observing import LifecycleEvent, report
 from engine.foundation.units import SECOND_MS
 from engine.protocol.bodies import TopicConfig
 from engine.protocol.names import DLQ_PREFIX
@@ -59,6 +60,16 @@ class Spooled(NamedTuple):
 
     epoch: int
     seq: int
+
+
+@dataclass(slots=True)
+class _HeldBack:
+    """What is to be said of offsets that are lower on disk than reported."""
+
+    is_news: bool = False
+    """Was any of them not told before?"""
+    waits_for_disk: bool = False
+    """Is any lower only because its messages are not synced yet?"""
 
 
 class Tables:
@@ -242,14 +253,18 @@ class Tables:
                 self._filters_written = counter
             counter = parts.topics.counter
             if counter != self._topics_written:
-                await self._topics_file.write_sealed(self._topics_document(counter))
+                await self._topics_file.write_sealed(await self._topics_document(counter))
                 self._topics_written = counter
                 parts.topics_unsaved = parts.topics.counter != counter
 
-    def _topics_document(self, counter: int) -> bytes:
-        """topics.json; the number of deletions stands before what RocketMQ writes."""
-        topics = self._parts.topics.encode(self._parts.data_version(counter))
-        return b'{"%s":%d,%s' % (DELETIONS.encode(), self._deletions, topics[1:])
+    async def _topics_document(self, counter: int) -> bytes:
+        """topics.json; the number of deletions stands before what RocketMQ writes. It is that of
+        when the first topic was copied: of what is deleted later the document is void.
+        """
+        pieces = [b'{"%s":%d,' % (DELETIONS.encode(), self._deletions)]
+        await in_steps(self._parts.topics.encoded(pieces, self._parts.data_version(counter)))
+        pieces[1] = pieces[1][1:]
+        return b"".join(pieces)
 
     @property
     def _deletions(self) -> int:
@@ -283,19 +298,8 @@ class Tables:
                 offsets.changed = True
                 raise
             await in_steps(stepped(offsets.mark_persisted(table)))
-            self._tell_held_back(held_back)
-        self._parts.observer.observe(
-            FlushDone(
-                component="CONSUMER_OFFSETS",
-                action="PERSIST",
-                cause=cause,
-                written=written.size_bytes,
-                flushed=None,
-                store_time_ms=None,
-                duration_us=written.duration_us,
-                content_crc=written.crc,
-            )
-        )
+            await self._tell_held_back(held_back)
+        self._parts.observer.observe(written.persisted("CONSUMER_OFFSETS", cause))
 
     @property
     def _is_of_an_earlier_life(self) -> bool:
@@ -323,21 +327,42 @@ class Tables:
                 await asyncio.sleep(0)
         return lowered
 
-    def _tell_held_back(self, lowered: list[Lowered]) -> None:
+    async def _tell_held_back(self, lowered: list[Lowered]) -> None:
         """Once for each set of queues; those that only wait for the disk are tried again."""
-        parts, before = self._parts, self._held_back
-        self._held_back = {(one.group, one.topic, one.queue_id) for one in lowered}
-        if any(
-            one.instead_of <= parts.store.max_offset(one.topic, one.queue_id) for one in lowered
-        ):
-            parts.offsets.changed = True
-        if not self._held_back - before:
+        words, before, self._held_back = in_words(lowered), self._held_back, set()
+        noted = _HeldBack()
+        await in_steps(stepped(self._note_held_back(lowered, before, noted), OFFSETS_PER_TURN_MAX))
+        if noted.waits_for_disk:
+            self._parts.offsets.changed = True
+        if not noted.is_news:
             return
         detail = (
             "consumerOffset.json holds offsets only up to the messages that are on stable "
-            f"storage: {in_words(lowered)}"
+            f"storage: {words}"
         )
-        report(parts.observer, _log, LifecycleEvent("OFFSETS_HELD_BACK", detail))
+        report(self._parts.observer, _log, LifecycleEvent("OFFSETS_HELD_BACK", detail))
+
+    def _note_held_back(
+        self, lowered: list[Lowered], before: set[QueueKey], noted: _HeldBack
+    ) -> Iterator[None]:
+        """Take the queues over one after the other, out of what was lowered and what was told
+        before: to drop both at once takes as long as to go through them.
+        """
+        store = self._parts.store
+        while lowered:
+            one = lowered.pop()
+            key = (one.group, one.topic, one.queue_id)
+            self._held_back.add(key)
+            if key in before:
+                before.remove(key)
+            else:
+                noted.is_news = True
+            if one.instead_of <= store.max_offset(one.topic, one.queue_id):
+                noted.waits_for_disk = True
+            yield
+        while before:
+            before.pop()
+            yield
 
 
 def spooled_in(document: Mapping[str, object]) -> Spooled | None:

@@ -23,7 +23,7 @@ from engine.broker.half_queue import HalfQueue
 from engine.broker.half_records import told_properties
 from engine.broker.parts import BrokerParts
 from engine.broker.state.transactions import CheckRules, HalfMessage, Verdict, verdict
-from engine.delay.delay_service import real_place
+from engine.delay.waiting_messages import real_place
 from engine.foundation.errors import LocalProtocolError, StorageError
 from engine.foundation.units import MINUTE_MS, SECOND_MS
 from engine.protocol.codes import RequestCode

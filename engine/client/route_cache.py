@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from engine.client.config import ClientConfig
 from engine.foundation.errors import ConnectFailed, RequestRefused, Unreachable
@@ -60,7 +61,8 @@ class RouteCache:
         self._routes: dict[str, TopicRoute] = {}
         self._new_topics: dict[str, TopicRoute] = {}  # What the broker would make of unknown ones.
         self._addresses: dict[str, dict[int, str]] = {}
-        self._under_way: dict[str, asyncio.Task[TopicRouteData | None]] = {}
+        self._template_asked: asyncio.Task[TopicRouteData | None] | None = None
+        self._refreshes: dict[str, asyncio.Task[bool]] = {}
 
     def known_topics(self) -> list[str]:
         """Topics somebody asked for, with or without a route."""
@@ -75,7 +77,7 @@ class RouteCache:
             await self.refresh(topic)
             route = self._routes.get(topic)
         if route is None or not route.writable:
-            template = await self._fetch(AUTO_CREATE_TOPIC)
+            template = await self._template()
             if template is None:
                 return []
             route = _route_of(topic, template, queue_count_max=default_queue_count)
@@ -96,6 +98,20 @@ class RouteCache:
 
         Raises Unreachable when none answers.
         """
+        return await asyncio.shield(self.begin_refresh(topic))
+
+    def begin_refresh(self, topic: str) -> asyncio.Future[bool]:
+        """As `refresh`, for who leaves a callback instead of waiting. All who want the same topic
+        at the same time share what is answered: do not cancel it.
+        """
+        task = self._refreshes.get(topic)
+        if task is None:
+            task = asyncio.get_running_loop().create_task(self._refresh(topic))
+            self._refreshes[topic] = task
+            task.add_done_callback(lambda done: self._refreshed(topic, done))
+        return task
+
+    async def _refresh(self, topic: str) -> bool:
         data = await self._fetch(topic)
         if data is None:
             self._routes.setdefault(topic, TopicRoute())
@@ -108,6 +124,19 @@ class RouteCache:
     def master_address(self, broker_name: str) -> str | None:
         """Address of the broker's master; None when it has none."""
         return self._addresses.get(broker_name, {}).get(MASTER_ID)
+
+    async def find_master(self, queue: MessageQueue) -> str:
+        """Address of the master of a queue, looked for once when no route leads there.
+
+        Raises ConnectFailed when none does then, Unreachable when no name server answers.
+        """
+        address = self.master_address(queue.broker_name)
+        if address is None:
+            await self.refresh(queue.topic)
+            address = self.master_address(queue.broker_name)
+        if address is None:
+            raise ConnectFailed(f"no route leads to a master of {queue.broker_name} for {queue}")
+        return address
 
     def address_for_reading(self, broker_name: str, broker_id: int = MASTER_ID) -> str | None:
         """Address of the asked instance of a broker, or of any other when that one is away."""
@@ -159,24 +188,26 @@ class RouteCache:
                 self._namesrv += 1
         raise failure
 
-    async def _fetch(self, topic: str) -> TopicRouteData | None:
-        """The route as the name server tells it; None when it knows none.
-
-        Callers at the same time share one request.
-        """
-        task = self._under_way.get(topic)
+    async def _template(self) -> TopicRouteData | None:
+        """What new topics are made like; callers at the same time share one request."""
+        task = self._template_asked
         if task is None:
-            task = asyncio.get_running_loop().create_task(self._fetch_now(topic))
-            self._under_way[topic] = task
-            task.add_done_callback(lambda done: self._fetched(topic, done))
+            task = self._template_asked = asyncio.get_running_loop().create_task(
+                self._fetch(AUTO_CREATE_TOPIC)
+            )
+            task.add_done_callback(self._template_told)
         return await asyncio.shield(task)
 
-    def _fetched(self, topic: str, task: asyncio.Task[TopicRouteData | None]) -> None:
-        self._under_way.pop(topic, None)
-        if not task.cancelled():
-            task.exception()  # Seen, even when all who waited for it were cancelled.
+    def _template_told(self, task: asyncio.Task[TopicRouteData | None]) -> None:
+        self._template_asked = None
+        _take_note(task)
 
-    async def _fetch_now(self, topic: str) -> TopicRouteData | None:
+    def _refreshed(self, topic: str, task: asyncio.Task[bool]) -> None:
+        del self._refreshes[topic]
+        _take_note(task)
+
+    async def _fetch(self, topic: str) -> TopicRouteData | None:
+        """The route as the name server tells it; None when it knows none."""
         answer = await self.ask_namesrv(
             RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic, "acceptStandardJsonOnly": "true"}
         )
@@ -196,6 +227,12 @@ class RouteCache:
                 del self._addresses[name]  # No route leads there any more.
         if any(address not in known for address in self.broker_addresses(masters_only=False)):
             self._on_new_broker()
+
+
+def _take_note(task: asyncio.Task[Any]) -> None:
+    """Of its error, even when all who waited for it were cancelled."""
+    if not task.cancelled():
+        task.exception()
 
 
 def _route_of(

@@ -139,7 +139,7 @@ class Sender:
             chosen = await self._given_queue(message, queue, selector, argument)
         else:
             chosen = self._next_queue(await self._queues(message.topic), avoid=None)
-        address = await self._address(chosen)
+        address = await self._connection.routes.find_master(chosen)
         await self._connection.rpc.invoke_oneway(
             address, envelope.request(chosen, self._clock.now_ms())
         )
@@ -208,17 +208,6 @@ class Sender:
             return (_any_broker,)
         now_ms = self._clock.steady_ms()
         return (lambda name: faults.is_available(name, now_ms), faults.is_reachable)
-
-    async def _address(self, queue: MessageQueue) -> str:
-        address = self._connection.routes.master_address(queue.broker_name)
-        if address is None:
-            await self._connection.routes.refresh(queue.topic)
-            address = self._connection.routes.master_address(queue.broker_name)
-        if address is None:
-            raise RequestRefused(
-                ResponseCode.SERVICE_NOT_AVAILABLE, f"broker {queue.broker_name} has no master"
-            )
-        return address
 
     # Trying.
 
@@ -309,7 +298,7 @@ class Sender:
         return self._next_queue(queues, avoid=None if same_broker else failed_broker)
 
     async def _try(self, envelope: Envelope, queue: MessageQueue, deadline_ms: int) -> SendResult:
-        address = await self._address(queue)
+        address = await self._connection.routes.find_master(queue)
         began_ms = self._clock.steady_ms()
         if began_ms >= deadline_ms:
             raise RequestTimedOut(f"{envelope.message_id} was not sent to {queue} in time")

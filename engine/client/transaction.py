@@ -29,12 +29,11 @@ from engine.client.producer import Producer
 from engine.client.send_result import SendResult, SendStatus
 from engine.foundation.errors import (
     LocalProtocolError,
-    RequestRefused,
     TidemarkError,
 )
 from engine.foundation.limits import CLIENT_CHECKS_MAX
 from engine.foundation.units import SECOND_MS
-from engine.protocol.codes import RequestCode, ResponseCode
+from engine.protocol.codes import RequestCode
 from engine.protocol.command import RemotingCommand
 from engine.protocol.compression import decompress
 from engine.protocol.headers import (
@@ -187,7 +186,7 @@ class TransactionProducer(Producer):
             broker_name=half.queue.broker_name,
         ).encode()
         request = RemotingCommand.request(RequestCode.END_TRANSACTION, fields)
-        address = await self._master_of(half.queue)
+        address = await self._connection.routes.find_master(half.queue)
         if state is TransactionState.UNKNOWN:  # RocketMQ gives no answer to this one.
             await self._connection.rpc.invoke_oneway(address, request)
         else:
@@ -210,18 +209,6 @@ class TransactionProducer(Producer):
                 store_host=store_host,
                 from_check=from_check,
             )
-
-    async def _master_of(self, queue: MessageQueue) -> str:
-        routes = self._connection.routes
-        address = routes.master_address(queue.broker_name)
-        if address is None:
-            await routes.refresh(queue.topic)
-            address = routes.master_address(queue.broker_name)
-        if address is None:
-            raise RequestRefused(
-                ResponseCode.SERVICE_NOT_AVAILABLE, f"broker {queue.broker_name} has no master"
-            )
-        return address
 
     # What brokers ask.
 

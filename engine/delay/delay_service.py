@@ -29,35 +29,33 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from engine.delay.store_times import StoreTimes
+from engine.delay.waiting_messages import (
+    SCHEDULE_GROUP,
+    dead_letter_group,
+    dead_letter_of,
+    legal_place,
+)
 from engine.foundation.errors import (
     CorruptRecord,
     LocalProtocolError,
     OffsetOutOfRange,
     StorageError,
 )
-from engine.foundation.limits import PROPERTIES_BYTES_MAX, RETRY_TOPIC_CHARS_MAX
-from engine.foundation.observing import FlushDone, LifecycleEvent, Observer, RetryStep, report
+from engine.foundation.observing import LifecycleEvent, Observer, RetryStep, report
 from engine.foundation.units import MIB, SECOND_MS
-from engine.protocol.header_fields import INT32_MAX
-from engine.protocol.message import MessageExt
 from engine.protocol.names import RETRY_PREFIX, SCHEDULE_TOPIC, dlq_topic
 from engine.protocol.properties import (
-    PROPERTY_DELAY,
-    PROPERTY_DLQ_ORIGIN_TOPIC,
     PROPERTY_REAL_QUEUE_ID,
     PROPERTY_REAL_TOPIC,
     PROPERTY_RETRY_TOPIC,
     PROPERTY_UNIQ_KEY,
     decode_properties,
-    encode_properties,
-    fitting_properties,
-    whole_number,
 )
 from engine.runtime import Runtime
 from engine.runtime.clock import ClockStep
 from engine.store import GetStatus, MessageDraft, MessageStore
 from engine.store.draft_record import draft_of
-from engine.store.record import check_record, is_plain_topic, property_value, store_timestamp_of
+from engine.store.record import check_record, property_value, store_timestamp_of
 from engine.store.table_file import Source, TableFile
 
 TICK_MS = 100
@@ -76,45 +74,10 @@ STAMP_END_MAX = 76
 CLOCK_STEPS = "clockSteps"
 """Beside RocketMQ's offsetTable in the file of the cursors."""
 
-SCHEDULE_GROUP = "SCHEDULE_CONSUMER"
-"""RocketMQ's name for the broker as the reader of its delay levels: plain messages that it cannot
-deliver are this group's dead letters.
-"""
-
 _REAL_TOPIC = f"{PROPERTY_REAL_TOPIC}\x01".encode()
 _REAL_QUEUE_ID = f"{PROPERTY_REAL_QUEUE_ID}\x01".encode()
 
-PLACE_BYTES_MAX = RETRY_TOPIC_CHARS_MAX + 48
-"""What `scheduled` adds to the properties, at most."""
-
 _log = logging.getLogger(__name__)
-
-
-def scheduled(draft: MessageDraft, level: int) -> MessageDraft:
-    """Turn a draft into one that waits at `level` (1 is the shortest); its own place is kept in
-    properties.
-    """
-    text = draft.properties.decode() if isinstance(draft.properties, bytes) else draft.properties
-    if text and not text.endswith("\x02"):
-        text += "\x02"
-    place = {PROPERTY_REAL_TOPIC: draft.topic, PROPERTY_REAL_QUEUE_ID: str(draft.queue_id)}
-    draft.properties = text + encode_properties(place)
-    draft.topic, draft.queue_id = SCHEDULE_TOPIC, level - 1
-    return draft
-
-
-def real_place(message: MessageExt) -> tuple[str, int] | None:
-    """Topic and queue id under which a scheduled message is to appear; None when it names none."""
-    told = message.properties.get
-    return _legal_place(told(PROPERTY_REAL_TOPIC, ""), told(PROPERTY_REAL_QUEUE_ID, ""))
-
-
-def _legal_place(topic: str, queue_id_word: str | bytes) -> tuple[str, int] | None:
-    """Whatever a property says: a record's topic and queue id have their form and their range."""
-    queue_id = whole_number(queue_id_word, -1)
-    if not 0 <= queue_id <= INT32_MAX or topic == SCHEDULE_TOPIC or not is_plain_topic(topic):
-        return None
-    return topic, queue_id
 
 
 class DelayService:
@@ -129,14 +92,18 @@ class DelayService:
         cursor_file: TableFile,
         observer: Observer,
         make_dead_letter_topic: Callable[[str], None],
+        queue_there: Callable[[str, int], int] = lambda _topic, queue_id: queue_id,
     ) -> None:
-        """`make_dead_letter_topic` makes that of a group, when it is not there."""
+        """`make_dead_letter_topic` makes that of a group, when it is not there; `queue_there` says
+        where a message for a queue of a topic goes, which may have been taken away meanwhile.
+        """
         self._clock = runtime.clock
         self._store = store
         self._levels_ms = levels_ms
         self._file = cursor_file
         self._observer = observer
         self._make_dead_letter_topic = make_dead_letter_topic
+        self._queue_there = queue_there
         self._cursors: dict[int, int] = {}
         self._due_ms: dict[int, int] = {}
         """When the head of a level is due, once it has been looked at; steady time."""
@@ -267,18 +234,7 @@ class DelayService:
         except BaseException:  # Cancelled as well: whether it is on disk is unknown.
             self._changed = True
             raise
-        self._observer.observe(
-            FlushDone(
-                component="DELAY",
-                action="PERSIST",
-                cause=cause,
-                written=written.size_bytes,
-                flushed=None,
-                store_time_ms=None,
-                duration_us=written.duration_us,
-                content_crc=written.crc,
-            )
-        )
+        self._observer.observe(written.persisted("DELAY", cause))
 
     def _clock_stepped(self, step: ClockStep) -> None:
         self._times.note_step(self._store.physical_max, step.offset_ms)
@@ -357,7 +313,7 @@ class DelayService:
             # As in RocketMQ, the stored properties keep DELAY, REAL_TOPIC and REAL_QID.
             told = request.properties
             topic = property_value(told, _REAL_TOPIC).decode()
-            place = _legal_place(topic, property_value(told, _REAL_QUEUE_ID))
+            place = legal_place(topic, property_value(told, _REAL_QUEUE_ID))
             if place is None:
                 raise CorruptRecord("it names no topic and queue that it could be delivered to")
         except CorruptRecord as error:
@@ -366,7 +322,7 @@ class DelayService:
         if self._store.was_deleted(topic, physical_offset):
             _log.info("message %d of level %d is deleted with topic %s", queue_offset, level, topic)
             return False
-        draft.topic, draft.queue_id = place
+        draft.topic, draft.queue_id = topic, self._queue_there(*place)
         try:
             self._put_end = self._store.put(draft).end_offset
         except LocalProtocolError as error:
@@ -378,11 +334,11 @@ class DelayService:
 
     def _step_over(self, level: int, queue_offset: int, record: memoryview, why: str) -> None:
         """Bury what can be read of a record that cannot be delivered, and tell it."""
-        letter = _readable(record)
+        letter = dead_letter_of(record)
         fate = "nothing of it can be read"
         if letter is not None:
             draft, properties = letter
-            group = _group_of(properties.get(PROPERTY_REAL_TOPIC, ""))
+            group = dead_letter_group(properties.get(PROPERTY_REAL_TOPIC, ""))
             self._make_dead_letter_topic(group)
             draft.topic, draft.queue_id = dlq_topic(group), 0
             try:
@@ -433,30 +389,3 @@ def _shifts_of(told: object) -> list[list[int]]:
 def _stamp_of(record: memoryview) -> int:
     """Its store time as the bytes have it; a record too short for one is due, to be looked at."""
     return store_timestamp_of(record) if len(record) >= STAMP_END_MAX else 0
-
-
-def _readable(record: memoryview) -> tuple[MessageDraft, dict[str, str]] | None:
-    """The draft of a dead letter, as far as the bytes of a bad record give one, and what its
-    properties say; None when not even its lengths add up.
-    """
-    try:
-        draft = draft_of(record)
-    except CorruptRecord:
-        return None
-    told = draft.properties
-    text = told if isinstance(told, str) else told.decode("utf-8", "replace")
-    properties = decode_properties(text.replace("\0", ""))
-    real_topic = properties.get(PROPERTY_REAL_TOPIC, "")
-    properties.pop(PROPERTY_DELAY, None)
-    if is_plain_topic(real_topic):
-        properties.setdefault(PROPERTY_DLQ_ORIGIN_TOPIC, real_topic)
-    fitting, _ = fitting_properties(properties, (), PROPERTIES_BYTES_MAX)
-    draft.properties = encode_properties(fitting)
-    return draft, properties
-
-
-def _group_of(real_topic: str) -> str:
-    """Whose dead letter it is."""
-    group = real_topic.removeprefix(RETRY_PREFIX)
-    is_retry = real_topic.startswith(RETRY_PREFIX) and is_plain_topic(dlq_topic(group))
-    return group if is_retry and group else SCHEDULE_GROUP

@@ -156,6 +156,11 @@ TURN_OUTPUT_BYTES_MAX: Final = 4 * MIB
 looked at, so that a single read of many small requests cannot pile up what nobody takes.
 """
 
+TURN_WRITES_MAX: Final = 250
+"""Connections that one step of the event loop writes answers to (20 to 80 us each); the others get
+theirs in the next steps.
+"""
+
 CONNECTION_OUTPUT_BYTES_MAX: Final = 64 * MIB
 """A reader that lets more answers than this pile up is closed."""
 
@@ -183,6 +188,17 @@ each); the others follow in the next steps.
 HELD_PULLS_MAX: Final = 100_000
 """Long polls parked in the broker; a pull beyond this is answered at once with PULL_NOT_FOUND."""
 
+HELD_FILTER_BYTES_MAX: Final = 64 * MIB
+"""Memory for the filters of their own that parked polls bring along; one beyond it is answered at
+once likewise.
+"""
+
+FILTER_COST_MAX: Final = 50_000
+"""What the filters of pulls may cost in one step of the event loop, as a multiple of one tag's test
+(some 0.2 us, so 10 ms): a pull looks through fewer messages the longer its filter is, and asks on;
+of parked ones those beyond it are woken untested.
+"""
+
 UNKNOWN_SENDS_MAX: Final = 10_000
 """Messages of one producer whose outcome is unknown and whose broker it remembers for a resend;
 beyond it the oldest is forgotten (and may then be stored twice).
@@ -201,6 +217,11 @@ arrive; of more every second one is forgotten.
 DEDUPLICATED_SENDS_MAX: Final = 131_072
 """Newest messages of topics with deduplication that a broker remembers (about 70 MB); the resend
 of an older one is stored again.
+"""
+
+DEDUPLICATED_BATCH_MAX: Final = 1024
+"""Messages of one batch to such a topic, each of which is looked for (some 20 us each); a longer
+one is refused.
 """
 
 TOMBSTONES_MAX: Final = 65_536
@@ -278,6 +299,15 @@ GROUPS_MAX: Final = 100_000
 TOPICS_MAX: Final = 100_000
 """Auto-created topics and groups stop here with SYSTEM_ERROR; explicit creation says the same."""
 
+GROUP_ATTRIBUTES_CHARS_MAX: Final = 1 * KIB
+"""Names and values of one group's attributes together; more are refused."""
+
+BROKERS_MAX: Final = 4096
+"""Addresses of brokers that a name server keeps; the registration of one more is refused."""
+
+BROKER_ADDRESS_CHARS_MAX: Final = 255
+"""A broker's longer address is refused."""
+
 GROUP_QUEUES_MAX: Final = 2_000_000
 """Pairs of a group and a queue that have an offset, and as many that are read (some 0.6 KiB each);
 the report or the pull that would add one more is refused with SYSTEM_ERROR.
@@ -317,10 +347,16 @@ UNCONSUMED_REPORTS_MAX: Final = 100
 TRANSIENT_POOL_BYTES_MAX: Final = 64 * MIB
 """Bytes of messages that wait in memory for the next commit; the put that exceeds it commits."""
 
-DISPATCH_BATCH_MAX: Final = 4096
-"""Records dispatched in one go; the event loop gets its turn, then the rest follows."""
+DISPATCH_BATCH_MAX: Final = 2048
+"""Records dispatched in one go (some 7 us each); the event loop gets its turn, then the rest
+follows.
+"""
 
-DISPATCH_TOLD_MAX: Final = 4 * DISPATCH_BATCH_MAX
+INDEX_FILL_RECORDS: Final = 256
+INDEX_FILL_BYTES: Final = 4 * MIB
+"""Records, and bytes of the log, whose keys one step puts again into a damaged index."""
+
+DISPATCH_TOLD_MAX: Final = BATCH_MESSAGES_MAX
 """Records whose put told dispatch of them; those beyond are read from the log again."""
 
 WATERMARKS_PER_SAMPLE_MAX: Final = 2000
@@ -440,8 +476,13 @@ line, and the broker asks again (RocketMQ: checkRequestHoldMax).
 """
 
 PULLED_MARKS_MAX: Final = 65_536
-"""Pulled marks the spool carries over a reboot, and as many reported offsets; beyond it the one
-that moved least recently is forgotten.
+"""Pulled marks the spool carries over a reboot, and as many reported offsets; beyond it those that
+moved least recently are forgotten, a 64th of them at once.
+"""
+
+LIFE_ENTRIES_PER_TURN: Final = 4096
+"""Of these, so many are encoded in one turn of the event loop when a segment is full (1 to 5 ms);
+the next segment begins when all are.
 """
 
 assert BODY_BYTES_MAX + PROPERTIES_BYTES_MAX + 64 * KIB <= FRAME_BYTES_MAX

@@ -14,10 +14,14 @@ from collections.abc import Callable, Generator
 from itertools import islice
 
 from engine.foundation.errors import RemoteProtocolError, RequestRefused
-from engine.foundation.limits import BROKER_EXPIRY_MS, REGISTERED_AT_ONCE
+from engine.foundation.limits import (
+    BROKER_ADDRESS_CHARS_MAX,
+    BROKER_EXPIRY_MS,
+    REGISTERED_AT_ONCE,
+)
 from engine.foundation.units import Buffer
 from engine.namesrv.key_values import ORDER_NAMESPACE, KeyValues
-from engine.namesrv.routes import LiveBroker, Registration, Routes
+from engine.namesrv.routes import LiveBroker, Names, Registration, Routes
 from engine.protocol.bodies import (
     DataVersion,
     KVTable,
@@ -111,6 +115,7 @@ class NameServerHandlers:
             )
         check_broker_word("brokerName", header.broker_name)
         check_broker_word("clusterName", header.cluster_name)
+        _check_addresses(header)
         steps = self._take_over(peer, header, request.body)
         if not self._registering_count:
             try:
@@ -157,6 +162,7 @@ class NameServerHandlers:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, str(error)) from error
         if peer.closed:  # Between two pieces: nobody would hear of its end any more.
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"{peer.address} has gone meanwhile")
+        self._routes.check_room(told.address)
         has_news = self._routes.has_news(told, topics.data_version)
         master = self._routes.register(
             told, {}, topics.data_version, connection=peer, now_ms=self._now_ms()
@@ -218,37 +224,36 @@ class NameServerHandlers:
         """GET_BROKER_CLUSTER_INFO (106)."""
         return request.respond(ResponseCode.SUCCESS, body=self._routes.cluster_info().encode())
 
-    def topics(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
+    def topics(self, peer: Peer, request: RemotingCommand) -> HandlerResult:
         """GET_ALL_TOPIC_LIST_FROM_NAMESERVER (206)."""
-        return request.respond(ResponseCode.SUCCESS, body=TopicList(self._routes.topics()).encode())
+        return _names(request, self._routes.topics())
 
-    def topics_of_cluster(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
+    def topics_of_cluster(self, peer: Peer, request: RemotingCommand) -> HandlerResult:
         """GET_TOPICS_BY_CLUSTER (224)."""
-        topics = self._routes.topics_of_cluster(ClusterRequestHeader.decode(request.fields).cluster)
-        return request.respond(ResponseCode.SUCCESS, body=TopicList(topics).encode())
+        cluster = ClusterRequestHeader.decode(request.fields).cluster
+        return _names(request, self._routes.topics_of_cluster(cluster))
 
     def system_topics(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """GET_SYSTEM_TOPIC_LIST_FROM_NS (304): the topics that clusters and brokers are."""
         names, address = self._routes.system_topics()
         return request.respond(ResponseCode.SUCCESS, body=TopicList(names, address).encode())
 
-    def unit_topics(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
+    def unit_topics(self, peer: Peer, request: RemotingCommand) -> HandlerResult:
         """GET_UNIT_TOPIC_LIST (311)."""
         return self._with_marks(request, unit=True, unit_sub=None)
 
-    def unit_sub_topics(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
+    def unit_sub_topics(self, peer: Peer, request: RemotingCommand) -> HandlerResult:
         """GET_HAS_UNIT_SUB_TOPIC_LIST (312)."""
         return self._with_marks(request, unit=None, unit_sub=True)
 
-    def unit_sub_of_no_unit_topics(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
+    def unit_sub_of_no_unit_topics(self, peer: Peer, request: RemotingCommand) -> HandlerResult:
         """GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST (313)."""
         return self._with_marks(request, unit=False, unit_sub=True)
 
     def _with_marks(
         self, request: RemotingCommand, *, unit: bool | None, unit_sub: bool | None
-    ) -> RemotingCommand:
-        topics = self._routes.topics_with(unit=unit, unit_sub=unit_sub)
-        return request.respond(ResponseCode.SUCCESS, body=TopicList(topics).encode())
+    ) -> HandlerResult:
+        return _names(request, self._routes.topics_with(unit=unit, unit_sub=unit_sub))
 
     def register_topic(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """REGISTER_TOPIC_IN_NAMESRV (217): a broker made one topic, and tells that one alone."""
@@ -325,3 +330,27 @@ class NameServerHandlers:
                 ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace}"
             )
         return request.respond(ResponseCode.SUCCESS, body=KVTable(table).encode())
+
+
+async def _names(request: RemotingCommand, steps: Names) -> RemotingCommand:
+    """The answer with names that are found in steps."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return request.respond(ResponseCode.SUCCESS, body=TopicList(end.value).encode())
+        await asyncio.sleep(0)
+
+
+def _check_addresses(header: RegisterBrokerRequestHeader) -> None:
+    """Raise RequestRefused for an address that no broker has."""
+    for name, address in (
+        ("brokerAddr", header.broker_addr),
+        ("haServerAddr", header.ha_server_addr),
+    ):
+        if len(address) > BROKER_ADDRESS_CHARS_MAX:
+            raise RequestRefused(
+                ResponseCode.SYSTEM_ERROR,
+                f"{name} {address[:40]!r}… has {len(address)} characters: "
+                f"{BROKER_ADDRESS_CHARS_MAX} at most",
+            )

@@ -10,10 +10,12 @@ other. Absent on purpose: time (arrives as now_ms), connections (arrive as opaqu
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from engine.foundation.limits import BROKER_EXPIRY_MS, TOPICS_MAX
+from engine.foundation.errors import RequestRefused
+from engine.foundation.limits import BROKER_EXPIRY_MS, BROKERS_MAX, TOPICS_MAX
+from engine.foundation.long_lists import sorted_in_steps
 from engine.protocol.bodies import (
     BrokerData,
     ClusterInfo,
@@ -22,7 +24,14 @@ from engine.protocol.bodies import (
     TopicConfig,
     TopicRouteData,
 )
+from engine.protocol.codes import ResponseCode
 from engine.protocol.names import Perm
+
+Names = Generator[None, None, list[str]]
+"""Names of topics, found in steps between which others have their turn."""
+
+TOPICS_LOOKED_AT = 4096
+"""Topics that one step of a question for names looks at (some 2 ms)."""
 
 MASTER_ID = 0
 UNIT_FLAG = 1
@@ -65,7 +74,8 @@ class BrokerSet:
 class Routes:
     """The tables of one name server."""
 
-    def __init__(self) -> None:
+    def __init__(self, brokers_max: int = BROKERS_MAX) -> None:
+        self._brokers_max = brokers_max
         self._sets: dict[str, BrokerSet] = {}
         self._live: dict[str, LiveBroker] = {}
         self._topics: dict[str, dict[str, QueueData]] = {}
@@ -83,6 +93,10 @@ class Routes:
 
         Returns the master as known when the broker is a slave, else None.
         """
+        known = self._live.get(told.address)
+        if known is not None and known.registration.broker_name != told.broker_name:
+            former = known.registration  # One address is one broker's: it has another name now.
+            self.unregister(former.broker_name, former.broker_id, former.address)
         broker_set = self._sets.get(told.broker_name)
         if broker_set is None:
             broker_set = BrokerSet(told.cluster_name, told.broker_name)
@@ -102,6 +116,14 @@ class Routes:
         if told.broker_id == MASTER_ID:
             return None
         return self._live.get(broker_set.addresses.get(MASTER_ID, ""))
+
+    def check_room(self, address: str) -> None:
+        """Raise RequestRefused when a broker at this address is one too many."""
+        if address not in self._live and len(self._live) >= self._brokers_max:
+            raise RequestRefused(
+                ResponseCode.SYSTEM_ERROR,
+                f"broker {address} is one too many: this name server knows {self._brokers_max}",
+            )
 
     def has_news(self, told: Registration, data_version: DataVersion) -> bool:
         """Do the topics of this registration count? Those of an unchanged table do not: a
@@ -172,31 +194,34 @@ class Routes:
             cluster_addr_table=clusters,
         )
 
-    def topics(self) -> list[str]:
+    def topics(self) -> Names:
         """Every topic somebody serves, sorted."""
-        return sorted(self._topics)
+        return self._topics_that(bool)
 
-    def topics_of_cluster(self, cluster_name: str) -> list[str]:
+    def topics_of_cluster(self, cluster_name: str) -> Names:
         """Topics served by a cluster's brokers, sorted."""
-        return sorted(
-            topic
-            for topic, queues in self._topics.items()
-            if any(
-                name in self._sets and self._sets[name].cluster_name == cluster_name
-                for name in queues
-            )
-        )
+        own = {name for name, one in self._sets.items() if one.cluster_name == cluster_name}
+        return self._topics_that(lambda queues: not own.isdisjoint(queues))
 
-    def topics_with(self, *, unit: bool | None, unit_sub: bool | None) -> list[str]:
+    def topics_with(self, *, unit: bool | None, unit_sub: bool | None) -> Names:
         """Topics whose unit marks on the first of their brokers are as asked; None: either way."""
-        found = []
-        for topic in sorted(self._topics):
-            queues = self._topics[topic]
+
+        def is_wanted(queues: dict[str, QueueData]) -> bool:
             flag = queues[min(queues)].topic_sys_flag
             is_unit, has_unit_sub = bool(flag & UNIT_FLAG), bool(flag & UNIT_SUB_FLAG)
-            if unit in (None, is_unit) and unit_sub in (None, has_unit_sub):
+            return unit in (None, is_unit) and unit_sub in (None, has_unit_sub)
+
+        return self._topics_that(is_wanted)
+
+    def _topics_that(self, is_wanted: Callable[[dict[str, QueueData]], bool]) -> Names:
+        found = []
+        for number, topic in enumerate(list(self._topics), 1):
+            queues = self._topics.get(topic)
+            if queues and is_wanted(queues):
                 found.append(topic)
-        return found
+            if not number % TOPICS_LOOKED_AT:
+                yield
+        return (yield from sorted_in_steps(found))
 
     def system_topics(self) -> tuple[list[str], str | None]:
         """Clusters and broker names, which are topics as well; the address of one broker."""

@@ -1,5 +1,14 @@
 """Every body by one name: the rooms above import bodies from here."""
 
+from engine.protocol.bodies_admin import (
+    ClientConnection,
+    ConsumerConnection,
+    ConsumeStats,
+    OffsetWrapper,
+    ProducerConnection,
+    TopicOffset,
+    TopicStatsTable,
+)
 from engine.protocol.bodies_broker import (
     BrokerData,
     BrokerStatsData,
@@ -17,24 +26,17 @@ from engine.protocol.bodies_broker import (
 )
 from engine.protocol.bodies_client import (
     CheckClientRequest,
-    ClientConnection,
     ConsumeMessageDirectlyResult,
-    ConsumerConnection,
     ConsumerData,
     ConsumerList,
     ConsumerRunningInfo,
-    ConsumeStats,
     ConsumeStatus,
     HeartbeatData,
     LockBatchRequest,
     LockBatchResponse,
-    OffsetWrapper,
     ProcessQueueInfo,
-    ProducerConnection,
     ProducerData,
     SubscriptionData,
-    TopicOffset,
-    TopicStatsTable,
     encode_direct_result,
     encode_running_info,
 )

@@ -19,6 +19,7 @@ from engine.foundation.limits import (
     MEMBER_ANSWER_BYTES_MAX,
     MEMBER_ANSWER_QUEUES_MAX,
     SUBSCRIPTION_CHARS_MAX,
+    SUBSCRIPTION_TAGS_MAX,
 )
 from engine.foundation.units import Buffer
 from engine.protocol import fastjson
@@ -43,7 +44,6 @@ from engine.protocol.wire_enums import (
     MESSAGE_MODELS,
     EnumName,
     enum_name,
-    language_name,
 )
 
 SUBSCRIBE_ALL = "*"
@@ -83,6 +83,12 @@ class SubscriptionData(Body):
             raise RequestRefused(
                 ResponseCode.SUBSCRIPTION_PARSE_FAILED,
                 f"the expression {expression!r} holds no tag: `*`, or tags joined by `||`",
+            )
+        if len(tags) > SUBSCRIPTION_TAGS_MAX:
+            raise RequestRefused(
+                ResponseCode.SUBSCRIPTION_PARSE_FAILED,
+                f"the expression {expression[:40]!r}… has {len(tags)} tags: "
+                f"{SUBSCRIPTION_TAGS_MAX} at most",
             )
         codes = list(dict.fromkeys(tags_code(tag) for tag in tags))
         return cls(topic, expression, tags, codes, sub_version)
@@ -359,104 +365,3 @@ def encode_consumer_status(members: Mapping[str, Mapping[MessageQueue, int]]) ->
         for client_id, offsets in members.items()
     }
     return fastjson.dumps({"consumerTable": table, "messageQueueTable": {}})
-
-
-class OffsetWrapper(Part):
-    """How far a group is on one queue."""
-
-    broker_offset: int = 0
-    """The queue's max offset."""
-    consumer_offset: int = 0
-    pull_offset: int = 0
-    last_timestamp_ms: int = msgspec.field(name="lastTimestamp", default=0)
-    """Store time of the message before the consume offset; 0 when it is gone."""
-
-
-@dataclass(slots=True)
-class ConsumeStats:
-    """GET_CONSUME_STATS (208)."""
-
-    offset_table: dict[MessageQueue, OffsetWrapper] = field(default_factory=dict)
-    consume_tps: float = 0.0
-
-    def rows(self) -> list[OffsetWrapper]:
-        """The marks of every queue."""
-        return list(self.offset_table.values())
-
-    def encode(self) -> bytes:
-        """As bytes."""
-        return encode_object_keyed("offsetTable", self.offset_table, consumeTps=self.consume_tps)
-
-    @classmethod
-    def decode(cls, body: Buffer) -> Self:
-        """From bytes. Raises RemoteProtocolError."""
-        document = fastjson.loads(body)
-        table = by_queue(table_of(document, "offsetTable"), OffsetWrapper)
-        return cls(table, convert(document.get("consumeTps", 0.0), float))
-
-
-class TopicOffset(Part):
-    """The ends of one queue."""
-
-    min_offset: int = 0
-    max_offset: int = 0
-    last_update_timestamp_ms: int = msgspec.field(name="lastUpdateTimestamp", default=0)
-
-
-@dataclass(slots=True)
-class TopicStatsTable:
-    """GET_TOPIC_STATS_INFO (202)."""
-
-    offset_table: dict[MessageQueue, TopicOffset] = field(default_factory=dict)
-    topic_put_tps: float = 0.0
-
-    def encode(self) -> bytes:
-        """As bytes."""
-        return encode_object_keyed("offsetTable", self.offset_table, topicPutTps=self.topic_put_tps)
-
-    @classmethod
-    def decode(cls, body: Buffer) -> Self:
-        """From bytes. Raises RemoteProtocolError."""
-        document = fastjson.loads(body)
-        table = by_queue(table_of(document, "offsetTable"), TopicOffset)
-        return cls(table, convert(document.get("topicPutTps", 0.0), float))
-
-
-class ClientConnection(Part):
-    """A client on a broker."""
-
-    client_id: str
-    client_addr: str
-    language: EnumName
-    version: int
-
-    def __post_init__(self) -> None:
-        """Names for places."""
-        self.language = language_name(self.language)
-
-
-class ProducerConnection(Body):
-    """GET_PRODUCER_CONNECTION_LIST (204)."""
-
-    connection_set: list[ClientConnection] = msgspec.field(default_factory=list)
-
-
-class ConsumerConnection(Body):
-    """GET_CONSUMER_CONNECTION_LIST (203)."""
-
-    connection_set: list[ClientConnection] = msgspec.field(default_factory=list)
-    subscription_table: dict[str, SubscriptionData] = msgspec.field(default_factory=dict)
-    consume_type: EnumName | None = None
-    message_model: EnumName | None = None
-    consume_from_where: EnumName | None = None
-
-    def __post_init__(self) -> None:
-        """Names for places. Raises ValueError."""
-        if self.consume_type is not None:
-            self.consume_type = enum_name(self.consume_type, CONSUME_TYPES, "consumeType")
-        if self.message_model is not None:
-            self.message_model = enum_name(self.message_model, MESSAGE_MODELS, "messageModel")
-        if self.consume_from_where is not None:
-            self.consume_from_where = enum_name(
-                self.consume_from_where, CONSUME_FROM_WHERE, "consumeFromWhere"
-            )

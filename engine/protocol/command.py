@@ -49,6 +49,8 @@ class RemotingCommand(msgspec.Struct):
     serialize_type: SerializeType = SerializeType.JSON
     pieces: Sequence[Buffer] = ()
     """More of the body, behind `body`: a large answer is sent as it lies in memory, not joined."""
+    kept_bytes: int = 0
+    """Of a request whose handler still waits: what its connection counts for it."""
 
     @staticmethod
     def request(

@@ -10,7 +10,7 @@ the header names once for all.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from struct import Struct
 from struct import error as struct_error
 
@@ -63,8 +63,12 @@ def decode_batch(body: Buffer) -> list[BatchEntry]:
 
     Raises RemoteProtocolError for bytes that are no batch.
     """
-    messages: list[BatchEntry] = []
-    view, position, end = memoryview(body), 0, len(body)
+    return list(entries_of(body))
+
+
+def entries_of(body: Buffer) -> Iterator[BatchEntry]:
+    """As `decode_batch`, one by one: that a later one is wrong is known when it has its turn."""
+    view, position, end, count = memoryview(body), 0, len(body), 0
     try:
         while position < end:
             size, _, _, flag, body_length = _BATCH_HEAD.unpack_from(body, position)
@@ -75,11 +79,11 @@ def decode_batch(body: Buffer) -> list[BatchEntry]:
                 _BATCH_HEAD.size + body_length + 2 + properties_length
             ):
                 raise RemoteProtocolError(f"batch: lengths at byte {position} do not fit together")
-            if position + size > end or len(messages) >= BATCH_MESSAGES_MAX:
+            if position + size > end or count >= BATCH_MESSAGES_MAX:
                 raise RemoteProtocolError(f"batch: cut off, or over {BATCH_MESSAGES_MAX} messages")
             properties = str(view[stop + 2 : position + size], "utf-8")
-            messages.append(BatchEntry(flag, view[start:stop], properties))
+            yield BatchEntry(flag, view[start:stop], properties)
             position += size
+            count += 1
     except (struct_error, UnicodeDecodeError) as error:
         raise RemoteProtocolError(f"batch: {error}") from error
-    return messages

@@ -13,6 +13,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from enum import IntFlag
+from functools import partial
 from typing import Final
 
 from engine.foundation.errors import (
@@ -29,7 +30,7 @@ from engine.foundation.limits import (
     TURN_OUTPUT_BYTES_MAX,
 )
 from engine.foundation.units import KIB, SECOND_MS
-from engine.protocol.command import FLAG_ONE_WAY, RemotingCommand
+from engine.protocol.command import RemotingCommand
 from engine.protocol.frames import FrameDecoder, encode_parts
 from engine.remoting.load import Load
 from engine.remoting.pending import PendingRequests
@@ -143,17 +144,15 @@ class Connection(asyncio.BufferedProtocol):
             if command.is_response:
                 self._pending.resolve(command)
                 continue
-            if not command.flag & FLAG_ONE_WAY:
-                self._request_bytes += len(command.body)
             self._on_command(self, command)
             if turn.queued_bytes > TURN_OUTPUT_BYTES_MAX:
-                turn.end()
+                turn.end_for(self)
                 if self._pauses & _Pause.OUTPUT:
                     self._kept = commands[position:]
                     break
         self._is_dispatching = False
         if self._decoder.fault is not None and not self._kept and not self._closed:
-            turn.end()  # What came before the fault is answered.
+            turn.end_for(self)  # What came before the fault is answered.
             self._refuse(self._decoder.fault)
 
     def eof_received(self) -> bool:
@@ -214,9 +213,24 @@ class Connection(asyncio.BufferedProtocol):
             response.opaque = request.opaque
             response.serialize_type = request.serialize_type
             self._queue(response)
-            self._request_bytes -= len(request.body)
+            if request.kept_bytes:
+                self._end(request)
+
+    def keep(self, request: RemotingCommand) -> None:
+        """See `Peer.keep`."""
+        if not request.kept_bytes:
+            fields = request.fields
+            request.kept_bytes = (
+                len(request.body) + sum(map(len, fields)) + sum(map(len, fields.values()))
+            )
+            self._request_bytes += request.kept_bytes
             if not self._is_dispatching:
                 self._count_requests()
+
+    def let_go(self, request: RemotingCommand) -> None:
+        """See `Peer.let_go`."""
+        request.fields, request.body = {}, b""
+        self._end(request)
 
     def send(self, command: RemotingCommand) -> None:
         """See `Peer.send`."""
@@ -226,19 +240,29 @@ class Connection(asyncio.BufferedProtocol):
 
     async def invoke(self, command: RemotingCommand, *, timeout_ms: int) -> RemotingCommand:
         """See `Peer.invoke`."""
+        return await self.begin(command, timeout_ms=timeout_ms)
+
+    def begin(
+        self, command: RemotingCommand, *, timeout_ms: int
+    ) -> asyncio.Future[RemotingCommand]:
+        """Ask the other end and go on: the future ends by the answer, by RequestTimedOut or by
+        ConnectionLost. Nobody has to wait for it; cancelling it gives the answer up.
+
+        Raises ConnectionLost or LocalProtocolError when the request cannot even be sent.
+        """
         if self._closed:
             raise ConnectionLost(f"connection to {self._address} has ended")
-        future = self._pending.expect(command)
+        answered = self._pending.expect(command)
         try:
             self._queue(command)
-            async with asyncio.timeout(timeout_ms / 1000):
-                return await future
-        except TimeoutError as error:
-            raise RequestTimedOut(
-                f"request code {command.code} to {self._address}: no answer within {timeout_ms} ms"
-            ) from error
-        finally:
+        except BaseException:
             self._pending.forget(command.opaque)
+            raise
+        timer = asyncio.get_running_loop().call_later(
+            timeout_ms / 1000, self._time_out, command.opaque, command.code, timeout_ms
+        )
+        answered.add_done_callback(partial(self._settled, command.opaque, timer))
+        return answered
 
     def close(self, reason: str, *, level: int = logging.INFO) -> None:
         """See `Peer.close`; what is queued still leaves. One log line, of `level`."""
@@ -287,6 +311,22 @@ class Connection(asyncio.BufferedProtocol):
         if self._is_slow:
             self._count_output(transport.get_write_buffer_size())
 
+    def _time_out(self, opaque: int, code: int, timeout_ms: int) -> None:
+        self._pending.fail(
+            opaque,
+            RequestTimedOut(
+                f"request code {code} to {self._address}: no answer within {timeout_ms} ms"
+            ),
+        )
+
+    def _settled(
+        self, opaque: int, timer: asyncio.TimerHandle, answered: asyncio.Future[RemotingCommand]
+    ) -> None:
+        """Answered, failed or given up."""
+        timer.cancel()
+        if answered.cancelled():
+            self._pending.forget(opaque)
+
     def _queue(self, command: RemotingCommand) -> None:
         if not self._closed:
             head, body = encode_parts(command)
@@ -300,6 +340,13 @@ class Connection(asyncio.BufferedProtocol):
                 self._cut_off()
             else:
                 self._turn.add(self, head, part, frame_bytes)
+
+    def _end(self, request: RemotingCommand) -> None:
+        """Nothing of the request is counted any more."""
+        self._request_bytes -= request.kept_bytes
+        request.kept_bytes = 0
+        if not self._is_dispatching:
+            self._count_requests()
 
     def _cut_off(self) -> None:
         _log.warning(

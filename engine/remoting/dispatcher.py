@@ -62,6 +62,7 @@ class Dispatcher:
         if isinstance(result, RemotingCommand):
             _answer(peer, request, result)
         elif result is not None:
+            peer.keep(request)  # A one-way one as well: it takes as much while it waits.
             self.own(self._finish(peer, request, result))
 
     async def failed(self) -> None:
@@ -108,6 +109,8 @@ class Dispatcher:
             response = answer_to(request, error)
         if response is not None:
             _answer(peer, request, response)
+        if request.is_oneway:
+            peer.let_go(request)
 
 
 def _answer(peer: Peer, request: RemotingCommand, response: RemotingCommand) -> None:

@@ -131,6 +131,7 @@ class MeasuredConnection(Connection):
     def answered_later(self, request: RemotingCommand) -> None:
         """Its handler has returned without an answer."""
         if not request.flag & FLAG_ONE_WAY:
+            self.keep(request)
             self._late[request.opaque] = self._measured.began_us
 
     def answer(self, request: RemotingCommand, response: RemotingCommand) -> None:

@@ -36,6 +36,16 @@ class Peer(Protocol):
         """Queue the response to `request` for the end of this turn; one-way requests get none."""
         ...
 
+    def keep(self, request: RemotingCommand) -> None:
+        """Its handler still waits: count what it says, until it is answered or let go."""
+        ...
+
+    def let_go(self, request: RemotingCommand) -> None:
+        """Its handler waits on, but needs nothing any more of what the request says: its fields and
+        its body are dropped, and hold up nobody who sends more.
+        """
+        ...
+
     def send(self, command: RemotingCommand) -> None:
         """Push a one-way command."""
         ...

@@ -1,7 +1,7 @@
 """Requests of ours that wait for their response, by opaque. Pure but for the futures.
 
-Invariant: every future ends: by its response, or by the error the connection ended with. Absent on
-purpose: timers; who waits also says for how long and calls `forget`.
+Invariant: every future ends: by its response, by an error of its own, or by the one the connection
+ended with. Absent on purpose: timers; who asks also says for how long it counts (connection).
 """
 
 from __future__ import annotations
@@ -49,6 +49,12 @@ class PendingRequests:
         future = self._waiting.pop(response.opaque, None)
         if future is not None and not future.done():
             future.set_result(response)
+
+    def fail(self, opaque: int, error: Exception) -> None:
+        """No response will be taken for this one: who waits gets `error`."""
+        future = self._waiting.pop(opaque, None)
+        if future is not None and not future.done():
+            future.set_exception(error)
 
     def forget(self, opaque: int) -> None:
         """Nobody waits for it any more."""

@@ -14,7 +14,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from engine.foundation.errors import ConnectFailed, ProtocolError
+from engine.foundation.errors import ConnectFailed, ProtocolError, TidemarkError
 from engine.foundation.limits import FRAME_BYTES_MAX
 from engine.foundation.units import SECOND_MS
 from engine.protocol.command import RemotingCommand
@@ -74,6 +74,29 @@ class RpcClient:
         connection = await self._connection(address)
         return await connection.invoke(command, timeout_ms=timeout_ms)
 
+    def begin(
+        self, address: str, command: RemotingCommand, *, timeout_ms: int
+    ) -> asyncio.Future[RemotingCommand]:
+        """As `invoke`, for who leaves a callback instead of waiting: thousands of requests may be
+        under way without a task for each. All errors are the future's; cancelling it gives the
+        answer up.
+        """
+        connection = self._connections.get(address)
+        if connection is not None and not connection.closed:
+            try:
+                return connection.begin(command, timeout_ms=timeout_ms)
+            except TidemarkError as error:
+                return _failed(error)
+        try:
+            attempt = self._attempt_at(address)
+        except ConnectFailed as error:
+            return _failed(error)
+        answered: asyncio.Future[RemotingCommand] = asyncio.get_running_loop().create_future()
+        attempt.add_done_callback(
+            lambda ended: self._begin_over(ended, command, timeout_ms, answered)
+        )
+        return answered
+
     async def invoke_oneway(self, address: str, command: RemotingCommand) -> None:
         """Tell the server something without an answer. Raises ConnectFailed."""
         connection = await self._connection(address)
@@ -97,28 +120,52 @@ class RpcClient:
             attempt.cancel()
         await asyncio.gather(*attempts, return_exceptions=True)
         await self._dispatcher.stop()
-        self._turn.end()
+        self._turn.finish()
         await close_all(list(self._connections.values()), "the client stops")
 
     async def _connection(self, address: str) -> Connection:
         connection = self._connections.get(address)
         if connection is not None and not connection.closed:
             return connection
-        if self._closed:
-            raise ConnectFailed(f"no connection to {address}: this client is closed")
-        attempt = self._connecting.get(address)
-        if attempt is None:
-            attempt = asyncio.create_task(self._connect(address), name=address)
-            self._connecting[address] = attempt
-            attempt.add_done_callback(self._attempt_ended)
+        attempt = self._attempt_at(address)
         try:
             return await asyncio.shield(attempt)
         except asyncio.CancelledError:
             caller = asyncio.current_task()
             if attempt.cancelled() and caller is not None and not caller.cancelling():
                 # It is `close` that ended the attempt; nobody asked its caller to stop.
-                raise ConnectFailed(f"no connection to {address}: this client is closed") from None
+                raise _closed(address) from None
             raise
+
+    def _attempt_at(self, address: str) -> asyncio.Task[Connection]:
+        """The attempt to connect that all who need the connection share. Raises ConnectFailed."""
+        if self._closed:
+            raise _closed(address)
+        attempt = self._connecting.get(address)
+        if attempt is None:
+            attempt = asyncio.create_task(self._connect(address), name=address)
+            self._connecting[address] = attempt
+            attempt.add_done_callback(self._attempt_ended)
+        return attempt
+
+    def _begin_over(
+        self,
+        attempt: asyncio.Task[Connection],
+        command: RemotingCommand,
+        timeout_ms: int,
+        answered: asyncio.Future[RemotingCommand],
+    ) -> None:
+        """The attempt to connect has ended: ask, or pass its error on."""
+        if answered.done():
+            return  # Given up meanwhile.
+        try:
+            if attempt.cancelled():
+                raise _closed(attempt.get_name())
+            under_way = attempt.result().begin(command, timeout_ms=timeout_ms)
+        except Exception as error:  # noqa: BLE001 - whatever it is, who asked has to hear of it.
+            answered.set_exception(error)
+        else:
+            under_way.add_done_callback(lambda ended: _pass_on(ended, answered))
 
     async def _connect(self, address: str) -> Connection:
         host, _, port = address.rpartition(":")
@@ -176,11 +223,37 @@ class _ClientConnection(Connection):
             self._signer.sign(command)
         Connection.send(self, command)
 
-    async def invoke(self, command: RemotingCommand, *, timeout_ms: int) -> RemotingCommand:
-        """See `Peer.invoke`."""
+    def begin(
+        self, command: RemotingCommand, *, timeout_ms: int
+    ) -> asyncio.Future[RemotingCommand]:
+        """See `Connection.begin`; `invoke` comes through here as well."""
         if self._signer is not None:
             self._signer.sign(command)
-        return await Connection.invoke(self, command, timeout_ms=timeout_ms)
+        return Connection.begin(self, command, timeout_ms=timeout_ms)
+
+
+def _closed(address: str) -> ConnectFailed:
+    return ConnectFailed(f"no connection to {address}: this client is closed")
+
+
+def _failed(error: TidemarkError) -> asyncio.Future[RemotingCommand]:
+    future: asyncio.Future[RemotingCommand] = asyncio.get_running_loop().create_future()
+    future.set_exception(error)
+    return future
+
+
+def _pass_on(
+    ended: asyncio.Future[RemotingCommand], answered: asyncio.Future[RemotingCommand]
+) -> None:
+    """What a request under way came to, for who asked before there was a connection."""
+    if answered.done():
+        return
+    if ended.cancelled():
+        answered.cancel()
+    elif (error := ended.exception()) is not None:
+        answered.set_exception(error)
+    else:
+        answered.set_result(ended.result())
 
 
 def _ignore_made(connection: Connection) -> None:

@@ -16,6 +16,7 @@ from engine.foundation.limits import (
     CONNECTIONS_MAX,
     CONNECTIONS_PER_ADDRESS_MAX,
     HEADER_BYTES_MAX,
+    LOOP_STEP_ANSWERS_MAX,
     STRANGER_HEADER_BYTES_MAX,
 )
 from engine.foundation.units import SECOND_MS
@@ -126,9 +127,9 @@ class RpcServer:
             minding.cancel()
         await asyncio.gather(*self._minding, return_exceptions=True)
         await self._dispatcher.stop()
-        self.turn.end()
+        self.turn.finish()
         await close_all(list(self._connections), "the server stops")
-        self.turn.end()
+        self.turn.finish()
 
     async def failed(self) -> None:
         """See `Dispatcher.failed`."""
@@ -212,7 +213,9 @@ class RpcServer:
         while True:
             await asyncio.sleep(self._idle_check_ms / 1000)
             oldest_ms = self._runtime.clock.steady_ms() - self._idle_ms_max
-            for connection in list(self._connections):
+            for number, connection in enumerate(list(self._connections), 1):
+                if not number % LOOP_STEP_ANSWERS_MAX:  # To close one costs what an answer does.
+                    await asyncio.sleep(0)
                 if connection.closed:
                     connection.abort()  # It had an interval to take what was left for it.
                 elif connection.last_heard_ms < oldest_ms:

@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Protocol
 
+from engine.foundation.limits import TURN_WRITES_MAX
 from engine.runtime.gathering import Part
 
 _log = logging.getLogger(__name__)
@@ -32,11 +34,13 @@ class Outlet(Protocol):
 class Turn:
     """Collects frames; one turn is open at a time, and the next one opens with the first frame."""
 
-    __slots__ = ("_before_answers", "_end_handle", "_frames", "queued_bytes")
+    __slots__ = ("_before_answers", "_end_handle", "_frames", "_leaving", "queued_bytes")
 
     def __init__(self, before_answers: Callable[[], None]) -> None:
         self._before_answers = before_answers
         self._frames: dict[Outlet, list[Part]] = {}
+        self._leaving: OrderedDict[Outlet, list[Part]] = OrderedDict()
+        """What was reported and has not left yet, because too many are answered at once."""
         self._end_handle: asyncio.Handle | None = None
         self.queued_bytes = 0
         """Of all frames of this turn, until now."""
@@ -58,16 +62,44 @@ class Turn:
             self._end_handle = asyncio.get_running_loop().call_soon(self.end)
 
     def end(self) -> None:
-        """Report, then answer. Who calls it ends the open turn at once: a party that stops, or a
-        connection between two requests.
+        """Report, then answer: TURN_WRITES_MAX connections now, the others in the next steps of
+        the event loop, each in the order in which its frames were queued.
         """
         if self._end_handle is not None:
             self._end_handle.cancel()
             self._end_handle = None
         frames, self._frames, self.queued_bytes = self._frames, {}, 0
         self._before_answers()
+        if not self._leaving and len(frames) <= TURN_WRITES_MAX:
+            for outlet, parts in frames.items():
+                _write(outlet, parts)
+            return
+        leaving = self._leaving
         for outlet, parts in frames.items():
-            try:
-                outlet.write_frames(parts)
-            except Exception:  # noqa: BLE001 - a departed client must not keep others' answers.
-                _log.exception("writing answers failed; the connection is left to its fate")
+            leaving.setdefault(outlet, []).extend(parts)
+        for _ in range(min(TURN_WRITES_MAX, len(leaving))):
+            _write(*leaving.popitem(last=False))
+        if leaving:
+            self.open()
+
+    def end_for(self, outlet: Outlet) -> None:
+        """End the open turn at once: a connection has so much to get that it must have it before
+        its next request is looked at.
+        """
+        self.end()
+        parts = self._leaving.pop(outlet, None)
+        if parts is not None:
+            _write(outlet, parts)
+
+    def finish(self) -> None:
+        """End the open turn at once, whatever it takes: the party stops."""
+        self.end()
+        while self._leaving:
+            _write(*self._leaving.popitem(last=False))
+
+
+def _write(outlet: Outlet, parts: list[Part]) -> None:
+    try:
+        outlet.write_frames(parts)
+    except Exception:  # noqa: BLE001 - a departed client must not keep others' answers.
+        _log.exception("writing answers failed; the connection is left to its fate")

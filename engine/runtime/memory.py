@@ -17,12 +17,20 @@ crowd go calls.
 from __future__ import annotations
 
 import gc
+import sys
 
 NEW_OBJECTS_LOOKS = 3
 """Looks at the youngest objects but one between two at all that is new: some 20,000 objects."""
 
-SMALL_OBJECTS_MAX = 100_000
-"""A process of so many objects can be looked at as a whole, in some 30 ms."""
+SMALL_OBJECTS_MAX = 50_000
+"""A process of so many objects can be looked at as a whole, in some 30 ms; an idle broker has
+35,000.
+"""
+
+SMALL_BLOCKS_MAX = 600_000
+"""A process of more blocks of memory has more objects than that. To count its blocks takes
+microseconds; to count the objects out of sight is to go through them, 100 ms of two million.
+"""
 
 WHOLE_LOOK_EACH = 32
 """Looks at what is new between two at everything, in a small process."""
@@ -51,8 +59,14 @@ class _Survivors:
             return
         gc.freeze()
         self._looks += 1
-        if self._looks % WHOLE_LOOK_EACH == 0 and gc.get_freeze_count() <= SMALL_OBJECTS_MAX:
+        if self._looks % WHOLE_LOOK_EACH == 0 and _is_small():
             gc.unfreeze()  # The next look is at everything.
+
+
+def _is_small() -> bool:
+    return (
+        sys.getallocatedblocks() <= SMALL_BLOCKS_MAX and gc.get_freeze_count() <= SMALL_OBJECTS_MAX
+    )
 
 
 def give_back_memory() -> None:

@@ -25,22 +25,20 @@ from engine.foundation.errors import CorruptRecord
 from engine.foundation.limits import FRAME_BYTES_MAX
 from engine.store.commit_log import NO_DELAYS, CommitLog
 from engine.store.consume_queue import unit_end
-from engine.store.queue_table import QueueTable
+from engine.store.queue_table import QueueKey, QueueTable
+from engine.store.range_sums import RangeSums
 from engine.store.record import (
-    BORN_HOST_V6,
-    HEADS,
-    MAGIC_V2,
     RECORD_BYTES_MIN,
-    STORE_HOST_V6,
     DispatchRequest,
     check_record,
+    glance,
     has_queue_offset,
+    parts_of,
 )
-from engine.store.sound_records import MAGICS, record_at, sound_places
+from engine.store.sound_records import MAGICS, sound_places
 
 FAR = 1 << 63
 _SIZE = Struct(">i")
-_SHORT = Struct(">h")
 _OWN_OFFSET_AT, _OWN_OFFSET_END = 28, 36
 
 
@@ -59,6 +57,12 @@ class BehindDamage:
         self._log = log
         self._queues = queues
         self._last = Stretch(0, 0, is_message=False)
+        self._sums: tuple[int, RangeSums] | None = None
+        """Of the file that was looked at last."""
+        self._followed: dict[int, bool] = {}
+        """Places that were passed on the way behind another one: do they lead on?"""
+        self.looked_at = 0
+        """How many places behind others were looked at."""
 
     def find(self, damaged_at: int, limit: int) -> int:
         """Offset of the first record behind the damage that is a message of its own; `limit`, which
@@ -66,8 +70,11 @@ class BehindDamage:
         """
         start = self._log.files.start_at(damaged_at)
         view = self._log.file_view(start)
+        if self._sums is None or self._sums[0] != start:
+            self._sums = start, RangeSums(view, damaged_at - start)
         begin = self._end_of_damaged(view, start, damaged_at, limit)
-        for place in sound_places(view, start, begin, limit):
+        self._followed.clear()
+        for place in sound_places(view, start, begin, limit, sums=self._sums[1]):
             if place < begin:
                 continue
             if self._is_known(place):
@@ -85,9 +92,20 @@ class BehindDamage:
     # ---- what consume queues know -----------------------------------------------------------
 
     def _is_known(self, place: int) -> bool:
-        """Does the queue that the record names have its unit?"""
-        request = record_at(self._log, place)
-        return request is not None and self._queues.has_unit_of(request)
+        """Does the queue that the sound record names have its unit?"""
+        return self._queues.has_unit_of(self._record_at(place))
+
+    def _record_at(self, place: int) -> DispatchRequest:
+        start = self._log.files.start_at(place)
+        request = glance(self._log.file_view(start), place - start, NO_DELAYS)
+        assert request is not None, "a sound record that cannot be read"
+        return request
+
+    def _check(self, place: int) -> DispatchRequest | None:
+        """As `check_record`; raises CorruptRecord."""
+        start = self._log.files.start_at(place)
+        sums = self._sums[1] if self._sums is not None and self._sums[0] == start else None
+        return check_record(self._log.file_view(start), place - start, place, NO_DELAYS, sums=sums)
 
     def _stretch_at(self, place: int) -> Stretch:
         """The message that queues know around `place`, else how far they know of none."""
@@ -124,14 +142,13 @@ class BehindDamage:
 
     def _goes_on_at(self, place: int, limit: int) -> bool:
         """Does a sound record or the closing blank begin there, or what may be read end?"""
-        start = self._log.files.start_at(place)
         if place >= limit:
             return place == limit
         stretch = self._stretch_at(place)
         if stretch.is_message:
             return stretch.begin == place
         try:
-            check_record(self._log.file_view(start), place - start, place, NO_DELAYS)
+            self._check(place)
         except CorruptRecord:
             return False
         return True
@@ -139,38 +156,55 @@ class BehindDamage:
     # ---- what comes behind ------------------------------------------------------------------
 
     def _leads_on(self, place: int, limit: int) -> bool:
-        """Is the record followed as a message is? What a client writes ends with its message, which
-        is no longer than a frame.
+        """Is the sound record followed as a message is? What a client writes ends with its message,
+        which is no longer than a frame.
         """
-        start = self._log.files.start_at(place)
-        view = self._log.file_view(start)
-        first = record_at(self._log, place)
-        assert first is not None, "a sound record that cannot be read"
-        position, is_next_of_queue = place + first.size_bytes, False
-        while position < min(limit, place + FRAME_BYTES_MAX):
-            stretch = self._stretch_at(position)
-            if stretch.is_message:
-                return stretch.begin == position
-            try:
-                request = check_record(view, position - start, position, NO_DELAYS)
-            except CorruptRecord:
-                return may_begin_a_record(view, start, position)
-            if request is None:
-                return True
-            if not is_next_of_queue and _same_queue(first, request):
-                is_next_of_queue = True
-                if request.queue_offset not in (0, first.queue_offset + 1):
-                    return False
-            position += request.size_bytes
-        return True
+        known = self._followed.get(place)
+        if known is None:
+            self._follow(place, limit)
+            known = self._followed[place]
+        return known
 
+    def _follow(self, place: int, limit: int) -> None:
+        """Go from record to record, and note of each whether it leads on: whoever begins further on
+        comes to the same end.
+        """
+        passed = [self._record_at(place)]
+        position = place + passed[0].size_bytes
+        leads_on, is_cut = True, False
+        while position < limit:
+            if position >= place + FRAME_BYTES_MAX:
+                is_cut = True
+                break
+            self.looked_at += 1
+            found = self._next(position)
+            if isinstance(found, bool):
+                leads_on = found
+                break
+            passed.append(found)
+            position += found.size_bytes
+        following: dict[QueueKey, int] = {}
+        for request in reversed(passed):
+            fits = True
+            if has_queue_offset(request.sys_flag):
+                key = (request.topic, request.queue_id)
+                fits = following.get(key, 0) in (0, request.queue_offset + 1)
+                following[key] = request.queue_offset
+            # Those further on would have been followed further than to the length of a frame.
+            if not is_cut or request is passed[0]:
+                self._followed[request.physical_offset] = fits and leads_on
 
-def _same_queue(first: DispatchRequest, other: DispatchRequest) -> bool:
-    return (
-        (first.topic, first.queue_id) == (other.topic, other.queue_id)
-        and has_queue_offset(first.sys_flag)
-        and has_queue_offset(other.sys_flag)
-    )
+    def _next(self, position: int) -> DispatchRequest | bool:
+        """The record at `position`; or what the end of records there says: do they lead on?"""
+        stretch = self._stretch_at(position)
+        if stretch.is_message:
+            return stretch.begin == position
+        try:
+            request = self._check(position)
+        except CorruptRecord:
+            start = self._log.files.start_at(position)
+            return may_begin_a_record(self._log.file_view(start), start, position)
+        return True if request is None else request
 
 
 def claimed_sizes(view: memoryview, position: int) -> list[int]:
@@ -186,20 +220,10 @@ def claimed_sizes(view: memoryview, position: int) -> list[int]:
 
 def _size_by_lengths(view: memoryview, position: int) -> int:
     """0 when a length leads beyond the file."""
-    sys_flag = _SIZE.unpack_from(view, position + 36)[0]
-    head_bytes = HEADS[sys_flag & (BORN_HOST_V6 | STORE_HOST_V6)].size
-    two_bytes = _SIZE.unpack_from(view, position + 4)[0] == MAGIC_V2
-    if position + head_bytes > len(view):
+    try:
+        return parts_of(view[position:], position)[-1]
+    except CorruptRecord:
         return 0
-    body_length = _SIZE.unpack_from(view, position + head_bytes - 4)[0]
-    topic_at = position + head_bytes + body_length
-    if body_length < 0 or topic_at + 2 > len(view):
-        return 0
-    topic_length = _SHORT.unpack_from(view, topic_at)[0] if two_bytes else view[topic_at]
-    properties_at = topic_at + (2 if two_bytes else 1) + topic_length
-    if topic_length <= 0 or properties_at + 2 > len(view):
-        return 0
-    return int(properties_at + 2 + _SHORT.unpack_from(view, properties_at)[0] - position)
 
 
 def may_begin_a_record(view: memoryview, file_start: int, place: int) -> bool:

@@ -5,7 +5,8 @@ some 10 s for each gigabyte.
 
   commit log     holes below the synced position; what lies behind it and is no record yet
   consume queue  each record has the unit that leads to it, each unit leads to its record
-  index          headers, slots and entries can be what they are; not whether each key is there
+  index          headers, slots and entries are as they were flushed, and can be what they are; not
+                 whether each key is there
 
 Invariant: nothing is changed, and no lock is taken. A broker may be running on the store: below the
 synced position, which is all that is judged, nothing moves but files that retention removes.
@@ -146,7 +147,9 @@ class StoreCheck:
         report.unsynced_reason = walk.stopped_by
         self._check_strays(walk.position, led, faults)
         faults.close()
-        report.index_faults += self._index.look(max(walk.position, self._synced_to))
+        report.index_faults += self._index.look(
+            max(walk.position, self._synced_to), clean=self._clean
+        )
         found = [lost_in(hole, self._queues.all()) for hole in log.holes]
         report.lost = found[:LOG_HOLES_TOLD_MAX]
         report.holes_untold = log.holes.count - len(report.lost)

@@ -24,7 +24,7 @@ from struct import Struct
 
 from engine.foundation.errors import FileTooLarge, OffsetOutOfRange
 from engine.foundation.limits import LOG_HOLES_TOLD_MAX, TRANSIENT_POOL_BYTES_MAX
-from engine.runtime.disk import Disk, File
+from engine.runtime.disk import Disk
 from engine.store.holes import Hole, Holes
 from engine.store.mapped_file import FilePool, FileSequence, OpenFile
 from engine.store.record import BLANK_MAGIC
@@ -138,13 +138,6 @@ class CommitLog:
         following = self._current_start + self.file_size_bytes
         half_full = self.end_offset - self._current_start >= self.file_size_bytes // 2
         return following if half_full and not self.files.has(following) else None
-
-    def adopt_spare(self, start: int, file: File) -> None:
-        """Take in the file that was made ahead, unless the log has made it itself meanwhile."""
-        if self.files.has(start):
-            file.close()
-        else:
-            self.files.adopt(start, file)
 
     # ---- reading ---------------------------------------------------------------------------
 

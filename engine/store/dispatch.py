@@ -18,24 +18,31 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
-from engine.foundation.errors import StorageError
-from engine.foundation.limits import DISPATCH_BATCH_MAX, DISPATCH_TOLD_MAX
+from engine.foundation.errors import CorruptRecord, StorageError
+from engine.foundation.limits import (
+    DISPATCH_BATCH_MAX,
+    DISPATCH_TOLD_MAX,
+    INDEX_FILL_BYTES,
+    INDEX_FILL_RECORDS,
+)
 from engine.protocol.hashes import index_key_hash
 from engine.store.commit_log import CommitLog
 from engine.store.consume_queue import ConsumeQueue, Unit
 from engine.store.index import Index
 from engine.store.index_file import IndexKey
+from engine.store.index_sums import DamagedIndex
 from engine.store.queue_table import QueueKey, QueueTable
 from engine.store.record import (
     RECORD_BYTES_MIN,
     TRANSACTION_MASK,
     TRANSACTION_ROLLBACK,
     DispatchRequest,
+    check_record,
     glance,
     has_queue_offset,
     property_value,
 )
-from engine.store.sound_records import record_at
+from engine.store.sound_records import record_at, sound_places
 
 Arrival = Callable[[Sequence[DispatchRequest]], None]
 """Hears of messages that became visible, together, in the order of the log."""
@@ -71,11 +78,16 @@ class Dispatcher:
         self.arrivals: list[Arrival] = []
         self._told: deque[DispatchRequest] = deque()
         self._told_max = told_max
+        self._filling_amid_damage = False
 
     def tell(self, request: DispatchRequest) -> None:
         """A record was appended to the log; past a limit it will be read from there. Hot."""
         if len(self._told) < self._told_max:
             self._told.append(request)
+
+    def tell_all(self, requests: Sequence[DispatchRequest]) -> None:
+        """As `tell`, of records one behind the other."""
+        self._told.extend(requests[: max(0, self._told_max - len(self._told))])
 
     def run(self, limit: int, *, now_ms: int) -> bool:
         """Dispatch records that end at or before `limit`; True when it stopped at a batch's end
@@ -165,8 +177,76 @@ class Dispatcher:
             queue.last_store_time_ms = request.store_timestamp_ms
         for key, (queue, units) in batch.items():
             self._write(key, queue, units)
-        if self._index is not None:
+        if self._index is not None and not self._index.is_behind:
             self._put_keys(self._index, requests, now_ms)
+
+    def fill_index(self, *, now_ms: int) -> bool:
+        """Put the keys of the next few records that an index that is behind lacks; True while it
+        stays behind. Damage in the log, which has taken its keys with it, is passed over.
+
+        Raises DiskFull; the next call tries again.
+        """
+        index, log = self._index, self._log
+        if index is None or not index.is_behind:
+            return False
+        position = index.filled_to
+        if position is None:
+            position, self._filling_amid_damage = index.end_physical or 0, False
+        if position < log.min_offset:
+            position, self._filling_amid_damage = log.min_offset, False
+        requests, position = self._records_from(position, self.position)
+        deleted = self._deleted
+        kept = [one for one in requests if one.physical_offset >= deleted.get(one.topic, 0)]
+        try:
+            self._put_keys(index, kept, now_ms)
+        except DamagedIndex as error:
+            index.give_up(error)
+            return True
+        index.filled_to = position
+        index.is_behind = position < self.position
+        return index.is_behind
+
+    def _records_from(self, position: int, limit: int) -> tuple[list[DispatchRequest], int]:
+        """Some sound records from `position` on, checked; also where to go on. Behind damage only
+        what its queue knows counts: a message's body may hold the bytes of a record.
+        """
+        log = self._log
+        requests: list[DispatchRequest] = []
+        end = min(limit, position + INDEX_FILL_BYTES)
+        while position < end and len(requests) < INDEX_FILL_RECORDS:
+            start = log.files.start_at(position)
+            hole, file_end = log.holes.at(position), start + log.file_size_bytes
+            if hole is not None or not log.files.has(start):
+                position = file_end if hole is None else hole.end
+                self._filling_amid_damage = False
+                continue
+            view = log.file_view(start)
+            if self._filling_amid_damage:
+                position = self._known_from(view, start, position, min(end, file_end))
+                self._filling_amid_damage = self._filling_amid_damage and position < file_end
+                continue
+            try:
+                request = check_record(view, position - start, position, self.delay_levels_ms)
+            except CorruptRecord:
+                position, self._filling_amid_damage = position + 1, True
+                continue
+            if request is None:
+                position = file_end
+                continue
+            requests.append(request)
+            position += request.size_bytes
+        return requests, min(position, limit)
+
+    def _known_from(self, view: memoryview, start: int, begin: int, limit: int) -> int:
+        """The first sound record that begins in [begin, limit) and that its queue knows, which ends
+        the damage; `limit` without any.
+        """
+        for place in sound_places(view, start, begin, limit):
+            request = record_at(self._log, place)
+            if request is not None and self._queues.has_unit_of(request):
+                self._filling_amid_damage = False
+                return place
+        return limit
 
     def _write(self, key: QueueKey, queue: ConsumeQueue, units: list[Unit]) -> None:
         if units:

@@ -32,19 +32,25 @@ from engine.store.record import (
     HEADS,
     MAGIC_V1,
     MAGIC_V2,
+    SCHEDULE_TOPIC,
     STORE_HOST_V6,
     TOPIC_CHARS_V1_MAX,
     UNWRITTEN,
     DispatchRequest,
-    check_lengths,
     has_queue_offset,
-    properties_of,
     unit_code,
+    whole_parts_of,
 )
 
 _SHORT = Struct(">h")
 _INT = Struct(">i")
 _SYS_FLAG = Struct(">36xi")
+_LONG = Struct(">q")
+_PLACE = Struct(">qq")
+"""Queue offset and physical offset, PLACE_AT in a record."""
+PLACE_AT = 20
+BORN_HOST_AT = 48
+"""The time of storing stands behind the sender's host, which begins here."""
 
 
 class MessageDraft(msgspec.Struct):
@@ -108,19 +114,16 @@ def draft_of(record: memoryview) -> MessageDraft:
             stored,
             times,
             prepared,
-            length,
+            _,
         ) = head.unpack_from(record)
     except struct_error as error:
         raise CorruptRecord(f"{len(record)} bytes are no record") from error
-    topic_at = check_lengths(record, head.size, length, place)
-    properties = properties_of(record)
+    body_at, body_end, topic_at, topic_end, _ = whole_parts_of(record, place)
     return MessageDraft(
-        topic=bytes(record[topic_at : len(record) - 2 - len(properties)]).decode(
-            "utf-8", "replace"
-        ),
+        topic=bytes(record[topic_at:topic_end]).decode("utf-8", "replace"),
         queue_id=queue_id,
-        body=record[head.size : head.size + length],
-        properties=properties,
+        body=record[body_at:body_end],
+        properties=bytes(record[topic_end + 2 :]),
         born_timestamp_ms=born_ms,
         born_host=_decode_host(born),
         store_host=_decode_host(stored),
@@ -207,6 +210,11 @@ class DraftRecord:
             form.head.size + len(draft.body) + len(self._topic) + _SHORT.size + len(encoded)
         )
 
+    @property
+    def stored_at(self) -> int:
+        """Where the time of storing stands in the record."""
+        return BORN_HOST_AT + len(self._form.born_host)
+
     def encode(self, queue_offset: int, physical_offset: int, store_timestamp_ms: int) -> bytes:
         """The record's bytes at its place. Hot."""
         draft, properties = self.draft, self._properties
@@ -274,31 +282,90 @@ class PutResult(msgspec.Struct):
 class Placed(msgspec.Struct):
     """Records of one write, at their places."""
 
-    encoded: bytes
+    encoded: bytearray
     requests: list[DispatchRequest]
     results: list[PutResult]
     next_queue_offset: int
 
 
-def place_batch(
-    records: Sequence[DraftRecord],
-    queue_offset: int,
-    physical_offset: int,
-    stored_ms: int,
-    *,
-    delay_levels_ms: Sequence[int],
-) -> Placed:
-    """Records for one queue, one behind the other."""
-    encoded: list[bytes] = []
-    requests: list[DispatchRequest] = []
-    results: list[PutResult] = []
-    end = physical_offset
-    for record in records:
-        placed_at = queue_offset if record.takes_queue_offset else 0
-        encoded.append(record.encode(placed_at, end, stored_ms))
-        requests.append(record.request(placed_at, end, stored_ms, delay_levels_ms))
-        size_bytes = record.size_bytes
-        results.append(PutResult(placed_at, end, size_bytes, stored_ms, end + size_bytes))
-        end += size_bytes
-        queue_offset += record.takes_queue_offset
-    return Placed(b"".join(encoded), requests, results, queue_offset)
+class BatchDraft:
+    """Messages for one queue that are to lie one behind the other, encoded but for their places.
+
+    To add a message is nearly all of the work, and can be done in many steps of the event loop; to
+    place them all is a microsecond for each.
+    """
+
+    __slots__ = (
+        "_delay_levels_ms",
+        "_encoded",
+        "_records",
+        "_requests",
+        "_starts",
+        "_stored_at",
+        "longest_bytes",
+    )
+
+    def __init__(self, delay_levels_ms: Sequence[int]) -> None:
+        self.longest_bytes = 0
+        """Of the longest record."""
+        self._delay_levels_ms = delay_levels_ms
+        self._records: list[DraftRecord] = []
+        self._requests: list[DispatchRequest] = []
+        self._starts: list[int] = []
+        self._stored_at: list[int] = []
+        self._encoded = bytearray()
+
+    def __len__(self) -> int:
+        """How many messages there are."""
+        return len(self._records)
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all records."""
+        return len(self._encoded)
+
+    @property
+    def drafts(self) -> list[MessageDraft]:
+        """What was added."""
+        return [record.draft for record in self._records]
+
+    @property
+    def first(self) -> MessageDraft:
+        """The first message; there must be one."""
+        return self._records[0].draft
+
+    def add(self, draft: MessageDraft) -> None:
+        """One more, for the same queue. Raises LocalProtocolError for what no record can hold."""
+        record = DraftRecord(draft)
+        assert not self._records or (draft.topic, draft.queue_id) == (
+            self.first.topic,
+            self.first.queue_id,
+        ), "one queue a batch"
+        start = len(self._encoded)
+        self._starts.append(start)
+        self._stored_at.append(start + record.stored_at)
+        self._encoded += record.encode(0, 0, 0)
+        self.longest_bytes = max(self.longest_bytes, record.size_bytes)
+        self._records.append(record)
+        self._requests.append(record.request(0, 0, 0, self._delay_levels_ms))
+
+    def place(self, queue_offset: int, physical_offset: int, stored_ms: int) -> Placed:
+        """The records, the first at this place. Hot."""
+        encoded, results = self._encoded, []
+        end = physical_offset
+        each = zip(self._records, self._requests, self._starts, self._stored_at, strict=True)
+        for record, request, start, stored_at in each:
+            placed_at = queue_offset if record.takes_queue_offset else 0
+            _PLACE.pack_into(encoded, start + PLACE_AT, placed_at, end)
+            _LONG.pack_into(encoded, stored_at, stored_ms)
+            request.queue_offset, request.physical_offset = placed_at, end
+            request.store_timestamp_ms = stored_ms
+            size_bytes = record.size_bytes
+            results.append(PutResult(placed_at, end, size_bytes, stored_ms, end + size_bytes))
+            end += size_bytes
+            queue_offset += record.takes_queue_offset
+        if self.first.topic == SCHEDULE_TOPIC:  # Where the time of storing tells when it is due.
+            for record, request in zip(self._records, self._requests, strict=True):
+                due = record.request(0, 0, stored_ms, self._delay_levels_ms)
+                request.tags_code = due.tags_code
+        return Placed(encoded, self._requests, results, queue_offset)

@@ -17,8 +17,11 @@ slot that leads further leads to an entry that is there and names the one before
 follows what points too far and reads nothing else; recovery puts the keys of later messages again.
 (RocketMQ deletes such a file and forgets its keys.)
 
-Invariant: `begin_flush`, sync, `write_slots`, sync, `write_header`, sync. No step holds more of the
-file in memory than its slots.
+What an earlier life has written is held against its sums (`index_sums`) before it is believed:
+slots and header of the newest file at the start, everything else when it is read.
+
+Invariant: `begin_flush`, sync, `write_slots` and `write_sums`, sync, `write_header`, sync. No step
+holds more of the file in memory than its slots.
 Absent on purpose: the keys themselves. Two keys may share a hash; who asks must compare the
 message's own keys.
 """
@@ -27,22 +30,34 @@ from __future__ import annotations
 
 import sys
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from struct import Struct
+from zlib import crc32
 
 from engine.foundation.units import SECOND_MS
+from engine.store.index_sums import (
+    BLOCK_ENTRIES,
+    ENTRY_BYTES,
+    PAGE_SLOTS,
+    SLOT_BYTES,
+    DamagedIndex,
+    IndexSums,
+    Part,
+    Version,
+    block_count,
+    block_place,
+    page_count,
+    page_place,
+)
 from engine.store.mapped_file import FileSequence, OpenFile
 
 HEADER = Struct(">qqqqii")
 SLOT = Struct(">i")
 ENTRY = Struct(">iqii")
 HEADER_BYTES = HEADER.size
-SLOT_BYTES = SLOT.size
-ENTRY_BYTES = ENTRY.size
+assert (SLOT.size, ENTRY.size) == (SLOT_BYTES, ENTRY_BYTES), "sums are of other parts"
 SECONDS_MAX = 0x7FFFFFFF
-PAGE_SLOTS = 1024
-CHUNK_SLOTS = 64 * PAGE_SLOTS
 CHUNK_ENTRIES = 16 * 1024
 ENTRY_INTS = 5
 """An entry is as long as five 32-bit numbers; the first is the key's hash."""
@@ -82,17 +97,32 @@ class IndexFile:
         self.start = start
         """The file's name as a number; names sort by time."""
         self._shape = shape
-        header: tuple[int, ...] = HEADER.unpack(self._open().file.pread(HEADER.size, 0))
-        self.begin_timestamp_ms, self.end_timestamp_ms = header[0], header[1]
-        self.begin_physical, self.end_physical = header[2], header[3]
-        self.used_slot_count = header[4]
-        self.index_count = max(header[5], 1)
+        self.sums: IndexSums | None = None
+        """None: of a file without any, or one that was looked at as a whole and is full."""
+        self.is_unsummed = False
+        """Is it a full file that came without sums, and whose sums are still to be made?"""
+        self._making: IndexSums | None = None
+        self.take_header(self.header_on_disk())
         self._dirty_slots: dict[int, int] = {}
         """Slots of entries put since the last flush began."""
         self._due_slots: dict[int, int] = {}
         """Slots of the flush under way: written when its entries are safe."""
+        self._due_sums: array[int] | None = None
+        """Sums of the entries of the flush under way."""
         self._entries: list[bytes] = []
         self._header_dirty = False
+
+    def take_header(self, header: bytes) -> None:
+        """Go by this header."""
+        fields: tuple[int, ...] = HEADER.unpack(header)
+        self.begin_timestamp_ms, self.end_timestamp_ms = fields[0], fields[1]
+        self.begin_physical, self.end_physical = fields[2], fields[3]
+        self.used_slot_count = fields[4]
+        self.index_count = max(fields[5], 1)
+
+    def header_on_disk(self) -> bytes:
+        """The header as the file has it."""
+        return self._open().file.pread(HEADER_BYTES, 0)
 
     def _open(self) -> OpenFile:
         return self._files.open_file(self.start)
@@ -151,9 +181,11 @@ class IndexFile:
         return self.index_count - number
 
     def _slot_on_disk(self, slot: int) -> int:
-        position = self._shape.slot_position(slot)
-        value: int = SLOT.unpack_from(self._open().view, position)[0]
-        return value if 0 < value < self.index_count else 0
+        sums, view = self.sums, self._open().view
+        if sums is not None and sums.unchecked_pages[slot // PAGE_SLOTS]:
+            sums.check_page(slot // PAGE_SLOTS, view)
+        value: int = SLOT.unpack_from(view, self._shape.slot_position(slot))[0]
+        return value if 0 < value < min(self.index_count, self._shape.index_count_max) else 0
 
     def write_entries(self) -> None:
         """Write the entries that are in memory only: one write."""
@@ -162,6 +194,8 @@ class IndexFile:
             data = b"".join(self._entries)
             self._open().file.pwrite(data, self._shape.entry_position(first))
             self._entries.clear()
+            if self.sums is not None:
+                self.sums.note_entries(first, data)
 
     def begin_flush(self) -> bytes:
         """Write the entries; what comes after is for the next flush. Returns the header as of now,
@@ -170,6 +204,8 @@ class IndexFile:
         self.write_entries()
         self._due_slots |= self._dirty_slots
         self._dirty_slots = {}
+        if self.sums is not None:
+            self._due_sums = self.sums.entries[:]
         return self.header_bytes()
 
     def write_slots(self) -> None:
@@ -184,13 +220,22 @@ class IndexFile:
             pages.setdefault(slot // PAGE_SLOTS, []).append(slot)
         for page, slots in sorted(pages.items()):
             first = page * PAGE_SLOTS
-            count = min(PAGE_SLOTS, self._shape.slot_count - first)
-            position = self._shape.slot_position(first)
-            content = bytearray(entry.view[position : position + count * SLOT_BYTES])
+            position, length = page_place(self._shape, page)
+            content = bytearray(entry.view[position : position + length])
             for slot in slots:
                 SLOT.pack_into(content, (slot - first) * SLOT_BYTES, self._due_slots[slot])
+            if self.sums is not None:
+                self.sums.note_page(page, content)
             entry.file.pwrite(content, position)
         self._due_slots = {}
+
+    def write_sums(self, header: bytes) -> list[OpenFile]:
+        """Write the sums of the flush under way beside its slots; the file to sync with them.
+        Raises DiskFull.
+        """
+        if self.sums is None or self._due_sums is None:
+            return []
+        return [self.sums.write(header, self._due_sums)]
 
     def header_bytes(self) -> bytes:
         """The header as of now."""
@@ -208,6 +253,7 @@ class IndexFile:
         self._open().file.pwrite(header, 0)
         if header == self.header_bytes():
             self._header_dirty = False
+            self._forget_sums()
 
     def repair(self, log_bound: int) -> None:
         """Make slots and header agree with the entries, after an unclean stop.
@@ -251,6 +297,124 @@ class IndexFile:
             return f"its header says that it ends at {self.end_physical}, its entries at {newest}"
         return None
 
+    # ---- sums of an earlier life --------------------------------------------------------------
+
+    def belongs(self, version: Version) -> bool:
+        """Are the newest entries that it counts those of this file?"""
+        index_count = HEADER.unpack(version.header)[5]
+        block = max(0, index_count - 1) // BLOCK_ENTRIES
+        position, length = block_place(self._shape, block, index_count)
+        noted: int = version.entries[block]
+        return crc32(self._open().file.pread(length, position)) == noted
+
+    def trust(self, sums: IndexSums, version: Version) -> None:
+        """Take over what was noted of the file, its header at once."""
+        self.take_header(version.header)
+        sums.take(version, self.index_count)
+        self.sums = sums
+
+    def make_sums(self, sums: IndexSums) -> None:
+        """Note the file as it is. Reads all of it. Raises DamagedIndex for a header that cannot be
+        right.
+        """
+        if self.index_count > self._shape.index_count_max:
+            raise DamagedIndex(self.start, f"{self.index_count} entries counted by its header are")
+        view = self._open().view
+        for page in range(page_count(self._shape)):
+            position, length = page_place(self._shape, page)
+            sums.slots[page] = crc32(view[position : position + length])
+        for block in range(block_count(self._shape)):
+            position, length = block_place(self._shape, block, self.index_count)
+            if length:
+                sums.entries[block] = crc32(view[position : position + length])
+        self.sums = sums
+
+    def restore(self) -> str | None:
+        """Bring slots and header to what the sums say of them; what had been damaged, in words.
+
+        A flush that never ended has left slots that lead behind the entries counted. Any other
+        difference is damage: then all slots are made again from the entries. Raises DamagedIndex
+        for entries that are not as they were.
+        """
+        sums = self.sums
+        assert sums is not None, "a file without sums is repaired"
+        view, damaged, pages = self._open().view, 0, dict[int, bytes]()
+        self.newest_count()
+        for page in range(len(sums.slots)):
+            position, length = page_place(self._shape, page)
+            if crc32(view[position : position + length]) == sums.slots[page]:
+                continue
+            content = self._pulled_back(page, self.index_count)
+            if content is None or crc32(content) != sums.slots[page]:
+                damaged += 1
+            else:
+                pages[page] = content
+        if damaged:
+            pages = dict(enumerate(self._slots_by_entries(self.index_count)))
+            for page, content in pages.items():
+                if crc32(content) != sums.slots[page]:
+                    raise DamagedIndex(self.start, f"slots of page {page} are")
+        self._write_pages(pages)
+        sums.unchecked_pages = bytearray(len(sums.slots))
+        if damaged:
+            return (
+                f"index file {self.start:017d}: {damaged} pages of slots were not as they were "
+                f"flushed; all are made again from its entries"
+            )
+        return None
+
+    # ---- looking at it beside the loop ------------------------------------------------------
+
+    def begin_sums(self, sums: IndexSums) -> None:
+        """A full file without sums: take them of what is looked at from now on."""
+        sums.expect_all(self.index_count)
+        self._making = sums
+
+    def parts_to_look_at(self, count_max: int) -> list[Part]:
+        """The next parts of what nobody has looked at, as far as they do not change any more."""
+        sums = self._making or self.sums
+        if sums is None:
+            return []
+        written = self.index_count - len(self._entries)
+        if not self.full:
+            written -= written % BLOCK_ENTRIES
+        return sums.parts(count_max, written)
+
+    def sum_of(self, part: Part) -> int:
+        """What the sum of a part is."""
+        return crc32(self._open().file.pread(part.length, part.position))
+
+    def looked_at(self, parts: Sequence[Part], found: Sequence[int]) -> None:
+        """The sums of these parts were found to be these. Raises DamagedIndex."""
+        for part, each in zip(parts, found, strict=True):
+            if self._making is not None:
+                self._making.note(part, each)
+            elif self.sums is not None:
+                self.sums.judge(part, each)
+
+    def end_sums(self) -> OpenFile:
+        """Write the sums that were made; the file to sync. Raises DiskFull."""
+        sums, self._making, self.is_unsummed = self._making, None, False
+        assert sums is not None, "sums end that never began"
+        return sums.write(self.header_bytes(), sums.entries)
+
+    def end_look(self) -> None:
+        """Look at the block that is still being written to, then forget the sums of a full file.
+        Raises DamagedIndex.
+        """
+        written, sums = self.index_count - len(self._entries), self.sums
+        if sums is None:
+            return
+        block = (written - 1) // BLOCK_ENTRIES
+        if sums.unchecked_blocks[block]:
+            sums.check_block(block, self._open().view, written)
+        self._forget_sums()
+
+    def _forget_sums(self) -> None:
+        """A full file that was looked at as a whole never needs them again."""
+        if self.full and not self.dirty and self.sums is not None and not self.sums.unchecked:
+            self.sums = None
+
     def _settle(self, count: int) -> None:
         """Let the file end before entry `count`."""
         self.index_count = count
@@ -258,31 +422,73 @@ class IndexFile:
         if newest != self.end_physical:
             self.end_physical = newest
             self.end_timestamp_ms = self.begin_timestamp_ms + seconds * SECOND_MS
-        if not self._pull_slots_back(count):
-            self._build_slots(count)
-        file = self._open().file
-        if file.pread(HEADER_BYTES, 0) != self.header_bytes():
+        pages = self._pages_up_to(count)
+        used = self._open().view
+        empty = 0
+        for page in range(page_count(self._shape)):
+            position, length = page_place(self._shape, page)
+            content = pages.get(page)
+            if content is None:
+                content = bytes(used[position : position + length])
+            empty += _numbers(content).count(0)
+        self.used_slot_count = self._shape.slot_count - empty
+        self._write_settled(pages)
+
+    def _pages_up_to(self, count: int) -> dict[int, bytes]:
+        """The pages of slots that change when the file ends before entry `count`."""
+        pages: dict[int, bytes] = {}
+        for page in range(page_count(self._shape)):
+            slots = self._slots(page)
+            if max(slots) < count and min(slots) >= 0:
+                continue
+            content = self._pulled_back(page, count)
+            if content is None:
+                return dict(enumerate(self._slots_by_entries(count)))
+            pages[page] = content
+        return pages
+
+    def _write_settled(self, pages: Mapping[int, bytes]) -> None:
+        """Sums first: whatever a crash leaves of the rest, `restore` brings it there."""
+        header, sums = self.header_bytes(), self.sums
+        if sums is not None:
+            for page, content in pages.items():
+                sums.note_page(page, content)
+            self._cut_sums(sums)
+            if header != sums.header or pages:
+                sums.write(header, sums.entries).file.sync()
+        self._write_pages(pages)
+
+    def _cut_sums(self, sums: IndexSums) -> None:
+        """Let the sums of entries end where the file does."""
+        last, view = (self.index_count - 1) // BLOCK_ENTRIES, self._open().view
+        position, length = block_place(self._shape, last, self.index_count)
+        sums.entries[last] = crc32(view[position : position + length])
+        for block in range(last + 1, len(sums.entries)):
+            sums.entries[block] = sums.unchecked_blocks[block] = 0
+
+    def _write_pages(self, pages: Mapping[int, bytes]) -> None:
+        """Write those that differ, then the header, and sync."""
+        file, view = self._open().file, self._open().view
+        for page, content in pages.items():
+            position, length = page_place(self._shape, page)
+            if view[position : position + length] != content:
+                file.pwrite(content, position)
+        if self.header_on_disk() != self.header_bytes():
             file.pwrite(self.header_bytes(), 0)
         file.sync()
 
-    def _pull_slots_back(self, count: int) -> bool:
-        """Let every slot that leads to entry `count` or further lead to the one before; False when
-        an entry on the way is not there.
+    def _pulled_back(self, page: int, count: int) -> bytes | None:
+        """The page of slots with every slot that leads to entry `count` or further leading to the
+        one before; None when an entry on the way is not there.
         """
-        shape, empty = self._shape, 0
-        for first in range(0, shape.slot_count, CHUNK_SLOTS):
-            slots = self._slots(first)
-            if max(slots) >= count or min(slots) < 0:
-                for inside, number in enumerate(slots):
-                    if not 0 <= number < count:
-                        before = self._entry_before(number, first + inside, count)
-                        if before is None:
-                            return False
-                        slots[inside] = before
-                self._write_slots_from(first, slots)
-            empty += slots.count(0)
-        self.used_slot_count = shape.slot_count - empty
-        return True
+        slots = self._slots(page)
+        for inside, number in enumerate(slots):
+            if not 0 <= number < count:
+                before = self._entry_before(number, page * PAGE_SLOTS + inside, count)
+                if before is None:
+                    return None
+                slots[inside] = before
+        return _big_endian(slots)
 
     def _entry_before(self, number: int, slot: int, count: int) -> int | None:
         """The newest entry of the slot below `count`, by the chain from `number`; 0 for none."""
@@ -296,12 +502,17 @@ class IndexFile:
             number = previous
         return number if number >= 0 else None
 
-    def _build_slots(self, count: int) -> None:
-        """All slots anew from the hashes of the entries: of a file that others wrote, or damaged.
+    def _slots_by_entries(self, count: int) -> Iterator[bytes]:
+        """All pages of slots anew from the hashes of the entries: of a file that others wrote, or
+        damaged. Raises DamagedIndex for entries that are not as they were.
 
         20 million entries take some 2 s and the 20 MB of the slots.
         """
-        shape, file = self._shape, self._open().file
+        shape, file, sums = self._shape, self._open().file, self.sums
+        if sums is not None:
+            for block in range(-(-count // BLOCK_ENTRIES)):
+                if sums.unchecked_blocks[block]:
+                    sums.check_block(block, self._open().view, self.index_count)
         slot_count = shape.slot_count
         slots = array("i", bytes(SLOT_BYTES * slot_count))
         for first in range(1, count, CHUNK_ENTRIES):
@@ -309,28 +520,24 @@ class IndexFile:
             numbers = _numbers(file.pread(length, shape.entry_position(first)))
             for number, key_hash in enumerate(numbers[::ENTRY_INTS], first):
                 slots[key_hash % slot_count] = number
-        for first in range(0, slot_count, CHUNK_SLOTS):
-            chunk = slots[first : first + CHUNK_SLOTS]
-            if chunk != self._slots(first):
-                self._write_slots_from(first, chunk)
-        self.used_slot_count = slot_count - slots.count(0)
+        for first in range(0, slot_count, PAGE_SLOTS):
+            yield _big_endian(slots[first : first + PAGE_SLOTS])
 
-    def _slots(self, first: int) -> array[int]:
-        """CHUNK_SLOTS slots from `first` on, as they are on disk."""
-        count = min(CHUNK_SLOTS, self._shape.slot_count - first)
-        position = self._shape.slot_position(first)
-        return _numbers(self._open().file.pread(count * SLOT_BYTES, position))
-
-    def _write_slots_from(self, first: int, slots: array[int]) -> None:
-        written = slots[:]
-        if sys.byteorder == "little":
-            written.byteswap()
-        self._open().file.pwrite(written.tobytes(), self._shape.slot_position(first))
+    def _slots(self, page: int) -> array[int]:
+        """A page of slots, as they are on disk."""
+        position, length = page_place(self._shape, page)
+        return _numbers(self._open().file.pread(length, position))
 
     def cut(self, physical_end: int) -> bool:
-        """Forget the entries of messages at or behind `physical_end`; False when none is left."""
+        """Forget the entries of messages at or behind `physical_end`; False when none is left.
+        Raises DamagedIndex for entries or slots that are not as they were.
+        """
         self.begin_flush()
         self.write_slots()
+        if self.sums is not None:
+            for page in range(len(self.sums.unchecked_pages)):
+                if self.sums.unchecked_pages[page]:
+                    self.sums.check_page(page, self._open().view)
         low, high = 1, self.index_count
         while low < high:
             middle = (low + high) // 2
@@ -357,7 +564,7 @@ class IndexFile:
 
     def find(self, key_hash: int, count_max: int, begin_ms: int, end_ms: int) -> list[int]:
         """Physical offsets under `key_hash`, newest first, stored in [begin_ms, end_ms] to the
-        second.
+        second. Raises DamagedIndex for a slot or an entry on the way that is not as it was.
         """
         slot = key_hash % self._shape.slot_count
         waiting = self._dirty_slots.get(slot) or self._due_slots.get(slot)
@@ -384,7 +591,17 @@ class IndexFile:
         in_memory_from = self.index_count - len(self._entries)
         if self._entries and number >= in_memory_from:
             return ENTRY.unpack(self._entries[number - in_memory_from])
-        return ENTRY.unpack_from(self._open().view, self._shape.entry_position(number))
+        sums, view = self.sums, self._open().view
+        if sums is not None and sums.unchecked_blocks[number // BLOCK_ENTRIES]:
+            sums.check_block(number // BLOCK_ENTRIES, view, in_memory_from)
+        return ENTRY.unpack_from(view, self._shape.entry_position(number))
+
+
+def _big_endian(numbers: array[int]) -> bytes:
+    swapped = numbers[:]
+    if sys.byteorder == "little":
+        swapped.byteswap()
+    return swapped.tobytes()
 
 
 def _numbers(data: bytes) -> array[int]:

@@ -60,6 +60,10 @@ class LogWalk:
         self.records_count = 0
         self._expected: dict[QueueKey, tuple[int, int]] = {}
         """Of each queue: the offset that comes next, and the bytes of holes before it was known."""
+        self._known_to = {
+            key: queue.max_offset for key, queue in zip(queues.keys(), queues.all(), strict=True)
+        }
+        """What queues knew when the walk began: what is dispatched meanwhile proves nothing."""
         self._holes_bytes = 0
         self._looks_ahead = 0
         self._whole_log = begin == 0
@@ -136,6 +140,8 @@ class LogWalk:
                 if following is not None:
                     room = (request.physical_offset - self._log.min_offset) // RECORD_BYTES_MIN
                     fits = following == offset + 1 and offset <= wanted + room
+                    if following == wanted and self._is_anothers(request):
+                        fits = False  # The queue goes on without this one.
             if not fits:
                 raise CorruptRecord(
                     f"the record at {request.physical_offset} has queue offset {offset} "
@@ -152,6 +158,15 @@ class LogWalk:
             if unit is not None and unit[:2] == (request.physical_offset, request.size_bytes):
                 return offset
         return request.queue_offset
+
+    def _is_anothers(self, request: DispatchRequest) -> bool:
+        """Had its queue, when the walk began, the unit of an older message in its place?"""
+        queue = self._queues.find(request.topic, request.queue_id)
+        known_to = self._known_to.get((request.topic, request.queue_id), 0)
+        if queue is None or request.queue_offset >= known_to:
+            return False
+        unit = queue.unit(request.queue_offset)
+        return unit is not None and unit[0] < request.physical_offset
 
     def _following_offset(self, request: DispatchRequest) -> int | None:
         """Queue offset of the queue's next record, if it is not far; None when nobody knows."""

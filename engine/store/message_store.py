@@ -37,10 +37,10 @@ from engine.store.commit_log import SIZE_KEY, CommitLog, PooledCommitLog
 from engine.store.config import FlushDiskType, StoreConfig
 from engine.store.consume_queue import Unit
 from engine.store.dispatch import Arrival, Dispatcher
-from engine.store.draft_record import DraftRecord, MessageDraft, PutResult, place_batch
+from engine.store.draft_record import BatchDraft, DraftRecord, MessageDraft, PutResult
 from engine.store.folder_lock import take_folders
 from engine.store.holes import Hole, Holes
-from engine.store.index import Index
+from engine.store.index import SUMS_SUFFIX, Index
 from engine.store.index_file import IndexShape
 from engine.store.mapped_file import FilePool
 from engine.store.queue_table import QueueKey, QueueTable
@@ -54,6 +54,7 @@ from engine.store.upkeep.checkpoint import CheckpointFile
 from engine.store.upkeep.dispatch_service import DispatchService
 from engine.store.upkeep.flush import Flusher
 from engine.store.upkeep.group_commit import GroupCommit
+from engine.store.upkeep.index_scrub import IndexScrub
 from engine.store.upkeep.opening import Opening
 from engine.store.upkeep.pool import PoolCommitter
 from engine.store.upkeep.retention import Retention
@@ -147,6 +148,8 @@ class MessageStore:
             committer=self._committer if config.transient_store_pool_enable else None,
         )
         self._flusher.on_flushed = self._dispatching.turn
+        if index is not None:
+            index.on_damage = self._met_index_damage
         self.retention = Retention(
             runtime,
             config,
@@ -170,7 +173,7 @@ class MessageStore:
         """
         make_durable(runtime.disk, config.root)
         make_durable(runtime.disk, config.commit_log_folder)
-        for folder in ("consumequeue", "index"):
+        for folder in ("consumequeue", "index", f"index{SUMS_SUFFIX}"):
             runtime.disk.make_directories(f"{config.root}/{folder}")
         store = cls(runtime, config, observer)
         try:
@@ -206,6 +209,13 @@ class MessageStore:
         )
         report(self._observer, _log, LifecycleEvent("LOG_HOLE", detail))
 
+    def _met_index_damage(self, words: str) -> None:
+        """A question, the scrub or recovery came upon it; the index has dropped what it cannot
+        trust, and is filled again beside what else there is to do.
+        """
+        report(self._observer, _log, LifecycleEvent("DAMAGED_FILE", words))
+        self._dispatching.plan_index_fill()
+
     def change_settings(self, config: StoreConfig) -> None:
         """Go by `config` from the next flush, read and retention round on.
 
@@ -224,6 +234,9 @@ class MessageStore:
             self._background(self._flusher.run_derived(), "store derived flush"),
             self._background(self.retention.run_forever(), "store retention"),
         ]
+        if self._index is not None:
+            scrub = IndexScrub(self._disk, self._index, self._flusher.pause)
+            self._tasks.append(self._background(scrub.run(), "store index scrub"))
         if self._config.transient_store_pool_enable:
             self._tasks.append(self._background(self._committer.run(), "store pool commit"))
 
@@ -274,6 +287,8 @@ class MessageStore:
                 self._checkpoint.value.derived = (self._queues.fingerprint(), index_print)
         await self._flusher.flush_derived("SHUTDOWN")
         is_dispatched = not self._dispatching.behind_bytes and not self._queues.dirty
+        if self._index is not None and self._index.is_behind:
+            is_dispatched = False  # The next start goes on where it ends.
         if self._flusher.failure is None and is_dispatched:
             self._disk.remove(self._config.abort_path)
             self._disk.sync_directory(self._config.root)
@@ -309,7 +324,7 @@ class MessageStore:
         can hold, RecordTooLarge among them.
         """
         record, queues, log = DraftRecord(draft), self._queues, self._log
-        self._check_fits(record, room_bytes)
+        self._check_fits(record.size_bytes, room_bytes)
         queue_offset, stored_ms = self._begin(draft)
         placed_at = queue_offset if record.takes_queue_offset else 0
         try:
@@ -326,45 +341,52 @@ class MessageStore:
         size_bytes = record.size_bytes
         return PutResult(placed_at, place, size_bytes, stored_ms, place + size_bytes)
 
-    def _check_fits(self, record: DraftRecord, room_bytes: int) -> None:
+    def _check_fits(self, size_bytes: int, room_bytes: int) -> None:
         """Files so small that the room would be more than an eighth of them give no more. Hot."""
         length_max = self._log.record_bytes_max
-        if record.size_bytes + room_bytes > length_max:
+        if size_bytes + room_bytes > length_max:
             room_bytes = min(room_bytes, length_max // 8)
-            if record.size_bytes + room_bytes > length_max:
+            if size_bytes + room_bytes > length_max:
                 copies = f" and {room_bytes} more in further copies" if room_bytes else ""
                 raise RecordTooLarge(
-                    f"a record of {record.size_bytes} bytes{copies} does not fit into commit-log "
+                    f"a record of {size_bytes} bytes{copies} does not fit into commit-log "
                     f"files of {self._log.file_size_bytes} bytes; raise {SIZE_KEY}"
                 )
 
-    def put_batch(self, drafts: Sequence[MessageDraft], *, room_bytes: int = 0) -> list[PutResult]:
-        """Append messages for one queue as one write: all of them or none, offsets in a row.
+    def new_batch(self) -> BatchDraft:
+        """A batch to add messages to, for `put_batch`."""
+        return BatchDraft(self._dispatcher.delay_levels_ms)
+
+    def put_batch(
+        self, drafts: Sequence[MessageDraft] | BatchDraft, *, room_bytes: int = 0
+    ) -> list[PutResult]:
+        """Append messages for one queue as one write: all of them or none, offsets in a row. A
+        `BatchDraft` is put once.
 
         A batch lies in one commit-log file, as RocketMQ's does; one longer than a file is put
         message by message. Raises what `put` raises.
         """
-        assert len({(draft.topic, draft.queue_id) for draft in drafts}) <= 1, "one queue a batch"
-        if not drafts:
+        if isinstance(drafts, BatchDraft):
+            batch = drafts
+        else:
+            batch = self.new_batch()
+            for draft in drafts:
+                batch.add(draft)
+        if not batch:
             return []
-        records = [DraftRecord(draft) for draft in drafts]
-        for record in records:
-            self._check_fits(record, room_bytes)
-        size_bytes = sum([record.size_bytes for record in records])
-        if size_bytes > self._log.record_bytes_max:
-            return [self.put(draft) for draft in drafts]
-        queue_offset, stored_ms = self._begin(drafts[0])
-        levels_ms = self._dispatcher.delay_levels_ms
+        self._check_fits(batch.longest_bytes, room_bytes)
+        if batch.size_bytes > self._log.record_bytes_max:
+            return [self.put(draft) for draft in batch.drafts]
+        first = batch.first
+        queue_offset, stored_ms = self._begin(first)
         try:
-            place = self._log.place_for(size_bytes)
-            placed = place_batch(records, queue_offset, place, stored_ms, delay_levels_ms=levels_ms)
+            placed = batch.place(queue_offset, self._log.place_for(batch.size_bytes), stored_ms)
             self._log.append(placed.encoded)
         except DiskFull as error:
             self._flusher.tell_disk_full(error)
             raise
-        self._queues.advance(drafts[0].topic, drafts[0].queue_id, placed.next_queue_offset)
-        for request in placed.requests:
-            self._dispatcher.tell(request)
+        self._queues.advance(first.topic, first.queue_id, placed.next_queue_offset)
+        self._dispatcher.tell_all(placed.requests)
         self._appended(stored_ms)
         return placed.results
 
@@ -444,15 +466,17 @@ class MessageStore:
         max_bytes: int,
         wanted: Callable[[int], bool] | None = None,
         matches: Callable[[bytes], bool] | None = None,
+        max_tests: int | None = None,
     ) -> GetResult:
         """Messages of a queue from `queue_offset` on; see `reading` for statuses and limits.
 
-        `wanted` tests the tags_code, `matches` the property string of what passed that.
+        `wanted` tests the tags_code, `matches` the property string of what passed that; of so many
+        messages at most (`max_tests`) when that is fewer than `max_filter_message_bytes` allow.
         """
         queue = self._queues.find(topic, queue_id)
         if queue is None:
             return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0)
-        limits = GetLimits(max_count, max_bytes, wanted, matches)
+        limits = GetLimits(max_count, max_bytes, wanted, matches, max_tests)
         return read_queue(
             self._log,
             queue,
@@ -570,8 +594,8 @@ class MessageStore:
         index = self._index
         if index is None or not index.files:
             return KeyQueryResult([], 0, 0)
+        newest = index.files[-1]  # Before it is asked: it may find itself damaged, and be gone.
         found = index.find(index_key_hash(topic, key), max_count, begin_ms, end_ms)
-        newest = index.files[-1]
         begin = max(self._log.min_offset, self._deleted.get(topic, 0))
         return KeyQueryResult(
             [offset for offset in found if offset >= begin],

@@ -92,6 +92,8 @@ class GetLimits:
     """Tag test on a unit's tags_code; None takes all."""
     matches: Callable[[bytes], bool] | None = None
     """Test on the property string of a record whose unit passed; None takes all."""
+    max_tests: int | None = None
+    """Messages that are tested at most; None: as the configuration has it."""
 
 
 def read_queue(
@@ -110,6 +112,8 @@ def read_queue(
     scan_units = limits.max_count
     if limits.wanted is not None or limits.matches is not None:
         scan_units = max(config.max_filter_message_bytes // UNIT_BYTES, limits.max_count)
+        if limits.max_tests is not None:
+            scan_units = max(1, min(scan_units, limits.max_tests))
     units = queue.units(queue_offset, scan_units)
     if not units:
         next_begin = min(queue.next_file_offset(queue_offset), queue.max_offset)

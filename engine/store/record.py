@@ -31,6 +31,7 @@ from engine.foundation.limits import (
 from engine.protocol.hashes import tags_code
 from engine.protocol.properties import whole_number
 from engine.protocol.tag_bits import tags_word
+from engine.store.range_sums import RangeSums
 
 MAGIC_V1 = -626843481  # 0xDAA320A7
 MAGIC_V2 = -626843477  # 0xDAA320AB: the topic's length takes two bytes
@@ -52,6 +53,7 @@ _SHORT = Struct(">h")
 _INT = Struct(">i")
 _SIZE_AND_MAGIC = Struct(">ii")
 _LONG = Struct(">q")
+_CRC_AND_PLACE = Struct(">8xi16xq")
 _LEAN = Struct(">iii24xi44xi")
 _NAMING = Struct(">ii28xi44xi")
 PLACE = Struct(">i8xi4xqq")
@@ -204,9 +206,15 @@ def _deliver_time(
 
 
 def check_record(
-    view: memoryview, position: int, physical_offset: int, delay_levels_ms: Sequence[int]
+    view: memoryview,
+    position: int,
+    physical_offset: int,
+    delay_levels_ms: Sequence[int],
+    *,
+    sums: RangeSums | None = None,
 ) -> DispatchRequest | None:
-    """Read a record of which nothing is known; None for the blank that closes a file.
+    """Read a record of which nothing is known; None for the blank that closes a file. `sums` of
+    `view`: for who looks at many places that may lie in one another.
 
     Raises CorruptRecord saying what is wrong: size, magic, place, CRC of the body, lengths that do
     not add up, a topic that cannot be one.
@@ -221,17 +229,16 @@ def check_record(
         raise CorruptRecord(f"magic {magic & 0xFFFFFFFF:#010x} at {physical_offset}")
     if not RECORD_BYTES_MIN <= size <= room:
         raise CorruptRecord(f"size {size} at {physical_offset}, {room} bytes are left in the file")
-    sys_flag = _INT.unpack_from(view, position + 36)[0]
-    head = HEADS[sys_flag & (BORN_HOST_V6 | STORE_HOST_V6)]
-    if size < head.size + 3:
-        raise CorruptRecord(f"size {size} at {physical_offset} is too short")
-    crc, claimed_offset = _crc_and_place(view, position)
+    record = view[position : position + size]
+    crc, claimed_offset = _CRC_AND_PLACE.unpack_from(record)
     if claimed_offset != physical_offset:
         raise CorruptRecord(f"the record at {physical_offset} says it lies at {claimed_offset}")
-    body_at = position + head.size
-    body_length = _INT.unpack_from(view, body_at - 4)[0]
-    check_lengths(view[position : position + size], head.size, body_length, physical_offset)
-    if crc32(view[body_at : body_at + body_length]) & 0x7FFFFFFF != crc:
+    body_at, body_end, _, _, _ = whole_parts_of(record, physical_offset)
+    if sums is None:
+        found = crc32(record[body_at:body_end])
+    else:
+        found = sums.of(position + body_at, position + body_end)
+    if found & 0x7FFFFFFF != crc:
         raise CorruptRecord(f"the body at {physical_offset} does not match its CRC")
     try:
         request = glance(view, position, delay_levels_ms)
@@ -249,37 +256,46 @@ def check_record(
     return request
 
 
-def _crc_and_place(view: memoryview, position: int) -> tuple[int, int]:
-    crc: int = _INT.unpack_from(view, position + 8)[0]
-    claimed_offset: int = _LONG.unpack_from(view, position + 28)[0]
-    return crc, claimed_offset
+Parts = tuple[int, int, int, int, int]
+"""Where body and topic of a record begin and end, in this order, then where its properties end. The
+lengths of topic and properties lie before them.
+"""
 
 
-def check_lengths(
-    record: memoryview, head_bytes: int, body_length: int, physical_offset: int
-) -> int:
-    """Body, topic and properties must fill the record exactly; where its topic begins.
+def parts_of(record: memoryview, physical_offset: int) -> Parts:
+    """Where the parts lie in the record that `record` begins with, as its lengths say.
 
-    Raises CorruptRecord.
+    There must be RECORD_BYTES_MIN bytes. Raises CorruptRecord, naming `physical_offset`, when the
+    lengths cannot be right: one is negative, or leads out of these bytes.
     """
     size = len(record)
-    topic_length_bytes = 2 if _INT.unpack_from(record, 4)[0] == MAGIC_V2 else 1
-    topic_at = head_bytes + body_length
-    if body_length < 0 or topic_at + topic_length_bytes + 2 > size:
+    sys_flag = _INT.unpack_from(record, 36)[0]
+    body_at = HEADS[sys_flag & (BORN_HOST_V6 | STORE_HOST_V6)].size
+    if size < body_at + 3:
+        raise CorruptRecord(f"size {size} at {physical_offset} is too short")
+    body_length = _INT.unpack_from(record, body_at - 4)[0]
+    body_end = body_at + body_length
+    topic_at = body_end + (2 if _INT.unpack_from(record, 4)[0] == MAGIC_V2 else 1)
+    if body_length < 0 or topic_at + 2 > size:
         raise CorruptRecord(f"body length {body_length} at {physical_offset} does not fit {size}")
     topic_length = (
-        record[topic_at] if topic_length_bytes == 1 else _SHORT.unpack_from(record, topic_at)[0]
+        record[body_end] if topic_at == body_end + 1 else _SHORT.unpack_from(record, body_end)[0]
     )
-    properties_at = topic_at + topic_length_bytes + topic_length
-    if topic_length <= 0 or properties_at + 2 > size:
+    topic_end = topic_at + topic_length
+    if topic_length <= 0 or topic_end + 2 > size:
         raise CorruptRecord(f"topic length {topic_length} at {physical_offset} does not fit {size}")
-    properties_length = _SHORT.unpack_from(record, properties_at)[0]
-    if properties_at + 2 + properties_length != size:
+    end = topic_end + 2 + _SHORT.unpack_from(record, topic_end)[0]
+    return body_at, body_end, topic_at, topic_end, end
+
+
+def whole_parts_of(record: memoryview, physical_offset: int) -> Parts:
+    """As `parts_of`, of a record that fills `record` exactly. Raises CorruptRecord."""
+    parts = parts_of(record, physical_offset)
+    if parts[-1] != len(record):
         raise CorruptRecord(
-            f"lengths of the record at {physical_offset} add up to "
-            f"{properties_at + 2 + properties_length}, not {size}"
+            f"lengths of the record at {physical_offset} add up to {parts[-1]}, not {len(record)}"
         )
-    return topic_at + topic_length_bytes
+    return parts
 
 
 def is_whole(view: memoryview, position: int) -> bool:
@@ -330,12 +346,12 @@ def is_of_topic(view: memoryview, position: int, topic: bytes) -> bool:
 
 
 def properties_of(record: memoryview) -> bytes:
-    """Property string of a whole record."""
-    head = HEADS[_INT.unpack_from(record, 36)[0] & (BORN_HOST_V6 | STORE_HOST_V6)]
-    topic_at = head.size + _INT.unpack_from(record, head.size - 4)[0]
-    if _INT.unpack_from(record, 4)[0] == MAGIC_V2:
-        return bytes(record[topic_at + 4 + _SHORT.unpack_from(record, topic_at)[0] :])
-    return bytes(record[topic_at + 3 + record[topic_at] :])
+    """Property string of a whole record; empty where its lengths lead astray."""
+    try:
+        _, _, _, topic_end, _ = parts_of(record, 0)
+    except CorruptRecord:
+        return b""
+    return bytes(record[topic_end + 2 :])
 
 
 def store_timestamp_of(record: memoryview) -> int:

@@ -12,7 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from engine.foundation.errors import CorruptRecord
+from engine.foundation.limits import FRAME_BYTES_MAX
+from engine.foundation.units import KIB
 from engine.store.commit_log import NO_DELAYS, CommitLog
+from engine.store.range_sums import RangeSums
 from engine.store.record import (
     MAGIC_V1,
     MAGIC_V2,
@@ -24,6 +27,8 @@ from engine.store.record import (
 MAGICS = tuple((magic & 0xFFFFFFFF).to_bytes(4, "big") for magic in (MAGIC_V1, MAGIC_V2))
 MAGIC_AT = 4
 SEARCH_CHUNK_BYTES = 1 << 20
+RECORD_BYTES_MAX = FRAME_BYTES_MAX + 64 * KIB
+"""A longer record was never put: its message came in a frame."""
 
 
 def record_at(log: CommitLog, physical_offset: int) -> DispatchRequest | None:
@@ -62,13 +67,11 @@ def count_sound(log: CommitLog, begin: int, end: int) -> int:
     """How many sound records begin in [begin, end), whatever is between them."""
     count = 0
     for start in log.files.starts:
-        file_end = min(start + log.file_size_bytes, end)
-        place = next_sound(log.file_view(start), start, max(start, begin), file_end)
-        while place is not None:
-            request = record_at(log, place)
-            assert request is not None, "a sound record that cannot be read"
-            count += 1
-            place = next_sound(log.file_view(start), start, place + request.size_bytes, file_end)
+        view, place = log.file_view(start), max(start, begin)
+        for found in sound_places(view, start, place, min(start + log.file_size_bytes, end)):
+            if found >= place:
+                count += 1
+                place = found + size_at(view, found - start)
     return count
 
 
@@ -80,10 +83,18 @@ def next_sound(view: memoryview, file_start: int, begin: int, limit: int) -> int
     return next(sound_places(view, file_start, begin, limit), None)
 
 
-def sound_places(view: memoryview, file_start: int, begin: int, limit: int) -> Iterator[int]:
+def size_at(view: memoryview, position: int) -> int:
+    """How long the record at `position` says that it is."""
+    return int.from_bytes(view[position : position + MAGIC_AT], "big")
+
+
+def sound_places(
+    view: memoryview, file_start: int, begin: int, limit: int, *, sums: RangeSums | None = None
+) -> Iterator[int]:
     """Physical offset of each sound record that begins in [begin, limit), of those inside others,
-    too. Looks for the magic, a chunk at a time.
+    too. Looks for the magic, a chunk at a time. `sums` of the view, if the caller has some.
     """
+    sums = RangeSums(view, max(0, begin - file_start)) if sums is None else sums
     chunk_start = begin - file_start
     stop = min(limit - file_start, len(view) - RECORD_BYTES_MIN)
     while chunk_start < stop:
@@ -92,7 +103,7 @@ def sound_places(view: memoryview, file_start: int, begin: int, limit: int) -> I
         chunk = bytes(view[chunk_start + MAGIC_AT : chunk_end + MAGIC_AT + 3])
         for inside in sorted(_places(chunk)):
             place = file_start + chunk_start + inside
-            if is_sound(view, file_start, place):
+            if is_sound(view, file_start, place, sums=sums):
                 yield place
         chunk_start = chunk_end
 
@@ -105,11 +116,11 @@ def last_sound_end(view: memoryview, file_start: int, behind: int) -> int | None
     while chunk_end > 0:
         chunk_start = max(0, chunk_end - SEARCH_CHUNK_BYTES)
         chunk = bytes(view[chunk_start + MAGIC_AT : chunk_end + MAGIC_AT + 3])
+        sums = RangeSums(view, chunk_start)
         for inside in sorted(_places(chunk), reverse=True):
             place = chunk_start + inside
-            if is_sound(view, file_start, file_start + place):
-                size_bytes = int.from_bytes(view[place : place + MAGIC_AT], "big")
-                return file_start + place + size_bytes
+            if is_sound(view, file_start, file_start + place, sums=sums):
+                return file_start + place + size_at(view, place)
         chunk_end = chunk_start
     return None
 
@@ -122,10 +133,17 @@ def _places(chunk: bytes) -> Iterator[int]:
             at = chunk.find(magic, at + 1)
 
 
-def is_sound(view: memoryview, file_start: int, physical_offset: int) -> bool:
-    """Does a sound record begin at `physical_offset`?"""
+def is_sound(
+    view: memoryview, file_start: int, physical_offset: int, *, sums: RangeSums | None = None
+) -> bool:
+    """Does a sound record begin at `physical_offset`? With `sums` of the view none counts that is
+    longer than what can be put.
+    """
+    position = physical_offset - file_start
+    if sums is not None and size_at(view, position) > RECORD_BYTES_MAX:
+        return False
     try:
-        found = check_record(view, physical_offset - file_start, physical_offset, NO_DELAYS)
+        found = check_record(view, position, physical_offset, NO_DELAYS, sums=sums)
     except CorruptRecord:
         return False
     return found is not None

@@ -135,15 +135,15 @@ class Spool:
         if self._file is not None:
             self._file.truncate(self._position)
 
-    def roll(self, life: Life) -> None:
-        """Begin the next segment with `life`. Raises StorageError; then the old segment goes on.
+    def roll(self, first_seq: int, header: bytes) -> None:
+        """Begin the next segment with `header`, the frame of a life from `first_seq` on. Raises
+        StorageError; then the old segment goes on.
 
         The old segment must hold a row, or both would have the same name.
         """
-        assert life.first_seq > self.first_seq, "a segment without rows has no successor"
-        name = segment_name(life.first_seq)
+        assert first_seq > self.first_seq, "a segment without rows has no successor"
+        name = segment_name(first_seq)
         path = f"{self._directory}/{name}"
-        header = encode_frame(life)
         file = self._disk.open(path, create=True)
         try:
             file.pwrite(header, 0)

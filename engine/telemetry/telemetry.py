@@ -35,6 +35,7 @@ from engine.foundation.units import SECOND_MS
 from engine.runtime import Disk, File, Runtime
 from engine.telemetry.events import IMMEDIATE_CAUSES, FlushSums, row_of, stamped
 from engine.telemetry.frames import Life, Mark, Row, Turn, encodable, encode_frame
+from engine.telemetry.next_life import NextLife
 from engine.telemetry.progress import MarkKey, PulledMark
 from engine.telemetry.segments import restore
 from engine.telemetry.shipped_mark import read_shipped_mark
@@ -97,7 +98,7 @@ class Telemetry:
         """Seq behind the last row that was found."""
         self._progress = restored.progress
         self._earlier_marks = restored.progress.pulled_marks()
-        self._earlier_offsets = dict(restored.progress.offsets)
+        self._earlier_offsets = restored.progress.reported_offsets()
         self.broker_epoch: Final = max(self._stamp(), restored.broker_epoch + 1)
         self._rows: list[Row] = []
         self._moved: dict[MarkKey, tuple[int, str | None]] = {}
@@ -108,6 +109,8 @@ class Telemetry:
         self._stopped = False
         self._roll_due = False
         """Does the segment begin with more than is known now?"""
+        self._next_life: NextLife | None = None
+        """What the next segment begins with, while it is encoded."""
         self._spool = Spool(runtime.disk, directory, restored, segment_bytes=segment_bytes)
         self._closing = asyncio.Event()
         self._syncing = asyncio.Lock()
@@ -252,8 +255,11 @@ class Telemetry:
             self._event_time = now
         return self._event_time
 
-    def _life(self) -> Life:
-        identity = self._identity
+    def _life(self, *, whole: bool = True) -> Life:
+        """Who speaks from the next row on, with all that is known by then, or with nothing of it
+        if not `whole`.
+        """
+        identity, progress = self._identity, self._progress
         return Life(
             cluster=identity.cluster,
             broker=identity.broker,
@@ -261,8 +267,8 @@ class Telemetry:
             broker_epoch=self.broker_epoch,
             first_seq=self._next_seq,
             as_of=self._event_time - 1,
-            marks=list(self._progress.marks.values()),
-            offsets=self._progress.listed_offsets(),
+            marks=list(progress.marks.values()) if whole else [],
+            offsets=list(progress.offsets.values()) if whole else [],
         )
 
     def _write(self) -> None:
@@ -272,7 +278,7 @@ class Telemetry:
             return
         rows, self._rows = self._rows, []
         if self._spool.wants_roll or (self._roll_due and not self._failing):
-            self._roll()
+            self._roll_in_steps()
         marks = [(*key, *value, self.broker_epoch) for key, value in self._moved.items()]
         as_of = self._event_time
         try:
@@ -292,6 +298,8 @@ class Telemetry:
         self._event_time = as_of + 1
         self._progress.take_rows(rows)
         self._progress.take_marks(marks)
+        if self._next_life is not None:
+            self._next_life.note(rows, marks)
         self._moved.clear()
         if self._failing or self._lost_count:
             self._resume()
@@ -320,6 +328,7 @@ class Telemetry:
     def _forget_reports(self) -> None:
         """Reports are lost: what was told before them is not the last."""
         self._progress.forget_offsets()
+        self._next_life = None
         self._roll_due = True
 
     def _write_failed(self, rows: list[Row], error: StorageError) -> None:
@@ -366,11 +375,40 @@ class Telemetry:
                 self._forget_reports()
                 self._roll()
 
-    def _roll(self) -> None:
-        if not self._spool.has_begun or self._next_seq == self._spool.first_seq:
+    def _roll_in_steps(self) -> None:
+        """Come a step nearer to the next segment, and begin it when its first frame is encoded; of
+        few marks that is at once.
+        """
+        if not self._can_roll:
             return
+        if self._next_life is None:
+            self._next_life = NextLife(self._progress)
+        if not self._next_life.is_ready:
+            self._next_life.step()
+            return
+        following, self._next_life = self._next_life, None
         try:
-            self._spool.roll(self._life())
+            header = following.encoded(self._life(whole=False))
+        except ValueError:  # Many marks moved meanwhile, and the last entry of each counts.
+            header = encode_frame(self._life())
+        self._begin_segment(header)
+
+    def _roll(self) -> None:
+        """Begin the next segment now, whatever that costs: the present one is not to be relied on,
+        or nobody writes any more.
+        """
+        if self._can_roll:
+            self._next_life = None
+            self._begin_segment(encode_frame(self._life()))
+
+    @property
+    def _can_roll(self) -> bool:
+        """Does the segment hold a row? One without has no successor."""
+        return self._spool.has_begun and self._next_seq != self._spool.first_seq
+
+    def _begin_segment(self, header: bytes) -> None:
+        try:
+            self._spool.roll(self._next_seq, header)
         except StorageError as error:
             _log.error("spool: no new segment (%s); the old one goes on", error)
             return

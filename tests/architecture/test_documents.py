@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.architecture.source_tree import ROOT, all_texts, report
-from tests.rows import PAGE, listed, named_in_code, planted, rewritten
+from tests.rows import LINE, PAGE, catching, listed, named_in_code, planted, rewritten
 
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")
 ADR = ROOT / "docs" / "adr"
@@ -78,7 +78,17 @@ def test_a_row_that_code_or_a_planted_bug_names_is_on_the_page_of_rows() -> None
 
 def test_the_page_of_rows_says_which_tests_name_them() -> None:
     page = PAGE.read_text(encoding="utf-8")
-    assert page == rewritten(page, named_in_code(), planted()), "run `python -m tests.rows`"
+    now = rewritten(page, named_in_code(), planted(), catching())
+    assert page == now, "run `python -m tests.rows`"
+
+
+def test_every_row_of_the_page_leads_to_a_test_that_is_there() -> None:
+    for line in PAGE.read_text(encoding="utf-8").splitlines():
+        if (row := LINE.match(line)) and row[1] != "row":
+            tests = re.findall(r"`([^`]+\.py)`", line.rsplit("|", 3)[1])
+            assert tests, f"row {row[1]} names no test"
+            missing = [name for name in tests if not (ROOT / "tests" / name).exists()]
+            assert not missing, f"row {row[1]} names {missing}"
 
 
 def test_nothing_points_to_documents_that_are_not_here() -> None:

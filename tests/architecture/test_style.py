@@ -210,3 +210,51 @@ def test_each_test_file_has_a_name_of_its_own() -> None:
     ]
     twice = sorted({name for name in names if names.count(name) > 1})
     assert not twice, f"the same base name in two folders: {twice}"
+
+
+def test_a_test_that_needs_a_loop_is_async_itself() -> None:
+    """Not a closure that it runs: see tests/asynchronous.py."""
+    findings = []
+    for module in modules("tests"):
+        for name, function in functions(module):
+            inner = {
+                node.name
+                for node in ast.walk(function)
+                if isinstance(node, ast.AsyncFunctionDef) and node is not function
+            }
+            if "story" in inner:
+                findings.append(f"{name}: a story inside a function")
+            if function.name.startswith("test_"):
+                findings += [
+                    f"{name} (line {call.lineno}): {ast.unparse(call)}"
+                    for call in ast.walk(function)
+                    if isinstance(call, ast.Call) and runs_one_of(call, inner)
+                ]
+    assert not findings, report(findings)
+
+
+def runs_one_of(call: ast.Call, names: set[str]) -> bool:
+    """Is it `asyncio.run(name(...))`?"""
+    match call:
+        case ast.Call(
+            func=ast.Attribute(value=ast.Name(id="asyncio"), attr="run"),
+            args=[ast.Call(func=ast.Name(id=name)), *_],
+        ):
+            return name in names
+    return False
+
+
+def test_who_catches_everything_raises_it_again_or_says_why_not() -> None:
+    """The reason stands on the line of the `except`."""
+    findings = []
+    for module in all_code():
+        lines = module.text.splitlines()
+        findings += [
+            f"{module.name}:{node.lineno} {lines[node.lineno - 1].strip()}"
+            for node in ast.walk(module.tree)
+            if isinstance(node, ast.ExceptHandler)
+            and (node.type is None or ast.unparse(node.type) in {"Exception", "BaseException"})
+            and not isinstance(node.body[-1], ast.Raise)
+            and not re.search(r"#.*[a-z]{2,} [a-z]{2,}", lines[node.lineno - 1])
+        ]
+    assert not findings, report(findings)

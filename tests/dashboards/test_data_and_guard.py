@@ -161,18 +161,14 @@ class TestGuard:
         refused = refusal(method, headers, HOSTS)
         assert (refused[0] if refused else None) == status
 
-    def test_every_answer_carries_the_policy_and_health_tells_the_horizon(
+    async def test_every_answer_carries_the_policy_and_health_tells_the_horizon(
         self, story: Lake
     ) -> None:
         application: Any = build(story, clock=lambda: FRESH)
-
-        async def ask() -> list[httpx.Response]:
-            transport = httpx.ASGITransport(app=application)
-            async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as web:
-                paths = ("/healthz", "/", "/group/x%2Fy", "/docs", "/openapi.json", "/nowhere")
-                return [await web.get(path) for path in paths]
-
-        health, index, page, *missing = asyncio.run(ask())
+        transport = httpx.ASGITransport(app=application)
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as web:
+            paths = ("/healthz", "/", "/group/x%2Fy", "/docs", "/openapi.json", "/nowhere")
+            health, index, page, *missing = [await web.get(path) for path in paths]
         assert health.json() == {"status": "ok", "data_end": END.isoformat()}
         assert 'id="react-entry-point"' in index.text
         assert 'id="react-entry-point"' in page.text

@@ -42,14 +42,14 @@ def accepted_message(data: bytes) -> None:
     """Send it each way, follow it, pull the plug, and follow a plain one through what is left."""
     sent = message_of(data)
 
-    async def story(world: World) -> None:
+    async def scenario(world: World) -> None:
         await start(world)
         await follow(await client(world, "first"), [sent])
         world.node(BROKER).crash(power_cut=len(data) % 2 == 0)
         await start(world)
         await follow(await client(world, "second"), [PLAIN])
 
-    run_world(len(data), story)
+    run_world(len(data), scenario)
 
 
 async def start(world: World) -> None:

@@ -85,6 +85,19 @@ def admin_session(
             process.kill()
 
 
+def said_by_mqadmin(checks: JavaChecks, folder: Path, *words: str) -> str:
+    """What `mqadmin` prints for one sub-command with its options, in a JVM of its own."""
+    command = [
+        *(str(checks.java_home / "bin" / "java"), "-XX:TieredStopAtLevel=1"),
+        *(f"-Duser.home={folder}", "-cp", checks.class_path),
+        *("org.apache.rocketmq.tools.command.MQAdminStartup", *words),
+    ]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=60, check=False, cwd=folder
+    )
+    return done.stdout + done.stderr
+
+
 def run_all(session: AdminSession) -> dict[str, list[str]]:
     """Every command in its order, then the files they wrote; normalised outputs, by a title.
 

@@ -5,7 +5,6 @@ clients by ours.
 from __future__ import annotations
 
 import asyncio
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -33,6 +32,7 @@ from tests.integration.client.cluster_users import (
 )
 from tests.integration.client.stories import make_topic
 from tests.interop.java_clients import CHECK_TIMEOUT_S, JavaChecks
+from tests.interop.mqadmin import said_by_mqadmin
 from tests.interop.our_engine import OurEngine
 from tests.unit.protocol.test_traces import TRACES
 
@@ -100,40 +100,24 @@ def test_mqadmin_reads_the_traces_of_our_clients(
     assert isinstance(consumed, ConsumedTrace)
     assert consumed.request_id == consuming.request_id
     assert (consumed.end, consumed.group) == (ConsumeEnd.SUCCESS, "traced_c")
-    told = mqadmin(java_checks, engine_process.name_server, message_id, tmp_path)
+    words = ("queryMsgTraceById", "-n", engine_process.name_server, "-i", message_id)
+    told = said_by_mqadmin(java_checks, tmp_path, *words)
     assert "traced_p" in told, told
     assert "traced_c" in told, told
     assert told.count("success") == 2, told
 
 
-def mqadmin(checks: JavaChecks, name_server: str, message_id: str, folder: Path) -> str:
-    """What `mqadmin queryMsgTraceById` prints."""
-    command = [
-        *(str(checks.java_home / "bin" / "java"), "-XX:TieredStopAtLevel=1"),
-        *(f"-Duser.home={folder}", "-cp", checks.class_path),
-        *("org.apache.rocketmq.tools.command.MQAdminStartup", "queryMsgTraceById"),
-        *("-n", name_server, "-i", message_id),
-    ]
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=60, check=False, cwd=folder
+async def test_a_transaction_is_traced_with_its_decision(engine_process: OurEngine) -> None:
+    config = ClientConfig(namesrv_addresses=(engine_process.name_server,), enable_trace=True)
+    producer = TransactionProducer(
+        *(system_runtime(), config, "traced_tx"),
+        execute=lambda _message, _argument: TransactionState.ROLLBACK,
+        check=lambda _message: TransactionState.UNKNOWN,
     )
-    return done.stdout + done.stderr
-
-
-def test_a_transaction_is_traced_with_its_decision(engine_process: OurEngine) -> None:
-    async def story() -> str:
-        config = ClientConfig(namesrv_addresses=(engine_process.name_server,), enable_trace=True)
-        producer = TransactionProducer(
-            *(system_runtime(), config, "traced_tx"),
-            execute=lambda _message, _argument: TransactionState.ROLLBACK,
-            check=lambda _message: TransactionState.UNKNOWN,
-        )
-        await producer.start()
-        sent = await producer.send_in_transaction(text("tracedTx", "half", KEYS="k"))
-        await producer.stop()
-        return sent.half.message_id
-
-    half, end = asyncio.run(traces_of(engine_process, asyncio.run(story()), 2))
+    await producer.start()
+    sent = await producer.send_in_transaction(text("tracedTx", "half", KEYS="k"))
+    await producer.stop()
+    half, end = await traces_of(engine_process, sent.half.message_id, 2)
     assert isinstance(half, SentTrace)
     assert half.kind is TracedKind.TRANSACTION_HALF
     assert isinstance(end, EndTransactionTrace)

@@ -4,7 +4,6 @@ what it takes from its own clients.
 
 from __future__ import annotations
 
-import asyncio
 import json
 from pathlib import Path
 
@@ -46,8 +45,8 @@ async def send(cluster: RealRocketMQ, credentials: Credentials | None, message: 
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_apache_rocketmq_takes_our_signature_and_no_other(tmp_path: Path) -> None:
-    async def story(cluster: RealRocketMQ) -> None:
+async def test_apache_rocketmq_takes_our_signature_and_no_other(tmp_path: Path) -> None:
+    with real_rocketmq(tmp_path, SETTINGS) as cluster:
         config = ClientConfig(namesrv_addresses=(cluster.name_server,), credentials=ROOT)
         async with Admin(system_runtime(), config) as admin:
             await admin.topics.create(cluster.broker, "signed")
@@ -63,6 +62,3 @@ def test_apache_rocketmq_takes_our_signature_and_no_other(tmp_path: Path) -> Non
         for wrong in (None, Credentials("root", "guessed"), Credentials("nobody", "x")):
             refused = await send(cluster, wrong, plain)
             assert "response code 16" in refused, refused
-
-    with real_rocketmq(tmp_path, SETTINGS) as cluster:
-        asyncio.run(story(cluster))

@@ -37,6 +37,8 @@ ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "tests" / "mutants"
 SECONDS_MAX = 600
 """A run of tests that takes longer has noticed something: it is stopped and counts as caught."""
+TEST_SECONDS_MAX = 60
+"""A test that names no limit of its own hangs when it takes longer."""
 SHARED = (".venv", ".cache")
 """Brought by set-up, too large to copy, never changed by a mutant: linked."""
 LEFT_OUT = (".git", "var", "dist", "__pycache__", ".hypothesis", ".*_cache")
@@ -120,12 +122,15 @@ class Run:
 
 def run_tests(copy: Path, tests: Sequence[str]) -> Run:
     """Run tests inside a copy, up to the first that fails."""
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-m", "", "-p", "no:cacheprovider"]
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-m", "", "--timeout"]
+    command += [str(TEST_SECONDS_MAX), "-p", "tests.mutants.judging"]
+    for not_needed in ("cacheprovider", "dash", "anyio"):
+        command += ["-p", f"no:{not_needed}"]
     with tempfile.TemporaryDirectory(prefix="tidemark-mutant-") as folder:
         note = Path(folder) / "failed-first"
         try:
             done = subprocess.run(
-                [*command, "-p", "tests.mutants.judging", *tests],
+                [*command, *tests],
                 cwd=copy,
                 env=os.environ | {"PYTHONPATH": str(copy), FAILED_FIRST: str(note)},
                 capture_output=True,

@@ -8,17 +8,20 @@ Invariant: nothing here changes a client's membership. Absent on purpose: heartb
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from engine.broker.parts import BrokerParts
-from engine.broker.state.groups import Member
+from engine.broker.state.members import Member
 from engine.broker.stored_messages import no_message, stored_record
+from engine.broker.work_in_steps import in_steps
 from engine.foundation.errors import (
     ProtocolError,
     RequestRefused,
     RequestTimedOut,
     TidemarkError,
 )
+from engine.foundation.limits import LOOP_STEP_ENTRIES_MAX
+from engine.foundation.long_lists import sorted_in_steps
 from engine.protocol.bodies import (
     ClientConnection,
     ConsumerConnection,
@@ -94,12 +97,25 @@ class ClientHandlers:
         body = ProducerConnection(connection_set=_connections(members)).encode()
         return request.respond(ResponseCode.SUCCESS, body=body)
 
-    def all_producers(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
+    async def all_producers(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """GET_ALL_PRODUCER_INFO (328)."""
+        pieces: list[bytes] = []
+        await in_steps(self._encoded_producers(pieces))
+        return request.respond(ResponseCode.SUCCESS, body=b"".join(pieces))
+
+    def _encoded_producers(self, pieces: list[bytes]) -> Iterator[None]:
+        """Every group as it is when it has its turn, in steps of LOOP_STEP_ENTRIES_MAX producers
+        or so.
+        """
         producers = self._parts.producers
         offset_ms = self._parts.now_ms() - self._parts.steady_ms()
-        table = {
-            group: [
+        begin, end = ProducerTable().encode().split(b"{}")
+        some: dict[str, list[ProducerInfo]] = {}
+        count, comma = 0, b""
+        pieces.append(begin + b"{")
+        for group in (yield from sorted_in_steps(producers.all_names())):
+            members = producers.members(group)
+            some[group] = [
                 ProducerInfo(
                     client_id=member.client_id,
                     remote_ip=f"/{member.channel.peer.address}",
@@ -107,11 +123,16 @@ class ClientHandlers:
                     version=member.channel.version,
                     last_update_timestamp_ms=member.last_heartbeat_ms + offset_ms,
                 )
-                for member in producers.members(group)
+                for member in members
             ]
-            for group in producers.names()
-        }
-        return request.respond(ResponseCode.SUCCESS, body=ProducerTable(table).encode())
+            count += 1 + len(members)
+            if count >= LOOP_STEP_ENTRIES_MAX:
+                pieces += (comma, _inside(some))
+                some, count, comma = {}, 0, b","
+                yield
+        if some:
+            pieces += (comma, _inside(some))
+        pieces.append(b"}" + end)
 
     def topics_of(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """QUERY_TOPICS_BY_CONSUMER (343): topics on which the group has offsets."""
@@ -201,6 +222,12 @@ class ClientHandlers:
                 ResponseCode.SYSTEM_ERROR, f"invoke consumer <{group}> <{client_id}>: {error}"
             ) from error
         return request.respond(answer.code, answer.remark, answer.fields, answer.body)
+
+
+def _inside(table: dict[str, list[ProducerInfo]]) -> bytes:
+    """The entries of a table, as they stand between its braces."""
+    encoded = ProducerTable(table).encode()
+    return encoded[encoded.index(b"{", 1) + 1 : -2]
 
 
 def _connections(members: Iterable[Member]) -> list[ClientConnection]:

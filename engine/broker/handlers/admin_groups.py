@@ -16,6 +16,7 @@ from engine.broker.handlers.progress import consume_stats_of
 from engine.broker.parts import BrokerParts
 from engine.broker.state.group_configs import (
     SubscriptionGroupConfig,
+    check_attributes,
     check_numbers,
     group_from_document,
     group_to_document,
@@ -82,6 +83,8 @@ class GroupHandlers:
         for config in configs:
             check_group(config.group_name)
             check_numbers(config)
+            check_attributes(config)
+        self._parts.group_configs.check_room(config.group_name for config in configs)
         for config in configs:
             self._parts.group_configs.put(config)
         self._parts.group_configs_changed()

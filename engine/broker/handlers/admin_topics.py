@@ -9,6 +9,8 @@ purpose: static topics; what attributes mean.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from engine.broker.expired_dead_letters import tell_deleted
 from engine.broker.membership import Membership
 from engine.broker.parts import BrokerParts
@@ -19,8 +21,10 @@ from engine.broker.state.topic_attributes import (
     without_force,
 )
 from engine.broker.topic_shrinking import check_shrinking
+from engine.broker.work_in_steps import in_steps
 from engine.foundation.errors import ProtocolError, RequestRefused, StorageError
-from engine.foundation.limits import BODY_ADMIN_ENTRIES_MAX
+from engine.foundation.limits import BODY_ADMIN_ENTRIES_MAX, LOOP_STEP_ENTRIES_MAX
+from engine.foundation.long_lists import sorted_in_steps
 from engine.protocol.bodies import (
     GroupList,
     TopicConfig,
@@ -45,6 +49,9 @@ from engine.protocol.names import (
     reply_topic,
 )
 from engine.remoting import Handler, Peer
+
+GROUPS_LOOKED_AT = 10 * LOOP_STEP_ENTRIES_MAX
+"""Groups of which one step asks what they subscribe to: that is a look into a dict."""
 
 
 def check_entries(what: str, count: int) -> None:
@@ -119,7 +126,8 @@ class TopicHandlers:
         )
         attributes, forced = without_force(header.attributes)
         stranded = self._check_shrinking(config, forced=forced or header.force is True)
-        self._put(config, attributes)
+        self._take_attributes(config, attributes)
+        self._put(config)
         await self._parts.settings_saved()
         await self._parts.topics_told()
         return request.respond(ResponseCode.SUCCESS, stranded or None)
@@ -137,9 +145,12 @@ class TopicHandlers:
             words = ",".join(f"{key}={value}" for key, value in config.attributes.items())
             attributes, forced = without_force(words)
             self._check_shrinking(config, forced=forced)
-            changes.append((config, attributes))
-        for config, attributes in changes:
-            self._put(config, attributes)
+            self._take_attributes(config, attributes)
+            self._parts.topics.check(config)
+            changes.append(config)
+        self._parts.topics.check_room(config.topic_name for config in changes)
+        for config in changes:
+            self._put(config)
         await self._parts.settings_saved()
         await self._parts.topics_told()
         return request.respond(ResponseCode.SUCCESS)
@@ -152,13 +163,20 @@ class TopicHandlers:
         before = self._parts.topics.find(config.topic_name)
         return check_shrinking(self._parts, before, config, forced=forced)
 
-    def _put(self, config: TopicConfig, attributes: str | None) -> None:
-        """Create or change a topic; `attributes` in the words of RocketMQ's tools."""
+    def _take_attributes(self, config: TopicConfig, change: str) -> None:
+        """What the topic has after `change`, in the words of RocketMQ's tools. Raises
+        RequestRefused.
+        """
         topic = config.topic_name
         before = self._parts.topics.find(topic)
         old = {} if before is None else before.attributes
-        config.attributes = changed_attributes(None if before is None else old, attributes)
+        config.attributes = changed_attributes(None if before is None else old, change)
         self._refuse_another_tag_filter(topic, tag_filter(old), tag_filter(config.attributes))
+
+    def _put(self, config: TopicConfig) -> None:
+        """Create or change a topic."""
+        topic = config.topic_name
+        before = self._parts.topics.find(topic)
         self._parts.topics.put(config)
         self._parts.topics_changed()
         if before is not None and before.read_queue_nums != config.read_queue_nums:
@@ -185,12 +203,12 @@ class TopicHandlers:
             )
         return request.respond(ResponseCode.SUCCESS, body=config.encode())
 
-    def all_configs(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
+    async def all_configs(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """GET_ALL_TOPIC_CONFIG (21)."""
-        topics = self._parts.topics
-        body = topics.encode(self._parts.data_version(topics.counter))
-        fields = AllTopicConfigResponseHeader(total_topic_num=len(topics.all())).encode()
-        return request.respond(ResponseCode.SUCCESS, fields=fields, body=body)
+        topics, pieces = self._parts.topics, list[bytes]()
+        await in_steps(topics.encoded(pieces, self._parts.data_version(topics.counter)))
+        fields = AllTopicConfigResponseHeader(total_topic_num=len(topics)).encode()
+        return request.respond(ResponseCode.SUCCESS, fields=fields, body=b"".join(pieces))
 
     def system_topics(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """GET_SYSTEM_TOPIC_LIST_FROM_BROKER (305)."""
@@ -217,12 +235,21 @@ class TopicHandlers:
         stats = TopicStatsTable(table, topic_put_tps=rate)
         return request.respond(ResponseCode.SUCCESS, body=stats.encode())
 
-    def groups_of(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
+    async def groups_of(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """QUERY_TOPIC_CONSUME_BY_WHO (300): groups that subscribe to it or have offsets on it."""
-        topic, parts = TopicRequestHeader.decode(request.fields).topic, self._parts
-        subscribed = [group.name for group in parts.groups.all() if topic in group.subscriptions]
-        names = sorted(dict.fromkeys([*subscribed, *parts.offsets.groups_of(topic)]))
+        topic, names = TopicRequestHeader.decode(request.fields).topic, list[str]()
+        await in_steps(self._groups_of(topic, names))
         return request.respond(ResponseCode.SUCCESS, body=GroupList(names).encode())
+
+    def _groups_of(self, topic: str, names: list[str]) -> Iterator[None]:
+        parts, found = self._parts, dict[str, None]()
+        for number, group in enumerate(list(parts.groups.all()), 1):
+            if topic in group.subscriptions:
+                found[group.name] = None
+            if not number % GROUPS_LOOKED_AT:
+                yield
+        found |= dict.fromkeys(parts.offsets.groups_on(topic))
+        names += yield from sorted_in_steps(found)
 
     def _is_own(self, topic: str) -> bool:
         config = self._parts.config

@@ -11,14 +11,14 @@ Row A4.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from engine.broker.parts import BrokerParts
-from engine.broker.state.groups import ClientChannel
-from engine.broker.state.readers import QueueKey
+from engine.broker.reported_offsets import tell_offset
+from engine.broker.state.members import ClientChannel
+from engine.broker.work_in_steps import in_steps, stepped
 from engine.foundation.errors import RequestRefused, TidemarkError
 from engine.foundation.limits import MEMBER_ANSWER_MS
-from engine.foundation.observing import OffsetReport
 from engine.protocol import fastjson
 from engine.protocol.bodies import encode_object_keyed
 from engine.protocol.bodies_client import encode_consumer_status, member_offsets
@@ -103,28 +103,35 @@ class GroupOffsetHandlers:
                 continue
             for queue_id, offset in list(parts.offsets.queues(source, topic).items()):
                 previous = parts.offsets.place(target, topic, queue_id, offset)
-                self._tell((target, topic, queue_id), offset, previous)
+                tell_offset(parts, (target, topic, queue_id), offset, previous, path="RESET")
         return request.respond(ResponseCode.SUCCESS)
 
-    def correction(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
+    async def correction(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """QUERY_CORRECTION_OFFSET (308): per queue the lowest offset of all groups of a topic but
         the filtered ones; the greatest number where the compared group is lower still.
         """
         header = QueryCorrectionOffsetRequestHeader.decode(request.fields)
         parts, topic = self._parts, header.topic
-        filtered = [name.strip() for name in (header.filter_groups or "").split(",")]
+        filtered = {name.strip() for name in (header.filter_groups or "").split(",")}
         lowest: dict[int, int] = {}
-        for group in parts.offsets.groups_of(topic):
-            if group in filtered:
-                continue
-            for queue_id, offset in parts.offsets.queues(group, topic).items():
-                if offset >= parts.store.min_offset(topic, queue_id):
-                    lowest[queue_id] = min(offset, lowest.get(queue_id, offset))
+        await in_steps(stepped(self._lowest(topic, filtered, lowest)))
         for queue_id, offset in parts.offsets.queues(header.compare_group, topic).items():
             if lowest.get(queue_id, offset) > offset:
                 lowest[queue_id] = JAVA_LONG_MAX
         body = fastjson.dumps({"correctionOffsets": {str(k): v for k, v in sorted(lowest.items())}})
         return request.respond(ResponseCode.SUCCESS, body=body)
+
+    def _lowest(self, topic: str, filtered: set[str], lowest: dict[int, int]) -> Iterator[None]:
+        """The lowest offset of each queue that is not gone, group by group."""
+        parts = self._parts
+        for group in parts.offsets.groups_on(topic):
+            if group in filtered:
+                continue
+            for queue_id, offset in list(parts.offsets.queues(group, topic).items()):
+                if offset >= parts.store.min_offset(topic, queue_id):
+                    lowest[queue_id] = min(offset, lowest.get(queue_id, offset))
+                yield
+            yield
 
     def _reset_here(self, header: ResetOffsetRequestHeader) -> dict[MessageQueue, int]:
         """Server side: the next pull of each queue answers OFFSET_RESET."""
@@ -148,7 +155,8 @@ class GroupOffsetHandlers:
             if not header.is_force and previous is not None and offset > previous:
                 continue  # Without force a reset only goes back.
             key = (header.group, header.topic, queue_id)
-            self._tell(key, offset, parts.offsets.reset(*key, offset))
+            previous = parts.offsets.reset(*key, offset)
+            tell_offset(parts, key, offset, previous, path="RESET")
             moved[MessageQueue(header.topic, parts.config.broker_name, queue_id)] = offset
         parts.watermarks_wanted([(header.group, header.topic, queue.queue_id) for queue in moved])
         return moved
@@ -196,25 +204,6 @@ class GroupOffsetHandlers:
             channel = group.members[client_id].channel
             channel.peer.send(_pushed_reset(header, moved, channel.language))
         return moved
-
-    def _tell(self, key: QueueKey, offset: int, previous: int | None) -> None:
-        group, topic, queue_id = key
-        store = self._parts.store
-        self._parts.observer.observe(
-            OffsetReport(
-                group=group,
-                topic=topic,
-                queue_id=queue_id,
-                offset=offset,
-                previous_offset=previous,
-                path="RESET",
-                trigger="UNKNOWN",
-                client_id=None,
-                accepted=True,
-                min_offset=store.min_offset(topic, queue_id),
-                max_offset=store.max_offset(topic, queue_id),
-            )
-        )
 
 
 def _pushed_reset(

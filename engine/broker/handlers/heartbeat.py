@@ -13,7 +13,7 @@ from engine.broker.membership import Membership
 from engine.broker.parts import BrokerParts
 from engine.broker.pull_filter import not_supported
 from engine.broker.state.consumer_filters import selector_of
-from engine.broker.state.groups import ClientChannel
+from engine.broker.state.members import ClientChannel
 from engine.foundation.errors import RequestRefused
 from engine.foundation.limits import LOCK_BATCH_QUEUES_MAX
 from engine.protocol.bodies import (
@@ -67,15 +67,14 @@ class HeartbeatHandlers:
         known = peer.attachment
         if isinstance(known, ClientChannel) and known.client_id == data.client_id:
             channel = known
-            channel.account = account
-        elif isinstance(known, ClientChannel):  # A connection is one client: the former is gone.
-            self._membership.lost(peer, "CLIENT_ID_CHANGED")
-        peer.attachment = channel
-        if account is not None:
-            self._parts.client_ids.hold(data.client_id, peer, account)
         fingerprint = data.heartbeat_fingerprint
         is_full = not (fingerprint and data.without_sub)
         keep(channel, data, is_full=is_full)
+        if isinstance(known, ClientChannel) and known is not channel:
+            self._membership.lost(peer, "CLIENT_ID_CHANGED")  # A connection is one client.
+        peer.attachment, channel.account = channel, account
+        if account is not None:
+            self._parts.client_ids.hold(data.client_id, peer, account)
         subscription_changed = not fingerprint
         refused = None
         for consumer in data.consumer_data_set:

@@ -5,18 +5,14 @@ here where to begin (QUERY_CONSUMER_OFFSET). Reports that change something becom
 others are counted.
 
 Invariant: what is answered is what memory holds; the file follows within seconds, and the facts say
-how far behind it is. While a client holds a queue's order lock only its own reports move the
-offset: one that lost the lock and does not know it yet is refused. Absent on purpose: judging a
-report otherwise. A lower or impossible offset is stored as RocketMQ does, and told.
+how far behind it is. Absent on purpose: which report counts (`reported_offsets`).
 """
 
 from __future__ import annotations
 
-from engine.broker.parts import BrokerParts, client_id_of
-from engine.broker.state.offsets import Commit
-from engine.broker.state.readers import QueueKey
+from engine.broker.parts import BrokerParts
+from engine.broker.reported_offsets import is_of_a_tool, tell_commit
 from engine.foundation.errors import RequestRefused
-from engine.foundation.observing import OffsetReport
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
 from engine.protocol.headers import (
@@ -28,83 +24,10 @@ from engine.protocol.headers import (
     UpdateConsumerOffsetRequestHeader,
 )
 from engine.protocol.headers_client import NO_STORE_TIME
-from engine.protocol.message import MessageQueue
 from engine.remoting import Handler, Peer
 
 TRIGGERS = ("TIMER", "SHUTDOWN", "HAND_OVER")
 """Why our own clients say they report; others say nothing."""
-
-
-def tell_commit(
-    parts: BrokerParts, peer: Peer, key: QueueKey, offset: int, *, path: str, trigger: str
-) -> str | None:
-    """Store a reported offset and tell what it changed; why it was refused, or None."""
-    group, topic, queue_id = key
-    client_id = client_id_of(peer)
-    refused = _why_fenced(parts, key, client_id)
-    if refused is None and goes_back_to(parts, key, offset) is not None:
-        refused = (
-            f"offset {offset} counts messages of queue {queue_id} of {topic} that an unclean stop "
-            "of the broker took; pull before you report"
-        )
-    if refused is None:
-        commit = parts.offsets.commit(group, topic, queue_id, offset, now_ms=parts.now_ms())
-        if not commit.accepted:  # Odd, and RocketMQ's own: it is a success with a remark.
-            refused = "Offset has been previously reset"
-    else:
-        commit = Commit(parts.offsets.committed(group, topic, queue_id), accepted=False)
-    if commit.previous_offset != offset or not commit.accepted:
-        parts.observer.observe(
-            OffsetReport(
-                group=group,
-                topic=topic,
-                queue_id=queue_id,
-                offset=offset,
-                previous_offset=commit.previous_offset,
-                path=path,
-                trigger=trigger,
-                client_id=client_id,
-                accepted=commit.accepted,
-                min_offset=parts.store.min_offset(topic, queue_id),
-                max_offset=parts.store.max_offset(topic, queue_id),
-            )
-        )
-    return refused
-
-
-def _why_fenced(parts: BrokerParts, key: QueueKey, client_id: str | None) -> str | None:
-    """Why a report does not count, when it is of another client than the one that holds the queue's
-    order lock.
-
-    A connection that has sent no heartbeat yet is nobody's: its next report, after it, may count.
-    """
-    group, topic, queue_id = key
-    queue = MessageQueue(topic, parts.config.broker_name, queue_id)
-    holder = parts.locks.holder(group, queue, now_ms=parts.steady_ms())
-    if holder is None or holder == client_id:
-        return None
-    return (
-        f"client {holder} holds the order lock of queue {queue_id} of {topic}; the offset is its "
-        f"own to report, not {client_id or 'an unknown client'}'s"
-    )
-
-
-def goes_back_to(parts: BrokerParts, key: QueueKey, offset: int) -> int | None:
-    """Where a group goes on whose client remembers an offset of messages that a power cut took;
-    None for any other.
-
-    Nobody of the group has pulled the queue since, so what lies between its end at boot and
-    `offset` are other messages, which the client would pass over. A group without any offset may be
-    a new one that begins at the end.
-    """
-    if parts.boot_ends is None or parts.readers.has_pulled(key):
-        return None
-    group, topic, queue_id = key
-    end = parts.boot_ends.get((topic, queue_id), 0)
-    if offset <= end:
-        return None
-    committed = parts.offsets.told(group, topic, queue_id)
-    return committed if committed is not None and committed <= end else None
 
 
 class OffsetHandlers:
@@ -188,6 +111,14 @@ class OffsetHandlers:
             header.commit_offset,
             path="RESET" if is_reset else "COMMIT_RPC",
             trigger=header.trigger if header.trigger in TRIGGERS else "UNKNOWN",
+            is_chosen=is_reset
+            or is_of_a_tool(
+                parts,
+                peer,
+                header.consumer_group,
+                waits=not request.is_oneway,
+                trigger=header.trigger,
+            ),
         )
         return request.respond(ResponseCode.SUCCESS, refused)
 

@@ -10,18 +10,19 @@ Absent on purpose: which messages it wants (pull_filter) and reading from a slav
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from engine.broker.handlers.offset import goes_back_to, tell_commit
 from engine.broker.long_poll import HeldPull
 from engine.broker.membership import Membership
 from engine.broker.parts import BrokerParts, client_id_of
 from engine.broker.pull_filter import PullFilter, pull_filter
+from engine.broker.reported_offsets import goes_back_to, tell_commit
 from engine.broker.state.group_configs import TOOLS_GROUP
 from engine.broker.state.readers import QueueKey
 from engine.foundation.errors import RequestRefused
-from engine.foundation.limits import PULL_MESSAGES_MAX, PULL_SUSPEND_MS_MAX
+from engine.foundation.limits import FILTER_COST_MAX, PULL_MESSAGES_MAX, PULL_SUSPEND_MS_MAX
 from engine.foundation.units import MIB, Buffer
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
@@ -29,6 +30,7 @@ from engine.protocol.headers import PullMessageRequestHeader, PullMessageRespons
 from engine.protocol.message_record import queue_offsets
 from engine.protocol.names import PERM_READ, PullSysFlag, check_no_own_dead_letters
 from engine.remoting import Handler, Peer
+from engine.remoting.dispatcher import HandlerResult
 from engine.store import GetResult, GetStatus
 
 ANSWER_BYTES_MAX = 4 * MIB
@@ -59,6 +61,9 @@ class PullHandlers:
     def __init__(self, parts: BrokerParts, membership: Membership) -> None:
         self._parts = parts
         self._membership = membership
+        self._spent = 0
+        """What filters have cost in this pass of the loop."""
+        self._in_turn = asyncio.Lock()
 
     def handlers(self) -> dict[int, Handler]:
         """Request code → handler."""
@@ -67,8 +72,28 @@ class PullHandlers:
             RequestCode.LITE_PULL_MESSAGE: self.pull,
         }
 
-    def pull(self, peer: Peer, request: RemotingCommand) -> RemotingCommand | None:
-        """PULL_MESSAGE (11) and LITE_PULL_MESSAGE (361)."""
+    def pull(self, peer: Peer, request: RemotingCommand) -> HandlerResult:
+        """PULL_MESSAGE (11) and LITE_PULL_MESSAGE (361): at once, unless the filters of others have
+        cost enough in this pass of the loop.
+        """
+        if self._spent >= FILTER_COST_MAX:
+            return self._pull_in_turn(peer, request)
+        return self._pull(peer, request)
+
+    async def _pull_in_turn(self, peer: Peer, request: RemotingCommand) -> RemotingCommand | None:
+        async with self._in_turn:
+            await asyncio.sleep(0)
+            return self._pull(peer, request)
+
+    def _spend(self, cost: int) -> None:
+        if cost and not self._spent:
+            asyncio.get_running_loop().call_soon(self._forget_spent)
+        self._spent += cost
+
+    def _forget_spent(self) -> None:
+        self._spent = 0
+
+    def _pull(self, peer: Peer, request: RemotingCommand) -> RemotingCommand | None:
         header = PullMessageRequestHeader.decode(request.fields)
         pull = self._checked(peer, request, header)
         back_to = goes_back_to(self._parts, pull.key, header.queue_offset) if pull.shared else None
@@ -80,6 +105,8 @@ class PullHandlers:
         if reset_offset is not None:
             return self._moved_by_reset(pull, reset_offset)
         found = self._get(pull)
+        tested = max(0, found.next_begin_offset - header.queue_offset) if pull.filter.tests else 0
+        self._spend(pull.filter.made_cost + pull.filter.cost * tested)
         if _code_of(found, header.queue_offset) == ResponseCode.PULL_NOT_FOUND and self._park(pull):
             return None
         return self._response(pull, found)
@@ -174,6 +201,7 @@ class PullHandlers:
             max_bytes=min(header.max_msg_bytes or ANSWER_BYTES_MAX, ANSWER_BYTES_MAX),
             wanted=pull.filter.wanted,
             matches=pull.filter.matches,
+            max_tests=pull.filter.tests_max,
         )
 
     def _park(self, pull: Pull) -> bool:
@@ -184,7 +212,7 @@ class PullHandlers:
         wait_ms = min(header.suspend_timeout_ms, PULL_SUSPEND_MS_MAX)
         if not parts.config.long_polling_enable:
             wait_ms = parts.config.short_polling_time_ms
-        return parts.holds.hold(
+        is_held = parts.holds.hold(
             HeldPull(
                 topic=header.topic,
                 queue_id=header.queue_id,
@@ -194,8 +222,15 @@ class PullHandlers:
                 deadline_ms=parts.steady_ms() + wait_ms,
                 gone=lambda: pull.peer.closed,
                 resume=lambda: self._resume(pull),
+                filter_bytes=pull.filter.weight_bytes,
+                filter_cost=pull.filter.cost,
             )
         )
+        if is_held:  # What it says is as long as its client likes, and is understood by now.
+            header.subscription = header.expression_type = None
+            header.broker_name = header.proxy_forward_client_id = None
+            pull.peer.let_go(pull.request)
+        return is_held
 
     def _resume(self, pull: Pull) -> None:
         """Answer a pull that was held, from what the store has now."""

@@ -40,7 +40,7 @@ from engine.protocol.properties import (
     PROPERTY_REAL_TOPIC,
     whole_number,
 )
-from engine.store import MessageDraft, PutResult
+from engine.store import BatchDraft, MessageDraft, PutResult
 from engine.store.record import MULTI_TAGS, property_value
 
 READ_UNITS_MAX = 1024
@@ -83,14 +83,34 @@ class Putting:
         """
         put_one = put_one or partial(self._parts.store.put, room_bytes=room_bytes)
         if config.attributes:
-            if tag_filter(config.attributes) == BITMAP:
-                for draft in drafts:
-                    draft.sys_flag |= MULTI_TAGS
-            if is_on(config.attributes, DEDUPLICATION):
+            for draft in drafts:
+                draft.sys_flag |= self.flags_of(config)
+            if self.is_once(config):
                 return self._put_once(
                     config.topic_name, drafts, unique_keys, queue_id=queue_id, put_one=put_one
                 )
         return Put(self._put_all(drafts, put_one), queue_id)
+
+    def put_batch(self, batch: BatchDraft, *, queue_id: int) -> Put:
+        """Store a batch that was encoded with the flags of its topic, which stores each message it
+        is sent. Raises RequestRefused.
+        """
+        try:
+            return Put(self._parts.store.put_batch(batch, room_bytes=COPY_ROOM_BYTES), queue_id)
+        except LocalProtocolError as error:
+            raise no_record(error) from error
+        except StorageError as error:
+            raise not_stored(error) from error
+
+    @staticmethod
+    def flags_of(config: TopicConfig) -> int:
+        """Bits that the messages of a topic have in their sysFlag."""
+        return MULTI_TAGS if tag_filter(config.attributes) == BITMAP else 0
+
+    @staticmethod
+    def is_once(config: TopicConfig) -> bool:
+        """Does the topic store a message once, however often it is sent?"""
+        return is_on(config.attributes, DEDUPLICATION)
 
     def _put_all(
         self,

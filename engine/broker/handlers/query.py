@@ -24,6 +24,10 @@ from engine.protocol.message_record import decode_record
 from engine.remoting import Handler, Peer
 
 ANSWER_BYTES_MAX = 4 * MIB
+LOOKED_AT_BYTES_MAX = 4 * ANSWER_BYTES_MAX
+"""Of records that one question reads: keys of other topics may have the same hash, even on
+purpose.
+"""
 
 
 class QueryHandlers:
@@ -56,9 +60,13 @@ class QueryHandlers:
         )
         is_cut = len(found.physical_offsets) == looked_at
         records: list[bytes] = []
-        size_bytes = 0
+        size_bytes = looked_at_bytes = 0
         for physical_offset in reversed(found.physical_offsets):  # The newest are wanted.
+            if looked_at_bytes > LOOKED_AT_BYTES_MAX:
+                is_cut = True
+                break
             record = store.record_at(physical_offset)
+            looked_at_bytes += 0 if record is None else len(record)
             # Hashes collide, also on purpose: another topic's message is none of the asker's.
             if record is None or decode_record(record).topic != asked.topic:
                 continue
@@ -77,7 +85,8 @@ class QueryHandlers:
             return request.respond(
                 ResponseCode.QUERY_NOT_FOUND,
                 f"can not find message, maybe time range not correct: topic {asked.topic}, "
-                f"key {asked.key}",
+                f"key {asked.key}"
+                + (", among the newest that are indexed like it" if is_cut else ""),
                 header,
             )
         remark = None

@@ -12,7 +12,10 @@ message, which `putting` does on topics that ask for it.
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Iterator
 from copy import copy
+from typing import NamedTuple
 
 from engine.broker.half_queue import HalfQueue
 from engine.broker.handlers.putting import Put, Putting
@@ -20,15 +23,20 @@ from engine.broker.handlers.retry_sends import TOLD_TOPICS, RetrySends
 from engine.broker.handlers.storing import answer_put, broker_takes_nothing
 from engine.broker.parts import BrokerParts
 from engine.broker.state.traffic import DELAY, FIFO, NORMAL, TRANSACTION
-from engine.delay.delay_service import scheduled
+from engine.broker.work_in_steps import in_steps, stepped
+from engine.delay.waiting_messages import scheduled
 from engine.foundation.errors import RemoteProtocolError, RequestRefused
-from engine.foundation.limits import COPY_ROOM_BYTES, PROPERTIES_BYTES_MAX
+from engine.foundation.limits import (
+    COPY_ROOM_BYTES,
+    DEDUPLICATED_BATCH_MAX,
+    PROPERTIES_BYTES_MAX,
+)
 from engine.protocol.bodies import TopicConfig
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
 from engine.protocol.dead_letters import DISCARDS_TOPIC
 from engine.protocol.headers import SendMessageRequestHeader
-from engine.protocol.message_batch import BatchEntry, decode_batch
+from engine.protocol.message_batch import BatchEntry, entries_of
 from engine.protocol.message_ids import offset_message_id
 from engine.protocol.names import (
     DLQ_PREFIX,
@@ -56,7 +64,7 @@ from engine.protocol.properties import (
 )
 from engine.remoting import Handler, Peer
 from engine.remoting.dispatcher import HandlerResult
-from engine.store import MessageDraft
+from engine.store import BatchDraft, MessageDraft
 from engine.store.record import MULTI_TAGS
 
 REGION = "DefaultRegion"
@@ -64,6 +72,19 @@ TIMERS = frozenset(("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"))
 
 _MARKS = TIMERS | {PROPERTY_DELAY, PROPERTY_TRANSACTION_PREPARED}
 """Properties of messages that are not simply stored."""
+
+
+class _Batch(NamedTuple):
+    """A batch on its way into the store."""
+
+    peer: Peer
+    request: RemotingCommand
+    header: SendMessageRequestHeader
+    config: TopicConfig
+    """The topic as it was when the messages were checked."""
+    queue_id: int
+    encoded: BatchDraft
+    unique_keys: list[str]
 
 
 class SendHandlers:
@@ -83,6 +104,8 @@ class SendHandlers:
         }
         """What the broker adds to each message; consumers write no traces without the last two."""
         self._own_text = encode_properties(self._own_properties)
+        self._encoding = asyncio.Lock()
+        """Of the long batches that wait to be encoded only one takes memory for it."""
 
     def handlers(self) -> dict[int, Handler]:
         """Request code → handler."""
@@ -119,24 +142,71 @@ class SendHandlers:
             raise RequestRefused(
                 ResponseCode.MESSAGE_ILLEGAL, "a batch cannot hold messages of a transaction"
             )
-        drafts, unique_keys = [], []
-        shared = self._draft(peer, header, queue_id, body=b"", properties="")
-        for entry in _batch_of(request):
+        encoded = self._parts.store.new_batch()
+        batch = _Batch(peer, request, header, config, queue_id, encoded, [])
+        steps = stepped(self._encoded(batch))
+        for _ in steps:  # It has more than one.
+            return self._send_long_batch(batch, steps)
+        return self._answer_batch(batch, self._put_batch(batch))
+
+    async def _send_long_batch(
+        self, batch: _Batch, steps: Iterator[None]
+    ) -> RemotingCommand | None:
+        """A batch of ten thousand messages: they are encoded in many steps of the event loop, one
+        such batch at a time, and put in one. What was asked of the topic is asked again then.
+        """
+        async with self._encoding:
+            await in_steps(steps)
+            if self._topic_for(batch.header) is batch.config:
+                put = self._put_batch(batch)
+                await asyncio.sleep(0)  # An answer that names so many takes as long as the put.
+                result = self._answer_batch(batch, put)
+            else:  # Somebody has changed it meanwhile.
+                result = self._send_batch(batch.peer, batch.request, batch.header)
+        if result is None or isinstance(result, RemotingCommand):
+            return result
+        return await result
+
+    def _encoded(self, batch: _Batch) -> Iterator[None]:
+        """Check and encode the messages, one after the other."""
+        header, config = batch.header, batch.config
+        shared = self._draft(batch.peer, header, batch.queue_id, body=b"", properties="")
+        shared.sys_flag |= self._putting.flags_of(config)
+        for entry in _batch_of(batch.request):
             properties = decode_properties(entry.properties_text)
             if not _MARKS.isdisjoint(properties):
                 self._refuse_in_batch(properties)
             draft = copy(shared)
             draft.flag, draft.body = entry.flag, entry.body
             draft.properties, key = self._stored_properties(entry.properties_text, properties)
-            drafts.append(draft)
-            unique_keys.append(key)
-        if not drafts:
+            batch.encoded.add(draft)
+            batch.unique_keys.append(key)
+            yield
+        if not batch.unique_keys:
             raise RequestRefused(ResponseCode.MESSAGE_ILLEGAL, "the batch holds no message")
-        put = self._putting.put(config, drafts, unique_keys, queue_id=queue_id)
+        if self._putting.is_once(config) and len(batch.encoded) > DEDUPLICATED_BATCH_MAX:
+            raise RequestRefused(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"the batch holds {len(batch.encoded)} messages; topic {config.topic_name} looks "
+                f"for each among those it has stored, {DEDUPLICATED_BATCH_MAX} at once: send it in "
+                "parts",
+            )
+
+    def _put_batch(self, batch: _Batch) -> Put:
+        config, keys, queue_id = batch.config, batch.unique_keys, batch.queue_id
+        if self._putting.is_once(config):
+            put = self._putting.put(config, batch.encoded.drafts, keys, queue_id=queue_id)
+        else:
+            put = self._putting.put_batch(batch.encoded, queue_id=queue_id)
         size_bytes = sum([one.size_bytes for one in put.puts])
         self._parts.traffic.put(config.topic_name, NORMAL, len(put.puts), size_bytes)
-        waits = decode_properties(header.properties or "").get(PROPERTY_WAIT) != "false"
-        return self._answer(peer, request, put, unique_key=",".join(unique_keys), waits=waits)
+        return put
+
+    def _answer_batch(self, batch: _Batch, put: Put) -> HandlerResult:
+        waits = decode_properties(batch.header.properties or "").get(PROPERTY_WAIT) != "false"
+        return self._answer(
+            batch.peer, batch.request, put, unique_key=",".join(batch.unique_keys), waits=waits
+        )
 
     def _send(
         self, peer: Peer, request: RemotingCommand, header: SendMessageRequestHeader
@@ -374,9 +444,9 @@ def _says_half(properties: dict[str, str]) -> bool:
     return properties.get(PROPERTY_TRANSACTION_PREPARED, "").lower() == "true"
 
 
-def _batch_of(request: RemotingCommand) -> list[BatchEntry]:
+def _batch_of(request: RemotingCommand) -> Iterator[BatchEntry]:
     """Flag, body and property string of each message. Raises RequestRefused."""
     try:
-        return decode_batch(request.body)
+        yield from entries_of(request.body)
     except RemoteProtocolError as error:
         raise RequestRefused(ResponseCode.MESSAGE_ILLEGAL, str(error)) from error

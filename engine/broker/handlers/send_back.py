@@ -19,7 +19,7 @@ from engine.broker.handlers.storing import answer_put, broker_takes_nothing, sto
 from engine.broker.parts import BrokerParts
 from engine.broker.state.traffic import DELAY, NORMAL
 from engine.broker.stored_messages import no_message, stored_message
-from engine.delay.delay_service import PLACE_BYTES_MAX, scheduled
+from engine.delay.waiting_messages import PLACE_BYTES_MAX, scheduled
 from engine.foundation.errors import RequestRefused
 from engine.foundation.limits import MESSAGE_ID_CHARS_MAX, PROPERTIES_BYTES_MAX
 from engine.foundation.observing import RetryStep

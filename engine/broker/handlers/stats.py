@@ -16,6 +16,8 @@ from engine.broker.parts import BrokerParts
 from engine.broker.state.traffic import Count, Sums
 from engine.broker.work_in_steps import in_steps, stepped
 from engine.foundation.errors import RequestRefused
+from engine.foundation.limits import FRAME_BYTES_MAX
+from engine.foundation.long_lists import sorted_in_steps
 from engine.protocol import fastjson
 from engine.protocol.bodies import BrokerStatsData, BrokerStatsItem
 from engine.protocol.codes import RequestCode, ResponseCode
@@ -41,8 +43,10 @@ def _size_bytes(sums: Sums) -> int:
 class _Totals:
     """An answer to GET_BROKER_CONSUME_STATS on its way."""
 
-    listed: list[str] = field(default_factory=list)
+    listed: list[bytes] = field(default_factory=list)
     """Each group with its topics, as JSON."""
+    size_bytes: int = 0
+    """Of these."""
     lag: int = 0
     inflight: int = 0
 
@@ -92,32 +96,50 @@ class StatsHandlers:
     async def consume_stats(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """GET_BROKER_CONSUME_STATS (317): every group's marks in every topic it has offsets of."""
         ordered_only = BrokerConsumeStatsRequestHeader.decode(request.fields).is_order
-        totals = _Totals()
-        await in_steps(stepped(self._consume_stats(totals, ordered_only=ordered_only)))
-        body = (
-            f'{{"brokerAddr":"{self._parts.address}",'
-            f'"consumeStatsList":[{",".join(totals.listed)}],'
-            f'"totalDiff":{totals.lag},"totalInflightDiff":{totals.inflight}}}'
+        totals, names = _Totals(), list[str]()
+        await in_steps(self._sorted_groups(names))
+        await in_steps(stepped(self._consume_stats(totals, names, ordered_only=ordered_only)))
+        body = b'{"brokerAddr":"%s","consumeStatsList":[%s],"totalDiff":%d,%s%d}' % (
+            *(self._parts.address.encode(), b",".join(totals.listed), totals.lag),
+            *(b'"totalInflightDiff":', totals.inflight),
         )
-        return request.respond(ResponseCode.SUCCESS, body=body.encode())
+        return request.respond(ResponseCode.SUCCESS, body=body)
 
-    def _consume_stats(self, totals: _Totals, *, ordered_only: bool) -> Iterator[None]:
-        """Add up group by group; a step for each of a group's topics, and for each queue."""
+    def _sorted_groups(self, names: list[str]) -> Iterator[None]:
+        names += yield from sorted_in_steps(self._parts.group_configs.names())
+
+    def _consume_stats(
+        self, totals: _Totals, names: list[str], *, ordered_only: bool
+    ) -> Iterator[None]:
+        """Add up group by group; a step for each, for each of its topics, and for each queue.
+
+        Raises RequestRefused as soon as no frame can hold the answer.
+        """
         parts = self._parts
-        for group in parts.group_configs.all():
-            name, entries = group.group_name, []
+        for name in names:
+            entries = []
             for topic in parts.offsets.topics_of(name):
                 config = parts.topics.find(topic)
                 if config is None or (ordered_only and not config.order):
+                    yield
                     continue
                 stats = consume_stats_of(parts, name, [topic])
-                entries.append(stats.encode().decode())
+                entries.append(stats.encode())
                 for one in stats.rows():
                     totals.lag += one.broker_offset - one.consumer_offset
                     totals.inflight += one.pull_offset - one.consumer_offset
                     yield
                 yield
-            totals.listed.append(f"{{{fastjson.dumps(name).decode()}:[{','.join(entries)}]}}")
+            told = b"{%s:[%s]}" % (fastjson.dumps(name), b",".join(entries))
+            totals.listed.append(told)
+            totals.size_bytes += len(told) + 1
+            if totals.size_bytes > FRAME_BYTES_MAX:
+                raise RequestRefused(
+                    ResponseCode.SYSTEM_ERROR,
+                    f"the statistics of {len(totals.listed)} of {len(names)} groups take more than "
+                    f"the {FRAME_BYTES_MAX} bytes of a frame; ask group by group",
+                )
+            yield
 
     def _gets_of(self, key: str) -> list[Count]:
         return _of_pair(self._parts.traffic.gets.find, key)

@@ -16,6 +16,7 @@ left out. Absent on purpose: figures of the runtime info (runtime_families).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from math import isfinite
 
 from engine.broker.metrics.exposition import Family, Series
@@ -55,80 +56,96 @@ def _of_broker(parts: BrokerParts) -> Iterator[Family]:
 def _of_topics(parts: BrokerParts, place: dict[str, str]) -> Iterator[Family]:
     now_ms = parts.steady_ms()
 
-    def rates(column: Callable[[Sums], int]) -> Iterator[Series]:
-        for topic in dict.fromkeys(topic for topic, _, _ in parts.traffic.puts()):
+    def rates(column: Callable[[Sums], int]) -> Iterator[Series | None]:
+        told: dict[str, None] = {}
+        for topic, _, _ in parts.traffic.puts():
+            if topic in told:
+                yield None
+                continue
+            told[topic] = None
             rate = _rate(parts.traffic.puts_of(topic), now_ms, column)
             yield Series(place | {"topic": topic}, rate)
 
     yield Family("rocketmq_producer_tps", "gauge", "Messages put a second", rates(_messages))
     yield Family("rocketmq_producer_message_size", "gauge", "Bytes put a second", rates(_bytes))
     ends: dict[str, int] = {}
-    for topic, queue_id in parts.store.queues():
-        ends[topic] = ends.get(topic, 0) + parts.store.max_offset(topic, queue_id)
-    ordinary = (RETRY_PREFIX, DLQ_PREFIX)
+
+    def added_up() -> Iterator[None]:
+        for topic, queue_id in parts.store.queues():
+            ends[topic] = ends.get(topic, 0) + parts.store.max_offset(topic, queue_id)
+            yield
+
+    def of(prefix: str, label: str) -> Iterator[Series | None]:
+        for topic, end in ends.items():
+            is_wanted = _kind(topic) == prefix and (prefix != "" or not is_system_topic(topic))
+            name = topic if label == "topic" else topic.removeprefix(prefix)
+            yield Series(place | {label: name}, end) if is_wanted else None
+
     yield Family(
         "rocketmq_producer_offset",
         "gauge",
         "Messages a topic has ever got",
-        [
-            Series(place | {"topic": topic}, end)
-            for topic, end in ends.items()
-            if not topic.startswith(ordinary) and not is_system_topic(topic)
-        ],
+        chain(added_up(), of("", "topic")),
     )
     yield Family(
         "rocketmq_topic_retry_offset",
         "gauge",
         "Messages a retry topic has ever got",
-        [
-            Series(place | {"topic": topic}, end)
-            for topic, end in ends.items()
-            if topic.startswith(RETRY_PREFIX)
-        ],
+        of(RETRY_PREFIX, "topic"),
     )
     yield Family(
         "rocketmq_topic_dlq_offset",
         "gauge",
         "Messages a group's dead letters have ever got",
-        [
-            Series(place | {"group": topic.removeprefix(DLQ_PREFIX)}, end)
-            for topic, end in ends.items()
-            if topic.startswith(DLQ_PREFIX)
-        ],
+        of(DLQ_PREFIX, "group"),
     )
 
 
 def _of_groups(parts: BrokerParts, place: dict[str, str]) -> Iterator[Family]:
     now_ms = parts.steady_ms()
-    gets, send_backs = parts.traffic.gets.items(), parts.traffic.send_backs.items()
+    gets, send_backs = parts.traffic.gets, parts.traffic.send_backs
     for name, meaning, counts, column in (
         ("rocketmq_consumer_tps", "Messages got a second", gets, _messages),
         ("rocketmq_group_consume_tps", "Messages got a second", gets, _messages),
         ("rocketmq_consumer_message_size", "Bytes got a second", gets, _bytes),
         ("rocketmq_send_back_nums", "Messages sent back a second", send_backs, _messages),
     ):
-        series = [
-            Series(place | {"topic": topic, "group": group}, _rate([count], now_ms, column))
-            for (group, topic), count in counts
-        ]
-        yield Family(name, "gauge", meaning, series)
+        yield Family(name, "gauge", meaning, _rates(counts.items(), place, now_ms, column))
     yield Family(
         "rocketmq_producer_count",
         "gauge",
         "Producers of a group",
-        [
-            Series(place | {"group": name}, len(parts.producers.members(name)))
+        (
+            Series(place | {"group": name}, parts.producers.count(name))
             for name in parts.producers.names()
-        ],
+        ),
     )
     yield Family("rocketmq_group_count", "gauge", "Consumers of a group at an address", _at(parts))
 
 
-def _at(parts: BrokerParts) -> Iterator[Series]:
+def _rates(
+    counts: Iterable[tuple[tuple[str, str], Count]],
+    place: dict[str, str],
+    now_ms: int,
+    column: Callable[[Sums], int],
+) -> Iterator[Series]:
+    for (group, topic), count in counts:
+        labels = {"topic": topic, "group": group}
+        yield Series(place | labels, _rate([count], now_ms, column))
+
+
+def _at(parts: BrokerParts) -> Iterator[Series | None]:
     for group in list(parts.groups.all()):
         for member_id in group.member_ids():
-            channel = group.members[member_id].channel
-            labels = {"caddr": channel.peer.address, "localaddr": member_id, "group": group.name}
+            member = group.members.get(member_id)
+            if member is None:
+                yield None  # It left while others were told.
+                continue
+            labels = {
+                "caddr": member.channel.peer.address,
+                "localaddr": member_id,
+                "group": group.name,
+            }
             yield Series(labels, 1)
 
 
@@ -149,9 +166,10 @@ def _of_clients(parts: BrokerParts) -> Iterator[Family]:
         yield Family(f"rocketmq_client_{name}", "gauge", meaning, series)
 
 
-def _told_by_clients(parts: BrokerParts, column: str) -> Iterator[Series]:
+def _told_by_clients(parts: BrokerParts, column: str) -> Iterator[Series | None]:
     for group in list(parts.groups.all()):
         for member_id in group.member_ids():
+            yield None
             member = group.members.get(member_id)
             if member is None:
                 continue  # It left while others were told.
@@ -174,8 +192,7 @@ def _of_lags(
         ("rocketmq_group_retrydiff", "Retried messages not consumed", RETRY_PREFIX),
         ("rocketmq_group_dlqdiff", "Dead letters not consumed", DLQ_PREFIX),
     ):
-        wanted = [lag for lag in lags if _kind(lag.topic) == prefix]
-        yield Family(name, "gauge", meaning, _diffs(parts, wanted))
+        yield Family(name, "gauge", meaning, _diffs(parts, lags, prefix))
     now_ms = parts.now_ms()
 
     def age_ms(lag: GroupLag) -> int:
@@ -189,10 +206,14 @@ def _of_lags(
         ("rocketmq_group_get_latency_by_storetime", age, age_ms),
         ("rocketmq_group_get_latency", age, age_ms),
     ):
-        series = [
-            Series(place | {"topic": lag.topic, "group": lag.group}, value(lag)) for lag in lags
-        ]
-        yield Family(name, "gauge", meaning, series)
+        yield Family(name, "gauge", meaning, _told_of(lags, place, value))
+
+
+def _told_of(
+    lags: Iterable[GroupLag], place: dict[str, str], value: Callable[[GroupLag], int]
+) -> Iterator[Series]:
+    for lag in lags:
+        yield Series(place | {"topic": lag.topic, "group": lag.group}, value(lag))
 
 
 def _max_offsets(lag: GroupLag) -> int:
@@ -211,8 +232,11 @@ def _kind(topic: str) -> str:
     return next((prefix for prefix in (RETRY_PREFIX, DLQ_PREFIX) if topic.startswith(prefix)), "")
 
 
-def _diffs(parts: BrokerParts, lags: Iterable[GroupLag]) -> Iterator[Series]:
+def _diffs(parts: BrokerParts, lags: Iterable[GroupLag], prefix: str) -> Iterator[Series | None]:
     for lag in lags:
+        if _kind(lag.topic) != prefix:
+            yield None
+            continue
         members = parts.groups.of(lag.group)
         labels = {
             "group": lag.group,

@@ -17,7 +17,9 @@ from dataclasses import dataclass, field
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 TURN_SERIES = 256
-"""Series after which the text made so far is handed out, so that others get their turn."""
+"""Series after which the text made so far is handed out, so that others get their turn: told ones,
+those that find no room, and looks that found nothing to tell.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +33,14 @@ class Series:
 
 @dataclass(slots=True)
 class Family:
-    """One metric; its series are asked for while they are written."""
+    """One metric; its series are asked for while they are written. None among them is a look at
+    something that has no series, which costs its time as well.
+    """
 
     name: str
     kind: str
     help: str
-    series: Iterable[Series] = field(default_factory=list)
+    series: Iterable[Series | None] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -47,22 +51,25 @@ class LeftOut:
 
 
 def written(families: Iterable[Family], *, series_max: int, left_out: LeftOut) -> Iterator[str]:
-    """The text in pieces of at most TURN_SERIES series."""
+    """The text in pieces of at most TURN_SERIES series; empty ones where nothing was to tell."""
     for family in families:
         lines = [
             f"# HELP {family.name} {_escaped_help(family.help)}",
             f"# TYPE {family.name} {family.kind}",
         ]
-        for count, series in enumerate(family.series):
-            if count >= series_max:
+        looked_at, told_count = len(lines), 0
+        for series in family.series:
+            looked_at += 1
+            if series is not None and told_count < series_max:
+                told_count += 1
+                lines.append(_line(family.name, series))
+            elif series is not None:
                 left_out.by_family[family.name] = left_out.by_family.get(family.name, 0) + 1
-                continue
-            lines.append(_line(family.name, series))
-            if len(lines) >= TURN_SERIES:
-                yield "\n".join(lines) + "\n"
-                lines = []
+            if looked_at >= TURN_SERIES:
+                yield "".join(f"{line}\n" for line in lines)
+                lines, looked_at = [], 0
         if lines:
-            yield "\n".join(lines) + "\n"
+            yield "".join(f"{line}\n" for line in lines)
 
 
 def histogram(

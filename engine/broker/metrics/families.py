@@ -79,13 +79,13 @@ class BrokerMetrics:
             parts.config.broker_permission,
         )
         yield self._one(
-            "rocketmq_topic_number", "gauge", "Topics of this broker", len(parts.topics.all())
+            "rocketmq_topic_number", "gauge", "Topics of this broker", len(parts.topics)
         )
         yield self._one(
             "rocketmq_consumer_group_number",
             "gauge",
             "Consumer groups of this broker",
-            len(parts.group_configs.all()),
+            len(parts.group_configs),
         )
         yield self._one(
             "tidemark_traffic_uncounted_messages",
@@ -147,20 +147,20 @@ class BrokerMetrics:
                 f"rocketmq_{name}_messages_total",
                 "counter",
                 f"Transactions that ended by {name}",
-                [
+                (
                     Series(self._node | {"topic": topic}, count.messages)
                     for topic, count in ends.items()
-                ],
+                ),
             )
         ended = dict.fromkeys((*traffic.commits.by_key, *traffic.rollbacks.by_key), 0)
         yield Family(
             "rocketmq_half_messages",
             "gauge",
             "Half messages of a topic whose transaction is open",
-            [
+            (
                 Series(self._node | {"topic": topic}, count)
                 for topic, count in (ended | self._parts.transactions.open_by_topic()).items()
-            ],
+            ),
         )
         yield Family(
             "rocketmq_finish_message_latency_milliseconds",
@@ -218,24 +218,11 @@ class BrokerMetrics:
         )
 
     def _connection_families(self) -> Iterator[Family]:
-        parts = self._parts
-        producers: dict[tuple[str, str], int] = {}
-        for name in parts.producers.names():
-            for member in parts.producers.members(name):
-                key = (_language(member.channel.language), _version(member.channel.version))
-                producers[key] = producers.get(key, 0) + 1
         yield Family(
             "rocketmq_producer_connections",
             "gauge",
             "Producers by language and version, once for each of their groups",
-            [
-                Series(
-                    self._node
-                    | {"language": language, "version": version, "protocol_type": "remoting"},
-                    count,
-                )
-                for (language, version), count in producers.items()
-            ],
+            self._producers(),
         )
         yield Family(
             "rocketmq_consumer_connections",
@@ -244,12 +231,26 @@ class BrokerMetrics:
             self._consumers(),
         )
 
-    def _consumers(self) -> Iterator[Series]:
+    def _producers(self) -> Iterator[Series | None]:
+        counts: dict[tuple[str, str], int] = {}
+        for name in self._parts.producers.names():
+            for member in self._parts.producers.members(name):
+                key = (_language(member.channel.language), _version(member.channel.version))
+                counts[key] = counts.get(key, 0) + 1
+                yield None
+        for (language, version), count in counts.items():
+            labels = {"language": language, "version": version, "protocol_type": "remoting"}
+            yield Series(self._node | labels, count)
+
+    def _consumers(self) -> Iterator[Series | None]:
         for group in list(self._parts.groups.all()):
             counts: dict[tuple[str, str], int] = {}
             for member_id in group.member_ids():
-                channel = group.members[member_id].channel
-                key = (_language(channel.language), _version(channel.version))
+                member = group.members.get(member_id)
+                yield None
+                if member is None:
+                    continue  # It left while others were counted.
+                key = (_language(member.channel.language), _version(member.channel.version))
                 counts[key] = counts.get(key, 0) + 1
             for (language, version), count in counts.items():
                 labels = {

@@ -49,11 +49,10 @@ class Lags:
     def computed(self) -> Iterator[GroupLag]:
         """Every group with offsets, topic by topic."""
         parts = self._parts
-        pairs = dict.fromkeys((group, topic) for group, topic, _ in parts.offsets.keys())  # noqa: SIM118
         queues: dict[str, list[int]] = {}
         for topic, queue_id in parts.store.queues():
             queues.setdefault(topic, []).append(queue_id)
-        for group, topic in pairs:
+        for topic, group in parts.offsets.pairs():
             lag = self._of(group, topic, queues.get(topic, []))
             if len(self.known) < METRIC_SERIES_MAX:
                 self.known.append(lag)

@@ -101,6 +101,17 @@ class _Request(asyncio.Protocol):
         self._answer: asyncio.Task[None] | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._has_room = True
+        self._taken = asyncio.Event()
+        """Is little enough of the answer on its way to write more?"""
+        self._taken.set()
+
+    def pause_writing(self) -> None:
+        """The other end is slower than the answer."""
+        self._taken.clear()
+
+    def resume_writing(self) -> None:
+        """It has taken what there was."""
+        self._taken.set()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin the wait for the request."""
@@ -176,30 +187,43 @@ class _Request(asyncio.Protocol):
         return address[0] if isinstance(address, tuple) else ""
 
     async def _tell(self) -> None:
-        """The whole text, made in turns: between two pieces the broker serves its clients."""
-        pieces = []
+        """The whole text, made in turns: between two pieces the broker serves its clients. It is
+        written in turns as well: of a hundred megabytes each copy would hold the loop.
+        """
+        pieces: list[bytes] = []
         try:
-            for piece in self._port.pages():
-                pieces.append(piece)
+            for text in self._port.pages():
+                if text:
+                    pieces.append(text.encode())
                 await asyncio.sleep(0)
         except Exception as error:  # noqa: BLE001 - a broker without metrics is still a broker.
             _log.error("a scrape failed", exc_info=error)
             self._say(500, f"{type(error).__name__}\n")
             return
-        self._say(200, "".join(pieces), CONTENT_TYPE)
+        if self._transport is None:
+            return
+        self._be_patient()
+        self._transport.write(_head(200, CONTENT_TYPE, sum(map(len, pieces))))
+        for piece in pieces:
+            await self._taken.wait()
+            self._transport.write(piece)
+            await asyncio.sleep(0)
+        self._transport.close()
 
     def _say(self, status: int, text: str, content_type: str = "text/plain; charset=utf-8") -> None:
         if self._transport is None:
             return
         self._be_patient()
         body = text.encode()
-        reason = _REASONS[status]
-        head = (
-            f"HTTP/1.1 {status} {reason}\r\nContent-Type: {content_type}\r\n"
-            f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
-        )
-        self._transport.write(head.encode() + body)
+        self._transport.write(_head(status, content_type, len(body)) + body)
         self._transport.close()
+
+
+def _head(status: int, content_type: str, body_bytes: int) -> bytes:
+    return (
+        f"HTTP/1.1 {status} {_REASONS[status]}\r\nContent-Type: {content_type}\r\n"
+        f"Content-Length: {body_bytes}\r\nConnection: close\r\n\r\n"
+    ).encode()
 
 
 def hosts_of(head: bytes) -> list[str]:

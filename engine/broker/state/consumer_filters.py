@@ -178,6 +178,16 @@ class ConsumerFilters:
             known.data.dead_time = now_ms
             self.counter += 1
 
+    def longest(self, group: str) -> int:
+        """Characters of the longest selector that the group keeps."""
+        return max(
+            (
+                len(self._filters[topic, group].data.expression)
+                for topic in self._topics_of.get(group, ())
+            ),
+            default=0,
+        )
+
     def unregister(self, group: str, *, now_ms: int) -> None:
         """The group has no member any more."""
         for topic in self._topics_of.get(group, ()):

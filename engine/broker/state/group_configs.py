@@ -9,12 +9,18 @@ always may. Absent on purpose: members and offsets.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from engine.foundation.errors import CorruptRecord, RequestRefused
-from engine.foundation.limits import GROUPS_MAX, LOOP_STEP_ENTRIES_MAX, QUEUES_PER_TOPIC_MAX
+from engine.foundation.limits import (
+    GROUP_ATTRIBUTES_CHARS_MAX,
+    GROUPS_MAX,
+    LOOP_STEP_ENTRIES_MAX,
+    QUEUES_PER_TOPIC_MAX,
+)
+from engine.foundation.long_lists import sorted_in_steps
 from engine.protocol.codes import ResponseCode
 from engine.protocol.fastjson import dumps
 from engine.protocol.names import check_group
@@ -29,7 +35,7 @@ GROUPS_PER_STEP = LOOP_STEP_ENTRIES_MAX // 4
 """Groups that one step of the event loop writes: each has eighteen settings."""
 
 RETRY_TIMES_MAX_DEFAULT = 16
-_INT_MAX = 2**31 - 1
+_INT_MAX, _LONG_MAX = 2**31 - 1, 2**63 - 1
 
 
 @dataclass(slots=True)
@@ -98,6 +104,8 @@ def check_numbers(config: SubscriptionGroupConfig) -> None:
     for name, least, most in (
         ("retry_queue_nums", 0, QUEUES_PER_TOPIC_MAX),
         ("retry_max_times", -1, _INT_MAX),
+        ("broker_id", -_LONG_MAX, _LONG_MAX),
+        ("which_broker_when_consume_slowly", -_LONG_MAX, _LONG_MAX),
         ("group_sys_flag", -_INT_MAX, _INT_MAX),
         ("consume_timeout_minute", 0, _INT_MAX),
     ):
@@ -108,6 +116,24 @@ def check_numbers(config: SubscriptionGroupConfig) -> None:
                 f"group {config.group_name}: {_WIRE_NAMES[name]}={value} is not in {least} to "
                 f"{most}",
             )
+
+
+def check_attributes(config: SubscriptionGroupConfig) -> None:
+    """Raise RequestRefused for attributes that are no texts, or more than are kept of a group."""
+    chars = 0
+    for name, value in config.attributes.items():
+        if not isinstance(value, str):
+            raise RequestRefused(
+                ResponseCode.INVALID_PARAMETER,
+                f"group {config.group_name}: attribute {name[:40]}={str(value)[:40]} is no text",
+            )
+        chars += len(name) + len(value)
+    if chars > GROUP_ATTRIBUTES_CHARS_MAX:
+        raise RequestRefused(
+            ResponseCode.INVALID_PARAMETER,
+            f"group {config.group_name}: its attributes have {chars} characters: "
+            f"{GROUP_ATTRIBUTES_CHARS_MAX} at most",
+        )
 
 
 class GroupConfigs:
@@ -140,15 +166,19 @@ class GroupConfigs:
 
     def put(self, config: SubscriptionGroupConfig) -> SubscriptionGroupConfig:
         """Create or replace a group's settings. Raises RequestRefused for one group too many."""
-        name = config.group_name
-        if name not in self._configs and len(self._configs) >= self._count_max:
-            raise RequestRefused(
-                ResponseCode.SYSTEM_ERROR,
-                f"group {name} is one too many: this broker holds {self._count_max} groups",
-            )
+        self.check_room([config.group_name])
         self._configs[config.group_name] = config
         self.counter += 1
         return config
+
+    def check_room(self, names: Iterable[str]) -> None:
+        """Raise RequestRefused when groups with these names are too many more."""
+        new = {name for name in names if name not in self._configs}
+        if new and len(self._configs) + len(new) > self._count_max:
+            raise RequestRefused(
+                ResponseCode.SYSTEM_ERROR,
+                f"group {min(new)} is one too many: this broker holds {self._count_max} groups",
+            )
 
     def delete(self, group: str) -> bool:
         """Remove a group; was it there?"""
@@ -156,6 +186,10 @@ class GroupConfigs:
             return False
         self.counter += 1
         return True
+
+    def names(self) -> list[str]:
+        """Every group, in no order."""
+        return list(self._configs)
 
     def all(self) -> list[SubscriptionGroupConfig]:
         """Every group's settings, by name."""
@@ -169,7 +203,7 @@ class GroupConfigs:
         pieces.append(dumps(dict(notes))[:-1] + b',"subscriptionGroupTable":{')
         entries: dict[str, dict[str, Any]] = {}
         comma = b""
-        for name in sorted(self._configs):
+        for name in (yield from sorted_in_steps(self._configs)):
             config = self._configs.get(name)
             if config is not None:  # Else it was deleted meanwhile.
                 entries[name] = group_to_document(config)

@@ -13,11 +13,12 @@ groups of that client, never with those of all. Absent on purpose: offsets, queu
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import merge
 from itertools import groupby, islice
 
+from engine.broker.state.members import ClientChannel, Member, silent_members
 from engine.foundation.errors import RequestRefused
 from engine.foundation.limits import (
     DISAGREEING_MEMBERS_TOLD_MAX,
@@ -32,38 +33,6 @@ from engine.protocol.tag_bits import split_tags
 from engine.remoting import Peer
 
 BROADCASTING = "BROADCASTING"
-
-
-@dataclass(slots=True)
-class ClientChannel:
-    """A client as its heartbeats describe it; kept on its connection."""
-
-    client_id: str
-    peer: Peer
-    language: str
-    version: int
-    account: str | None = None
-    """Access key of the account that signs for it; None without accounts."""
-    kept_bytes: dict[str, int] = field(default_factory=dict)
-    """Groups it consumes in, and the memory that what it told of each takes."""
-    producer_groups: frozenset[str] = frozenset()
-
-
-@dataclass(slots=True)
-class Member:
-    """A client's membership in one group."""
-
-    channel: ClientChannel
-    last_heartbeat_ms: int
-    subscription: tuple[str, ...] | None = None
-    """`topic:expression` of what it told last, sorted; None when it has told nothing yet. Empty is
-    a subscription too: that of a member which takes every topic away from the others.
-    """
-
-    @property
-    def client_id(self) -> str:
-        """The client's id."""
-        return self.channel.client_id
 
 
 @dataclass(slots=True)
@@ -343,14 +312,12 @@ class ConsumerGroups:
         departures = [self.unregister(*one) for one in list(self._of_peer.get(peer, ()))]
         return [departure for departure in departures if departure is not None]
 
-    def silent(self, now_ms: int, expiry_ms: int) -> list[tuple[str, str]]:
-        """(group, client id) of members that have sent no heartbeat for `expiry_ms`."""
-        return [
-            (group.name, client_id)
-            for group in self._groups.values()
-            for client_id, member in group.members.items()
-            if now_ms - member.last_heartbeat_ms > expiry_ms
-        ]
+    def silent(self, now_ms: int, expiry_ms: int) -> Iterator[tuple[str, str] | None]:
+        """(group, client id) of members that have sent no heartbeat for `expiry_ms`; None after
+        each HEARD_LOOKED_AT that have.
+        """
+        tables = ((group.name, group.members) for group in list(self._groups.values()))
+        return silent_members(tables, now_ms - expiry_ms)
 
     def unregister_silent(
         self, group: str, client_id: str, *, now_ms: int, expiry_ms: int
@@ -438,91 +405,3 @@ def _subscribe(group: ConsumerGroup, told: Iterable[SubscriptionData]) -> bool:
         changed = True
     group.subscription_bytes = sum(one.weight_bytes for one in subscriptions.values())
     return changed
-
-
-class ProducerGroups:
-    """Producers by group, for connection lists."""
-
-    def __init__(self, members_max: int = MEMBERS_MAX) -> None:
-        self._members_max = members_max
-        self._groups: dict[str, dict[str, Member]] = {}
-        self._groups_of: dict[str, dict[str, None]] = {}
-        """client id → groups."""
-        self._clients_of: dict[Peer, dict[str, None]] = {}
-        """Connection → client ids that were heard on it and may still live by it."""
-        self.member_count = 0
-
-    def register(self, group: str, channel: ClientChannel, *, now_ms: int) -> None:
-        """Take a heartbeat's word. Raises RequestRefused when there are too many groups, or too
-        many members of all.
-        """
-        if group not in self._groups and len(self._groups) >= GROUPS_MAX:
-            raise RequestRefused(
-                ResponseCode.SYSTEM_ERROR,
-                f"producer group {group} is one too many: this broker knows {GROUPS_MAX}",
-            )
-        client_id = channel.client_id
-        is_new = client_id not in self._groups.get(group, {})
-        if is_new and self.member_count >= self._members_max:
-            raise RequestRefused(
-                ResponseCode.SYSTEM_BUSY,
-                f"producer group {group} has one member too many: this broker knows "
-                f"{self._members_max} of all groups",
-            )
-        self.member_count += is_new
-        self._groups.setdefault(group, {})[client_id] = Member(channel, now_ms)
-        self._groups_of.setdefault(client_id, {})[group] = None
-        self._clients_of.setdefault(channel.peer, {})[client_id] = None
-
-    def members(self, group: str) -> list[Member]:
-        """Producers of a group, by client id."""
-        members = self._groups.get(group, {})
-        return [members[client_id] for client_id in sorted(members)]
-
-    def member(self, group: str, client_id: str) -> Member | None:
-        """A producer of one group; None when it is not there."""
-        return self._groups.get(group, {}).get(client_id)
-
-    def find(self, client_id: str) -> Member | None:
-        """The producer with this client id, whatever its groups; None when it is not connected."""
-        for group in self._groups_of.get(client_id, ()):
-            return self._groups[group][client_id]
-        return None
-
-    def names(self) -> list[str]:
-        """Groups that have members, sorted."""
-        return sorted(self._groups)
-
-    def unregister(self, group: str, client_id: str) -> None:
-        """The client says farewell."""
-        members = self._groups.get(group, {})
-        if members.pop(client_id, None) is None:
-            return
-        self.member_count -= 1
-        if not members:
-            del self._groups[group]
-        groups = self._groups_of[client_id]
-        del groups[group]
-        if not groups:
-            del self._groups_of[client_id]
-
-    def lost(self, peer: Peer) -> None:
-        """A connection ended."""
-        for client_id in self._clients_of.pop(peer, ()):
-            for group in list(self._groups_of.get(client_id, ())):
-                if self._groups[group][client_id].channel.peer is peer:
-                    self.unregister(group, client_id)
-
-    def silent(self, now_ms: int, expiry_ms: int) -> list[tuple[str, str]]:
-        """(group, client id) of producers that have sent no heartbeat for `expiry_ms`."""
-        return [
-            (group, client_id)
-            for group, members in self._groups.items()
-            for client_id, member in members.items()
-            if now_ms - member.last_heartbeat_ms > expiry_ms
-        ]
-
-    def expire(self, now_ms: int, expiry_ms: int) -> None:
-        """Forget producers that have sent no heartbeat for `expiry_ms`."""
-        for group, client_id in self.silent(now_ms, expiry_ms):
-            self.unregister(group, client_id)

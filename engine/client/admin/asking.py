@@ -8,13 +8,10 @@ from __future__ import annotations
 from engine.client.config import ClientConfig
 from engine.client.connection import ClusterConnection
 from engine.client.route_cache import MASTER_ID
-from engine.foundation.errors import ConnectFailed, RequestRefused
+from engine.foundation.errors import RequestRefused
 from engine.protocol.bodies import ClusterInfo
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
-from engine.protocol.header_fields import RequestHeader
-from engine.protocol.headers import OffsetResponseHeader
-from engine.protocol.message import MessageQueue
 from engine.runtime import Runtime
 
 
@@ -38,11 +35,6 @@ class Asking:
             raise RequestRefused(answer.code, answer.remark or "no remark")
         return answer
 
-    async def offset(self, code: RequestCode, queue: MessageQueue, header: RequestHeader) -> int:
-        """The offset that the master of a queue answers with."""
-        answer = await self.ask(await self.master_of(queue), code, header.encode())
-        return OffsetResponseHeader.decode(answer.fields).offset
-
     async def brokers_of(self, topic: str) -> list[str]:
         """Addresses of the masters with readable queues of a topic."""
         await self.routes.refresh(topic)
@@ -63,13 +55,3 @@ class Asking:
             for name in sorted(table)
             if MASTER_ID in table[name].broker_addrs
         }
-
-    async def master_of(self, queue: MessageQueue) -> str:
-        """Address of the master of a queue. Raises ConnectFailed when no route leads to one."""
-        address = self.routes.master_address(queue.broker_name)
-        if address is None:
-            await self.routes.refresh(queue.topic)
-            address = self.routes.master_address(queue.broker_name)
-        if address is None:
-            raise ConnectFailed(f"no route leads to a master of {queue.broker_name} for {queue}")
-        return address

@@ -274,7 +274,7 @@ class DeadLetterAdmin:
         route = await self._topics.route(DISCARDS_TOPIC)
         there = [] if route is None else [data.broker_name for data in route.queue_datas]
         if queue.broker_name not in there:
-            address = await self._asking.master_of(queue)
+            address = await self._asking.routes.find_master(queue)
             await self._topics.create(address, DISCARDS_TOPIC, read_queues=1, write_queues=1)
 
     async def _send_to(
@@ -293,7 +293,7 @@ class DeadLetterAdmin:
             reconsume_times=0,
             broker_name=queue.broker_name,
         )
-        address = await self._asking.master_of(queue)
+        address = await self._asking.routes.find_master(queue)
         await self._asking.ask(address, RequestCode.SEND_MESSAGE_V2, header.encode_v2(), body)
 
 

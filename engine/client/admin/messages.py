@@ -207,7 +207,7 @@ class MessageAdmin:
         ).encode()
         request = RemotingCommand.request(RequestCode.PULL_MESSAGE, fields)
         answer = await self._asking.connection.rpc.invoke(
-            await self._asking.master_of(queue),
+            await self._asking.routes.find_master(queue),
             request,
             timeout_ms=self._asking.connection.config.request_timeout_ms,
         )
@@ -223,7 +223,7 @@ class MessageAdmin:
         """Send to one queue and wait, without another try. Errors as `Sender.send` has them."""
         clock = self._asking.connection.runtime.clock
         sender = Sender(self._asking.connection, TOOLS_PRODUCER, ProducerConfig(retry_times=0))
-        await self._asking.master_of(queue)
+        await self._asking.routes.find_master(queue)
         began_ms = clock.steady_ms()
         result = await sender.send(message, queue=queue)
         return TimedSend(result, clock.steady_ms() - began_ms)

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from engine.client.admin.asking import Asking
+from engine.client.queue_offsets import QueueOffsets, commit_request, queue_header
 from engine.foundation.errors import RequestRefused
 from engine.protocol.bodies import decode_offset_table
-from engine.protocol.codes import RequestCode, ResponseCode
+from engine.protocol.codes import RequestCode
 from engine.protocol.headers import (
     CloneGroupOffsetRequestHeader,
-    QueryConsumerOffsetRequestHeader,
-    QueueRequestHeader,
     ResetOffsetRequestHeader,
-    SearchOffsetRequestHeader,
     TimestampResponseHeader,
-    UpdateConsumerOffsetRequestHeader,
 )
 from engine.protocol.headers_client import NO_STORE_TIME
 from engine.protocol.message import MessageQueue
@@ -24,31 +21,26 @@ class OffsetAdmin:
 
     def __init__(self, asking: Asking) -> None:
         self._asking = asking
+        self._offsets = QueueOffsets(asking.connection)
 
     async def max_offset(self, queue: MessageQueue) -> int:
         """One past the last message."""
-        return await self._asking.offset(RequestCode.GET_MAX_OFFSET, queue, _queue(queue))
+        return await self._offsets.max_offset(queue)
 
     async def min_offset(self, queue: MessageQueue) -> int:
         """The first message still kept."""
-        return await self._asking.offset(RequestCode.GET_MIN_OFFSET, queue, _queue(queue))
+        return await self._offsets.min_offset(queue)
 
     async def earliest_store_time(self, queue: MessageQueue) -> int | None:
         """Store time (ms) of the first message still kept; None when there is none."""
-        address, fields = await self._asking.master_of(queue), _queue(queue).encode()
+        address, fields = await self._asking.routes.find_master(queue), queue_header(queue).encode()
         answer = await self._asking.ask(address, RequestCode.GET_EARLIEST_MSG_STORETIME, fields)
         told_ms = TimestampResponseHeader.decode(answer.fields).timestamp_ms
         return None if told_ms == NO_STORE_TIME else told_ms
 
     async def search(self, queue: MessageQueue, timestamp_ms: int) -> int:
         """The first message stored at or after a time."""
-        header = SearchOffsetRequestHeader(
-            topic=queue.topic,
-            queue_id=queue.queue_id,
-            timestamp_ms=timestamp_ms,
-            broker_name=queue.broker_name,
-        )
-        return await self._asking.offset(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, queue, header)
+        return await self._offsets.search_offset(queue, timestamp_ms)
 
     async def commit(self, group: str, queue: MessageQueue, offset: int) -> None:
         """Set a group's consume offset of one queue; members at work overwrite it with their own.
@@ -56,16 +48,8 @@ class OffsetAdmin:
         Raises RequestRefused with the broker's words when it passes the offset over: it answers
         that as a success with a remark.
         """
-        header = UpdateConsumerOffsetRequestHeader(
-            consumer_group=group,
-            topic=queue.topic,
-            queue_id=queue.queue_id,
-            commit_offset=offset,
-            broker_name=queue.broker_name,
-        )
-        address = await self._asking.master_of(queue)
-        code = RequestCode.UPDATE_CONSUMER_OFFSET
-        answer = await self._asking.ask(address, code, header.encode())
+        address = await self._asking.routes.find_master(queue)
+        answer = await self._asking.connection.ask(address, commit_request(group, queue, offset))
         if answer.remark:
             raise RequestRefused(answer.code, answer.remark)
 
@@ -73,19 +57,8 @@ class OffsetAdmin:
         """A group's consume offset of one queue; None when its broker has none, however young the
         queue is.
         """
-        header = QueryConsumerOffsetRequestHeader(
-            consumer_group=group,
-            topic=queue.topic,
-            queue_id=queue.queue_id,
-            set_zero_if_not_found=False,
-            broker_name=queue.broker_name,
-        )
-        try:
-            return await self._asking.offset(RequestCode.QUERY_CONSUMER_OFFSET, queue, header)
-        except RequestRefused as error:
-            if error.code == ResponseCode.QUERY_NOT_FOUND:
-                return None
-            raise
+        address = await self._asking.routes.find_master(queue)
+        return await self._offsets.consume_offset(address, group, queue, zero_if_young=False)
 
     async def clone(
         self, source: str, target: str, topic: str, *, online_too: bool = False
@@ -133,12 +106,8 @@ class OffsetAdmin:
             offset=offset,
         ).encode()
         answer = await self._asking.ask(
-            await self._asking.master_of(queue), RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, fields
+            await self._asking.routes.find_master(queue),
+            RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
+            fields,
         )
         return decode_offset_table(answer.body)
-
-
-def _queue(queue: MessageQueue) -> QueueRequestHeader:
-    return QueueRequestHeader(
-        topic=queue.topic, queue_id=queue.queue_id, broker_name=queue.broker_name
-    )

@@ -10,17 +10,20 @@ Absent on purpose: retries and decisions.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Sequence
+from functools import partial
 
 from engine.client.config import ConsumerConfig
 from engine.client.connection import ClusterConnection
 from engine.client.consuming.failed_messages import SendBackRequest
 from engine.client.consuming.offset_store import CommitTrigger
-from engine.client.consuming.pulling import PullQuestion, PullResult, PullStatus
+from engine.client.consuming.pulling import OnPulled, PullQuestion, PullResult, PullStatus
+from engine.client.queue_offsets import QueueOffsets, commit_request
 from engine.client.route_cache import MASTER_ID
 from engine.client.stored_bodies import inflate_bodies
-from engine.foundation.errors import ConnectFailed, RequestRefused
+from engine.foundation.errors import ConnectFailed, RequestRefused, TidemarkError
 from engine.foundation.units import SECOND_MS
 from engine.protocol.bodies import (
     CheckClientRequest,
@@ -31,16 +34,10 @@ from engine.protocol.bodies import (
 )
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
-from engine.protocol.header_fields import RequestHeader
 from engine.protocol.headers import (
     ConsumerSendMessageBackRequestHeader,
-    OffsetResponseHeader,
     PullMessageRequestHeader,
     PullMessageResponseHeader,
-    QueryConsumerOffsetRequestHeader,
-    QueueRequestHeader,
-    SearchOffsetRequestHeader,
-    UpdateConsumerOffsetRequestHeader,
 )
 from engine.protocol.message import MessageQueue
 from engine.protocol.message_record import decode_records
@@ -63,6 +60,7 @@ class BrokerSide:
     """Requests of one member of a group."""
 
     def __init__(self, connection: ClusterConnection, group: str, config: ConsumerConfig) -> None:
+        self.queue_offsets = QueueOffsets(connection)
         self._connection = connection
         self._group = group
         self._config = config
@@ -73,36 +71,14 @@ class BrokerSide:
 
     async def fetch(self, queue: MessageQueue) -> int | None:
         """See `BrokerOffsets.fetch`."""
-        request = RemotingCommand.request(
-            RequestCode.QUERY_CONSUMER_OFFSET,
-            QueryConsumerOffsetRequestHeader(
-                consumer_group=self._group,
-                topic=queue.topic,
-                queue_id=queue.queue_id,
-                broker_name=queue.broker_name,
-            ).encode(),
-        )
-        try:
-            answer = await self._connection.ask(await self._address(queue), request)
-        except RequestRefused as error:
-            if error.code == ResponseCode.QUERY_NOT_FOUND:
-                return None
-            raise
-        return OffsetResponseHeader.decode(answer.fields).offset
+        address = await self._address(queue)
+        return await self.queue_offsets.consume_offset(address, self._group, queue)
 
     async def commit(self, queue: MessageQueue, offset: int, trigger: CommitTrigger) -> bool:
         """See `BrokerOffsets.commit`; the trigger travels as a field that other brokers do not look
         at.
         """
-        header = UpdateConsumerOffsetRequestHeader(
-            consumer_group=self._group,
-            topic=queue.topic,
-            queue_id=queue.queue_id,
-            commit_offset=offset,
-            trigger=trigger.value,
-            broker_name=queue.broker_name,
-        )
-        request = RemotingCommand.request(RequestCode.UPDATE_CONSUMER_OFFSET, header.encode())
+        request = commit_request(self._group, queue, offset, trigger=trigger.value)
         address = await self._address(queue)
         if not self._acknowledged:
             await self._connection.rpc.invoke_oneway(address, request)
@@ -126,12 +102,53 @@ class BrokerSide:
     # Pulls (BrokerPulls).
 
     async def pull(self, question: PullQuestion) -> PullResult:
-        """See `BrokerPulls.pull`."""
+        """Ask once and wait; may be held. Raises TidemarkError when there is no usable answer."""
         queue = question.queue
         address = await self._address(queue, self._instance_of.get(queue, MASTER_ID))
         answer = await self._connection.rpc.invoke(
             address, self._pull_request(question), timeout_ms=self._config.pull_timeout_ms
         )
+        return self._pull_result(queue, answer)
+
+    def begin_pull(self, question: PullQuestion, on_pulled: OnPulled) -> None:
+        """See `BrokerPulls.begin_pull`; a broker no route leads to is looked for once."""
+        queue = question.queue
+        routes = self._connection.routes
+        instance = self._instance_of.get(queue, MASTER_ID)
+        address = routes.address_for_reading(queue.broker_name, instance)
+        if address is not None:
+            self._begin_pull_at(address, question, on_pulled)
+            return
+
+        def go_on(refreshed: asyncio.Future[bool]) -> None:
+            found = routes.address_for_reading(queue.broker_name, instance)
+            if found is not None:
+                self._begin_pull_at(found, question, on_pulled)
+            else:
+                on_pulled(_why_unreachable(queue, refreshed))
+
+        routes.begin_refresh(queue.topic).add_done_callback(go_on)
+
+    def _begin_pull_at(self, address: str, question: PullQuestion, on_pulled: OnPulled) -> None:
+        answered = self._connection.rpc.begin(
+            address, self._pull_request(question), timeout_ms=self._config.pull_timeout_ms
+        )
+        answered.add_done_callback(partial(self._pulled, question.queue, on_pulled))
+
+    def _pulled(
+        self,
+        queue: MessageQueue,
+        on_pulled: OnPulled,
+        answered: asyncio.Future[RemotingCommand],
+    ) -> None:
+        outcome: PullResult | TidemarkError
+        try:
+            outcome = self._pull_result(queue, answered.result())
+        except TidemarkError as error:
+            outcome = error
+        on_pulled(outcome)
+
+    def _pull_result(self, queue: MessageQueue, answer: RemotingCommand) -> PullResult:
         status = _STATUS_OF_CODE.get(answer.code)
         if status is None:
             raise RequestRefused(answer.code, answer.remark or "no remark")
@@ -216,31 +233,6 @@ class BrokerSide:
         request = RemotingCommand.request(RequestCode.CHECK_CLIENT_CONFIG, {}, body)
         await self._connection.ask(address, request)
 
-    # Ends of a queue (StartOffsetAsk).
-
-    async def min_offset(self, queue: MessageQueue) -> int:
-        """The first message of the queue still kept."""
-        return await self._ask_offset(RequestCode.GET_MIN_OFFSET, queue, _header(queue))
-
-    async def max_offset(self, queue: MessageQueue) -> int:
-        """One past the last message of the queue."""
-        return await self._ask_offset(RequestCode.GET_MAX_OFFSET, queue, _header(queue))
-
-    async def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """The first message stored at or after a time."""
-        header = SearchOffsetRequestHeader(
-            topic=queue.topic,
-            queue_id=queue.queue_id,
-            timestamp_ms=timestamp_ms,
-            broker_name=queue.broker_name,
-        )
-        return await self._ask_offset(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, queue, header)
-
-    async def _ask_offset(self, code: int, queue: MessageQueue, header: RequestHeader) -> int:
-        request = RemotingCommand.request(code, header.encode())
-        answer = await self._connection.ask(self._master(queue.broker_name), request)
-        return OffsetResponseHeader.decode(answer.fields).offset
-
     async def _ask_master(
         self, broker_name: str, code: int, queues: Sequence[MessageQueue]
     ) -> RemotingCommand:
@@ -266,11 +258,15 @@ class BrokerSide:
             await routes.refresh(queue.topic)
             address = routes.address_for_reading(queue.broker_name, broker_id)
         if address is None:
-            raise ConnectFailed(f"no route leads to broker {queue.broker_name} of {queue}")
+            raise _no_route(queue)
         return address
 
 
-def _header(queue: MessageQueue) -> QueueRequestHeader:
-    return QueueRequestHeader(
-        topic=queue.topic, queue_id=queue.queue_id, broker_name=queue.broker_name
-    )
+def _no_route(queue: MessageQueue) -> ConnectFailed:
+    return ConnectFailed(f"no route leads to broker {queue.broker_name} of {queue}")
+
+
+def _why_unreachable(queue: MessageQueue, refreshed: asyncio.Future[bool]) -> TidemarkError:
+    """No name server answered, or the one that did knows no such broker."""
+    error = None if refreshed.cancelled() else refreshed.exception()
+    return error if isinstance(error, TidemarkError) else _no_route(queue)

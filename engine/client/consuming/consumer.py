@@ -21,6 +21,7 @@ from collections.abc import Callable, Mapping
 from engine.client.config import ClientConfig, ConsumerConfig, ProducerConfig
 from engine.client.consuming.concurrent_service import ConcurrentService
 from engine.client.consuming.failed_messages import FailedMessages
+from engine.client.consuming.first_pulls import FirstPulls
 from engine.client.consuming.group_member import GroupMember
 from engine.client.consuming.group_state import Subscription
 from engine.client.consuming.listeners import MessageListener
@@ -87,6 +88,9 @@ class PushConsumer:
         )
         self._rebalancer = member.rebalancer(
             RebalanceHooks(self._on_taken_up, member.queues_changed, self._batch_ended)
+        )
+        self._first_pulls = FirstPulls(
+            *(self._state, runtime.clock, self._rebalancer), self._puller.take_up
         )
         member.serve(self._rebalancer, self._service)
 
@@ -162,6 +166,8 @@ class PushConsumer:
             self._stopped = True
             raise
         self._service.start()
+        self._pulls.start(self._first_pulls.run(), "first pulls")
+        self._pulls.start(self._puller.run(), "pull messages")
         self._tasks.start(self._rebalancer.run(), "rebalance")
         self._tasks.start(self._member.persist_regularly(), "persist offsets")
         if self._consumer.orderly and self._state.is_clustering:
@@ -201,7 +207,7 @@ class PushConsumer:
 
     def _on_taken_up(self, queue: MessageQueue, window: ProcessQueue, first_offset: int) -> None:
         _log.info("%s takes up %s from offset %d", self.client_id, queue, first_offset)
-        self._pulls.start(self._puller.run(queue, window, first_offset), f"pull {queue}")
+        self._first_pulls.put(queue, window, first_offset)
 
     def _on_messages(
         self, messages: list[MessageExt], queue: MessageQueue, window: ProcessQueue
@@ -212,8 +218,8 @@ class PushConsumer:
         elif starts_session:
             self._service.submit(queue, window)
 
-    async def _on_offset_illegal(self, queue: MessageQueue, window: ProcessQueue) -> None:
-        await self._rebalancer.give_up(queue, window)
+    def _on_offset_illegal(self, _queue: MessageQueue) -> None:
+        """The next round gives up what was dropped, with its offset, and takes it up anew."""
         self._rebalancer.wake()
 
     async def _batch_ended(self, queue: MessageQueue, wait_ms: int) -> bool:

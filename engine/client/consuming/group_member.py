@@ -94,7 +94,9 @@ class GroupMember:
     @property
     def start_ask(self) -> StartOffsetAsk:
         """The questions a start without a stored offset may need."""
-        return StartOffsetAsk(self.broker.max_offset, self.broker.search_offset)
+        return StartOffsetAsk(
+            self.broker.queue_offsets.max_offset, self.broker.queue_offsets.search_offset
+        )
 
     def rebalancer(self, hooks: RebalanceHooks, ask: StartOffsetAsk | None = None) -> Rebalancer:
         """A rebalancer of this member; `ask` stands in for the broker's answers about a start."""

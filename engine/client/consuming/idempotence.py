@@ -281,7 +281,7 @@ def once_per_key(
         for position, message in enumerate(messages):
             try:
                 await runtime.disk.off_loop(partial(consume_once, message))
-            except Exception as error:
+            except Exception as error:  # The work is the user's, and may raise anything.
                 if position == 0:
                     raise
                 _log.warning("%s failed, it comes again: %r", message.message_id, error)

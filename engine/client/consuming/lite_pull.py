@@ -20,12 +20,22 @@ import logging
 from collections import deque
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from engine.client.config import ClientConfig
 from engine.client.consuming.group_member import GroupMember, no_listener_at_work
+from engine.client.consuming.group_state import Subscription
 from engine.client.consuming.offset_store import CommitTrigger, ReadOffset, allowed_offset
 from engine.client.consuming.process_queue import ProcessQueue
-from engine.client.consuming.pulling import PullQuestion, PullResult, PullStatus, with_tags
+from engine.client.consuming.pull_service import PullMessageService, PullRequest
+from engine.client.consuming.pulling import (
+    FLOW_CONTROL_PAUSE_MS,
+    PAUSED_MS,
+    PullQuestion,
+    PullResult,
+    PullStatus,
+    with_tags,
+)
 from engine.client.consuming.rebalance import RebalanceHooks
 from engine.client.message_selector import MessageSelector
 from engine.client.owned_tasks import OwnedTasks
@@ -35,9 +45,6 @@ from engine.protocol.message import MessageExt, MessageQueue
 from engine.runtime import Runtime
 
 _log = logging.getLogger(__name__)
-
-PAUSED_MS = 1000
-FLOW_CONTROL_PAUSE_MS = 50
 
 
 @dataclass(slots=True)
@@ -68,11 +75,16 @@ class LitePullConsumer:
         )
         self._state = member.state
         self._pulls = OwnedTasks(f"pulls of {group} {member.connection.client_id}")
+        self._service = PullMessageService(self._pull)
         self._rebalancer = member.rebalancer(
             RebalanceHooks(self._on_taken_up, self._on_queues_changed, no_listener_at_work)
         )
         self._held: dict[MessageQueue, _Held] = {}
         self._ready: deque[tuple[MessageQueue, ProcessQueue, list[MessageExt]]] = deque()
+        self._ready_count = 0
+        """Messages in `_ready`, those of windows that have ended among them until a poll passes
+        over them. Summing up the windows at each pull would take the square of their number.
+        """
         self._arrived = asyncio.Event()
         self._assigned: tuple[MessageQueue, ...] | None = None
         self._next_auto_commit_ms = 0
@@ -151,6 +163,7 @@ class LitePullConsumer:
             self._stopped = True
             raise
         self._next_auto_commit_ms = self._runtime.clock.steady_ms() + self._config.auto_commit_ms
+        self._pulls.start(self._service.run(), "pull messages")
         self._member.tasks.start(self._member.persist_regularly(), "persist offsets")
         if self._assigned is None:
             self._member.tasks.start(self._rebalancer.run(), "rebalance")
@@ -188,6 +201,7 @@ class LitePullConsumer:
         while True:
             while self._ready:
                 queue, window, messages = self._ready.popleft()
+                self._ready_count -= len(messages)
                 held = self._held.get(queue)
                 if window.dropped or held is None or held.window is not window:
                     continue  # Given away, or before a seek.
@@ -221,8 +235,8 @@ class LitePullConsumer:
         Raises ConfigError for a queue that is not read here, or an offset outside the queue.
         """
         self._held_of(queue)
-        low = await self._member.broker.min_offset(queue)
-        high = await self._member.broker.max_offset(queue)
+        low = await self._member.broker.queue_offsets.min_offset(queue)
+        high = await self._member.broker.queue_offsets.max_offset(queue)
         if not low <= offset <= high:
             raise ConfigError(
                 "seek", offset, f"an offset of {queue}: min offset {low} to max offset {high}"
@@ -232,16 +246,16 @@ class LitePullConsumer:
     async def seek_to_begin(self, queue: MessageQueue) -> None:
         """Go on at the first message still kept."""
         self._held_of(queue)
-        self._restart(queue, await self._member.broker.min_offset(queue))
+        self._restart(queue, await self._member.broker.queue_offsets.min_offset(queue))
 
     async def seek_to_end(self, queue: MessageQueue) -> None:
         """Go on behind the last message."""
         self._held_of(queue)
-        self._restart(queue, await self._member.broker.max_offset(queue))
+        self._restart(queue, await self._member.broker.queue_offsets.max_offset(queue))
 
     async def offset_for_timestamp(self, queue: MessageQueue, timestamp_ms: int) -> int:
         """The first message stored at or after a time; for `seek`."""
-        return await self._member.broker.search_offset(queue, timestamp_ms)
+        return await self._member.broker.queue_offsets.search_offset(queue, timestamp_ms)
 
     async def committed(self, queue: MessageQueue) -> int | None:
         """The group's consume offset; None when it has none.
@@ -304,8 +318,8 @@ class LitePullConsumer:
 
     def _on_taken_up(self, queue: MessageQueue, window: ProcessQueue, first_offset: int) -> None:
         _log.info("%s takes up %s from offset %d", self.client_id, queue, first_offset)
-        held = self._held[queue] = _Held(window)
-        self._pulls.start(self._pull_on(queue, held, first_offset), f"pull {queue}")
+        self._held[queue] = _Held(window)
+        self._service.put(PullRequest(queue, window, first_offset))
 
     async def _on_queues_changed(self, topic: str, held: int) -> None:
         self._forget_lost()
@@ -321,32 +335,40 @@ class LitePullConsumer:
         held.window.dropped = True
         held.window.clear()
         window = self._state.windows[queue] = ProcessQueue(self._runtime.clock.steady_ms())
-        fresh = self._held[queue] = _Held(window, offset, held.paused)
-        self._pulls.start(self._pull_on(queue, fresh, offset), f"pull {queue}")
+        self._held[queue] = _Held(window, offset, held.paused)
+        self._service.put(PullRequest(queue, window, offset))
 
-    async def _pull_on(self, queue: MessageQueue, held: _Held, offset: int) -> None:
-        window = held.window
-        while not window.dropped:
-            window.last_pull_ms = self._runtime.clock.steady_ms()
-            pause_ms = self._pause_ms(held)
-            if pause_ms:
-                await asyncio.sleep(pause_ms / 1000)
-                continue
-            subscription = self._state.subscriptions.get(queue.topic)
-            if subscription is None:
-                await asyncio.sleep(PAUSED_MS / 1000)  # The next rebalance drops the queue.
-                continue
-            question = PullQuestion(queue, subscription, offset, None, is_lite=True)
-            try:
-                result = await self._member.broker.pull(question)
-            except TidemarkError as error:
-                if not window.dropped:
-                    _log.warning("pull of %s failed: %s", queue, error)
-                    await asyncio.sleep(self._config.pull_error_delay_ms / 1000)
-                continue
-            if not window.dropped:
-                offset = result.next_begin_offset
-                self._take(queue, held, result, subscription.data.tags_set)
+    def _pull(self, request: PullRequest) -> None:
+        """Begin the next pull of a queue, or let it rest."""
+        queue, window = request.queue, request.window
+        window.last_pull_ms = self._runtime.clock.steady_ms()
+        pause_ms = self._pause_ms(self._held[queue])
+        subscription = self._state.subscriptions.get(queue.topic)
+        if subscription is None:
+            pause_ms = PAUSED_MS  # The next rebalance drops the queue.
+        if subscription is None or pause_ms:
+            self._service.put(request, after_ms=pause_ms)
+            return
+        question = PullQuestion(queue, subscription, request.next_offset, None, is_lite=True)
+        self._member.broker.begin_pull(question, partial(self._pulled, request, subscription))
+
+    def _pulled(
+        self,
+        request: PullRequest,
+        subscription: Subscription,
+        outcome: PullResult | TidemarkError,
+    ) -> None:
+        """A pull has ended: what it brought is held, and the request goes back into the queue."""
+        queue = request.queue
+        if self._service.ended or request.window.dropped:
+            return
+        if isinstance(outcome, TidemarkError):
+            _log.warning("pull of %s failed: %s", queue, outcome)
+            self._service.put(request, after_ms=self._config.pull_error_delay_ms)
+            return
+        request.next_offset = outcome.next_begin_offset
+        self._take(queue, self._held[queue], outcome, subscription.data.tags_set)
+        self._service.put(request)
 
     def _take(
         self, queue: MessageQueue, held: _Held, result: PullResult, tags: Collection[str]
@@ -361,6 +383,7 @@ class LitePullConsumer:
         if wanted:
             window.put(wanted)
             self._ready.append((queue, window, wanted))
+            self._ready_count += len(wanted)
             self._arrived.set()
         elif window.count == 0 and held.position is not None:
             held.position = max(held.position, result.next_begin_offset)  # All was filtered.
@@ -369,7 +392,7 @@ class LitePullConsumer:
         config, window = self._config, held.window
         if held.paused:
             return PAUSED_MS
-        if sum(one.window.count for one in self._held.values()) > config.held_messages_max:
+        if self._ready_count > config.held_messages_max:
             return FLOW_CONTROL_PAUSE_MS
         if window.count > config.queue_messages_max or window.held_bytes > config.queue_bytes_max:
             return FLOW_CONTROL_PAUSE_MS

@@ -153,15 +153,15 @@ class PullConsumer:
 
     async def min_offset(self, queue: MessageQueue) -> int:
         """The first message of the queue still kept."""
-        return await self._member.broker.min_offset(queue)
+        return await self._member.broker.queue_offsets.min_offset(queue)
 
     async def max_offset(self, queue: MessageQueue) -> int:
         """One past the last message of the queue."""
-        return await self._member.broker.max_offset(queue)
+        return await self._member.broker.queue_offsets.max_offset(queue)
 
     async def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int:
         """The first message stored at or after a time."""
-        return await self._member.broker.search_offset(queue, timestamp_ms)
+        return await self._member.broker.queue_offsets.search_offset(queue, timestamp_ms)
 
     async def send_back(self, message: MessageExt, delay_level: int, broker_name: str) -> None:
         """Have the broker lay a message into the group's retry topic. Raises TidemarkError."""

@@ -1,4 +1,4 @@
-"""Pulls messages of each held queue, one request at a time per queue (long-poll step of the walk).
+"""Pulls messages of all held queues, one pull at a time per queue (long-poll step of the walk).
 
 A pull carries the consume offset with it, may be held by the broker while there is nothing to
 answer, and tells where the next one begins. Before each pull the window is looked at: a consumer
@@ -11,15 +11,16 @@ offsets of consumed messages; the window and its listener know those. Row B3.
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from typing import Protocol
 
 from engine.client.consuming.group_state import GroupState, Subscription
 from engine.client.consuming.process_queue import ProcessQueue
+from engine.client.consuming.pull_service import PullMessageService, PullRequest
 from engine.foundation.errors import RequestRefused, TidemarkError
 from engine.foundation.units import SECOND_MS
 from engine.protocol.codes import ResponseCode
@@ -35,6 +36,10 @@ FLOW_CONTROL_PAUSE_MS = 50
 PAUSED_MS = 1 * SECOND_MS
 LOCK_WAIT_MS = 3 * SECOND_MS
 BROKER_BUSY_PAUSE_MS = 20
+HELD_COUNTED_MS = 1 * SECOND_MS
+"""A topic's share of `topic_messages_max` follows its queues so late; counting them at each pull
+would take the square of them.
+"""
 FLOW_CONTROL_LOG_EACH = 1000
 """One log line for so many pauses of one queue."""
 
@@ -71,11 +76,15 @@ class PullQuestion:
     """A pull of a consumer that polls: it carries its subscription itself."""
 
 
+OnPulled = Callable[[PullResult | TidemarkError], None]
+"""Hears what became of a pull: its answer, or why there is no usable one."""
+
+
 class BrokerPulls(Protocol):
     """The broker's side of a pull."""
 
-    async def pull(self, question: PullQuestion) -> PullResult:
-        """Ask once; may be held. Raises TidemarkError when there is no usable answer."""
+    def begin_pull(self, question: PullQuestion, on_pulled: OnPulled) -> None:
+        """Ask once and go on; `on_pulled` is called later, once. The broker may hold the pull."""
         ...
 
 
@@ -87,7 +96,7 @@ class PullHooks:
     """Messages that passed the tag test; they have to be put into the window and given to the
     listener.
     """
-    on_offset_illegal: Callable[[MessageQueue, ProcessQueue], Awaitable[None]]
+    on_offset_illegal: Callable[[MessageQueue], None]
     """The window was dropped and the offset corrected and frozen; the queue has to be given up and
     taken up anew.
     """
@@ -106,32 +115,89 @@ class Puller:
         self._broker = broker
         self._hooks = hooks
         self._retry_topic = retry_topic(state.group)
+        self._service = PullMessageService(self._pull)
+        self._held_of: dict[str, tuple[int, int]] = {}
+        """Topic → when its held queues were counted, and how many they were."""
 
-    async def run(self, queue: MessageQueue, window: ProcessQueue, first_offset: int) -> None:
+    async def run(self) -> None:
+        """Pull what was taken up, until cancelled; nothing is pulled after that."""
+        await self._service.run()
+
+    def take_up(self, queue: MessageQueue, window: ProcessQueue, first_offset: int) -> None:
         """Pull `queue` from `first_offset` on, until its window is dropped."""
-        config = self._state.config
-        if config.first_pull_delay_ms:
-            await asyncio.sleep(config.first_pull_delay_ms / 1000)
-        offset = first_offset
-        paused_count = 0
-        while not window.dropped:
-            window.last_pull_ms = self._clock.steady_ms()
-            pause_ms = self._pause_ms(queue, window)
-            if pause_ms:
-                paused_count += 1
-                if paused_count % FLOW_CONTROL_LOG_EACH == 1:
-                    self._log_pause(queue, window)
-                await asyncio.sleep(pause_ms / 1000)
-                continue
-            paused_count = 0
-            try:
-                offset = await self._pull(queue, window, offset)
-            except TidemarkError as error:
-                if not window.dropped:
-                    await self._rest_after(error, queue)
-            else:
-                if config.pull_interval_ms:
-                    await asyncio.sleep(config.pull_interval_ms / 1000)
+        self._service.put(PullRequest(queue, window, first_offset))
+
+    def _pull(self, request: PullRequest) -> None:
+        """Begin the next pull of a queue, or let it rest."""
+        queue, window = request.queue, request.window
+        now_ms = window.last_pull_ms = self._clock.steady_ms()
+        pause_ms = self._pause_ms(queue, window)
+        if pause_ms:
+            request.pauses += 1
+            if request.pauses % FLOW_CONTROL_LOG_EACH == 1:
+                self._log_pause(queue, window)
+            self._service.put(request, after_ms=pause_ms)
+            return
+        request.pauses = 0
+        subscription = self._state.subscriptions.get(queue.topic)
+        if subscription is None:  # Unsubscribed; the next rebalance drops the queue.
+            self._service.put(request, after_ms=PAUSED_MS)
+            return
+        question = PullQuestion(
+            queue, subscription, request.next_offset, self._offset_to_report(queue)
+        )
+        self._broker.begin_pull(question, partial(self._pulled, request, question, now_ms))
+
+    def _pulled(
+        self,
+        request: PullRequest,
+        question: PullQuestion,
+        began_ms: int,
+        outcome: PullResult | TidemarkError,
+    ) -> None:
+        """A pull has ended: what it brought is held, and the request goes back into the queue."""
+        if self._service.ended:
+            return
+        if isinstance(outcome, TidemarkError):
+            if not request.window.dropped:
+                self._service.put(request, after_ms=self._rest_ms(outcome, request.queue))
+            return
+        if outcome.status is PullStatus.FOUND:
+            now_ms = self._clock.steady_ms()
+            self._state.speeds.pulled(
+                request.queue.topic,
+                count=len(outcome.messages),
+                took_ms=now_ms - began_ms,
+                now_ms=now_ms,
+            )
+        if question.commit_offset is not None and self._hooks.on_commit_answered is not None:
+            self._hooks.on_commit_answered(request.queue, question.commit_offset)
+        if request.window.dropped:
+            return
+        if outcome.status is PullStatus.OFFSET_ILLEGAL:
+            self._begin_elsewhere(request, outcome.next_begin_offset)
+            return
+        self._hold(request, question.subscription, outcome)
+        request.next_offset = outcome.next_begin_offset
+        self._service.put(request, after_ms=self._state.config.pull_interval_ms)
+
+    def _hold(self, request: PullRequest, subscription: Subscription, result: PullResult) -> None:
+        """Give on what was wanted of an answer, and pass over the rest."""
+        queue, window = request.queue, request.window
+        wanted = self._wanted(result.messages, subscription)
+        window.filtered_count += len(result.messages) - len(wanted)
+        if wanted:
+            self._hooks.on_messages(wanted, queue, window)
+        elif window.count == 0:
+            # Everything up to here was filtered: the group is past it, though no listener saw it.
+            self._state.offsets.update(queue, result.next_begin_offset, increase_only=True)
+
+    def _begin_elsewhere(self, request: PullRequest, offset: int) -> None:
+        """The broker has no such offset: this window ends, and the queue begins where it says."""
+        _log.warning("%s: the broker moves this group to offset %d", request.queue, offset)
+        request.window.dropped = True
+        self._state.offsets.update_and_freeze(request.queue, offset)
+        self._hooks.on_offset_illegal(request.queue)
 
     def _pause_ms(self, queue: MessageQueue, window: ProcessQueue) -> int:
         """How long this queue must not be pulled; 0: pull now."""
@@ -152,47 +218,12 @@ class Puller:
         config = self._state.config
         if config.topic_messages_max is None:
             return config.queue_messages_max
-        held = sum(1 for queue in self._state.windows if queue.topic == topic)
+        now_ms = self._clock.steady_ms()
+        counted_ms, held = self._held_of.get(topic, (now_ms - HELD_COUNTED_MS, 0))
+        if now_ms - counted_ms >= HELD_COUNTED_MS:
+            held = sum(1 for queue in self._state.windows if queue.topic == topic)
+            self._held_of[topic] = (now_ms, held)
         return max(config.topic_messages_max // max(held, 1), 1)
-
-    async def _pull(self, queue: MessageQueue, window: ProcessQueue, offset: int) -> int:
-        """One pull; the offset of the next one."""
-        subscription = self._state.subscriptions.get(queue.topic)
-        if subscription is None:
-            await asyncio.sleep(
-                PAUSED_MS / 1000
-            )  # Unsubscribed; the next rebalance drops the queue.
-            return offset
-        question = PullQuestion(queue, subscription, offset, self._offset_to_report(queue))
-        began_ms = self._clock.steady_ms()
-        result = await self._broker.pull(question)
-        if result.status is PullStatus.FOUND:
-            self._state.speeds.pulled(
-                queue.topic,
-                count=len(result.messages),
-                took_ms=self._clock.steady_ms() - began_ms,
-                now_ms=self._clock.steady_ms(),
-            )
-        if question.commit_offset is not None and self._hooks.on_commit_answered is not None:
-            self._hooks.on_commit_answered(queue, question.commit_offset)
-        if window.dropped:
-            return result.next_begin_offset
-        if result.status is PullStatus.OFFSET_ILLEGAL:
-            _log.warning(
-                "%s: the broker moves this group to offset %d", queue, result.next_begin_offset
-            )
-            window.dropped = True
-            self._state.offsets.update_and_freeze(queue, result.next_begin_offset)
-            await self._hooks.on_offset_illegal(queue, window)
-            return result.next_begin_offset
-        wanted = self._wanted(result.messages, subscription)
-        window.filtered_count += len(result.messages) - len(wanted)
-        if wanted:
-            self._hooks.on_messages(wanted, queue, window)
-        elif window.count == 0:
-            # Everything up to here was filtered: the group is past it, though no listener saw it.
-            self._state.offsets.update(queue, result.next_begin_offset, increase_only=True)
-        return result.next_begin_offset
 
     def _offset_to_report(self, queue: MessageQueue) -> int | None:
         if not self._state.is_clustering or not self._state.config.piggyback_commit:
@@ -210,13 +241,12 @@ class Puller:
                 message.topic = message.properties.get(PROPERTY_RETRY_TOPIC, message.topic)
         return messages
 
-    async def _rest_after(self, error: TidemarkError, queue: MessageQueue) -> None:
+    def _rest_ms(self, error: TidemarkError, queue: MessageQueue) -> int:
         if isinstance(error, RequestRefused) and error.code == ResponseCode.FLOW_CONTROL:
-            await asyncio.sleep(BROKER_BUSY_PAUSE_MS / 1000)
-            return
+            return BROKER_BUSY_PAUSE_MS
         if queue.topic != self._retry_topic:
             _log.warning("pull of %s failed: %s", queue, error)
-        await asyncio.sleep(self._state.config.pull_error_delay_ms / 1000)
+        return self._state.config.pull_error_delay_ms
 
     def _log_pause(self, queue: MessageQueue, window: ProcessQueue) -> None:
         _log.info(

@@ -90,9 +90,25 @@ class Rebalancer:
         self._hooks = hooks
         self._wanted = asyncio.Event()
         self._one_at_a_time = asyncio.Lock()
+        self._asked = self._round = self._ended = 0
+        """How often somebody asked for a round: until now, before the present or last one began,
+        and before the last that ended did.
+        """
+        self._round_ended = asyncio.Event()
+
+    @property
+    def round(self) -> int:
+        """See `first_pulls.Rounds.round`."""
+        return self._round
+
+    async def settled(self, taken_up_in: int) -> None:
+        """See `first_pulls.Rounds.settled`."""
+        while self._ended <= taken_up_in < self._asked:
+            await self._round_ended.wait()
 
     def wake(self) -> None:
         """Rebalance soon: members or topics changed, or something forced a queue to be given up."""
+        self._asked += 1
         self._wanted.set()
 
     async def run(self) -> None:
@@ -111,7 +127,11 @@ class Rebalancer:
             except TimeoutError:
                 pass  # Nobody called: the regular round.
             self._wanted.clear()
+            self._round = self._asked
             balanced = await self.rebalance()
+            self._ended = self._round
+            self._round_ended.set()
+            self._round_ended.clear()
             await asyncio.sleep(config.rebalance_retry_ms / SECOND_MS)
             wait_ms = max(0, config.rebalance_ms - config.rebalance_retry_ms) if balanced else 0
 

@@ -3,7 +3,7 @@ ReputMessageService).
 
 Place in the walk: between append and arrival; under SYNC_FLUSH between the sync and arrival, so
 that nobody reads what a power cut could still take. What many puts of a turn appended is dispatched
-together.
+together. An index that dropped what it cannot trust is filled again beside that, step by step.
 
 Invariant: nothing is dispatched beyond what the flush mode lets readers see; a full disk leaves the
 records to the next try, any other failure ends writing. Absent on purpose: what dispatch does
@@ -21,6 +21,11 @@ from engine.store.config import FlushDiskType, StoreConfig
 from engine.store.dispatch import Dispatcher
 from engine.store.upkeep.flush import Flusher
 from engine.store.upkeep.pool import PoolCommitter
+
+INDEX_FILL_PAUSE_S = 0.005
+"""Between two steps that fill a damaged index: half the time is left to everybody else."""
+INDEX_FILL_FULL_DISK_S = 1.0
+"""On a full disk: when it is tried again."""
 
 
 class DispatchService:
@@ -45,6 +50,8 @@ class DispatchService:
         self._committer = committer
         self._loop = asyncio.get_running_loop()
         self._stopped = False
+        self._fill_planned: asyncio.Handle | None = None
+        """The next step that fills an index that is behind."""
         self.planned = False
         """Will it run in this turn of the loop anyway?"""
 
@@ -78,9 +85,32 @@ class DispatchService:
         if more:
             self.plan()
 
+    def plan_index_fill(self) -> None:
+        """Have the keys put again that the index lacks, until it is behind no more."""
+        if self._fill_planned is None:
+            self._fill_planned = self._loop.call_soon(self._fill_turn)
+
+    def _fill_turn(self) -> None:
+        self._fill_planned = None
+        if self._stopped:
+            return
+        pause_s = INDEX_FILL_PAUSE_S
+        try:
+            more = self._dispatcher.fill_index(now_ms=self._clock.now_ms())
+        except DiskFull as error:
+            self._flusher.tell_disk_full(error)
+            more, pause_s = True, INDEX_FILL_FULL_DISK_S
+        except StorageError as error:
+            self._flusher.fail(f"index: {error}")
+            return
+        if more and self._fill_planned is None:
+            self._fill_planned = self._loop.call_later(pause_s, self._fill_turn)
+
     def stop(self) -> None:
         """No turn dispatches any more; `finish` still does."""
         self._stopped = True
+        if self._fill_planned is not None:
+            self._fill_planned.cancel()
 
     def finish(self) -> None:
         """Dispatch everything that is left, at once; the store is closing."""

@@ -26,11 +26,12 @@ from engine.runtime.kernel import UnwrittenPages
 from engine.store.commit_log import CommitLog
 from engine.store.config import FlushDiskType, StoreConfig
 from engine.store.index import Index
-from engine.store.mapped_file import MAKING, OpenFile
+from engine.store.mapped_file import OpenFile
 from engine.store.queue_table import QueueTable
 from engine.store.upkeep.checkpoint import CheckpointFile
 from engine.store.upkeep.group_commit import GroupCommit
 from engine.store.upkeep.queue_flush import Flushed, QueueFlush
+from engine.store.upkeep.spare_files import SpareFiles
 
 DISK_FULL_QUIET_MS = 60 * SECOND_MS
 """A full disk is told again when so long nothing was refused for it: small messages may still find
@@ -75,7 +76,7 @@ class Flusher:
         """When a write was last refused for want of room."""
         self._stopping = asyncio.Event()
         self._work = asyncio.Event()
-        self._spare_due = asyncio.Event()
+        self._spares = SpareFiles(runtime.disk, log, may_write=lambda: self.failure is None)
         self._sync_target = 0
         self._running_group: GroupCommit | None = None
         self._next_group: GroupCommit | None = None
@@ -129,7 +130,7 @@ class Flusher:
         No sync waits for a file to be made.
         """
         async with asyncio.TaskGroup() as beside:
-            beside.create_task(self._make_spares(), name="store spare files")
+            beside.create_task(self._spares.run(), name="store spare files")
             await self._flush_until_stop()
 
     async def _flush_until_stop(self) -> None:
@@ -139,7 +140,7 @@ class Flusher:
                 await asyncio.sleep(0)  # What arrived meanwhile is put first: it shares the sync.
                 self._work.clear()
                 await self.flush_log("GROUP")
-                self._mind_spare()
+                self._spares.mind()
             return
         pause_ms = self._config.flush_interval_commit_log_ms
         while not await self._pause_until_wanted(pause_ms):
@@ -153,7 +154,7 @@ class Flusher:
                 or waiting_ms >= self._config.flush_commit_log_thorough_interval_ms
             ):
                 await self.flush_log("TIMER")
-            self._mind_spare()
+            self._spares.mind()
             # From beginning to beginning: what is written during a flush waits no interval more.
             took_ms = self._clock.steady_ms() - began_ms
             pause_ms = max(0, self._config.flush_interval_commit_log_ms - took_ms)
@@ -162,7 +163,7 @@ class Flusher:
         """Let the loops end when what they are doing is done: a sync is never abandoned."""
         self._stopping.set()
         self._work.set()
-        self._spare_due.set()
+        self._spares.stop()
 
     async def pause(self, pause_ms: int) -> bool:
         """Wait; True when `stop` was called meanwhile."""
@@ -233,46 +234,6 @@ class Flusher:
         except StorageError as error:
             self.fail(f"checkpoint: {error}")
 
-    def _mind_spare(self) -> None:
-        if self._log.spare_wanted() is not None:
-            self._spare_due.set()
-
-    async def _make_spares(self) -> None:
-        await self._spare_due.wait()
-        while not self._stopping.is_set():  # A stop would remove what was made for it.
-            self._spare_due.clear()
-            await self._make_spare()
-            await self._spare_due.wait()
-
-    async def _make_spare(self) -> None:
-        """Make the next commit-log file ahead, so that the roll has nothing to wait for."""
-        start = self._log.spare_wanted()
-        if start is None or self.failure is not None:
-            return
-        path, size_bytes = self._log.files.path_of(start), self._log.file_size_bytes
-        making = path + MAKING
-        disk = self._disk
-
-        def make() -> None:
-            file = disk.open(making, create=True)
-            try:
-                file.allocate(size_bytes)
-                file.sync()
-            finally:
-                file.close()
-
-        try:
-            await disk.off_loop(make)
-        except StorageError:
-            disk.remove(making)  # No room yet: the roll will try for itself and say so.
-            return
-        if self._log.files.has(start):
-            disk.remove(making)
-            return
-        disk.rename(making, path)
-        self._log.folder_dirty = True
-        self._log.files.adopt(start, disk.open(path))
-
     # ---- consume queues, index, checkpoint --------------------------------------------------
 
     async def run_derived(self) -> None:
@@ -307,22 +268,30 @@ class Flusher:
         self._report("CONSUME_QUEUE", cause, started_us, stored_ms)
 
     async def _flush_index(self, cause: str) -> None:
-        """Entries first, slots when those are safe, then the header that counts them."""
+        """Entries first, slots and sums when those are safe, then the header that counts them."""
         index = self._index
         if index is None:
             return
-        dirty = index.dirty_files()
-        if not dirty and not index.folder_dirty:
+        if not index.dirty:
             return
+        dirty = index.dirty_files()
         started_us = self._clock.steady_us()
         folders = [index.directory] if index.folder_dirty else []
         index.folder_dirty = False
-        await self._sync_beside([], folders)
+        await self._sync_beside([], folders + index.take_folders_of_sums())
         for file in dirty:  # Oldest first: a file's header vouches for all files before it.
+            if not index.holds(file):
+                continue  # Damage was met meanwhile, and it went.
             header, stored_ms, is_full = file.begin_flush(), file.end_timestamp_ms, file.full
             await self._sync_beside([index.open_file(file).pin()], [])
+            if not index.holds(file):
+                continue
             file.write_slots()
-            await self._sync_beside([index.open_file(file).pin()], [])
+            sums = [entry.pin() for entry in file.write_sums(header)]
+            folders = index.take_folders_of_sums()
+            await self._sync_beside([index.open_file(file).pin(), *sums], folders)
+            if not index.holds(file):
+                continue
             file.write_header(header)
             await self._sync_beside([index.open_file(file).pin()], [])
             if is_full:  # RocketMQ vouches for whole files, and after a kill deletes newer ones.

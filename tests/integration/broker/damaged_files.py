@@ -21,7 +21,6 @@ class Outcome(Enum):
     MENDED = "starts with everything; told"
     LESS = "starts with less; told"
     TOLD = "starts with the file as it is, or with the version before it; told"
-    UNSEEN = "starts with everything but the keys whose entries are hit; **not noticed**"
     ABSENT = "—"
 
 
@@ -36,7 +35,8 @@ class Kept:
     """Damage → after a clean stop, after an unclean one."""
 
 
-SAME, MENDED, LESS, TOLD, UNSEEN, ABSENT = Outcome
+assert not any("not noticed" in each.value for each in Outcome), "having less unseen is no outcome"
+SAME, MENDED, LESS, TOLD, ABSENT = Outcome
 ALWAYS = {"missing", "empty", "truncated", "one bit flipped", "of another store"}
 
 
@@ -57,9 +57,18 @@ QUEUES = (
     "its message until a pull meets it: that is told, and the next start builds the queues again."
 )
 INDEX = (
-    "Built from the log alone. A few entries of each file are followed to their records, which "
-    "shows a file of another store. A single flipped bit in it is not looked for: that would take "
-    "as long as to build it again; without the folder `index` it is built at the next start."
+    "Built from the log alone. Sums tell what a file was when it was flushed: header and slots of "
+    "the newest file are looked at by the start, everything else before a question "
+    "believes it and, beside the loop, soon after the start. A header is put right from the sums, "
+    "slots from the entries; with damaged entries the file goes, with those behind it, and their "
+    "keys are put again from the log: by the start, or beside the work of a broker that runs "
+    "already, which tells it before the first answer that lacks them. A few entries of each file "
+    "are followed to their records, which shows a file of another store. Files that RocketMQ has "
+    "written have no sums: they are taken as they are, and get theirs at the first start."
+)
+SUMS = (
+    "What the files of the index were when they were flushed, in two versions. Without its sums a "
+    "file of the index is taken as it is, and they are made anew."
 )
 CHECKPOINT = (
     "Costs time, never a message: without it the log is read from its start, and everything in it "
@@ -122,8 +131,20 @@ FILES = (
             "missing": (MENDED, SAME),
             "empty": (MENDED, MENDED),
             "truncated": (MENDED, MENDED),
-            "one bit flipped": (UNSEEN, UNSEEN),
+            "one bit flipped": (MENDED, MENDED),
             "of another store": (MENDED, MENDED),
+        },
+    ),
+    Kept(
+        "sums of the index",
+        "indexSums/*",
+        SUMS,
+        {
+            "missing": (SAME, SAME),
+            "empty": (MENDED, SAME),
+            "truncated": (MENDED, SAME),
+            "one bit flipped": (MENDED, SAME),
+            "of another store": (SAME, SAME),
         },
     ),
     Kept(

@@ -9,7 +9,6 @@ sentence; it may not take one in and fail on it later.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections import Counter
 from pathlib import Path
@@ -46,17 +45,20 @@ from tests.integration.client.cluster_users import (
 LOG_BYTES = 16 << 20
 
 
-def lives_through(folder: Path, all_sent: list[Sent], caplog: pytest.LogCaptureFixture) -> None:
+async def life(folder: Path, every: list[Sent]) -> Paths:
+    """A broker's life in which these messages are followed."""
+    async with cluster(broker_config(folder, log_bytes=LOG_BYTES, **QUICK)) as running:
+        return await follow(running.client(), every)
+
+
+async def lives_through(
+    folder: Path, all_sent: list[Sent], caplog: pytest.LogCaptureFixture
+) -> None:
     """Follow the messages, start again over what they left, follow one more."""
-
-    async def story(every: list[Sent]) -> Paths:
-        async with cluster(broker_config(folder, log_bytes=LOG_BYTES, **QUICK)) as running:
-            return await follow(running.client(), every)
-
     with caplog.at_level(logging.ERROR):
-        paths = asyncio.run(story(all_sent))
+        paths = await life(folder, all_sent)
         assert len(paths.accepted) > len(all_sent), paths.refused
-        asyncio.run(story([Sent("plain\x01one\x02", b"after")]))
+        await life(folder, [Sent("plain\x01one\x02", b"after")])
     assert not [record for record in caplog.records if record.exc_info], caplog.text
     kinds = {row["kind"] for row in spooled(folder / "store", "lifecycle")}
     assert not kinds & {"SPOOL_LOSS", "UNDELIVERABLE_MESSAGE", "UNREADABLE_MESSAGE"}
@@ -65,10 +67,10 @@ def lives_through(folder: Path, all_sent: list[Sent], caplog: pytest.LogCaptureF
     assert steps["DELIVERED"] == steps["SCHEDULED"] > 0, "every row could be written"
 
 
-def test_whatever_is_accepted_is_carried_along_every_path_and_over_a_restart(
+async def test_whatever_is_accepted_is_carried_along_every_path_and_over_a_restart(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    lives_through(tmp_path, KNOWN, caplog)
+    await lives_through(tmp_path, KNOWN, caplog)
 
 
 async def test_an_operator_can_decide_about_every_dead_letter_and_look_at_it(
@@ -153,8 +155,8 @@ async def test_a_consumer_that_fails_on_all_of_them_gets_rid_of_all_of_them(
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_messages_by_chance_are_carried_as_well(
+async def test_messages_by_chance_are_carried_as_well(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, seed: int
 ) -> None:
     chance = Random(seed)
-    lives_through(tmp_path, [drawn(chance) for _ in range(40)], caplog)
+    await lives_through(tmp_path, [drawn(chance) for _ in range(40)], caplog)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from engine.broker.handlers.query import LOOKED_AT_BYTES_MAX
 from engine.namesrv import NameServer, NameServerConfig
 from engine.protocol.codes import RequestCode as Code
 from engine.protocol.codes import ResponseCode
@@ -137,6 +138,26 @@ async def test_a_key_of_one_topic_does_not_find_messages_of_another_with_the_sam
             found = await client.ask(Code.QUERY_MESSAGE, **request_fields(topic, "g"))
             [message] = messages(found)
             assert (message.topic, message.body) == (topic, b"of " + topic.encode())
+
+
+async def test_long_messages_of_another_topic_with_the_same_hash_cost_little(
+    tmp_path: Path,
+) -> None:
+    """Of 64 such records of four megabytes each question would read them all."""
+    async with cluster(broker_config(tmp_path)) as running:
+        client, store = running.client(), running.broker.parts.store
+        await client.send(b"of Aa", topic="Aa", KEYS="k")
+        long = bytes(900_000)
+        for _ in range(40):
+            await client.send(long, topic="BB", KEYS="k")
+        read = []
+        record_at = store.record_at
+        store.record_at = lambda at: read.append(at) or record_at(at)  # type: ignore[func-returns-value,method-assign,assignment]
+        found = await client.ask(Code.QUERY_MESSAGE, **request_fields("Aa", "g"))
+        assert len(read) * len(long) < LOOKED_AT_BYTES_MAX + 2 * len(long)
+        assert found.code == ResponseCode.QUERY_NOT_FOUND
+        assert "among the newest" in (found.remark or "")
+        assert found.fields["moreExist"] == "true"
 
 
 async def test_no_configuration_that_is_told_holds_a_secret(tmp_path: Path) -> None:

@@ -234,7 +234,7 @@ async def test_a_pull_that_waits_is_answered_when_its_account_goes(tmp_path: Pat
             await caller.close()
 
 
-def test_changed_accounts_are_taken_up_and_damaged_ones_refused_without_a_restart(
+async def test_changed_accounts_are_taken_up_and_damaged_ones_refused_without_a_restart(
     tmp_path: Path,
 ) -> None:
     path = access_file(tmp_path)
@@ -247,59 +247,51 @@ topicPerms = ["orders=PUB|SUB"]
 '''
     with our_engine(tmp_path / "engine", "--access", str(path)) as engine:
         log = tmp_path / "engine" / "engine.log"
+        callers = {each: Caller(engine.broker, each) for each in (ROOT, SHOP, new)}
 
-        async def story() -> None:
-            callers = {each: Caller(engine.broker, each) for each in (ROOT, SHOP, new)}
+        async def codes() -> list[int]:
+            """How the shop and the newcomer are answered, on connections they keep."""
+            asked = [
+                callers[each].ask(RequestCode.GET_MAX_OFFSET, topic="orders", queueId=0)
+                for each in (SHOP, new)
+            ]
+            return [answer.code for answer in await asyncio.gather(*asked)]
 
-            async def codes() -> list[int]:
-                """How the shop and the newcomer are answered, on connections they keep."""
-                asked = [
-                    callers[each].ask(RequestCode.GET_MAX_OFFSET, topic="orders", queueId=0)
-                    for each in (SHOP, new)
-                ]
-                return [answer.code for answer in await asyncio.gather(*asked)]
+        async def answered(*expected: ResponseCode) -> None:
+            async def so() -> bool:
+                return await codes() == list(expected)
 
-            async def answered(*expected: ResponseCode) -> None:
-                async def so() -> bool:
-                    return await codes() == list(expected)
+            await eventually(so, f"answers {expected}")
 
-                await eventually(so, f"answers {expected}")
+        async def logged(words: str) -> None:
+            async def so() -> bool:
+                return words in log.read_text()
 
-            async def logged(words: str) -> None:
-                async def so() -> bool:
-                    return words in log.read_text()
+            await eventually(so, words)
 
-                await eventually(so, words)
-
-            await send(engine, None, "orders", b"one")
-            await answered(ResponseCode.SUCCESS, ResponseCode.NO_PERMISSION)
-            path.write_text(FILE + newcomer)
-            await answered(ResponseCode.SUCCESS, ResponseCode.SUCCESS)
-            await logged("are in force: added newcomer")
-            path.write_text(FILE + newcomer + "[[accounts]\n")
-            await logged("accounts stay as they were, for their file is refused")
-            assert await codes() == [ResponseCode.SUCCESS, ResponseCode.SUCCESS]
-            path.write_text(FILE.partition('[[accounts]]\naccessKey = "shop"')[0] + newcomer)
-            await answered(ResponseCode.NO_PERMISSION, ResponseCode.SUCCESS)
-            path.chmod(0o604)
-            await logged("a file of secrets that others may not read: chmod 600")
-            assert await codes() == [ResponseCode.NO_PERMISSION, ResponseCode.SUCCESS]
-            path.chmod(0o600)
-            for caller in callers.values():
-                await caller.close()
-
-        asyncio.run(story())
+        await send(engine, None, "orders", b"one")
+        await answered(ResponseCode.SUCCESS, ResponseCode.NO_PERMISSION)
+        path.write_text(FILE + newcomer)
+        await answered(ResponseCode.SUCCESS, ResponseCode.SUCCESS)
+        await logged("are in force: added newcomer")
+        path.write_text(FILE + newcomer + "[[accounts]\n")
+        await logged("accounts stay as they were, for their file is refused")
+        assert await codes() == [ResponseCode.SUCCESS, ResponseCode.SUCCESS]
+        path.write_text(FILE.partition('[[accounts]]\naccessKey = "shop"')[0] + newcomer)
+        await answered(ResponseCode.NO_PERMISSION, ResponseCode.SUCCESS)
+        path.chmod(0o604)
+        await logged("a file of secrets that others may not read: chmod 600")
+        assert await codes() == [ResponseCode.NO_PERMISSION, ResponseCode.SUCCESS]
+        path.chmod(0o600)
+        for caller in callers.values():
+            await caller.close()
         assert "canary" not in log.read_text()
     with our_engine(tmp_path / "engine", "--access", str(path)) as engine:
-
-        async def after() -> list[int]:
-            callers = [Caller(engine.broker, each) for each in (SHOP, new)]
-            asked = [
-                each.ask(RequestCode.GET_MAX_OFFSET, topic="orders", queueId=0) for each in callers
-            ]
-            codes = [answer.code for answer in await asyncio.gather(*asked)]
-            for each in callers:
-                await each.close()
-            return codes
-
-        assert asyncio.run(after()) == [ResponseCode.NO_PERMISSION, ResponseCode.SUCCESS]
+        again = [Caller(engine.broker, each) for each in (SHOP, new)]
+        asked = [each.ask(RequestCode.GET_MAX_OFFSET, topic="orders", queueId=0) for each in again]
+        answers = await asyncio.gather(*asked)
+        assert [answer.code for answer in answers] == [
+            *(ResponseCode.NO_PERMISSION, ResponseCode.SUCCESS)
+        ]
+        for each in again:
+            await each.close()

@@ -173,7 +173,7 @@ def test_a_broker_without_write_permission_is_routed_as_such_and_refuses(tmp_pat
             finally:
                 await names_client.close()
 
-        async def story(client: RawClient) -> None:
+        async def take_and_give(client: RawClient) -> None:
             await client.send(b"before")
             assert (await change(client, "brokerPermission=4"))[0] == ResponseCode.SUCCESS
             assert (await client.send()).code == ResponseCode.NO_PERMISSION
@@ -186,7 +186,7 @@ def test_a_broker_without_write_permission_is_routed_as_such_and_refuses(tmp_pat
             assert (await change(client, "brokerPermission=6"))[0] == ResponseCode.SUCCESS
             assert (await client.send()).code == ResponseCode.SUCCESS
 
-        talk(broker.address, story)
+        talk(broker.address, take_and_give)
 
 
 def test_a_name_server_is_configured_asked_and_changed_alike(tmp_path: Path) -> None:
@@ -220,21 +220,23 @@ def test_a_name_server_is_configured_asked_and_changed_alike(tmp_path: Path) -> 
         talk(names.address, kept_nowhere)
 
 
+async def brokers_sent_to(names: str, count: int) -> list[str]:
+    """Where each of so many messages went."""
+    producer = Producer(system_runtime(), client_config(names), "profile_p")
+    await producer.start()
+    try:
+        brokers = []
+        for number in range(count):
+            sent = await producer.send(text("Profile", f"m{number}"))
+            assert sent.status is SendStatus.SEND_OK
+            brokers.append(sent.queue.broker_name)
+        return brokers
+    finally:
+        await producer.stop()
+
+
 def test_two_masters_without_slaves_a_client_goes_on_when_one_stops(tmp_path: Path) -> None:
     log = tmp_path / "log"
-
-    async def send(names: str, count: int) -> list[str]:
-        producer = Producer(system_runtime(), client_config(names), "profile_p")
-        await producer.start()
-        try:
-            brokers = []
-            for number in range(count):
-                sent = await producer.send(text("Profile", f"m{number}"))
-                assert sent.status is SendStatus.SEND_OK
-                brokers.append(sent.queue.broker_name)
-            return brokers
-        finally:
-            await producer.stop()
 
     with party(log, "namesrv", "--port", "0") as names:
 
@@ -272,7 +274,7 @@ def test_two_masters_without_slaves_a_client_goes_on_when_one_stops(tmp_path: Pa
             talk(one.address, make)
             talk(other.address, make)
             talk(names.address, both_known)
-            both = asyncio.run(send(names.address, 8))
+            both = asyncio.run(brokers_sent_to(names.address, 8))
             assert sorted(dict.fromkeys(both)) == ["broker-a", "broker-b"]
             cluster = talk(
                 names.address, lambda client: client.ask(RequestCode.GET_BROKER_CLUSTER_INFO)
@@ -280,7 +282,7 @@ def test_two_masters_without_slaves_a_client_goes_on_when_one_stops(tmp_path: Pa
             table = json.loads(cluster.body)["clusterAddrTable"]
             assert sorted(table["DefaultCluster"]) == ["broker-a", "broker-b"]
             other.kill()
-            went_on = asyncio.run(send(names.address, 8))
+            went_on = asyncio.run(brokers_sent_to(names.address, 8))
             assert went_on == ["broker-a"] * 8
             with party(log, *options("b")) as back:
                 kept = talk(

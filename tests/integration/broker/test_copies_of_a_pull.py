@@ -55,50 +55,48 @@ async def read_answer(reader: socket.socket) -> bytes:
     return data
 
 
+async def copies_of_one_pull(reader: socket.socket) -> int:
+    tracemalloc.start()
+    before, _ = tracemalloc.get_traced_memory()
+    reader.send(pull_request())
+    await eventually(lambda: readable(reader), "the answer comes")
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    (answer,) = FrameDecoder().feed(memoryview(await read_answer(reader)))
+    bodies = [message.body.rstrip(b"\0") for message in decode_records(answer.body)]
+    assert bodies == [b"%d" % number for number in range(COUNT)]
+    return peak - before
+
+
+async def readable(reader: socket.socket) -> bool:
+    try:
+        return bool(reader.recv(1, socket.MSG_PEEK))
+    except BlockingIOError:
+        return False
+
+
 @pytest.mark.parametrize("interleaved", [True, False], ids=["many pieces", "one run"])
 @pytest.mark.parametrize("slow", [True, False], ids=["slow reader", "quick reader"])
-def test_a_quarter_of_a_mebibyte_is_copied_at_most_once(
+async def test_a_quarter_of_a_mebibyte_is_copied_at_most_once(
     tmp_path: Path, slow: bool, interleaved: bool
 ) -> None:
-    async def story() -> int:
-        config = broker_config(tmp_path, telemetry=False)
-        async with cluster(config) as running:
-            client = running.client()
-            for number in range(COUNT):
-                body = b"%d" % number + bytes(BODY_BYTES - 200)
-                assert (await client.send(body)).code == ResponseCode.SUCCESS
-                if interleaved:
-                    await client.send(b"in between", queue_id=1)
-            host, _, port = running.broker.address.partition(":")
-            reader = socket.socket()
-            if slow:
-                reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 * KIB)
-            reader.setblocking(False)
-            await asyncio.get_running_loop().sock_connect(reader, (host, int(port)))
-            copied_bytes = 0
-            for _ in range(3):  # The first one also fills memos.
-                copied_bytes = await copies_of_one_pull(reader)
-            reader.close()
-            return copied_bytes
-
-    async def copies_of_one_pull(reader: socket.socket) -> int:
-        tracemalloc.start()
-        before, _ = tracemalloc.get_traced_memory()
-        reader.send(pull_request())
-        await eventually(lambda: readable(reader), "the answer comes")
-        _, peak = tracemalloc.get_traced_memory()
-        tracemalloc.stop()
-        (answer,) = FrameDecoder().feed(memoryview(await read_answer(reader)))
-        bodies = [message.body.rstrip(b"\0") for message in decode_records(answer.body)]
-        assert bodies == [b"%d" % number for number in range(COUNT)]
-        return peak - before
-
-    async def readable(reader: socket.socket) -> bool:
-        try:
-            return bool(reader.recv(1, socket.MSG_PEEK))
-        except BlockingIOError:
-            return False
-
-    copied_bytes = asyncio.run(story())
+    config = broker_config(tmp_path, telemetry=False)
+    async with cluster(config) as running:
+        client = running.client()
+        for number in range(COUNT):
+            body = b"%d" % number + bytes(BODY_BYTES - 200)
+            assert (await client.send(body)).code == ResponseCode.SUCCESS
+            if interleaved:
+                await client.send(b"in between", queue_id=1)
+        host, _, port = running.broker.address.partition(":")
+        reader = socket.socket()
+        if slow:
+            reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 * KIB)
+        reader.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(reader, (host, int(port)))
+        copied_bytes = 0
+        for _ in range(3):  # The first one also fills memos.
+            copied_bytes = await copies_of_one_pull(reader)
+        reader.close()
     allowed_bytes = ANSWER_BYTES if slow else 0
     assert copied_bytes <= allowed_bytes + OVERHEAD_BYTES, f"{copied_bytes / ANSWER_BYTES:.2f} ×"

@@ -6,13 +6,12 @@ Rows D4, C7.
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import pytest
 
 from engine.protocol.codes import ResponseCode
-from tests.integration.broker.cluster import broker_config, cluster
+from tests.integration.broker.cluster import broker_config, cluster, eventually
 from tests.integration.broker.spooled import spooled
 from tests.integration.broker.transactor import COMMIT, OP_TOPIC, Transactor, kept
 
@@ -53,9 +52,13 @@ async def test_a_damaged_note_of_ends_is_passed_over_and_told(tmp_path: Path) ->
         open_half = await producer.begin("half 0")
         half = await producer.begin("half 1")
         assert (await producer.end(half, COMMIT)).code == ResponseCode.SUCCESS
-        await asyncio.sleep(0.3)
-        await client.send(b"behind", topic="other")
         store = running.broker.parts.store
+
+        async def noted() -> bool:
+            return store.max_offset(OP_TOPIC, 0) > 0
+
+        await eventually(noted, "the end is noted")
+        await client.send(b"behind", topic="other")
         (unit,) = store.queue_units(OP_TOPIC, 0, 0, 1) or []
     log = next((tmp_path / "store" / "commitlog").glob("0*0"))
     with log.open("r+b") as file:

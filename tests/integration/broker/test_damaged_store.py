@@ -75,17 +75,19 @@ async def test_it_serves_both_sides_and_passes_over_a_missing_file(tmp_path: Pat
     assert [f"{len(lost)} messages of 1 queues" in str(row["detail"]) for row in rows] == [True]
 
 
+async def fill(tmp_path: Path) -> None:
+    """A store of several files, stopped cleanly."""
+    async with cluster(config_of(tmp_path)) as running:
+        client = running.client()
+        for _ in range(COUNT):
+            await client.send(b"x" * 150)
+
+
 @pytest.mark.parametrize("command", ["broker", "engine"])
 def test_a_strict_broker_refuses_in_one_sentence_and_ends_with_one(
     tmp_path: Path, command: str
 ) -> None:
-    async def story() -> None:
-        async with cluster(config_of(tmp_path)) as running:
-            client = running.client()
-            for _ in range(COUNT):
-                await client.send(b"x" * 150)
-
-    asyncio.run(story())
+    asyncio.run(fill(tmp_path))
     root = Path(config_of(tmp_path).store.root)
     (root / "commitlog" / f"{FILE_BYTES:020d}").unlink()
     words = ["--port", "0"]

@@ -37,7 +37,7 @@ def shipper_of(process_id: int, *, other_than: int = 0) -> int:
 def test_everything_told_is_in_the_lake_after_a_clean_stop_even_when_the_shipper_was_killed(
     tmp_path: Path,
 ) -> None:
-    async def story(client: RawClient) -> None:
+    async def commit_twice(client: RawClient) -> None:
         await send_ten(client)
         await client.heartbeat()
         assert (await client.commit(4)).code == ResponseCode.SUCCESS
@@ -47,7 +47,7 @@ def test_everything_told_is_in_the_lake_after_a_clean_stop_even_when_the_shipper
     with engine(tmp_path / "store", "--lake", str(lake)) as (process, address):
         first = shipper_of(process.pid)
         os.kill(first, signal.SIGKILL)
-        talk(address, story)
+        talk(address, commit_twice)
         assert shipper_of(process.pid, other_than=first) != first
         process.terminate()
         assert process.wait(90) == 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -62,45 +61,43 @@ async def found(client: RawClient, key: str) -> int:
     return answer.code
 
 
-def test_unconsumed_messages_go_all_the_same_and_their_groups_are_told(tmp_path: Path) -> None:
+def early_came(client: RawClient) -> Callable[[], Awaitable[bool]]:
+    async def came() -> bool:
+        return (await client.pull(0, topic="delayed", group="quick-group")).code == 0
+
+    return came
+
+
+async def test_unconsumed_messages_go_all_the_same_and_their_groups_are_told(
+    tmp_path: Path,
+) -> None:
     store = tmp_path / "store"
     config = broker_config(tmp_path, log_bytes=LOG_BYTES, delay_levels_ms=(100, 60_000))
+    async with cluster(config) as running:
+        client = running.client()
+        await client.send(b"early", topic="delayed", DELAY=1)
+        await eventually(early_came(client), "the first level delivers")
+        await client.send(b"late", topic="delayed", DELAY=2)
+        await fail_one(client)
+        for number in range(COUNT):
+            assert (await client.send(BODY, KEYS=f"k{number}")).code == ResponseCode.SUCCESS
+        await client.commit(3)
+        await client.commit(COUNT, group="quick-group")
+        grow_old(store)
+        await client.ask(RequestCode.DELETE_EXPIRED_COMMITLOG)
 
-    async def story() -> int:
-        async with cluster(config) as running:
-            client = running.client()
-            await client.send(b"early", topic="delayed", DELAY=1)
-            await eventually(early_came(client), "the first level delivers")
-            await client.send(b"late", topic="delayed", DELAY=2)
-            await fail_one(client)
-            for number in range(COUNT):
-                assert (await client.send(BODY, KEYS=f"k{number}")).code == ResponseCode.SUCCESS
-            await client.commit(3)
-            await client.commit(COUNT, group="quick-group")
-            grow_old(store)
-            await client.ask(RequestCode.DELETE_EXPIRED_COMMITLOG)
+        async def moved() -> bool:
+            return await first_offset(client) > 3
 
-            async def moved() -> bool:
-                return await first_offset(client) > 3
-
-            await eventually(moved, "the queue's first offset moves")
-            kept_from = await first_offset(client)
-            assert kept_from < COUNT, "the newest file stays"
-            corrected = await client.pull(3)
-            assert corrected.code == ResponseCode.PULL_OFFSET_MOVED
-            assert corrected.fields["nextBeginOffset"] == str(kept_from)
-            assert messages(await client.pull(kept_from))[0].queue_offset == kept_from
-            assert await found(client, "k0") == ResponseCode.QUERY_NOT_FOUND
-            assert await found(client, f"k{COUNT - 1}") == ResponseCode.SUCCESS
-            return kept_from
-
-    def early_came(client: RawClient) -> Callable[[], Awaitable[bool]]:
-        async def came() -> bool:
-            return (await client.pull(0, topic="delayed", group="quick-group")).code == 0
-
-        return came
-
-    kept_from = asyncio.run(story())
+        await eventually(moved, "the queue's first offset moves")
+        kept_from = await first_offset(client)
+        assert kept_from < COUNT, "the newest file stays"
+        corrected = await client.pull(3)
+        assert corrected.code == ResponseCode.PULL_OFFSET_MOVED
+        assert corrected.fields["nextBeginOffset"] == str(kept_from)
+        assert messages(await client.pull(kept_from))[0].queue_offset == kept_from
+        assert await found(client, "k0") == ResponseCode.QUERY_NOT_FOUND
+        assert await found(client, f"k{COUNT - 1}") == ResponseCode.SUCCESS
     told = [row for row in spooled(store, "lifecycle") if row["kind"] == "UNCONSUMED_DELETED"]
     row, delayed = told
     assert delayed["detail"].startswith("2 messages that waited in delay level 2, retries among")
@@ -115,13 +112,9 @@ def test_unconsumed_messages_go_all_the_same_and_their_groups_are_told(tmp_path:
     assert (marks[-1]["committed_state"], marks[-1]["min_offset"]) == ("PURGED", kept_from)
     files = [path for path in (store / "commitlog").iterdir() if int(path.name) == 0]
     assert files == [], "the oldest file is gone from the disk"
-
-    async def after_a_restart() -> None:
-        async with cluster(config) as running:
-            client = running.client()
-            assert await first_offset(client) == kept_from
-            moved = await client.pull(3)
-            assert moved.fields["nextBeginOffset"] == str(kept_from)
-            assert bodies(await client.pull(kept_from))[0] == BODY
-
-    asyncio.run(after_a_restart())
+    async with cluster(config) as running:
+        client = running.client()
+        assert await first_offset(client) == kept_from
+        corrected = await client.pull(3)
+        assert corrected.fields["nextBeginOffset"] == str(kept_from)
+        assert bodies(await client.pull(kept_from))[0] == BODY

@@ -115,7 +115,7 @@ def test_row_d3_by_tag_the_broker_tests_hashes_and_offsets_pass_over_the_rest(
 def test_row_d3_a_heartbeat_without_codes_takes_nothing_by_hash_as_in_rocketmq(
     tmp_path: Path,
 ) -> None:
-    async def story(client: RawClient) -> None:
+    async def pull_by_hash(client: RawClient) -> None:
         await client.send(b"1", topic=PAINT, TAGS="TagA")
         told = SubscriptionData(PAINT, "TagA", sub_version=1)
         await heartbeat(client, told)
@@ -123,7 +123,7 @@ def test_row_d3_a_heartbeat_without_codes_takes_nothing_by_hash_as_in_rocketmq(
         assert answer.code == ResponseCode.PULL_RETRY_IMMEDIATELY
 
     with broker(tmp_path) as running:
-        talk(running.address, story)
+        talk(running.address, pull_by_hash)
 
 
 def test_row_d3_with_bits_a_message_carries_several_tags_even_when_its_queue_is_built_anew(

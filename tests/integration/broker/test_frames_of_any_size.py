@@ -18,12 +18,15 @@ import pytest
 from engine.foundation.errors import ConnectionLost
 from engine.foundation.limits import (
     BODY_ADMIN_ENTRIES_MAX,
+    BROKER_ADDRESS_CHARS_MAX,
     CLIENT_SUBSCRIPTION_BYTES_MAX,
+    GROUP_ATTRIBUTES_CHARS_MAX,
     KEY_VALUE_CHARS_MAX,
     KEY_VALUE_NAME_CHARS_MAX,
     KEY_VALUES_BYTES_MAX,
     LOCK_BATCH_QUEUES_MAX,
     REGISTERED_AT_ONCE,
+    SUBSCRIPTION_TAGS_MAX,
 )
 from engine.foundation.units import MIB
 from engine.protocol.bodies import DataVersion, RegisterBrokerBody, TopicConfig, TopicList
@@ -121,6 +124,26 @@ async def test_what_heartbeats_of_many_connections_keep_is_bounded(tmp_path: Pat
         assert groups.subscription_bytes == 0, "who is gone keeps nothing"
 
 
+async def test_a_heartbeat_that_asks_for_too_much_memory_changes_nothing(tmp_path: Path) -> None:
+    async with cluster(broker_config(tmp_path)) as running:
+        client = running.client("member")
+        await client.heartbeat("held")
+        tags = [f"t{number}" for number in range(SUBSCRIPTION_TAGS_MAX)]
+        dear = [
+            {"topic": f"t{number}", "subString": "t0", "tagsSet": tags, "codeSet": [*range(1024)]}
+            for number in range(24)
+        ]
+        asked = {"clientID": "other", "consumerDataSet": [{"groupName": "g"}]}
+        asked["consumerDataSet"][0]["subscriptionDataSet"] = dear  # type: ignore[index]
+        refused = await client.ask(
+            RequestCode.HEART_BEAT, json.dumps(asked, separators=(",", ":")).encode()
+        )
+        assert refused.code == ResponseCode.INVALID_PARAMETER, refused.remark
+        group = running.broker.parts.groups.of("held")
+        assert group is not None, "the client that was there is there"
+        assert group.member_ids() == ["member"]
+
+
 async def test_locks_topics_and_groups_are_asked_for_some_at_a_time(tmp_path: Path) -> None:
     async with cluster(broker_config(tmp_path)) as running:
         client = running.client()
@@ -173,6 +196,40 @@ async def test_what_a_name_server_keeps_for_tools_has_an_end(tmp_path: Path) -> 
         assert await put("ns", "0", "short") == ResponseCode.SUCCESS
         whole = await client.ask(RequestCode.GET_KVLIST_BY_NAMESPACE, namespace="ns")
         assert whole.code == ResponseCode.SUCCESS, "all of a namespace is one answer"
+
+
+async def test_what_brokers_tell_of_themselves_has_an_end(tmp_path: Path) -> None:
+    async with cluster(broker_config(tmp_path)) as running:
+        client = running.of_name_server()
+        body = RegisterBrokerBody(DataVersion(0, 1, 1), {}).encode(compressed=False)
+        told = {"clusterName": "c", "brokerName": "b", "brokerId": 0}
+        addresses = {"brokerAddr": "10.0.0.9:1", "haServerAddr": "10.0.0.9:2"}
+        for name in addresses:
+            long = addresses | {name: "1" * (BROKER_ADDRESS_CHARS_MAX + 1)}
+            refused = await client.ask(RequestCode.REGISTER_BROKER, body, **told, **long)
+            assert refused.code == ResponseCode.SYSTEM_ERROR
+            assert "at most" in (refused.remark or "")
+        assert (
+            await client.ask(RequestCode.REGISTER_BROKER, body, **told, **addresses)
+        ).code == ResponseCode.SUCCESS
+
+
+async def test_what_a_tool_tells_of_a_group_has_an_end(tmp_path: Path) -> None:
+    async with cluster(broker_config(tmp_path)) as running:
+        client = running.client()
+        for wrong in (
+            {"attributes": {"note": "x" * GROUP_ATTRIBUTES_CHARS_MAX}},
+            {"attributes": {"note": {"a": 1}}},
+            {"brokerId": 2**63},
+        ):
+            config = {"groupName": "told"} | wrong
+            one = json.dumps(config).encode()
+            refused = await client.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, one)
+            assert refused.code == ResponseCode.INVALID_PARAMETER, wrong
+            some = json.dumps({"groupConfigList": [{"groupName": "good"}, config]}).encode()
+            code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST
+            assert (await client.ask(code, some)).code == ResponseCode.INVALID_PARAMETER
+            assert not running.broker.parts.group_configs.known("good")
 
 
 @pytest.mark.parametrize("compressed", [False, True])

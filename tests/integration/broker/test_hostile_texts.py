@@ -90,8 +90,9 @@ def admin(name_server: str, *words: str) -> str:
     return done.stdout + done.stderr
 
 
-def test_a_log_line_is_an_event_and_no_answer_moves_a_cursor(tmp_path: Path) -> None:
-    async def story(address: str, name_server: str) -> str:
+async def test_a_log_line_is_an_event_and_no_answer_moves_a_cursor(tmp_path: Path) -> None:
+    with our_engine(tmp_path) as engine:
+        address, name_server = engine.broker, engine.name_server
         rpc = RpcClient(system_runtime())
         asked: list[RemotingCommand] = []
         for code in Code:
@@ -138,10 +139,6 @@ def test_a_log_line_is_an_event_and_no_answer_moves_a_cursor(tmp_path: Path) -> 
             assert [line for line in told.split("\n") if not line.isprintable()] == []
             assert not [line for line in told.split("\n") if line.startswith("2026-")], told
         assert all("forged" in told for told in shown), shown
-        return "".join(shown)
-
-    with our_engine(tmp_path) as engine:
-        asyncio.run(story(engine.broker, engine.name_server))
     log = (tmp_path / "engine.log").read_text(encoding="utf-8")
     assert "forged" in log, "what was sent is in the log, as text"
     for line in log.removesuffix("\n").split("\n"):

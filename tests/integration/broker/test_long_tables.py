@@ -12,7 +12,7 @@ from engine.broker.config import BrokerConfig
 from engine.broker.membership import Membership
 from engine.broker.parts import BrokerParts
 from engine.broker.sampling import Watermarks
-from engine.broker.state.groups import ClientChannel
+from engine.broker.state.members import ClientChannel
 from engine.broker.work_in_steps import WorkInSteps, in_steps
 from engine.foundation.limits import (
     LOOP_STEP_ENTRIES_MAX,

@@ -4,7 +4,6 @@ connection takes the memory that is stated. Every party is a process of its own.
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import pytest
@@ -20,16 +19,13 @@ ADDED_MIB_MAX = 300
 """For 10,000 idle connections, 30 KiB each."""
 
 
-def send(engine: OurEngine, count: int, body_bytes: int = 100) -> None:
-    async def story() -> None:
-        config = ClientConfig(namesrv_addresses=(engine.name_server,))
-        producer = Producer(system_runtime(), config, "p")
-        await producer.start()
-        for number in range(count):
-            await producer.send(Message(TOPIC, b"%0*d" % (body_bytes, number)))
-        await producer.stop()
-
-    asyncio.run(story())
+async def send(engine: OurEngine, count: int, body_bytes: int = 100) -> None:
+    config = ClientConfig(namesrv_addresses=(engine.name_server,))
+    producer = Producer(system_runtime(), config, "p")
+    await producer.start()
+    for number in range(count):
+        await producer.send(Message(TOPIC, b"%0*d" % (body_bytes, number)))
+    await producer.stop()
 
 
 def anonymous_mib(engine: OurEngine) -> float:
@@ -42,18 +38,18 @@ def anonymous_mib(engine: OurEngine) -> float:
 @pytest.mark.parametrize(
     "count", [1_000, pytest.param(10_000, marks=pytest.mark.slow)], ids=lambda count: f"{count}"
 )
-def test_others_are_served_beside_idle_connections_and_a_slow_reader(
+async def test_others_are_served_beside_idle_connections_and_a_slow_reader(
     tmp_path: Path, count: int
 ) -> None:
     with our_engine(tmp_path / "engine") as engine:
-        send(engine, 200, body_bytes=20_000)
+        await send(engine, 200, body_bytes=20_000)
         before = anonymous_mib(engine)
         with holding(engine.broker, count):
             added = anonymous_mib(engine) - before
             assert added <= ADDED_MIB_MAX * count / 10_000, f"{added} MiB for {count}"
             with slow_reader(engine.broker, TOPIC):
-                send(engine, 500)
-        send(engine, 10)
+                await send(engine, 500)
+        await send(engine, 10)
     log = (tmp_path / "engine" / "engine.log").read_text()
     assert "Traceback" not in log
     assert "open already" not in log

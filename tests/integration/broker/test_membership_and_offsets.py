@@ -314,6 +314,7 @@ async def test_a_consumer_is_asked_what_it_holds(tmp_path: Path) -> None:
     settings = {"window_sample_interval_ms": 100}
     async with cluster(broker_config(tmp_path, **settings)) as running:
         client = running.client("c1")
+        await client.send()
         client.running_info = {
             f'{{"brokerName":"broker-a","queueId":0,"topic":"{TOPIC}"}}': {
                 "commitOffset": 7, "cachedMsgMinOffset": 7, "cachedMsgMaxOffset": 9,
@@ -336,6 +337,41 @@ async def test_a_consumer_is_asked_what_it_holds(tmp_path: Path) -> None:
     told_by_ours = ("finished_count", "head_message_id", "client_committed", "locked")
     assert picked(window, *told_by_ours) == (1, "U7", 7, True)
     assert [tuple(held) for held in window["held_ranges"]] == [(7, 8), (9, 10)]
+
+
+async def test_a_consumer_tells_each_broker_of_its_own_queues_only(tmp_path: Path) -> None:
+    """It names the queues of all brokers to each: as told by two, one retry would be two, and one
+    broker's window would be another's.
+    """
+    async with cluster(broker_config(tmp_path, window_sample_interval_ms=100)) as running:
+        client = running.client("c1")
+        await client.send()
+        await client.pull(0)
+        client.running_info = {
+            f'{{"brokerName":"{broker}","queueId":0,"topic":"{topic}"}}': {
+                "processedOffset": processed, "localRetries": [[5, message_id, 0, 1]],
+                "heldRanges": [],
+            }
+            for broker, topic, processed, message_id in (
+                ("broker-a", TOPIC, 1, "own"),
+                ("broker-b", TOPIC, 900, "of another broker"),
+                ("broker-a", "invented", 9, "of no topic"),
+            )
+        }  # fmt: skip
+        await client.heartbeat()
+
+        async def asked_again() -> bool:
+            return client.asked_count >= 3
+
+        await eventually(asked_again, "the client is asked what it holds")
+        reading = running.broker.parts.readers.of((GROUP, TOPIC, 0))
+        assert reading is not None
+        assert reading.processed_offset == 1
+    windows = spooled(tmp_path / "store", "client_windows")
+    assert {row["topic"] for row in windows} == {TOPIC}
+    assert len(windows) <= client.asked_count
+    retries = spooled(tmp_path / "store", "retry_dlq_flow")
+    assert [row["message_id"] for row in retries if row["step"] == "LOCAL_RETRY"] == ["own"]
 
 
 async def test_a_consumer_whose_queue_looks_frozen_is_asked_at_once(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from engine.broker.half_records import make_half
-from engine.delay.delay_service import scheduled
+from engine.delay.waiting_messages import scheduled
 from engine.foundation.errors import RecordTooLarge
 from engine.foundation.limits import COPY_ROOM_BYTES
 from engine.protocol.codes import ResponseCode

@@ -18,7 +18,7 @@ from engine.protocol.message import MessageExt
 from engine.runtime import system_runtime
 from tests.integration.broker.cluster import RawClient, cluster
 from tests.integration.broker.processes import party, refusal
-from tests.integration.broker.scraping import Scrape, of, scraped, values, with_metrics
+from tests.integration.broker.scraping import of, scraped, values, with_metrics
 from tests.integration.broker.transactor import COMMIT, ROLLBACK, UNKNOWN, Transactor
 from tests.integration.client.cluster_users import (
     LATER,
@@ -341,20 +341,17 @@ async def test_a_port_for_others_is_asked_for_by_its_address(tmp_path: Path) -> 
             assert (await raw(f"127.0.0.2:{port}", head)).split(b" ")[1] == status, host
 
 
-def test_the_port_is_an_option_and_on_loopback_alone_unless_meant(tmp_path: Path) -> None:
+async def test_the_port_is_an_option_and_on_loopback_alone_unless_meant(tmp_path: Path) -> None:
     log = tmp_path / "log"
     store = ("--store", str(tmp_path / "store"), "--port", "0")
     quick = ("--set", "mappedFileSizeCommitLog=1048576", "--set", "maxIndexNum=1000")
     with party(log, "broker", *store, *quick, "--metrics-port", "0") as broker:
         (line,) = [line for line in log.read_text().splitlines() if "metrics on http://" in line]
-
-        async def send() -> Scrape:
-            client = RawClient(broker.address)
-            assert (await client.send()).code == 0
-            await client.close()
-            return await values(line.rpartition("http://")[2].removesuffix("/metrics"))
-
-        assert asyncio.run(send())["rocketmq_messages_in_total", "orders", ""] == 1
+        client = RawClient(broker.address)
+        assert (await client.send()).code == 0
+        await client.close()
+        figures = await values(line.rpartition("http://")[2].removesuffix("/metrics"))
+        assert figures["rocketmq_messages_in_total", "orders", ""] == 1
     wide = ("metricsExporterType=PROM", "metricsPromExporterHost=0.0.0.0")
     said = refusal("broker", *store, *(word for one in wide for word in ("--set", one)))
     assert "metricsPromExporterHost" in said

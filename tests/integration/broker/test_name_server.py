@@ -9,6 +9,8 @@ from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
+import pytest
+
 from engine.broker.broker import Broker
 from engine.foundation.limits import REGISTRATION_TOPICS_MAX
 from engine.namesrv import NameServer, NameServerConfig
@@ -55,25 +57,22 @@ async def register(
     return await client.ask(RequestCode.REGISTER_BROKER, body, **(header | more))
 
 
-def test_a_broker_is_found_by_its_topics_whichever_form_it_registered_in() -> None:
-    async def story(compressed: bool) -> None:
-        async with name_server() as client:
-            unknown = await client.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="orders")
-            assert unknown.code == ResponseCode.TOPIC_NOT_EXIST
-            assert "No topic route info in name server for the topic: orders" in str(unknown.remark)
-            assert (await register(client, compressed=compressed)).code == ResponseCode.SUCCESS
-            route = await client.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="orders")
-            assert json.loads(route.body)["brokerDatas"][0]["brokerAddrs"] == {
-                "0": "10.0.0.1:10911"
-            }
-            assert json.loads(route.body)["queueDatas"][0]["readQueueNums"] == 4
-            topics = await client.ask(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
-            assert json.loads(topics.body)["topicList"] == ["orders", "payments"]
-            clusters = await client.ask(RequestCode.GET_BROKER_CLUSTER_INFO)
-            assert json.loads(clusters.body)["clusterAddrTable"] == {"c1": ["broker-a"]}
-
-    for compressed in (False, True):
-        asyncio.run(story(compressed))
+@pytest.mark.parametrize("compressed", [False, True])
+async def test_a_broker_is_found_by_its_topics_whichever_form_it_registered_in(
+    compressed: bool,
+) -> None:
+    async with name_server() as client:
+        unknown = await client.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="orders")
+        assert unknown.code == ResponseCode.TOPIC_NOT_EXIST
+        assert "No topic route info in name server for the topic: orders" in str(unknown.remark)
+        assert (await register(client, compressed=compressed)).code == ResponseCode.SUCCESS
+        route = await client.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="orders")
+        assert json.loads(route.body)["brokerDatas"][0]["brokerAddrs"] == {"0": "10.0.0.1:10911"}
+        assert json.loads(route.body)["queueDatas"][0]["readQueueNums"] == 4
+        topics = await client.ask(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+        assert json.loads(topics.body)["topicList"] == ["orders", "payments"]
+        clusters = await client.ask(RequestCode.GET_BROKER_CLUSTER_INFO)
+        assert json.loads(clusters.body)["clusterAddrTable"] == {"c1": ["broker-a"]}
 
 
 async def test_a_registration_damaged_on_the_way_is_refused() -> None:
@@ -242,45 +241,40 @@ async def test_write_permission_can_be_taken_from_a_broker_and_given_back() -> N
         assert (given.fields, await perm()) == ({"addTopicCount": "2"}, 6)
 
 
-def test_settings_are_kept_over_a_restart_and_order_settings_go_to_brokers(tmp_path: Path) -> None:
+async def test_settings_are_kept_over_a_restart_and_order_settings_go_to_brokers(
+    tmp_path: Path,
+) -> None:
     kept = {"kv_path": str(tmp_path / "kvConfig.json")}
+    async with name_server(**kept, order_message_enable=True) as client:
+        await client.ask(
+            RequestCode.PUT_KV_CONFIG,
+            namespace="ORDER_TOPIC_CONFIG",
+            key="orders",
+            value="broker-a:4",
+        )
+        registered = await register(client)
+        assert json.loads(registered.body)["table"] == {"orders": "broker-a:4"}
+        route = await client.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="orders")
+        assert json.loads(route.body)["orderTopicConf"] == "broker-a:4"
 
-    async def before() -> None:
-        async with name_server(**kept, order_message_enable=True) as client:
-            await client.ask(
-                RequestCode.PUT_KV_CONFIG,
-                namespace="ORDER_TOPIC_CONFIG",
-                key="orders",
-                value="broker-a:4",
-            )
-            registered = await register(client)
-            assert json.loads(registered.body)["table"] == {"orders": "broker-a:4"}
-            route = await client.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="orders")
-            assert json.loads(route.body)["orderTopicConf"] == "broker-a:4"
+        async def saved() -> bool:
+            return (tmp_path / "kvConfig.json").exists()
 
-            async def saved() -> bool:
-                return (tmp_path / "kvConfig.json").exists()
-
-            await eventually(saved, "the settings are saved")
-
-    async def after() -> None:
-        async with name_server(**kept) as client:
-            asked = {"namespace": "ORDER_TOPIC_CONFIG", "key": "orders"}
-            value = await client.ask(RequestCode.GET_KV_CONFIG, **asked)
-            assert value.fields == {"value": "broker-a:4"}
-            await register(client)
-            route = await client.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="orders")
-            assert json.loads(route.body)["orderTopicConf"] is None, "not told unless asked to"
-            table = await client.ask(
-                RequestCode.GET_KVLIST_BY_NAMESPACE, namespace="ORDER_TOPIC_CONFIG"
-            )
-            assert json.loads(table.body)["table"] == {"orders": "broker-a:4"}
-            await client.ask(RequestCode.DELETE_KV_CONFIG, **asked)
-            missing = await client.ask(RequestCode.GET_KV_CONFIG, **asked)
-            assert missing.code == ResponseCode.QUERY_NOT_FOUND
-
-    asyncio.run(before())
-    asyncio.run(after())
+        await eventually(saved, "the settings are saved")
+    async with name_server(**kept) as client:
+        asked = {"namespace": "ORDER_TOPIC_CONFIG", "key": "orders"}
+        value = await client.ask(RequestCode.GET_KV_CONFIG, **asked)
+        assert value.fields == {"value": "broker-a:4"}
+        await register(client)
+        route = await client.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="orders")
+        assert json.loads(route.body)["orderTopicConf"] is None, "not told unless asked to"
+        table = await client.ask(
+            RequestCode.GET_KVLIST_BY_NAMESPACE, namespace="ORDER_TOPIC_CONFIG"
+        )
+        assert json.loads(table.body)["table"] == {"orders": "broker-a:4"}
+        await client.ask(RequestCode.DELETE_KV_CONFIG, **asked)
+        missing = await client.ask(RequestCode.GET_KV_CONFIG, **asked)
+        assert missing.code == ResponseCode.QUERY_NOT_FOUND
 
 
 async def test_an_unknown_code_is_not_supported_here_either() -> None:

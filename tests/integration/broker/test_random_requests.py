@@ -190,17 +190,17 @@ async def ask_at_random(running: Cluster, draw: Draw) -> dict[int, int]:
     return codes
 
 
-def test_no_request_however_odd_ends_in_an_internal_error_or_in_a_broker_that_cannot_start(
+async def test_no_request_however_odd_ends_in_an_internal_error_or_in_a_broker_that_cannot_start(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     draw = Draw(SEED)
+    quick = {
+        "transaction_op_batch_interval_ms": 50,
+        "transaction_timeout_ms": 200,
+        "transaction_check_interval_ms": 100,
+    }
 
     async def life() -> None:
-        quick = {
-            "transaction_op_batch_interval_ms": 50,
-            "transaction_timeout_ms": 200,
-            "transaction_check_interval_ms": 100,
-        }
         async with cluster(broker_config(tmp_path, log_bytes=8 << 20, **quick)) as running:
             codes = await ask_at_random(running, draw)
             assert codes[ResponseCode.SUCCESS] > REQUESTS // 20, "some do what they say"
@@ -210,5 +210,5 @@ def test_no_request_however_odd_ends_in_an_internal_error_or_in_a_broker_that_ca
 
     with caplog.at_level(logging.ERROR):
         for _ in range(2):
-            asyncio.run(life())
+            await life()
     assert not [record for record in caplog.records if record.exc_info], caplog.text

@@ -227,7 +227,7 @@ async def test_a_batch_is_answered_from_its_first_copies_and_only_what_is_missin
     assert first == second
 
 
-def test_reading_the_window_back_takes_no_memory_for_bodies(tmp_path: Path) -> None:
+async def test_reading_the_window_back_takes_no_memory_for_bodies(tmp_path: Path) -> None:
     config = broker_config(tmp_path, log_bytes=4 << 20)
     body = bytes(64 << 10)
 
@@ -247,9 +247,9 @@ def test_reading_the_window_back_takes_no_memory_for_bodies(tmp_path: Path) -> N
         answer = await running.client().send(body, topic=TOPIC, UNIQ_KEY="K0")
         assert answer.fields["queueOffset"] == "0"
 
-    asyncio.run(life(send_many))
+    await life(send_many)
     tracemalloc.start()
     try:
-        asyncio.run(life(send_again))
+        await life(send_again)
     finally:
         tracemalloc.stop()

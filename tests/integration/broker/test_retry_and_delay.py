@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
 from engine.protocol.message import MessageExt
+from engine.runtime import system_runtime
+from tests.failing_disk import FailingDisk
 from tests.integration.broker.cluster import (
     GROUP,
     TOPIC,
@@ -200,6 +203,29 @@ async def test_what_a_broker_may_not_write_is_refused_and_no_step_of_a_message(
         assert refused.code == ResponseCode.NO_PERMISSION
         assert "brokerPermission 4 has no write bit" in (refused.remark or "")
         await client.ask(RequestCode.UPDATE_BROKER_CONFIG, b"brokerPermission=6\n")
+        assert (await send_back(client, message)).code == ResponseCode.SUCCESS
+        await next_of(client, RETRY, 0)
+    flow = spooled(tmp_path / "store", "retry_dlq_flow")
+    assert [row["step"] for row in flow] == ["SENT_BACK", "SCHEDULED", "DELIVERED"]
+
+
+async def test_what_the_disk_has_no_room_for_is_refused_and_no_step_of_a_message(
+    tmp_path: Path,
+) -> None:
+    disk = FailingDisk()
+    config = broker_config(tmp_path, log_bytes=64 * 1024)
+    async with cluster(config, replace(system_runtime(), disk=disk)) as running:
+        client = running.client()
+        await client.heartbeat()
+        await client.send(bytes(8192))
+        message = await next_of(client, TOPIC, 0)
+        disk.free_bytes = 0
+        sent = [await client.send(bytes(4096)) for _ in range(40)]
+        assert sent[-1].code == ResponseCode.SERVICE_NOT_AVAILABLE
+        refused = await send_back(client, message)
+        assert refused.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        assert "no space left" in (refused.remark or "")
+        disk.free_bytes = None
         assert (await send_back(client, message)).code == ResponseCode.SUCCESS
         await next_of(client, RETRY, 0)
     flow = spooled(tmp_path / "store", "retry_dlq_flow")

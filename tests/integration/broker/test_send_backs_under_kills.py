@@ -91,25 +91,22 @@ async def lives(engine: KillableEngine, answered: dict[str, bool]) -> None:
 
 
 @pytest.mark.timeout(200)
-def test_no_answered_send_back_is_lost_and_none_is_both_retried_and_dead(tmp_path: Path) -> None:
+async def test_no_answered_send_back_is_lost_and_none_is_both_retried_and_dead(
+    tmp_path: Path,
+) -> None:
     answered: dict[str, bool] = {}
-
-    async def play() -> tuple[Counter[str], Counter[str]]:
-        engine = KillableEngine(tmp_path, *SMALL)
-        await engine.start()
-        try:
-            await lives(engine, answered)
-            client = RawClient(engine.broker)
-            retried, dead = [
-                Counter(bytes(m.body).decode() for m in await all_of(client, topic))
-                for topic in (RETRY, DLQ)
-            ]
-            await client.close()
-            return retried, dead
-        finally:
-            await engine.end(signal.SIGKILL)
-
-    retried, dead = asyncio.run(play())
+    engine = KillableEngine(tmp_path, *SMALL)
+    await engine.start()
+    try:
+        await lives(engine, answered)
+        client = RawClient(engine.broker)
+        retried, dead = [
+            Counter(bytes(m.body).decode() for m in await all_of(client, topic))
+            for topic in (RETRY, DLQ)
+        ]
+        await client.close()
+    finally:
+        await engine.end(signal.SIGKILL)
     assert len(answered) == COUNT
     for body, spent in answered.items():
         assert (body in dead, body in retried) == (spent, not spent), f"message {body}"

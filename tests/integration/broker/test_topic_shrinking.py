@@ -13,7 +13,14 @@ import pytest
 from engine.broker.topic_shrinking import STRANDED_TOLD_MAX
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
-from tests.integration.broker.cluster import RawClient, broker_config, cluster
+from engine.protocol.message_ids import parse_offset_message_id
+from tests.integration.broker.cluster import (
+    RawClient,
+    bodies,
+    broker_config,
+    cluster,
+    eventually,
+)
 
 TOPIC = "scaled"
 
@@ -137,3 +144,48 @@ async def test_of_a_list_none_is_changed_when_one_strands_messages(tmp_path: Pat
         assert unknown.code == ResponseCode.TOPIC_NOT_EXIST
         assert (await put_list({"+queue.shrink": "forced"})).code == ResponseCode.SUCCESS
         assert await numbers(client) == (1, 1)
+
+
+async def test_of_a_list_none_is_changed_when_one_is_no_topic_that_may_be(tmp_path: Path) -> None:
+    async with cluster(broker_config(tmp_path)) as running:
+        client = running.client()
+        good = {"topicName": "good", "readQueueNums": 1, "writeQueueNums": 1, "perm": 6}
+        for wrong in ({"perm": 99}, {"readQueueNums": 0}, {"attributes": {"+no.such": "1"}}):
+            body = json.dumps({"topicConfigList": [good, good | {"topicName": "bad"} | wrong]})
+            refused = await client.ask(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, body.encode())
+            assert refused.code != ResponseCode.SUCCESS
+            unknown = await client.ask(RequestCode.GET_TOPIC_CONFIG, topic="good")
+            assert unknown.code == ResponseCode.TOPIC_NOT_EXIST, wrong
+
+
+async def test_what_comes_late_for_a_queue_that_was_taken_away_goes_where_it_can_be_read(
+    tmp_path: Path,
+) -> None:
+    """A delayed message and half of a transaction wait elsewhere, so nothing was stranded."""
+    async with cluster(broker_config(tmp_path, delay_levels_ms=(500,))) as running:
+        client = running.client()
+        await put(client, 4, 4)
+        delayed = await client.send(b"delayed", topic=TOPIC, queue_id=3, DELAY="1")
+        assert delayed.code == ResponseCode.SUCCESS
+        half = await client.send(
+            b"half", topic=TOPIC, queue_id=3, sysFlag=4, TRAN_MSG="true", PGROUP="p", UNIQ_KEY="u"
+        )
+        assert (await put(client, 2, 2)).code == ResponseCode.SUCCESS
+        _, physical_offset = parse_offset_message_id(half.fields["msgId"])
+        ended = await client.ask(
+            RequestCode.END_TRANSACTION,
+            producerGroup="p",
+            tranStateTableOffset=half.fields["queueOffset"],
+            commitLogOffset=physical_offset,
+            commitOrRollback=8,
+            fromTransactionCheck="false",
+            msgId="u",
+            transactionId="u",
+        )
+        assert ended.code == ResponseCode.SUCCESS
+
+        async def both() -> bool:
+            found = [bodies(await client.pull(0, topic=TOPIC, queue_id=one)) for one in (0, 1)]
+            return sorted(body for some in found for body in some) == [b"delayed", b"half"]
+
+        await eventually(both, "both are read")

@@ -67,6 +67,27 @@ async def test_a_committed_message_is_the_half_message_under_its_real_name(tmp_p
         assert not {"REAL_TOPIC", "REAL_QID"} & found.properties.keys(), "as RocketMQ 5.5.0"
 
 
+async def test_ending_it_again_costs_little_however_many_long_messages_have_its_key(
+    tmp_path: Path,
+) -> None:
+    async with cluster(broker_config(tmp_path, **QUICK)) as running:
+        producer = Transactor(running.client())
+        half = await producer.begin("key")
+        assert (await producer.end(half, COMMIT)).code == ResponseCode.SUCCESS
+        for _ in range(40):
+            await producer.client.send(bytes(900_000), UNIQ_KEY="key")
+        store, read = running.broker.parts.store, list[int]()
+        record_at = store.record_at
+        store.record_at = lambda at: read.append(at) or record_at(at)  # type: ignore[func-returns-value,method-assign,assignment]
+
+        async def forgotten() -> bool:
+            return running.broker.parts.transactions.was_committed(half.queue_offset) is None
+
+        await eventually(forgotten, "how it ended is only in the log")
+        assert (await producer.end(half, COMMIT)).code == ResponseCode.SUCCESS
+        assert not read, "no body is looked at"
+
+
 async def test_a_transaction_that_ended_is_not_asked_about_and_its_message_comes_once(
     tmp_path: Path,
 ) -> None:

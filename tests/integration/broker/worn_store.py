@@ -25,6 +25,7 @@ from engine.telemetry.frames import Turn, decode_frames
 from engine.telemetry.segments import segment_names
 from tests.integration.broker.cluster import GROUP, RawClient, broker_config
 from tests.integration.broker.spooled import spooled
+from tests.store_support import until
 
 TOPIC, GONE = "orders", "gone"
 COUNT = 60
@@ -142,23 +143,23 @@ async def subscribe(client: RawClient, topic: str, group: str) -> None:
 
 def prepare(folder: Path, name: str, topic: str, *, clean: bool) -> Path:
     """A store that was stopped cleanly, or as SIGKILL leaves it; its root."""
+    return asyncio.run(_prepare(folder, name, topic, clean=clean))
 
-    async def story() -> Path:
-        live = config_of(folder / "live")
-        broker = Broker(system_runtime(), live)
-        await broker.start()
-        client = RawClient(broker.address)
-        await fill(broker, client, name, topic)
-        root = Path(live.store.root)
-        if not clean:
-            broker._running.telemetry.write_turn()  # type: ignore[union-attr]
-            root = folder / "killed" / "store"
-            shutil.copytree(live.store.root, root)
-        await client.close()
-        await broker.stop()
-        return root
 
-    return asyncio.run(story())
+async def _prepare(folder: Path, name: str, topic: str, *, clean: bool) -> Path:
+    live = config_of(folder / "live")
+    broker = Broker(system_runtime(), live)
+    await broker.start()
+    client = RawClient(broker.address)
+    await fill(broker, client, name, topic)
+    root = Path(live.store.root)
+    if not clean:
+        broker._running.telemetry.write_turn()  # type: ignore[union-attr]
+        root = folder / "killed" / "store"
+        shutil.copytree(live.store.root, root)
+    await client.close()
+    await broker.stop()
+    return root
 
 
 def inventory_of(broker: Broker) -> Inventory:
@@ -243,30 +244,39 @@ class _Lines(logging.Handler):
 
 def start_on(root: Path) -> Start:
     """Start a broker on the store, look, and stop it."""
+    return asyncio.run(_start_on(root))
 
-    async def story() -> Start:
-        config = config_of(root.parent)
-        broker, lines, start = Broker(system_runtime(), config), _Lines(), Start()
-        rows_before = len(spooled(root, "lifecycle")) if (root / "spool").is_dir() else 0
-        logging.getLogger().addHandler(lines)
-        try:
-            await broker.start()
-        except TidemarkError as error:
-            start.refused = str(error)
-            return start
-        finally:
-            logging.getLogger().removeHandler(lines)
-        start.has = inventory_of(broker)
-        await broker.stop()
-        start.has |= rows_in(root)
-        rows = spooled(root, "lifecycle")
-        fresh = rows[rows_before:] if len(rows) > rows_before else rows
-        start.told = lines.lines + [
-            f"{row['kind']}: {row['detail']}" for row in fresh if not _is_ordinary(row)
-        ]
+
+async def _start_on(root: Path) -> Start:
+    config = config_of(root.parent)
+    broker, lines, start = Broker(system_runtime(), config), _Lines(), Start()
+    rows_before = len(spooled(root, "lifecycle")) if (root / "spool").is_dir() else 0
+    logging.getLogger().addHandler(lines)
+    try:
+        await broker.start()
+        await index_is_whole(broker)
+    except TidemarkError as error:
+        start.refused = str(error)
         return start
+    finally:
+        logging.getLogger().removeHandler(lines)
+    start.has = inventory_of(broker)
+    await broker.stop()
+    start.has |= rows_in(root)
+    rows = spooled(root, "lifecycle")
+    fresh = rows[rows_before:] if len(rows) > rows_before else rows
+    start.told = lines.lines + [
+        f"{row['kind']}: {row['detail']}" for row in fresh if not _is_ordinary(row)
+    ]
+    return start
 
-    return asyncio.run(story())
+
+async def index_is_whole(broker: Broker) -> None:
+    """Wait until every file of the index was looked at, and its keys are there again."""
+    store = broker.parts.store
+    scrub = next(task for task in store._tasks if task.get_name() == "store index scrub")
+    await asyncio.wait([scrub], timeout=30)
+    await until(lambda: store._index is None or not store._index.is_behind)
 
 
 def less(before: Inventory, after: Inventory) -> list[tuple[object, ...]]:

@@ -69,14 +69,16 @@ def test_the_cluster_and_its_broker_tell_of_themselves(engine: OurEngine) -> Non
     assert config == {"brokerName": "broker-a"}
 
 
+async def flags_of(engine: OurEngine, topic: str) -> tuple[int, bool, int]:
+    """(write queues, order, system flag)"""
+    async with Admin(system_runtime(), client_config(engine.name_server)) as admin:
+        config = (await admin.topics.configs(topic))["broker-a"]
+        return config.write_queue_nums, config.order, config.topic_sys_flag
+
+
 def test_an_existing_topic_keeps_its_order_and_system_flags_unless_they_are_given(
     engine: OurEngine,
 ) -> None:
-    async def flags() -> tuple[int, bool, int]:
-        async with Admin(system_runtime(), client_config(engine.name_server)) as admin:
-            config = (await admin.topics.configs("adminordered"))["broker-a"]
-            return config.write_queue_nums, config.order, config.topic_sys_flag
-
     for words, expected in (
         (("-q", "1"), (1, False, 0)),
         (("-q", "1", "--order", "--sys-flag", "2"), (1, True, 2)),
@@ -86,7 +88,7 @@ def test_an_existing_topic_keeps_its_order_and_system_flags_unless_they_are_give
     ):
         answer = tidemark(engine, "topic", "create", "adminordered", *words)
         assert answer.exit_code == 0, answer.output
-        assert asyncio.run(flags()) == expected, words
+        assert asyncio.run(flags_of(engine, "adminordered")) == expected, words
 
 
 def test_a_topic_is_listed_shown_routed_and_counted(engine: OurEngine) -> None:
@@ -196,31 +198,28 @@ async def test_members_of_a_group_and_producers_are_told_while_they_are_online(
 
 
 def test_the_trace_of_a_message_names_who_sent_it(engine: OurEngine) -> None:
-    async def story() -> str:
-        sent = await send_traced(engine)
-        async with Admin(system_runtime(), client_config(engine.name_server)) as admin:
-
-            async def is_traced() -> bool:
-                return bool(await admin.messages.traces(sent))
-
-            await eventually(is_traced, "the trace is stored")
-        return sent
-
-    unique_key = asyncio.run(story())
+    unique_key = asyncio.run(send_traced(engine))
     (step,) = told(engine, "message", "trace", unique_key)
     assert (step["step"], step["group"], step["success"]) == ("sent", "admin-traced", True)
     assert told(engine, "message", "trace", "F" * 32) == []
 
 
 async def send_traced(engine: OurEngine) -> str:
-    """One message from a producer that writes traces; its unique key."""
+    """One message whose trace is stored; its unique key."""
     config = replace(client_config(engine.name_server), enable_trace=True)
     producer = Producer(system_runtime(), config, "admin-traced")
     await producer.start()
     try:
-        return (await producer.send(text(TOPIC, "traced"))).message_id
+        sent = (await producer.send(text(TOPIC, "traced"))).message_id
     finally:
         await producer.stop()
+    async with Admin(system_runtime(), client_config(engine.name_server)) as admin:
+
+        async def is_traced() -> bool:
+            return bool(await admin.messages.traces(sent))
+
+        await eventually(is_traced, "the trace is stored")
+    return sent
 
 
 def test_a_broker_loses_and_gets_the_write_permission(engine: OurEngine) -> None:

@@ -208,19 +208,16 @@ ONE_LIFE: tuple[Story, ...] = (
 
 
 @pytest.mark.parametrize("story", ONE_LIFE, ids=lambda story: story.__name__)
-def test_a_duplicate_is_found_where_it_belongs(
+async def test_a_duplicate_is_found_where_it_belongs(
     engine: OurEngine, tmp_path: Path, story: Story
 ) -> None:
-    async def play() -> None:
-        name = story.__name__[:40]
-        scene = Scene(name, engine.name_server, engine.broker, engine.store, tmp_path)
-        await scene.begin()
-        try:
-            await story(scene)
-        finally:
-            await scene.end()
-
-    asyncio.run(play())
+    name = story.__name__[:40]
+    scene = Scene(name, engine.name_server, engine.broker, engine.store, tmp_path)
+    await scene.begin()
+    try:
+        await story(scene)
+    finally:
+        await scene.end()
 
 
 # Causes that need another life of the broker.
@@ -352,51 +349,45 @@ ACROSS_LIVES: tuple[Story, ...] = (
 
 
 @pytest.mark.parametrize("story", ACROSS_LIVES, ids=lambda story: story.__name__)
-def test_what_a_lost_or_changed_offset_does_is_found_where_it_belongs(
+async def test_what_a_lost_or_changed_offset_does_is_found_where_it_belongs(
     tmp_path: Path, story: Story
 ) -> None:
-    async def play() -> None:
-        engine = KillableEngine(tmp_path, *SMALL, *PERSISTS_AT_STOPS)
-        await engine.start()
-        scene = Scene("tide", engine.namesrv, engine.broker, engine.store, tmp_path, engine)
-        try:
-            await scene.begin()
-            await story(scene)
-        finally:
-            await scene.end()
-            await engine.end(signal.SIGKILL)
-
-    asyncio.run(play())
+    engine = KillableEngine(tmp_path, *SMALL, *PERSISTS_AT_STOPS)
+    await engine.start()
+    scene = Scene("tide", engine.namesrv, engine.broker, engine.store, tmp_path, engine)
+    try:
+        await scene.begin()
+        await story(scene)
+    finally:
+        await scene.end()
+        await engine.end(signal.SIGKILL)
 
 
-def test_with_both_offset_files_damaged_the_start_is_refused_in_one_sentence(
+async def test_with_both_offset_files_damaged_the_start_is_refused_in_one_sentence(
     tmp_path: Path,
 ) -> None:
-    async def play() -> None:
-        engine = KillableEngine(tmp_path, *SMALL)
-        await engine.start()
-        scene = Scene("tide", engine.namesrv, engine.broker, engine.store, tmp_path, engine)
-        try:
-            await scene.begin()
-            path = await stopped_with_offset(scene)
-            good = path.read_bytes()
-            backup = path.with_suffix(".json.bak")
-            for damaged in (path, backup):
-                damaged.write_bytes(b'{"offsetTable":{"tide@')
-            with pytest.raises(AssertionError) as refused:
-                await engine.start()
-            said = str(refused.value).strip().splitlines()[-1]
-            assert said.startswith("tidemark engine: ")
-            assert str(path) in said
-            assert str(backup) in said
-            assert "remove the damaged files to begin with an empty table" in said
-            assert path.exists(), "nothing is thrown away before somebody decides"
-            path.write_bytes(good)
+    engine = KillableEngine(tmp_path, *SMALL)
+    await engine.start()
+    scene = Scene("tide", engine.namesrv, engine.broker, engine.store, tmp_path, engine)
+    try:
+        await scene.begin()
+        path = await stopped_with_offset(scene)
+        good = path.read_bytes()
+        backup = path.with_suffix(".json.bak")
+        for damaged in (path, backup):
+            damaged.write_bytes(b'{"offsetTable":{"tide@')
+        with pytest.raises(AssertionError) as refused:
             await engine.start()
-            await (await scene.consumer()).took(0)
-            assert scene.rows("redeliveries") == []
-        finally:
-            await scene.end()
-            await engine.end(signal.SIGKILL)
-
-    asyncio.run(play())
+        said = str(refused.value).strip().splitlines()[-1]
+        assert said.startswith("tidemark engine: ")
+        assert str(path) in said
+        assert str(backup) in said
+        assert "remove the damaged files to begin with an empty table" in said
+        assert path.exists(), "nothing is thrown away before somebody decides"
+        path.write_bytes(good)
+        await engine.start()
+        await (await scene.consumer()).took(0)
+        assert scene.rows("redeliveries") == []
+    finally:
+        await scene.end()
+        await engine.end(signal.SIGKILL)

@@ -374,3 +374,37 @@ async def test_start_needs_a_subscription_and_both_start_and_stop_may_be_repeate
     await never.stop()
     with pytest.raises(ConfigError, match="at least one topic"):
         await never.start()
+
+
+@run_by(on_virtual_cluster)
+async def test_a_queue_whose_offset_the_broker_corrects_goes_on_there_within_seconds(
+    cluster: VirtualCluster,
+) -> None:
+    await send(cluster, *range(3), queue_id=0)
+    await cluster.admin.offsets.commit(GROUP, Q0, 50)
+    seen = Seen()
+    one = await cluster.consume(ONE, seen, config(rebalance_ms=60_000))
+    await cluster.world.until("corrected", lambda: cluster.committed().get(0) == 3, within_s=5)
+    await cluster.world.until("taken up anew", lambda: len(one.windows) == 5, within_s=5)
+    await send(cluster, 3, 4, queue_id=0)
+    await cluster.world.until("consumed", lambda: numbers_of(seen) == [3, 4], within_s=5)
+
+
+@run_by(on_virtual_cluster, queues=8)
+async def test_members_that_start_together_consume_a_backlog_once(cluster: VirtualCluster) -> None:
+    """Rounds are a second apart: who joins meanwhile is given queues that others have begun."""
+    await send(cluster, *range(400))
+    for gap_ms in (100, 300, 700):
+        seen, members = Seen(), []
+        for number in range(4):
+            host = f"10.0.1.{gap_ms // 100}{number}"
+            members.append((host, await cluster.consume(host, seen, config())))
+            await asyncio.sleep(gap_ms / 1000)
+        all_of_them = lambda: len(set(seen.bodies)) == 400  # noqa: B023, E731
+        await cluster.world.until("all", all_of_them, within_s=30)
+        await asyncio.sleep(3)
+        assert len(seen.messages) == 400
+        for host, member in members:
+            await cluster.leave(host, member)
+        for queue_id in range(8):
+            await cluster.admin.offsets.commit(GROUP, MessageQueue(TOPIC, "broker-a", queue_id), 0)

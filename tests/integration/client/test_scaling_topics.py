@@ -93,61 +93,59 @@ async def numbers(admin: Admin) -> tuple[int, int]:
     return config.read_queue_nums, config.write_queue_nums
 
 
+async def scale_and_drain(names: str, broker: str) -> None:
+    """One group has drained the queues that go, the other one has not yet."""
+    client, ready, late = RawClient(broker), Listener(), Listener()
+    async with Admin(system_runtime(), client_config(names)) as admin:
+        await make_topic(admin, broker, 4)
+        for queue_id in range(4):
+            for number in range(2):
+                await client.send(f"{queue_id}.{number}".encode(), topic=TOPIC, queue_id=queue_id)
+            await client.commit(1, topic=TOPIC, group="late_c", queue_id=queue_id)
+        async with consuming(names, "ready_c", {TOPIC: ready}):
+
+            async def drained() -> bool:
+                progress = await admin.groups.consume_stats("ready_c", TOPIC)
+                return len(ready.seen) == 8 and sum(one.lag for one in progress.values()) == 0
+
+            await eventually(drained, "one group has read and reported all")
+            code, said, complained = await run(
+                names, "topic", "shrink", TOPIC, "--queues", "2", "--now"
+            )
+            assert (code, said) == (1, "")
+            assert "group late_c: 1 messages of broker-a queue 2" in complained
+            assert "ready_c" not in complained
+            assert await numbers(admin) == (4, 4)
+            async with begun(
+                *(names, "topic", "shrink", TOPIC, "--queues", "2"), "--settle", "0"
+            ) as shrinking:
+
+                async def first_step() -> bool:
+                    route = await admin.topics.route(TOPIC)
+                    assert route is not None
+                    (queues,) = route.queue_datas
+                    return (queues.read_queue_nums, queues.write_queue_nums) == (4, 2)
+
+                await eventually(first_step, "fewer queues to write, all still readable")
+                async with producing(names, "scaled_p") as producer:
+                    sent = [await producer.send(text(TOPIC, f"new {n}")) for n in range(4)]
+                assert {one.queue.queue_id for one in sent} == {0, 1}
+                waits = shrinking.process.returncode is None and await numbers(admin) == (4, 2)
+                assert waits, "for the late group"
+                async with consuming(names, "late_c", {TOPIC: late}):
+                    ended, said, complained = await shrinking.ended()
+                    assert (ended, complained) == (0, "")
+                    assert "broker-a: 4 → 2 queues" in said
+
+                    async def all_seen() -> bool:
+                        return len(ready.seen) == 12 and len(late.seen) == 8
+
+                    await eventually(all_seen, "both groups have read every message they had to")
+    assert max(late.seen) == (3, b"3.1"), "the last of the queues that went"
+    await client.close()
+
+
 def test_queues_go_only_when_every_group_has_drained_them(tmp_path: Path) -> None:
-    async def story(names: str, broker: str) -> None:
-        client, ready, late = RawClient(broker), Listener(), Listener()
-        async with Admin(system_runtime(), client_config(names)) as admin:
-            await make_topic(admin, broker, 4)
-            for queue_id in range(4):
-                for number in range(2):
-                    await client.send(
-                        f"{queue_id}.{number}".encode(), topic=TOPIC, queue_id=queue_id
-                    )
-                await client.commit(1, topic=TOPIC, group="late_c", queue_id=queue_id)
-            async with consuming(names, "ready_c", {TOPIC: ready}):
-
-                async def drained() -> bool:
-                    progress = await admin.groups.consume_stats("ready_c", TOPIC)
-                    return len(ready.seen) == 8 and sum(one.lag for one in progress.values()) == 0
-
-                await eventually(drained, "one group has read and reported all")
-                code, said, complained = await run(
-                    names, "topic", "shrink", TOPIC, "--queues", "2", "--now"
-                )
-                assert (code, said) == (1, "")
-                assert "group late_c: 1 messages of broker-a queue 2" in complained
-                assert "ready_c" not in complained
-                assert await numbers(admin) == (4, 4)
-                async with begun(
-                    *(names, "topic", "shrink", TOPIC, "--queues", "2"), "--settle", "0"
-                ) as shrinking:
-
-                    async def first_step() -> bool:
-                        route = await admin.topics.route(TOPIC)
-                        assert route is not None
-                        (queues,) = route.queue_datas
-                        return (queues.read_queue_nums, queues.write_queue_nums) == (4, 2)
-
-                    await eventually(first_step, "fewer queues to write, all still readable")
-                    async with producing(names, "scaled_p") as producer:
-                        sent = [await producer.send(text(TOPIC, f"new {n}")) for n in range(4)]
-                    assert {one.queue.queue_id for one in sent} == {0, 1}
-                    waits = shrinking.process.returncode is None and await numbers(admin) == (4, 2)
-                    assert waits, "for the late group"
-                    async with consuming(names, "late_c", {TOPIC: late}):
-                        ended, said, complained = await shrinking.ended()
-                        assert (ended, complained) == (0, "")
-                        assert "broker-a: 4 → 2 queues" in said
-
-                        async def all_seen() -> bool:
-                            return len(ready.seen) == 12 and len(late.seen) == 8
-
-                        await eventually(
-                            all_seen, "both groups have read every message they had to"
-                        )
-        assert max(late.seen) == (3, b"3.1"), "the last of the queues that went"
-        await client.close()
-
     async def after(client: RawClient) -> None:
         refused = await client.send(topic=TOPIC, queue_id=2)
         assert refused.code == ResponseCode.INVALID_PARAMETER
@@ -159,7 +157,7 @@ def test_queues_go_only_when_every_group_has_drained_them(tmp_path: Path) -> Non
     with party(log, "namesrv", "--port", "0") as names:
         options = ("broker", "--store", str(tmp_path / "store"), "--port", "0", *SMALL)
         with party(log, *options, "--namesrv", names.address) as broker:
-            asyncio.run(story(names.address, broker.address))
+            asyncio.run(scale_and_drain(names.address, broker.address))
             broker.kill()
         with party(log, *options, "--namesrv", names.address) as broker:
             talk(broker.address, after)

@@ -18,7 +18,7 @@ from engine.remoting import Handler, Peer, RpcClient, RpcServer
 from engine.remoting.load import Load
 from engine.runtime import system_runtime
 
-ECHO, BULK, KEPT = 1, 2, 3
+ECHO, BULK, KEPT, SLOW = 1, 2, 3, 4
 MIB = 1 << 20
 DEADLINE_S = 20
 
@@ -30,7 +30,14 @@ class Party:
         self.kept: list[tuple[Peer, RemotingCommand]] = []
         self.bulk_asked = 0
         self.lost: list[Peer] = []
-        handlers: dict[int, Handler] = {ECHO: self.echo, BULK: self.bulk, KEPT: self.keep}
+        handlers: dict[int, Handler] = {
+            ECHO: self.echo,
+            BULK: self.bulk,
+            KEPT: self.keep,
+            SLOW: self.wait,
+        }
+        self.slow_count = 0
+        self.slow_may_end = asyncio.Event()
         self.server = RpcServer(system_runtime(), handlers, on_lost=self.lost.append, **settings)
         self.port = 0
 
@@ -43,6 +50,11 @@ class Party:
 
     def keep(self, peer: Peer, request: RemotingCommand) -> None:
         self.kept.append((peer, request))
+
+    async def wait(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
+        self.slow_count += 1
+        await self.slow_may_end.wait()
+        return request.respond(0)
 
     def answer_kept(self, body_bytes: int = 0) -> None:
         kept, self.kept = self.kept, []
@@ -214,6 +226,37 @@ async def test_requests_under_way_stop_the_reading_of_their_connection() -> None
         await sending
         assert served.server.load.request_bytes == 0
         eager.close()
+
+
+async def test_a_one_way_request_counts_while_its_handler_waits() -> None:
+    async with party() as served:
+        loop = asyncio.get_running_loop()
+        eager = served.connect()
+        eager.setblocking(False)
+        each, count = 4 * MIB, 24
+        command = RemotingCommand(SLOW, body=bytes(each))
+        command.mark_oneway()
+        sending = asyncio.create_task(loop.sock_sendall(eager, encode_frame(command) * count))
+        fits = limits.CONNECTION_REQUEST_BYTES_MAX // each + 1
+        await until(lambda: served.slow_count >= fits)
+        assert await until_still(lambda: served.slow_count) == fits, "no more is read"
+        served.slow_may_end.set()
+        await sending
+        await until(lambda: served.slow_count == count)
+        await until(lambda: served.server.load.request_bytes == 0)
+        eager.close()
+
+
+async def test_the_header_of_a_request_under_way_counts_as_its_body_does() -> None:
+    async with party() as served:
+        asker = served.connect()
+        padding = {"padding": "x" * 100_000}
+        asker.sendall(encode_frame(RemotingCommand(KEPT, dict(padding))))
+        await until(lambda: len(served.kept) == 1)
+        await until(lambda: served.server.load.request_bytes >= 100_000)
+        served.answer_kept()
+        assert served.server.load.request_bytes == 0
+        asker.close()
 
 
 async def test_requests_under_way_of_all_together_make_everybody_wait_who_sends_more() -> None:

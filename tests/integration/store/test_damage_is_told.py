@@ -37,42 +37,42 @@ SHAPE = ["--set", "maxHashSlotNum=50", "--set", "maxIndexNum=40"]
 
 def played(root: Path, count: int, *, clean: bool, unsynced: int = 0) -> list[PutResult]:
     """So many messages in two queues, each flushed, and some more that are not."""
+    return asyncio.run(_played(root, count, clean=clean, unsynced=unsynced))
 
-    async def story() -> list[PutResult]:
-        store = await open_store(sync_config(root))
-        put = []
-        for number in range(count + unsynced):
-            body = b"%d:" % number + b"x" * 200
-            properties = f"UNIQ_KEY\x01{number}\x02"
-            put.append(store.put(draft(body, queue_id=number % 2, properties=properties)))
-            if number < count:
-                await store._flusher.flush_log("GROUP")
-        await turn()
-        if clean:
-            await store.close()
-        else:
-            await abandon(store)
-        return put
 
-    return asyncio.run(story())
+async def _played(root: Path, count: int, *, clean: bool, unsynced: int) -> list[PutResult]:
+    store = await open_store(sync_config(root))
+    put = []
+    for number in range(count + unsynced):
+        body = b"%d:" % number + b"x" * 200
+        properties = f"UNIQ_KEY\x01{number}\x02"
+        put.append(store.put(draft(body, queue_id=number % 2, properties=properties)))
+        if number < count:
+            await store._flusher.flush_log("GROUP")
+    await turn()
+    if clean:
+        await store.close()
+    else:
+        await abandon(store)
+    return put
 
 
 def opened(root: Path, **changes: object) -> tuple[list[int], Listener, int]:
     """Open; the numbers that consumers get, the facts, and the holes that are known."""
+    return asyncio.run(_opened(root, **changes))
 
-    async def story() -> tuple[list[int], Listener, int]:
-        listener = Listener()
-        store = await open_store(sync_config(root, **changes), listener)
-        numbers = sorted(
-            int(message.body.partition(b":")[0])
-            for queue_id in (0, 1)
-            for message in messages_over_holes(store, queue_id=queue_id)
-        )
-        holes = store.holes.count
-        await store.close()
-        return numbers, listener, holes
 
-    return asyncio.run(story())
+async def _opened(root: Path, **changes: object) -> tuple[list[int], Listener, int]:
+    listener = Listener()
+    store = await open_store(sync_config(root, **changes), listener)
+    numbers = sorted(
+        int(message.body.partition(b":")[0])
+        for queue_id in (0, 1)
+        for message in messages_over_holes(store, queue_id=queue_id)
+    )
+    holes = store.holes.count
+    await store.close()
+    return numbers, listener, holes
 
 
 def flip(root: Path, physical_offset: int) -> None:

@@ -76,22 +76,22 @@ def unsynced() -> FailingDisk:
 
 def killed_store(root: Path) -> list[PutResult]:
     """Two queues, three commit-log files, everything flushed once on the way."""
+    return asyncio.run(_killed_store(root))
 
-    async def story() -> list[PutResult]:
-        store = await open_store(small_config(root), runtime=runtime_on(unsynced()))
-        put = []
-        for number in range(COUNT):
-            body = b"%d:" % number + b"x" * (number * 31 % 300)
-            properties = f"UNIQ_KEY\x01{number}\x02"
-            put.append(store.put(draft(body, queue_id=number % 2, properties=properties)))
-            await turn()
-            if number == COUNT // 2:
-                await store._flusher.flush_log("TIMER")
-                await store._flusher.flush_derived("TIMER")
-        await abandon(store)
-        return put
 
-    return asyncio.run(story())
+async def _killed_store(root: Path) -> list[PutResult]:
+    store = await open_store(small_config(root), runtime=runtime_on(unsynced()))
+    put = []
+    for number in range(COUNT):
+        body = b"%d:" % number + b"x" * (number * 31 % 300)
+        properties = f"UNIQ_KEY\x01{number}\x02"
+        put.append(store.put(draft(body, queue_id=number % 2, properties=properties)))
+        await turn()
+        if number == COUNT // 2:
+            await store._flusher.flush_log("TIMER")
+            await store._flusher.flush_derived("TIMER")
+    await abandon(store)
+    return put
 
 
 async def recovered(root: Path, *, keys: bool) -> tuple[list[int], Listener]:

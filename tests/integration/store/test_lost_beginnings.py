@@ -5,7 +5,6 @@ told.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from pathlib import Path
 
@@ -173,16 +172,11 @@ def test_a_log_that_is_gone_with_its_checkpoint_is_told_by_the_queues(
     assert all(words in caplog.text for words in told)
 
 
-def test_a_store_notes_where_its_log_begins_before_anything_is_put(tmp_path: Path) -> None:
+async def test_a_store_notes_where_its_log_begins_before_anything_is_put(tmp_path: Path) -> None:
     """So a log beside a blank checkpoint has lost it, and is no store that has just been made."""
-
-    async def story() -> Checkpoint:
-        store = await open_store(sync_config(tmp_path))
-        noted = decode_checkpoint((tmp_path / "checkpoint").read_bytes())
-        await abandon(store)
-        return noted
-
-    noted = asyncio.run(story())
+    store = await open_store(sync_config(tmp_path))
+    noted = decode_checkpoint((tmp_path / "checkpoint").read_bytes())
+    await abandon(store)
     assert noted == Checkpoint(log_begin=0)
     assert not noted.is_blank
     assert Checkpoint(written_offset=5).is_blank

@@ -4,7 +4,6 @@ message around it, the bytes inside never become a message.
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -65,32 +64,29 @@ def forged_record(physical_offset: int, topic: str, queue_offset: int, tail: byt
     return encoded[: len(encoded) - len(tail)]
 
 
-def play(root: Path, case: Case) -> Attack:
-    async def story() -> Attack:
-        store = await open_store(sync_config(root))
-        put: list[PutResult] = []
-        forged_at = 0
-        for number in range(11):
-            body = b"%d:" % number + b"x" * 60
-            if number == 5:
-                forged_at = put[-1].end_offset + HEAD_BYTES + BEFORE_BYTES
-                body = b"5:".ljust(BEFORE_BYTES, b"-")
-                tail = b"\x06TopicA\0\x0bUNIQ_KEY\x015\x02" if case.aligned else b""
-                body += forged_record(forged_at, case.topic, case.queue_offset, tail)
-                body += b"" if case.aligned else b"-" * 40
-            properties = f"UNIQ_KEY\x01{number}\x02"
-            put.append(store.put(draft(body, queue_id=number % 2, properties=properties)))
-            await store._flusher.flush_log("GROUP")
-        await turn()
-        if case.stop == "kill":
-            await store._flusher.flush_derived("TIMER")
-        if case.stop == "clean":
-            await store.close()
-        else:
-            await abandon(store)
-        return Attack(tuple(put), forged_at)
-
-    return asyncio.run(story())
+async def play(root: Path, case: Case) -> Attack:
+    store = await open_store(sync_config(root))
+    put: list[PutResult] = []
+    forged_at = 0
+    for number in range(11):
+        body = b"%d:" % number + b"x" * 60
+        if number == 5:
+            forged_at = put[-1].end_offset + HEAD_BYTES + BEFORE_BYTES
+            body = b"5:".ljust(BEFORE_BYTES, b"-")
+            tail = b"\x06TopicA\0\x0bUNIQ_KEY\x015\x02" if case.aligned else b""
+            body += forged_record(forged_at, case.topic, case.queue_offset, tail)
+            body += b"" if case.aligned else b"-" * 40
+        properties = f"UNIQ_KEY\x01{number}\x02"
+        put.append(store.put(draft(body, queue_id=number % 2, properties=properties)))
+        await store._flusher.flush_log("GROUP")
+    await turn()
+    if case.stop == "kill":
+        await store._flusher.flush_derived("TIMER")
+    if case.stop == "clean":
+        await store.close()
+    else:
+        await abandon(store)
+    return Attack(tuple(put), forged_at)
 
 
 def overwrite(root: Path, physical_offset: int, data: bytes) -> None:
@@ -161,19 +157,15 @@ CASES = [
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_a_record_inside_a_damaged_message_never_becomes_a_message(
+async def test_a_record_inside_a_damaged_message_never_becomes_a_message(
     tmp_path: Path, case: Case
 ) -> None:
-    attack = play(tmp_path, case)
+    attack = await play(tmp_path, case)
     DAMAGES[case.damage](tmp_path, attack.put[5].physical_offset)
     if case.lost != "nothing":
         shutil.rmtree(tmp_path / case.lost)
-
-    async def story() -> None:
-        listener = Listener()
-        store = await open_store(sync_config(tmp_path), listener)
-        check_forged_is_no_message(store, attack, case.topic)
-        assert listener.recovery.truncated_from is None
-        await store.close()
-
-    asyncio.run(story())
+    listener = Listener()
+    store = await open_store(sync_config(tmp_path), listener)
+    check_forged_is_no_message(store, attack, case.topic)
+    assert listener.recovery.truncated_from is None
+    await store.close()

@@ -48,17 +48,17 @@ def body(number: int) -> bytes:
 
 def crashed_store(root: Path, count: int) -> list[PutResult]:
     """A store that was killed after `count` messages, dealt to two queues in turn."""
+    return asyncio.run(_crashed_store(root, count))
 
-    async def story() -> list[PutResult]:
-        store = await open_store(small_config(root), runtime=unsynced())
-        results = [store.put(draft(body(n), queue_id=n % 2)) for n in range(count)]
-        await turn()
-        for queue in store._queues.all():
-            queue.write_out()  # As by a flush that the kill cut short.
-        await abandon(store)
-        return results
 
-    return asyncio.run(story())
+async def _crashed_store(root: Path, count: int) -> list[PutResult]:
+    store = await open_store(small_config(root), runtime=unsynced())
+    results = [store.put(draft(body(n), queue_id=n % 2)) for n in range(count)]
+    await turn()
+    for queue in store._queues.all():
+        queue.write_out()  # As by a flush that the kill cut short.
+    await abandon(store)
+    return results
 
 
 def survivors(root: Path) -> tuple[list[bytes], LifecycleEvent, list[LifecycleEvent]]:
@@ -66,35 +66,38 @@ def survivors(root: Path) -> tuple[list[bytes], LifecycleEvent, list[LifecycleEv
 
     A second recovery must find nothing more to do, and the store must take new messages.
     """
+    return asyncio.run(_survivors(root))
 
-    async def story() -> tuple[list[bytes], LifecycleEvent, list[LifecycleEvent]]:
-        listener = Listener()
-        store = await open_store(small_config(root), listener, unsynced())
-        found = sorted(
-            [*messages_of(store), *messages_of(store, queue_id=1)],
-            key=lambda message: message.physical_offset,
-        )
-        await abandon(store)
-        after_first = file_bytes(root, leave_out=("abort", "checkpoint"))
-        again = Listener()
-        store = await open_store(small_config(root), again, unsynced())
-        assert again.recovery.truncated_from is None, again.recovery
-        assert file_bytes(root, leave_out=("abort", "checkpoint")) == after_first
-        await check_it_goes_on(store)
-        await store.close()
-        return (
-            [message.body for message in found],
-            listener.recovery,
-            listener.lifecycle("DAMAGED_FILE"),
-        )
 
-    async def check_it_goes_on(store: MessageStore) -> None:
-        before = store.max_offset("TopicA", 0)
-        assert store.put(draft(b"afterwards")).queue_offset == before
-        await turn()
-        assert bodies_of(store)[-1] == b"afterwards"
+async def _survivors(
+    root: Path,
+) -> tuple[list[bytes], LifecycleEvent, list[LifecycleEvent]]:
+    listener = Listener()
+    store = await open_store(small_config(root), listener, unsynced())
+    found = sorted(
+        [*messages_of(store), *messages_of(store, queue_id=1)],
+        key=lambda message: message.physical_offset,
+    )
+    await abandon(store)
+    after_first = file_bytes(root, leave_out=("abort", "checkpoint"))
+    again = Listener()
+    store = await open_store(small_config(root), again, unsynced())
+    assert again.recovery.truncated_from is None, again.recovery
+    assert file_bytes(root, leave_out=("abort", "checkpoint")) == after_first
+    await check_it_goes_on(store)
+    await store.close()
+    return (
+        [message.body for message in found],
+        listener.recovery,
+        listener.lifecycle("DAMAGED_FILE"),
+    )
 
-    return asyncio.run(story())
+
+async def check_it_goes_on(store: MessageStore) -> None:
+    before = store.max_offset("TopicA", 0)
+    assert store.put(draft(b"afterwards")).queue_offset == before
+    await turn()
+    assert bodies_of(store)[-1] == b"afterwards"
 
 
 def test_the_last_record_cut_at_every_byte(tmp_path: Path) -> None:
@@ -183,25 +186,20 @@ def test_a_zeroed_page_ends_the_log_before_the_first_record_it_hits(
     assert report.truncated_to == results[-1].end_offset
 
 
-def test_stale_bytes_behind_a_cut_never_come_back(tmp_path: Path) -> None:
+async def test_stale_bytes_behind_a_cut_never_come_back(tmp_path: Path) -> None:
     """A new record as long as the bad one replaces it; the good old one behind it stays gone."""
-    results = crashed_store(tmp_path, 12)
+    results = await _crashed_store(tmp_path, 12)
     flip(tmp_path / "commitlog" / f"{0:020d}", results[9].physical_offset + 88, 0)
-
-    async def story() -> list[bytes]:
-        store = await open_store(small_config(tmp_path), runtime=unsynced())
-        replaced = store.put(draft(body(99), queue_id=1))
-        assert replaced.physical_offset == results[9].physical_offset
-        assert replaced.size_bytes == results[9].size_bytes
-        await turn()
-        await abandon(store)
-        store = await open_store(small_config(tmp_path), runtime=unsynced())
-        assert store.physical_max == replaced.end_offset
-        bodies = bodies_of(store, queue_id=1)
-        await store.close()
-        return bodies
-
-    assert asyncio.run(story()) == [body(n) for n in (1, 3, 5, 7, 99)]
+    store = await open_store(small_config(tmp_path), runtime=unsynced())
+    replaced = store.put(draft(body(99), queue_id=1))
+    assert replaced.physical_offset == results[9].physical_offset
+    assert replaced.size_bytes == results[9].size_bytes
+    await turn()
+    await abandon(store)
+    store = await open_store(small_config(tmp_path), runtime=unsynced())
+    assert store.physical_max == replaced.end_offset
+    assert bodies_of(store, queue_id=1) == [body(n) for n in (1, 3, 5, 7, 99)]
+    await store.close()
 
 
 def test_a_damaged_consume_queue_is_built_again_from_the_log(tmp_path: Path) -> None:

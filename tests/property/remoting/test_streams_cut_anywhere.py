@@ -33,29 +33,26 @@ async def echo_later(peer: Peer, request: RemotingCommand) -> RemotingCommand:
 
 
 @given(REQUESTS, st.integers(1, 500))
-def test_each_request_gets_its_own_answer(requests: list[RemotingCommand], cut: int) -> None:
-    async def story() -> None:
-        served: list[RemotingCommand] = []
+async def test_each_request_gets_its_own_answer(requests: list[RemotingCommand], cut: int) -> None:
+    served: list[RemotingCommand] = []
 
-        def note_and_echo(peer: Peer, request: RemotingCommand) -> RemotingCommand:
-            served.append(request)
-            return echo(peer, request)
+    def note_and_echo(peer: Peer, request: RemotingCommand) -> RemotingCommand:
+        served.append(request)
+        return echo(peer, request)
 
-        runtime = runtime_over(MemoryNetwork(chunk_bytes=cut))
-        server = RpcServer(runtime, {1: note_and_echo, 2: echo_later})
-        await server.start("memory", 9876)
-        client = RpcClient(runtime)
-        answers = await asyncio.gather(
-            *(client.invoke("memory:9876", request, timeout_ms=5000) for request in requests)
-        )
-        assert [(a.fields, bytes(a.body), a.serialize_type) for a in answers] == [
-            (r.fields, bytes(r.body), r.serialize_type) for r in requests
-        ]
-        assert [(r.fields, bytes(r.body)) for r in served] == [
-            (r.fields, bytes(r.body)) for r in requests if r.code == 1
-        ]
-        await client.close()
-        await server.stop()
-        assert asyncio.all_tasks() == {asyncio.current_task()}
-
-    asyncio.run(story())
+    runtime = runtime_over(MemoryNetwork(chunk_bytes=cut))
+    server = RpcServer(runtime, {1: note_and_echo, 2: echo_later})
+    await server.start("memory", 9876)
+    client = RpcClient(runtime)
+    answers = await asyncio.gather(
+        *(client.invoke("memory:9876", request, timeout_ms=5000) for request in requests)
+    )
+    assert [(a.fields, bytes(a.body), a.serialize_type) for a in answers] == [
+        (r.fields, bytes(r.body), r.serialize_type) for r in requests
+    ]
+    assert [(r.fields, bytes(r.body)) for r in served] == [
+        (r.fields, bytes(r.body)) for r in requests if r.code == 1
+    ]
+    await client.close()
+    await server.stop()
+    assert asyncio.all_tasks() == {asyncio.current_task()}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import tempfile
 from pathlib import Path
 
@@ -50,10 +49,10 @@ def found_in(store: MessageStore, root: str) -> list[int]:
 
 
 @given(sent)
-def test_a_record_is_found_where_it_was_put_and_nowhere_else(
+async def test_a_record_is_found_where_it_was_put_and_nowhere_else(
     messages: list[tuple[str, bytes | list[tuple[str, int]]]],
 ) -> None:
-    async def story(root: str) -> None:
+    with tempfile.TemporaryDirectory() as root:
         store = await open_store(small_config(root))
         put: dict[str, list[int]] = {"TopicA": [], "TopicB": []}
         for topic, forged in messages:
@@ -72,6 +71,3 @@ def test_a_record_is_found_where_it_was_put_and_nowhere_else(
         await again.delete_topic("TopicB")
         assert found_in(again, root) == put["TopicA"], "a deleted topic's messages are gone"
         await again.close()
-
-    with tempfile.TemporaryDirectory() as root:
-        asyncio.run(story(root))

@@ -67,27 +67,27 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(queue=queues, content=st.lists(bodies, min_size=1, max_size=12))
     def put(self, queue: tuple[str, int], content: list[bytes]) -> None:
-        async def story() -> None:
-            for body in content:
-                self.put_one(queue, body)
-            await turn()
+        self.run(self.putting(queue, content))
 
-        self.run(story())
+    async def putting(self, queue: tuple[str, int], content: list[bytes]) -> None:
+        for body in content:
+            self.put_one(queue, body)
+        await turn()
 
     @rule(queue=queues, content=st.lists(bodies, min_size=2, max_size=5))
     def put_batch(self, queue: tuple[str, int], content: list[bytes]) -> None:
-        async def story() -> None:
-            first = len(self.model[queue])
-            results = self.store.put_batch(
-                [draft(body, topic=queue[0], queue_id=queue[1]) for body in content]
-            )
-            assert [result.queue_offset for result in results] == list(
-                range(first, first + len(content))
-            )
-            self.model[queue] += [(body, self.clock.value_ms) for body in content]
-            await turn()
+        self.run(self.putting_batch(queue, content))
 
-        self.run(story())
+    async def putting_batch(self, queue: tuple[str, int], content: list[bytes]) -> None:
+        first = len(self.model[queue])
+        results = self.store.put_batch(
+            [draft(body, topic=queue[0], queue_id=queue[1]) for body in content]
+        )
+        assert [result.queue_offset for result in results] == list(
+            range(first, first + len(content))
+        )
+        self.model[queue] += [(body, self.clock.value_ms) for body in content]
+        await turn()
 
     def put_one(self, queue: tuple[str, int], body: bytes) -> None:
         self.keys_made += 1
@@ -101,19 +101,12 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(queue=queues, prepared=st.booleans())
     def put_without_queue_entry(self, queue: tuple[str, int], prepared: bool) -> None:
-        async def story() -> None:
-            result = self.store.put(
-                draft(
-                    b"half",
-                    topic=queue[0],
-                    queue_id=queue[1],
-                    sys_flag=0x4 if prepared else 0xC,
-                )
-            )
-            assert result.queue_offset == 0
-            await turn()
+        self.run(self.putting_without_queue_entry(queue, 0x4 if prepared else 0xC))
 
-        self.run(story())
+    async def putting_without_queue_entry(self, queue: tuple[str, int], sys_flag: int) -> None:
+        half = draft(b"half", topic=queue[0], queue_id=queue[1], sys_flag=sys_flag)
+        assert self.store.put(half).queue_offset == 0
+        await turn()
 
     @rule(milliseconds=st.integers(1, 5000))
     def time_passes(self, milliseconds: int) -> None:
@@ -121,11 +114,8 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule()
     def flush(self) -> None:
-        async def story() -> None:
-            await self.store._flusher.flush_log("TIMER")
-            await self.store._flusher.flush_derived("TIMER")
-
-        self.run(story())
+        self.run(self.store._flusher.flush_log("TIMER"))
+        self.run(self.store._flusher.flush_derived("TIMER"))
         assert self.store.physical_flushed == self.store.physical_max
 
     @rule()

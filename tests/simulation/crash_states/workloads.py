@@ -21,6 +21,8 @@ from engine.foundation.observing import LifecycleEvent
 from engine.protocol.message import MessageQueue
 from engine.runtime import Runtime, SystemEntropy, SystemNetwork
 from engine.store import FlushDiskType, MessageStore, PutResult
+from engine.store.draft_record import DraftRecord
+from engine.store.record import HEADS, MAGIC_V1
 from engine.store.table_file import TableFile
 from engine.store.upkeep.checkpoint import decode_checkpoint
 from engine.telemetry import EmitterIdentity, Telemetry
@@ -38,6 +40,13 @@ from tests.store_support import (
 MASTER = EmitterIdentity("cluster-1", "broker-a", 0)
 LATER_MS = 1_900_000_000_000
 NEVER_MS = 3_600_000
+FORGED_KEY = "forged"
+MAGIC = (MAGIC_V1 & 0xFFFFFFFF).to_bytes(4, "big")
+BLANK_BYTES = 8
+"""A file is closed by a blank of at least so many."""
+PlaceOfBody = Callable[[int], int]
+"""Where the body of the next message will lie, if it has so many bytes."""
+BodyOf = Callable[[int, random.Random, PlaceOfBody], bytes]
 
 
 @dataclass
@@ -107,7 +116,41 @@ def settings_of(**changes: Any) -> dict[str, Any]:
     } | changes
 
 
-async def life_of_a_store(chance: random.Random, settings: Mapping[str, Any]) -> Life:
+def plain_body(number: int, chance: random.Random, place_of_body: PlaceOfBody) -> bytes:
+    """Some bytes that begin with the message's number."""
+    del place_of_body
+    return (b"%d:" % number).ljust(chance.randint(3, 700), b"%d" % (number % 10))
+
+
+def forged_body(number: int, chance: random.Random, place_of_body: PlaceOfBody) -> bytes:
+    """Records of messages that nobody put, at the very offsets where they will lie: they go on in
+    the queue, or begin one, and end with the body or amid it.
+    """
+    before = b"%d:" % number + b"-" * chance.randint(0, 60)
+    after = b"" if chance.random() < 0.5 else b"-" * chance.randint(1, 200)
+    forged = [
+        DraftRecord(
+            draft(
+                b"forged!" * chance.randint(0, 12),
+                topic=chance.choice(["TopicA", "TopicB"]),
+                queue_id=number % 2,
+                properties=f"UNIQ_KEY\x01{FORGED_KEY}\x02",
+            )
+        )
+        for _ in range(chance.randint(1, 3))
+    ]
+    size_bytes = sum(record.size_bytes for record in forged)
+    place = place_of_body(len(before) + size_bytes + len(after)) + len(before)
+    queue_offset, body = chance.choice([0, number // 2, number // 2 + 1]), before
+    for offset, record in enumerate(forged, queue_offset):
+        body += record.encode(offset, place, LATER_MS)
+        place += record.size_bytes
+    return body + after
+
+
+async def life_of_a_store(
+    chance: random.Random, settings: Mapping[str, Any], body_of: BodyOf = plain_body
+) -> Life:
     """Puts, flushes of log and derived files, a roll now and then, a clean stop."""
     disk, clock = RecordingDisk(), HandClock()
     story = StoreStory(settings)
@@ -118,10 +161,18 @@ async def life_of_a_store(chance: random.Random, settings: Mapping[str, Any]) ->
     store.start()
     flush_each, derived_each = chance.randint(1, 9), chance.randint(2, 12)
     for number in range(26):
-        body = (b"%d:" % number).ljust(chance.randint(3, 700), b"%d" % (number % 10))
-        result = store.put(
-            draft(body, queue_id=number % 2, properties=f"UNIQ_KEY\x01{number}\x02TAGS\x01T\x02")
-        )
+        properties = f"UNIQ_KEY\x01{number}\x02TAGS\x01T\x02"
+        around = DraftRecord(draft(b"", properties=properties)).size_bytes
+        file_bytes, end = settings["mapped_file_size_commit_log_bytes"], store.physical_max
+
+        def place_of_body(
+            body_bytes: int, end: int = end, around: int = around, file_bytes: int = file_bytes
+        ) -> int:
+            fits = end % file_bytes + around + body_bytes + BLANK_BYTES <= file_bytes
+            return HEADS[0].size + (end if fits else end - end % file_bytes + file_bytes)
+
+        body = body_of(number, chance, place_of_body)
+        result = store.put(draft(body, queue_id=number % 2, properties=properties))
         story.put.append((number % 2, body, result))
         clock.value_ms += 1700
         await asyncio.sleep(0)
@@ -195,14 +246,16 @@ async def life_of_a_recovery(chance: random.Random) -> Life:
     return again
 
 
-async def life_of_a_damaged_store(chance: random.Random) -> Life:
+async def life_of_a_damaged_store(chance: random.Random, body_of: BodyOf = plain_body) -> Life:
     """Everything was synced; then a file went or a bit flipped, and half the time the queues, too.
-    The recovery of that is what is cut by power here.
+    The recovery of that is what is cut by power here. Forged bodies need the queues: without them
+    nobody can tell what they are.
     """
-    life = await life_of_a_store(chance, settings_of(flush_disk_type=FlushDiskType.SYNC_FLUSH))
-    put, settings = life.story.put, life.story.settings
+    settings = settings_of(flush_disk_type=FlushDiskType.SYNC_FLUSH)
+    life = await life_of_a_store(chance, settings, body_of)
+    put = life.story.put
     tree = life.disk.tree() | {"/store/abort": b"1"}
-    if chance.random() < 0.5:
+    if chance.random() < 0.5 and body_of is plain_body:
         tree = {path: data for path, data in tree.items() if "/consumequeue/" not in path}
     logs = sorted(path for path in tree if path.startswith("/store/commitlog/"))
     victim = chance.choice(logs[:-1])
@@ -295,6 +348,46 @@ async def check_store(life: Life, tree: Tree, promise: StorePromise) -> None:
     store = await MessageStore.open(runtime_on(disk, clock), config, again)
     assert store.put(draft(b"goes on", queue_id=1)).queue_offset == offsets[1]
     await store.close()
+
+
+async def life_of_forged_bodies(chance: random.Random) -> Life:
+    """As the store's; clients have put the bytes of records into their bodies."""
+    return await life_of_a_store(chance, settings_of(), forged_body)
+
+
+async def check_forged(life: Life, tree: Tree, promise: StorePromise) -> None:
+    """As for any store, and no forged record is served, by its queue, key or offset."""
+    await check_store(life, tree, promise)
+    await check_nothing_forged(life, tree)
+
+
+async def check_forged_and_damaged(life: Life, tree: Tree, left: tuple[int, ...]) -> None:
+    """As for any damaged store, and no forged record is served."""
+    await check_damaged(life, tree, left)
+    await check_nothing_forged(life, tree)
+
+
+async def check_nothing_forged(life: Life, tree: Tree) -> None:
+    """No record inside a body is served, by its queue, key or offset."""
+    story: StoreStory = life.story
+    forged_at = [
+        result.physical_offset + HEADS[0].size + at
+        for _, body, result in story.put
+        for at in range(len(body))
+        if body[at + 4 : at + 8] == MAGIC
+        and body[at + 28 : at + 36]
+        == (result.physical_offset + HEADS[0].size + at).to_bytes(8, "big")
+    ]
+    assert forged_at, "a life without a forged record proves nothing"
+    config = small_config("/store", **story.settings)
+    runtime = runtime_on(RecordingDisk(tree), HandClock(LATER_MS))
+    store = await MessageStore.open(runtime, config, Listener())
+    assert {topic for topic, _ in store.queues()} <= {"TopicA"}
+    for topic in ("TopicA", "TopicB"):
+        key = store.query_by_key(topic, FORGED_KEY, max_count=9, begin_ms=0, end_ms=1 << 60)
+        assert not key.physical_offsets, "a forged record is found by its key"
+    assert not [at for at in forged_at if store.known_record_at(at) is not None]
+    store._release()
 
 
 # ---- a table in JSON -----------------------------------------------------------------------
@@ -440,9 +533,15 @@ WORKLOADS = [
         lambda chance: life_of_a_store(chance, settings_of(transient_store_pool_enable=True)),
         check_store,
     ),
+    Workload("forged bodies", life_of_forged_bodies, check_forged),
     Workload("retention", life_with_retention, check_store),
     Workload("recovery", life_of_a_recovery, check_store),
     Workload("damaged", life_of_a_damaged_store, check_damaged),
+    Workload(
+        "forged and damaged",
+        lambda chance: life_of_a_damaged_store(chance, forged_body),
+        check_forged_and_damaged,
+    ),
     Workload("table", life_of_a_table, check_table),
     Workload("local offsets", life_of_local_offsets, check_local_offsets),
     Workload("spool", life_of_a_spool, check_spool),

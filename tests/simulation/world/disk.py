@@ -4,9 +4,9 @@ Persistence model (after ALICE): a process crash keeps everything that was writt
 keeps all that was synced, then a random prefix of the unsynced writes of each file, the last of
 them possibly torn; creations, renames and removals survive it only up to a random prefix of those
 made since the folder was last synced. A file that was never synced, or whose folder was not, may
-be gone.
+be gone. Bits of what was synced flip when a scenario says so, while the node is down.
 
-Absent on purpose: timing (syncs take a drawn virtual time), bit rot of synced data.
+Absent on purpose: timing (syncs take a drawn virtual time).
 """
 
 from __future__ import annotations
@@ -84,6 +84,20 @@ class _Inode:
         self.mirrors.clear()
         self.sync()
 
+    @property
+    def used_bytes(self) -> int:
+        """Behind the last synced byte that is not zero: files are made in their full length."""
+        return len(self.durable.rstrip(b"\0"))
+
+    def flip(self, bit: int) -> None:
+        """One synced bit is another from now on."""
+        mask, position = 1 << bit % 8, bit // 8
+        durable = bytearray(self.durable)
+        durable[position] ^= mask
+        self.durable = bytes(durable)
+        if position < len(self.image):
+            self.image[position] ^= mask
+
 
 @dataclass(slots=True)
 class _Folder:
@@ -144,6 +158,31 @@ class VirtualDisk:
                 if id(inode) not in seen:
                     seen[id(inode)] = None
                     inode.power_cut(self.world)
+
+    def has_synced(self, below: str) -> bool:
+        """Is anything but zeros synced in the files below the folder?"""
+        return bool(self._synced(below))
+
+    def _synced(self, below: str) -> dict[str, _Inode]:
+        return {
+            posixpath.join(path, name): inode
+            for path, folder in sorted(self.folders.items())
+            if path == below or path.startswith(f"{below}/")
+            for name, inode in sorted(folder.entries.items())
+            if inode.used_bytes
+        }
+
+    def flip_a_bit(self, below: str) -> tuple[str, int]:
+        """Flip a synced bit of a file below the folder, while the node is down; which file, and
+        which byte of it.
+        """
+        files = self._synced(below)
+        assert files, f"nothing is synced below {below}"
+        path = self.world.random.choice(sorted(files))
+        bit = self.world.random.randrange(8 * files[path].used_bytes)
+        files[path].flip(bit)
+        self.world.trace_event("flip", self.host, f"{path} {bit}".encode())
+        return path, bit // 8
 
 
 class MountedFile:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from engine.broker.state.groups import ClientChannel, ConsumerGroups, ProducerGroups
+from engine.broker.state.groups import ConsumerGroups
+from engine.broker.state.members import ClientChannel
+from engine.broker.state.producer_groups import ProducerGroups
 from engine.foundation.errors import RequestRefused
 from engine.foundation.limits import DISAGREEING_MEMBERS_TOLD_MAX
 from engine.protocol.bodies import ConsumerData, SubscriptionData
@@ -94,8 +96,8 @@ def test_silent_members_expire_one_millisecond_after_their_time() -> None:
     groups = ConsumerGroups()
     groups.register(consumer("A"), channel("c1"), now_ms=0)
     groups.register(consumer("A"), channel("c2"), now_ms=500)
-    assert groups.silent(1000, expiry_ms=1000) == []
-    assert groups.silent(1001, expiry_ms=1000) == [("g", "c1")]
+    assert list(groups.silent(1000, expiry_ms=1000)) == []
+    assert list(groups.silent(1001, expiry_ms=1000)) == [("g", "c1")]
     gone = groups.unregister_silent("g", "c1", now_ms=1001, expiry_ms=1000)
     assert gone is not None
     assert gone.client_id == "c1"
@@ -104,7 +106,7 @@ def test_silent_members_expire_one_millisecond_after_their_time() -> None:
 def test_a_silent_member_that_is_heard_before_its_turn_stays() -> None:
     groups, one = ConsumerGroups(), channel("c1")
     groups.register(consumer("A"), one, now_ms=0)
-    assert groups.silent(1001, expiry_ms=1000) == [("g", "c1")]
+    assert list(groups.silent(1001, expiry_ms=1000)) == [("g", "c1")]
     groups.register(consumer("A"), one, now_ms=1001)
     assert groups.unregister_silent("g", "c1", now_ms=1001, expiry_ms=1000) is None
     assert groups.unregister_silent("g", "nobody", now_ms=1001, expiry_ms=1000) is None
@@ -152,7 +154,7 @@ def test_producers_are_listed_until_they_leave_are_lost_or_fall_silent() -> None
     producers.register("p", channel("c2", lost), now_ms=900)
     producers.register("p", channel("c3"), now_ms=900)
     assert [member.client_id for member in producers.members("p")] == ["c1", "c2", "c3"]
-    producers.expire(1001, expiry_ms=1000)
+    list(producers.expire(1001, expiry_ms=1000))
     producers.lost(lost)  # type: ignore[arg-type]
     assert [member.client_id for member in producers.members("p")] == ["c3"]
     producers.unregister("p", "c3")

@@ -9,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.broker.heartbeat_limits import check_heartbeat, give_back, keep
-from engine.broker.state.groups import ClientChannel, ConsumerGroups, ProducerGroups
+from engine.broker.state.groups import ConsumerGroups
+from engine.broker.state.members import ClientChannel
+from engine.broker.state.producer_groups import ProducerGroups
 from engine.foundation.errors import RequestRefused
 from engine.foundation.limits import (
     CLIENT_GROUPS_MAX,
@@ -190,8 +192,9 @@ def test_what_is_counted_is_what_is_kept(
             producers.lost(end.peer)
         else:
             for member in groups.silent(now_ms, 5):
-                groups.unregister_silent(*member, now_ms=now_ms, expiry_ms=5)
-            producers.expire(now_ms, 5)
+                if member is not None:
+                    groups.unregister_silent(*member, now_ms=now_ms, expiry_ms=5)
+            list(producers.expire(now_ms, 5))
         members = [one for group in groups.all() for one in group.members.values()]
         kept = sum(
             one.weight_bytes for group in groups.all() for one in group.subscriptions.values()

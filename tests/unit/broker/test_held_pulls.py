@@ -109,3 +109,47 @@ def test_a_stopping_broker_takes_everybody_out() -> None:
     holds.hold(held(gone=True))
     assert holds.take_all() == [first, second]
     assert holds.count == 0
+
+
+def test_a_batch_wakes_as_its_messages_one_by_one_would() -> None:
+    holds = HeldPulls()
+    later, tagged, other = held(queue_offset=7), held(wanted=lambda code: code == 77), held()
+    for pull in (later, tagged, other):
+        holds.hold(pull)
+    assert holds.all_arrived([message(5), message(6, tags_code=77)]) == [other, tagged]
+    assert holds.all_arrived([message(7)]) == [later]
+
+
+def test_when_asking_all_would_cost_too_much_who_waits_there_is_woken_unasked() -> None:
+    asked: list[int] = []
+
+    def wanted(code: int) -> bool:
+        asked.append(code)
+        return False
+
+    holds = HeldPulls(cost_max=50)
+    dear = [dear_pull(wanted, queue_offset=5) for _ in range(10)]
+    later = dear_pull(wanted, queue_offset=1000)
+    for pull in (*dear, later):
+        assert holds.hold(pull)
+    assert holds.all_arrived([message(5), message(6), message(7)]) == dear
+    assert len(asked) <= 20
+    assert holds.count == 1, "who wants only what comes later waits on"
+    assert holds.filter_bytes == later.filter_bytes
+    assert holds.take_all() == [later]
+    assert holds.filter_bytes == 0
+
+
+def test_filters_of_their_own_take_so_much_memory_together() -> None:
+    holds = HeldPulls(filter_bytes_max=250)
+    pulls = [dear_pull(lambda code: True, queue_offset=5) for _ in range(3)]
+    assert [holds.hold(pull) for pull in pulls] == [True, True, False]
+    assert holds.hold(held()), "who has none waits as ever"
+    assert due(holds, 20_000, end=0)[:2] == pulls[:2]
+    assert holds.filter_bytes == 0
+
+
+def dear_pull(wanted: Callable[[int], bool], *, queue_offset: int) -> HeldPull:
+    pull = held(wanted=wanted, queue_offset=queue_offset)
+    pull.filter_bytes, pull.filter_cost = 100, 3
+    return pull

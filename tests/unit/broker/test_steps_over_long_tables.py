@@ -12,14 +12,21 @@ import pytest
 from engine.broker.long_poll import HeldPull, HeldPulls
 from engine.broker.state.consumer_filters import ConsumerFilters
 from engine.broker.state.group_configs import GroupConfigs
-from engine.broker.state.groups import ClientChannel, ConsumerGroups, ProducerGroups
+from engine.broker.state.groups import ConsumerGroups
+from engine.broker.state.members import ClientChannel
 from engine.broker.state.offsets import ConsumerOffsets, Table, encoded_table
+from engine.broker.state.producer_groups import ProducerGroups
 from engine.broker.state.queue_locks import QueueLocks
 from engine.broker.state.readers import Readers
+from engine.broker.state.topics import Topics
 from engine.broker.state.traffic import NORMAL, Traffic
 from engine.broker.work_in_steps import stepped
-from engine.foundation.limits import LOOP_STEP_ENTRIES_MAX, MEMBERS_LISTED_MAX
-from engine.protocol.bodies import ConsumerData, SubscriptionData
+from engine.foundation.limits import (
+    LOOP_STEP_ANSWERS_MAX,
+    LOOP_STEP_ENTRIES_MAX,
+    MEMBERS_LISTED_MAX,
+)
+from engine.protocol.bodies import ConsumerData, DataVersion, SubscriptionData, TopicConfig
 from engine.protocol.message import MessageQueue
 from tests.steps import STEP_INSTRUCTIONS_MAX, instructions, instructions_by_step
 
@@ -192,6 +199,27 @@ def counts_sampled(count: int) -> Iterator[None]:
     return traffic.sample(3_600_000, wall_ms=3_600_000)
 
 
+def silence_looked_for(count: int) -> Iterator[object]:
+    groups = ConsumerGroups()
+    for number in range(count):
+        groups.register(subscribed(f"g{number % 7}"), member(number)[1], now_ms=0)
+    return stepped(groups.silent(1, 10), LOOP_STEP_ANSWERS_MAX // 50)
+
+
+def silent_producers_forgotten(count: int) -> Iterator[object]:
+    producers = ProducerGroups()
+    for number in range(count):
+        producers.register(f"p{number % 7}", member(number)[1], now_ms=number % 2)
+    return stepped(producers.expire(11, 10), LOOP_STEP_ANSWERS_MAX)
+
+
+def topics_encoded(count: int) -> Iterator[None]:
+    topics = Topics()
+    for number in range(10 * count):
+        topics.put(TopicConfig(f"T{number}"))
+    return topics.encoded([], DataVersion())
+
+
 def pulls_held(count: int) -> Iterator[object]:
     holds = HeldPulls()
     for number in range(count):
@@ -215,6 +243,7 @@ def pulls_held(count: int) -> Iterator[object]:
     [
         *(offsets_copied, offsets_encoded, offsets_persisted),
         *(groups_encoded, counts_sampled, pulls_held),
+        *(silence_looked_for, silent_producers_forgotten, topics_encoded),
     ],
 )
 def test_a_long_table_is_gone_through_in_steps_of_one_size(

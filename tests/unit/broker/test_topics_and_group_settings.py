@@ -98,7 +98,10 @@ def test_what_name_servers_have_to_hear_of_is_all_at_first_and_then_what_changed
 def test_topics_json_has_rocketmqs_form_and_reads_back() -> None:
     topics, again = Topics(), Topics()
     topics.put(TopicConfig("orders", 4, 8, 6))
-    document = loads(topics.encode(DataVersion(0, 1, 1)))
+    pieces: list[bytes] = []
+    for _ in topics.encoded(pieces, DataVersion(0, 1, 1)):
+        pass
+    document = loads(b"".join(pieces))
     assert document["topicConfigTable"]["orders"] == {
         "topicName": "orders",
         "readQueueNums": 4,

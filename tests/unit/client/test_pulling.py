@@ -13,6 +13,7 @@ from engine.client.config import ConsumerConfig
 from engine.client.consuming.group_state import Subscription
 from engine.client.consuming.process_queue import ProcessQueue
 from engine.client.consuming.pulling import (
+    OnPulled,
     Puller,
     PullHooks,
     PullQuestion,
@@ -54,9 +55,12 @@ class Pulls:
         self.window = ProcessQueue(runtime.clock.now_ms())
         self.window.locked = True
         self.state.windows[Q0] = self.window
-        self.puller = Puller(
+        self.puller = self._puller()
+
+    def _puller(self) -> Puller:
+        return Puller(
             self.state,
-            runtime.clock,
+            self.runtime.clock,
             self,
             PullHooks(
                 self._on_messages,
@@ -65,16 +69,15 @@ class Pulls:
             ),
         )
 
-    async def pull(self, question: PullQuestion) -> PullResult:
-        seconds = round(asyncio.get_running_loop().time(), 2)
-        self.asked.append((question.queue_offset, question.commit_offset, seconds))
-        if not self.answers:
-            await asyncio.sleep(HELD_S)
-            return PullResult(PullStatus.NO_NEW_MESSAGE, question.queue_offset, [])
-        answer = self.answers.popleft()
-        if isinstance(answer, TidemarkError):
-            raise answer
-        return answer
+    def begin_pull(self, question: PullQuestion, on_pulled: OnPulled) -> None:
+        loop = asyncio.get_running_loop()
+        self.asked.append((question.queue_offset, question.commit_offset, round(loop.time(), 2)))
+        wait_s = 0 if self.answers else HELD_S
+        loop.call_later(wait_s, self._answer, question.queue_offset, on_pulled)
+
+    def _answer(self, offset: int, on_pulled: OnPulled) -> None:
+        nothing = PullResult(PullStatus.NO_NEW_MESSAGE, offset, [])
+        on_pulled(self.answers.popleft() if self.answers else nothing)
 
     def _on_messages(
         self, messages: list[MessageExt], queue: MessageQueue, window: ProcessQueue
@@ -82,15 +85,21 @@ class Pulls:
         self.arrived += messages
         window.put(messages)
 
-    async def _on_illegal(self, queue: MessageQueue, window: ProcessQueue) -> None:
-        assert window.dropped
+    def _on_illegal(self, queue: MessageQueue) -> None:
+        assert self.window.dropped
         self.illegal.append(queue)
 
     def found(self, next_begin: int, *messages: MessageExt) -> None:
         self.answers.append(PullResult(PullStatus.FOUND, next_begin, list(messages)))
 
+    def take_up(self, first: int = 0, queue: MessageQueue = Q0) -> None:
+        self.puller.take_up(queue, self.window, first)
+
     async def run_for(self, seconds: float, first: int = 0, queue: MessageQueue = Q0) -> None:
-        task = asyncio.get_running_loop().create_task(self.puller.run(queue, self.window, first))
+        """What one life of the puller asks in so many seconds."""
+        self.puller = self._puller()
+        self.take_up(first, queue)
+        task = asyncio.get_running_loop().create_task(self.puller.run())
         await asyncio.sleep(seconds)
         task.cancel()
 
@@ -174,7 +183,8 @@ async def test_without_piggyback_nothing_is_reported_by_pulls(pulls: Pulls) -> N
 @run_by(pulling, queue_messages_max=3)
 async def test_pulling_pauses_while_too_much_is_held_and_goes_on_by_itself(pulls: Pulls) -> None:
     pulls.window.put([message_at(offset) for offset in range(4)])
-    task = asyncio.get_running_loop().create_task(pulls.puller.run(Q0, pulls.window, 4))
+    pulls.take_up(4)
+    task = asyncio.get_running_loop().create_task(pulls.puller.run())
     await asyncio.sleep(5)
     assert not pulls.asked
     pulls.window.remove([0], 0)
@@ -218,7 +228,8 @@ async def test_a_topics_limit_is_divided_by_the_queues_held(pulls: Pulls) -> Non
 @run_by(pulling, orderly=True)
 async def test_an_ordered_queue_is_not_pulled_without_its_lock(pulls: Pulls) -> None:
     pulls.window.locked = False
-    task = asyncio.get_running_loop().create_task(pulls.puller.run(Q0, pulls.window, 0))
+    pulls.take_up()
+    task = asyncio.get_running_loop().create_task(pulls.puller.run())
     await asyncio.sleep(10)
     assert not pulls.asked
     pulls.window.locked = True
@@ -230,7 +241,8 @@ async def test_an_ordered_queue_is_not_pulled_without_its_lock(pulls: Pulls) -> 
 @run_by(pulling)
 async def test_a_paused_consumer_pulls_nothing(pulls: Pulls) -> None:
     pulls.state.paused = True
-    task = asyncio.get_running_loop().create_task(pulls.puller.run(Q0, pulls.window, 0))
+    pulls.take_up()
+    task = asyncio.get_running_loop().create_task(pulls.puller.run())
     await asyncio.sleep(5)
     assert not pulls.asked
     pulls.state.paused = False
@@ -267,9 +279,24 @@ async def test_an_illegal_offset_drops_the_queue_and_freezes_the_brokers_correct
 
 @run_by(pulling)
 async def test_an_answer_for_a_queue_given_away_meanwhile_is_not_kept(pulls: Pulls) -> None:
-    task = asyncio.get_running_loop().create_task(pulls.puller.run(Q0, pulls.window, 0))
+    pulls.take_up()
+    task = asyncio.get_running_loop().create_task(pulls.puller.run())
     await asyncio.sleep(1)
     pulls.window.dropped = True
+    pulls.found(1, message_at(0))
     await asyncio.sleep(HELD_S)
-    assert task.done()
+    assert not pulls.answers, "it was answered"
+    assert len(pulls.asked) == 1, "nothing more is asked"
+    task.cancel()
+
+
+@run_by(pulling)
+async def test_an_answer_that_comes_after_the_end_is_nobodys(pulls: Pulls) -> None:
+    pulls.state.offsets.update(Q0, 9, increase_only=True)
+    await pulls.run_for(1)
+    pulls.found(1, message_at(0))
+    await asyncio.sleep(HELD_S)
+    assert not pulls.answers, "it was answered"
     assert not pulls.arrived
+    assert not pulls.answered
+    assert len(pulls.asked) == 1

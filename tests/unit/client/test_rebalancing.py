@@ -271,3 +271,32 @@ async def test_however_often_it_is_called_a_second_lies_between_two_rebalances(
     await asyncio.sleep(10)
     assert member.rounds == quiet_since + 1
     loop.cancel()
+
+
+@run_by(in_virtual_time)
+async def test_who_waits_for_a_round_that_was_asked_for_waits_for_one_however_often_it_is_called(
+    world: World, runtime: Runtime
+) -> None:
+    member = Member(runtime)
+    rounds = asyncio.create_task(member.rebalancer.run())
+    member.rebalancer.wake()
+    await world.until("all queues", lambda: len(member.state.windows) == 4, within_s=0.2)
+    taken_up_in, began_s = member.rebalancer.round, world.loop.time()
+    await member.rebalancer.settled(taken_up_in)
+    assert world.loop.time() == began_s, "nobody has asked for a round since"
+
+    async def call_on() -> None:
+        while True:
+            member.rebalancer.wake()
+            await asyncio.sleep(0.1)
+
+    calls = asyncio.create_task(call_on())
+    await asyncio.sleep(0.1)
+    await member.rebalancer.settled(taken_up_in)
+    settled_s = world.loop.time()
+    assert 0.8 < settled_s - began_s < 1.1
+    await asyncio.sleep(0.15)
+    await member.rebalancer.settled(taken_up_in)
+    assert world.loop.time() < settled_s + 0.16, "one round has ended since, whatever follows"
+    calls.cancel()
+    rounds.cancel()

@@ -48,24 +48,21 @@ async def test_a_small_send_does_not_overtake_a_large_one_that_waits() -> None:
     st.integers(1, 5),
     st.integers(1, 200),
 )
-def test_limits_hold_and_everybody_gets_a_turn(
+async def test_limits_hold_and_everybody_gets_a_turn(
     sizes: list[int], count_max: int, bytes_max: int
 ) -> None:
-    async def story() -> None:
-        window = SendWindow(count_max, bytes_max)
-        served: list[int] = []
+    window = SendWindow(count_max, bytes_max)
+    served: list[int] = []
 
-        async def send(number: int, size_bytes: int) -> None:
-            await window.enter(size_bytes)
-            served.append(number)
-            assert window.count <= count_max
-            assert window.held_bytes <= bytes_max or window.count == 1
-            for _ in range(size_bytes % 4):
-                await asyncio.sleep(0)
-            window.leave(size_bytes)
+    async def send(number: int, size_bytes: int) -> None:
+        await window.enter(size_bytes)
+        served.append(number)
+        assert window.count <= count_max
+        assert window.held_bytes <= bytes_max or window.count == 1
+        for _ in range(size_bytes % 4):
+            await asyncio.sleep(0)
+        window.leave(size_bytes)
 
-        await asyncio.gather(*(send(number, size) for number, size in enumerate(sizes)))
-        assert served == list(range(len(sizes))), "in order of arrival"
-        assert (window.count, window.held_bytes) == (0, 0)
-
-    asyncio.run(story())
+    await asyncio.gather(*(send(number, size) for number, size in enumerate(sizes)))
+    assert served == list(range(len(sizes))), "in order of arrival"
+    assert (window.count, window.held_bytes) == (0, 0)

@@ -9,7 +9,8 @@ from time import process_time, thread_time
 
 import pytest
 
-from engine.delay.delay_service import STEP_COUNT_MAX, DelayService, scheduled
+from engine.delay.delay_service import STEP_COUNT_MAX, DelayService
+from engine.delay.waiting_messages import scheduled
 from engine.foundation.errors import WritesStopped
 from engine.foundation.observing import FlushDone, RetryStep
 from engine.protocol.message import MessageExt

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
+from engine.foundation.errors import RequestRefused
 from engine.namesrv.routes import Registration, Routes
 from engine.protocol.bodies import DataVersion, QueueData, TopicConfig
+from tests.steps import outcome
 
 MASTER = Registration("c1", "broker-a", 0, "10.0.0.1:10911", "10.0.0.1:10912")
 SLAVE = Registration("c1", "broker-a", 1, "10.0.0.2:10911", "10.0.0.2:10912")
@@ -39,7 +45,7 @@ def test_a_registered_master_serves_its_topics() -> None:
     (queues,) = route.queue_datas
     assert (queues.broker_name, queues.read_queue_nums, queues.perm) == ("broker-a", 4, 6)
     assert addresses(routes) == {"broker-a": {0: "10.0.0.1:10911"}}
-    assert routes.topics() == ["orders"]
+    assert outcome(routes.topics()) == ["orders"]
 
 
 def test_an_unknown_topic_has_no_route() -> None:
@@ -69,7 +75,7 @@ def test_a_silent_broker_leaves_after_its_time_and_takes_its_topics_along() -> N
     assert routes.expire(1000 + 120_000) == []
     assert routes.expire(1000 + 120_001) == ["10.0.0.1:10911"]
     assert routes.route("orders") is None
-    assert routes.topics() == []
+    assert outcome(routes.topics()) == []
 
 
 def test_a_broker_may_name_its_own_time() -> None:
@@ -151,7 +157,7 @@ def test_a_deleted_topic_is_gone_and_the_others_stay() -> None:
     routes = Routes()
     register(routes, topics={**ORDERS, "payments": TopicConfig("payments", 1, 1, 6)})
     routes.delete_topic("orders")
-    assert routes.topics() == ["payments"]
+    assert outcome(routes.topics()) == ["payments"]
 
 
 def test_topics_of_a_cluster_are_those_its_brokers_serve() -> None:
@@ -159,8 +165,8 @@ def test_topics_of_a_cluster_are_those_its_brokers_serve() -> None:
     register(routes)
     away = Registration("c2", "broker-z", 0, "10.0.0.8:10911", "")
     register(routes, away, {"payments": TopicConfig("payments", 1, 1, 6)})
-    assert routes.topics_of_cluster("c1") == ["orders"]
-    assert routes.topics_of_cluster("c2") == ["payments"]
+    assert outcome(routes.topics_of_cluster("c1")) == ["orders"]
+    assert outcome(routes.topics_of_cluster("c2")) == ["payments"]
 
 
 def test_a_known_broker_shows_its_version_and_a_sign_of_life() -> None:
@@ -178,9 +184,9 @@ def test_topics_are_found_by_their_unit_marks() -> None:
     marks = {"plain": 0, "unit": 1, "shared": 2, "both": 3}
     topics = {name: TopicConfig(name, topic_sys_flag=flag) for name, flag in marks.items()}
     register(routes, topics=topics)
-    assert routes.topics_with(unit=True, unit_sub=None) == ["both", "unit"]
-    assert routes.topics_with(unit=None, unit_sub=True) == ["both", "shared"]
-    assert routes.topics_with(unit=False, unit_sub=True) == ["shared"]
+    assert outcome(routes.topics_with(unit=True, unit_sub=None)) == ["both", "unit"]
+    assert outcome(routes.topics_with(unit=None, unit_sub=True)) == ["both", "shared"]
+    assert outcome(routes.topics_with(unit=False, unit_sub=True)) == ["shared"]
 
 
 def test_clusters_and_broker_names_are_the_system_topics() -> None:
@@ -198,3 +204,25 @@ def test_a_single_topic_counts_only_from_a_broker_that_is_registered() -> None:
     assert addresses(routes, "late") == {"broker-a": {0: "10.0.0.1:10911"}}
     routes.add_queues("nowhere", queues[1:])
     assert routes.route("nowhere") is None
+
+
+def test_a_broker_that_has_another_name_now_serves_nothing_under_its_former_one() -> None:
+    routes = Routes()
+    register(routes)
+    renamed = replace(MASTER, broker_name="broker-z")
+    register(routes, renamed)
+    assert addresses(routes) == {"broker-z": {0: MASTER.address}}
+    assert list(routes.cluster_info().broker_addr_table) == ["broker-z"]
+    routes.lost("connection")
+    assert outcome(routes.topics()) == []
+    assert routes.cluster_info().broker_addr_table == {}
+
+
+def test_no_more_brokers_are_kept_than_one_answer_can_name() -> None:
+    routes = Routes(brokers_max=2)
+    for told in (MASTER, SLAVE):
+        routes.check_room(told.address)
+        register(routes, told)
+    routes.check_room(MASTER.address)  # Who is known registers again.
+    with pytest.raises(RequestRefused, match=r"10\.0\.0\.3:10911 is one too many"):
+        routes.check_room(OTHER.address)

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from engine.foundation.errors import ConnectionLost, LocalProtocolError
-from engine.foundation.limits import PENDING_REQUESTS_MAX
+from engine.foundation.limits import PENDING_REQUESTS_MAX, TURN_WRITES_MAX
 from engine.foundation.units import Buffer
 from engine.protocol.command import RemotingCommand
 from engine.remoting.pending import PendingRequests
@@ -55,6 +55,48 @@ async def test_a_turn_may_end_without_anybody_to_answer() -> None:
     Turn(lambda: told.append("facts")).open()
     await asyncio.sleep(0)
     assert told == ["facts"]
+
+
+async def test_a_crowd_is_answered_in_steps_and_each_one_in_order() -> None:
+    told: list[str] = []
+    turn = Turn(lambda: told.append("facts"))
+    crowd = [Outlet(told, str(number)) for number in range(2 * TURN_WRITES_MAX + 1)]
+    for outlet in crowd:
+        turn.add(outlet, b"a", b"", 1)
+    await asyncio.sleep(0)
+    assert len(told) == 1 + TURN_WRITES_MAX
+    turn.add(crowd[-1], b"b", b"", 1)
+    turn.add(crowd[0], b"b", b"", 1)
+    await asyncio.sleep(0)
+    assert len(told) == 2 + 2 * TURN_WRITES_MAX, "the facts of the second turn, and as many again"
+    await asyncio.sleep(0)
+    answers = [one for one in told if one != "facts"]
+    assert answers == [*(f"{number}:a" for number in range(len(crowd) - 1)), answers[-2], "0:b"]
+    assert answers[-2] == f"{len(crowd) - 1}:ab", "what was queued first leaves first"
+    await asyncio.sleep(0)
+    assert len([one for one in told if one != "facts"]) == len(crowd) + 1
+
+
+async def test_a_party_that_stops_answers_the_whole_crowd_first() -> None:
+    told: list[str] = []
+    turn = Turn(lambda: told.append("facts"))
+    for number in range(2 * TURN_WRITES_MAX):
+        turn.add(Outlet(told, str(number)), b"a", b"", 1)
+    turn.finish()
+    assert len(told) == 1 + 2 * TURN_WRITES_MAX
+
+
+async def test_who_has_much_to_get_has_it_at_once_in_a_crowd_too() -> None:
+    told: list[str] = []
+    turn = Turn(lambda: told.append("facts"))
+    crowd = [Outlet(told, str(number)) for number in range(2 * TURN_WRITES_MAX)]
+    for outlet in crowd:
+        turn.add(outlet, b"a", b"", 1)
+    turn.end_for(crowd[-1])
+    assert len(told) == 2 + TURN_WRITES_MAX
+    assert told[-1] == f"{len(crowd) - 1}:a"
+    turn.finish()
+    assert len([one for one in told if one != "facts"]) == 2 * TURN_WRITES_MAX, "nobody twice"
 
 
 async def test_responses_find_their_requests_in_any_order() -> None:

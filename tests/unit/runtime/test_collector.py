@@ -65,6 +65,23 @@ print(int(seen() is not None))
     assert said(story) == [1, 0], "put out of sight first, found later"
 
 
+def test_a_large_process_is_not_gone_through_to_count_what_is_out_of_sight() -> None:
+    story = """
+counted = []
+ask = gc.get_freeze_count
+gc.get_freeze_count = lambda: counted.append(ask()) or counted[-1]
+for _ in range(70):
+    gc.collect()
+small = len(counted)
+kept = grow(1_000_000)
+counted.clear()
+for _ in range(70):
+    gc.collect()
+print(small, len(counted))
+"""
+    assert said(story) == [2, 0]
+
+
 def test_memory_given_back_is_that_of_circles_too_in_a_process_of_any_size() -> None:
     story = """
 import weakref

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from engine.delay.delay_service import TICK_MS, DelayService, scheduled
+from engine.delay.delay_service import TICK_MS, DelayService
 from engine.delay.store_times import MARK_EVERY_MS
+from engine.delay.waiting_messages import scheduled
 from engine.foundation.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 from engine.runtime import Runtime, SystemClock, SystemDisk, SystemEntropy, SystemNetwork
 from engine.runtime.clock import CATCH_UP_DIVISOR, STEP_NS, ClockStep

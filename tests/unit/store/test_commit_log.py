@@ -60,10 +60,10 @@ async def test_the_roll_finds_its_file_made_allocated_and_synced_ahead(tmp_path:
     disk = FailingDisk()
     store = await open_store(small_config(tmp_path), runtime=runtime_on(disk))
     store.put(draft(bytes(1000)))
-    await store._flusher._make_spare()
+    await store._flusher._spares.make()
     assert not (tmp_path / "commitlog" / f"{4096:020d}").exists(), "not before it is half full"
     store.put(draft(bytes(1500)))
-    await store._flusher._make_spare()
+    await store._flusher._spares.make()
     spare = tmp_path / "commitlog" / f"{4096:020d}"
     assert spare.stat().st_blocks * 512 >= 4096, "its room is reserved"
     assert [line for line in disk.log if "making" in line] == [
@@ -79,6 +79,6 @@ async def test_the_roll_finds_its_file_made_allocated_and_synced_ahead(tmp_path:
 async def test_a_spare_that_was_not_begun_goes_with_a_clean_stop(tmp_path: Path) -> None:
     store = await open_store(small_config(tmp_path))
     store.put(draft(bytes(3000)))
-    await store._flusher._make_spare()
+    await store._flusher._spares.make()
     await store.close()
     assert [path.name for path in (tmp_path / "commitlog").iterdir()] == [f"{0:020d}"]

@@ -26,6 +26,7 @@ def flush(index: Index) -> None:
     for file in index.dirty_files():
         header = file.begin_flush()
         file.write_slots()
+        file.write_sums(header)
         file.write_header(header)
 
 

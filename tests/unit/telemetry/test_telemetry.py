@@ -166,27 +166,21 @@ def test_after_lost_reports_nobody_knows_which_was_the_last(
     assert broker.boot().reported_offsets() == {("g", "t", 0): 60}
 
 
-def test_closing_writes_the_last_facts_and_syncs_them(broker: Broker) -> None:
-    async def life() -> None:
-        telemetry = broker.boot()
-        telemetry.start()
-        telemetry.observe(FlushDone("INDEX", "FLUSH", "TIMER", 1, 1, None, 5))
-        telemetry.observe(boot_event("up"))
-        await telemetry.close()
-
-    asyncio.run(life())
+async def test_closing_writes_the_last_facts_and_syncs_them(broker: Broker) -> None:
+    telemetry = broker.boot()
+    telemetry.start()
+    telemetry.observe(FlushDone("INDEX", "FLUSH", "TIMER", 1, 1, None, 5))
+    telemetry.observe(boot_event("up"))
+    await telemetry.close()
     assert [table for _, table, _ in broker.rows()] == ["lifecycle", "flush_checkpoints"]
 
 
-def test_ticks_come_by_themselves_each_second(tmp_path: Path) -> None:
-    async def life() -> None:
-        telemetry = Telemetry.open(system_runtime(), str(tmp_path / "spool"), MASTER)
-        telemetry.start()
-        telemetry.observe(boot_event("up"))
-        await until(lambda: (tmp_path / "spool" / segment_name(1)).read_bytes().count(b"BOOT") > 0)
-        await telemetry.close()
-
-    asyncio.run(life())
+async def test_ticks_come_by_themselves_each_second(tmp_path: Path) -> None:
+    telemetry = Telemetry.open(system_runtime(), str(tmp_path / "spool"), MASTER)
+    telemetry.start()
+    telemetry.observe(boot_event("up"))
+    await until(lambda: (tmp_path / "spool" / segment_name(1)).read_bytes().count(b"BOOT") > 0)
+    await telemetry.close()
 
 
 async def until(condition: Callable[[], bool]) -> None:

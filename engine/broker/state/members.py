@@ -1,0 +1,64 @@
+"""Clients as their heartbeats describe them, and their memberships in groups.
+
+Place in the walk: heartbeats make them; the tables of consumer groups and of producer groups keep
+them. Absent on purpose: groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from engine.remoting import Peer
+
+HEARD_LOOKED_AT = 50
+"""Members that were heard of lately cost as much to pass over as one that goes."""
+
+
+@dataclass(slots=True)
+class ClientChannel:
+    """A client as its heartbeats describe it; kept on its connection."""
+
+    client_id: str
+    peer: Peer
+    language: str
+    version: int
+    account: str | None = None
+    """Access key of the account that signs for it; None without accounts."""
+    kept_bytes: dict[str, int] = field(default_factory=dict)
+    """Groups it consumes in, and the memory that what it told of each takes."""
+    producer_groups: frozenset[str] = frozenset()
+
+
+@dataclass(slots=True)
+class Member:
+    """A client's membership in one group."""
+
+    channel: ClientChannel
+    last_heartbeat_ms: int
+    subscription: tuple[str, ...] | None = None
+    """`topic:expression` of what it told last, sorted; None when it has told nothing yet. Empty is
+    a subscription too: that of a member which takes every topic away from the others.
+    """
+
+    @property
+    def client_id(self) -> str:
+        """The client's id."""
+        return self.channel.client_id
+
+
+def silent_members(
+    tables: Iterable[tuple[str, Mapping[str, Member]]], oldest_ms: int
+) -> Iterator[tuple[str, str] | None]:
+    """(group, client id) of members heard before `oldest_ms`; None after each HEARD_LOOKED_AT of
+    the others.
+    """
+    heard_count = 0
+    for group, members in tables:
+        for client_id, member in list(members.items()):
+            if member.last_heartbeat_ms < oldest_ms:
+                yield group, client_id
+                continue
+            heard_count += 1
+            if not heard_count % HEARD_LOOKED_AT:
+                yield None

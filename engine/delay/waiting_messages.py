@@ -1,0 +1,92 @@
+"""A message that waits in a delay level: its own place is kept in its properties.
+
+Place in the walk: sends and send-backs turn drafts into waiting ones; the delay service, and
+whoever else comes upon such a record, finds there where it belongs; of one that cannot be delivered
+it makes a dead letter. Pure.
+
+Invariant: whatever a property says, a place is legal or it is none; what is made of a bad record is
+as much of it as its bytes give. Absent on purpose: when a message is due (`delay_service`).
+"""
+
+from __future__ import annotations
+
+from engine.foundation.errors import CorruptRecord
+from engine.foundation.limits import PROPERTIES_BYTES_MAX, RETRY_TOPIC_CHARS_MAX
+from engine.protocol.header_fields import INT32_MAX
+from engine.protocol.message import MessageExt
+from engine.protocol.names import RETRY_PREFIX, SCHEDULE_TOPIC, dlq_topic
+from engine.protocol.properties import (
+    PROPERTY_DELAY,
+    PROPERTY_DLQ_ORIGIN_TOPIC,
+    PROPERTY_REAL_QUEUE_ID,
+    PROPERTY_REAL_TOPIC,
+    decode_properties,
+    encode_properties,
+    fitting_properties,
+    whole_number,
+)
+from engine.store import MessageDraft
+from engine.store.draft_record import draft_of
+from engine.store.record import is_plain_topic
+
+SCHEDULE_GROUP = "SCHEDULE_CONSUMER"
+"""RocketMQ's name for the broker as the reader of its delay levels: plain messages that it cannot
+deliver are this group's dead letters.
+"""
+
+PLACE_BYTES_MAX = RETRY_TOPIC_CHARS_MAX + 48
+"""What `scheduled` adds to the properties, at most."""
+
+
+def scheduled(draft: MessageDraft, level: int) -> MessageDraft:
+    """Turn a draft into one that waits at `level` (1 is the shortest); its own place is kept in
+    properties.
+    """
+    text = draft.properties.decode() if isinstance(draft.properties, bytes) else draft.properties
+    if text and not text.endswith("\x02"):
+        text += "\x02"
+    place = {PROPERTY_REAL_TOPIC: draft.topic, PROPERTY_REAL_QUEUE_ID: str(draft.queue_id)}
+    draft.properties = text + encode_properties(place)
+    draft.topic, draft.queue_id = SCHEDULE_TOPIC, level - 1
+    return draft
+
+
+def real_place(message: MessageExt) -> tuple[str, int] | None:
+    """Topic and queue id under which a scheduled message is to appear; None when it names none."""
+    told = message.properties.get
+    return legal_place(told(PROPERTY_REAL_TOPIC, ""), told(PROPERTY_REAL_QUEUE_ID, ""))
+
+
+def legal_place(topic: str, queue_id_word: str | bytes) -> tuple[str, int] | None:
+    """Whatever a property says: a record's topic and queue id have their form and their range."""
+    queue_id = whole_number(queue_id_word, -1)
+    if not 0 <= queue_id <= INT32_MAX or topic == SCHEDULE_TOPIC or not is_plain_topic(topic):
+        return None
+    return topic, queue_id
+
+
+def dead_letter_of(record: memoryview) -> tuple[MessageDraft, dict[str, str]] | None:
+    """The draft of a dead letter, as far as the bytes of a bad record give one, and what its
+    properties say; None when not even its lengths add up.
+    """
+    try:
+        draft = draft_of(record)
+    except CorruptRecord:
+        return None
+    told = draft.properties
+    text = told if isinstance(told, str) else told.decode("utf-8", "replace")
+    properties = decode_properties(text.replace("\0", ""))
+    real_topic = properties.get(PROPERTY_REAL_TOPIC, "")
+    properties.pop(PROPERTY_DELAY, None)
+    if is_plain_topic(real_topic):
+        properties.setdefault(PROPERTY_DLQ_ORIGIN_TOPIC, real_topic)
+    fitting, _ = fitting_properties(properties, (), PROPERTIES_BYTES_MAX)
+    draft.properties = encode_properties(fitting)
+    return draft, properties
+
+
+def dead_letter_group(real_topic: str) -> str:
+    """Whose dead letter it is."""
+    group = real_topic.removeprefix(RETRY_PREFIX)
+    is_retry = real_topic.startswith(RETRY_PREFIX) and is_plain_topic(dlq_topic(group))
+    return group if is_retry and group else SCHEDULE_GROUP
