@@ -94,3 +94,7 @@ def main() -> None:
         app()
     except TidemarkError as error:
         sys.exit(f"tidemark: {error}")
+
+
+if __name__ == "__main__":
+    main()

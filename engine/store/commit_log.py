@@ -165,6 +165,11 @@ class CommitLog:
         self.holes.add(hole)
         self.on_damage(hole)
 
+    @property
+    def has_strangers(self) -> bool:
+        """Has anybody met an entry of a queue that leads to none of its records?"""
+        return bool(self._strangers)
+
     def note_stranger(self, place: Hole) -> None:
         """A queue leads to where none of its records is, and nothing there is damaged: its unit is
         wrong, or the file is another store's. It is told once, and nothing is passed over for it.

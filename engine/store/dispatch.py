@@ -168,7 +168,7 @@ class Dispatcher:
             if request.physical_offset < queue.end_physical:
                 if fill_gaps and _lies_before(queue, request):
                     queue.begin_anew()
-                elif _held(queue, request):
+                elif _held(self._log, queue, request):
                     continue
             if request.queue_offset != queue.max_offset + len(units):
                 self._write(key, queue, units)
@@ -306,18 +306,29 @@ def _lies_before(queue: ConsumeQueue, request: DispatchRequest) -> bool:
     return first is not None and request.physical_offset < first[0]
 
 
-def _held(queue: ConsumeQueue, request: DispatchRequest) -> bool:
+def _held(log: CommitLog, queue: ConsumeQueue, request: DispatchRequest) -> bool:
     """Has the queue this record's unit, or a newer message's in its place? Only after a restart.
 
     A power cut can leave a torn unit; it and what follows it are cut off, to be written again.
     """
     unit = queue.unit(request.queue_offset)
-    if unit is None or unit[0] > request.physical_offset:
+    if unit is None or (unit[0] > request.physical_offset and _leads_on(log, unit, request)):
         return True  # Of a topic deleted and made again since.
     if unit == (request.physical_offset, request.size_bytes, request.tags_code):
         return True
     queue.truncate(request.queue_offset)
     return False
+
+
+def _leads_on(log: CommitLog, unit: Unit, request: DispatchRequest) -> bool:
+    """Does the unit lead to a record of its queue, or into damage that has taken it?"""
+    if log.holes.at(unit[0]) is not None:
+        return True
+    found = record_at(log, unit[0])
+    return found is not None and (
+        (found.topic, found.queue_id, found.queue_offset)
+        == (request.topic, request.queue_id, request.queue_offset)
+    )
 
 
 def message_keys(properties: bytes) -> list[str]:

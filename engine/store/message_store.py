@@ -283,7 +283,8 @@ class MessageStore:
                 self._disk.sync_directory(self._log.files.directory)
             self._checkpoint.value.written_offset = 0  # Nothing is open to be lost.
             index_print = self._index.fingerprint() if self._index is not None else 0
-            self._checkpoint.value.derived = (self._queues.fingerprint(), index_print)
+            if not self._log.has_strangers:  # Else queues are to be built again.
+                self._checkpoint.value.derived = (self._queues.fingerprint(), index_print)
         await self._flusher.flush_derived("SHUTDOWN")
         is_dispatched = not self._dispatching.behind_bytes and not self._queues.dirty
         if self._index is not None and self._index.is_behind:

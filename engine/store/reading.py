@@ -23,7 +23,7 @@ from engine.foundation.errors import CorruptRecord
 from engine.foundation.units import KIB
 from engine.store.commit_log import NO_DELAYS, CommitLog
 from engine.store.config import StoreConfig
-from engine.store.consume_queue import UNIT_BYTES, ConsumeQueue, Unit
+from engine.store.consume_queue import FILLER_SIZE, UNIT_BYTES, ConsumeQueue, Unit
 from engine.store.holes import Hole
 from engine.store.queue_table import QueueKey
 from engine.store.record import (
@@ -238,6 +238,9 @@ def _checked(
         ):
             yield unit
         else:
+            in_file = RECORD_BYTES_MIN <= size <= len(view) - inside
+            if not in_file and (holes is None or holes.at(physical_offset) is None):
+                _note_stranger(log, physical_offset, size)
             yield physical_offset, 0, tags_code
 
 
@@ -281,7 +284,15 @@ def _note_damage(log: CommitLog, view: memoryview, physical_offset: int, size: i
             end = next_sound(view, start, physical_offset + 1, end) or end
             log.note_damage(Hole(physical_offset, end, str(error)))
             return
-    log.note_stranger(Hole(physical_offset, end, "another record lies where a queue leads"))
+    _note_stranger(log, physical_offset, size)
+
+
+def _note_stranger(log: CommitLog, physical_offset: int, size: int) -> None:
+    """Tell a unit that leads to no record of its queue; one that bridges lost messages is none."""
+    if size != FILLER_SIZE:
+        end = physical_offset + max(size, RECORD_BYTES_MIN)
+        reason = "another record lies where a queue leads; the next start builds the queue again"
+        log.note_stranger(Hole(physical_offset, end, reason))
 
 
 def _properties_at(log: CommitLog, physical_offset: int, size: int) -> bytes:

@@ -39,3 +39,11 @@ def test_python_without_assertions_is_refused() -> None:
     )
     assert done.returncode == 1
     assert "python -O" in done.stderr
+
+
+def test_it_is_a_module_that_can_be_run() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tidemark", "--help"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0
+    assert "COMMAND" in done.stdout

@@ -52,10 +52,9 @@ LOG = (
     "begins, so the oldest files are missed like any other."
 )
 QUEUES = (
-    "Built from the log alone. After a clean stop the checkpoint knows what they were; after an "
-    "unclean one the log is read again anyhow. An entry has no checksum: a bit that flips in the "
-    "entry of an older message can keep a pull from that message, and what the log holds is then "
-    "had again without the folder `consumequeue`; `tidemark store check` names such entries."
+    "Built from the log alone. After a clean stop the checkpoint knows where they ended; after an "
+    "unclean one the log is read again anyhow. An entry that leads to no record of its queue hides "
+    "its message until a pull meets it: that is told, and the next start builds the queues again."
 )
 INDEX = (
     "Built from the log alone. Sums tell what a file was when it was flushed: header and slots of "

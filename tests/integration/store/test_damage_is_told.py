@@ -135,12 +135,17 @@ def test_a_flipped_bit_that_no_start_looks_at_is_told_by_the_pull_that_meets_it(
     assert str(row.detail) in caplog.text
 
 
-def test_an_entry_that_leads_astray_makes_no_hole_in_a_sound_log(tmp_path: Path) -> None:
-    """Messages around the place it names are still there for everybody."""
+@pytest.mark.parametrize(("byte", "bit"), [(7, 1), (1, 1), (8, 1), (9, 64)], ids=str)
+def test_an_entry_that_leads_astray_makes_no_hole_in_a_sound_log(
+    tmp_path: Path, byte: int, bit: int
+) -> None:
+    """Messages around the place it names are still there for everybody, and the next start makes it
+    anew from the log: its own was never damaged.
+    """
     put = played(tmp_path, 50, clean=True)
     queue = tmp_path / "consumequeue" / "TopicA" / "1" / f"{0:020d}"
     content = bytearray(queue.read_bytes())
-    content[67] ^= 1  # Entry 3, message 7: one byte beside its record.
+    content[60 + byte] ^= bit  # Entry 3, message 7: beside its record, or of another length.
     queue.write_bytes(content)
     numbers, listener, holes = opened(tmp_path)
     assert numbers == [n for n in range(50) if n != 7]
@@ -148,6 +153,9 @@ def test_an_entry_that_leads_astray_makes_no_hole_in_a_sound_log(tmp_path: Path)
     assert holes == 0
     (told,) = listener.lifecycle("LOG_HOLE")
     assert "another record lies where a queue leads" in str(told.detail)
+    numbers, listener, _ = opened(tmp_path)
+    assert numbers == list(range(50))
+    assert not listener.lifecycle("LOG_HOLE")
 
 
 QUEUE_ID_AT, TOPIC_AT = 12 + 3, 88 + len(b"16:" + b"x" * 200) + 1

@@ -142,7 +142,7 @@ def test_a_queue_that_is_lost_with_the_checkpoint_is_built_again(
         (tmp_path / "checkpoint").write_bytes(content)
     else:
         lose(tmp_path, how)
-    folder = tmp_path / "consumequeue" / "TopicA" / "1"
+    folder = tmp_path / "consumequeue" / "TopicA" / "0"  # The log ends with a message of 1.
     files = sorted(folder.iterdir())
     for path in {"file": files[-1:], "folder": files, "newest half": files[4:]}[damage]:
         path.unlink()
