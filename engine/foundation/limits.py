@@ -92,10 +92,16 @@ SUBSCRIPTION_BYTES_MAX: Final = 128 * MIB
 heartbeat that would need more is refused.
 """
 
+ACCOUNT_SUBSCRIPTION_BYTES_MAX: Final = 64 * MIB
+"""As above, for what the clients of one account told: nobody takes what others need."""
+
 MEMBERS_MAX: Final = 200_000
 """Memberships of clients in groups, of producers as of consumers (some 0.4 KiB each); the heartbeat
 that adds one more is refused.
 """
+
+ACCOUNT_MEMBERS_MAX: Final = 80_000
+"""As above, for the clients of one account."""
 
 LOCK_BATCH_BYTES_MAX: Final = 512 * KIB
 LOCK_BATCH_QUEUES_MAX: Final = 4096
@@ -299,6 +305,11 @@ GROUPS_MAX: Final = 100_000
 TOPICS_MAX: Final = 100_000
 """Auto-created topics and groups stop here with SYSTEM_ERROR; explicit creation says the same."""
 
+ACCOUNT_GROUPS_MAX: Final = 50_000
+"""Groups that clients of one account were the first to be members of since the broker started; the
+heartbeat that adds one more is refused.
+"""
+
 GROUP_ATTRIBUTES_CHARS_MAX: Final = 1 * KIB
 """Names and values of one group's attributes together; more are refused."""
 
@@ -489,7 +500,11 @@ assert BODY_BYTES_MAX + PROPERTIES_BYTES_MAX + 64 * KIB <= FRAME_BYTES_MAX
 assert 6 * PROPERTIES_BYTES_MAX + 16 * KIB <= HEADER_BYTES_MAX, "\\u0001 is six bytes of JSON"
 assert SUBSCRIPTION_CHARS_MAX < HEARTBEAT_BYTES_MAX < FRAME_BYTES_MAX
 assert HEARTBEAT_BYTES_MAX < CLIENT_SUBSCRIPTION_BYTES_MAX * 32 <= SUBSCRIPTION_BYTES_MAX
-assert CLIENT_GROUPS_MAX * 100 <= MEMBERS_MAX
+assert CLIENT_GROUPS_MAX * 100 <= ACCOUNT_MEMBERS_MAX
+assert ACCOUNT_MEMBERS_MAX * 2 <= MEMBERS_MAX
+assert ACCOUNT_MEMBERS_MAX < GROUPS_MAX, "nor can one account name every producer group"
+assert ACCOUNT_SUBSCRIPTION_BYTES_MAX * 2 <= SUBSCRIPTION_BYTES_MAX
+assert ACCOUNT_GROUPS_MAX * 2 <= GROUPS_MAX
 assert LOOSE_BODY_BYTES_MAX <= HEARTBEAT_BYTES_MAX
 assert REGISTRATION_TOPICS_MAX * 800 <= BODY_REGISTRATION_BYTES_MAX, "long names, attributes"
 assert KEY_VALUE_CHARS_MAX + 2 * KEY_VALUE_NAME_CHARS_MAX <= KEY_VALUES_BYTES_MAX

@@ -10,11 +10,13 @@ import asyncio
 import json
 import time
 import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from engine.broker.parts import BrokerParts
 from engine.foundation.errors import ConnectionLost
 from engine.foundation.limits import (
     BODY_ADMIN_ENTRIES_MAX,
@@ -142,6 +144,67 @@ async def test_a_heartbeat_that_asks_for_too_much_memory_changes_nothing(tmp_pat
         group = running.broker.parts.groups.of("held")
         assert group is not None, "the client that was there is there"
         assert group.member_ids() == ["member"]
+
+
+def lowered(table: object, limit: str, most: int) -> None:
+    setattr(table, limit, most)
+
+
+@pytest.mark.parametrize(
+    "lower",
+    [
+        pytest.param(lambda parts: lowered(parts.groups._memberships, "_all_max", 3), id="members"),
+        pytest.param(lambda parts: lowered(parts.groups._names, "_all_max", 3), id="groups"),
+        pytest.param(
+            lambda parts: lowered(
+                parts.groups._bytes, "_all_max", parts.groups.subscription_bytes + 1000
+            ),
+            id="memory of all groups",
+        ),
+        pytest.param(
+            lambda parts: lowered(parts.producers._memberships, "_all_max", 2), id="producers"
+        ),
+        pytest.param(
+            lambda parts: lowered(
+                parts.group_configs, "_count_max", len(parts.group_configs.names()) + 2
+            ),
+            id="settings of groups",
+        ),
+        pytest.param(
+            lambda parts: lowered(parts.topics, "_count_max", len(parts.topics._topics) + 2),
+            id="retry topics",
+        ),
+    ],
+)
+async def test_a_heartbeat_for_which_a_broker_has_no_room_changes_nothing(
+    tmp_path: Path, lower: Callable[[BrokerParts], None]
+) -> None:
+    async with cluster(broker_config(tmp_path)) as running:
+        parts = running.broker.parts
+        await running.client("member").heartbeat("held")
+
+        def known() -> tuple[object, ...]:
+            groups, settings, topics = parts.groups, parts.group_configs, parts.topics
+            return (
+                *(groups.member_count, groups.subscription_bytes, parts.producers.member_count),
+                *(sorted(settings.names()), sorted(topics._topics)),
+                *(settings.counter, topics.counter, groups.take_moved()),
+            )
+
+        parts.groups.take_moved()
+        before = known()
+        lower(parts)
+        asked = json.loads(heartbeat(4, 3))
+        asked["producerDataSet"] = [{"groupName": f"p{number}"} for number in range(4)]
+        other = running.client("c")
+        for _ in range(2):
+            refused = await other.ask(RequestCode.HEART_BEAT, json.dumps(asked).encode())
+            assert refused.code in (ResponseCode.SYSTEM_BUSY, ResponseCode.SYSTEM_ERROR)
+            assert known() == before
+        asked["consumerDataSet"], asked["producerDataSet"] = asked["consumerDataSet"][:1], []
+        asked["consumerDataSet"][0]["subscriptionDataSet"] = []
+        taken = await other.ask(RequestCode.HEART_BEAT, json.dumps(asked).encode())
+        assert taken.code == ResponseCode.SUCCESS, "what there is room for is taken"
 
 
 async def test_locks_topics_and_groups_are_asked_for_some_at_a_time(tmp_path: Path) -> None:
