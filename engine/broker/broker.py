@@ -267,6 +267,8 @@ class Broker:
             origin=self._origin,
         )
         gate = parts.gate = gate_of(parts)
+        woken = WokenPulls(parts.holds)
+        gate.on_change = woken.wake_all
         client = RpcClient(runtime, credentials=gate, tls=config.access.client_tls)
         registration = Registration(parts, client)
         membership = Membership(parts)
@@ -305,7 +307,7 @@ class Broker:
             membership=membership,
             watermarks=watermarks,
             windows=ClientWindows(parts),
-            woken=WokenPulls(parts.holds),
+            woken=woken,
             tables=tables,
             delay=delay,
             half_queue=half_queue,

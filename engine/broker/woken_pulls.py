@@ -51,9 +51,13 @@ class WokenPulls:
                 self.wake(woken)
                 await asyncio.sleep(0)
 
+    def wake_all(self) -> None:
+        """Nobody is to wait any longer."""
+        self.wake(self._holds.take_all())
+
     async def finish(self) -> None:
         """Answer every held pull: the broker stops."""
-        self.wake(self._holds.take_all())
+        self.wake_all()
         while self._woken:
             self._answer()
             await asyncio.sleep(0)

@@ -53,6 +53,8 @@ class Pull:
     filter: PullFilter
     topic_sys_flag: int
     group_sys_flag: int
+    gate_changes: int
+    """What the gate had seen of other accounts when it let this pass."""
 
 
 class PullHandlers:
@@ -168,6 +170,7 @@ class PullHandlers:
             filter=pull_filter(parts, header),
             topic_sys_flag=config.topic_sys_flag,
             group_sys_flag=group_config.group_sys_flag,
+            gate_changes=parts.gate.changes,
         )
 
     def _note_reader(self, pull: Pull) -> None:
@@ -233,8 +236,13 @@ class PullHandlers:
         return is_held
 
     def _resume(self, pull: Pull) -> None:
-        """Answer a pull that was held, from what the store has now."""
+        """Answer a pull that was held, from what the store has now; with nothing when the accounts
+        have changed since it passed the gate: it asks again, and is judged again.
+        """
         if pull.peer.closed:
+            return
+        if pull.gate_changes != self._parts.gate.changes:
+            pull.peer.answer(pull.request, self._nothing(pull))
             return
         reset_offset = self._parts.offsets.take_reset(*pull.key)
         if reset_offset is not None:
@@ -242,6 +250,19 @@ class PullHandlers:
         else:
             response = self._response(pull, self._get(pull))
         pull.peer.answer(pull.request, response)
+
+    def _nothing(self, pull: Pull) -> RemotingCommand:
+        store, header = self._parts.store, pull.header
+        return pull.request.respond(
+            ResponseCode.PULL_NOT_FOUND,
+            "the accounts have changed; ask again",
+            _fields(
+                pull,
+                header.queue_offset,
+                store.min_offset(header.topic, header.queue_id),
+                store.max_offset(header.topic, header.queue_id),
+            ),
+        )
 
     def _moved_by_reset(self, pull: Pull, offset: int) -> RemotingCommand:
         store, header = self._parts.store, pull.header

@@ -28,6 +28,7 @@ from engine.remoting.access import Access
 from engine.remoting.accounts import Account, Accounts, Permission
 from engine.remoting.signing import Credentials
 from engine.runtime import system_runtime
+from engine.store import MessageDraft
 from tests.integration.broker.cluster import broker_config, cluster, eventually
 from tests.integration.broker.guarded import ACCESS, BARE, READER, RIVAL, ROOT, SHOP, WRITER
 
@@ -197,6 +198,49 @@ async def test_a_right_that_was_taken_away_ends_the_questions(tmp_path: Path) ->
 
         await eventually(asked_instead, "who may still write is asked")
         assert len(writer.pushed) == before
+        for client in clients.all:
+            await client.rpc.close()
+
+
+async def test_a_woken_pull_gets_nothing_once_the_accounts_have_changed(tmp_path: Path) -> None:
+    async with cluster(broker_config(tmp_path, access=ACCESS)) as running:
+        parts, clients = running.broker.parts, Clients(running.broker.address)
+        reader = clients.of(READER, "reader@1")
+        await clients.of(ROOT, "root@1").send("orders", b"first")
+        waits = {"consumerGroup": "orders-group", "topic": "orders", "maxMsgNums": 9, "sysFlag": 6}
+        waits |= {"commitOffset": 0, "suspendTimeoutMillis": 15_000, "subscription": "*"}
+        pulls = [
+            asyncio.create_task(
+                reader.ask(
+                    Code.PULL_MESSAGE, **waits, queueId=queue_id, queueOffset=at, subVersion=0
+                )
+            )
+            for queue_id, at in ((0, 1), (1, 0))
+        ]
+
+        async def both_wait() -> bool:
+            return parts.holds.count == 2
+
+        await eventually(both_wait, "both pulls wait")
+        left = [each for each in ACCESS.accounts if each.credentials is not READER]
+        drafts = [
+            MessageDraft("orders", queue_id, b"secret", "", 1, "127.0.0.1:1", "127.0.0.1:2")
+            for queue_id in (0, 1)
+        ]
+
+        def change(_arrived: object) -> None:
+            """One pull is woken by now and the other waits."""
+            if not parts.gate.changes:
+                assert parts.holds.count == 1
+                parts.gate.take(Accounts(left))
+                asyncio.get_running_loop().call_soon(parts.store.put, drafts[1])
+
+        parts.store.on_arrival(change)
+        parts.store.put(drafts[0])
+        for answer in await asyncio.gather(*pulls):
+            assert answer.code == ResponseCode.PULL_NOT_FOUND
+            assert not answer.body
+            assert "ask again" in (answer.remark or "")
         for client in clients.all:
             await client.rpc.close()
 
