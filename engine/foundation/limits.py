@@ -476,6 +476,15 @@ time are put again at the tail. Each copy frees a place or more, so they cost th
 copy for each half message that came, however long they wait.
 """
 
+REPLIES_WAITING_BYTES_MAX: Final = 64 * MIB
+ACCOUNT_REPLIES_WAITING_BYTES_MAX: Final = 16 * MIB
+"""Replies that askers have not taken yet, of all and of one account (of one connection, without
+accounts): askers have 10 s, and may be slow on purpose. One more is refused with SYSTEM_BUSY.
+"""
+
+REPLY_WAITING_BYTES: Final = 8 * KIB
+"""What a waiting reply counts beside its body and properties."""
+
 QUESTIONS_PER_ACCOUNT_MAX: Final = 10_000
 """Questions of request and reply that a broker with accounts remembers of each; a reply to an older
 one is refused.
@@ -517,6 +526,9 @@ assert STORE_OPEN_FILES_MAX * 3 <= DESCRIPTORS_RESERVED
 assert FRAME_BYTES_MAX * 2 <= CONNECTION_REQUEST_BYTES_MAX
 assert CONNECTION_REQUEST_BYTES_MAX * 4 <= REQUEST_BYTES_MAX
 assert FRAME_BYTES_MAX * 8 <= UNFINISHED_FRAME_BYTES_MAX
+assert REPLIES_WAITING_BYTES_MAX * 4 <= REQUEST_BYTES_MAX
+assert BODY_BYTES_MAX * 4 <= ACCOUNT_REPLIES_WAITING_BYTES_MAX <= REPLIES_WAITING_BYTES_MAX // 4
+assert REPLIES_WAITING_BYTES_MAX // REPLY_WAITING_BYTES < HANDLER_TASKS_MAX
 assert TURN_OUTPUT_BYTES_MAX <= CONNECTION_OUTPUT_PAUSE_BYTES
 assert CONNECTION_OUTPUT_PAUSE_BYTES * 4 <= CONNECTION_OUTPUT_BYTES_MAX
 assert CONNECTION_OUTPUT_BYTES_MAX * 4 <= OUTPUT_BYTES_MAX

@@ -1,7 +1,8 @@
 """What many may hold of one thing together, and how much of that one account may.
 
 Place in the walk: in the tables of consumer groups and of producer groups, whose entries come from
-heartbeats. Without accounts nobody is told from anybody, and only the sum counts.
+heartbeats, and beside replies that wait for their askers. Without accounts only the sum counts in
+those tables, and replies count by connection.
 
 Invariant: the sum is that of all holders; an account's share is smaller, so that no account can
 take what others need. Absent on purpose: what is held, and refusing.
@@ -43,5 +44,5 @@ class Shares:
         if account is not None and own_change > 0:
             held = self.of(account)
             if held + own_change > self._account_max:
-                return f"account {account} has {held} of the {self._account_max} for one account"
+                return f"{account} has {held} of the {self._account_max} for one of them"
         return ""

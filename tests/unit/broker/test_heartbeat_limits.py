@@ -192,7 +192,7 @@ def test_no_account_takes_what_others_need() -> None:
         lambda: producers.check_room(["p"], "c3", "greedy"),
         lambda: groups.check_room([consumer("g", *[told] * 4)], "c0", "greedy"),
     ):
-        with pytest.raises(RequestRefused, match="account greedy has"):
+        with pytest.raises(RequestRefused, match="greedy has"):
             refused()
     enter(groups, consumer("g", told), channel("c4", "other"))
     producers.check_room(["p"], "c4", "other")
