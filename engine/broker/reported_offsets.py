@@ -111,9 +111,7 @@ def _why_fenced(parts: BrokerParts, key: QueueKey, client_id: str | None) -> str
     )
 
 
-def _why_late(
-    parts: BrokerParts, key: QueueKey, client_id: str | None, offset: int
-) -> str | None:
+def _why_late(parts: BrokerParts, key: QueueKey, client_id: str | None, offset: int) -> str | None:
     """Why a report does not count, when its client held the queue's order lock once and the offset
     is further: others went on from there, and may have gone since.
     """
