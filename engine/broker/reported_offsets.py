@@ -133,11 +133,11 @@ def goes_back_to(parts: BrokerParts, key: QueueKey, offset: int) -> int | None:
     """Where a group goes on whose client remembers an offset of messages that a power cut took;
     None for any other.
 
-    Nobody of the group has pulled the queue since and gone on from there, so what lies between its end at boot and
-    `offset` are other messages, which the client would pass over, and so it is until somebody has
-    done as told: clients of RocketMQ 4 do so after ten seconds, and report meanwhile. Where a tool
-    has set an offset behind that end, it is those behind this offset. A group without any offset
-    may be a new one that begins at the end.
+    Nobody of the group has pulled the queue since and gone on from there, so what lies between its
+    end at boot and `offset` are other messages, which the client would pass over. So it is until
+    somebody has done as told: clients of RocketMQ 4 do so after ten seconds, and report meanwhile.
+    Where a tool has set an offset behind that end, it is those behind this offset. A group without
+    any offset may be a new one that begins at the end.
     """
     if parts.boot_ends is None or parts.readers.has_pulled(key):
         return None

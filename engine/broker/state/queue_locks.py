@@ -6,7 +6,8 @@ Place in the walk: an orderly consumer asks for its queues before it adds them a
 Invariant: at any time at most one client of a group holds the unexpired lease of a queue. A client
 that is gone loses its queues when the lease runs out, so a lease is longer than the time after
 which a client itself distrusts its lock. There are at most `count_max` leases: of queues beyond it
-none is granted. Who held a queue and does not hold it now is remembered, the latest `former_max`. Absent on purpose: waiting; a refused client asks again.
+none is granted. Who held a queue and does not hold it now is remembered, the latest `former_max`.
+Absent on purpose: waiting; a refused client asks again.
 """
 
 from __future__ import annotations
