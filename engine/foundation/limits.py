@@ -359,13 +359,15 @@ TRANSIENT_POOL_BYTES_MAX: Final = 64 * MIB
 """Bytes of messages that wait in memory for the next commit; the put that exceeds it commits."""
 
 DISPATCH_BATCH_MAX: Final = 2048
-"""Records dispatched in one go (some 7 us each); the event loop gets its turn, then the rest
-follows.
+"""Records dispatched in one go (some 7 us each), one with many KEYS counting as so many; the event
+loop gets its turn, then the rest follows.
 """
 
 INDEX_FILL_RECORDS: Final = 256
 INDEX_FILL_BYTES: Final = 4 * MIB
-"""Records, and bytes of the log, whose keys one step puts again into a damaged index."""
+"""Records, one with many KEYS counting as so many, and bytes of the log, whose keys one step puts
+again into a damaged index.
+"""
 
 DISPATCH_TOLD_MAX: Final = BATCH_MESSAGES_MAX
 """Records whose put told dispatch of them; those beyond are read from the log again."""
@@ -417,6 +419,11 @@ MEMBER_ANSWER_MS: Final = 5 * SECOND_MS
 
 QUEUE_LOCKS_MAX: Final = 500_000
 """Order locks of groups on queues; a queue beyond it is not granted until others are given back."""
+
+FORMER_HOLDERS_MAX: Final = 50_000
+"""Clients that held an order lock of a queue and do not now: so many are remembered, so that a late
+report of theirs takes no offset back.
+"""
 
 QUEUE_LOCK_LEASE_MS: Final = 60 * SECOND_MS
 CLIENT_LOCK_EXPIRY_MS: Final = 30 * SECOND_MS

@@ -301,7 +301,7 @@ async def test_while_a_large_broker_registers_others_are_answered(
 ) -> None:
     async with cluster(broker_config(tmp_path)) as running:
         directory, other = running.of_name_server(), running.of_name_server()
-        names = [f"topic-{number}" for number in range(5 * REGISTERED_AT_ONCE)]
+        names = [f"topic-{number}" for number in range(10 * REGISTERED_AT_ONCE)]
         table = {name: TopicConfig(name, 4, 4, 6) for name in names}
         table["no/name"] = TopicConfig("no/name", 4, 4, 6)
 
@@ -323,16 +323,19 @@ async def test_while_a_large_broker_registers_others_are_answered(
             topics = await other.ask(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
             return len(set(TopicList.decode(topics.body).topic_list) & set(names))
 
+        async def knows(topic: str) -> bool:
+            answer = await other.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic=topic)
+            return bool(answer.code == ResponseCode.SUCCESS)
+
         await seen()  # Connected.
         whole = asyncio.ensure_future(registration(1, table))
         newer = asyncio.ensure_future(registration(2, {names[-1]: TopicConfig(names[-1], 1, 1, 6)}))
-        counts = []
-        while not (whole.done() and newer.done()):
-            counts.append(await seen())
-        assert whole.result().code == newer.result().code == ResponseCode.SUCCESS
-        assert [count for count in counts if 0 < count < len(names)], (
-            "others are answered between two pieces"
-        )
+        answers = []
+        while not whole.done():  # Both questions of a pair meet the routes at one instant.
+            answers.append(await asyncio.gather(knows(names[0]), knows(names[-1])))
+        assert (await whole).code == (await newer).code == ResponseCode.SUCCESS
+        assert answers.count([False, False]) > 2, "others are answered while topics are read"
+        assert [True, False] in answers, "and while they are put, piece by piece"
         assert await seen() == len(names)
         route = await other.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic=names[-1])
         [queues] = json.loads(route.body)["queueDatas"]
