@@ -10,20 +10,17 @@ consume queue are not drawn: its entries have no checksum.
 from __future__ import annotations
 
 import asyncio
-import os
 from dataclasses import dataclass
-
-import pytest
 
 from engine.client.send_result import SendStatus
 from engine.foundation.errors import CorruptRecord, TidemarkError
 from engine.protocol.message import Message
 from engine.protocol.message_record import decode_record
 from engine.store.record import HEADS
+from tests.seeds import seeded
 from tests.simulation.cluster import BROKER, PRODUCER, QUEUES, TOPIC, SimCluster
 from tests.simulation.world import World, run_world
 
-SEEDS = [int(os.environ["TIDEMARK_SEED"])] if "TIDEMARK_SEED" in os.environ else range(40)
 ROUNDS = 4
 PLACES = ("commitlog", "index", "indexSums")
 TABLES = "config"
@@ -181,7 +178,7 @@ async def flips(world: World) -> None:
     assert len(shelf.kept) > 20, "a run in which nothing was acknowledged proves nothing"
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@seeded(40)
 def test_what_is_sound_is_served_and_what_is_damaged_is_told(seed: int) -> None:
     run_world(seed, flips)
 
