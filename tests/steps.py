@@ -73,15 +73,15 @@ async def longest_step(work: Awaitable[object]) -> int:
     """Python instructions of the longest step of the running loop while `work` is under way,
     whoever's step it is: one callback, or one resumption of a task.
     """
-    run, longest = asyncio.Handle._run, 0  # noqa: SLF001 - asyncio has no other place
+    run, longest = asyncio.Handle._run, 0
 
     def counted(handle: asyncio.Handle) -> None:
         nonlocal longest
         longest = max(longest, instructions(lambda: run(handle)))
 
-    asyncio.Handle._run = counted  # type: ignore[method-assign]  # noqa: SLF001
+    asyncio.Handle._run = counted  # type: ignore[method-assign]
     try:
         await work
     finally:
-        asyncio.Handle._run = run  # type: ignore[method-assign]  # noqa: SLF001
+        asyncio.Handle._run = run  # type: ignore[method-assign]
     return longest

@@ -176,6 +176,8 @@ class ConsumerGroups:
         self._members_max = members_max
         self._subscription_bytes_max = subscription_bytes_max
         self.member_count = 0
+        self.subscriptions_counter = 0
+        """Advances whenever a group comes or goes, or changes what it subscribes to or how."""
         self.subscription_bytes = 0
         """Memory that the subscriptions of all groups take, and what their members told."""
         self._groups: dict[str, ConsumerGroup] = {}
@@ -247,6 +249,8 @@ class ConsumerGroups:
             self._of_peer.setdefault(channel.peer, {})[name, client_id] = None
         if member is None or group.message_model != data.message_model:
             self._moved[name] = None
+        if group.message_model != data.message_model:
+            self.subscriptions_counter += 1
         group.consume_type = data.consume_type
         group.message_model = data.message_model
         group.consume_from_where = data.consume_from_where
@@ -254,6 +258,7 @@ class ConsumerGroups:
         if not keep_subscription:
             before_bytes = group.subscription_bytes
             topics_changed = _subscribe(group, data.subscription_data_set)
+            self.subscriptions_counter += topics_changed
             self.subscription_bytes += group.subscription_bytes - before_bytes
         if member is None:
             self._advance(name)
@@ -293,6 +298,7 @@ class ConsumerGroups:
         self.subscription_bytes += growth
         self._let_go(member.channel.peer, group, client_id)
         if not found.members:
+            self.subscriptions_counter += 1
             del self._groups[group]
             self.subscription_bytes -= found.subscription_bytes
         self._moved[group] = None

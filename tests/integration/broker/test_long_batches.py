@@ -160,7 +160,7 @@ async def test_what_its_producer_sends_behind_it_is_stored_behind_it(
 async def test_a_batch_that_is_refused_holds_up_nobody_behind_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with watched(tmp_path, monkeypatch) as (running, client, _):
+    async with watched(tmp_path, monkeypatch) as (_, client, _):
         refused, behind = await asyncio.gather(
             send_batch(client, messages(BATCH_MESSAGES_MAX + 1)),
             client.send(b"behind it", queue_id=0),

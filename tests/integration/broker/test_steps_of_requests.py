@@ -31,7 +31,7 @@ from engine.protocol.message_batch import encode_batch
 from engine.remoting.rpc_server import RpcServer
 from engine.runtime import system_runtime
 from engine.store.table_file import TableFile
-from tests.integration.broker.cluster import TOPIC, Cluster, broker_config, cluster
+from tests.integration.broker.cluster import TOPIC, Cluster, broker_config, cluster, eventually
 from tests.integration.broker.scraping import scraped, with_metrics
 from tests.steps import STEP_INSTRUCTIONS_MAX, longest_step
 
@@ -95,7 +95,7 @@ async def all_producers(running: Cluster, count: int) -> Awaitable[object]:
 
 async def offsets_held_back(running: Cluster, count: int) -> Awaitable[object]:
     """Beyond what the log holds: each is lowered on disk, and noted as that."""
-    with_offsets(running, 8 * count, offset=1_000_000)
+    with_offsets(running, 12 * count, offset=1_000_000)
     assert running.broker._running is not None
     return running.broker._running.tables.save_offsets("TIMER")
 
@@ -108,13 +108,22 @@ async def repeated_messages(running: Cluster, count: int) -> Awaitable[object]:
     fields |= {"g": 1_700_000_000_000, "j": 0, "k": "false", "m": "true"}
     store = running.broker.parts.store
 
+    async def all_can_be_pulled() -> bool:
+        return store.max_offset(TOPIC, 0) == 2 + count
+
     async def stored() -> None:
         answer = await running.client().ask(RequestCode.SEND_BATCH_MESSAGE, body, **fields)
         assert answer.code == ResponseCode.SUCCESS, answer.remark
-        while store.max_offset(TOPIC, 0) < 2 + count:
-            await asyncio.sleep(0.01)
+        await eventually(all_can_be_pulled, "they are dispatched")
 
     return stored()
+
+
+async def shrinking_topic(running: Cluster, count: int) -> Awaitable[object]:
+    with_offsets(running, count)
+    fields = {"topic": TOPIC, "defaultTopic": "TBW102", "perm": 6, "topicSysFlag": 0}
+    fields |= {"readQueueNums": 2, "writeQueueNums": 2, "topicFilterType": "SINGLE_TAG"}
+    return asked(running, RequestCode.UPDATE_AND_CREATE_TOPIC, **fields, order=False)
 
 
 async def windows_of_pulled_queues(running: Cluster, count: int) -> Awaitable[object]:
@@ -134,7 +143,7 @@ async def windows_of_pulled_queues(running: Cluster, count: int) -> Awaitable[ob
     "work",
     [
         *(consume_statistics, lowest_offsets, groups_of_a_topic, all_producers),
-        *(offsets_held_back, windows_of_pulled_queues),
+        *(offsets_held_back, windows_of_pulled_queues, shrinking_topic),
     ],
 )
 async def test_what_goes_through_a_table_of_a_broker_has_steps_of_one_length(

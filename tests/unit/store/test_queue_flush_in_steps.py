@@ -1,4 +1,4 @@
-"""Consume queues are written a few in each step of the loop: each may have its first file to make."""
+"""Consume queues are written a few in each step: each may have its first file to make."""
 
 from __future__ import annotations
 
