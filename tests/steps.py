@@ -26,14 +26,17 @@ def instructions(work: Callable[[], object]) -> int:
 
     def trace(frame: FrameType, event: str, _argument: Any) -> Any:
         nonlocal count
-        frame.f_trace_opcodes = True
-        frame.f_trace_lines = False
         if event == "opcode":
             count += 1
+        elif event == "call":
+            frame.f_trace_lines = False
+            frame.f_trace = trace  # Python 3.13 counts a frame from its first instruction on only
+            frame.f_trace_opcodes = True  # when they are set in this order.
         return trace
 
     before, collects = sys.gettrace(), gc.isenabled()
     gc.disable()
+    sys._getframe().f_trace_opcodes = True  # Python 3.12 looks for it when tracing begins.
     sys.settrace(trace)
     try:
         work()

@@ -409,6 +409,11 @@ MEMBER_ANSWER_MS: Final = 5 * SECOND_MS
 QUEUE_LOCKS_MAX: Final = 500_000
 """Order locks of groups on queues; a queue beyond it is not granted until others are given back."""
 
+FORMER_HOLDERS_MAX: Final = 50_000
+"""Clients that held an order lock of a queue and do not now: so many are remembered, so that a late
+report of theirs takes no offset back.
+"""
+
 QUEUE_LOCK_LEASE_MS: Final = 60 * SECOND_MS
 CLIENT_LOCK_EXPIRY_MS: Final = 30 * SECOND_MS
 PULL_SUSPEND_MS_MAX: Final = 5 * MINUTE_MS

@@ -97,7 +97,7 @@ class PullHandlers:
         header = PullMessageRequestHeader.decode(request.fields)
         pull = self._checked(peer, request, header)
         back_to = goes_back_to(self._parts, pull.key, header.queue_offset) if pull.shared else None
-        self._note_reader(pull)
+        self._note_reader(pull, is_sent_back=back_to is not None)
         if back_to is not None:
             return self._moved_by_reset(pull, back_to)
         self._commit(pull)
@@ -170,11 +170,11 @@ class PullHandlers:
             group_sys_flag=group_config.group_sys_flag,
         )
 
-    def _note_reader(self, pull: Pull) -> None:
+    def _note_reader(self, pull: Pull, *, is_sent_back: bool) -> None:
         if not pull.shared:
             return
         is_new, previous = self._parts.readers.arrived(
-            pull.key, pull.reader, now_ms=self._parts.now_ms()
+            pull.key, pull.reader, now_ms=self._parts.now_ms(), is_sent_back=is_sent_back
         )
         if is_new and pull.reader is not None:
             self._membership.reader_changed(pull.key, pull.reader, previous)
