@@ -205,6 +205,19 @@ def _deliver_time(
     return stored_ms + delay_levels_ms[min(level, len(delay_levels_ms)) - 1]
 
 
+def is_no_code_of(request: DispatchRequest, code: int) -> bool:
+    """Can a unit of the record not have this code? A delayed message has the time when it is due,
+    by the delay levels of its day: other levels make another time, a flipped bit one that differs
+    in a bit.
+    """
+    if code == request.tags_code:
+        return False
+    if request.topic != SCHEDULE_TOPIC:
+        return True
+    differing = ((code ^ request.tags_code) & 0xFFFFFFFFFFFFFFFF).bit_count()
+    return differing == 1 or code < request.store_timestamp_ms
+
+
 def check_record(
     view: memoryview,
     position: int,
