@@ -152,6 +152,20 @@ class ConsumeQueue:
             self._waiting_after = unit_end(unit)
         return True
 
+    def unit_in_file(self, queue_offset: int) -> Unit | None:
+        """What is written at `queue_offset`, beyond the end, too; None for zeros."""
+        position = queue_offset * UNIT_BYTES
+        start = self._files.start_at(position)
+        if not self._files.has(start):
+            return None
+        data = self._files.open_file(start).file.pread(UNIT_BYTES, position - start)
+        return UNIT.unpack(data) if any(data) and len(data) == UNIT_BYTES else None
+
+    def put_right(self, queue_offset: int, unit: Unit) -> None:
+        """Write a unit again, and look for the queue's end again: when it was just loaded."""
+        self._write(UNIT.pack(*unit), queue_offset * UNIT_BYTES)
+        self._find_end(self._files.starts[-3:])
+
     def file_of(self, queue_offset: int) -> str:
         """Path of the file that holds the unit at `queue_offset`."""
         return self._files.path_of(self._files.start_at(queue_offset * UNIT_BYTES))

@@ -25,11 +25,14 @@ from engine.store.consume_queue import UNIT_BYTES, Unit
 from engine.store.record import MULTI_TAGS, SCHEDULE_TOPIC
 from tests.store_support import (
     BIG,
+    START_MS,
+    HandClock,
     Listener,
     abandon,
     draft,
     messages_over_holes,
     open_store,
+    runtime_on,
     sync_config,
     turn,
     until,
@@ -293,3 +296,53 @@ async def test_a_stop_amid_the_scrub_lets_the_next_start_begin_anew(tmp_path: Pa
     await store.close()
     seen, _, _ = await looked(tmp_path)
     assert len(seen["TopicA/1 red"]) == 4
+
+
+OLD = 9
+
+
+async def grown_old(root: Path) -> None:
+    """A queue whose messages are older than all that an unclean start reads again."""
+    clock = HandClock(START_MS)
+    store = await open_store(config(root), runtime=runtime_on(clock=clock))
+    for number in range(OLD):
+        store.put(draft(b"%d" % number, properties=f"TAGS\x01{TAGS[number % 3]}\x02"))
+    for number in range(60):
+        clock.value_ms += 1_000
+        keys = f"UNIQ_KEY\x01{number}\x02"
+        store.put(draft(b"%d" % number + b"x" * 300, topic="Busy", properties=keys))
+        await turn()
+        await store._flusher.flush_log("GROUP")
+        await turn()
+        await store._flusher.flush_derived("SHUTDOWN")
+    await abandon(store)
+
+
+@pytest.mark.parametrize("unit", [3, 7, 8], ids=["amid", "last of a file", "newest"])
+@pytest.mark.parametrize(
+    "bit",
+    [
+        *(8 * PHYSICAL_OFFSET + bit for bit in (7, 18, 56, 50)),
+        *(8 * SIZE + bit for bit in (7, 18, 24)),
+    ],
+)
+async def test_after_a_kill_an_old_queue_ends_where_it_ended(
+    tmp_path: Path, unit: int, bit: int
+) -> None:
+    """Nothing that is read again shows that it was longer: its offsets were given a second time."""
+    await grown_old(tmp_path)
+    flip(tmp_path, "TopicA/0", unit, bit)
+    seen, _, listener = await looked(tmp_path)
+    assert seen["TopicA/0 *"] == [b"%d" % number for number in range(OLD)]
+    assert told(listener)
+
+
+async def test_after_a_kill_a_queue_with_more_damage_is_built_again(tmp_path: Path) -> None:
+    await grown_old(tmp_path)
+    path = tmp_path / "consumequeue" / "TopicA" / "0" / f"{0:020d}"
+    content = bytearray(path.read_bytes())
+    content[60:80] = b"\xa5" * 20
+    path.write_bytes(content)
+    seen, _, listener = await looked(tmp_path)
+    assert seen["TopicA/0 *"] == [b"%d" % number for number in range(OLD)]
+    assert any("it is built again" in words for words in told(listener))
