@@ -82,7 +82,7 @@ async def longest_step(work: Awaitable[object]) -> int:
         nonlocal longest
         longest = max(longest, instructions(lambda: run(handle)))
 
-    asyncio.Handle._run = counted  # type: ignore[method-assign]
+    asyncio.Handle._run = counted  # type: ignore[method-assign,assignment]
     try:
         await work
     finally:

@@ -369,6 +369,16 @@ INDEX_FILL_BYTES: Final = 4 * MIB
 again into a damaged index.
 """
 
+QUEUE_SCRUB_BYTES: Final = 1 * MIB
+QUEUE_SCRUB_STEP_US: Final = 3_000
+QUEUE_SCRUB_SHARE: Final = 0.05
+"""A step of holding consume queues against the log: bytes of the log and time of the loop at most;
+and the share of the loop's time that all steps take.
+"""
+
+QUEUE_SCRUB_FILES_TOLD: Final = 64
+"""Files of consume queues that were mended and are not told yet; others are told as a number."""
+
 DISPATCH_TOLD_MAX: Final = BATCH_MESSAGES_MAX
 """Records whose put told dispatch of them; those beyond are read from the log again."""
 
