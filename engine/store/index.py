@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from zlib import crc32
 
-from engine.foundation.errors import StorageError
+from engine.foundation.errors import DiskFull, StorageError
 from engine.foundation.units import SECOND_MS
 from engine.runtime.disk import Disk
 from engine.store.index_file import IndexFile, IndexKey, IndexShape
@@ -227,6 +227,8 @@ class Index:
                 sums = self.new_sums(file)
                 file.make_sums(sums)
                 sums.write(file.header_bytes(), sums.entries).file.sync()
+            except DiskFull:  # It is taken without them; the next start makes them.
+                file.sums = None
             except DamagedIndex as error:
                 self.drop_from(file.start)
                 told.append(f"{error}; its keys are put again from the log")
