@@ -236,7 +236,11 @@ class MessageStore:
             self._background(self.retention.run_forever(), "store retention"),
         ]
         queue_scrub = QueueScrub(
-            self._runtime, self._observer, self._log, self._queues, self._dispatcher
+            self._runtime,
+            self._observer,
+            log=self._log,
+            queues=self._queues,
+            dispatcher=self._dispatcher,
         )
         work = queue_scrub.run(self._flusher.pause)
         self._tasks.append(self._background(work, "store queue scrub"))
