@@ -15,7 +15,7 @@ from engine.foundation.errors import CorruptRecord
 from engine.store.commit_log import CommitLog
 from engine.store.holes import Hole
 from engine.store.queue_table import QueueTable
-from engine.store.record import DispatchRequest, check_record
+from engine.store.record import DispatchRequest, check_record, keys_at_most
 from engine.store.sound_records import record_at, sound_places
 
 
@@ -52,17 +52,17 @@ class CheckedRecords:
         self.position, self._damage = position, None
 
     def some(
-        self, limit: int, delay_levels_ms: Sequence[int], *, bytes_max: int, records_max: int
+        self, limit: int, delay_levels_ms: Sequence[int], *, bytes_max: int, keys_max: int
     ) -> list[DispatchRequest]:
-        """The next sound records before `limit`, of about so many bytes at most; none while damage
-        is passed, or when `position` has come to `limit`.
+        """The next sound records before `limit`, of about so many bytes at most, and so many keys (a
+        record is one more); none while damage is passed, or when `position` has come to `limit`.
         """
         log = self._log
         if self.position < log.min_offset:
             self.begin(log.min_offset)
         requests: list[DispatchRequest] = []
         position, end = self.position, min(limit, self.position + bytes_max)
-        while position < end and len(requests) < records_max:
+        while position < end and keys_max > 0:
             start = log.files.start_at(position)
             hole, file_end = log.holes.at(position), start + log.file_size_bytes
             if hole is not None or not log.files.has(start):
@@ -85,6 +85,7 @@ class CheckedRecords:
                 position = file_end
                 continue
             requests.append(request)
+            keys_max -= keys_at_most(request)
             position += request.size_bytes
         self.position = min(position, limit)
         return requests

@@ -40,6 +40,7 @@ from engine.store.record import (
     DispatchRequest,
     glance,
     has_queue_offset,
+    keys_at_most,
     property_value,
 )
 from engine.store.sound_records import record_at
@@ -108,12 +109,12 @@ class Dispatcher:
         return self.position < limit
 
     def _next(self, limit: int) -> tuple[list[DispatchRequest], int]:
-        """Up to DISPATCH_BATCH_MAX records that end at or before `limit`; also where the next one
-        begins. Hot.
+        """Records of DISPATCH_BATCH_MAX keys or so that end at or before `limit`; also where the
+        next one begins. Hot.
         """
-        told, position = self._told, self.position
+        told, position, left = self._told, self.position, DISPATCH_BATCH_MAX
         requests: list[DispatchRequest] = []
-        while position < limit and len(requests) < DISPATCH_BATCH_MAX:
+        while position < limit and left > 0:
             if told and told[0].physical_offset <= position:
                 request = told[0]
                 end = request.physical_offset + request.size_bytes
@@ -122,14 +123,19 @@ class Dispatcher:
                 told.popleft()
                 if request.physical_offset == position:  # Else it was read from the log before.
                     requests.append(request)
+                    left -= 1 + request.properties.count(b" ")
                     position = end
             else:
-                position = self._read(requests, position, limit)
+                read = len(requests)
+                position = self._read(requests, position, limit, left)
+                left -= sum(map(keys_at_most, requests[read:]))
         return requests, position
 
-    def _read(self, requests: list[DispatchRequest], position: int, limit: int) -> int:
-        """Read records from `position` on, to the end of their file or the first one that was
-        told; returns where the next one begins. Hot.
+    def _read(
+        self, requests: list[DispatchRequest], position: int, limit: int, keys_max: int
+    ) -> int:
+        """Read records of `keys_max` keys or so from `position` on, to the end of their file or
+        the first one that was told; returns where the next one begins. Hot.
         """
         file_size_bytes = self._log.file_size_bytes
         delay_levels_ms = self.delay_levels_ms
@@ -139,13 +145,14 @@ class Dispatcher:
         stop = min(limit - start, file_size_bytes)
         if self._told:
             stop = min(stop, self._told[0].physical_offset - start)
-        while inside < stop and len(requests) < DISPATCH_BATCH_MAX:
+        while inside < stop and keys_max > 0:
             if file_size_bytes - inside < RECORD_BYTES_MIN:
                 return start + file_size_bytes
             request = glance(view, inside, delay_levels_ms)
             if request is None:
                 return start + file_size_bytes
             requests.append(request)
+            keys_max -= keys_at_most(request)
             inside += request.size_bytes
         return start + inside
 
@@ -200,7 +207,7 @@ class Dispatcher:
             self.position,
             self.delay_levels_ms,
             bytes_max=INDEX_FILL_BYTES,
-            records_max=INDEX_FILL_RECORDS,
+            keys_max=INDEX_FILL_RECORDS,
         )
         deleted = self._deleted
         kept = [one for one in requests if one.physical_offset >= deleted.get(one.topic, 0)]

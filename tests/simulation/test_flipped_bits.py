@@ -10,13 +10,10 @@ filters by its tag gets each, too.
 from __future__ import annotations
 
 import asyncio
-import os
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from operator import eq
-
-import pytest
 
 from engine.client.send_result import SendStatus
 from engine.foundation.errors import CorruptRecord, TidemarkError
@@ -24,10 +21,10 @@ from engine.protocol.hashes import tags_code
 from engine.protocol.message import Message
 from engine.protocol.message_record import decode_record
 from engine.store.record import HEADS
+from tests.seeds import seeded
 from tests.simulation.cluster import BROKER, PRODUCER, QUEUES, TOPIC, SimCluster
 from tests.simulation.world import World, run_world
 
-SEEDS = [int(os.environ["TIDEMARK_SEED"])] if "TIDEMARK_SEED" in os.environ else range(40)
 ROUNDS = 4
 PLACES = ("commitlog", "consumequeue", "index", "indexSums")
 TAGS = ("red", "green")
@@ -208,7 +205,7 @@ async def flips(world: World) -> None:
     assert len(shelf.kept) > 20, "a run in which nothing was acknowledged proves nothing"
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@seeded(40)
 def test_what_is_sound_is_served_and_what_is_damaged_is_told(seed: int) -> None:
     run_world(seed, flips)
 

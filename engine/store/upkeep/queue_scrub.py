@@ -138,7 +138,7 @@ class QueueScrub:
                 end,
                 self._dispatcher.delay_levels_ms,
                 bytes_max=stop - records.position,
-                records_max=RECORDS_AT_ONCE,
+                keys_max=RECORDS_AT_ONCE,
             ):
                 if has_queue_offset(request.sys_flag):
                     self._look_at(request)
