@@ -106,6 +106,8 @@ class IndexFile:
         self._dirty_slots: dict[int, int] = {}
         """Slots of entries put since the last flush began."""
         self._due_slots: dict[int, int] = {}
+        self._due_pages: list[tuple[int, list[int]]] | None = None
+        """The slots of the flush under way by the page, last first: what is not written yet."""
         """Slots of the flush under way: written when its entries are safe."""
         self._due_sums: array[int] | None = None
         """Sums of the entries of the flush under way."""
@@ -203,22 +205,28 @@ class IndexFile:
         """
         self.write_entries()
         self._due_slots |= self._dirty_slots
+        self._due_pages = None
         self._dirty_slots = {}
         if self.sums is not None:
             self._due_sums = self.sums.entries[:]
         return self.header_bytes()
 
-    def write_slots(self) -> None:
-        """Write the slots of the flush under way, by the page; a sync and `write_header` come next.
+    def write_slots(self, pages_max: int | None = None) -> bool:
+        """Write the slots of the flush under way, by the page and so many of those at most; True
+        while there are more. A sync and `write_header` come next.
 
         At full load thousands of slots change between two flushes: writing each by itself takes
         ten times as long.
         """
-        entry = self._open()
-        pages: dict[int, list[int]] = {}
-        for slot in self._due_slots:
-            pages.setdefault(slot // PAGE_SLOTS, []).append(slot)
-        for page, slots in sorted(pages.items()):
+        entry, due = self._open(), self._due_pages
+        if due is None:
+            pages: dict[int, list[int]] = {}
+            for slot in self._due_slots:
+                pages.setdefault(slot // PAGE_SLOTS, []).append(slot)
+            due = self._due_pages = sorted(pages.items(), reverse=True)
+        stop = 0 if pages_max is None else max(0, len(due) - pages_max)
+        while len(due) > stop:
+            page, slots = due[-1]
             first = page * PAGE_SLOTS
             position, length = page_place(self._shape, page)
             content = bytearray(entry.view[position : position + length])
@@ -227,7 +235,10 @@ class IndexFile:
             if self.sums is not None:
                 self.sums.note_page(page, content)
             entry.file.pwrite(content, position)
-        self._due_slots = {}
+            due.pop()
+        if not due:
+            self._due_slots, self._due_pages = {}, None
+        return bool(due)
 
     def write_sums(self, header: bytes) -> list[OpenFile]:
         """Write the sums of the flush under way beside its slots; the file to sync with them.

@@ -235,7 +235,11 @@ class MessageStore:
         tasks.begin(self._flusher.run_derived(), "store derived flush")
         tasks.begin(self.retention.run_forever(), "store retention", only_sleeps=True)
         queue_scrub = QueueScrub(
-            self._runtime, self._observer, self._log, self._queues, self._dispatcher
+            self._runtime,
+            self._observer,
+            log=self._log,
+            queues=self._queues,
+            dispatcher=self._dispatcher,
         )
         tasks.begin(queue_scrub.run(self._flusher.pause), "store queue scrub")
         if self._index is not None:

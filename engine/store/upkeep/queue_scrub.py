@@ -72,6 +72,7 @@ class QueueScrub:
         self,
         runtime: Runtime,
         observer: Observer,
+        *,
         log: CommitLog,
         queues: QueueTable,
         dispatcher: Dispatcher,

@@ -106,6 +106,23 @@ def test_a_skip_inside_a_file_keeps_the_file_and_drops_what_is_before(tmp_path: 
     assert queue.unit(0) is None
 
 
+@pytest.mark.parametrize("bad", [(-(1 << 40), 10, 0), (3, 10, 0), (70, -(1 << 31), 0)])
+def test_a_damaged_unit_does_not_move_the_front_past_those_before_it(
+    tmp_path: Path, bad: Unit
+) -> None:
+    queue = new_queue(tmp_path)
+    queue.append(units(0, 12))
+    queue.write_out()
+    middle = 6  # Where a search for the front looks first.
+    assert queue.mend(middle, bad)
+    assert queue.follow_log(0) == 0
+    assert queue.min_offset == 0
+    assert queue.follow_log(25) == 0
+    assert queue.min_offset == 2
+    assert queue.mend(middle, units(middle, 1)[0])
+    assert queue.units_over_files(2, 99) == units(2, 10)
+
+
 def test_following_the_log_moves_the_minimum_and_deletes_whole_files_only(tmp_path: Path) -> None:
     queue = new_queue(tmp_path)
     queue.append(units(0, 10))

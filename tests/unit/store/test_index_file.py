@@ -46,6 +46,25 @@ def test_entries_of_one_hash_are_found_ascending_and_other_hashes_of_the_slot_ar
     assert index.find(7, 1, **ALL) == [300], "the newest, when not all are wanted"
 
 
+def test_slots_are_written_some_pages_at_a_time_and_found_meanwhile(tmp_path: Path) -> None:
+    """At full load a flush has thousands of pages: some 80 ms in one go."""
+    index = Index(SystemDisk(), str(tmp_path / "index"), IndexShape(5000, 40), FilePool())
+    index.put([(500 * n, n, NOW_MS) for n in range(10)], now_ms=NOW_MS)  # On five pages.
+    (file,) = index.dirty_files()
+    header, written = file.begin_flush(), 0
+    while file.write_slots(2):
+        written += 1
+        assert [index.find(500 * n, 9, **ALL) for n in range(10)] == [[n] for n in range(10)]
+    assert written == 2, "two, two and one"
+    file.write_header(header)
+    assert not file.write_slots(2)
+    index.close()
+    again = Index(SystemDisk(), str(tmp_path / "index"), IndexShape(5000, 40), FilePool())
+    again.load(clean=True, ours=False)
+    assert [again.find(500 * n, 9, **ALL) for n in range(10)] == [[n] for n in range(10)]
+    again.close()
+
+
 def test_a_full_file_is_followed_by_the_next_and_both_are_searched(tmp_path: Path) -> None:
     index = new_index(tmp_path)
     for number in range(20):

@@ -1,0 +1,44 @@
+"""Walking the log: which of two records that claim one place of a queue is the damaged one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from engine.store import MessageStore
+from engine.store.commit_log import NO_DELAYS
+from engine.store.log_walk import LogWalk
+from tests.store_support import draft, open_store, small_config, turn
+
+QUEUE_ID_AT = 12 + 3
+
+
+async def test_a_record_whose_queue_id_has_flipped_displaces_no_message(tmp_path: Path) -> None:
+    """It names another queue, at an offset that one has had before and that the next record of that
+    queue would follow as well: only the queue's own unit says whose the place is.
+    """
+    store = await open_store(small_config(tmp_path))
+    for body, queue_id in ((b"0", 0), (b"1", 0), *[(b"of one", 1)] * 3):
+        store.put(draft(body, queue_id=queue_id))
+    hit = store.put(draft(b"of none", queue_id=0))
+    store.put(draft(b"the fourth of one", queue_id=1))
+    await turn()
+    assert (hit.queue_offset, store.max_offset("TopicA", 1)) == (2, 4)
+    path = tmp_path / "commitlog" / f"{0:020d}"
+    with path.open("r+b") as file:
+        file.seek(hit.physical_offset + QUEUE_ID_AT)
+        file.write(b"\x01")
+    walked = [(each.queue_id, each.queue_offset) for each in walk(store).records()]
+    assert walked == [(0, 0), (0, 1), (1, 0), (1, 1), (1, 2), (1, 3)]
+    (hole,) = store.holes
+    assert (hole.start, hole.end) == (hit.physical_offset, hit.end_offset)
+    await store.close()
+
+
+def walk(store: MessageStore) -> LogWalk:
+    return LogWalk(
+        store._log,
+        store._queues,
+        0,
+        synced_to=store.physical_max,
+        delay_levels_ms=NO_DELAYS,
+    )
