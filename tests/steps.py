@@ -11,6 +11,8 @@ from collections.abc import Awaitable, Callable, Generator, Iterable
 from types import FrameType
 from typing import Any, TypeVar
 
+import pytest
+
 Found = TypeVar("Found")
 
 STEP_INSTRUCTIONS_MAX = 500_000
@@ -88,3 +90,14 @@ async def longest_step(work: Awaitable[object]) -> int:
     finally:
         asyncio.Handle._run = run  # type: ignore[method-assign]
     return longest
+
+
+def heard(patch: pytest.MonkeyPatch, owner: object, name: str, hear: Callable[..., object]) -> None:
+    """From now on `hear` is called with the arguments of each call, which is done all the same."""
+    called = getattr(owner, name)
+
+    def hearing(*arguments: Any, **named: Any) -> Any:
+        hear(*arguments, **named)
+        return called(*arguments, **named)
+
+    patch.setattr(owner, name, hearing)

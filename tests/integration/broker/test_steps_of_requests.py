@@ -40,7 +40,7 @@ from engine.runtime import system_runtime
 from engine.store.table_file import TableFile
 from tests.integration.broker.cluster import TOPIC, Cluster, broker_config, cluster, eventually
 from tests.integration.broker.scraping import scraped, with_metrics
-from tests.steps import STEP_INSTRUCTIONS_MAX, instructions_by_step, longest_step
+from tests.steps import STEP_INSTRUCTIONS_MAX, heard, instructions_by_step, longest_step
 
 HOUR_MS = 3_600_000
 SLACK = 1.25
@@ -102,7 +102,7 @@ async def all_producers(running: Cluster, count: int) -> Awaitable[object]:
 
 async def offsets_held_back(running: Cluster, count: int) -> Awaitable[object]:
     """Beyond what the log holds: each is lowered on disk, and noted as that."""
-    with_offsets(running, 12 * count, offset=1_000_000)
+    with_offsets(running, 8 * count, offset=1_000_000)
     assert running.broker._running is not None
     return running.broker._running.tables.save_offsets("TIMER")
 
@@ -214,11 +214,7 @@ async def test_a_broker_of_many_topics_encodes_them_part_by_part(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     encoded_in: list[int] = []
-    steps, encode = 0, RegisterBrokerBody.encode
-
-    def noted(body: RegisterBrokerBody, *, compressed: bool = False) -> bytes:
-        encoded_in.append(steps)
-        return encode(body, compressed=compressed)
+    steps = 0
 
     async def count() -> None:
         nonlocal steps
@@ -231,7 +227,7 @@ async def test_a_broker_of_many_topics_encodes_them_part_by_part(
             running.broker.parts.topics.put(TopicConfig(f"T{number}"))
         assert running.broker._running is not None
         counting = asyncio.create_task(count())
-        monkeypatch.setattr(RegisterBrokerBody, "encode", noted)
+        heard(monkeypatch, RegisterBrokerBody, "encode", lambda body: encoded_in.append(steps))
         await running.broker._running.registration.register()
         counting.cancel()
         served = running.name_server.routes.route(f"T{2 * REGISTRATION_TOPICS_MAX - 1}")
@@ -261,15 +257,14 @@ async def test_no_checksum_of_a_table_is_made_on_the_loop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = bytes(dumps({f"{number}": "x" * 100 for number in range(1000)}))
-    made_by, crc32 = [], zlib.crc32
+    made_by = []
 
-    def noted(data: bytes, value: int = 0) -> int:
+    def noted(data: bytes, value: int = 0) -> None:
         if len(data) >= len(table) // 2:
             made_by.append(threading.current_thread())
-        return crc32(data, value)
 
     file = TableFile(system_runtime(), f"{tmp_path}/table.json", "store")
-    monkeypatch.setattr(zlib, "crc32", noted)
+    heard(monkeypatch, zlib, "crc32", noted)
     await file.write_sealed(table)
     assert len(made_by) >= 2, "the seal's, and the one that is told"
     assert threading.main_thread() not in made_by
@@ -280,18 +275,12 @@ async def test_a_page_of_metrics_is_written_some_pieces_at_a_time(
 ) -> None:
     written: list[int] = []
     transport = asyncio.selector_events._SelectorSocketTransport  # type: ignore[attr-defined]
-    write = transport.write
-
-    def noted(self: object, data: bytes) -> None:
-        written.append(len(data))
-        write(self, data)
-
     async with cluster(with_metrics(tmp_path)) as running:
         await running.client().send()
         with_offsets(running, 4000)
         address = running.broker.metrics_address
         assert address is not None
-        monkeypatch.setattr(transport, "write", noted)
+        heard(monkeypatch, transport, "write", lambda to, data: written.append(len(data)))
         page = await scraped(address)
         monkeypatch.undo()
     assert "g3999" in page

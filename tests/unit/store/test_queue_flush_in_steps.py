@@ -13,6 +13,7 @@ from engine.store.consume_queue import ConsumeQueue
 from engine.store.mapped_file import FilePool, OpenFile
 from engine.store.queue_table import QueueTable
 from engine.store.upkeep.queue_flush import WRITTEN_AT_ONCE, Flushed, QueueFlush
+from tests.steps import heard
 
 QUEUES = 50
 
@@ -26,11 +27,7 @@ async def test_few_queues_get_their_files_in_one_step(
         queue.append([(number, 100, 0)])
         queues.note_written(("T", number), queue)
     written_in: list[int] = []
-    steps, write_out = 0, ConsumeQueue.write_out
-
-    def noted(queue: ConsumeQueue) -> None:
-        written_in.append(steps)
-        write_out(queue)
+    steps = 0
 
     async def count() -> None:
         nonlocal steps
@@ -42,7 +39,7 @@ async def test_few_queues_get_their_files_in_one_step(
         for file in files:
             file.unpin()
 
-    monkeypatch.setattr(ConsumeQueue, "write_out", noted)
+    heard(monkeypatch, ConsumeQueue, "write_out", lambda queue: written_in.append(steps))
     counting = asyncio.create_task(count())
     flush = QueueFlush(queues, lambda: 0, synced)
     config = StoreConfig(root=str(tmp_path))
