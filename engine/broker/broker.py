@@ -15,8 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,7 +28,7 @@ from engine.broker.half_queue import HalfQueue
 from engine.broker.handler_table import handler_table
 from engine.broker.handlers.putting import Putting
 from engine.broker.handlers.retry_sends import make_dead_letter_topic
-from engine.broker.long_poll import HeldPull, HeldPulls
+from engine.broker.long_poll import HeldPulls
 from engine.broker.membership import Membership
 from engine.broker.metrics import BrokerMetrics, MetricsPort
 from engine.broker.parts import BrokerParts
@@ -46,11 +45,12 @@ from engine.broker.stored_resends import StoredResends
 from engine.broker.tables import Tables
 from engine.broker.transaction_checks import TransactionChecks
 from engine.broker.unconsumed import tell_unconsumed
+from engine.broker.woken_pulls import WokenPulls
 from engine.broker.work_in_steps import in_steps, stepped
 from engine.delay import DelayService
 from engine.foundation.config_layers import Origin
 from engine.foundation.errors import DiskFull, ProtocolError, StorageError
-from engine.foundation.limits import FILTER_COST_MAX, LOOP_STEP_ANSWERS_MAX
+from engine.foundation.limits import LOOP_STEP_ANSWERS_MAX
 from engine.foundation.observing import LifecycleEvent, Observer, SilentObserver
 from engine.foundation.units import SECOND_MS
 from engine.protocol.message_ids import UniqueIds
@@ -60,7 +60,6 @@ from engine.runtime import Runtime
 from engine.runtime.clock import ClockStep
 from engine.runtime.durable_folders import make_durable
 from engine.store import FlushDiskType, MessageStore
-from engine.store.record import DispatchRequest
 from engine.store.table_file import TableFile
 from engine.telemetry import SPOOL_DIRECTORY, EmitterIdentity, Telemetry
 
@@ -78,6 +77,7 @@ class _Running:
     membership: Membership
     watermarks: Watermarks
     windows: ClientWindows
+    woken: WokenPulls
     tables: Tables
     delay: DelayService
     half_queue: HalfQueue
@@ -97,8 +97,6 @@ class Broker:
         self._config = config
         self._origin = origin or Origin()
         self._running: _Running | None = None
-        self._woken: deque[HeldPull] = deque()
-        """Pulls that a message has come for, or whose time is up."""
 
     @property
     def parts(self) -> BrokerParts:
@@ -154,7 +152,7 @@ class Broker:
             raise
         self._running = running
         running.parts.address = f"{config.host}:{port}"
-        store.on_arrival(self._arrived)
+        store.on_arrival(running.woken.arrived)
         self._runtime.clock.on_step(self._clock_stepped)
         store.start()
         if telemetry is not None:
@@ -187,10 +185,7 @@ class Broker:
         await running.registration.unregister()
         if running.metrics is not None:
             await running.metrics.stop()
-        self._wake(running.parts.holds.take_all())
-        while self._woken:
-            self._answer_woken()
-            await asyncio.sleep(0)
+        await running.woken.finish()
         await running.server.stop()
         if running.loops is not None:
             running.loops.cancel()
@@ -272,6 +267,8 @@ class Broker:
             origin=self._origin,
         )
         gate = parts.gate = gate_of(parts)
+        woken = WokenPulls(parts.holds)
+        gate.on_change = woken.wake_all
         client = RpcClient(runtime, credentials=gate, tls=config.access.client_tls)
         registration = Registration(parts, client)
         membership = Membership(parts)
@@ -310,6 +307,7 @@ class Broker:
             membership=membership,
             watermarks=watermarks,
             windows=ClientWindows(parts),
+            woken=woken,
             tables=tables,
             delay=delay,
             half_queue=half_queue,
@@ -359,7 +357,7 @@ class Broker:
             compare_with_earlier_life(parts, running.telemetry, running.tables.spooled)
 
     async def _run_loops(self, running: _Running) -> None:
-        config = self._config
+        config, store = self._config, running.parts.store
         async with asyncio.TaskGroup() as loops:
             for work in (
                 running.registration.run(),
@@ -372,24 +370,16 @@ class Broker:
                 running.windows.run(),
                 running.membership.notices.run(),
                 running.parts.work.run(),
-                self._recheck_holds(running),
+                running.woken.run(
+                    config.hold_check_interval_ms, self._runtime.clock.steady_ms, store.max_offset
+                ),
                 self._keep_house(running),
                 self._count(running),
                 self._sample(running),
-                running.parts.store.failed(),
+                store.failed(),
                 running.server.failed(),
             ):
                 _start(loops, work)
-
-    async def _recheck_holds(self, running: _Running) -> None:
-        """Answer held pulls whose time is up, on the second; look at all of them now and then."""
-        parts, clock = running.parts, self._runtime.clock
-        interval_ms = min(self._config.hold_check_interval_ms, SECOND_MS)
-        while True:
-            await asyncio.sleep(interval_ms / SECOND_MS)
-            for woken in parts.holds.due(clock.steady_ms(), parts.store.max_offset):
-                self._wake(woken)
-                await asyncio.sleep(0)
 
     async def _keep_house(self, running: _Running) -> None:
         """Remove clients that have been silent for too long."""
@@ -427,33 +417,6 @@ class Broker:
         every_ms, clock = self._config.sample_interval_ms, self._runtime.clock
         await asyncio.sleep((every_ms - clock.now_ms() % every_ms) / SECOND_MS)
         return clock.now_ms()
-
-    def _arrived(self, messages: Sequence[DispatchRequest]) -> None:
-        """Dispatch made messages visible: wake who waits for them, once it is through."""
-        if self._running is None:
-            return
-        holds = self._running.parts.holds
-        if not holds.count:
-            return
-        self._wake(holds.all_arrived(messages))
-
-    def _wake(self, pulls: Sequence[HeldPull]) -> None:
-        """Answer these soon."""
-        if pulls and not self._woken:
-            asyncio.get_running_loop().call_soon(self._answer_woken)
-        self._woken.extend(pulls)
-
-    def _answer_woken(self) -> None:
-        """So many that the loop is not held up; the rest in its next pass."""
-        cost_left = FILTER_COST_MAX
-        for _ in range(min(len(self._woken), LOOP_STEP_ANSWERS_MAX)):
-            pull = self._woken.popleft()
-            pull.resume()
-            cost_left -= pull.look_cost
-            if cost_left <= 0:
-                break
-        if self._woken:
-            asyncio.get_running_loop().call_soon(self._answer_woken)
 
     def _clock_stepped(self, step: ClockStep) -> None:
         """Somebody has set the machine's clock. Told in the next turn: whoever has just looked at

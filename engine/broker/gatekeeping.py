@@ -3,8 +3,9 @@
 Place in the walk: before every handler. A request that names a message by its place is judged by
 the topic that message belongs to, also while it waits in a topic of the broker's own (delayed, half
 of a transaction). What a producer has not committed is nobody's to read but its producers'. A pull
-that waits is answered when the accounts change: its reader asks again, and only who still may read
-gets what comes now. A client id belongs to the account whose client is connected under it.
+that waits is answered when the accounts change, with nothing (handlers/pull): its reader asks
+again, and only who still may read gets what comes now. A client id belongs to the account whose
+client is connected under it.
 
 Invariant: an offset that leads to no message does not pass (stored_messages).
 """
@@ -32,13 +33,7 @@ def gate_of(parts: BrokerParts) -> Gate:
             raise no_message(physical_offset)
         return demand_for(message, permission)
 
-    def let_go() -> None:
-        for pull in parts.holds.take_all():
-            pull.resume()
-
-    gate = parts.config.access.gate(demand_at, parts.client_ids.accounts)
-    gate.on_change = let_go
-    return gate
+    return parts.config.access.gate(demand_at, parts.client_ids.accounts)
 
 
 def demand_for(message: MessageExt, permission: Permission) -> Demand:

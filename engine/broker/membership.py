@@ -27,7 +27,7 @@ from engine.foundation.limits import (
     OWNED_QUEUES_TOLD_MAX,
 )
 from engine.foundation.observing import OwnedQueue, RebalanceEvent
-from engine.protocol.bodies import ConsumerData
+from engine.protocol.bodies import ConsumerData, HeartbeatData
 from engine.protocol.names import retry_topic
 from engine.remoting import Peer
 
@@ -44,13 +44,37 @@ class Membership:
         self._unjudged: dict[str, str] = {}
         """Large groups in which somebody told another subscription, and who did so last."""
 
+    def check_room(
+        self, data: HeartbeatData, account: str | None, *, keep_subscription: bool
+    ) -> None:
+        """Raise RequestRefused when there is no room for all that the heartbeat says: then nothing
+        of it counts, and nothing has changed.
+        """
+        parts = self._parts
+        heard = [
+            one
+            for one in data.consumer_data_set
+            if parts.group_configs.is_to_be_found(one.group_name)
+        ]
+        parts.group_configs.check_room([one.group_name for one in heard])
+        parts.topics.check_room(
+            [
+                retry_topic(one.group_name)
+                for one in heard
+                if parts.group_configs.retry_queue_nums(one.group_name) > 0
+            ]
+        )
+        parts.groups.check_room(heard, data.client_id, account, keep_subscription=keep_subscription)
+        producers = [one.group_name for one in data.producer_data_set]
+        parts.producers.check_room(producers, data.client_id, account)
+
     def heartbeat(
         self, channel: ClientChannel, data: ConsumerData, *, keep_subscription: bool
     ) -> bool:
         """Take a consumer's heartbeat for one group; return whether its subscription changed.
 
-        A group that has to be created first is passed over, as RocketMQ does: its pulls are
-        answered SUBSCRIPTION_GROUP_NOT_EXIST.
+        Asks nobody whether there is room for it (`check_room`). A group that has to be created
+        first is passed over, as RocketMQ does: its pulls are answered SUBSCRIPTION_GROUP_NOT_EXIST.
         """
         parts = self._parts
         config = parts.group_configs.find(data.group_name)

@@ -4,7 +4,8 @@ Place in the walk: `handlers/offset` and the piggyback of `handlers/pull` report
 resets, progress of transactions and what a boot finds are told from here as well.
 
 Invariant: while a client holds a queue's order lock only its own reports move the offset: one that
-lost the lock and does not know it yet is refused. A client that remembers messages which a power
+lost the lock and does not know it yet is refused. When nobody holds it any more, one that held it
+once takes no offset back. A client that remembers messages which a power
 cut took never passes over those that got their offsets; what a tool or a reset chooses counts all
 the same. Absent on purpose: judging a report otherwise. A lower or impossible offset is stored as
 RocketMQ does, and told.
@@ -36,6 +37,8 @@ def tell_commit(
     group, topic, queue_id = key
     client_id = client_id_of(peer)
     refused = _why_fenced(parts, key, client_id)
+    if refused is None and not is_chosen:
+        refused = _why_late(parts, key, client_id, offset)
     if refused is None and not is_chosen and goes_back_to(parts, key, offset) is not None:
         refused = (
             f"offset {offset} counts messages of queue {queue_id} of {topic} that an unclean stop "
@@ -108,14 +111,33 @@ def _why_fenced(parts: BrokerParts, key: QueueKey, client_id: str | None) -> str
     )
 
 
+def _why_late(parts: BrokerParts, key: QueueKey, client_id: str | None, offset: int) -> str | None:
+    """Why a report does not count, when its client held the queue's order lock once and the offset
+    is further: others went on from there, and may have gone since.
+    """
+    group, topic, queue_id = key
+    queue = MessageQueue(topic, parts.config.broker_name, queue_id)
+    committed = parts.offsets.committed(group, topic, queue_id)
+    if client_id is None or committed is None or offset >= committed:
+        return None
+    holds = parts.locks.holder(group, queue, now_ms=parts.steady_ms()) == client_id
+    if holds or not parts.locks.was_held_by(group, queue, client_id):
+        return None
+    return (
+        f"client {client_id} held the order lock of queue {queue_id} of {topic} and does not now; "
+        f"the offset stays at {committed} and does not go back to {offset}"
+    )
+
+
 def goes_back_to(parts: BrokerParts, key: QueueKey, offset: int) -> int | None:
     """Where a group goes on whose client remembers an offset of messages that a power cut took;
     None for any other.
 
-    Nobody of the group has pulled the queue since, so what lies between its end at boot and
-    `offset` are other messages, which the client would pass over. Where a tool has set an offset
-    behind that end, it is those behind this offset. A group without any offset may be a new one
-    that begins at the end.
+    Nobody of the group has pulled the queue since and gone on from there, so what lies between its
+    end at boot and `offset` are other messages, which the client would pass over. So it is until
+    somebody has done as told: clients of RocketMQ 4 do so after ten seconds, and report meanwhile.
+    Where a tool has set an offset behind that end, it is those behind this offset. A group without
+    any offset may be a new one that begins at the end.
     """
     if parts.boot_ends is None or parts.readers.has_pulled(key):
         return None

@@ -92,10 +92,16 @@ SUBSCRIPTION_BYTES_MAX: Final = 128 * MIB
 heartbeat that would need more is refused.
 """
 
+ACCOUNT_SUBSCRIPTION_BYTES_MAX: Final = 64 * MIB
+"""As above, for what the clients of one account told: nobody takes what others need."""
+
 MEMBERS_MAX: Final = 200_000
 """Memberships of clients in groups, of producers as of consumers (some 0.4 KiB each); the heartbeat
 that adds one more is refused.
 """
+
+ACCOUNT_MEMBERS_MAX: Final = 80_000
+"""As above, for the clients of one account."""
 
 LOCK_BATCH_BYTES_MAX: Final = 512 * KIB
 LOCK_BATCH_QUEUES_MAX: Final = 4096
@@ -241,7 +247,7 @@ many at most, about 9 MB), and the second copies it then knows of; older ones ar
 SENDS_READ_BACK_MAX: Final = 8192
 """Of these, read back from the log when a broker starts (about 0.1 s)."""
 
-SECOND_COPIES_LOOKED_UP_MAX: Final = 250
+SECOND_COPIES_LOOKED_UP_MAX: Final = 150
 SECOND_COPIES_LOOKED_UP_A_SECOND: Final = 100
 """Messages that may be second copies and are compared with the first: so many at once, and so many
 in a second for ever; those beyond it are told as a number.
@@ -299,6 +305,11 @@ GROUPS_MAX: Final = 100_000
 TOPICS_MAX: Final = 100_000
 """Auto-created topics and groups stop here with SYSTEM_ERROR; explicit creation says the same."""
 
+ACCOUNT_GROUPS_MAX: Final = 50_000
+"""Groups that clients of one account were the first to be members of since the broker started; the
+heartbeat that adds one more is refused.
+"""
+
 GROUP_ATTRIBUTES_CHARS_MAX: Final = 1 * KIB
 """Names and values of one group's attributes together; more are refused."""
 
@@ -347,14 +358,26 @@ UNCONSUMED_REPORTS_MAX: Final = 100
 TRANSIENT_POOL_BYTES_MAX: Final = 64 * MIB
 """Bytes of messages that wait in memory for the next commit; the put that exceeds it commits."""
 
-DISPATCH_BATCH_MAX: Final = 2048
-"""Records dispatched in one go (some 7 us each); the event loop gets its turn, then the rest
-follows.
+DISPATCH_BATCH_MAX: Final = 1024
+"""Records dispatched in one go (some 7 us each), one with many KEYS counting as so many; the event
+loop gets its turn, then the rest follows.
 """
 
 INDEX_FILL_RECORDS: Final = 256
 INDEX_FILL_BYTES: Final = 4 * MIB
-"""Records, and bytes of the log, whose keys one step puts again into a damaged index."""
+"""Records, one with many KEYS counting as so many, and bytes of the log, whose keys one step puts
+again into a damaged index.
+"""
+
+QUEUE_SCRUB_BYTES: Final = 1 * MIB
+QUEUE_SCRUB_STEP_US: Final = 3_000
+QUEUE_SCRUB_SHARE: Final = 0.05
+"""A step of holding consume queues against the log: bytes of the log and time of the loop at most;
+and the share of the loop's time that all steps take.
+"""
+
+QUEUE_SCRUB_FILES_TOLD: Final = 64
+"""Files of consume queues that were mended and are not told yet; others are told as a number."""
 
 DISPATCH_TOLD_MAX: Final = BATCH_MESSAGES_MAX
 """Records whose put told dispatch of them; those beyond are read from the log again."""
@@ -406,6 +429,11 @@ MEMBER_ANSWER_MS: Final = 5 * SECOND_MS
 
 QUEUE_LOCKS_MAX: Final = 500_000
 """Order locks of groups on queues; a queue beyond it is not granted until others are given back."""
+
+FORMER_HOLDERS_MAX: Final = 50_000
+"""Clients that held an order lock of a queue and do not now: so many are remembered, so that a late
+report of theirs takes no offset back.
+"""
 
 QUEUE_LOCK_LEASE_MS: Final = 60 * SECOND_MS
 CLIENT_LOCK_EXPIRY_MS: Final = 30 * SECOND_MS
@@ -465,6 +493,15 @@ time are put again at the tail. Each copy frees a place or more, so they cost th
 copy for each half message that came, however long they wait.
 """
 
+REPLIES_WAITING_BYTES_MAX: Final = 64 * MIB
+ACCOUNT_REPLIES_WAITING_BYTES_MAX: Final = 16 * MIB
+"""Replies that askers have not taken yet, of all and of one account (of one connection, without
+accounts): askers have 10 s, and may be slow on purpose. One more is refused with SYSTEM_BUSY.
+"""
+
+REPLY_WAITING_BYTES: Final = 8 * KIB
+"""What a waiting reply counts beside its body and properties."""
+
 QUESTIONS_PER_ACCOUNT_MAX: Final = 10_000
 """Questions of request and reply that a broker with accounts remembers of each; a reply to an older
 one is refused.
@@ -489,7 +526,11 @@ assert BODY_BYTES_MAX + PROPERTIES_BYTES_MAX + 64 * KIB <= FRAME_BYTES_MAX
 assert 6 * PROPERTIES_BYTES_MAX + 16 * KIB <= HEADER_BYTES_MAX, "\\u0001 is six bytes of JSON"
 assert SUBSCRIPTION_CHARS_MAX < HEARTBEAT_BYTES_MAX < FRAME_BYTES_MAX
 assert HEARTBEAT_BYTES_MAX < CLIENT_SUBSCRIPTION_BYTES_MAX * 32 <= SUBSCRIPTION_BYTES_MAX
-assert CLIENT_GROUPS_MAX * 100 <= MEMBERS_MAX
+assert CLIENT_GROUPS_MAX * 100 <= ACCOUNT_MEMBERS_MAX
+assert ACCOUNT_MEMBERS_MAX * 2 <= MEMBERS_MAX
+assert ACCOUNT_MEMBERS_MAX < GROUPS_MAX, "nor can one account name every producer group"
+assert ACCOUNT_SUBSCRIPTION_BYTES_MAX * 2 <= SUBSCRIPTION_BYTES_MAX
+assert ACCOUNT_GROUPS_MAX * 2 <= GROUPS_MAX
 assert LOOSE_BODY_BYTES_MAX <= HEARTBEAT_BYTES_MAX
 assert REGISTRATION_TOPICS_MAX * 800 <= BODY_REGISTRATION_BYTES_MAX, "long names, attributes"
 assert KEY_VALUE_CHARS_MAX + 2 * KEY_VALUE_NAME_CHARS_MAX <= KEY_VALUES_BYTES_MAX
@@ -502,6 +543,9 @@ assert STORE_OPEN_FILES_MAX * 3 <= DESCRIPTORS_RESERVED
 assert FRAME_BYTES_MAX * 2 <= CONNECTION_REQUEST_BYTES_MAX
 assert CONNECTION_REQUEST_BYTES_MAX * 4 <= REQUEST_BYTES_MAX
 assert FRAME_BYTES_MAX * 8 <= UNFINISHED_FRAME_BYTES_MAX
+assert REPLIES_WAITING_BYTES_MAX * 4 <= REQUEST_BYTES_MAX
+assert BODY_BYTES_MAX * 4 <= ACCOUNT_REPLIES_WAITING_BYTES_MAX <= REPLIES_WAITING_BYTES_MAX // 4
+assert REPLIES_WAITING_BYTES_MAX // REPLY_WAITING_BYTES < HANDLER_TASKS_MAX
 assert TURN_OUTPUT_BYTES_MAX <= CONNECTION_OUTPUT_PAUSE_BYTES
 assert CONNECTION_OUTPUT_PAUSE_BYTES * 4 <= CONNECTION_OUTPUT_BYTES_MAX
 assert CONNECTION_OUTPUT_BYTES_MAX * 4 <= OUTPUT_BYTES_MAX

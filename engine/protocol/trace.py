@@ -13,6 +13,7 @@ on the wire and None here. Absent on purpose: queues, batches and time. Source: 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum, IntEnum
@@ -22,6 +23,7 @@ from engine.foundation.errors import RemoteProtocolError
 FIELD_END = "\x01"
 TRACE_END = "\x02"
 _NULL = "null"
+_NUMBER = re.compile(r"[+-]?[0-9]{1,40}")
 
 
 class TracedKind(IntEnum):
@@ -181,7 +183,7 @@ def _sent(fields: list[str]) -> SentTrace:
     # Before 4.3 there was no offset message id, so the success stood in its place.
     has_id = len(fields) > 13
     return SentTrace(
-        time_ms=int(fields[1]),
+        time_ms=_long(fields[1]),
         region=_value(fields[2]),
         group=fields[3],
         topic=fields[4],
@@ -189,9 +191,9 @@ def _sent(fields: list[str]) -> SentTrace:
         tags=_value(fields[6]),
         keys=_value(fields[7]),
         store_host=fields[8],
-        body_bytes=int(fields[9]),
-        cost_ms=int(fields[10]),
-        kind=TracedKind(int(fields[11])),
+        body_bytes=_int(fields[9]),
+        cost_ms=_long(fields[10]),
+        kind=TracedKind(_int(fields[11])),
         offset_message_id=_value(fields[12]) if has_id else None,
         success=fields[13 if has_id else 12] == "true",
     )
@@ -199,12 +201,12 @@ def _sent(fields: list[str]) -> SentTrace:
 
 def _consuming(fields: list[str]) -> ConsumingTrace:
     return ConsumingTrace(
-        time_ms=int(fields[1]),
+        time_ms=_long(fields[1]),
         region=_value(fields[2]),
         group=fields[3],
         request_id=fields[4],
         message_id=fields[5],
-        retry_times=int(fields[6]),
+        retry_times=_int(fields[6]),
         keys=_value(fields[7]),
     )
 
@@ -214,18 +216,18 @@ def _consumed(fields: list[str]) -> ConsumedTrace:
     return ConsumedTrace(
         request_id=fields[1],
         message_id=fields[2],
-        cost_ms=int(fields[3]),
+        cost_ms=_long(fields[3]),
         success=fields[4] == "true",
         keys=_value(fields[5]),
-        end=ConsumeEnd(int(told.get(6) or 0)),
-        time_ms=int(told[7]) if 7 in told else None,
+        end=ConsumeEnd(_int(told.get(6) or "0")),
+        time_ms=_long(told[7]) if 7 in told else None,
         group=told.get(8),
     )
 
 
 def _end_transaction(fields: list[str]) -> EndTransactionTrace:
     return EndTransactionTrace(
-        time_ms=int(fields[1]),
+        time_ms=_long(fields[1]),
         region=_value(fields[2]),
         group=fields[3],
         topic=fields[4],
@@ -233,7 +235,7 @@ def _end_transaction(fields: list[str]) -> EndTransactionTrace:
         tags=_value(fields[6]),
         keys=_value(fields[7]),
         store_host=fields[8],
-        kind=TracedKind(int(fields[9])),
+        kind=TracedKind(_int(fields[9])),
         transaction_id=_value(fields[10]),
         state=TransactionState(fields[11]),
         from_check=fields[12] == "true",
@@ -246,6 +248,25 @@ _READERS: dict[str, Callable[[list[str]], Trace]] = {
     "SubAfter": _consumed,
     "EndTransaction": _end_transaction,
 }
+
+
+def _int(text: str) -> int:
+    """As Java's Integer.parseInt: anybody may write traces, and others count with what is read."""
+    return _number(text, 31)
+
+
+def _long(text: str) -> int:
+    """As Java's Long.parseLong."""
+    return _number(text, 63)
+
+
+def _number(text: str, bits: int) -> int:
+    if _NUMBER.fullmatch(text) is None:
+        raise ValueError(f"{text[:40]!r} is no number")
+    number = int(text)
+    if not -(1 << bits) <= number < 1 << bits:
+        raise ValueError(f"{text[:40]!r} has more than {bits + 1} bits")
+    return number
 
 
 def _text(field: object) -> str:

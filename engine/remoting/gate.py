@@ -71,11 +71,15 @@ class Gate:
         self.look: Callable[[], None] | None = None
         """Looks whether the accounts have changed; None where they do not."""
 
+        self.changes = 0
+        """How often other accounts were put in force: what passed before may not pass any more."""
+
         self.on_change: Callable[[], None] = _nothing
         """Hears that other accounts are in force: what passed before may not pass any more."""
 
     def take(self, accounts: Accounts) -> None:
         """These are in force from now on."""
+        self.changes += 1
         self._accounts = accounts
         self.on_change()
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
-from engine.foundation.errors import CorruptRecord, StorageError
+from engine.foundation.errors import DiskFull, StorageError
 from engine.foundation.limits import (
     DISPATCH_BATCH_MAX,
     DISPATCH_TOLD_MAX,
@@ -26,6 +26,7 @@ from engine.foundation.limits import (
     INDEX_FILL_RECORDS,
 )
 from engine.protocol.hashes import index_key_hash
+from engine.store.checked_records import CheckedRecords
 from engine.store.commit_log import CommitLog
 from engine.store.consume_queue import ConsumeQueue, Unit
 from engine.store.index import Index
@@ -37,12 +38,12 @@ from engine.store.record import (
     TRANSACTION_MASK,
     TRANSACTION_ROLLBACK,
     DispatchRequest,
-    check_record,
     glance,
     has_queue_offset,
+    keys_at_most,
     property_value,
 )
-from engine.store.sound_records import record_at, sound_places
+from engine.store.sound_records import record_at
 
 Arrival = Callable[[Sequence[DispatchRequest]], None]
 """Hears of messages that became visible, together, in the order of the log."""
@@ -78,7 +79,11 @@ class Dispatcher:
         self.arrivals: list[Arrival] = []
         self._told: deque[DispatchRequest] = deque()
         self._told_max = told_max
-        self._filling_amid_damage = False
+        self._filling = CheckedRecords(log, queues)
+
+    def was_deleted(self, request: DispatchRequest) -> bool:
+        """Was its topic deleted since it was stored?"""
+        return request.physical_offset < self._deleted.get(request.topic, 0)
 
     def tell(self, request: DispatchRequest) -> None:
         """A record was appended to the log; past a limit it will be read from there. Hot."""
@@ -104,12 +109,12 @@ class Dispatcher:
         return self.position < limit
 
     def _next(self, limit: int) -> tuple[list[DispatchRequest], int]:
-        """Up to DISPATCH_BATCH_MAX records that end at or before `limit`; also where the next one
-        begins. Hot.
+        """Records of DISPATCH_BATCH_MAX keys or so that end at or before `limit`; also where the
+        next one begins. Hot.
         """
-        told, position = self._told, self.position
+        told, position, left = self._told, self.position, DISPATCH_BATCH_MAX
         requests: list[DispatchRequest] = []
-        while position < limit and len(requests) < DISPATCH_BATCH_MAX:
+        while position < limit and left > 0:
             if told and told[0].physical_offset <= position:
                 request = told[0]
                 end = request.physical_offset + request.size_bytes
@@ -118,14 +123,19 @@ class Dispatcher:
                 told.popleft()
                 if request.physical_offset == position:  # Else it was read from the log before.
                     requests.append(request)
+                    left -= 1 + request.properties.count(b" ")
                     position = end
             else:
-                position = self._read(requests, position, limit)
+                read = len(requests)
+                position = self._read(requests, position, limit, left)
+                left -= sum(map(keys_at_most, requests[read:]))
         return requests, position
 
-    def _read(self, requests: list[DispatchRequest], position: int, limit: int) -> int:
-        """Read records from `position` on, to the end of their file or the first one that was
-        told; returns where the next one begins. Hot.
+    def _read(
+        self, requests: list[DispatchRequest], position: int, limit: int, keys_max: int
+    ) -> int:
+        """Read records of `keys_max` keys or so from `position` on, to the end of their file or
+        the first one that was told; returns where the next one begins. Hot.
         """
         file_size_bytes = self._log.file_size_bytes
         delay_levels_ms = self.delay_levels_ms
@@ -135,13 +145,14 @@ class Dispatcher:
         stop = min(limit - start, file_size_bytes)
         if self._told:
             stop = min(stop, self._told[0].physical_offset - start)
-        while inside < stop and len(requests) < DISPATCH_BATCH_MAX:
+        while inside < stop and keys_max > 0:
             if file_size_bytes - inside < RECORD_BYTES_MIN:
                 return start + file_size_bytes
             request = glance(view, inside, delay_levels_ms)
             if request is None:
                 return start + file_size_bytes
             requests.append(request)
+            keys_max -= keys_at_most(request)
             inside += request.size_bytes
         return start + inside
 
@@ -186,15 +197,18 @@ class Dispatcher:
 
         Raises DiskFull; the next call tries again.
         """
-        index, log = self._index, self._log
+        index = self._index
         if index is None or not index.is_behind:
             return False
-        position = index.filled_to
-        if position is None:
-            position, self._filling_amid_damage = index.end_physical or 0, False
-        if position < log.min_offset:
-            position, self._filling_amid_damage = log.min_offset, False
-        requests, position = self._records_from(position, self.position)
+        if index.filled_to is None:
+            self._filling.begin(index.end_physical or 0)
+        before = self._filling.state
+        requests = self._filling.some(
+            self.position,
+            self.delay_levels_ms,
+            bytes_max=INDEX_FILL_BYTES,
+            keys_max=INDEX_FILL_RECORDS,
+        )
         deleted = self._deleted
         kept = [one for one in requests if one.physical_offset >= deleted.get(one.topic, 0)]
         try:
@@ -202,51 +216,12 @@ class Dispatcher:
         except DamagedIndex as error:
             index.give_up(error)
             return True
-        index.filled_to = position
-        index.is_behind = position < self.position
+        except DiskFull:
+            self._filling.state = before
+            raise
+        index.filled_to = self._filling.position
+        index.is_behind = index.filled_to < self.position
         return index.is_behind
-
-    def _records_from(self, position: int, limit: int) -> tuple[list[DispatchRequest], int]:
-        """Some sound records from `position` on, checked; also where to go on. Behind damage only
-        what its queue knows counts: a message's body may hold the bytes of a record.
-        """
-        log = self._log
-        requests: list[DispatchRequest] = []
-        end = min(limit, position + INDEX_FILL_BYTES)
-        while position < end and len(requests) < INDEX_FILL_RECORDS:
-            start = log.files.start_at(position)
-            hole, file_end = log.holes.at(position), start + log.file_size_bytes
-            if hole is not None or not log.files.has(start):
-                position = file_end if hole is None else hole.end
-                self._filling_amid_damage = False
-                continue
-            view = log.file_view(start)
-            if self._filling_amid_damage:
-                position = self._known_from(view, start, position, min(end, file_end))
-                self._filling_amid_damage = self._filling_amid_damage and position < file_end
-                continue
-            try:
-                request = check_record(view, position - start, position, self.delay_levels_ms)
-            except CorruptRecord:
-                position, self._filling_amid_damage = position + 1, True
-                continue
-            if request is None:
-                position = file_end
-                continue
-            requests.append(request)
-            position += request.size_bytes
-        return requests, min(position, limit)
-
-    def _known_from(self, view: memoryview, start: int, begin: int, limit: int) -> int:
-        """The first sound record that begins in [begin, limit) and that its queue knows, which ends
-        the damage; `limit` without any.
-        """
-        for place in sound_places(view, start, begin, limit):
-            request = record_at(self._log, place)
-            if request is not None and self._queues.has_unit_of(request):
-                self._filling_amid_damage = False
-                return place
-        return limit
 
     def _write(self, key: QueueKey, queue: ConsumeQueue, units: list[Unit]) -> None:
         if units:

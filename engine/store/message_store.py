@@ -22,9 +22,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from engine.foundation.errors import DiskFull, RecordTooLarge, WritesStopped
 from engine.foundation.limits import LOG_HOLES_TOLD_MAX
@@ -50,6 +50,7 @@ from engine.store.sound_records import readable_record_at
 from engine.store.table_file import store_id_of
 from engine.store.tombstones import Tombstones
 from engine.store.topic_deletion import TopicDeletion
+from engine.store.upkeep.background import BackgroundTasks
 from engine.store.upkeep.checkpoint import CheckpointFile
 from engine.store.upkeep.dispatch_service import DispatchService
 from engine.store.upkeep.flush import Flusher
@@ -57,6 +58,7 @@ from engine.store.upkeep.group_commit import GroupCommit
 from engine.store.upkeep.index_scrub import IndexScrub
 from engine.store.upkeep.opening import Opening
 from engine.store.upkeep.pool import PoolCommitter
+from engine.store.upkeep.queue_scrub import QueueScrub
 from engine.store.upkeep.retention import Retention
 
 _log = logging.getLogger(__name__)
@@ -91,10 +93,8 @@ class MessageStore:
         self._clock = runtime.clock
         self._config = config
         self._observer = observer
-        self._loop = asyncio.get_running_loop()
         self._sync_flush = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
         self._closed = False
-        self._tasks: list[asyncio.Task[None]] = []
         self.store_id = store_id_of(runtime, config.tables_folder)
         """What tells this store's tables from those of others."""
         self.tombstones = Tombstones(runtime, config, store_id=self.store_id)
@@ -148,6 +148,7 @@ class MessageStore:
             committer=self._committer if config.transient_store_pool_enable else None,
         )
         self._flusher.on_flushed = self._dispatching.turn
+        self._tasks = BackgroundTasks(on_failure=self._flusher.fail)
         if index is not None:
             index.on_damage = self._met_index_damage
         self.retention = Retention(
@@ -205,7 +206,7 @@ class MessageStore:
             return
         detail = (
             f"commit log: hole [{hole.start}, {hole.end}), {hole.size_bytes} bytes that were on "
-            f"disk and cannot be read ({hole.reason}); a pull passed over it"
+            f"disk and cannot be read ({hole.reason}); pulls pass over it"
         )
         report(self._observer, _log, LifecycleEvent("LOG_HOLE", detail))
 
@@ -228,32 +229,20 @@ class MessageStore:
 
     def start(self) -> None:
         """Begin flushing and retention in the background."""
-        assert not self._tasks, "started twice"
-        self._tasks = [
-            self._background(self._flusher.run_log(), "store flush"),
-            self._background(self._flusher.run_derived(), "store derived flush"),
-            self._background(self.retention.run_forever(), "store retention"),
-        ]
+        tasks = self._tasks
+        assert not tasks.begun, "started twice"
+        tasks.begin(self._flusher.run_log(), "store flush")
+        tasks.begin(self._flusher.run_derived(), "store derived flush")
+        tasks.begin(self.retention.run_forever(), "store retention", only_sleeps=True)
+        queue_scrub = QueueScrub(
+            self._runtime, self._observer, self._log, self._queues, self._dispatcher
+        )
+        tasks.begin(queue_scrub.run(self._flusher.pause), "store queue scrub")
         if self._index is not None:
             scrub = IndexScrub(self._disk, self._index, self._flusher.pause)
-            self._tasks.append(self._background(scrub.run(), "store index scrub"))
+            tasks.begin(scrub.run(), "store index scrub")
         if self._config.transient_store_pool_enable:
-            self._tasks.append(self._background(self._committer.run(), "store pool commit"))
-
-    def _background(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-        task = self._loop.create_task(work, name=name)
-        task.add_done_callback(self._background_ended)
-        return task
-
-    def _background_ended(self, task: asyncio.Task[None]) -> None:
-        """A background task that fails has a bug: stop writing rather than go on without it."""
-        error = None if task.cancelled() else task.exception()
-        if error is None:
-            return
-        self._flusher.fail(f"background task {task.get_name()!r} ended: {error!r}")
-        self._loop.call_exception_handler(
-            {"message": f"{task.get_name()} ended", "exception": error, "task": task}
-        )
+            tasks.begin(self._committer.run(), "store pool commit")
 
     async def failed(self) -> None:
         """Return never, while the disk is sound; raise WritesStopped when a sync has failed."""
@@ -270,9 +259,7 @@ class MessageStore:
         self._closed = True
         self._dispatching.stop()
         self._flusher.stop()
-        for task in self._tasks[2:3]:  # Retention only sleeps; a flush is left to end by itself.
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.end()
         if self._config.transient_store_pool_enable:
             self._committer.commit("SHUTDOWN")
         await self._flusher.flush_log("SHUTDOWN")
@@ -436,7 +423,7 @@ class MessageStore:
         if self._config.transient_store_pool_enable:
             self._committer.commit("GROUP")
         synced = self._flusher.sync_wanted(end_offset)
-        if synced is not None and not self._tasks:
+        if synced is not None and not self._tasks.begun:
             await self._flusher.flush_log("GROUP")
         elif synced is not None:
             await asyncio.shield(synced)

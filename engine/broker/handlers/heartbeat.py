@@ -67,8 +67,12 @@ class HeartbeatHandlers:
         known = peer.attachment
         if isinstance(known, ClientChannel) and known.client_id == data.client_id:
             channel = known
+        refused = None
+        for consumer in data.consumer_data_set:
+            refused = _without_own_dead_letters(consumer) or refused
         fingerprint = data.heartbeat_fingerprint
         is_full = not (fingerprint and data.without_sub)
+        self._membership.check_room(data, account, keep_subscription=not is_full)
         keep(channel, data, is_full=is_full)
         if isinstance(known, ClientChannel) and known is not channel:
             self._membership.lost(peer, "CLIENT_ID_CHANGED")  # A connection is one client.
@@ -76,9 +80,7 @@ class HeartbeatHandlers:
         if account is not None:
             self._parts.client_ids.hold(data.client_id, peer, account)
         subscription_changed = not fingerprint
-        refused = None
         for consumer in data.consumer_data_set:
-            refused = _without_own_dead_letters(consumer) or refused
             must_tell = self._parts.groups.take_fingerprint(
                 consumer.group_name, fingerprint, without_subscription=not is_full
             )

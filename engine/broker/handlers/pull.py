@@ -53,6 +53,8 @@ class Pull:
     filter: PullFilter
     topic_sys_flag: int
     group_sys_flag: int
+    gate_changes: int
+    """What the gate had seen of other accounts when it let this pass."""
 
 
 class PullHandlers:
@@ -97,7 +99,7 @@ class PullHandlers:
         header = PullMessageRequestHeader.decode(request.fields)
         pull = self._checked(peer, request, header)
         back_to = goes_back_to(self._parts, pull.key, header.queue_offset) if pull.shared else None
-        self._note_reader(pull)
+        self._note_reader(pull, is_sent_back=back_to is not None)
         if back_to is not None:
             return self._moved_by_reset(pull, back_to)
         self._commit(pull)
@@ -168,13 +170,14 @@ class PullHandlers:
             filter=pull_filter(parts, header),
             topic_sys_flag=config.topic_sys_flag,
             group_sys_flag=group_config.group_sys_flag,
+            gate_changes=parts.gate.changes,
         )
 
-    def _note_reader(self, pull: Pull) -> None:
+    def _note_reader(self, pull: Pull, *, is_sent_back: bool) -> None:
         if not pull.shared:
             return
         is_new, previous = self._parts.readers.arrived(
-            pull.key, pull.reader, now_ms=self._parts.now_ms()
+            pull.key, pull.reader, now_ms=self._parts.now_ms(), is_sent_back=is_sent_back
         )
         if is_new and pull.reader is not None:
             self._membership.reader_changed(pull.key, pull.reader, previous)
@@ -233,8 +236,13 @@ class PullHandlers:
         return is_held
 
     def _resume(self, pull: Pull) -> None:
-        """Answer a pull that was held, from what the store has now."""
+        """Answer a pull that was held, from what the store has now; with nothing when the accounts
+        have changed since it passed the gate: it asks again, and is judged again.
+        """
         if pull.peer.closed:
+            return
+        if pull.gate_changes != self._parts.gate.changes:
+            pull.peer.answer(pull.request, self._nothing(pull))
             return
         reset_offset = self._parts.offsets.take_reset(*pull.key)
         if reset_offset is not None:
@@ -242,6 +250,19 @@ class PullHandlers:
         else:
             response = self._response(pull, self._get(pull))
         pull.peer.answer(pull.request, response)
+
+    def _nothing(self, pull: Pull) -> RemotingCommand:
+        store, header = self._parts.store, pull.header
+        return pull.request.respond(
+            ResponseCode.PULL_NOT_FOUND,
+            "the accounts have changed; ask again",
+            _fields(
+                pull,
+                header.queue_offset,
+                store.min_offset(header.topic, header.queue_id),
+                store.max_offset(header.topic, header.queue_id),
+            ),
+        )
 
     def _moved_by_reset(self, pull: Pull, offset: int) -> RemotingCommand:
         store, header = self._parts.store, pull.header

@@ -16,8 +16,14 @@ from __future__ import annotations
 from engine.broker.handlers.putting import Putting
 from engine.broker.handlers.storing import answer_put, broker_takes_nothing
 from engine.broker.parts import BrokerParts
+from engine.broker.state.shares import Shares
 from engine.foundation.errors import RequestRefused, TidemarkError
-from engine.foundation.limits import PROPERTIES_BYTES_MAX
+from engine.foundation.limits import (
+    ACCOUNT_REPLIES_WAITING_BYTES_MAX,
+    PROPERTIES_BYTES_MAX,
+    REPLIES_WAITING_BYTES_MAX,
+    REPLY_WAITING_BYTES,
+)
 from engine.protocol.bodies import TopicConfig
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
@@ -57,6 +63,8 @@ class ReplyHandlers:
     def __init__(self, parts: BrokerParts) -> None:
         self._parts = parts
         self._putting = Putting(parts)
+        self._waiting = Shares(REPLIES_WAITING_BYTES_MAX, ACCOUNT_REPLIES_WAITING_BYTES_MAX)
+        """Bytes of replies that wait for their askers, by account or connection."""
 
     def handlers(self) -> dict[int, Handler]:
         """Request code → handler."""
@@ -80,7 +88,7 @@ class ReplyHandlers:
         queue_id = self._queue_for(header, config)
         self._check_lengths(request.body, header)
         self._check_asked(request, header)
-        refused = await self._push(peer, request, header, queue_id)
+        refused = await self._push_in_its_share(peer, request, header, queue_id)
         draft = MessageDraft(
             topic=header.topic,
             queue_id=queue_id,
@@ -164,6 +172,24 @@ class ReplyHandlers:
                     ResponseCode.MESSAGE_ILLEGAL,
                     f"the reply's {name} are {length} bytes, at most {most} are allowed",
                 )
+
+    async def _push_in_its_share(
+        self, peer: Peer, request: RemotingCommand, header: SendMessageRequestHeader, queue_id: int
+    ) -> str | None:
+        """As `_push`. Raises RequestRefused when too much waits for askers already."""
+        sender = self._parts.gate.account_of(request) or peer.address
+        reply_bytes = REPLY_WAITING_BYTES + len(request.body) + len(header.properties or "")
+        if excess := self._waiting.excess(sender, reply_bytes):
+            raise RequestRefused(
+                ResponseCode.SYSTEM_BUSY,
+                f"too many replies wait for their askers: this one takes {reply_bytes} bytes, and "
+                f"{excess}; try again",
+            )
+        self._waiting.add(sender, reply_bytes)
+        try:
+            return await self._push(peer, request, header, queue_id)
+        finally:
+            self._waiting.add(sender, -reply_bytes)
 
     async def _push(
         self, peer: Peer, request: RemotingCommand, header: SendMessageRequestHeader, queue_id: int

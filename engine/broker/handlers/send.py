@@ -13,8 +13,9 @@ message, which `putting` does on topics that ask for it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from copy import copy
+from functools import partial
 from typing import NamedTuple
 
 from engine.broker.half_queue import HalfQueue
@@ -87,6 +88,25 @@ class _Batch(NamedTuple):
     unique_keys: list[str]
 
 
+class _LongBatch(NamedTuple):
+    """A batch that takes more than one step to encode, of which the first was done."""
+
+    batch: _Batch
+    steps: Iterator[None]
+
+
+class _Line:
+    """Sends of one connection behind its long batch, itself among them: they are put in the order
+    in which they came.
+    """
+
+    __slots__ = ("count", "turn")
+
+    def __init__(self) -> None:
+        self.turn = asyncio.Lock()  # Whoever waits first has it first.
+        self.count = 0
+
+
 class SendHandlers:
     """The three ways of sending."""
 
@@ -106,6 +126,8 @@ class SendHandlers:
         self._own_text = encode_properties(self._own_properties)
         self._encoding = asyncio.Lock()
         """Of the long batches that wait to be encoded only one takes memory for it."""
+        self._lines: dict[Peer, _Line] = {}
+        """Of connections with a long batch under way."""
 
     def handlers(self) -> dict[int, Handler]:
         """Request code → handler."""
@@ -117,19 +139,62 @@ class SendHandlers:
 
     def send(self, peer: Peer, request: RemotingCommand) -> HandlerResult:
         """SEND_MESSAGE (10): long header names."""
-        return self._send(peer, request, SendMessageRequestHeader.decode(request.fields))
+        header = SendMessageRequestHeader.decode(request.fields)
+        return self._in_order(peer, request, header, is_batch=header.batch)
 
     def send_v2(self, peer: Peer, request: RemotingCommand) -> HandlerResult:
         """SEND_MESSAGE_V2 (310): one-letter header names."""
-        return self._send(peer, request, SendMessageRequestHeader.decode_v2(request.fields))
+        header = SendMessageRequestHeader.decode_v2(request.fields)
+        return self._in_order(peer, request, header, is_batch=header.batch)
 
     def send_batch(self, peer: Peer, request: RemotingCommand) -> HandlerResult:
         """SEND_BATCH_MESSAGE (320): several messages of one topic for one queue."""
-        return self._send_batch(peer, request, SendMessageRequestHeader.decode_v2(request.fields))
+        header = SendMessageRequestHeader.decode_v2(request.fields)
+        return self._in_order(peer, request, header, is_batch=True)
+
+    def _in_order(
+        self,
+        peer: Peer,
+        request: RemotingCommand,
+        header: SendMessageRequestHeader,
+        *,
+        is_batch: bool,  # The C++ library sends batches under the code of single messages.
+    ) -> HandlerResult:
+        """Put it now, or behind the long batch that came on the connection before it."""
+        begin = partial(self._send_batch if is_batch else self._send, peer, request, header)
+        line, long = self._lines.get(peer), None
+        if line is None:
+            begun = begin()
+            if not isinstance(begun, _LongBatch):
+                return begun
+            line, long = _Line(), begun
+            self._lines[peer] = line
+        line.count += 1
+        return self._in_line(peer, line, begin, long)
+
+    async def _in_line(
+        self,
+        peer: Peer,
+        line: _Line,
+        begin: Callable[[], HandlerResult | _LongBatch],
+        long: _LongBatch | None,
+    ) -> RemotingCommand | None:
+        try:
+            async with line.turn:
+                result = begin() if long is None else long
+                if isinstance(result, _LongBatch):
+                    result = await self._put_long_batch(result)
+        finally:
+            line.count -= 1
+            if not line.count:
+                del self._lines[peer]
+        if result is None or isinstance(result, RemotingCommand):
+            return result
+        return await result  # For stable storage, which all of the line wait for together.
 
     def _send_batch(
         self, peer: Peer, request: RemotingCommand, header: SendMessageRequestHeader
-    ) -> HandlerResult:
+    ) -> HandlerResult | _LongBatch:
         config = self._topic_for(header)
         queue_id = self._queue_for(header, config)
         self._check_length("body", len(request.body), self._parts.config.store.max_message_bytes)
@@ -146,26 +211,26 @@ class SendHandlers:
         batch = _Batch(peer, request, header, config, queue_id, encoded, [])
         steps = stepped(self._encoded(batch))
         for _ in steps:  # It has more than one.
-            return self._send_long_batch(batch, steps)
+            return _LongBatch(batch, steps)
         return self._answer_batch(batch, self._put_batch(batch))
 
-    async def _send_long_batch(
-        self, batch: _Batch, steps: Iterator[None]
-    ) -> RemotingCommand | None:
+    async def _put_long_batch(self, long: _LongBatch) -> HandlerResult:
         """A batch of ten thousand messages: they are encoded in many steps of the event loop, one
         such batch at a time, and put in one. What was asked of the topic is asked again then.
         """
-        async with self._encoding:
-            await in_steps(steps)
-            if self._topic_for(batch.header) is batch.config:
-                put = self._put_batch(batch)
-                await asyncio.sleep(0)  # An answer that names so many takes as long as the put.
-                result = self._answer_batch(batch, put)
-            else:  # Somebody has changed it meanwhile.
-                result = self._send_batch(batch.peer, batch.request, batch.header)
-        if result is None or isinstance(result, RemotingCommand):
-            return result
-        return await result
+        batch, steps = long
+        while True:
+            async with self._encoding:
+                await in_steps(steps)
+                if self._topic_for(batch.header) is batch.config:
+                    put = self._put_batch(batch)
+                    await asyncio.sleep(0)  # An answer that names so many takes as long as the put.
+                    return self._answer_batch(batch, put)
+            # Somebody has changed it meanwhile.
+            again = self._send_batch(batch.peer, batch.request, batch.header)
+            if not isinstance(again, _LongBatch):
+                return again
+            batch, steps = again
 
     def _encoded(self, batch: _Batch) -> Iterator[None]:
         """Check and encode the messages, one after the other."""
@@ -211,8 +276,6 @@ class SendHandlers:
     def _send(
         self, peer: Peer, request: RemotingCommand, header: SendMessageRequestHeader
     ) -> HandlerResult:
-        if header.batch:  # The C++ library sends batches under the code of single messages.
-            return self._send_batch(peer, request, header)
         config = self._topic_for(header)
         queue_id = self._queue_for(header, config)
         properties = decode_properties(header.properties or "")

@@ -155,10 +155,19 @@ class GroupConfigs:
         config = self._configs.get(group)
         if config is not None:
             return config
-        if not (self.auto_create or group in SYSTEM_GROUPS):
+        if not self.is_to_be_found(group):
             return None
         check_group(group)
         return self.put(SubscriptionGroupConfig(group))
+
+    def is_to_be_found(self, group: str) -> bool:
+        """Would `find` give its settings?"""
+        return group in self._configs or self.auto_create or group in SYSTEM_GROUPS
+
+    def retry_queue_nums(self, group: str) -> int:
+        """Queues of the group's retry topic, which it has or would be made with; 0: it has none."""
+        config = self._configs.get(group) or SubscriptionGroupConfig(group)
+        return config.retry_queue_nums
 
     def known(self, group: str) -> bool:
         """Does the group exist, without making it?"""

@@ -18,9 +18,13 @@ from dataclasses import dataclass, field
 from heapq import merge
 from itertools import groupby, islice
 
-from engine.broker.state.members import ClientChannel, Member, silent_members
+from engine.broker.state.members import TOLD_BYTES, ClientChannel, Member, silent_members
+from engine.broker.state.shares import Shares
 from engine.foundation.errors import RequestRefused
 from engine.foundation.limits import (
+    ACCOUNT_GROUPS_MAX,
+    ACCOUNT_MEMBERS_MAX,
+    ACCOUNT_SUBSCRIPTION_BYTES_MAX,
     DISAGREEING_MEMBERS_TOLD_MAX,
     GROUPS_MAX,
     MEMBERS_LISTED_MAX,
@@ -47,6 +51,8 @@ class ConsumerGroup:
     subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
     subscription_bytes: int = 0
     """Memory that the subscriptions take."""
+    account: str | None = None
+    """Whose member told them last: they are counted there."""
     told: dict[tuple[str, ...], list[str]] = field(default_factory=dict)
     """Who told which subscription last, sorted: one entry when they agree."""
     told_changed: bool = False
@@ -71,36 +77,31 @@ class ConsumerGroup:
             insort(self.sorted_ids, member.client_id)
         self.members[member.client_id] = member
 
-    def pop(self, client_id: str) -> tuple[Member, int]:
-        """The member is gone; returns as well by how many bytes what is told has grown."""
+    def pop(self, client_id: str) -> Member:
+        """The member is gone."""
         member = self.members.pop(client_id)
         del self.sorted_ids[bisect_left(self.sorted_ids, client_id)]
-        return member, self.count_told(client_id, member.subscription, None)
+        self.note_told(client_id, member.subscription, None)
+        return member
 
     def spelled_subscription(self) -> list[str]:
         """`topic:expression` of each subscribed topic, sorted."""
         return _spelled(self.subscriptions.values())
 
-    def count_told(
+    def note_told(
         self, client_id: str, before: tuple[str, ...] | None, after: tuple[str, ...] | None
-    ) -> int:
-        """A member tells `after` where it told `before`; None: nothing yet, or no more. Returns
-        the bytes by which what is told has grown.
-        """
+    ) -> None:
+        """A member tells `after` where it told `before`; None: nothing yet, or no more."""
         if before == after:
-            return 0
+            return
         self.told_changed = True
-        growth = 0
         if before is not None:
-            growth -= _told_bytes(before)
             tellers = self.told[before]
             del tellers[bisect_left(tellers, client_id)]
             if not tellers:
                 del self.told[before]
         if after is not None:
-            growth += _told_bytes(after)
             insort(self.told.setdefault(after, []), client_id)
-        return growth
 
     def rarest_tellers(self) -> list[str]:
         """Members whose subscription the fewest others told, DISAGREEING_MEMBERS_TOLD_MAX at most,
@@ -170,13 +171,17 @@ class ConsumerGroups:
         count_max: int = GROUPS_MAX,
         *,
         members_max: int = MEMBERS_MAX,
+        account_members_max: int = ACCOUNT_MEMBERS_MAX,
         subscription_bytes_max: int = SUBSCRIPTION_BYTES_MAX,
+        account_subscription_bytes_max: int = ACCOUNT_SUBSCRIPTION_BYTES_MAX,
     ) -> None:
         self._count_max = count_max
-        self._members_max = members_max
-        self._subscription_bytes_max = subscription_bytes_max
-        self.member_count = 0
-        self.subscription_bytes = 0
+        self._names = Shares(count_max, ACCOUNT_GROUPS_MAX)
+        """Names of groups that were ever registered, by who was their first member."""
+        self._memberships = Shares(members_max, account_members_max)
+        self.subscriptions_counter = 0
+        """Advances whenever a group comes or goes, or changes what it subscribes to or how."""
+        self._bytes = Shares(subscription_bytes_max, account_subscription_bytes_max)
         """Memory that the subscriptions of all groups take, and what their members told."""
         self._groups: dict[str, ConsumerGroup] = {}
         self._generations: dict[str, int] = {}
@@ -185,6 +190,16 @@ class ConsumerGroups:
         """(group, client id) of each connection's memberships."""
         self._moved: dict[str, None] = {}
         """Groups whose members or message model changed since `take_moved`."""
+
+    @property
+    def member_count(self) -> int:
+        """Memberships in all groups."""
+        return self._memberships.total
+
+    @property
+    def subscription_bytes(self) -> int:
+        """Memory that the subscriptions of all groups take, and what their members told."""
+        return self._bytes.total
 
     def of(self, group: str) -> ConsumerGroup | None:
         """The group; None when it has no members."""
@@ -203,6 +218,50 @@ class ConsumerGroups:
         """Membership changes of the group since this boot."""
         return self._generations.get(group, 0)
 
+    def check_room(
+        self,
+        heard: Sequence[ConsumerData],
+        client_id: str,
+        account: str | None,
+        *,
+        keep_subscription: bool = False,
+    ) -> None:
+        """Raise RequestRefused when registering all of this would be one group, one member or one
+        byte too many, for the broker or for the client's account. Nothing has changed then.
+        """
+        groups = {data.group_name: self._groups.get(data.group_name) for data in heard}
+        named = [name for name in groups if name not in self._generations]
+        if excess := self._names.excess(account, len(named)):
+            raise RequestRefused(
+                ResponseCode.SYSTEM_ERROR,
+                f"group {named[0]} is one too many: this broker knows {self._count_max} groups, "
+                f"and {excess}",
+            )
+        joined = [
+            name
+            for name, group in groups.items()
+            if group is None or client_id not in group.members
+        ]
+        if excess := self._memberships.excess(account, len(joined)):
+            raise RequestRefused(
+                ResponseCode.SYSTEM_BUSY,
+                f"group {joined[0]} has one member too many: {excess} memberships in consumer "
+                "groups; use fewer clients, or fewer groups in each",
+            )
+        if keep_subscription:
+            return
+        change = own_change = 0
+        for data in heard:
+            grown, own_grown = _growth(groups[data.group_name], data, client_id, account)
+            change += grown
+            own_change += own_grown
+        if excess := self._bytes.excess(account, change, own_change=own_change):
+            raise RequestRefused(
+                ResponseCode.SYSTEM_BUSY,
+                f"what {client_id} subscribes to takes {max(change, own_change)} bytes more, and "
+                f"{excess} bytes for what all groups subscribe to; subscribe to less",
+            )
+
     def register(
         self,
         data: ConsumerData,
@@ -211,22 +270,16 @@ class ConsumerGroups:
         keep_subscription: bool = False,
         now_ms: int,
     ) -> Registration:
-        """Take a heartbeat's word for one group.
+        """Take a heartbeat's word for one group, for which there is room (`check_room`).
 
         `keep_subscription`: the heartbeat leaves its subscription out because it has not changed.
-        Raises RequestRefused when the broker knows too many groups or members, or keeps too much
-        of what they subscribe to.
         """
         name = data.group_name
         group = self._groups.get(name)
         is_new = group is None or channel.client_id not in group.members
-        self._refuse_too_much(data, group, is_new=is_new, keep_subscription=keep_subscription)
         if group is None:
-            if name not in self._generations and len(self._generations) >= self._count_max:
-                raise RequestRefused(
-                    ResponseCode.SYSTEM_ERROR,
-                    f"group {name} is one too many: this broker knows {self._count_max} groups",
-                )
+            if name not in self._generations:
+                self._names.add(channel.account, 1)
             group = self._groups[name] = ConsumerGroup(
                 name, data.consume_type, data.message_model, data.consume_from_where
             )
@@ -238,23 +291,28 @@ class ConsumerGroups:
         if not keep_subscription:
             told = tuple(sorted(_meant(one) for one in data.subscription_data_set))
         members_before = _listed(group) if is_new else None
-        self.subscription_bytes += group.count_told(client_id, told_before, told)
-        self.member_count += is_new
-        group.put(Member(channel, now_ms, told))
+        group.note_told(client_id, told_before, told)
+        heard = Member(channel, now_ms, channel.account, told)
+        self._count(member, heard)
+        group.put(heard)
         if member is None or member.channel.peer is not channel.peer:
             if member is not None:
                 self._let_go(member.channel.peer, name, client_id)
             self._of_peer.setdefault(channel.peer, {})[name, client_id] = None
         if member is None or group.message_model != data.message_model:
             self._moved[name] = None
+        if group.message_model != data.message_model:
+            self.subscriptions_counter += 1
         group.consume_type = data.consume_type
         group.message_model = data.message_model
         group.consume_from_where = data.consume_from_where
         topics_changed = False
         if not keep_subscription:
-            before_bytes = group.subscription_bytes
+            self._bytes.add(group.account, -group.subscription_bytes)
             topics_changed = _subscribe(group, data.subscription_data_set)
-            self.subscription_bytes += group.subscription_bytes - before_bytes
+            self.subscriptions_counter += topics_changed
+            group.account = channel.account
+            self._bytes.add(group.account, group.subscription_bytes)
         if member is None:
             self._advance(name)
         return Registration(
@@ -288,13 +346,13 @@ class ConsumerGroups:
         if found is None or client_id not in found.members:
             return None
         before = _listed(found)
-        member, growth = found.pop(client_id)
-        self.member_count -= 1
-        self.subscription_bytes += growth
+        member = found.pop(client_id)
+        self._count(member, None)
         self._let_go(member.channel.peer, group, client_id)
         if not found.members:
+            self.subscriptions_counter += 1
             del self._groups[group]
-            self.subscription_bytes -= found.subscription_bytes
+            self._bytes.add(found.account, -found.subscription_bytes)
         self._moved[group] = None
         return Departure(
             group=group,
@@ -336,33 +394,14 @@ class ConsumerGroups:
         if not held:
             del self._of_peer[peer]
 
-    def _refuse_too_much(
-        self,
-        data: ConsumerData,
-        group: ConsumerGroup | None,
-        *,
-        is_new: bool,
-        keep_subscription: bool,
-    ) -> None:
-        """Raise RequestRefused when taking this would be one member, or one byte, too many. Who
-        asks for no more than there was is never refused.
-        """
-        if is_new and self.member_count >= self._members_max:
-            raise RequestRefused(
-                ResponseCode.SYSTEM_BUSY,
-                f"group {data.group_name} has one member too many: this broker knows "
-                f"{self._members_max} of all groups",
-            )
-        if keep_subscription:
-            return
-        wanted = sum(one.weight_bytes for one in data.subscription_data_set)
-        growth = wanted - (0 if group is None else group.subscription_bytes)
-        if growth > 0 and self.subscription_bytes + growth > self._subscription_bytes_max:
-            raise RequestRefused(
-                ResponseCode.SYSTEM_BUSY,
-                f"the subscription of group {data.group_name} takes {wanted} bytes, and all groups "
-                f"of this broker {self.subscription_bytes}: {self._subscription_bytes_max} at most",
-            )
+    def _count(self, before: Member | None, after: Member | None) -> None:
+        """A membership is `after` what it was `before`; None: not there."""
+        if before is not None:
+            self._memberships.add(before.account, -1)
+            self._bytes.add(before.account, -before.told_bytes)
+        if after is not None:
+            self._memberships.add(after.account, 1)
+            self._bytes.add(after.account, after.told_bytes)
 
     def _advance(self, group: str) -> int:
         generation = self._generations.get(group, 0) + 1
@@ -370,13 +409,29 @@ class ConsumerGroups:
         return generation
 
 
+def _growth(
+    group: ConsumerGroup | None, data: ConsumerData, client_id: str, account: str | None
+) -> tuple[int, int]:
+    """Bytes that all keep more of a group, and those counted on the account, once a client has told
+    this subscription.
+    """
+    subscribed = data.subscription_data_set
+    wanted = sum(one.weight_bytes for one in subscribed) + sum(
+        TOLD_BYTES + len(one.topic) + 1 + len(one.sub_string) for one in subscribed
+    )
+    if group is None:
+        return wanted, wanted
+    member = group.members.get(client_id)
+    told_bytes = member.told_bytes if member is not None else 0
+    own_bytes = told_bytes if member is not None and member.account == account else 0
+    if group.account == account:
+        own_bytes += group.subscription_bytes
+    return wanted - told_bytes - group.subscription_bytes, wanted - own_bytes
+
+
 def _listed(group: ConsumerGroup) -> list[str] | None:
     """The members by name, unless that many names in each row would be quadratic in them."""
     return group.member_ids() if len(group.members) <= MEMBERS_LISTED_MAX else None
-
-
-def _told_bytes(told: tuple[str, ...]) -> int:
-    return sum(64 + len(spelled) for spelled in told)
 
 
 def _spelled(subscriptions: Iterable[SubscriptionData]) -> list[str]:

@@ -14,6 +14,9 @@ from engine.remoting import Peer
 HEARD_LOOKED_AT = 50
 """Members that were heard of lately cost as much to pass over as one that goes."""
 
+TOLD_BYTES = 64
+"""What a topic and its expression take beside their characters."""
+
 
 @dataclass(slots=True)
 class ClientChannel:
@@ -36,6 +39,8 @@ class Member:
 
     channel: ClientChannel
     last_heartbeat_ms: int
+    account: str | None = None
+    """Whose it was at that heartbeat: what it takes is counted there."""
     subscription: tuple[str, ...] | None = None
     """`topic:expression` of what it told last, sorted; None when it has told nothing yet. Empty is
     a subscription too: that of a member which takes every topic away from the others.
@@ -45,6 +50,11 @@ class Member:
     def client_id(self) -> str:
         """The client's id."""
         return self.channel.client_id
+
+    @property
+    def told_bytes(self) -> int:
+        """Memory that `subscription` takes."""
+        return sum(TOLD_BYTES + len(spelled) for spelled in self.subscription or ())
 
 
 def silent_members(

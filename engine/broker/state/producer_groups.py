@@ -10,11 +10,12 @@ which account a group belongs to.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from engine.broker.state.members import ClientChannel, Member, silent_members
+from engine.broker.state.shares import Shares
 from engine.foundation.errors import RequestRefused
-from engine.foundation.limits import GROUPS_MAX, MEMBERS_MAX
+from engine.foundation.limits import ACCOUNT_MEMBERS_MAX, GROUPS_MAX, MEMBERS_MAX
 from engine.protocol.codes import ResponseCode
 from engine.remoting import Peer
 
@@ -22,34 +23,47 @@ from engine.remoting import Peer
 class ProducerGroups:
     """Producers by group, for connection lists."""
 
-    def __init__(self, members_max: int = MEMBERS_MAX) -> None:
-        self._members_max = members_max
+    def __init__(
+        self, members_max: int = MEMBERS_MAX, *, account_members_max: int = ACCOUNT_MEMBERS_MAX
+    ) -> None:
+        self._memberships = Shares(members_max, account_members_max)
         self._groups: dict[str, dict[str, Member]] = {}
         self._groups_of: dict[str, dict[str, None]] = {}
         """client id → groups."""
         self._clients_of: dict[Peer, dict[str, None]] = {}
         """Connection → client ids that were heard on it and may still live by it."""
-        self.member_count = 0
 
-    def register(self, group: str, channel: ClientChannel, *, now_ms: int) -> None:
-        """Take a heartbeat's word. Raises RequestRefused when there are too many groups, or too
-        many members of all.
+    @property
+    def member_count(self) -> int:
+        """Memberships in all groups."""
+        return self._memberships.total
+
+    def check_room(self, groups: Sequence[str], client_id: str, account: str | None) -> None:
+        """Raise RequestRefused when the client as a producer in all of these would be one group or
+        one member too many, for the broker or for its account. Nothing has changed then.
         """
-        if group not in self._groups and len(self._groups) >= GROUPS_MAX:
+        joined = [one for one in dict.fromkeys(groups) if self.member(one, client_id) is None]
+        named = [group for group in joined if group not in self._groups]
+        if named and len(self._groups) + len(named) > GROUPS_MAX:
             raise RequestRefused(
                 ResponseCode.SYSTEM_ERROR,
-                f"producer group {group} is one too many: this broker knows {GROUPS_MAX}",
+                f"producer group {named[0]} is one too many: this broker knows {GROUPS_MAX}",
             )
-        client_id = channel.client_id
-        is_new = client_id not in self._groups.get(group, {})
-        if is_new and self.member_count >= self._members_max:
+        if excess := self._memberships.excess(account, len(joined)):
             raise RequestRefused(
                 ResponseCode.SYSTEM_BUSY,
-                f"producer group {group} has one member too many: this broker knows "
-                f"{self._members_max} of all groups",
+                f"producer group {joined[0]} has one member too many: {excess} memberships in "
+                "producer groups; use fewer clients, or fewer groups in each",
             )
-        self.member_count += is_new
-        self._groups.setdefault(group, {})[client_id] = Member(channel, now_ms)
+
+    def register(self, group: str, channel: ClientChannel, *, now_ms: int) -> None:
+        """Take a heartbeat's word for one group, for which there is room (`check_room`)."""
+        client_id = channel.client_id
+        before = self.member(group, client_id)
+        if before is not None:
+            self._memberships.add(before.account, -1)
+        self._memberships.add(channel.account, 1)
+        self._groups.setdefault(group, {})[client_id] = Member(channel, now_ms, channel.account)
         self._groups_of.setdefault(client_id, {})[group] = None
         self._clients_of.setdefault(channel.peer, {})[client_id] = None
 
@@ -83,9 +97,10 @@ class ProducerGroups:
     def unregister(self, group: str, client_id: str) -> None:
         """The client says farewell."""
         members = self._groups.get(group, {})
-        if members.pop(client_id, None) is None:
+        member = members.pop(client_id, None)
+        if member is None:
             return
-        self.member_count -= 1
+        self._memberships.add(member.account, -1)
         if not members:
             del self._groups[group]
         groups = self._groups_of[client_id]

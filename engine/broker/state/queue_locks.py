@@ -6,7 +6,8 @@ Place in the walk: an orderly consumer asks for its queues before it adds them a
 Invariant: at any time at most one client of a group holds the unexpired lease of a queue. A client
 that is gone loses its queues when the lease runs out, so a lease is longer than the time after
 which a client itself distrusts its lock. There are at most `count_max` leases: of queues beyond it
-none is granted. Absent on purpose: waiting; a refused client asks again.
+none is granted. Who held a queue and does not hold it now is remembered, the latest `former_max`.
+Absent on purpose: waiting; a refused client asks again.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from engine.broker.state.readers import QueueKey
-from engine.foundation.limits import QUEUE_LOCK_LEASE_MS, QUEUE_LOCKS_MAX
+from engine.foundation.limits import FORMER_HOLDERS_MAX, QUEUE_LOCK_LEASE_MS, QUEUE_LOCKS_MAX
 from engine.protocol.message import MessageQueue
 
 
@@ -32,13 +33,19 @@ class QueueLocks:
     """The leases of all groups of one broker."""
 
     def __init__(
-        self, lease_ms: int = QUEUE_LOCK_LEASE_MS, count_max: int = QUEUE_LOCKS_MAX
+        self,
+        lease_ms: int = QUEUE_LOCK_LEASE_MS,
+        count_max: int = QUEUE_LOCKS_MAX,
+        former_max: int = FORMER_HOLDERS_MAX,
     ) -> None:
         self._lease_ms = lease_ms
         self._count_max = count_max
+        self._former_max = former_max
         self._leases: dict[str, dict[MessageQueue, Lease]] = {}
         self._by_renewal: OrderedDict[tuple[str, MessageQueue], None] = OrderedDict()
         """Every lease, the one renewed longest ago first."""
+        self._former: OrderedDict[tuple[str, MessageQueue, str], None] = OrderedDict()
+        """(group, queue, client id) of who held a lease, the one that lost it longest ago first."""
         self._moved: dict[QueueKey, None] = {}
         """Queues that got or lost their holder since `take_moved`."""
 
@@ -59,6 +66,9 @@ class QueueLocks:
             if lease is None or lease.client_id == client_id or self._expired(lease, now_ms):
                 if lease is None or lease.client_id != client_id:
                     self._moved[group, queue.topic, queue.queue_id] = None
+                    if lease is not None:
+                        self._note_former(group, queue, lease.client_id)
+                self._former.pop((group, queue, client_id), None)
                 leases[queue] = Lease(client_id, now_ms)
                 self._by_renewal[group, queue] = None
                 self._by_renewal.move_to_end((group, queue))
@@ -84,6 +94,10 @@ class QueueLocks:
         lease = self._leases.get(group, {}).get(queue)
         return None if lease is None or self._expired(lease, now_ms) else lease.client_id
 
+    def was_held_by(self, group: str, queue: MessageQueue, client_id: str) -> bool:
+        """Did the client hold the queue's lease, and lose it or give it back since?"""
+        return (group, queue, client_id) in self._former
+
     def is_held(self, group: str, *, now_ms: int) -> bool:
         """Does any client of the group hold an unexpired lease?"""
         leases = self._leases.get(group, {})
@@ -102,10 +116,17 @@ class QueueLocks:
 
     def _drop(self, group: str, queue: MessageQueue) -> None:
         leases = self._leases[group]
+        self._note_former(group, queue, leases[queue].client_id)
         del leases[queue], self._by_renewal[group, queue]
         self._moved[group, queue.topic, queue.queue_id] = None
         if not leases:
             del self._leases[group]
+
+    def _note_former(self, group: str, queue: MessageQueue, client_id: str) -> None:
+        self._former[group, queue, client_id] = None
+        self._former.move_to_end((group, queue, client_id))
+        if len(self._former) > self._former_max:
+            self._former.popitem(last=False)
 
     def _expired(self, lease: Lease, now_ms: int) -> bool:
         return now_ms - lease.renewed_ms > self._lease_ms

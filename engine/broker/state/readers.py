@@ -33,6 +33,8 @@ class Reading:
     last_puller: str | None = None
     """Client that pulled last, even when it has left."""
     last_pull_ms: int | None = None
+    goes_on: bool = False
+    """Has anybody of the group pulled it in this life of the broker, and not been sent back?"""
     pulled_offset: int | None = None
     """Next offset nobody of the group has pulled."""
     pulled_by: str | None = None
@@ -87,9 +89,11 @@ class Readers:
         return self._readings.get(key)
 
     def has_pulled(self, key: QueueKey) -> bool:
-        """Has anybody of the group pulled the queue in this life of the broker?"""
+        """Has anybody of the group pulled the queue in this life of the broker, from an offset that
+        counted? Who was sent back has not gone there yet.
+        """
         reading = self._readings.get(key)
-        return reading is not None and reading.last_pull_ms is not None
+        return reading is not None and reading.goes_on
 
     def __contains__(self, key: QueueKey) -> bool:
         """Was the queue ever pulled for the group?"""
@@ -119,9 +123,10 @@ class Readers:
         return self._read_by.get((group, client_id), {}).keys()
 
     def arrived(
-        self, key: QueueKey, client_id: str | None, *, now_ms: int
+        self, key: QueueKey, client_id: str | None, *, now_ms: int, is_sent_back: bool = False
     ) -> tuple[bool, str | None]:
         """Note a pull; return whether the reader is new, and who read before and has not left.
+        `is_sent_back`: it is told to go on from another offset, where it will pull next.
 
         A client that has sent no heartbeat on its connection yet has no name (None), so it is no
         new reader: after a broker's restart it most often is the one that read before. Raises
@@ -139,6 +144,7 @@ class Readers:
             reading = self._readings[key] = Reading()
         previous = reading.reader
         reading.last_pull_ms = now_ms
+        reading.goes_on = reading.goes_on or not is_sent_back
         self._moved[key] = self._pulled[key] = None
         if client_id is None:
             return False, previous

@@ -10,11 +10,13 @@ import asyncio
 import json
 import time
 import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from engine.broker.parts import BrokerParts
 from engine.foundation.errors import ConnectionLost
 from engine.foundation.limits import (
     BODY_ADMIN_ENTRIES_MAX,
@@ -144,6 +146,67 @@ async def test_a_heartbeat_that_asks_for_too_much_memory_changes_nothing(tmp_pat
         assert group.member_ids() == ["member"]
 
 
+def lowered(table: object, limit: str, most: int) -> None:
+    setattr(table, limit, most)
+
+
+@pytest.mark.parametrize(
+    "lower",
+    [
+        pytest.param(lambda parts: lowered(parts.groups._memberships, "_all_max", 3), id="members"),
+        pytest.param(lambda parts: lowered(parts.groups._names, "_all_max", 3), id="groups"),
+        pytest.param(
+            lambda parts: lowered(
+                parts.groups._bytes, "_all_max", parts.groups.subscription_bytes + 1000
+            ),
+            id="memory of all groups",
+        ),
+        pytest.param(
+            lambda parts: lowered(parts.producers._memberships, "_all_max", 2), id="producers"
+        ),
+        pytest.param(
+            lambda parts: lowered(
+                parts.group_configs, "_count_max", len(parts.group_configs.names()) + 2
+            ),
+            id="settings of groups",
+        ),
+        pytest.param(
+            lambda parts: lowered(parts.topics, "_count_max", len(parts.topics._topics) + 2),
+            id="retry topics",
+        ),
+    ],
+)
+async def test_a_heartbeat_for_which_a_broker_has_no_room_changes_nothing(
+    tmp_path: Path, lower: Callable[[BrokerParts], None]
+) -> None:
+    async with cluster(broker_config(tmp_path)) as running:
+        parts = running.broker.parts
+        await running.client("member").heartbeat("held")
+
+        def known() -> tuple[object, ...]:
+            groups, settings, topics = parts.groups, parts.group_configs, parts.topics
+            return (
+                *(groups.member_count, groups.subscription_bytes, parts.producers.member_count),
+                *(sorted(settings.names()), sorted(topics._topics)),
+                *(settings.counter, topics.counter, groups.take_moved()),
+            )
+
+        parts.groups.take_moved()
+        before = known()
+        lower(parts)
+        asked = json.loads(heartbeat(4, 3))
+        asked["producerDataSet"] = [{"groupName": f"p{number}"} for number in range(4)]
+        other = running.client("c")
+        for _ in range(2):
+            refused = await other.ask(RequestCode.HEART_BEAT, json.dumps(asked).encode())
+            assert refused.code in (ResponseCode.SYSTEM_BUSY, ResponseCode.SYSTEM_ERROR)
+            assert known() == before
+        asked["consumerDataSet"], asked["producerDataSet"] = asked["consumerDataSet"][:1], []
+        asked["consumerDataSet"][0]["subscriptionDataSet"] = []
+        taken = await other.ask(RequestCode.HEART_BEAT, json.dumps(asked).encode())
+        assert taken.code == ResponseCode.SUCCESS, "what there is room for is taken"
+
+
 async def test_locks_topics_and_groups_are_asked_for_some_at_a_time(tmp_path: Path) -> None:
     async with cluster(broker_config(tmp_path)) as running:
         client = running.client()
@@ -238,7 +301,7 @@ async def test_while_a_large_broker_registers_others_are_answered(
 ) -> None:
     async with cluster(broker_config(tmp_path)) as running:
         directory, other = running.of_name_server(), running.of_name_server()
-        names = [f"topic-{number}" for number in range(5 * REGISTERED_AT_ONCE)]
+        names = [f"topic-{number}" for number in range(10 * REGISTERED_AT_ONCE)]
         table = {name: TopicConfig(name, 4, 4, 6) for name in names}
         table["no/name"] = TopicConfig("no/name", 4, 4, 6)
 
@@ -260,16 +323,19 @@ async def test_while_a_large_broker_registers_others_are_answered(
             topics = await other.ask(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
             return len(set(TopicList.decode(topics.body).topic_list) & set(names))
 
+        async def knows(topic: str) -> bool:
+            answer = await other.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic=topic)
+            return bool(answer.code == ResponseCode.SUCCESS)
+
         await seen()  # Connected.
         whole = asyncio.ensure_future(registration(1, table))
         newer = asyncio.ensure_future(registration(2, {names[-1]: TopicConfig(names[-1], 1, 1, 6)}))
-        counts = []
-        while not (whole.done() and newer.done()):
-            counts.append(await seen())
-        assert whole.result().code == newer.result().code == ResponseCode.SUCCESS
-        assert [count for count in counts if 0 < count < len(names)], (
-            "others are answered between two pieces"
-        )
+        answers = []
+        while not whole.done():  # Both questions of a pair meet the routes at one instant.
+            answers.append(await asyncio.gather(knows(names[0]), knows(names[-1])))
+        assert (await whole).code == (await newer).code == ResponseCode.SUCCESS
+        assert answers.count([False, False]) > 2, "others are answered while topics are read"
+        assert [True, False] in answers, "and while they are put, piece by piece"
         assert await seen() == len(names)
         route = await other.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic=names[-1])
         [queues] = json.loads(route.body)["queueDatas"]

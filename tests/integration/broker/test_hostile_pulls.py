@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 
-from engine.broker.long_poll import HeldPulls
 from engine.foundation.limits import (
     BODY_UNREAD_BYTES_MAX,
     CONNECTION_REQUEST_BYTES_MAX,
@@ -147,7 +146,8 @@ async def test_a_parked_pull_keeps_little_of_what_it_said(
     async with cluster(broker_config(tmp_path, **settings)) as running:
         client = running.client()
         await client.send(b"first")
-        holds = running.broker.parts.holds = HeldPulls(filter_bytes_max=4 * MIB)
+        holds = running.broker.parts.holds
+        holds._filter_bytes_max = 4 * MIB
         greedy = Greedy(running)
         tracemalloc.start()
         for opaque in range(count):

@@ -5,6 +5,7 @@ or not at all.
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from copy import copy
@@ -127,6 +128,48 @@ async def test_of_the_longest_batch_each_message_is_found(
         assert refused.code == ResponseCode.MESSAGE_ILLEGAL
         assert str(BATCH_MESSAGES_MAX) in (refused.remark or "")
         assert not running.broker.parts.store.queue_units(TOPIC, 0, BATCH_MESSAGES_MAX, 1)
+
+
+async def test_what_its_producer_sends_behind_it_is_stored_behind_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with watched(tmp_path, monkeypatch) as (running, client, _):
+        other = running.client()
+        await other.send(queue_id=1)
+        sent = [
+            asyncio.ensure_future(one)
+            for one in (
+                send_batch(client, messages(LONG)),
+                client.send(b"behind the first", queue_id=0),
+                send_batch(client, messages(LONG)),
+                client.send(b"behind the second", queue_id=0),
+                send_batch(client, messages(2)),
+                client.send(b"last", queue_id=0),
+            )
+        ]
+        meanwhile = await other.send(b"of another", queue_id=1)
+        assert meanwhile.code == ResponseCode.SUCCESS
+        assert not any(one.done() for one in sent), "others wait for none of that"
+        answers = await asyncio.gather(*sent)
+        assert [answer.code for answer in answers] == [ResponseCode.SUCCESS] * 6
+        offsets = [int(answer.fields["queueOffset"]) for answer in answers]
+        assert offsets == [0, LONG, LONG + 1, 2 * LONG + 1, 2 * LONG + 2, 2 * LONG + 4]
+        alone = await client.send(b"later", queue_id=0)
+        assert int(alone.fields["queueOffset"]) == 2 * LONG + 5
+        lines = [one for one in gc.get_objects() if type(one).__name__ == "_Line"]
+        assert lines == [], "nothing is kept of who waited"
+
+
+async def test_a_batch_that_is_refused_holds_up_nobody_behind_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with watched(tmp_path, monkeypatch) as (_, client, _):
+        refused, behind = await asyncio.gather(
+            send_batch(client, messages(BATCH_MESSAGES_MAX + 1)),
+            client.send(b"behind it", queue_id=0),
+        )
+        assert refused.code == ResponseCode.MESSAGE_ILLEGAL
+        assert (behind.code, behind.fields["queueOffset"]) == (ResponseCode.SUCCESS, "0")
 
 
 async def test_what_is_taken_from_its_topic_meanwhile_counts(

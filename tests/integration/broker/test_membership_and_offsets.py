@@ -249,7 +249,12 @@ async def test_who_lost_its_order_lock_moves_the_offset_no_more(tmp_path: Path) 
         await late.pull(5, commitOffset=6, sysFlag=1 | 4)
         assert parts.offsets.committed(GROUP, TOPIC, 0) == 7
         await lock(owner, RequestCode.UNLOCK_BATCH_MQ)
+        refused = await late.commit(6)
+        assert "client late held the order lock of queue 0" in str(refused.remark)
+        assert "the offset stays at 7" in str(refused.remark)
         assert (await late.commit(7)).remark is None
+        assert await lock(late) == [QUEUE]
+        assert (await late.commit(4)).remark is None, "it holds the queue again"
     reports = spooled(tmp_path / "store", "consume_offsets")
     refused_reports = [
         (row["client_id"], row["offset"], row["previous_offset"], row["path"])
@@ -260,6 +265,7 @@ async def test_who_lost_its_order_lock_moves_the_offset_no_more(tmp_path: Path) 
         ("late", 5, 7, "COMMIT_RPC"),
         (None, 5, 7, "COMMIT_RPC"),
         ("late", 6, 7, "PULL_PIGGYBACK"),
+        ("late", 6, 7, "COMMIT_RPC"),
     ]
 
 

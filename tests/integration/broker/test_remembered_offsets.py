@@ -162,3 +162,22 @@ async def test_under_sync_flush_nothing_was_lost_and_every_report_counts(tmp_pat
     async with after_an_unclean_stop(tmp_path, FlushDiskType.SYNC_FLUSH) as running:
         await report_one_way(running.client(), 8)
         assert committed(running) == 8
+
+
+async def test_who_was_just_told_where_to_go_on_is_not_heard_with_what_it_remembers(
+    tmp_path: Path,
+) -> None:
+    """RocketMQ 4 goes there only ten seconds after it was told; its timer reports meanwhile."""
+    async with after_an_unclean_stop(tmp_path) as running:
+        consumer = running.client()
+        await consumer.heartbeat()
+        moved = await consumer.pull(9, commitOffset=9, sysFlag=4 | 1)
+        assert moved.code == ResponseCode.PULL_OFFSET_MOVED
+        await report_one_way(consumer, 9)
+        assert committed(running) == 3
+        again = await consumer.pull(9, commitOffset=9, sysFlag=4 | 1)
+        assert again.fields["nextBeginOffset"] == "3", "as often as it asks"
+        assert committed(running) == 3
+        assert len(bodies(await consumer.pull(3))) == 7
+        await report_one_way(consumer, 10)
+        assert committed(running) == 10

@@ -17,17 +17,19 @@ import pytest
 
 from engine.client import ClientConfig, TransactionProducer
 from engine.client.transaction import TransactionState
+from engine.foundation.units import KIB, MIB
 from engine.protocol.codes import RequestCode as Code
 from engine.protocol.codes import ResponseCode
 from engine.protocol.command import RemotingCommand
 from engine.protocol.message import Message, MessageExt
 from engine.protocol.message_record import decode_record
 from engine.protocol.names import reply_topic
-from engine.remoting import Peer, RpcClient
+from engine.remoting import Handler, Peer, RpcClient
 from engine.remoting.access import Access
 from engine.remoting.accounts import Account, Accounts, Permission
 from engine.remoting.signing import Credentials
 from engine.runtime import system_runtime
+from engine.store import MessageDraft
 from tests.integration.broker.cluster import broker_config, cluster, eventually
 from tests.integration.broker.guarded import ACCESS, BARE, READER, RIVAL, ROOT, SHOP, WRITER
 
@@ -60,11 +62,11 @@ class Client:
     def __init__(self, address: str, credentials: Credentials | None, client_id: str) -> None:
         self.address, self.client_id = address, client_id
         self.pushed: list[RemotingCommand] = []
-        takes = {
+        self.takes: dict[int, Handler] = {
             Code.CHECK_TRANSACTION_STATE: self._keep,
             Code.PUSH_REPLY_MESSAGE_TO_CLIENT: self._take,
         }
-        self.rpc = RpcClient(system_runtime(), takes, credentials=credentials)
+        self.rpc = RpcClient(system_runtime(), self.takes, credentials=credentials)
 
     def _keep(self, _peer: Peer, request: RemotingCommand) -> None:
         self.pushed.append(request)
@@ -197,6 +199,85 @@ async def test_a_right_that_was_taken_away_ends_the_questions(tmp_path: Path) ->
 
         await eventually(asked_instead, "who may still write is asked")
         assert len(writer.pushed) == before
+        for client in clients.all:
+            await client.rpc.close()
+
+
+async def test_replies_that_nobody_takes_have_a_share(tmp_path: Path) -> None:
+    async with cluster(broker_config(tmp_path, log_bytes=64 * MIB)) as running:
+        clients = Clients(running.broker.address)
+        asker, replier, other = (clients.of(None, name) for name in ("asker", "replier", "other"))
+        asker.takes[Code.PUSH_REPLY_MESSAGE_TO_CLIENT] = asker._keep
+        await asker.heartbeat("askers")
+        words = {"REPLY_TO_CLIENT": "asker", "CORRELATION_ID": "one"}
+
+        def reply(client: Client, size_bytes: int) -> asyncio.Task[RemotingCommand]:
+            body = bytes(size_bytes)
+            return asyncio.create_task(client.send(REPLIES, body, Code.SEND_REPLY_MESSAGE, **words))
+
+        large = 4 * MIB - 16 * KIB
+        waiting = [reply(replier, large) for _ in range(4)]
+
+        async def all_wait() -> bool:
+            return len(asker.pushed) == 4
+
+        await eventually(all_wait, "four replies wait for the asker")
+        refused = await reply(replier, large)
+        assert refused.code == ResponseCode.SYSTEM_BUSY
+        assert "try again" in (refused.remark or "")
+        elsewhere = reply(other, large)
+
+        async def other_waits() -> bool:
+            return len(asker.pushed) == 5
+
+        await eventually(other_waits, "who has little under way is not refused")
+        await asker.rpc.close()
+        for answer in await asyncio.gather(*waiting, elsewhere):
+            assert answer.code == ResponseCode.SYSTEM_ERROR, "stored, and not pushed"
+        assert (await reply(replier, large)).code == ResponseCode.SYSTEM_ERROR, "there is room"
+        for client in clients.all:
+            await client.rpc.close()
+
+
+async def test_a_woken_pull_gets_nothing_once_the_accounts_have_changed(tmp_path: Path) -> None:
+    async with cluster(broker_config(tmp_path, access=ACCESS)) as running:
+        parts, clients = running.broker.parts, Clients(running.broker.address)
+        reader = clients.of(READER, "reader@1")
+        await clients.of(ROOT, "root@1").send("orders", b"first")
+        waits = {"consumerGroup": "orders-group", "topic": "orders", "maxMsgNums": 9, "sysFlag": 6}
+        waits |= {"commitOffset": 0, "suspendTimeoutMillis": 15_000, "subscription": "*"}
+        pulls = [
+            asyncio.create_task(
+                reader.ask(
+                    Code.PULL_MESSAGE, **waits, queueId=queue_id, queueOffset=at, subVersion=0
+                )
+            )
+            for queue_id, at in ((0, 1), (1, 0))
+        ]
+
+        async def both_wait() -> bool:
+            return parts.holds.count == 2
+
+        await eventually(both_wait, "both pulls wait")
+        left = [each for each in ACCESS.accounts if each.credentials is not READER]
+        drafts = [
+            MessageDraft("orders", queue_id, b"secret", "", 1, "127.0.0.1:1", "127.0.0.1:2")
+            for queue_id in (0, 1)
+        ]
+
+        def change(_arrived: object) -> None:
+            """One pull is woken by now and the other waits."""
+            if not parts.gate.changes:
+                assert parts.holds.count == 1
+                parts.gate.take(Accounts(left))
+                asyncio.get_running_loop().call_soon(parts.store.put, drafts[1])
+
+        parts.store.on_arrival(change)
+        parts.store.put(drafts[0])
+        for answer in await asyncio.gather(*pulls):
+            assert answer.code == ResponseCode.PULL_NOT_FOUND
+            assert not answer.body
+            assert "ask again" in (answer.remark or "")
         for client in clients.all:
             await client.rpc.close()
 

@@ -144,8 +144,9 @@ def test_a_heartbeat_without_subscriptions_leaves_them_as_they_are() -> None:
 def test_too_many_groups_are_refused() -> None:
     groups = ConsumerGroups(count_max=1)
     groups.register(consumer("A"), channel("c1"), now_ms=0)
+    groups.check_room([consumer("B")], "c2", None)
     with pytest.raises(RequestRefused, match="one too many"):
-        groups.register(ConsumerData(group_name="other"), channel("c1"), now_ms=0)
+        groups.check_room([ConsumerData(group_name="other")], "c1", None)
 
 
 def test_producers_are_listed_until_they_leave_are_lost_or_fall_silent() -> None:

@@ -14,6 +14,7 @@ from engine.broker.state.members import ClientChannel
 from engine.broker.state.producer_groups import ProducerGroups
 from engine.foundation.errors import RequestRefused
 from engine.foundation.limits import (
+    ACCOUNT_GROUPS_MAX,
     CLIENT_GROUPS_MAX,
     CLIENT_ID_CHARS_MAX,
     CLIENT_SUBSCRIPTION_BYTES_MAX,
@@ -29,8 +30,8 @@ class End:
     """One end of a connection; only its identity counts here."""
 
 
-def channel(client_id: str = "c") -> ClientChannel:
-    return ClientChannel(client_id, End(), "JAVA", 513)  # type: ignore[arg-type]
+def channel(client_id: str = "c", account: str | None = None) -> ClientChannel:
+    return ClientChannel(client_id, End(), "JAVA", 513, account)  # type: ignore[arg-type]
 
 
 def consumer(group: str = "g", *subscriptions: SubscriptionData) -> ConsumerData:
@@ -124,18 +125,39 @@ def test_a_connection_keeps_so_much_of_what_it_subscribes_to() -> None:
     keep(client, beat([consumer("x", told)]), is_full=True)
 
 
+def enter(
+    groups: ConsumerGroups, heard: ConsumerData, end: ClientChannel, *, now_ms: int = 0
+) -> None:
+    """As a heartbeat does: judged first, then taken."""
+    groups.check_room([heard], end.client_id, end.account)
+    groups.register(heard, end, now_ms=now_ms)
+
+
 def test_all_groups_together_keep_so_much() -> None:
     told = tagged(codes=100)
     groups = ConsumerGroups(subscription_bytes_max=3 * told.weight_bytes)
     ends = [channel(f"c{number}") for number in range(4)]
     for number in range(2):
-        groups.register(consumer(f"g{number}", told), ends[number], now_ms=0)
+        enter(groups, consumer(f"g{number}", told), ends[number])
     with pytest.raises(RequestRefused, match="all groups"):
-        groups.register(consumer("g2", told, tagged()), ends[2], now_ms=0)
+        enter(groups, consumer("g2", told, tagged()), ends[2])
     assert groups.of("g2") is None, "a group that is refused is not there"
-    groups.register(consumer("g0", told), ends[3], now_ms=1)
+    enter(groups, consumer("g0", told), ends[3], now_ms=1)
     groups.unregister("g1", "c1")
-    groups.register(consumer("g2", told), ends[2], now_ms=1)
+    enter(groups, consumer("g2", told), ends[2], now_ms=1)
+
+
+def test_what_each_member_of_one_group_told_counts_as_well() -> None:
+    told = topics(100)
+    groups = ConsumerGroups(subscription_bytes_max=180_000)
+    taken = 20
+    for number in range(taken):
+        enter(groups, consumer("g", *told), channel(f"c{number}"))
+    with pytest.raises(RequestRefused, match="all groups"):
+        enter(groups, consumer("g", *told), channel("one more"))
+    assert groups.member_count == taken
+    assert groups.subscription_bytes <= 180_000
+    enter(groups, consumer("g", *told), channel("c0"), now_ms=1)
 
 
 def test_so_many_members_are_known() -> None:
@@ -143,21 +165,51 @@ def test_so_many_members_are_known() -> None:
     ends = [channel(f"c{number}") for number in range(3)]
     for end in ends[:2]:
         for _ in range(2):
-            groups.register(consumer(), end, now_ms=0)
+            enter(groups, consumer(), end)
+            producers.check_room(["p"], end.client_id, None)
             producers.register("p", end, now_ms=0)
     with pytest.raises(RequestRefused, match="member too many"):
-        groups.register(consumer("h"), ends[2], now_ms=0)
+        enter(groups, consumer("h"), ends[2])
     with pytest.raises(RequestRefused, match="member too many"):
-        producers.register("q", ends[2], now_ms=0)
+        producers.check_room(["q"], "c2", None)
     groups.unregister("g", "c0")
     producers.unregister("p", "c0")
-    groups.register(consumer("h"), ends[2], now_ms=0)
-    producers.register("q", ends[2], now_ms=0)
+    enter(groups, consumer("h"), ends[2])
+    producers.check_room(["q"], "c2", None)
+
+
+def test_no_account_takes_what_others_need() -> None:
+    told = tagged(codes=100)
+    groups = ConsumerGroups(
+        account_members_max=3, account_subscription_bytes_max=3 * told.weight_bytes
+    )
+    producers = ProducerGroups(account_members_max=3)
+    for number in range(3):
+        groups.register(consumer("g"), channel(f"c{number}", "greedy"), now_ms=0)
+        producers.register("p", channel(f"c{number}", "greedy"), now_ms=0)
+    for refused in (
+        lambda: enter(groups, consumer("g"), channel("c3", "greedy")),
+        lambda: producers.check_room(["p"], "c3", "greedy"),
+        lambda: groups.check_room([consumer("g", *[told] * 4)], "c0", "greedy"),
+    ):
+        with pytest.raises(RequestRefused, match="greedy has"):
+            refused()
+    enter(groups, consumer("g", told), channel("c4", "other"))
+    producers.check_room(["p"], "c4", "other")
+    groups.check_room([consumer("g", *[told] * 4)], "c5", None)
+
+
+def test_groups_named_by_one_account_leave_names_for_others() -> None:
+    groups = ConsumerGroups()
+    groups._names.add("greedy", ACCOUNT_GROUPS_MAX)
+    with pytest.raises(RequestRefused, match="one too many"):
+        groups.check_room([consumer("new")], "c", "greedy")
+    groups.check_room([consumer("new")], "c", "other")
 
 
 STEPS = st.lists(
     st.tuples(
-        st.sampled_from(["full", "short", "leave", "lost", "expire"]),
+        st.sampled_from(["full", "short", "leave", "lost", "expire", "signed by another"]),
         st.integers(0, 3),
         st.sampled_from(["g", "h"]),
         st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 3)), max_size=3),
@@ -171,7 +223,7 @@ def test_what_is_counted_is_what_is_kept(
     steps: list[tuple[str, int, str, list[tuple[str, int]]]],
 ) -> None:
     groups, producers = ConsumerGroups(), ProducerGroups()
-    ends = [channel(f"c{number}") for number in range(4)]
+    ends = [channel(f"c{number}", "ab"[number % 2]) for number in range(4)]
     for now_ms, (what, number, name, told) in enumerate(steps):
         end = ends[number]
         if what in ("full", "short"):
@@ -190,6 +242,8 @@ def test_what_is_counted_is_what_is_kept(
         elif what == "lost":
             groups.lost(end.peer)
             producers.lost(end.peer)
+        elif what == "signed by another":
+            end.account = "b" if end.account == "a" else "a"
         else:
             for member in groups.silent(now_ms, 5):
                 if member is not None:
@@ -207,3 +261,12 @@ def test_what_is_counted_is_what_is_kept(
         assert producers.member_count == sum(
             len(producers.members(group)) for group in producers.names()
         )
+        for shares in (
+            groups._names,
+            groups._memberships,
+            groups._bytes,
+            producers._memberships,
+        ):
+            assert shares.of("a") + shares.of("b") == shares.total
+            assert min(shares.of("a"), shares.of("b")) >= 0
+        assert groups._memberships.of("a") == sum(one.account == "a" for one in members)

@@ -78,3 +78,18 @@ def test_a_queue_moves_when_its_holder_does_and_not_when_a_lease_is_renewed() ->
     assert list(locks.take_moved()) == [("g", Q1.topic, 1), ("g", Q0.topic, 0)]
     list(locks.drop_expired(22))
     assert list(locks.take_moved()) == [("g", Q1.topic, 1)]
+
+
+def test_who_held_a_queue_is_remembered_until_it_holds_it_again_or_others_push_it_out() -> None:
+    locks = QueueLocks(lease_ms=10, former_max=2)
+    for client_id in ("c1", "c2", "c3"):
+        locks.lock("g", client_id, [Q0], now_ms=int(client_id[1]) * 20)
+    assert [locks.was_held_by("g", Q0, one) for one in ("c1", "c2", "c3")] == [True, True, False]
+    assert not locks.was_held_by("g", Q1, "c1")
+    assert not locks.was_held_by("other", Q0, "c1")
+    locks.unlock("g", "c3", [Q0])
+    assert [locks.was_held_by("g", Q0, one) for one in ("c1", "c2", "c3")] == [False, True, True]
+    locks.lock("g", "c2", [Q0], now_ms=61)
+    assert not locks.was_held_by("g", Q0, "c2")
+    list(locks.drop_expired(100))
+    assert locks.was_held_by("g", Q0, "c2")

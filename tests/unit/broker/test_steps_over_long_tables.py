@@ -142,6 +142,18 @@ def test_what_others_left_to_be_collected_is_not_counted() -> None:
     assert gc.isenabled()
 
 
+def test_what_never_ran_before_is_counted_like_what_did() -> None:
+    def inner() -> int:
+        return sum(number for number in range(100))
+
+    def work() -> None:
+        inner()
+
+    first = instructions(work)
+    assert first == instructions(work)
+    assert first > 200, "nor is any frame within it left out"
+
+
 @pytest.mark.parametrize(
     "scene",
     [

@@ -119,7 +119,16 @@ def test_shorter_forms_of_older_clients_are_read() -> None:
     assert (consumed.end, consumed.time_ms, consumed.group) == (ConsumeEnd.SUCCESS, None, None)
 
 
-@pytest.mark.parametrize("text", ["Pub|x|\n", "SubBefore|1\n", "SubAfter|r|m|seven|true|k|9\n"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("Pub|x|\n", "SubBefore|1\n", "SubAfter|r|m|seven|true|k|9\n"),
+        f"SubAfter|r|m|{'9' * 400}|true|k|0\n",
+        f"SubBefore|{2**63}|r|g|rq|m|0|k\n",
+        f"SubBefore|1|r|g|rq|m|{2**31}|k\n",
+        *("SubBefore|1_0|r|g|rq|m|0|k\n", "SubBefore| 1|r|g|rq|m|0|k\n"),
+    ],
+)
 def test_what_is_no_trace_is_refused_with_its_text(text: str) -> None:
     with pytest.raises(RemoteProtocolError, match="no trace"):
         decode_traces(wire(text))
