@@ -129,3 +129,14 @@ def time_axis(colours: Palette) -> dict[str, Any]:
         "tickfont": {"color": colours.muted},
         "hoverformat": "%H:%M:%S",
     }
+
+
+def unknown_pattern(colours: Palette) -> dict[str, Any]:
+    """What fills a stretch of time of which nothing is known: hatched, not only coloured."""
+    return {
+        "shape": "/",
+        "fgcolor": colours.hatch,
+        "bgcolor": CLEAR,
+        "size": 7,
+        "solidity": 0.15,
+    }

@@ -1,8 +1,8 @@
 """The folder a demo plays in: made or emptied for it, and locked as long as it plays.
 
-Invariant: nothing is removed from a folder that the demo did not make, nor from one in which a
-demo plays. The lock is on the marker, which therefore outlives the emptying: a marker made anew
-could be locked by two.
+Invariant: nothing is removed but what a demo makes, in a folder that an earlier one made and in
+which none plays: a store that somebody tries something with beside it stays. The lock is on the
+marker, which therefore outlives the emptying: a marker made anew could be locked by two.
 """
 
 from __future__ import annotations
@@ -13,18 +13,22 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
 from engine.foundation.errors import ConfigError
 
 MARKER = "made-by-tidemark-demo"
-"""A file that says: this folder was made by the demo and may be emptied by the next one."""
+"""A file that says: what a demo makes in this folder may be removed by the next one."""
 
-MARKER_TEXT = b"Everything in here is removed by the next run of the demo.\n"
+MADE: Final = ("accounts", "lake", "ledgers", "logs", "store")
+"""What a demo makes in its folder."""
+
+MARKER_TEXT: Final = f"The next run of the demo removes: {', '.join(MADE)}.\n".encode()
 
 
 @contextmanager
 def fresh_home(home: Path) -> Iterator[Path]:
-    """An empty folder at `home`, for one demo alone until the block ends.
+    """A folder at `home` without anything of an earlier demo, for one alone until the block ends.
 
     Raises ConfigError when it holds something the demo did not make, or when a demo plays in it;
     SIGKILL frees it by itself.
@@ -43,6 +47,7 @@ def fresh_home(home: Path) -> Iterator[Path]:
             raise ConfigError(
                 "home", str(home), "a demo is playing in it; stop that one, or choose another home"
             ) from None
+        os.ftruncate(marker, 0)
         os.pwrite(marker, MARKER_TEXT, 0)
         _empty(home)
         (home / "logs").mkdir()
@@ -56,11 +61,9 @@ def _ours_to_empty(home: Path) -> bool:
 
 
 def _empty(home: Path) -> None:
-    """Remove everything but the marker."""
-    for path in home.iterdir():
-        if path.name == MARKER:
-            continue
+    """Remove what an earlier demo made."""
+    for path in (home / name for name in MADE):
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
         else:
-            path.unlink()
+            path.unlink(missing_ok=True)

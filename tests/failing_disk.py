@@ -7,6 +7,7 @@ after a failure is seen on real files, too.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Callable, Sequence
 from typing import TypeVar
@@ -142,3 +143,19 @@ class FailingFile:
 def short(path: str) -> str:
     """The last two parts of a path."""
     return "/".join(path.split("/")[-2:])
+
+
+class WatchedDisk(FailingDisk):
+    """Notes the syncs that keep the event loop waiting."""
+
+    __slots__ = ("held_the_loop",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.held_the_loop: list[str] = []
+
+    def check_sync(self, path: str) -> None:
+        with contextlib.suppress(RuntimeError):  # Beside the loop no loop is running.
+            asyncio.get_running_loop()
+            self.held_the_loop.append(path)
+        super().check_sync(path)

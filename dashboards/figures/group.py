@@ -15,7 +15,7 @@ import polars as pl
 from plotly.subplots import make_subplots
 
 from dashboards.held import held_line
-from dashboards.theme import CLEAR, DASHES, Palette, frame, state_sign, time_axis
+from dashboards.theme import CLEAR, DASHES, Palette, frame, state_sign, time_axis, unknown_pattern
 from dashboards.view import Span
 from dashboards.words import clock, plain
 
@@ -308,13 +308,7 @@ def _add_silence(figure: go.Figure, lag: pl.DataFrame, span: Span, colours: Pale
             mode="lines",
             line={"width": 0},
             fillcolor=CLEAR,
-            fillpattern={
-                "shape": "/",
-                "fgcolor": colours.hatch,
-                "bgcolor": CLEAR,
-                "size": 7,
-                "solidity": 0.15,
-            },
+            fillpattern=unknown_pattern(colours),
             hoverinfo="skip",
             showlegend=False,
             row=panel,

@@ -15,7 +15,7 @@ from typing import Final
 import plotly.graph_objects as go
 import polars as pl
 
-from dashboards.theme import CLEAR, Palette, frame, time_axis
+from dashboards.theme import CLEAR, Palette, frame, time_axis, unknown_pattern
 from dashboards.view import Span
 from dashboards.words import clock, duration, plain
 
@@ -161,13 +161,7 @@ def _add_silence(figure: go.Figure, span: Span, rows: int, colours: Palette) -> 
         mode="lines",
         line={"width": 0},
         fillcolor=CLEAR,
-        fillpattern={
-            "shape": "/",
-            "fgcolor": colours.hatch,
-            "bgcolor": CLEAR,
-            "size": 7,
-            "solidity": 0.15,
-        },
+        fillpattern=unknown_pattern(colours),
         hoverinfo="skip",
         name=f"no data since {clock(since)}",
         showlegend=True,

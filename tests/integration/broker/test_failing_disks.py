@@ -4,7 +4,6 @@ reads go on."""
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from engine.foundation.errors import StorageError, WritesStopped
 from engine.protocol.codes import ResponseCode
 from engine.runtime import system_runtime
 from engine.store import FlushDiskType
-from tests.failing_disk import FailingDisk
+from tests.failing_disk import FailingDisk, WatchedDisk
 from tests.integration.broker.cluster import (
     GROUP,
     TOPIC,
@@ -100,22 +99,6 @@ async def test_a_sync_that_does_not_end_in_time_is_answered_as_stored_but_not_sa
         disk.hold_syncs.set()
         pulled = await client.pull(1, wait_ms=10_000)
         assert bodies(pulled)[0] == b"not yet safe"
-
-
-class WatchedDisk(FailingDisk):
-    """Notes the syncs that keep the event loop waiting."""
-
-    __slots__ = ("held_the_loop",)
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.held_the_loop: list[str] = []
-
-    def check_sync(self, path: str) -> None:
-        with contextlib.suppress(RuntimeError):  # Beside the loop no loop is running.
-            asyncio.get_running_loop()
-            self.held_the_loop.append(path)
-        super().check_sync(path)
 
 
 @pytest.mark.parametrize("flush", FlushDiskType)

@@ -7,7 +7,6 @@ Feature rows: A2.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from engine.protocol.message import MessageQueue
 from engine.runtime import Runtime
 from engine.runtime.disk import Disk, SystemDisk
 from tests.asynchronous import run_by
-from tests.failing_disk import FailingDisk
+from tests.failing_disk import FailingDisk, WatchedDisk
 from tests.simulation.world import World, run_world
 from tests.unit.client.consuming_parts import HOST, Q0, Q1, in_virtual_time
 
@@ -219,22 +218,6 @@ async def test_queue_names_are_kept_apart(world: World, runtime: Runtime) -> Non
     await again.load()
     assert [again.in_memory(queue) for queue in queues] == [0, 1, 2]
     await asyncio.sleep(0)
-
-
-class WatchedDisk(FailingDisk):
-    """Notes the syncs that keep the event loop waiting."""
-
-    __slots__ = ("held_the_loop",)
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.held_the_loop: list[str] = []
-
-    def check_sync(self, path: str) -> None:
-        with contextlib.suppress(RuntimeError):  # Beside the loop no loop is running.
-            asyncio.get_running_loop()
-            self.held_the_loop.append(path)
-        super().check_sync(path)
 
 
 async def test_nobody_else_waits_while_offsets_are_written(tmp_path: Path) -> None:
