@@ -5,8 +5,8 @@ somebody else can still make a browser on this machine send requests here, by it
 re-bound to 127.0.0.1 or by a form; the first is refused by the Host header, the second by Origin.
 
 Invariant: pure ASGI; the body of a callback is read here, up to BODY_BYTES_MAX whatever its header
-says of its length, before anything behind the guard runs. Absent on purpose: log-in (a network bind
-is refused unless asked for by name).
+says of its length, before anything behind the guard runs; what only reads may bring none. Absent on
+purpose: log-in (a network bind is refused unless asked for by name).
 """
 
 from __future__ import annotations
@@ -62,6 +62,8 @@ def refusal(
     if _name(host) not in allowed_hosts:
         return 421, f"host {host!r} is not served here; start with --allow-host to serve it"
     if method in SAFE_METHODS:
+        if "transfer-encoding" in headers or headers.get("content-length", "0") != "0":
+            return 413, f"a {method} has no body here"
         return None
     origin = headers.get("origin")
     if origin is not None and urlsplit(origin).netloc != host:

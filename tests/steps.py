@@ -4,9 +4,10 @@ machine, and the same each time, whatever ran before.
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import sys
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Awaitable, Callable, Generator, Iterable
 from types import FrameType
 from typing import Any, TypeVar
 
@@ -69,3 +70,21 @@ def instructions_by_step(steps: Iterable[object]) -> list[int]:
     while not ended:
         counts.append(instructions(step))
     return counts
+
+
+async def longest_step(work: Awaitable[object]) -> int:
+    """Python instructions of the longest step of the running loop while `work` is under way,
+    whoever's step it is: one callback, or one resumption of a task.
+    """
+    run, longest = asyncio.Handle._run, 0
+
+    def counted(handle: asyncio.Handle) -> None:
+        nonlocal longest
+        longest = max(longest, instructions(lambda: run(handle)))
+
+    asyncio.Handle._run = counted  # type: ignore[method-assign,assignment]
+    try:
+        await work
+    finally:
+        asyncio.Handle._run = run  # type: ignore[method-assign]
+    return longest

@@ -247,7 +247,7 @@ many at most, about 9 MB), and the second copies it then knows of; older ones ar
 SENDS_READ_BACK_MAX: Final = 8192
 """Of these, read back from the log when a broker starts (about 0.1 s)."""
 
-SECOND_COPIES_LOOKED_UP_MAX: Final = 250
+SECOND_COPIES_LOOKED_UP_MAX: Final = 150
 SECOND_COPIES_LOOKED_UP_A_SECOND: Final = 100
 """Messages that may be second copies and are compared with the first: so many at once, and so many
 in a second for ever; those beyond it are told as a number.
@@ -358,7 +358,7 @@ UNCONSUMED_REPORTS_MAX: Final = 100
 TRANSIENT_POOL_BYTES_MAX: Final = 64 * MIB
 """Bytes of messages that wait in memory for the next commit; the put that exceeds it commits."""
 
-DISPATCH_BATCH_MAX: Final = 2048
+DISPATCH_BATCH_MAX: Final = 1024
 """Records dispatched in one go (some 7 us each), one with many KEYS counting as so many; the event
 loop gets its turn, then the rest follows.
 """
@@ -368,6 +368,16 @@ INDEX_FILL_BYTES: Final = 4 * MIB
 """Records, one with many KEYS counting as so many, and bytes of the log, whose keys one step puts
 again into a damaged index.
 """
+
+QUEUE_SCRUB_BYTES: Final = 1 * MIB
+QUEUE_SCRUB_STEP_US: Final = 3_000
+QUEUE_SCRUB_SHARE: Final = 0.05
+"""A step of holding consume queues against the log: bytes of the log and time of the loop at most;
+and the share of the loop's time that all steps take.
+"""
+
+QUEUE_SCRUB_FILES_TOLD: Final = 64
+"""Files of consume queues that were mended and are not told yet; others are told as a number."""
 
 DISPATCH_TOLD_MAX: Final = BATCH_MESSAGES_MAX
 """Records whose put told dispatch of them; those beyond are read from the log again."""

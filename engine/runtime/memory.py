@@ -21,9 +21,9 @@ import sys
 
 YOUNG_OBJECTS_LOOKS = 4
 NEW_OBJECTS_LOOKS = 1
-"""Looks at the youngest objects between two at the youngest but one, and of these between two at all
-that is new: some 7,000 objects, of which a look on a busy machine, with nothing in its caches, takes
-up to 30 ms. It comes on top of whatever the step does in which it falls.
+"""Looks at the youngest objects between two at the youngest but one, and of these between two at
+all that is new: some 7,000 objects, of which a look on a busy machine, with nothing in its caches,
+takes up to 30 ms. It comes on top of whatever the step does in which it falls.
 """
 
 SMALL_OBJECTS_MAX = 50_000

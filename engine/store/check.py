@@ -4,7 +4,8 @@ Place in the walk: beside it, `tidemark store check`. Every record of the log is
 some 10 s for each gigabyte.
 
   commit log     holes below the synced position; what lies behind it and is no record yet
-  consume queue  each record has the unit that leads to it, each unit leads to its record
+  consume queue  each record has the unit that leads to it and has its tags code, each unit leads
+                 to its record
   index          headers, slots and entries are as they were flushed, and can be what they are; not
                  whether each key is there
 
@@ -22,8 +23,8 @@ import msgspec
 from engine.foundation.errors import StorageError
 from engine.foundation.limits import LOG_HOLES_TOLD_MAX
 from engine.runtime.disk import Disk
-from engine.store.commit_log import NO_DELAYS, CommitLog
 from engine.store.commit_log import SIZE_KEY as LOG_SIZE_KEY
+from engine.store.commit_log import CommitLog
 from engine.store.config import StoreConfig
 from engine.store.consume_queue import FILLER_SIZE, ConsumeQueue
 from engine.store.index import Index
@@ -32,7 +33,7 @@ from engine.store.log_walk import LogWalk
 from engine.store.lost_messages import LostMessages, lost_in
 from engine.store.mapped_file import FilePool
 from engine.store.queue_table import QueueKey, QueueTable
-from engine.store.record import DispatchRequest, has_queue_offset
+from engine.store.record import DispatchRequest, has_queue_offset, is_no_code_of
 from engine.store.sound_records import record_at
 from engine.store.tombstones import FILE_NAME as TOMBSTONES
 from engine.store.upkeep.checkpoint import Checkpoint, decode_checkpoint
@@ -105,6 +106,7 @@ class StoreCheck:
         )
         shape = IndexShape(config.max_hash_slot_count, config.max_index_count)
         self._index = Index(disk, config.index_folder, shape, pool)
+        self._delay_levels_ms = config.delay_levels_ms
         self._clean = not disk.exists(config.abort_path)
         self._deleted = _deleted_topics(disk, f"{root}/config/{TOMBSTONES}")
         path = f"{root}/checkpoint"
@@ -167,7 +169,7 @@ class StoreCheck:
             self._queues,
             begin,
             synced_to=self._synced_to,
-            delay_levels_ms=NO_DELAYS,
+            delay_levels_ms=self._delay_levels_ms,
         )
 
     def _check_unit(
@@ -188,6 +190,11 @@ class StoreCheck:
         unit = queue.unit(request.queue_offset)
         if unit is not None and unit[:2] == (request.physical_offset, request.size_bytes):
             led[key] = led.get(key, 0) + 1
+            if is_no_code_of(request, unit[2]):
+                faults.add(
+                    f"{_name(key)}: entry {request.queue_offset} has another tags code than its "
+                    f"message at {request.physical_offset}"
+                )
         elif unit is None or not self._leads(key, request.queue_offset, unit[0]):
             faults.add(
                 f"{_name(key)}: entry {request.queue_offset} does not lead to its message at "

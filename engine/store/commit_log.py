@@ -179,6 +179,10 @@ class CommitLog:
         self._strangers[place.start] = None
         self.on_damage(place)
 
+    def forget_stranger(self, physical_offset: int) -> None:
+        """The entry that led there was written again from the log."""
+        self._strangers.pop(physical_offset, None)
+
     def file_view(self, start: int) -> memoryview:
         """The whole file that begins at `start`. Raises OffsetOutOfRange when there is none."""
         return self.files.open_file(start).view

@@ -131,6 +131,45 @@ class ConsumeQueue:
                 self._dirty.append(start)
             taken += len(part)
 
+    def mend(self, queue_offset: int, unit: Unit) -> bool:
+        """Write a unit again, in its place; the one just before `min_offset` is kept from now on.
+        False when its file is gone. Raises DiskFull, StorageError.
+        """
+        position, written = queue_offset * UNIT_BYTES, self._written_offset
+        packed = UNIT.pack(*unit)
+        if queue_offset >= written:
+            begin = (queue_offset - written) * UNIT_BYTES
+            self._waiting[begin : begin + UNIT_BYTES] = packed
+        elif self._files.has(self._files.start_at(position)):
+            self._write(packed, position)
+            self.dirty_bytes += UNIT_BYTES
+        else:
+            return False
+        self.min_offset = min(self.min_offset, queue_offset)
+        if queue_offset == self.max_offset - 1:
+            self.end_physical = unit_end(unit)
+        if queue_offset == written - 1:
+            self._waiting_after = unit_end(unit)
+        return True
+
+    def unit_in_file(self, queue_offset: int) -> Unit | None:
+        """What is written at `queue_offset`, beyond the end, too; None for zeros."""
+        position = queue_offset * UNIT_BYTES
+        start = self._files.start_at(position)
+        if not self._files.has(start):
+            return None
+        data = self._files.open_file(start).file.pread(UNIT_BYTES, position - start)
+        return UNIT.unpack(data) if any(data) and len(data) == UNIT_BYTES else None
+
+    def put_right(self, queue_offset: int, unit: Unit) -> None:
+        """Write a unit again, and look for the queue's end again: when it was just loaded."""
+        self._write(UNIT.pack(*unit), queue_offset * UNIT_BYTES)
+        self._find_end(self._files.starts[-3:])
+
+    def file_of(self, queue_offset: int) -> str:
+        """Path of the file that holds the unit at `queue_offset`."""
+        return self._files.path_of(self._files.start_at(queue_offset * UNIT_BYTES))
+
     def skip_to(self, queue_offset: int) -> None:
         """Make `queue_offset` the next one: fill what lies before it in its file, drop older files.
 
@@ -325,7 +364,7 @@ class ConsumeQueue:
             return 0
         if starts:
             self.min_offset = max(self.min_offset, starts[0] // UNIT_BYTES)
-        self.min_offset = self.first_reaching(physical_min)
+        self.min_offset = self._first_kept(physical_min)
         doomed = [
             start
             for start in starts[:-1]
@@ -335,6 +374,24 @@ class ConsumeQueue:
             self._files.remove(start)
             self.folder_dirty = True
         return len(doomed)
+
+    def _first_kept(self, physical_min: int) -> int:
+        """As `first_reaching`; one damaged unit that seems to lead before the log hides none of
+        those before it.
+        """
+        if physical_min <= 0:
+            return self.min_offset
+        found = self.first_reaching(physical_min)
+        before = self.unit(found - 2)
+        if before is None or unit_end(before) <= physical_min:
+            return found
+        at = self.min_offset
+        while at < found:
+            for unit in self.units(at, LOAD_CHUNK_BYTES // UNIT_BYTES):
+                if unit_end(unit) > physical_min:
+                    return at
+                at += 1
+        return found
 
     def truncate_to_log(self, physical_end: int) -> int:
         """Drop the units of messages that end behind `physical_end`; return how many there were."""

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
-from engine.foundation.errors import CorruptRecord, StorageError
+from engine.foundation.errors import DiskFull, StorageError
 from engine.foundation.limits import (
     DISPATCH_BATCH_MAX,
     DISPATCH_TOLD_MAX,
@@ -26,6 +26,7 @@ from engine.foundation.limits import (
     INDEX_FILL_RECORDS,
 )
 from engine.protocol.hashes import index_key_hash
+from engine.store.checked_records import CheckedRecords
 from engine.store.commit_log import CommitLog
 from engine.store.consume_queue import ConsumeQueue, Unit
 from engine.store.index import Index
@@ -37,12 +38,12 @@ from engine.store.record import (
     TRANSACTION_MASK,
     TRANSACTION_ROLLBACK,
     DispatchRequest,
-    check_record,
     glance,
     has_queue_offset,
+    keys_at_most,
     property_value,
 )
-from engine.store.sound_records import record_at, sound_places
+from engine.store.sound_records import record_at
 
 Arrival = Callable[[Sequence[DispatchRequest]], None]
 """Hears of messages that became visible, together, in the order of the log."""
@@ -78,7 +79,11 @@ class Dispatcher:
         self.arrivals: list[Arrival] = []
         self._told: deque[DispatchRequest] = deque()
         self._told_max = told_max
-        self._filling_amid_damage = False
+        self._filling = CheckedRecords(log, queues)
+
+    def was_deleted(self, request: DispatchRequest) -> bool:
+        """Was its topic deleted since it was stored?"""
+        return request.physical_offset < self._deleted.get(request.topic, 0)
 
     def tell(self, request: DispatchRequest) -> None:
         """A record was appended to the log; past a limit it will be read from there. Hot."""
@@ -123,7 +128,7 @@ class Dispatcher:
             else:
                 read = len(requests)
                 position = self._read(requests, position, limit, left)
-                left -= sum(map(_keys_at_most, requests[read:]))
+                left -= sum(map(keys_at_most, requests[read:]))
         return requests, position
 
     def _read(
@@ -147,7 +152,7 @@ class Dispatcher:
             if request is None:
                 return start + file_size_bytes
             requests.append(request)
-            keys_max -= _keys_at_most(request)
+            keys_max -= keys_at_most(request)
             inside += request.size_bytes
         return start + inside
 
@@ -192,15 +197,18 @@ class Dispatcher:
 
         Raises DiskFull; the next call tries again.
         """
-        index, log = self._index, self._log
+        index = self._index
         if index is None or not index.is_behind:
             return False
-        position = index.filled_to
-        if position is None:
-            position, self._filling_amid_damage = index.end_physical or 0, False
-        if position < log.min_offset:
-            position, self._filling_amid_damage = log.min_offset, False
-        requests, position = self._records_from(position, self.position)
+        if index.filled_to is None:
+            self._filling.begin(index.end_physical or 0)
+        before = self._filling.state
+        requests = self._filling.some(
+            self.position,
+            self.delay_levels_ms,
+            bytes_max=INDEX_FILL_BYTES,
+            keys_max=INDEX_FILL_RECORDS,
+        )
         deleted = self._deleted
         kept = [one for one in requests if one.physical_offset >= deleted.get(one.topic, 0)]
         try:
@@ -208,52 +216,12 @@ class Dispatcher:
         except DamagedIndex as error:
             index.give_up(error)
             return True
-        index.filled_to = position
-        index.is_behind = position < self.position
+        except DiskFull:
+            self._filling.state = before
+            raise
+        index.filled_to = self._filling.position
+        index.is_behind = index.filled_to < self.position
         return index.is_behind
-
-    def _records_from(self, position: int, limit: int) -> tuple[list[DispatchRequest], int]:
-        """Some sound records from `position` on, checked; also where to go on. Behind damage only
-        what its queue knows counts: a message's body may hold the bytes of a record.
-        """
-        log = self._log
-        requests: list[DispatchRequest] = []
-        end, left = min(limit, position + INDEX_FILL_BYTES), INDEX_FILL_RECORDS
-        while position < end and left > 0:
-            start = log.files.start_at(position)
-            hole, file_end = log.holes.at(position), start + log.file_size_bytes
-            if hole is not None or not log.files.has(start):
-                position = file_end if hole is None else hole.end
-                self._filling_amid_damage = False
-                continue
-            view = log.file_view(start)
-            if self._filling_amid_damage:
-                position = self._known_from(view, start, position, min(end, file_end))
-                self._filling_amid_damage = self._filling_amid_damage and position < file_end
-                continue
-            try:
-                request = check_record(view, position - start, position, self.delay_levels_ms)
-            except CorruptRecord:
-                position, self._filling_amid_damage = position + 1, True
-                continue
-            if request is None:
-                position = file_end
-                continue
-            requests.append(request)
-            left -= _keys_at_most(request)
-            position += request.size_bytes
-        return requests, min(position, limit)
-
-    def _known_from(self, view: memoryview, start: int, begin: int, limit: int) -> int:
-        """The first sound record that begins in [begin, limit) and that its queue knows, which ends
-        the damage; `limit` without any.
-        """
-        for place in sound_places(view, start, begin, limit):
-            request = record_at(self._log, place)
-            if request is not None and self._queues.has_unit_of(request):
-                self._filling_amid_damage = False
-                return place
-        return limit
 
     def _write(self, key: QueueKey, queue: ConsumeQueue, units: list[Unit]) -> None:
         if units:
@@ -336,11 +304,6 @@ def _leads_on(log: CommitLog, unit: Unit, request: DispatchRequest) -> bool:
         (found.topic, found.queue_id, found.queue_offset)
         == (request.topic, request.queue_id, request.queue_offset)
     )
-
-
-def _keys_at_most(request: DispatchRequest) -> int:
-    """What it costs to dispatch a record, whose KEYS may be the 16,000 that its properties hold."""
-    return 1 + request.properties.count(b" ")
 
 
 def message_keys(properties: bytes) -> list[str]:

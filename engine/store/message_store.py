@@ -58,6 +58,7 @@ from engine.store.upkeep.group_commit import GroupCommit
 from engine.store.upkeep.index_scrub import IndexScrub
 from engine.store.upkeep.opening import Opening
 from engine.store.upkeep.pool import PoolCommitter
+from engine.store.upkeep.queue_scrub import QueueScrub
 from engine.store.upkeep.retention import Retention
 
 _log = logging.getLogger(__name__)
@@ -205,7 +206,7 @@ class MessageStore:
             return
         detail = (
             f"commit log: hole [{hole.start}, {hole.end}), {hole.size_bytes} bytes that were on "
-            f"disk and cannot be read ({hole.reason}); a pull passed over it"
+            f"disk and cannot be read ({hole.reason}); pulls pass over it"
         )
         report(self._observer, _log, LifecycleEvent("LOG_HOLE", detail))
 
@@ -233,6 +234,10 @@ class MessageStore:
         tasks.begin(self._flusher.run_log(), "store flush")
         tasks.begin(self._flusher.run_derived(), "store derived flush")
         tasks.begin(self.retention.run_forever(), "store retention", only_sleeps=True)
+        queue_scrub = QueueScrub(
+            self._runtime, self._observer, self._log, self._queues, self._dispatcher
+        )
+        tasks.begin(queue_scrub.run(self._flusher.pause), "store queue scrub")
         if self._index is not None:
             scrub = IndexScrub(self._disk, self._index, self._flusher.pause)
             tasks.begin(scrub.run(), "store index scrub")

@@ -205,6 +205,19 @@ def _deliver_time(
     return stored_ms + delay_levels_ms[min(level, len(delay_levels_ms)) - 1]
 
 
+def is_no_code_of(request: DispatchRequest, code: int) -> bool:
+    """Can a unit of the record not have this code? A delayed message has the time when it is due,
+    by the delay levels of its day: other levels make another time, a flipped bit one that differs
+    in a bit.
+    """
+    if code == request.tags_code:
+        return False
+    if request.topic != SCHEDULE_TOPIC:
+        return True
+    differing = ((code ^ request.tags_code) & 0xFFFFFFFFFFFFFFFF).bit_count()
+    return differing == 1 or code < request.store_timestamp_ms
+
+
 def check_record(
     view: memoryview,
     position: int,
@@ -359,3 +372,8 @@ def store_timestamp_of(record: memoryview) -> int:
     born_v6 = _INT.unpack_from(record, 36)[0] & BORN_HOST_V6
     stored_ms: int = _LONG.unpack_from(record, 68 if born_v6 else 56)[0]
     return stored_ms
+
+
+def keys_at_most(request: DispatchRequest) -> int:
+    """What it costs to dispatch a record, whose KEYS may be the 16,000 that its properties hold."""
+    return 1 + request.properties.count(b" ")

@@ -1,17 +1,21 @@
-"""Documents say what is there: links resolve, named files exist, decisions carry number, date and
-status, rows lead to tests.
+"""Documents say what is there: links resolve, named files, targets and variables exist, decisions
+carry number, date and status, rows lead to tests.
 """
 
 from __future__ import annotations
 
 import re
-from pathlib import Path
+from functools import cache
+from pathlib import Path, PurePath
 
 import pytest
 
-from tests.architecture.source_tree import ROOT, all_texts, report
+from tests.architecture.source_tree import ROOT, all_code, all_texts, modules, report
 from tests.rows import LINE, PAGE, catching, listed, named_in_code, planted, rewritten
 
+SPAN = re.compile(r"`([^`\n]+)`")
+INDENTED = re.compile(r"^    (\S.*)$", re.MULTILINE)
+PLACE = re.compile(r"(?:[a-z_]+/)+(?:[a-z0-9_*-]+(?:\.[a-z]+)?)?")
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")
 ADR = ROOT / "docs" / "adr"
 NUMBERED = re.compile(r"^(\d{4})-[a-z0-9-]+\.md$")
@@ -26,6 +30,8 @@ ELSEWHERE = re.compile(
 """Words that lead to a document which no reader of the project has."""
 
 documents = [path for path in all_texts() if path.suffix == ".md"]
+present = [path for path in documents if path.name != "CHANGELOG.md"]
+"""Those that speak of the project as it is now; the changelog tells what was."""
 decisions = sorted(path for path in ADR.glob("*.md") if path.name != "README.md")
 
 
@@ -39,12 +45,80 @@ def test_every_link_of_a_document_leads_somewhere(path: Path) -> None:
     assert not broken, f"{path.name} links to {broken}"
 
 
-def test_every_file_that_contributing_names_is_there() -> None:
-    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    named = set(re.findall(r"`((?:[a-z_]+/)+(?:[a-z_]+\.(?:py|md))?)`", text))
-    missing = sorted(name for name in named if not (ROOT / name).exists())
-    assert len(named) > 20
-    assert not missing, f"CONTRIBUTING.md names {missing}"
+@pytest.mark.parametrize("path", present, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_file_folder_and_module_that_a_document_names_is_there(path: Path) -> None:
+    named = {name for name in SPAN.findall(path.read_text(encoding="utf-8")) if is_a_place(name)}
+    missing = sorted(name for name in named if not is_there(name))
+    assert not missing, f"{path.name} names {missing}"
+
+
+def test_the_recipes_name_many_files() -> None:
+    named = SPAN.findall((ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"))
+    assert sum(map(is_a_place, named)) > 40
+
+
+@pytest.mark.parametrize(
+    ("name", "there"),
+    [
+        ("engine/store/queries.py", False),
+        ("engine/store/message_store.py", True),
+        ("broker/handlers/send", True),
+        ("broker/handlers/sending", False),
+        ("tests/mutants/*.toml", True),
+        ("tests/mutants/*.json", False),
+        ("upkeep/", True),
+    ],
+)
+def test_a_place_is_told_from_one_that_is_gone(name: str, there: bool) -> None:
+    assert is_a_place(name)
+    assert is_there(name) is there
+
+
+def is_a_place(name: str) -> bool:
+    """Does it say where something is in the project? A store, a lake and a set-up have files too:
+    their folders are none of the project's.
+    """
+    return PLACE.fullmatch(name) is not None and name.split("/", maxsplit=1)[0] in folder_names()
+
+
+def is_there(name: str) -> bool:
+    """Is it the path of a file, folder or module, or how such a path ends?"""
+    return any(
+        PurePath(place).match(ending) for place in places() for ending in (name, f"{name}.py")
+    )
+
+
+@cache
+def places() -> frozenset[str]:
+    """Every file of the project, and every folder with one in it."""
+    files = [path.relative_to(ROOT) for path in all_texts()]
+    files += [Path(module.name) for module in modules("tests/architecture")]
+    return frozenset(str(place) for file in files for place in (file, *file.parents))
+
+
+@cache
+def folder_names() -> frozenset[str]:
+    return frozenset(Path(place).name for place in places() if (ROOT / place).is_dir())
+
+
+def test_every_target_and_variable_that_a_document_names_is_there() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
+    read = "".join(module.text for module in all_code()) + makefile
+    findings = []
+    for path in present:
+        text = path.read_text(encoding="utf-8")
+        code = "\n".join([*SPAN.findall(text), *INDENTED.findall(text)])
+        findings += [
+            f"{path.name}: make {target}"
+            for target in sorted(set(re.findall(r"\bmake ([a-z][a-z-]*)", code)) - targets)
+        ]
+        findings += [
+            f"{path.name}: {name}"
+            for name in sorted(set(re.findall(r"\bTIDEMARK_[A-Z_]+\b", code)))
+            if f'"{name}"' not in read and f"{name}=" not in read
+        ]
+    assert not findings, report(findings)
 
 
 def test_every_decision_has_number_title_status_and_date() -> None:

@@ -66,7 +66,10 @@ class Visit:
 
     def open(self, path: str, state: str | None = None) -> None:
         """Open a path and wait until it shows data, or the named state instead."""
-        self.page.goto(self.origin + path, wait_until="load")
+        answer = self.page.goto(self.origin + path, wait_until="load")
+        assert answer is None or answer.ok, (
+            f"{path} is answered {answer.status}: is it an address of a page in dashboards/app.py?"
+        )
         wanted = f'[data-state="{state}"]' if state else ".card"
         self.page.locator(wanted).first.wait_for(state="visible", timeout=PAGE_WITHIN_MS)
         if state is None and not path.startswith(("/checks", "/topic/")):

@@ -146,6 +146,8 @@ class TestGuard:
             ("GET", {"host": "evil.example:8050"}, 421),
             ("GET", {"host": "127.0.0.1.evil.example"}, 421),
             ("GET", {}, 421),
+            ("GET", {"host": "localhost", "content-length": "0"}, None),
+            ("GET", {"host": "localhost", "content-length": "1"}, 413),
             ("POST", {"host": "localhost", **JSON}, None),
             ("POST", {"host": "localhost", "origin": "http://localhost", **JSON}, None),
             ("POST", {"host": "localhost", "origin": "http://evil.example", **JSON}, 403),
@@ -215,14 +217,16 @@ class TestGuard:
             assert statuses == [200]
             assert list(map(len, seen)) == [BODY_BYTES_MAX]
 
-    def test_a_chunked_post_without_end_is_refused_and_its_connection_closed(
-        self, story: Lake
+    @pytest.mark.parametrize("method", ["POST", "GET", "HEAD", "OPTIONS", "DELETE"])
+    @pytest.mark.parametrize("path", ["/", "/healthz", "/_dash-update-component"])
+    def test_a_body_in_chunks_without_end_is_refused_and_its_connection_closed(
+        self, story: Lake, method: str, path: str
     ) -> None:
         with serving(story, FRESH) as address:
             host, port = address.removeprefix("http://").split(":")
             with socket.create_connection((host, int(port)), 20) as connection:
                 connection.sendall(
-                    f"POST /_dash-update-component HTTP/1.1\r\nHost: {host}:{port}\r\n"
+                    f"{method} {path} HTTP/1.1\r\nHost: {host}:{port}\r\n"
                     "Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
                 )
                 sent_bytes, piece = 0, b"10000\r\n" + b" " * 65_536 + b"\r\n"

@@ -1,19 +1,23 @@
 """Bits of synced files flip while a broker is down: it starts, serves everything sound, and tells.
 
 Each round some messages are acknowledged under SYNC_FLUSH, the broker stops, is killed or loses
-power, and a bit flips in its log, the index, the sums of the index or a table.
+power, and a bit flips in its log, a consume queue, the index, the sums of the index or a table.
 Afterwards every message whose record was not hit is served as it was, by queue and by key, no key
-leads to another message, and of a body that was hit, and is not served, it was told. Flips in a
-consume queue are not drawn: its entries have no checksum.
+leads to another message, and of a body that was hit, and is not served, it was told. Whoever
+filters by its tag gets each, too.
 """
 
 from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from functools import partial
+from itertools import product
+from operator import eq
 
 from engine.client.send_result import SendStatus
 from engine.foundation.errors import CorruptRecord, TidemarkError
+from engine.protocol.hashes import tags_code
 from engine.protocol.message import Message
 from engine.protocol.message_record import decode_record
 from engine.store.record import HEADS
@@ -22,7 +26,8 @@ from tests.simulation.cluster import BROKER, PRODUCER, QUEUES, TOPIC, SimCluster
 from tests.simulation.world import World, run_world
 
 ROUNDS = 4
-PLACES = ("commitlog", "index", "indexSums")
+PLACES = ("commitlog", "consumequeue", "index", "indexSums")
+TAGS = ("red", "green")
 TABLES = "config"
 """In the last round only: a flip in a table and later one in the version before it leave none."""
 FILE_DIGITS = 20
@@ -63,6 +68,7 @@ class Shelf(SimCluster):
             body = b"message %05d" % len(self.history.sent)
             self.history.sent.append(body)
             message = Message(TOPIC, body.ljust(self.world.random.randint(13, 600), b"."))
+            message.tags = TAGS[len(self.history.sent) % 2]
             message.keys = body.decode().replace(" ", "-")
             try:
                 sent = await self.node(PRODUCER).run(self.producer.send(message, timeout_ms=2_000))
@@ -100,14 +106,18 @@ class Shelf(SimCluster):
                     if at - each.begin - HEADS[0].size in range(len(each.body)):
                         self.must_be_told.add(each.body)
 
-    async def index_is_whole(self) -> None:
-        """Everything was looked at, and put again where it was damaged."""
+    async def all_is_looked_at(self) -> None:
+        """Queues and index were, and are whole again where they were damaged."""
         assert self.broker is not None
         store = self.broker.parts.store
-        (scrub,) = [task for task in store._tasks if task.get_name() == "store index scrub"]
+        scrubs = [task for task in store._tasks if task.get_name().endswith("scrub")]
+        assert len(scrubs) == 2
         await self.world.until(
-            "the index is whole",
-            lambda: scrub.done() and not (store._index is not None and store._index.is_behind),
+            "queues and index are whole",
+            lambda: (
+                all(scrub.done() for scrub in scrubs)
+                and not (store._index is not None and store._index.is_behind)
+            ),
             within_s=60.0,
         )
 
@@ -128,10 +138,25 @@ class Shelf(SimCluster):
                 offset = max(offset + 1, got.next_begin_offset)
         return found
 
+    def served_by_tag(self) -> set[tuple[int, int]]:
+        """Queue id and offset of each message that a consumer of its tag gets."""
+        assert self.broker is not None
+        store, found = self.broker.parts.store, set[tuple[int, int]]()
+        for queue_id, tag in product(range(QUEUES), TAGS):
+            offset, wanted = store.min_offset(TOPIC, queue_id), partial(eq, tags_code(tag))
+            while offset < store.max_offset(TOPIC, queue_id):
+                got = store.get(
+                    TOPIC, queue_id, offset, max_count=1, max_bytes=1 << 20, wanted=wanted
+                )
+                if got.count:
+                    found.add((queue_id, got.next_begin_offset - 1))
+                offset = max(offset + 1, got.next_begin_offset)
+        return found
+
     async def check(self) -> None:
         """Sound messages are served as they were, by queue and key; less than all was told."""
         assert self.broker is not None
-        store, served = self.broker.parts.store, self.stored()
+        store, served, by_tag = self.broker.parts.store, self.stored(), self.served_by_tag()
         await asyncio.sleep(2.0)  # What a pull has met is in the spool.
         missing = 0
         for each in self.kept.values():
@@ -142,6 +167,8 @@ class Shelf(SimCluster):
                 missing += found is None and each.body in self.must_be_told
                 continue
             assert found == each.body, f"{each} is not served after {self.flipped}"
+            place = each.queue_id, each.queue_offset
+            assert place in by_tag, f"{each} is hidden from its tag after {self.flipped}"
             assert asked.physical_offsets == [each.begin], f"{each} by its key: {asked}"
         assert not missing or self.told("LOG_HOLE"), f"{missing} are gone, and nobody was told"
 
@@ -173,7 +200,7 @@ async def flips(world: World) -> None:
             if "remove the damaged files" in str(error):
                 return
             raise
-        await shelf.index_is_whole()
+        await shelf.all_is_looked_at()
         await shelf.check()
     assert len(shelf.kept) > 20, "a run in which nothing was acknowledged proves nothing"
 

@@ -20,7 +20,7 @@ from engine.broker.state.topic_attributes import (
     tag_filter,
     without_force,
 )
-from engine.broker.topic_shrinking import check_shrinking
+from engine.broker.topic_shrinking import check_shrinking, look_before_shrinking
 from engine.broker.work_in_steps import in_steps
 from engine.foundation.errors import ProtocolError, RequestRefused, StorageError
 from engine.foundation.limits import BODY_ADMIN_ENTRIES_MAX, LOOP_STEP_ENTRIES_MAX
@@ -125,7 +125,8 @@ class TopicHandlers:
             order=header.order,
         )
         attributes, forced = without_force(header.attributes)
-        stranded = self._check_shrinking(config, forced=forced or header.force is True)
+        look = await look_before_shrinking(self._parts, config)
+        stranded = check_shrinking(self._parts, look, config, forced=forced or header.force is True)
         self._take_attributes(config, attributes)
         self._put(config)
         await self._parts.settings_saved()
@@ -139,12 +140,13 @@ class TopicHandlers:
         except ProtocolError as error:
             raise RequestRefused(ResponseCode.INVALID_PARAMETER, str(error)) from error
         check_entries("topics", len(configs))
+        looks = [await look_before_shrinking(self._parts, config) for config in configs]
         changes = []
-        for config in configs:
+        for config, look in zip(configs, looks, strict=True):  # No step of others between them.
             self._check_name(config.topic_name)
             words = ",".join(f"{key}={value}" for key, value in config.attributes.items())
             attributes, forced = without_force(words)
-            self._check_shrinking(config, forced=forced)
+            check_shrinking(self._parts, look, config, forced=forced)
             self._take_attributes(config, attributes)
             self._parts.topics.check(config)
             changes.append(config)
@@ -158,10 +160,6 @@ class TopicHandlers:
     def _check_name(self, topic: str) -> None:
         check_topic(topic)
         self._refuse_system(topic)
-
-    def _check_shrinking(self, config: TopicConfig, *, forced: bool) -> str:
-        before = self._parts.topics.find(config.topic_name)
-        return check_shrinking(self._parts, before, config, forced=forced)
 
     def _take_attributes(self, config: TopicConfig, change: str) -> None:
         """What the topic has after `change`, in the words of RocketMQ's tools. Raises

@@ -179,6 +179,8 @@ class ConsumerGroups:
         self._names = Shares(count_max, ACCOUNT_GROUPS_MAX)
         """Names of groups that were ever registered, by who was their first member."""
         self._memberships = Shares(members_max, account_members_max)
+        self.subscriptions_counter = 0
+        """Advances whenever a group comes or goes, or changes what it subscribes to or how."""
         self._bytes = Shares(subscription_bytes_max, account_subscription_bytes_max)
         """Memory that the subscriptions of all groups take, and what their members told."""
         self._groups: dict[str, ConsumerGroup] = {}
@@ -299,6 +301,8 @@ class ConsumerGroups:
             self._of_peer.setdefault(channel.peer, {})[name, client_id] = None
         if member is None or group.message_model != data.message_model:
             self._moved[name] = None
+        if group.message_model != data.message_model:
+            self.subscriptions_counter += 1
         group.consume_type = data.consume_type
         group.message_model = data.message_model
         group.consume_from_where = data.consume_from_where
@@ -306,6 +310,7 @@ class ConsumerGroups:
         if not keep_subscription:
             self._bytes.add(group.account, -group.subscription_bytes)
             topics_changed = _subscribe(group, data.subscription_data_set)
+            self.subscriptions_counter += topics_changed
             group.account = channel.account
             self._bytes.add(group.account, group.subscription_bytes)
         if member is None:
@@ -345,6 +350,7 @@ class ConsumerGroups:
         self._count(member, None)
         self._let_go(member.channel.peer, group, client_id)
         if not found.members:
+            self.subscriptions_counter += 1
             del self._groups[group]
             self._bytes.add(found.account, -found.subscription_bytes)
         self._moved[group] = None

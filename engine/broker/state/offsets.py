@@ -72,6 +72,10 @@ class ConsumerOffsets:
         self._resets: Table = {}
         self._pushed: dict[QueueKey, int] = {}  # At most one per queue that has an offset.
         self._reported: dict[QueueKey, Reported] = {}
+        self._setbacks: dict[str, int] = {}
+        """topic → the number of its newest setback."""
+        self._setbacks_count = self._setbacks_dropped = 0
+        """Of all there ever were; and when the last one was dropped."""
         self._commits_count = 0
         self.counter = 0
         """Counter of the data version."""
@@ -149,6 +153,8 @@ class ConsumerOffsets:
         offset = waiting.pop(queue_id, None)
         if not waiting:
             del self._resets[topic, group]
+        if offset is not None:
+            self._note_setback(topic)
         return offset
 
     def queues(self, group: str, topic: str) -> Mapping[int, int]:
@@ -181,6 +187,12 @@ class ConsumerOffsets:
     def groups_on(self, topic: str) -> list[str]:
         """As `groups_of`, in no order: to sort a hundred thousand takes long."""
         return list(self._groups_of.get(topic, ()))
+
+    def setback_of(self, topic: str) -> int:
+        """Another number whenever a group may be less far on the topic than it was: it came, went
+        back, was told of a reset, or was forgotten.
+        """
+        return self._setbacks.get(topic, self._setbacks_dropped)
 
     def reported(self, key: QueueKey) -> Reported | None:
         """Reports of the queue since `take_reports` was last called for it; None: none ever."""
@@ -259,7 +271,8 @@ class ConsumerOffsets:
         return lowered
 
     def _store(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        if self.committed(group, topic, queue_id) is None:
+        before = self.committed(group, topic, queue_id)
+        if before is None:
             if self._count >= self._count_max:
                 raise RequestRefused(
                     ResponseCode.SYSTEM_ERROR,
@@ -269,9 +282,15 @@ class ConsumerOffsets:
                 )
             self._count += 1
             self._note_pair(topic, group)
+        if before is None or offset < before:
+            self._note_setback(topic)
         self._committed.setdefault((topic, group), {})[queue_id] = offset
         self._moved[group, topic, queue_id] = None
         self.changed = True
+
+    def _note_setback(self, topic: str) -> None:
+        self._setbacks_count += 1
+        self._setbacks[topic] = self._setbacks_count
 
     def _note_pair(self, topic: str, group: str) -> None:
         self._groups_of.setdefault(topic, {})[group] = None
@@ -279,6 +298,7 @@ class ConsumerOffsets:
 
     def _forget(self, pairs: list[tuple[str, str]]) -> None:
         for topic, group in pairs:
+            self._note_setback(topic)
             queues = self._committed.pop((topic, group))
             self._count -= len(queues)
             self._resets.pop((topic, group), None)
@@ -297,6 +317,9 @@ class ConsumerOffsets:
                     others.pop(other, None)
                     if not others:
                         del table[name]
+            if topic not in self._groups_of:
+                self._setbacks.pop(topic, None)
+                self._setbacks_dropped = self._setbacks_count
 
 
 def lowered_to(

@@ -37,6 +37,7 @@ from engine.store.sound_records import count_sound, last_sound_end, record_at
 from engine.store.upkeep.checkpoint import Checkpoint
 from engine.store.upkeep.cut_bytes import CutBytes
 from engine.store.upkeep.index_fit import stranger_in
+from engine.store.upkeep.queue_ends import QueueEnd
 from engine.store.upkeep.synced import first_unvouched, synced_position, written_to
 
 ANY_OFFSET = 1 << 63
@@ -154,6 +155,9 @@ class Recovery:
         found.damaged += self._index_of_another_log()
         for key, queue in zip(self._queues.keys(), self._queues.all(), strict=True):
             if not clean:
+                broken = self._mend_end(found, key, queue)
+                found.damaged += broken
+                damaged_queues += broken
                 self._drop_units_without_records(key, queue)
             queue.wipe_behind_end()
         # Somebody else's store, and no index: nothing says whether there ever was one.
@@ -209,6 +213,18 @@ class Recovery:
             return []
         self._index.begin_anew()
         return [f"{stranger}; the index is built again from the log's start"]
+
+    def _mend_end(self, found: Recovered, key: QueueKey, queue: ConsumeQueue) -> list[str]:
+        """Put right what hides the queue's end; a sentence when that cannot be."""
+        end = QueueEnd(self._log, key, queue, self._deleted.get(key[0], 0))
+        if not end.find():
+            return [f"{queue.directory} holds entries that lead nowhere; it is built again"]
+        if end.mended:
+            found.damaged.append(
+                f"{queue.directory}: {end.mended} entries at its end were not what the log says, "
+                f"and written again from it"
+            )
+        return []
 
     def _drop_units_without_records(self, key: QueueKey, queue: ConsumeQueue) -> None:
         """The newest unit must lead to its record, or to damage that has taken it: what lies before

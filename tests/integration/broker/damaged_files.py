@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
-from tests.integration.broker.worn_store import DAMAGES
+from tests.integration.broker.worn_store import DAMAGES, FIELDS
 
 
 class Outcome(Enum):
@@ -48,13 +48,16 @@ def every(clean: Outcome, unclean: Outcome) -> dict[str, tuple[Outcome, Outcome]
 LOG = (
     "Below the synced position nothing of the log is cut and no file of it removed: what cannot be "
     "read is a hole, told as LOG_HOLE with the messages that are lost; pulls pass over it. After a "
-    "clean stop a damage is met, and told, when it is read. The checkpoint says where the log "
-    "begins, so the oldest files are missed like any other."
+    "clean stop a damage is met, and told, when it is read, or when the queues are held against "
+    "the log soon after the start. The checkpoint says where the log begins, so the oldest files "
+    "are missed like any other."
 )
 QUEUES = (
     "Built from the log alone. After a clean stop the checkpoint knows where they ended; after an "
-    "unclean one the log is read again anyhow. An entry that leads to no record of its queue hides "
-    "its message until a pull meets it: that is told, and the next start builds the queues again."
+    "unclean one what is new in the log is read again anyhow. Soon after the start, beside the "
+    "loop, every entry is held against the record of its message: one that is not what the log "
+    "says is written again, and told. Until then it may hide its message from a consumer, one "
+    "with a wrong tags hash from those that filter: the line names the entries."
 )
 INDEX = (
     "Built from the log alone. Sums tell what a file was when it was flushed: header and slots of "
@@ -119,7 +122,7 @@ FILES = (
             "missing": (MENDED, SAME),
             "empty": (MENDED, MENDED),
             "truncated": (MENDED, MENDED),
-            "one bit flipped": (SAME, SAME),
+            **{f"one bit flipped in {words}": (MENDED, SAME) for words in FIELDS},
             "of another store": (MENDED, SAME),
         },
     ),

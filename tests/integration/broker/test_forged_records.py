@@ -230,7 +230,6 @@ def test_each_field_that_may_lead_to_a_stored_message_is_known_and_attacked() ->
 
 TRUSTED_PLACES: Mapping[str, str] = {
     "engine/broker/stored_messages.py": "checked there against the open transactions",
-    "engine/broker/half_queue.py": "places of the index",
     "engine/broker/expired_dead_letters.py": "places of queue units and of the index",
     "engine/broker/stored_resends.py": "places of queue units and of the index",
     "engine/broker/handlers/putting.py": "places of queue units",

@@ -5,6 +5,7 @@ or not at all.
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from copy import copy
@@ -155,12 +156,14 @@ async def test_what_its_producer_sends_behind_it_is_stored_behind_it(
         assert offsets == [0, LONG, LONG + 1, 2 * LONG + 1, 2 * LONG + 2, 2 * LONG + 4]
         alone = await client.send(b"later", queue_id=0)
         assert int(alone.fields["queueOffset"]) == 2 * LONG + 5
+        lines = [one for one in gc.get_objects() if type(one).__name__ == "_Line"]
+        assert lines == [], "nothing is kept of who waited"
 
 
 async def test_a_batch_that_is_refused_holds_up_nobody_behind_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with watched(tmp_path, monkeypatch) as (running, client, _):
+    async with watched(tmp_path, monkeypatch) as (_, client, _):
         refused, behind = await asyncio.gather(
             send_batch(client, messages(BATCH_MESSAGES_MAX + 1)),
             client.send(b"behind it", queue_id=0),

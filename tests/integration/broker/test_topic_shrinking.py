@@ -4,17 +4,26 @@ refusal says what would be stranded and how to go about it.
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 import pytest
 
-from engine.broker.topic_shrinking import STRANDED_TOLD_MAX
+from engine.broker.topic_shrinking import (
+    STRANDED_TOLD_MAX,
+    check_shrinking,
+    look_before_shrinking,
+)
+from engine.foundation.errors import RequestRefused
+from engine.foundation.limits import LOOP_STEP_ENTRIES_MAX
+from engine.protocol.bodies import TopicConfig
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
 from engine.protocol.message_ids import parse_offset_message_id
 from tests.integration.broker.cluster import (
+    Cluster,
     RawClient,
     bodies,
     broker_config,
@@ -23,6 +32,7 @@ from tests.integration.broker.cluster import (
 )
 
 TOPIC = "scaled"
+GROUPS_LOOKED_AT = 3 * LOOP_STEP_ENTRIES_MAX
 
 
 async def put(client: RawClient, read: int, write: int, **more: object) -> RemotingCommand:
@@ -189,3 +199,50 @@ async def test_what_comes_late_for_a_queue_that_was_taken_away_goes_where_it_can
             return sorted(body for some in found for body in some) == [b"delayed", b"half"]
 
         await eventually(both, "both are read")
+
+
+async def _goes_back(running: Cluster) -> None:
+    running.broker.parts.offsets.place("g7", TOPIC, 3, 0)
+
+
+async def _is_deleted_and_reads_on(running: Cluster) -> None:
+    running.broker.parts.offsets.forget_group("g7")
+    await running.client("newcomer").heartbeat("g7", (TOPIC,))
+
+
+async def _comes(running: Cluster) -> None:
+    await running.client("newcomer").heartbeat("newcomers", (TOPIC,))
+
+
+async def _is_behind_a_new_message(running: Cluster) -> None:
+    store = running.broker.parts.store
+    await fill(running.client(), [3])
+    assert store.max_offset(TOPIC, 3) == 2
+
+
+@pytest.mark.parametrize(
+    "happens", [_goes_back, _is_deleted_and_reads_on, _comes, _is_behind_a_new_message]
+)
+async def test_what_happens_to_a_group_while_all_are_looked_at_counts(
+    tmp_path: Path, happens: Callable[[Cluster], Awaitable[None]]
+) -> None:
+    async with cluster(broker_config(tmp_path)) as running:
+        client, parts = running.client(), running.broker.parts
+        assert (await put(client, 4, 4)).code == ResponseCode.SUCCESS
+        await fill(client, [3])
+        for number in range(GROUPS_LOOKED_AT):
+            parts.offsets.commit(f"g{number}", TOPIC, 3, 1, now_ms=parts.steady_ms())
+        assert parts.topics.find(TOPIC) is not None
+        fewer = TopicConfig(TOPIC, 2, 4, 6)
+        looking = asyncio.ensure_future(look_before_shrinking(parts, fewer))
+        await asyncio.sleep(0)
+        assert not looking.done(), "others have their turn meanwhile"
+        look = await looking
+        assert check_shrinking(parts, look, TopicConfig(TOPIC, 2, 2, 6), forced=False) == ""
+        await happens(running)
+        with pytest.raises(RequestRefused, match="would strand messages"):
+            check_shrinking(parts, look, TopicConfig(TOPIC, 2, 2, 6), forced=False)
+        look = await look_before_shrinking(parts, fewer)
+        with pytest.raises(RequestRefused, match="would strand messages"):
+            check_shrinking(parts, look, TopicConfig(TOPIC, 2, 2, 6), forced=False)
+        assert (await put(client, 2, 2)).code == ResponseCode.INVALID_PARAMETER

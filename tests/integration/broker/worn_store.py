@@ -11,6 +11,9 @@ import logging
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import product
+from operator import eq
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +22,11 @@ from engine.broker.config import BrokerConfig
 from engine.broker.state.group_configs import group_to_document
 from engine.foundation.errors import ProtocolError, TidemarkError
 from engine.protocol.codes import RequestCode, ResponseCode
+from engine.protocol.hashes import tags_code
 from engine.protocol.message_record import decode_record
 from engine.runtime import SystemDisk, system_runtime
+from engine.store import MessageStore
+from engine.store.consume_queue import UNIT_BYTES
 from engine.telemetry.frames import Turn, decode_frames
 from engine.telemetry.segments import segment_names
 from tests.integration.broker.cluster import GROUP, RawClient, broker_config
@@ -28,6 +34,7 @@ from tests.integration.broker.spooled import spooled
 from tests.store_support import until
 
 TOPIC, GONE = "orders", "gone"
+TAGS = ("red", "green", "blue")
 COUNT = 60
 LOG_BYTES = 16 * 1024
 WAITS_LEVEL = 2
@@ -93,6 +100,7 @@ async def fill(broker: Broker, client: RawClient, name: str, topic: str) -> None
                 topic=topic,
                 queue_id=number % 2,
                 UNIQ_KEY=f"{name}{number}",
+                TAGS=TAGS[number % len(TAGS)],
             )
             assert sent.code == ResponseCode.SUCCESS, sent.remark
         for level in (1, WAITS_LEVEL):
@@ -182,6 +190,7 @@ def inventory_of(broker: Broker) -> Inventory:
                     if message.physical_offset in asked.physical_offsets:
                         found["key", topic, queue_id, offset] = True
             offset = max(offset + 1, got.next_begin_offset)
+    found |= messages_by_tag(store)
     for config in parts.topics.all():
         found["topic", config.topic_name] = (config.write_queue_nums, config.perm)
     for group_config in parts.group_configs.all():
@@ -202,6 +211,19 @@ def inventory_of(broker: Broker) -> Inventory:
         found["pulled", group, topic, queue_id] = None if reading is None else reading.pulled_offset
     for topic in store.tombstones.ends:
         found["deleted", topic] = True
+    return found
+
+
+def messages_by_tag(store: MessageStore) -> Inventory:
+    """What consumers get that filter by a tag."""
+    found = Inventory()
+    for (topic, queue_id), tag in product(store.queues(), TAGS):
+        offset, wanted = store.min_offset(topic, queue_id), partial(eq, tags_code(tag))
+        while offset < store.max_offset(topic, queue_id):
+            got = store.get(topic, queue_id, offset, max_count=1, max_bytes=1 << 20, wanted=wanted)
+            if got.status.value == "FOUND":
+                found["by tag", topic, queue_id, got.next_begin_offset - 1, tag] = True
+            offset = max(offset + 1, got.next_begin_offset)
     return found
 
 
@@ -254,7 +276,7 @@ async def _start_on(root: Path) -> Start:
     logging.getLogger().addHandler(lines)
     try:
         await broker.start()
-        await index_is_whole(broker)
+        await all_is_looked_at(broker)
     except TidemarkError as error:
         start.refused = str(error)
         return start
@@ -271,17 +293,25 @@ async def _start_on(root: Path) -> Start:
     return start
 
 
-async def index_is_whole(broker: Broker) -> None:
-    """Wait until every file of the index was looked at, and its keys are there again."""
+async def all_is_looked_at(broker: Broker) -> None:
+    """Wait until every file of the index and every consume queue was looked at, and the keys of the
+    index are there again.
+    """
     store = broker.parts.store
-    scrub = next(task for task in store._tasks if task.get_name() == "store index scrub")
-    await asyncio.wait([scrub], timeout=30)
+    scrubs = [task for task in store._tasks if task.get_name().endswith("scrub")]
+    assert len(scrubs) == 2
+    await asyncio.wait(scrubs, timeout=30)
     await until(lambda: store._index is None or not store._index.is_behind)
 
 
 def less(before: Inventory, after: Inventory) -> list[tuple[object, ...]]:
     """Pieces that are missing or not what they were."""
     return [name for name, value in before.items() if after.get(name) != value]
+
+
+Damage = Callable[[Path, Path], None]
+FIELDS = {"an entry's offset": 7, "an entry's size": 11, "an entry's tags hash": 19}
+"""Of an entry of a consume queue: its last byte."""
 
 
 # ---- damages ------------------------------------------------------------------------------------
@@ -306,6 +336,18 @@ def one_bit_flipped(path: Path, _: Path) -> None:
     path.write_bytes(content)
 
 
+def bit_flipped_at(at: int) -> Damage:
+    """In the entry of a consume queue in the middle, the lowest bit of one field."""
+
+    def flip(path: Path, _: Path) -> None:
+        content = bytearray(path.read_bytes())
+        unit = _end_of(content) // UNIT_BYTES // 2
+        content[unit * UNIT_BYTES + at] ^= 1
+        path.write_bytes(content)
+
+    return flip
+
+
 def swapped(path: Path, _: Path) -> None:
     backup = path.with_name(path.name + ".bak")
     content = path.read_bytes()
@@ -322,12 +364,12 @@ def _end_of(content: bytes | bytearray) -> int:
     return len(bytes(content).rstrip(b"\0"))
 
 
-Damage = Callable[[Path, Path], None]
 DAMAGES: dict[str, Damage] = {
     "missing": missing,
     "empty": empty,
     "truncated": truncated,
     "one bit flipped": one_bit_flipped,
+    **{f"one bit flipped in {words}": bit_flipped_at(at) for words, at in FIELDS.items()},
     "swapped with its .bak": swapped,
     "of another store": of_another_store,
 }
