@@ -153,6 +153,7 @@ class Broker:
         self._running = running
         running.parts.address = f"{config.host}:{port}"
         store.on_arrival(running.woken.arrived)
+        running.parts.gate.on_change = running.woken.wake_all
         self._runtime.clock.on_step(self._clock_stepped)
         store.start()
         if telemetry is not None:
@@ -244,8 +245,7 @@ class Broker:
     def _assemble(
         self, store: MessageStore, observer: Observer, telemetry: Telemetry | None
     ) -> _Running:
-        runtime, config = self._runtime, self._config
-        clock = runtime.clock
+        runtime, config, clock = self._runtime, self._config, self._runtime.clock
         epoch = clock.now_us() if telemetry is None else telemetry.broker_epoch
         parts = BrokerParts(
             runtime=runtime,
@@ -267,8 +267,6 @@ class Broker:
             origin=self._origin,
         )
         gate = parts.gate = gate_of(parts)
-        woken = WokenPulls(parts.holds)
-        gate.on_change = woken.wake_all
         client = RpcClient(runtime, credentials=gate, tls=config.access.client_tls)
         registration = Registration(parts, client)
         membership = Membership(parts)
@@ -307,7 +305,7 @@ class Broker:
             membership=membership,
             watermarks=watermarks,
             windows=ClientWindows(parts),
-            woken=woken,
+            woken=WokenPulls(parts.holds),
             tables=tables,
             delay=delay,
             half_queue=half_queue,
