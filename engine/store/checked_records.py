@@ -54,8 +54,8 @@ class CheckedRecords:
     def some(
         self, limit: int, delay_levels_ms: Sequence[int], *, bytes_max: int, keys_max: int
     ) -> list[DispatchRequest]:
-        """The next sound records before `limit`, of about so many bytes at most, and so many keys (a
-        record is one more); none while damage is passed, or when `position` has come to `limit`.
+        """The next sound records before `limit`, of about so many bytes at most, and so many keys
+        (a record is one more); none while damage is passed, or when `position` has come to `limit`.
         """
         log = self._log
         if self.position < log.min_offset:
