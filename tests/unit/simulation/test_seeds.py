@@ -69,7 +69,7 @@ def test_every_story_with_a_seed_plays_the_seeds_asked_for() -> None:
     asked = subprocess.run(
         [*command, "-m", "seeded", str(STORIES)],
         cwd=ROOT,
-        env={**os.environ, "TIDEMARK_SEEDS": "731-732"},
+        env={**os.environ, "TIDEMARK_SEEDS": "731-732", "PYTEST_ADDOPTS": ""},
         capture_output=True,
         text=True,
         check=True,
