@@ -34,7 +34,7 @@ from engine.store.lost_messages import LostMessages, lost_in
 from engine.store.mapped_file import FilePool
 from engine.store.queue_table import QueueKey, QueueTable
 from engine.store.record import DispatchRequest, has_queue_offset, is_no_code_of
-from engine.store.sound_records import record_at
+from engine.store.sound_records import message_at
 from engine.store.tombstones import FILE_NAME as TOMBSTONES
 from engine.store.upkeep.checkpoint import Checkpoint, decode_checkpoint
 from engine.store.upkeep.synced import first_unvouched, synced_position, written_to
@@ -203,9 +203,7 @@ class StoreCheck:
 
     def _leads(self, key: QueueKey, queue_offset: int, physical_offset: int) -> bool:
         """Is there another record for the unit: was its topic made anew?"""
-        other = record_at(self._log, physical_offset)
-        found = other and (other.topic, other.queue_id, other.queue_offset)
-        return found == (*key, queue_offset)
+        return message_at(self._log, physical_offset, key, queue_offset) is not None
 
     def _check_strays(self, end_offset: int, led: dict[QueueKey, int], faults: _Faults) -> None:
         """Units that lead neither to a record that was found nor into a hole."""

@@ -43,7 +43,7 @@ from engine.store.record import (
     keys_at_most,
     property_value,
 )
-from engine.store.sound_records import record_at
+from engine.store.sound_records import message_at
 
 Arrival = Callable[[Sequence[DispatchRequest]], None]
 """Hears of messages that became visible, together, in the order of the log."""
@@ -123,7 +123,7 @@ class Dispatcher:
                 told.popleft()
                 if request.physical_offset == position:  # Else it was read from the log before.
                     requests.append(request)
-                    left -= 1 + request.properties.count(b" ")
+                    left -= keys_at_most(request)
                     position = end
             else:
                 read = len(requests)
@@ -164,9 +164,8 @@ class Dispatcher:
         is bridged. A record that lies before the whole queue then shows that the queue's front is
         missing: it is begun anew.
         """
-        deleted = self._deleted
-        if deleted:
-            requests = [one for one in requests if one.physical_offset >= deleted.get(one.topic, 0)]
+        if self._deleted:
+            requests = [one for one in requests if not self.was_deleted(one)]
         batch: dict[QueueKey, tuple[ConsumeQueue, list[Unit]]] = {}
         for request in requests:
             if not has_queue_offset(request.sys_flag):
@@ -209,8 +208,7 @@ class Dispatcher:
             bytes_max=INDEX_FILL_BYTES,
             keys_max=INDEX_FILL_RECORDS,
         )
-        deleted = self._deleted
-        kept = [one for one in requests if one.physical_offset >= deleted.get(one.topic, 0)]
+        kept = [one for one in requests if not self.was_deleted(one)]
         try:
             self._put_keys(index, kept, now_ms)
         except DamagedIndex as error:
@@ -299,11 +297,8 @@ def _leads_on(log: CommitLog, unit: Unit, request: DispatchRequest) -> bool:
     """Does the unit lead to a record of its queue, or into damage that has taken it?"""
     if log.holes.at(unit[0]) is not None:
         return True
-    found = record_at(log, unit[0])
-    return found is not None and (
-        (found.topic, found.queue_id, found.queue_offset)
-        == (request.topic, request.queue_id, request.queue_offset)
-    )
+    key = (request.topic, request.queue_id)
+    return message_at(log, unit[0], key, request.queue_offset) is not None
 
 
 def message_keys(properties: bytes) -> list[str]:

@@ -106,9 +106,9 @@ class IndexFile:
         self._dirty_slots: dict[int, int] = {}
         """Slots of entries put since the last flush began."""
         self._due_slots: dict[int, int] = {}
-        self._due_pages: list[tuple[int, list[int]]] | None = None
-        """The slots of the flush under way by the page, last first: what is not written yet."""
         """Slots of the flush under way: written when its entries are safe."""
+        self._due_pages: list[tuple[int, list[int]]] | None = None
+        """These slots by the page, last first: what is not written yet."""
         self._due_sums: array[int] | None = None
         """Sums of the entries of the flush under way."""
         self._entries: list[bytes] = []

@@ -44,6 +44,19 @@ def record_at(log: CommitLog, physical_offset: int) -> DispatchRequest | None:
         return None
 
 
+def message_at(
+    log: CommitLog, physical_offset: int, key: tuple[str, int], queue_offset: int
+) -> DispatchRequest | None:
+    """The sound record at `physical_offset`, if it says that it is the message of the queue `key`
+    (topic, queue id) at `queue_offset`; else None.
+    """
+    found = record_at(log, physical_offset)
+    if found is None:
+        return None
+    named = (found.topic, found.queue_id, found.queue_offset)
+    return found if named == (*key, queue_offset) else None
+
+
 def readable_record_at(
     log: CommitLog, physical_offset: int
 ) -> tuple[memoryview, DispatchRequest] | None:

@@ -16,7 +16,7 @@ from engine.store.commit_log import CommitLog
 from engine.store.consume_queue import FILLER_SIZE, ConsumeQueue, Unit
 from engine.store.queue_table import QueueKey
 from engine.store.record import DispatchRequest
-from engine.store.sound_records import record_at
+from engine.store.sound_records import message_at
 
 OFFSET_BITS = 64
 UNITS_MENDED_MAX = 16
@@ -75,7 +75,4 @@ class QueueEnd:
         """The sound record there, if it says that it is the queue's message at the offset."""
         if not self._deleted_to <= place < self._log.end_offset:
             return None
-        found = record_at(self._log, place)
-        if found is None or (found.topic, found.queue_id) != self._key:
-            return None
-        return found if found.queue_offset == queue_offset else None
+        return message_at(self._log, place, self._key, queue_offset)

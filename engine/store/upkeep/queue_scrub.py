@@ -33,7 +33,7 @@ from engine.store.dispatch import Dispatcher
 from engine.store.holes import Hole
 from engine.store.queue_table import QueueKey, QueueTable
 from engine.store.record import DispatchRequest, has_queue_offset, is_no_code_of
-from engine.store.sound_records import record_at
+from engine.store.sound_records import message_at
 
 RECORDS_AT_ONCE = 32
 """Between two looks at the clock: half a millisecond."""
@@ -168,10 +168,7 @@ class QueueScrub:
         """Is there a sound record of this queue and place? Then its topic was made anew, or the
         record at hand says what it is not.
         """
-        found = record_at(self._log, unit[0]) if unit[0] >= 0 else None
-        return found is not None and (
-            (found.topic, found.queue_id, found.queue_offset) == (*key, queue_offset)
-        )
+        return message_at(self._log, unit[0], key, queue_offset) is not None
 
     def _fits_between(self, key: QueueKey, queue: ConsumeQueue, request: DispatchRequest) -> bool:
         """Does the record lie between those before and behind it in the queue?"""
