@@ -62,6 +62,10 @@ class ConsumeQueue:
         self.loaded_to = 0
         """Units before this queue offset are of an earlier life: whoever follows one has to check
         what it leads to."""
+        self.synced_offset = 0
+        """Units before this queue offset are on stable storage."""
+        self.synced_physical = 0
+        """Where the message of the newest one of them ends."""
         self._waiting = bytearray()
         """The units before `max_offset` that are in no file yet."""
         self._waiting_after = 0
@@ -83,6 +87,11 @@ class ConsumeQueue:
     def _written_offset(self) -> int:
         """First queue offset that is in no file."""
         return self.max_offset - len(self._waiting) // UNIT_BYTES
+
+    @property
+    def first_in_files(self) -> int:
+        """Queue offset with which its oldest file begins; 0 without files."""
+        return self.ends[0] // UNIT_BYTES
 
     @property
     def ends(self) -> tuple[int, int, int]:

@@ -56,6 +56,7 @@ from engine.store.upkeep.dispatch_service import DispatchService
 from engine.store.upkeep.flush import Flusher
 from engine.store.upkeep.group_commit import GroupCommit
 from engine.store.upkeep.index_scrub import IndexScrub
+from engine.store.upkeep.noted_ends import NotedEnds
 from engine.store.upkeep.opening import Opening
 from engine.store.upkeep.pool import PoolCommitter
 from engine.store.upkeep.queue_scrub import QueueScrub
@@ -133,8 +134,22 @@ class MessageStore:
         self._dispatcher = Dispatcher(
             log, queues, index, config.delay_levels_ms, deleted=self._deleted
         )
+        self._noted_ends = NotedEnds(
+            self._disk,
+            config.root,
+            log=log,
+            queues=queues,
+            dispatched=lambda: self._dispatcher.position,
+        )
         self._flusher = Flusher(
-            runtime, config, observer, log=log, queues=queues, index=index, checkpoint=checkpoint
+            runtime,
+            config,
+            observer,
+            log=log,
+            queues=queues,
+            index=index,
+            checkpoint=checkpoint,
+            noted_ends=self._noted_ends,
         )
         self._committer = PoolCommitter(
             runtime, config, observer, log=log, flusher=self._flusher, checkpoint=checkpoint
@@ -196,6 +211,7 @@ class MessageStore:
             flusher=self._flusher,
             checkpoint=self._checkpoint,
             tombstones=self.tombstones,
+            noted_ends=self._noted_ends,
         )
         await opening.run()
         self._log.on_damage = self._met_damage

@@ -177,10 +177,13 @@ class QueueTable:
         self.folder_dirty = True
 
     def settle(self) -> None:
-        """After recovery: the next message of each queue comes behind its newest."""
+        """After recovery: the next message of each queue comes behind its newest. What was found
+        counts as synced: a flush of everything comes next, where that is not so.
+        """
         self._next_offsets = {key: queue.max_offset for key, queue in self._queues.items()}
         for queue in self._queues.values():
             queue.loaded_to = queue.max_offset
+            queue.synced_offset, queue.synced_physical = queue.max_offset, queue.end_physical
 
     def delete_topic(self, topic: str) -> int:
         """Delete the topic's queues; a topic made again under the name begins at offset 0."""

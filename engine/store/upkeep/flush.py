@@ -30,6 +30,7 @@ from engine.store.mapped_file import OpenFile
 from engine.store.queue_table import QueueTable
 from engine.store.upkeep.checkpoint import CheckpointFile
 from engine.store.upkeep.group_commit import GroupCommit
+from engine.store.upkeep.noted_ends import NotedEnds
 from engine.store.upkeep.queue_flush import Flushed, QueueFlush
 from engine.store.upkeep.spare_files import SpareFiles
 
@@ -55,6 +56,7 @@ class Flusher:
         queues: QueueTable,
         index: Index | None,
         checkpoint: CheckpointFile,
+        noted_ends: NotedEnds,
     ) -> None:
         self._disk = runtime.disk
         self._clock = runtime.clock
@@ -64,6 +66,9 @@ class Flusher:
         self._queue_flush = QueueFlush(queues, self._clock.steady_ms, self._sync_beside)
         self._index = index
         self._checkpoint = checkpoint
+        self._noted_ends = noted_ends
+        self._flushes_log = False
+        """Is `run_log` there to sync what is wanted?"""
         self.failure: str | None = None
         """Why the store cannot write any more; None while it can."""
         self.last_store_time_ms = 0
@@ -133,9 +138,15 @@ class Flusher:
 
         No sync waits for a file to be made.
         """
-        async with asyncio.TaskGroup() as beside:
-            beside.create_task(self._spares.run(), name="store spare files")
-            await self._flush_until_stop()
+        self._flushes_log = True
+        try:
+            async with asyncio.TaskGroup() as beside:
+                beside.create_task(self._spares.run(), name="store spare files")
+                await self._flush_until_stop()
+                if self._next_group is not None:  # Who waits for it may be what a stop waits for.
+                    await self.flush_log("GROUP")
+        finally:
+            self._flushes_log = False
 
     async def _flush_until_stop(self) -> None:
         if self._config.flush_disk_type is FlushDiskType.SYNC_FLUSH:
@@ -264,12 +275,31 @@ class Flusher:
 
     async def _flush_queues(self, cause: str) -> None:
         stored_ms, started_us = self.dispatched_store_time_ms, self._clock.steady_us()
+        dispatched_offset = self._noted_ends.dispatched()
         flushed = await self._queue_flush.flush(self._config, everything=cause != "TIMER")
+        is_all = flushed is Flushed.EVERYTHING or self._queue_flush.is_all_flushed
+        is_noted = is_all and await self._note_ends(dispatched_offset, cause)
         if flushed is Flushed.NOTHING:
             return
-        if flushed is Flushed.EVERYTHING:
+        if flushed is Flushed.EVERYTHING and is_noted:
             self._checkpoint.value.logics_timestamp_ms = stored_ms
         self._report("CONSUME_QUEUE", cause, started_us, stored_ms)
+
+    async def _note_ends(self, dispatched_offset: int, cause: str) -> bool:
+        """Before the checkpoint vouches for what is in the queues: have it noted, where a start
+        would not read it again. False when the log could not be synced up to there.
+        """
+        if not self._noted_ends.is_due(dispatched_offset):
+            return True
+        log, target = self._log, self._log.committed_offset
+        if not self._flushes_log:
+            await self.flush_log(cause)
+        elif (synced := self.sync_wanted(target)) is not None:
+            await asyncio.shield(synced)
+        if log.flushed_offset < target:
+            return False
+        await self._noted_ends.write(dispatched_offset, log.flushed_offset)
+        return True
 
     async def _flush_index(self, cause: str) -> None:
         """Entries first, slots and sums when those are safe, then the header that counts them."""

@@ -31,6 +31,7 @@ from engine.store.tombstones import Tombstones
 from engine.store.upkeep.checkpoint import CheckpointFile
 from engine.store.upkeep.cut_bytes import CutBytes
 from engine.store.upkeep.flush import Flusher
+from engine.store.upkeep.noted_ends import NotedEnds
 from engine.store.upkeep.recovery import Recovered, Recovery
 
 CUT_FOLDER = "cut"
@@ -55,6 +56,7 @@ class Opening:
         flusher: Flusher,
         checkpoint: CheckpointFile,
         tombstones: Tombstones,
+        noted_ends: NotedEnds,
     ) -> None:
         self._runtime = runtime
         self._disk = runtime.disk
@@ -67,6 +69,7 @@ class Opening:
         self._flusher = flusher
         self._checkpoint = checkpoint
         self._tombstones = tombstones
+        self._noted_ends = noted_ends
 
     async def run(self) -> None:
         """Make the store ready to be put to and read from.
@@ -120,6 +123,7 @@ class Opening:
             delay_levels_ms=self._config.delay_levels_ms,
             cut_bytes=CutBytes(self._disk, f"{self._config.root}/{CUT_FOLDER}"),
             deleted=self._tombstones.ends,
+            noted_ends=self._noted_ends,
         )
         now_ms = self._runtime.clock.now_ms()
         try:

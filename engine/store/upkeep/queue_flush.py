@@ -78,6 +78,11 @@ class QueueFlush:
             self._last_ms = self._steady_ms()
         return Flushed.EVERYTHING if everything else Flushed.SOME
 
+    @property
+    def is_all_flushed(self) -> bool:
+        """Is there nothing to be flushed, for the moment?"""
+        return not self._queues.dirty and not self._queues.folder_dirty
+
     def _all_due(self, config: StoreConfig) -> bool:
         return (
             len(self._queues.dirty) <= config.flush_consume_queues_at_once
@@ -86,8 +91,10 @@ class QueueFlush:
 
     async def _flush_some(self, queues: list[ConsumeQueue]) -> None:
         """Names first, then units."""
+        ends: list[tuple[int, int]] = []
         for number, queue in enumerate(queues, 1):
             queue.write_out()
+            ends.append((queue.max_offset, queue.end_physical))
             if not number % WRITTEN_AT_ONCE:
                 await asyncio.sleep(0)
         folders = [queue.directory for queue in queues if queue.folder_dirty]
@@ -99,3 +106,5 @@ class QueueFlush:
             queue.folder_dirty = False
         await self._sync([], folders)
         await self._sync([entry for queue in queues for entry in queue.take_dirty()], [])
+        for queue, end in zip(queues, ends, strict=True):
+            queue.synced_offset, queue.synced_physical = end

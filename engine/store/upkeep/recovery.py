@@ -3,7 +3,7 @@ same?
 
 Place in the walk: `MessageStore.open`, before anything is served. After a clean stop the newest
 queue entry shows where to look; after `kill -9` or a power cut the log is read from the last point
-the checkpoint vouches for.
+the checkpoint vouches for, and the queues are held against the note of where they ended.
 
 Every record from there on is checked and dispatched again by the code that dispatches live. Below
 the synced position (what the checkpoint or a clean stop says was on stable storage) a record that
@@ -37,10 +37,13 @@ from engine.store.sound_records import count_sound, last_sound_end, record_at
 from engine.store.upkeep.checkpoint import Checkpoint
 from engine.store.upkeep.cut_bytes import CutBytes
 from engine.store.upkeep.index_fit import stranger_in
+from engine.store.upkeep.noted_ends import EndsNote, NotedEnds, lacking_queues
 from engine.store.upkeep.queue_ends import QueueEnd
 from engine.store.upkeep.synced import first_unvouched, synced_position, written_to
 
 ANY_OFFSET = 1 << 63
+QUEUES_NAMED = 5
+"""Of those that lack entries; the others are counted."""
 
 
 @dataclass(slots=True)
@@ -118,8 +121,11 @@ class Recovery:
         delay_levels_ms: Sequence[int],
         cut_bytes: CutBytes,
         deleted: Mapping[str, int],
+        noted_ends: NotedEnds,
     ) -> None:
         """`deleted`: deleted topics, each with the end of its deleted records."""
+        self._noted_ends = noted_ends
+        self._note = EndsNote()
         self._deleted = deleted
         self._log = log
         self._queues = queues
@@ -145,8 +151,9 @@ class Recovery:
         log.end_offset = log.committed_offset = (
             starts[-1] + log.file_size_bytes if starts else log.min_offset
         )
-        self._synced_to = found.synced_to = synced_position(
-            log, self._queues, checkpoint, clean=clean
+        fault_of_note = self._take_note(checkpoint)
+        self._synced_to = found.synced_to = max(
+            synced_position(log, self._queues, checkpoint, clean=clean), self._note.flushed_offset
         )
         log.note_missing_files(self._synced_to, checkpoint.log_begin)
         if self._index is not None:
@@ -160,16 +167,21 @@ class Recovery:
                 damaged_queues += broken
                 self._drop_units_without_records(key, queue)
             queue.wipe_behind_end()
+        if not clean and (shorter := self._shorter_than_noted(checkpoint)):
+            found.damaged.append(shorter)
+            damaged_queues.append(shorter)
         # Somebody else's store, and no index: nothing says whether there ever was one.
         unindexed = checkpoint.derived is None and self._index is not None and not self._index.files
         trusted = clean and not found.damaged and not unindexed
         scan_from = self._trusted_end() if trusted else None
         if scan_from is None:
-            scan_from = self._vouched_start(checkpoint)
+            scan_from = self._vouched_start(found, checkpoint, fault_of_note)
         if damaged_queues or (clean and checkpoint.has_lost_derived):
             scan_from = log.min_offset  # Nothing says that the queues are what they were.
         self._scan(found, scan_from, now_ms=now_ms)
         self._cut(found, checkpoint, now_ms=now_ms)
+        if not clean:
+            self._go_on_behind_noted()
         found.lost = [lost_in(hole, self._queues.all()) for hole in log.holes]
         self._follow_log()
         if len(found.lost) > LOG_HOLES_TOLD_MAX:
@@ -278,14 +290,55 @@ class Recovery:
             return None
         return physical_offset
 
-    def _vouched_start(self, checkpoint: Checkpoint) -> int:
+    def _vouched_start(self, found: Recovered, checkpoint: Checkpoint, fault_of_note: str) -> int:
         """Where the log begins that the checkpoint does not vouch for; not newer than what the
-        index holds, so that its missing entries are made.
+        index holds, so that its missing entries are made, nor than the note of the queues' ends,
+        which says that no queue lacks anything before.
         """
         indexed = ANY_OFFSET if self._index is None else self._index.end_physical
         if indexed is None:
             return self._log.min_offset
-        return first_unvouched(self._log, checkpoint, indexed)
+        start = first_unvouched(self._log, checkpoint, indexed)
+        if not checkpoint.flushed_offset or start <= self._note.dispatched_offset:
+            return start
+        found.damaged.append(f"{fault_of_note}; the log is read from its start instead")
+        return self._log.min_offset
+
+    def _take_note(self, checkpoint: Checkpoint) -> str:
+        """Read where queues ended, unless RocketMQ has had the store since; why not, in words."""
+        noted_ends = self._noted_ends
+        fault = noted_ends.load()
+        if checkpoint.flushed_offset or checkpoint.is_blank:
+            self._note = noted_ends.newest
+        return fault or f"{noted_ends.path} does not say where consume queues ended"
+
+    def _shorter_than_noted(self, checkpoint: Checkpoint) -> str:
+        """Which queues have lost entries that were on stable storage, in a sentence; else empty."""
+        lacking = lacking_queues(
+            self._note, self._queues, self._deleted, log_begin=checkpoint.log_begin
+        )
+        if not lacking:
+            return ""
+        more = f" and {len(lacking) - QUEUES_NAMED} more" if len(lacking) > QUEUES_NAMED else ""
+        return (
+            f"{self._queues.directory} has lost entries: {', '.join(lacking[:QUEUES_NAMED])}{more}"
+            f"; they are built again from the log's start"
+        )
+
+    def _go_on_behind_noted(self) -> None:
+        """No queue offset that was on stable storage is given a second time, also when the messages
+        are gone from the log.
+        """
+        for key, noted in self._note.ends.items():
+            if noted.end_physical <= self._deleted.get(key[0], 0):
+                continue
+            queue = self._queues.find_or_add(*key)
+            if queue.max_offset >= noted.max_offset:
+                continue
+            if queue.min_offset == queue.max_offset:
+                queue.skip_to(noted.max_offset)
+            else:
+                queue.bridge_to(noted.max_offset, queue.end_physical)
 
     # ---- reading on -------------------------------------------------------------------------
 

@@ -139,6 +139,8 @@ class Retention:
             await asyncio.sleep(self._config.clean_resource_interval_ms / SECOND_MS)
             verdict = self._judge(self._clock.wall_ms(), by_hand=False)
             for start in verdict.delete:
+                if self._note_begin((start,)):
+                    await self._disk.off_loop(self._checkpoint.sync)
                 await self._disk.off_loop(self._let_go((start,), verdict.reason))
                 await asyncio.sleep(self._config.delete_files_interval_ms / SECOND_MS)
 
@@ -148,6 +150,8 @@ class Retention:
         `by_hand`: a tool asks for it, so aged files go at once and not at their hour.
         """
         verdict = self._judge(now_ms, by_hand=by_hand)
+        if self._note_begin(verdict.delete):
+            self._checkpoint.sync()
         self._let_go(verdict.delete, verdict.reason)()
         return len(verdict.delete)
 
@@ -202,6 +206,20 @@ class Retention:
             self._observer.observe(LifecycleEvent("DISK_FULL", detail))
         self._full_beside = frozenset(full)
 
+    def _note_begin(self, doomed: Sequence[int]) -> bool:
+        """Have the checkpoint say where the log begins without these files, so that nobody misses
+        what goes; is it to be synced before they do? On a full disk room comes first.
+        """
+        kept = [start for start in self._log.files.starts if start not in doomed]
+        if len(kept) == len(self._log.files.starts) or not kept:
+            return False
+        self._checkpoint.value.log_begin = kept[0]
+        try:
+            self._checkpoint.write()
+        except DiskFull:
+            return False
+        return True
+
     def _let_go(self, starts: Sequence[int], reason: str) -> Callable[[], None]:
         """Forget the files, tell it; what is returned deletes them from the disk."""
         log = self._log
@@ -215,26 +233,12 @@ class Retention:
             detail = f"{len(destroy)} commit-log files before {log.min_offset} deleted: {reason}"
             self._observer.observe(LifecycleEvent("RETENTION", detail))
             self.follow_log()
-            self._checkpoint.value.log_begin = log.min_offset
-        is_noted = bool(destroy) and self._is_noted()
 
         def work() -> None:
-            if is_noted:
-                self._checkpoint.sync()
             for each in destroy:  # Oldest first: a crash in between must leave no hole.
                 each()
 
         return work
-
-    def _is_noted(self) -> bool:
-        """Does the checkpoint say where the log begins now, so that nobody misses what goes? On a
-        full disk room comes first.
-        """
-        try:
-            self._checkpoint.write()
-        except DiskFull:
-            return False
-        return True
 
     def _switch_writes(self, *, stop: bool, used_ratio: float) -> None:
         if stop and not self.stop_writes:

@@ -54,7 +54,8 @@ LOG = (
 )
 QUEUES = (
     "Built from the log alone. After a clean stop the checkpoint knows where they ended; after an "
-    "unclean one what is new in the log is read again anyhow. Soon after the start, beside the "
+    "unclean one what is new in the log is read again anyhow, and of what is older a note beside "
+    "them says where each began and ended. Soon after the start, beside the "
     "loop, every entry is held against the record of its message: one that is not what the log "
     "says is written again, and told. Until then it may hide its message from a consumer, one "
     "with a wrong tags hash from those that filter: the line names the entries."
@@ -72,6 +73,10 @@ INDEX = (
 SUMS = (
     "What the files of the index were when they were flushed, in two versions. Without its sums a "
     "file of the index is taken as it is, and they are made anew."
+)
+ENDS = (
+    "Where the queues began and ended, for a start that does not read the whole log. Without it "
+    "such a start reads all of it, which takes time, and tells."
 )
 CHECKPOINT = (
     "Costs time, never a message: without it the log is read from its start, and everything in it "
@@ -119,11 +124,11 @@ FILES = (
         "consumequeue/*s/0/00000000000000000000",
         QUEUES,
         {
-            "missing": (MENDED, SAME),
+            "missing": (MENDED, MENDED),
             "empty": (MENDED, MENDED),
             "truncated": (MENDED, MENDED),
             **{f"one bit flipped in {words}": (MENDED, SAME) for words in FIELDS},
-            "of another store": (MENDED, SAME),
+            "of another store": (MENDED, MENDED),
         },
     ),
     Kept(
@@ -149,6 +154,12 @@ FILES = (
             "one bit flipped": (MENDED, SAME),
             "of another store": (SAME, SAME),
         },
+    ),
+    Kept(
+        "ends of the consume queues",
+        "consumequeueEnds",
+        ENDS,
+        every(SAME, SAME),
     ),
     Kept(
         "checkpoint",

@@ -10,7 +10,7 @@ import json
 import logging
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import product
 from operator import eq
@@ -27,6 +27,7 @@ from engine.protocol.message_record import decode_record
 from engine.runtime import SystemDisk, system_runtime
 from engine.store import MessageStore
 from engine.store.consume_queue import UNIT_BYTES
+from engine.store.upkeep.checkpoint import decode_checkpoint
 from engine.telemetry.frames import Turn, decode_frames
 from engine.telemetry.segments import segment_names
 from tests.integration.broker.cluster import GROUP, RawClient, broker_config
@@ -46,7 +47,8 @@ Inventory = dict[tuple[object, ...], object]
 
 
 def config_of(folder: Path) -> BrokerConfig:
-    return broker_config(
+    """What is flushed and persisted is so when the story says."""
+    config = broker_config(
         folder,
         log_bytes=LOG_BYTES,
         delay_levels_ms=(100, QUIET_MS),
@@ -54,6 +56,7 @@ def config_of(folder: Path) -> BrokerConfig:
         flush_consumer_offset_interval_ms=QUIET_MS,
         flush_delay_offset_interval_ms=QUIET_MS,
     )
+    return replace(config, store=replace(config.store, flush_interval_consume_queue_ms=QUIET_MS))
 
 
 async def _ask(client: RawClient, code: int, body: bytes = b"", **fields: object) -> None:
@@ -167,6 +170,8 @@ async def _prepare(folder: Path, name: str, topic: str, *, clean: bool) -> Path:
         shutil.copytree(live.store.root, root)
     await client.close()
     await broker.stop()
+    assert not (Path(live.store.root) / "abort").exists(), "the clean stop was none"
+    assert decode_checkpoint((Path(live.store.root) / "checkpoint").read_bytes()).derived
     return root
 
 

@@ -301,16 +301,18 @@ async def test_a_stop_amid_the_scrub_lets_the_next_start_begin_anew(tmp_path: Pa
 OLD = 9
 
 
-async def grown_old(root: Path) -> None:
-    """A queue whose messages are older than all that an unclean start reads again."""
+async def grown_old(root: Path, told_by: bytes = b"") -> None:
+    """A queue whose messages are older than all that an unclean start reads again; each body begins
+    with `told_by`.
+    """
     clock = HandClock(START_MS)
     store = await open_store(config(root), runtime=runtime_on(clock=clock))
     for number in range(OLD):
-        store.put(draft(b"%d" % number, properties=f"TAGS\x01{TAGS[number % 3]}\x02"))
+        store.put(draft(told_by + b"%d" % number, properties=f"TAGS\x01{TAGS[number % 3]}\x02"))
     for number in range(60):
         clock.value_ms += 1_000
         keys = f"UNIQ_KEY\x01{number}\x02"
-        store.put(draft(b"%d" % number + b"x" * 300, topic="Busy", properties=keys))
+        store.put(draft(told_by + b"%d" % number + b"x" * 300, topic="Busy", properties=keys))
         await turn()
         await store._flusher.flush_log("GROUP")
         await turn()
