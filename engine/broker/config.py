@@ -85,7 +85,7 @@ class BrokerConfig:
     first time.
     """
     flush_delay_offset_interval_ms: int = _setting(5 * SECOND_MS, "flushDelayOffsetInterval")
-    """How long a moved delay cursor may wait to be persisted. RocketMQ waits 10 s, and a broker that
+    """How long a moved delay cursor may wait to be persisted. RocketMQ waits 10 s: a broker that
     dies each 8 s delivers in each life what all lives before it have delivered.
     """
     reject_transaction_message: bool = _setting(False, "rejectTransactionMessage")
