@@ -84,7 +84,10 @@ class BrokerConfig:
     """How long a report may wait to be persisted, from the boot on; RocketMQ waits 10 s for the
     first time.
     """
-    flush_delay_offset_interval_ms: int = _setting(10 * SECOND_MS, "flushDelayOffsetInterval")
+    flush_delay_offset_interval_ms: int = _setting(5 * SECOND_MS, "flushDelayOffsetInterval")
+    """How long a moved delay cursor may wait to be persisted. RocketMQ waits 10 s: a broker that
+    dies each 8 s delivers in each life what all lives before it have delivered.
+    """
     reject_transaction_message: bool = _setting(False, "rejectTransactionMessage")
     enable_property_filter: bool = _setting(False, "enablePropertyFilter")
     """Evaluate SQL92 selectors; else subscriptions by them are refused."""

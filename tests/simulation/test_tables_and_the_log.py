@@ -12,12 +12,13 @@ import asyncio
 
 import pytest
 
+from engine.broker.config import BrokerConfig
 from engine.client.send_result import SendStatus
 from engine.foundation.errors import TidemarkError
 from engine.protocol.message import Message
 from engine.protocol.message_ids import parse_offset_message_id
 from engine.protocol.names import SCHEDULE_TOPIC
-from engine.store.config import FlushDiskType
+from engine.store.config import FlushDiskType, StoreConfig
 from tests.seeds import seeded
 from tests.simulation.cluster import (
     BROKER,
@@ -164,5 +165,29 @@ def test_a_broker_that_dies_each_8_seconds_persists_what_is_older_than_5() -> No
                 persisted = found.persisted(GROUP, TOPIC, queue_id)
                 assert (persisted or 0) >= (offset or 0), f"life {life}: queue {queue_id}"
             await world.until("all queues are read again", rack.all_read, within_s=SETTLE_S)
+
+    run_world(1, scenario)
+
+
+def test_a_broker_that_dies_each_8_seconds_delivers_a_delayed_message_once() -> None:
+    """With RocketMQ's 10 s each life would deliver what all before it have delivered."""
+
+    async def scenario(world: World) -> None:
+        every_ms = BrokerConfig(store=StoreConfig("/store")).flush_delay_offset_interval_ms
+        rack = Rack(world, flush_delay_offset_interval_ms=every_ms)
+        await rack.start()
+        for life in range(4):
+            assert rack.broker is not None
+            begun_s = world.loop.time()
+            assert rack.producer is not None
+            message = Message(TOPIC, b"delayed in life %d" % life)
+            message.delay_level = 1
+            await rack.node(PRODUCER).run(rack.producer.send(message, timeout_ms=2_000))
+            await asyncio.sleep(8.0 - (world.loop.time() - begun_s))
+            store = rack.broker.parts.store
+            stored_count = sum(store.max_offset(TOPIC, queue_id) for queue_id in range(QUEUES))
+            assert stored_count == life + 1, "one for each that was sent"
+            rack.crash(BROKER, power_cut=False)
+            await rack.restart(BROKER)
 
     run_world(1, scenario)

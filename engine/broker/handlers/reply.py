@@ -5,10 +5,11 @@ has told its client id in the request's properties, and gets the reply over its 
 
 Invariant: the answer says whether the asker got the reply. The reply is stored as well, as
 RocketMQ does by default (storeReplyMessageEnable), whether or not it could be pushed, and as any
-send is: by the broker's permission, and as durable as the flush mode promises. With accounts, a
-reply reaches nobody but who has asked, from nobody but who could read the question; any other is
-refused, and not stored. Absent on purpose: finding an asker on another broker; clients send replies
-to the broker they were asked on.
+send is: by the broker's permission, and as durable as the flush mode promises. The asker may take
+its time, so the topic is judged again before the reply is stored. With accounts, a reply reaches
+nobody but who has asked, from nobody but who could read the question; any other is refused, and not
+stored. Absent on purpose: finding an asker on another broker; clients send replies to the broker
+they were asked on.
 """
 
 from __future__ import annotations
@@ -89,6 +90,8 @@ class ReplyHandlers:
         self._check_lengths(request.body, header)
         self._check_asked(request, header)
         refused = await self._push_in_its_share(peer, request, header, queue_id)
+        config = self._topic_for(header)  # Somebody may have changed or deleted it meanwhile.
+        queue_id = self._parts.topics.queue_there(header.topic, queue_id)
         draft = MessageDraft(
             topic=header.topic,
             queue_id=queue_id,

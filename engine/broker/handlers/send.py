@@ -334,6 +334,8 @@ class SendHandlers:
                 ResponseCode.NO_PERMISSION,
                 f"sending message to topic[{topic}] is forbidden: the broker alone writes it",
             )
+        if not parts.config.broker_permission & PERM_WRITE:
+            raise broker_takes_nothing(parts.config)
         config = parts.topics.find(topic)
         if config is None:
             check_topic(topic)
@@ -347,8 +349,6 @@ class SendHandlers:
                 parts.topics.require(topic)
             parts.topics_changed()
         assert config is not None, "require has raised"
-        if not parts.config.broker_permission & PERM_WRITE:
-            raise broker_takes_nothing(parts.config)
         if not config.perm & PERM_WRITE:
             raise RequestRefused(
                 ResponseCode.NO_PERMISSION,

@@ -18,7 +18,7 @@ none before it is dispatched. A reader's views of a deleted file stay valid.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from engine.foundation.errors import DiskFull, StorageError
@@ -30,6 +30,8 @@ from engine.store.config import StoreConfig
 from engine.store.index import Index
 from engine.store.queue_table import QueueKey, QueueTable
 from engine.store.upkeep.checkpoint import CheckpointFile
+
+HOURS_A_DAY = 24
 
 Purged = Mapping[QueueKey, tuple[int, int]]
 """(topic, queue_id) → [first queue offset that went, first one that is left)"""
@@ -60,11 +62,12 @@ def decide(
     used_ratio: float,
     now_ms: int,
     local_hour: int,
+    skipped_hours: Collection[int] = (),
     by_hand: bool = False,
     fullest: str = "",
 ) -> Verdict:
     """Which of `files` (oldest first, newest last) go now; `by_hand`: whatever the hour is.
-    `used_ratio` is that of the `fullest` folder.
+    `used_ratio` is that of the `fullest` folder; `skipped_hours` are those of `hours_skipped`.
     """
     candidates = list(files[:-1])[: config.delete_files_batch_max]
     stop_writes = used_ratio > config.disk_warning_ratio
@@ -73,7 +76,8 @@ def decide(
         of = f" of {fullest}" if fullest else ""
         reason = f"disk{of} {used_ratio:.0%} full, over {config.disk_clean_forcibly_ratio:.0%}"
     else:
-        in_window = local_hour in config.delete_when_hours
+        hours = (local_hour, *skipped_hours)
+        in_window = any(hour in config.delete_when_hours for hour in hours)
         filling = used_ratio > config.disk_max_used_ratio
         doomed = []
         for file in candidates if in_window or filling or by_hand else []:
@@ -82,6 +86,17 @@ def decide(
             doomed.append(file)
         reason = f"older than {config.file_reserved_time_ms // HOUR_MS} h"
     return Verdict(tuple(file.start for file in doomed), stop_writes, reason)
+
+
+def hours_skipped(local_hour: Callable[[int], int], now_ms: int) -> list[int]:
+    """Hours of the day that the last hour has passed over: in the night in which summer time begins
+    there is none of two o'clock, and what is due then is due in the hour that follows.
+    """
+    before = local_hour(now_ms - HOUR_MS)
+    gone_on = (local_hour(now_ms) - before) % HOURS_A_DAY
+    if gone_on > HOURS_A_DAY // 2:  # The clock went back; nothing was passed over.
+        return []
+    return [(before + step) % HOURS_A_DAY for step in range(1, gone_on)]
 
 
 def message_folders(config: StoreConfig) -> list[str]:
@@ -173,6 +188,7 @@ class Retention:
             used_ratio=used_ratio,
             now_ms=now_ms,
             local_hour=self._clock.local_hour(now_ms),
+            skipped_hours=hours_skipped(self._clock.local_hour, now_ms),
             by_hand=by_hand,
             fullest=fullest,
         )

@@ -17,6 +17,7 @@ from engine.foundation.log_lines import TRACEBACK_MARK
 from engine.protocol.codes import RequestCode as Code
 from engine.protocol.codes import ResponseCode
 from engine.protocol.command import RemotingCommand
+from engine.protocol.header_fields import RequestHeader
 from engine.remoting import RpcClient
 from engine.runtime import system_runtime
 from tests.interop.our_engine import our_engine
@@ -68,9 +69,20 @@ PLAIN: dict[str, str] = {
 }
 
 
+def names_of_fields() -> list[str]:
+    """Every field that a header of any request has, and those above."""
+    names, kinds = set(PLAIN), [RequestHeader]
+    while kinds:
+        kind = kinds.pop()
+        names.update(kind.__struct_encode_fields__)
+        kinds += kind.__subclasses__()
+    assert {"compareGroup", "maxReconsumeTimes", "boundaryType"} <= names, "all headers are there"
+    return sorted(names)
+
+
 def hostile_requests(code: Code) -> Iterator[RemotingCommand]:
     """One field after the other holds the text; then all do, and the body."""
-    for name in PLAIN:
+    for name in names_of_fields():
         yield RemotingCommand.request(code, PLAIN | {name: FORGED})
     yield RemotingCommand.request(code, dict.fromkeys(PLAIN, FORGED), FORGED.encode())
     names = {"groupName": FORGED, "topic": FORGED, "clientID": FORGED, "clientId": FORGED}

@@ -63,12 +63,17 @@ def test_a_consumer_setting_is_refused_by_name(settings: dict[str, Any], key: st
     assert refused.value.key == key
 
 
+def test_offsets_are_not_persisted_later_at_first_than_afterwards() -> None:
+    consumer = ConsumerConfig()
+    assert consumer.persist_first_ms <= consumer.persist_ms, "RocketMQ waits 10 s at first"
+
+
 def test_defaults_are_rocketmqs() -> None:
     consumer, producer = ConsumerConfig(), ProducerConfig()
     assert (consumer.consume_concurrency, consumer.consume_batch_max) == (20, 1)
     assert (consumer.pull_batch_max, consumer.queue_messages_max) == (32, 1000)
     assert (consumer.queue_bytes_max, consumer.queue_span_max) == (100 << 20, 2000)
-    assert (consumer.persist_first_ms, consumer.persist_ms) == (10_000, 5_000)
+    assert consumer.persist_ms == 5_000
     assert (consumer.rebalance_ms, consumer.lock_ms) == (20_000, 20_000)
     assert (consumer.pull_suspend_ms, consumer.consume_timeout_ms) == (15_000, 900_000)
     assert (producer.retry_times, producer.send_timeout_ms) == (2, 3000)

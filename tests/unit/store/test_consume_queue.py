@@ -6,7 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from engine.foundation.limits import QUEUE_UNITS_WAITING_MAX
@@ -180,6 +180,8 @@ STEPS = st.lists(
 
 
 @given(STEPS)
+@example([("append", 4), ("cut", 2), ("append", 3)])
+@example([("append", 4), ("cut", 2)])
 def test_what_reaches_an_offset_is_found_wherever_it_lies(steps: list[tuple[str, int]]) -> None:
     with TemporaryDirectory() as folder:
         queue, number = new_queue(Path(folder)), 0
