@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -161,7 +161,13 @@ class MessageStore:
             checkpoint=checkpoint,
             dispatched=lambda: self._dispatcher.position,
         )
-        self._deletion = TopicDeletion(log, queues, self.tombstones, self._flusher)
+        self._deletion = TopicDeletion(
+            self._disk,
+            log=log,
+            queues=queues,
+            tombstones=self.tombstones,
+            flusher=self._flusher,
+        )
 
     # ---- life -------------------------------------------------------------------------------
 
@@ -261,6 +267,7 @@ class MessageStore:
         if self._closed:
             return
         self._closed = True
+        await self._deletion.ended()
         self._dispatching.stop()
         self._flusher.stop()
         await self._tasks.end()
@@ -432,14 +439,22 @@ class MessageStore:
         elif synced is not None:
             await asyncio.shield(synced)
 
-    async def delete_topic(self, topic: str, forget: Callable[[], object] = lambda: None) -> int:
+    async def delete_topic(
+        self, topic: str, forget: Callable[[], Iterable[None]] = lambda: ()
+    ) -> int:
         """Delete the topic, durably: its queues, and its messages for whoever asks; returns how
         many queues. Made again, it begins at 0, and what was there before never shows again.
 
-        `forget` is called when that is so, before anything else can be put or asked. Raises
-        DiskFull, StorageError: then nothing has changed.
+        `forget` is called in the step from which on nothing of it shows; what it returns is done
+        step by step, and nothing is put into the topic until that, and the deletion of its files,
+        has ended. Raises DiskFull, StorageError: then nothing has changed, or, when it is files
+        that cannot be removed, nothing is put until the topic was deleted again.
         """
         return await self._deletion.delete(topic, forget)
+
+    def is_being_deleted(self, topic: str) -> bool:
+        """Is nothing put into the topic, because its deletion has not ended?"""
+        return topic in self._deletion.under_way
 
     # ---- queues -----------------------------------------------------------------------------
 

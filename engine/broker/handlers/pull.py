@@ -237,12 +237,17 @@ class PullHandlers:
 
     def _resume(self, pull: Pull) -> None:
         """Answer a pull that was held, from what the store has now; with nothing when the accounts
-        have changed since it passed the gate: it asks again, and is judged again.
+        have changed since it passed the gate, or its topic or group is gone: it asks again, and is
+        judged again.
         """
         if pull.peer.closed:
             return
-        if pull.gate_changes != self._parts.gate.changes:
-            pull.peer.answer(pull.request, self._nothing(pull))
+        parts, (group, topic, _) = self._parts, pull.key
+        if pull.gate_changes != parts.gate.changes:
+            pull.peer.answer(pull.request, self._nothing(pull, "the accounts have changed"))
+            return
+        if parts.topics.find(topic) is None or not parts.group_configs.known(group):
+            pull.peer.answer(pull.request, self._nothing(pull, "topic or group was deleted"))
             return
         reset_offset = self._parts.offsets.take_reset(*pull.key)
         if reset_offset is not None:
@@ -251,11 +256,11 @@ class PullHandlers:
             response = self._response(pull, self._get(pull))
         pull.peer.answer(pull.request, response)
 
-    def _nothing(self, pull: Pull) -> RemotingCommand:
+    def _nothing(self, pull: Pull, reason: str) -> RemotingCommand:
         store, header = self._parts.store, pull.header
         return pull.request.respond(
             ResponseCode.PULL_NOT_FOUND,
-            "the accounts have changed; ask again",
+            f"{reason}; ask again",
             _fields(
                 pull,
                 header.queue_offset,

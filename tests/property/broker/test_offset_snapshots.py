@@ -48,11 +48,11 @@ class SnapshotsUnderReports(RuleBasedStateMachine):
 
     @rule(topic=st.sampled_from(TOPICS))
     def delete_topic(self, topic: str) -> None:
-        self.offsets.forget_topic(topic)
+        list(self.offsets.forget_topic(topic))
 
     @rule(group=st.sampled_from(GROUPS))
     def delete_group(self, group: str) -> None:
-        self.offsets.forget_group(group)
+        list(self.offsets.forget_group(group))
 
     @precondition(lambda self: self.table is None and self.offsets.changed)
     @rule()
