@@ -222,13 +222,13 @@ class ConsumerOffsets:
         in the steps returned.
         """
         self._leaving_groups[group] = None
-        pairs = ((topic, group) for topic in list(self._topics_of.get(group, ())))
+        pairs = ((topic, group) for topic in self._found(self._topics_of, group))
         return self._forget(pairs, lambda: self._leaving_groups.pop(group, None))
 
     def forget_topic(self, topic: str) -> Iterator[None]:
         """The topic was deleted: as `forget_group`."""
         self._leaving_topics[topic] = None
-        pairs = ((topic, group) for group in list(self._groups_of.get(topic, ())))
+        pairs = ((topic, group) for group in self._found(self._groups_of, topic))
         return self._forget(pairs, lambda: self._leaving_topics.pop(topic, None))
 
     def snapshot(self, table: Table) -> Iterator[None]:
@@ -329,6 +329,12 @@ class ConsumerOffsets:
     def _note_pair(self, topic: str, group: str) -> None:
         self._groups_of.setdefault(topic, {})[group] = None
         self._topics_of.setdefault(group, {})[topic] = None
+
+    def _found(self, table: dict[str, dict[str, None]], name: str) -> list[str]:
+        """The other half of each pair that is to be forgotten: none of them is for the file."""
+        found = list(table.get(name, ()))
+        self.changed = self.changed or bool(found)
+        return found
 
     def _forget(
         self, pairs: Iterable[tuple[str, str]], ended: Callable[[], object]

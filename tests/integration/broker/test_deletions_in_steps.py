@@ -350,3 +350,23 @@ async def test_who_asks_twice_for_a_groups_deletion_has_it_once(tmp_path: Path) 
         assert parts.offsets.pairs() == []
         assert not parts.group_configs.being_deleted
         assert not parts.deletions
+
+
+async def test_a_held_pull_of_a_deleted_group_is_handed_nothing_and_leaves_nothing(
+    tmp_path: Path,
+) -> None:
+    async with cluster(quiet(tmp_path)) as running:
+        client, parts = running.client(), running.broker.parts
+        await client.send(b"first")
+        held = asyncio.create_task(client.pull(1, wait_ms=15_000))
+
+        async def is_held() -> bool:
+            return parts.holds.count == 1
+
+        await eventually(is_held, "the pull is held")
+        assert (await group_deletion(client)).code == ResponseCode.SUCCESS
+        await client.send(b"second")
+        assert (await held).code == ResponseCode.PULL_NOT_FOUND
+        assert not any(key[0] == GROUP for key in parts.readers._readings)
+        assert not any(key[0] == GROUP for key in parts.traffic.gets.by_key)
+        assert bodies(await client.pull(1)) == [b"second"]

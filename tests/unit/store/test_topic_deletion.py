@@ -1,0 +1,145 @@
+"""The deletion of a topic in steps: nothing of it shows from one step of the loop on, and nothing
+is put into it until its last file is gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from engine.foundation.errors import StorageError, WritesStopped
+from engine.store import MessageStore
+from engine.store.topic_deletion import QUEUES_REMOVED_AT_ONCE
+from tests.failing_disk import FailingDisk
+from tests.store_support import (
+    abandon,
+    bodies_of,
+    draft,
+    open_store,
+    runtime_on,
+    small_config,
+    turn,
+    until,
+)
+
+QUEUES = QUEUES_REMOVED_AT_ONCE + 1
+NEIGHBOURS = [("Topic", 0), ("TopicA0", 0), ("TopicB", 0)]
+"""Of TopicA in the sorted list of queues."""
+
+
+class StubbornDisk(FailingDisk):
+    """Removes no file of a consume queue while told so."""
+
+    __slots__ = ("keeps",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.keeps = False
+
+    def remove(self, path: str) -> None:
+        if self.keeps and "consumequeue" in path:
+            raise StorageError(f"removing {path}: input/output error")
+        super().remove(path)
+
+
+async def filled(folder: Path, disk: FailingDisk) -> MessageStore:
+    """A topic of many queues, in files, and another one."""
+    store = await open_store(small_config(folder), runtime=runtime_on(disk))
+    for queue_id in range(QUEUES):
+        store.put(draft(b"old", queue_id=queue_id))
+    for name, _ in reversed(NEIGHBOURS):
+        store.put(draft(b"kept", topic=name))
+    await turn()
+    await store._flusher.flush_derived("SHUTDOWN")
+    assert (folder / "consumequeue" / "TopicA" / "0").is_dir()
+    return store
+
+
+async def test_nothing_of_a_topic_shows_while_it_is_forgotten_and_nothing_is_put(
+    tmp_path: Path,
+) -> None:
+    store = await filled(tmp_path, FailingDisk())
+    seen: list[tuple[object, ...]] = []
+
+    def forget() -> Iterator[None]:
+        for _ in range(3):
+            ends = store.max_offset("TopicA", 0), store.has_held("TopicA"), bodies_of(store)
+            seen.append((*ends, store.queues()))
+            with pytest.raises(WritesStopped, match="topic TopicA is being deleted"):
+                store.put(draft(b"meanwhile"))
+            store.put(draft(b"too", topic="TopicB"))
+            yield
+
+    assert await store.delete_topic("TopicA", forget) == QUEUES
+    assert seen == [(0, False, [], NEIGHBOURS)] * 3
+    assert not (tmp_path / "consumequeue" / "TopicA").exists()
+    assert store.put(draft(b"new")).queue_offset == 0
+    await turn()
+    assert bodies_of(store) == [b"new"]
+    assert bodies_of(store, "TopicB") == [b"kept", *[b"too"] * 3]
+    assert store.queues() == sorted([*NEIGHBOURS, ("TopicA", 0)])
+    await store.close()
+
+
+async def test_a_topic_whose_files_cannot_be_removed_takes_nothing_until_they_are(
+    tmp_path: Path,
+) -> None:
+    disk = StubbornDisk()
+    store = await filled(tmp_path, disk)
+    disk.keeps = True
+    with pytest.raises(StorageError, match="input/output error"):
+        await store.delete_topic("TopicA")
+    assert store.queues() == NEIGHBOURS, "it is deleted all the same"
+    assert store.is_being_deleted("TopicA")
+    with pytest.raises(WritesStopped, match="topic TopicA is being deleted"):
+        store.put(draft(b"meanwhile"))
+    disk.keeps = False
+    deletions = store.tombstones.deletions
+    await store.delete_topic("TopicA")
+    assert store.tombstones.deletions == deletions, "its tombstone is there already"
+    assert not (tmp_path / "consumequeue" / "TopicA").exists()
+    assert store.put(draft(b"new")).queue_offset == 0
+    await turn()
+    assert bodies_of(store) == [b"new"]
+    await store.close()
+
+
+async def test_files_that_a_kill_amid_a_deletion_has_left_go_at_the_next_start(
+    tmp_path: Path,
+) -> None:
+    disk = StubbornDisk()
+    store = await filled(tmp_path, disk)
+    disk.keeps = True
+    with pytest.raises(StorageError):
+        await store.delete_topic("TopicA")
+    await abandon(store)
+    store = await open_store(small_config(tmp_path))
+    assert store.queues() == NEIGHBOURS
+    assert not (tmp_path / "consumequeue" / "TopicA").exists()
+    assert store.put(draft(b"new")).queue_offset == 0
+    await turn()
+    assert bodies_of(store) == [b"new"]
+    await store.close()
+
+
+async def test_a_stop_waits_for_the_deletion_that_was_asked_for(tmp_path: Path) -> None:
+    store = await filled(tmp_path, FailingDisk())
+    steps: list[int] = []
+
+    def forget() -> Iterator[None]:
+        for number in range(200):
+            steps.append(number)
+            yield
+
+    deletion = asyncio.create_task(store.delete_topic("TopicA", forget))
+    await until(lambda: bool(steps))
+    await store.close()
+    assert len(steps) == 200
+    assert await deletion == QUEUES
+    assert not (tmp_path / "consumequeue" / "TopicA").exists()
+    store = await open_store(small_config(tmp_path))
+    assert store.queues() == NEIGHBOURS
+    await store.close()
