@@ -6,14 +6,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from engine.foundation.errors import StorageError, WritesStopped
+from engine.runtime.disk import SystemDisk
 from engine.store import MessageStore
+from engine.store.consume_queue import ConsumeQueue
+from engine.store.mapped_file import FilePool
+from engine.store.queue_table import QueueTable
 from engine.store.topic_deletion import QUEUES_REMOVED_AT_ONCE
 from tests.failing_disk import FailingDisk
+from tests.steps import instructions
 from tests.store_support import (
     abandon,
     bodies_of,
@@ -22,7 +28,6 @@ from tests.store_support import (
     runtime_on,
     small_config,
     turn,
-    until,
 )
 
 QUEUES = QUEUES_REMOVED_AT_ONCE + 1
@@ -125,19 +130,46 @@ async def test_files_that_a_kill_amid_a_deletion_has_left_go_at_the_next_start(
     await store.close()
 
 
+def test_taking_a_topics_queues_out_costs_no_more_for_those_of_others(tmp_path: Path) -> None:
+    costs = []
+    for others in (10, 2000):
+        queues = QueueTable(SystemDisk(), f"{tmp_path}/consumequeue", 20 * 100, FilePool())
+        for number in range(others):
+            queues.find_or_add(f"Other{number}", 0)
+        for topic in ("TopicA", "TopicB"):
+            queues.find_or_add(topic, 0)
+            queues.next_offset(topic, 1)
+            queues.advance(topic, 1, 5)
+        listed = queues.keys()
+        taken: list[ConsumeQueue] = []
+        costs.append(instructions(partial(_take_out, queues, taken)))
+        assert len(taken) == 1
+        assert not queues.has_given_offsets("TopicA")
+        assert queues.has_given_offsets("TopicB")
+        assert queues.keys() == [key for key in listed if key != ("TopicA", 0)]
+    assert costs[0] == costs[1]
+
+
+def _take_out(queues: QueueTable, taken: list[ConsumeQueue]) -> None:
+    taken += queues.take_out("TopicA")
+
+
 async def test_a_stop_waits_for_the_deletion_that_was_asked_for(tmp_path: Path) -> None:
     store = await filled(tmp_path, FailingDisk())
-    steps: list[int] = []
+    has_begun, goes_on = asyncio.Event(), asyncio.Event()
 
     def forget() -> Iterator[None]:
-        for number in range(200):
-            steps.append(number)
+        has_begun.set()
+        while not goes_on.is_set():
             yield
 
     deletion = asyncio.create_task(store.delete_topic("TopicA", forget))
-    await until(lambda: bool(steps))
-    await store.close()
-    assert len(steps) == 200
+    await has_begun.wait()
+    stop = asyncio.create_task(store.close())
+    await asyncio.wait({stop}, timeout=0.3)
+    assert not stop.done()
+    goes_on.set()
+    await stop
     assert await deletion == QUEUES
     assert not (tmp_path / "consumequeue" / "TopicA").exists()
     store = await open_store(small_config(tmp_path))
