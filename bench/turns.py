@@ -408,8 +408,7 @@ class Load:
         begins = range(offset, GROUPS - GROUPS_AT_ONCE, GROUPS_AT_ONCE)
         await asyncio.gather(*(make(begin) for begin in begins))
         await self._report(
-            (f"more-{number:06}", topic_name(number % TOPICS), 0)
-            for number in range(offset, GROUPS - GROUPS_AT_ONCE)
+            (f"more-{number:06}", MOST_READ, 0) for number in range(offset, GROUPS - GROUPS_AT_ONCE)
         )
         await asyncio.sleep(12)
         for code in (
@@ -420,7 +419,7 @@ class Load:
             RequestCode.QUERY_TOPIC_CONSUME_BY_WHO,
         ):
             self._say(f"{code.name} of 99,000 groups")
-            answer = await first.ask(code, isOrder="false", topic=topic_name(0))
+            answer = await first.ask(code, isOrder="false", topic=MOST_READ)
             if answer.code:
                 print(f"{code.name}: {answer.remark}", file=sys.stderr)
         self._say("a scrape of 99,000 groups")
@@ -443,8 +442,6 @@ class Load:
         await first.ask(RequestCode.GET_MAX_OFFSET, topic=topic_name(0), queueId=0)
 
     async def _delete(self) -> None:
-        groups = range(self._connections, GROUPS - GROUPS_AT_ONCE)
-        await self._report((f"more-{number:06}", MOST_READ, 0) for number in groups)
         await self._report(
             (READS_ALL, topic_name(number), queue_id)
             for number in range(TOPICS)

@@ -6,8 +6,10 @@ its other work meanwhile.
 
 Invariant: from the begin of a deletion to its end nobody makes or changes what is deleted, and from
 the step on in which it goes nothing of it is told: made again it begins anew. Two who ask for the
-same deletion at once have the same outcome; who goes away does not end it. Absent on purpose: what
-makes the deletion of a topic durable (`store/topic_deletion`), members of a group, which stay.
+same deletion at once have the same outcome; who goes away does not end it. At most one of a topic
+that is here, and one other, are under way at a time: each has long tables listed. Absent on
+purpose: what makes the deletion of a topic durable (`store/topic_deletion`), members of a group,
+which stay.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from itertools import chain
 from engine.broker.parts import BrokerParts
 from engine.broker.work_in_steps import in_steps
 from engine.foundation.errors import RequestRefused, StorageError
+from engine.foundation.limits import DELETIONS_MAX
 from engine.foundation.long_lists import dropped_in_steps
 from engine.protocol.codes import ResponseCode
 
@@ -26,7 +29,8 @@ from engine.protocol.codes import ResponseCode
 async def delete_topic(parts: BrokerParts, topic: str) -> None:
     """Delete a topic, its queues and all that is known about it, so that no crash brings it back.
 
-    Raises RequestRefused when that cannot be written down.
+    Raises RequestRefused when that cannot be written down, and while too many wait; so does
+    `delete_group`.
     """
     await _once(parts, f"topic {topic}", lambda: _delete_topic(parts, topic))
 
@@ -48,6 +52,11 @@ async def _once(
             del parts.deletions[what]
 
     task = parts.deletions.get(what)
+    if task is None and len(parts.deletions) >= DELETIONS_MAX:
+        raise RequestRefused(
+            ResponseCode.SYSTEM_BUSY,
+            f"{what} is not deleted: {DELETIONS_MAX} deletions wait for their turn; ask later",
+        )
     if task is None:
         task = parts.deletions[what] = asyncio.get_running_loop().create_task(work())
         task.add_done_callback(_look_at)
@@ -74,7 +83,8 @@ async def _delete_topic(parts: BrokerParts, topic: str) -> None:
         if is_here or store.is_being_deleted(topic):
             await store.delete_topic(topic, forget)
         else:
-            await in_steps(forget())  # Offsets may be kept of a topic that never was here.
+            async with parts.forgetting:  # Offsets may be kept of a topic that never was here.
+                await in_steps(forget())
     except StorageError as error:
         raise RequestRefused(
             ResponseCode.SYSTEM_ERROR, f"topic {topic} is not deleted: {error}"
@@ -99,14 +109,15 @@ async def _delete_group(parts: BrokerParts, group: str) -> None:
     configs = parts.group_configs
     configs.being_deleted[group] = None
     try:
-        if configs.delete(group):
-            parts.group_configs_changed()
-        await in_steps(
-            chain(
-                parts.offsets.forget_group(group),
-                parts.readers.forget_group(group),
-                parts.traffic.forget_group(group),
+        async with parts.forgetting:
+            if configs.delete(group):
+                parts.group_configs_changed()
+            await in_steps(
+                chain(
+                    parts.offsets.forget_group(group),
+                    parts.readers.forget_group(group),
+                    parts.traffic.forget_group(group),
+                )
             )
-        )
     finally:
         del configs.being_deleted[group]

@@ -95,7 +95,9 @@ class BrokerParts:
     work: WorkInSteps = field(default_factory=WorkInSteps)
     """What would hold the loop for too long when it is done at once."""
     deletions: dict[str, asyncio.Task[None]] = field(default_factory=dict)
-    """What is being deleted: "topic ..." or "group ..."; as many as connections that ask for it."""
+    """What is being deleted: "topic ..." or "group ..."."""
+    forgetting: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while all that is known of a group, or of a topic that is not here, is forgotten."""
     topics_changed: Callable[[], None] = lambda: None
     """Persist the topics and register at the name servers, soon."""
     topics_unsaved: bool = False
