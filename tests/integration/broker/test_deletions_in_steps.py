@@ -12,11 +12,10 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import pytest
-
-from engine.broker import deletions
 from engine.broker.config import BrokerConfig
 from engine.broker.deletions import delete_group, delete_topic
+from engine.foundation.errors import RequestRefused
+from engine.foundation.limits import DELETIONS_MAX
 from engine.protocol.bodies import TopicConfig
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
@@ -355,21 +354,20 @@ async def test_who_asks_twice_for_a_groups_deletion_has_it_once(tmp_path: Path) 
         assert not parts.deletions
 
 
-async def test_of_too_many_deletions_at_once_some_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(deletions, "DELETIONS_MAX", 3)
+async def test_of_too_many_deletions_at_once_some_are_refused(tmp_path: Path) -> None:
     async with cluster(quiet(tmp_path)) as running:
-        client = running.client()
-        for number in range(5):
-            await client.send(topic=f"t{number}")
-        answers = await asyncio.gather(*(deletion(client, f"t{number}") for number in range(5)))
-        codes = [answer.code for answer in answers]
-        assert codes == [ResponseCode.SUCCESS] * 3 + [ResponseCode.SYSTEM_BUSY] * 2
-        assert "topic t4 is not deleted: 3 deletions wait" in (answers[4].remark or "")
-        assert (await deletion(client, "t4")).code == ResponseCode.SUCCESS
-        again = [deletion(client, "t3") for _ in range(9)]
-        assert {answer.code for answer in await asyncio.gather(*again)} == {ResponseCode.SUCCESS}
+        parts = running.broker.parts
+        names = [f"t{number}" for number in range(DELETIONS_MAX + 2)]
+        asked = [delete_topic(parts, name) for name in [*names, names[0]]]
+        outcomes = await asyncio.gather(*asked, return_exceptions=True)
+        *done, first_refused, second_refused, joined = outcomes
+        assert [*done, joined] == [None] * (DELETIONS_MAX + 1)
+        for refused in (first_refused, second_refused):
+            assert isinstance(refused, RequestRefused)
+            assert refused.code == ResponseCode.SYSTEM_BUSY
+        assert f"topic {names[-1]} is not deleted: {DELETIONS_MAX} deletions" in str(second_refused)
+        await delete_topic(parts, names[-1])
+        assert not parts.deletions
 
 
 async def test_a_held_pull_of_a_deleted_group_is_handed_nothing_and_leaves_nothing(
