@@ -4,7 +4,8 @@
 The engine is the one that users start, with a watch around its loop (bench.observed_engine). Each
 client has a connection, a group of its own and ten queues that it pulls and reports; then the tools
 ask for everything there is, the longest batches are sent, two brokers of 20,000 topics register and
-leave, the groups become 100,000, all clients join one group, and all are lost at once.
+leave, the groups become 100,000, a topic of all groups and a group of all topics are deleted, all
+clients join one group, and all are lost at once.
 Figures are CPU time of the loop's thread: what else the machine does is not in them.
 
     python -m bench.turns [CONNECTIONS]     as many clients, topics and groups of clients
@@ -59,6 +60,10 @@ FOREIGN_TOPICS = 20_000
 GROUPS = 99_000
 """In the end, those of the clients among them."""
 GROUPS_AT_ONCE = 1000
+MOST_READ = "most-read"
+"""A topic on which all groups but those of the clients have an offset; in the end it is deleted."""
+READS_ALL = "reads-all"
+"""A group with an offset on each queue of all topics; it is deleted with them."""
 STEADY_S = 45.0
 """Longer than each timer of the broker: heartbeats, registration, snapshots of all marks."""
 AT_ONCE = 200
@@ -235,6 +240,7 @@ class Load:
             ("batches of 16,384", self._send_batches),
             ("name server", self._register_brokers),
             ("99,000 groups", self._make_groups),
+            ("deletions", self._delete),
             ("all join one group", self._join_one_group),
             ("all are lost", self._lose),
         ):
@@ -247,14 +253,14 @@ class Load:
     async def _make_topics(self) -> None:
         configs = [
             {
-                "topicName": topic_name(number),
+                "topicName": name,
                 "readQueueNums": QUEUES,
                 "writeQueueNums": QUEUES,
                 "perm": 6,
             }
-            for number in range(TOPICS)
+            for name in (MOST_READ, *map(topic_name, range(TOPICS)))
         ]
-        for begin in range(0, TOPICS, 1000):
+        for begin in range(0, len(configs), 1000):
             body = json.dumps({"topicConfigList": configs[begin : begin + 1000]}).encode()
             answer = await self._clients[0].ask(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, body)
             assert answer.code == 0, answer.remark
@@ -401,17 +407,9 @@ class Load:
 
         begins = range(offset, GROUPS - GROUPS_AT_ONCE, GROUPS_AT_ONCE)
         await asyncio.gather(*(make(begin) for begin in begins))
-        for number in range(offset, GROUPS - GROUPS_AT_ONCE):
-            first.tell(
-                RequestCode.UPDATE_CONSUMER_OFFSET,
-                b"",
-                consumerGroup=f"more-{number:06}",
-                topic=topic_name(number % TOPICS),
-                queueId=0,
-                commitOffset=1,
-            )
-            if not number % AT_ONCE:
-                await first.ask(RequestCode.GET_MAX_OFFSET, topic=topic_name(0), queueId=0)
+        await self._report(
+            (f"more-{number:06}", MOST_READ, 0) for number in range(offset, GROUPS - GROUPS_AT_ONCE)
+        )
         await asyncio.sleep(12)
         for code in (
             RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
@@ -421,11 +419,44 @@ class Load:
             RequestCode.QUERY_TOPIC_CONSUME_BY_WHO,
         ):
             self._say(f"{code.name} of 99,000 groups")
-            answer = await first.ask(code, isOrder="false", topic=topic_name(0))
+            answer = await first.ask(code, isOrder="false", topic=MOST_READ)
             if answer.code:
                 print(f"{code.name}: {answer.remark}", file=sys.stderr)
         self._say("a scrape of 99,000 groups")
         await asyncio.to_thread(self._scrape)
+
+    async def _report(self, queues: Iterable[tuple[str, str, int]]) -> None:
+        """An offset of each (group, topic, queue id)."""
+        first = self._clients[0]
+        for number, (group, topic, queue_id) in enumerate(queues):
+            first.tell(
+                RequestCode.UPDATE_CONSUMER_OFFSET,
+                b"",
+                consumerGroup=group,
+                topic=topic,
+                queueId=queue_id,
+                commitOffset=1,
+            )
+            if not number % AT_ONCE:
+                await first.ask(RequestCode.GET_MAX_OFFSET, topic=topic_name(0), queueId=0)
+        await first.ask(RequestCode.GET_MAX_OFFSET, topic=topic_name(0), queueId=0)
+
+    async def _delete(self) -> None:
+        await self._report(
+            (READS_ALL, topic_name(number), queue_id)
+            for number in range(TOPICS)
+            for queue_id in range(QUEUES)
+        )
+        first = self._clients[0]
+        self._say("a topic of all groups deleted")
+        answer = await first.ask(RequestCode.DELETE_TOPIC_IN_BROKER, topic=MOST_READ)
+        assert answer.code == 0, answer.remark
+        self._say("a group of all topics deleted")
+        answer = await first.ask(
+            RequestCode.DELETE_SUBSCRIPTIONGROUP, groupName=READS_ALL, cleanOffset="true"
+        )
+        assert answer.code == 0, answer.remark
+        await asyncio.sleep(2)
 
     async def _join_one_group(self) -> None:
         self._crowd = "crowd"

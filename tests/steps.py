@@ -7,7 +7,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import sys
-from collections.abc import Awaitable, Callable, Generator, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable
+from contextlib import asynccontextmanager
 from types import FrameType
 from typing import Any, TypeVar
 
@@ -90,6 +91,24 @@ async def longest_step(work: Awaitable[object]) -> int:
     finally:
         asyncio.Handle._run = run  # type: ignore[method-assign]
     return longest
+
+
+@asynccontextmanager
+async def passes_counted() -> AsyncIterator[Callable[[], int]]:
+    """Count the passes of the running loop; what is handed out says how many there were."""
+    count = 0
+
+    async def counting() -> None:
+        nonlocal count
+        while True:
+            count += 1
+            await asyncio.sleep(0)
+
+    task = asyncio.create_task(counting())
+    try:
+        yield lambda: count
+    finally:
+        task.cancel()
 
 
 def heard(patch: pytest.MonkeyPatch, owner: object, name: str, hear: Callable[..., object]) -> None:

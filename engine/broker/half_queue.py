@@ -344,6 +344,8 @@ class HalfQueue:
         parts, offsets = self._parts, self._parts.offsets
         if (offsets.committed(TRANSACTION_GROUP, topic, QUEUE_ID) or 0) == offset:
             return
+        if offsets.is_being_forgotten(topic, TRANSACTION_GROUP):
+            return  # It is told again when the next one has ended.
         offsets.take_reset(TRANSACTION_GROUP, topic, QUEUE_ID)  # Nobody pulls: it would wait on.
         commit = offsets.commit(TRANSACTION_GROUP, topic, QUEUE_ID, offset, now_ms=parts.now_ms())
         tell_offset(

@@ -42,7 +42,7 @@ class MemberNotices:
 
     def want(self, group: ConsumerGroup) -> None:
         """The group changed: tell its members, unless the group's settings forbid it."""
-        config = self._parts.group_configs.find(group.name)
+        config = self._parts.group_configs.look(group.name)
         if config is not None and not config.notify_consumer_ids_changed_enable:
             return
         now_ms = self._parts.runtime.clock.steady_ms()

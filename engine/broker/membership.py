@@ -75,20 +75,22 @@ class Membership:
 
         Asks nobody whether there is room for it (`check_room`). A group that has to be created
         first is passed over, as RocketMQ does: its pulls are answered SUBSCRIPTION_GROUP_NOT_EXIST.
+        While its settings, or its retry topic, are being deleted they are not made: the next
+        heartbeat makes them.
         """
         parts = self._parts
-        config = parts.group_configs.find(data.group_name)
-        if config is None:
+        name = data.group_name
+        is_leaving = name in parts.group_configs.being_deleted
+        config = None if is_leaving else parts.group_configs.find(name)
+        if config is None and not is_leaving:
             _log.warning(
                 "%s: group %s does not exist and is not created by itself "
                 "(autoCreateSubscriptionGroup); create it with updateSubGroup",
                 *(channel.client_id, data.group_name),
             )
             return False
-        if config.retry_queue_nums > 0:
-            _, made = parts.topics.ensure(retry_topic(data.group_name), config.retry_queue_nums)
-            if made:
-                parts.topics_changed()
+        if config is not None and config.retry_queue_nums > 0:
+            self._make_retry_topic(name, config.retry_queue_nums)
         change = parts.groups.register(
             data, channel, keep_subscription=keep_subscription, now_ms=parts.steady_ms()
         )
@@ -103,6 +105,14 @@ class Membership:
         ) and not group.broadcasting:
             self.notices.want(group)
         return change.topics_changed
+
+    def _make_retry_topic(self, group: str, queue_nums: int) -> None:
+        topics, topic = self._parts.topics, retry_topic(group)
+        if topic in topics.being_deleted:
+            return
+        _, made = topics.ensure(topic, queue_nums)
+        if made:
+            self._parts.topics_changed()
 
     def _select(self, data: ConsumerData) -> None:
         """Keep the selectors of a subscription."""

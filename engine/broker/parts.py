@@ -8,6 +8,7 @@ Absent on purpose: life cycle (broker), decisions (state and handlers).
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -93,6 +94,10 @@ class BrokerParts:
     """How fast members of groups say that they consume."""
     work: WorkInSteps = field(default_factory=WorkInSteps)
     """What would hold the loop for too long when it is done at once."""
+    deletions: dict[str, asyncio.Task[None]] = field(default_factory=dict)
+    """What is being deleted: "topic ..." or "group ..."."""
+    forgetting: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while all that is known of a group, or of a topic that is not here, is forgotten."""
     topics_changed: Callable[[], None] = lambda: None
     """Persist the topics and register at the name servers, soon."""
     topics_unsaved: bool = False

@@ -25,7 +25,7 @@ from engine.foundation.limits import LOOP_STEP_ENTRIES_MAX, WATERMARKS_PER_SAMPL
 from engine.foundation.observing import GroupWatermark, QueueWatermark
 from engine.protocol.message import MessageQueue
 from engine.protocol.names import PERM_READ
-from engine.store.message_store import QueueMarks
+from engine.store.queue_table import QueueMarks
 
 NOTED_PER_STEP = 10 * LOOP_STEP_ENTRIES_MAX
 """Marks that one step notes as moved: to note one costs less than a tenth of reading it."""

@@ -140,7 +140,8 @@ class Tables:
         self._parts.offsets.load(from_document(found), counter_of(found))
         self.spooled = spooled_in(found)
         for topic in self._deleted_since(found):
-            self._parts.offsets.forget_topic(topic)
+            for _ in self._parts.offsets.forget_topic(topic):  # Nobody is served yet.
+                pass
 
     def _deleted_since(self, document: Mapping[str, object]) -> list[str]:
         """Topics that were deleted after a table was written; what it says of them is void.

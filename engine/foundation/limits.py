@@ -186,6 +186,11 @@ LOOP_STEP_ENTRIES_MAX: Final = 250
 may be long (1 to 50 us each, so 12 ms at most); the rest follows after the loop's other work.
 """
 
+DELETIONS_MAX: Final = 4096
+"""Deletions of topics, and of groups with their offsets, that wait for their turn (4 KiB each):
+they go on when those who asked are gone; another is refused with SYSTEM_BUSY.
+"""
+
 LOOP_STEP_ANSWERS_MAX: Final = 100
 """Requests that one step of the event loop answers when many wait for the same thing (50 to 200 us
 each); the others follow in the next steps.

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from zlib import crc32
 
@@ -37,6 +38,15 @@ from engine.store.mapped_file import FilePool, FileSequence, OpenFile
 SUMS_SUFFIX = "Sums"
 """The folder of the sums is named as that of the index, and so."""
 PARTS_LOOKED_AT = 256
+
+
+@dataclass(slots=True)
+class KeyQueryResult:
+    """Answer of the index. Hashes may collide: compare the messages' own keys."""
+
+    physical_offsets: list[int]
+    index_last_update_timestamp_ms: int
+    index_last_update_physical_offset: int
 
 
 class Index:

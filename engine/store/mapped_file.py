@@ -277,6 +277,17 @@ class FileSequence:
 
         return destroy
 
+    def take_all_out(self) -> Callable[[], None]:
+        """As `take_out`, of every file and the folder."""
+        works = [self.take_out(start) for start in list(self.starts)]
+
+        def destroy() -> None:
+            for work in works:
+                work()
+            self.disk.remove_directory(self.directory)
+
+        return destroy
+
     def remove_from(self, offset: int) -> int:
         """Delete the files that begin at or after `offset`, last first; return how many there
         were.

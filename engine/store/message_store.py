@@ -22,9 +22,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Sequence
 
 from engine.foundation.errors import DiskFull, RecordTooLarge, WritesStopped
 from engine.foundation.limits import LOG_HOLES_TOLD_MAX
@@ -40,10 +38,10 @@ from engine.store.dispatch import Arrival, Dispatcher
 from engine.store.draft_record import BatchDraft, DraftRecord, MessageDraft, PutResult
 from engine.store.folder_lock import take_folders
 from engine.store.holes import Hole, Holes
-from engine.store.index import SUMS_SUFFIX, Index
+from engine.store.index import SUMS_SUFFIX, Index, KeyQueryResult
 from engine.store.index_file import IndexShape
 from engine.store.mapped_file import FilePool
-from engine.store.queue_table import QueueKey, QueueTable
+from engine.store.queue_table import QueueKey, QueueMarks, QueueTable
 from engine.store.reading import GetLimits, GetResult, GetStatus, read_queue
 from engine.store.record import store_timestamp_of
 from engine.store.sound_records import readable_record_at
@@ -63,25 +61,6 @@ from engine.store.upkeep.queue_scrub import QueueScrub
 from engine.store.upkeep.retention import Retention
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(slots=True)
-class KeyQueryResult:
-    """Answer of the index. Hashes may collide: compare the messages' own keys."""
-
-    physical_offsets: list[int]
-    index_last_update_timestamp_ms: int
-    index_last_update_physical_offset: int
-
-
-class QueueMarks(NamedTuple):
-    """Where a queue stands at one instant."""
-
-    min_offset: int
-    max_offset: int
-    flushed_offset: int
-    """First queue offset whose message a power cut could lose now."""
-    last_store_time_ms: int | None
 
 
 class MessageStore:
@@ -176,7 +155,13 @@ class MessageStore:
             checkpoint=checkpoint,
             dispatched=lambda: self._dispatcher.position,
         )
-        self._deletion = TopicDeletion(log, queues, self.tombstones, self._flusher)
+        self._deletion = TopicDeletion(
+            self._disk,
+            log=log,
+            queues=queues,
+            tombstones=self.tombstones,
+            flusher=self._flusher,
+        )
 
     # ---- life -------------------------------------------------------------------------------
 
@@ -277,6 +262,7 @@ class MessageStore:
         if self._closed:
             return
         self._closed = True
+        await self._deletion.ended()
         self._dispatching.stop()
         self._flusher.stop()
         await self._tasks.end()
@@ -448,14 +434,22 @@ class MessageStore:
         elif synced is not None:
             await asyncio.shield(synced)
 
-    async def delete_topic(self, topic: str, forget: Callable[[], object] = lambda: None) -> int:
+    async def delete_topic(
+        self, topic: str, forget: Callable[[], Iterable[None]] = lambda: ()
+    ) -> int:
         """Delete the topic, durably: its queues, and its messages for whoever asks; returns how
         many queues. Made again, it begins at 0, and what was there before never shows again.
 
-        `forget` is called when that is so, before anything else can be put or asked. Raises
-        DiskFull, StorageError: then nothing has changed.
+        `forget` is called in the step from which on nothing of it shows; what it returns is done
+        step by step, and nothing is put into the topic until that, and the deletion of its files,
+        has ended. Raises DiskFull, StorageError: then nothing has changed, or, when it is files
+        that cannot be removed, nothing is put until the topic was deleted again.
         """
         return await self._deletion.delete(topic, forget)
+
+    def is_being_deleted(self, topic: str) -> bool:
+        """Is nothing put into the topic, because its deletion has not ended?"""
+        return topic in self._deletion.under_way
 
     # ---- queues -----------------------------------------------------------------------------
 

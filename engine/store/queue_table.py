@@ -13,7 +13,9 @@ Absent on purpose: topic settings. A queue exists here because a message for it 
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Mapping
+from typing import NamedTuple
 from zlib import crc32
 
 from engine.foundation.errors import StorageError
@@ -27,6 +29,16 @@ QueueKey = tuple[str, int]
 SIZE_KEY = "mappedFileSizeConsumeQueue"
 
 
+class QueueMarks(NamedTuple):
+    """Where a queue stands at one instant."""
+
+    min_offset: int
+    max_offset: int
+    flushed_offset: int
+    """First queue offset whose message a power cut could lose now."""
+    last_store_time_ms: int | None
+
+
 class QueueTable:
     """The queues below one `consumequeue` folder."""
 
@@ -38,6 +50,8 @@ class QueueTable:
         self._queues: dict[QueueKey, ConsumeQueue] = {}
         self._sorted: list[QueueKey] | None = None
         self._next_offsets: dict[QueueKey, int] = {}
+        self._ids_of: dict[str, dict[int, None]] = {}
+        """topic → ids of its queues, and of those that an offset was asked for."""
         self.dirty: dict[QueueKey, ConsumeQueue] = {}
         """Queues written since the last flush."""
         self.moved: dict[QueueKey, None] = {}
@@ -68,7 +82,9 @@ class QueueTable:
                 self._pool,
             )
             self._queues[topic, queue_id] = queue
-            self._sorted = None
+            self._ids_of.setdefault(topic, {})[queue_id] = None
+            if self._sorted is not None:
+                insort(self._sorted, (topic, queue_id))
             self.folder_dirty = True
         return queue
 
@@ -88,6 +104,7 @@ class QueueTable:
         if offset is None:
             check_queue_name(topic, queue_id)
             offset = self._next_offsets[topic, queue_id] = 0
+            self._ids_of.setdefault(topic, {})[queue_id] = None
         return offset
 
     def advance(self, topic: str, queue_id: int, next_offset: int) -> None:
@@ -96,7 +113,8 @@ class QueueTable:
 
     def has_given_offsets(self, topic: str) -> bool:
         """Has any message of the topic got a queue offset since the topic was made?"""
-        return any(offset > 0 for (name, _), offset in self._next_offsets.items() if name == topic)
+        offsets = self._next_offsets
+        return any(offsets.get((topic, queue_id), 0) for queue_id in self._ids_of.get(topic, ()))
 
     def bury(self, deleted: Mapping[str, int]) -> None:
         """Remove what a crash has left of queues whose topics were deleted behind all they hold."""
@@ -106,7 +124,13 @@ class QueueTable:
                 ends[topic] = max(ends.get(topic, 0), queue.end_physical)
         for topic, end in ends.items():
             if end <= deleted[topic]:
-                self.delete_topic(topic)
+                for queue in self.take_out(topic):
+                    queue.destroy()
+                self._disk.remove_directory(self.folder_of(topic))
+
+    def folder_of(self, topic: str) -> str:
+        """Where the topic's queues have their folders."""
+        return f"{self.directory}/{topic}"
 
     def load(self, *, clean: bool) -> list[str]:
         """Find all queues on disk; return a sentence for each thing put right."""
@@ -185,21 +209,25 @@ class QueueTable:
             queue.loaded_to = queue.max_offset
             queue.synced_offset, queue.synced_physical = queue.max_offset, queue.end_physical
 
-    def delete_topic(self, topic: str) -> int:
-        """Delete the topic's queues; a topic made again under the name begins at offset 0."""
-        doomed = [key for key in self.keys() if key[0] == topic]
-        self._sorted = None
-        for key in doomed:
-            self._queues.pop(key).destroy()
+    def take_out(self, topic: str) -> list[ConsumeQueue]:
+        """Forget the topic's queues, and return them to be deleted; a topic made again under the
+        name begins at offset 0, and only when their files are gone.
+        """
+        taken = []
+        for queue_id in self._ids_of.pop(topic, ()):
+            key = (topic, queue_id)
             self._next_offsets.pop(key, None)
-            self.dirty.pop(key, None)
-            self.moved[key] = None
-        for key in [key for key in self._next_offsets if key[0] == topic]:
-            del self._next_offsets[key]
-        if doomed:
-            self._disk.remove_directory(f"{self.directory}/{topic}")
+            queue = self._queues.pop(key, None)
+            if queue is not None:
+                taken.append(queue)
+                self.dirty.pop(key, None)
+                self.moved[key] = None
+        if taken and self._sorted is not None:
+            begin = bisect_left(self._sorted, (topic, -1))
+            del self._sorted[begin : begin + len(taken)]
+        if taken:
             self.folder_dirty = True
-        return len(doomed)
+        return taken
 
     def close(self) -> None:
         """Close every file."""

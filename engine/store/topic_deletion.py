@@ -1,62 +1,122 @@
 """The deletion of a topic: durable before anything of the topic goes.
 
 Place in the walk: `handlers/admin_topics`, through `message_store.delete_topic`. First the
-tombstone, then what the broker keeps of the topic, then its queues.
+tombstone; in the same step of the loop nothing of the topic shows any more; then goes what the
+broker keeps of it, and then its files, in steps.
 
 Invariant: one deletion at a time; nothing is put into the topic from the moment its log end is
-taken until the tombstone there is durable, so that no message is stored which the tombstone then
-hides. A deletion whose caller goes away is carried through. Absent on purpose: the table of
-tombstones (`tombstones`), the topic's settings.
+taken until all of it is gone, so that no message is stored which the tombstone then hides, and a
+topic that is made again finds nothing of the earlier one. A deletion whose caller goes away is
+carried through. Absent on purpose: the table of tombstones (`tombstones`), the topic's settings.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
 
 from engine.foundation.errors import DiskFull, StorageError
+from engine.runtime.disk import Disk
 from engine.store.commit_log import CommitLog
+from engine.store.consume_queue import ConsumeQueue
 from engine.store.queue_table import QueueTable
 from engine.store.tombstones import Tombstones
 from engine.store.upkeep.flush import Flusher
+
+QUEUES_REMOVED_AT_ONCE: Final = 64
+"""Queues whose files are closed in one step of the loop, and then deleted beside it."""
+
+
+@dataclass(slots=True)
+class _Left:
+    """What of a topic's files is still to be deleted."""
+
+    queues: list[ConsumeQueue]
+    works: list[Callable[[], None]] = field(default_factory=list)
 
 
 class TopicDeletion:
     """Deletes topics of one store."""
 
     def __init__(
-        self, log: CommitLog, queues: QueueTable, tombstones: Tombstones, flusher: Flusher
+        self,
+        disk: Disk,
+        *,
+        log: CommitLog,
+        queues: QueueTable,
+        tombstones: Tombstones,
+        flusher: Flusher,
     ) -> None:
+        self._disk = disk
         self._log = log
         self._queues = queues
         self._tombstones = tombstones
         self._flusher = flusher
         self.under_way: dict[str, None] = {}
-        """Topics whose deletion is being written down: nothing is put into them meanwhile."""
+        """Topics whose deletion has not ended: nothing is put into them meanwhile."""
+        self._left: dict[str, _Left] = {}
+        """Of topics whose tombstone is durable."""
         self._one_at_a_time = asyncio.Lock()
 
-    async def delete(self, topic: str, forget: Callable[[], object]) -> int:
+    async def delete(self, topic: str, forget: Callable[[], Iterable[None]]) -> int:
         """Delete the topic; returns how many queues. `forget` is called once the tombstone is
-        durable, before anything else can be put or asked.
+        durable, before anything else can be asked; what it returns is done step by step.
 
-        Raises DiskFull, StorageError: then nothing has changed.
+        Raises DiskFull, StorageError: then nothing has changed; or the tombstone is there, files
+        cannot be removed, and nothing is put until another deletion of the topic has ended.
         """
         loop = asyncio.get_running_loop()
         return await asyncio.shield(loop.create_task(self._delete(topic, forget)))
 
-    async def _delete(self, topic: str, forget: Callable[[], object]) -> int:
+    async def ended(self) -> None:
+        """Wait for the deletions that were asked for."""
         async with self._one_at_a_time:
-            log_begin = self._log.min_offset
-            self._tombstones.check_room(topic, log_begin=log_begin)
-            self.under_way[topic] = None
-            try:
-                await self._tombstones.add(topic, self._log.end_offset, log_begin=log_begin)
-            except DiskFull:
-                raise
-            except StorageError as error:  # Whether it is on disk is unknown.
-                self._flusher.fail(f"deleting topic {topic}: {error}")
-                raise
-            finally:
-                del self.under_way[topic]
-            forget()
-            return self._queues.delete_topic(topic)
+            pass
+
+    async def _delete(self, topic: str, forget: Callable[[], Iterable[None]]) -> int:
+        async with self._one_at_a_time:
+            if topic not in self._left:
+                await self._write_down(topic)
+                self._left[topic] = _Left(self._queues.take_out(topic))
+            count = len(self._left[topic].queues)
+            for _ in forget():
+                await asyncio.sleep(0)
+            await self._remove(topic)
+            del self.under_way[topic]
+            return count
+
+    async def _write_down(self, topic: str) -> None:
+        log_begin = self._log.min_offset
+        self._tombstones.check_room(topic, log_begin=log_begin)
+        self.under_way[topic] = None
+        try:
+            await self._tombstones.add(topic, self._log.end_offset, log_begin=log_begin)
+        except BaseException as error:
+            del self.under_way[topic]
+            if isinstance(error, StorageError) and not isinstance(error, DiskFull):
+                self._flusher.fail(f"deleting topic {topic}: {error}")  # Is it on disk? Unknown.
+            raise
+
+    async def _remove(self, topic: str) -> None:
+        """Delete the files, some queues at once, and the folder. Raises StorageError; then what is
+        left can be removed by another deletion.
+        """
+        left = self._left[topic]
+        while left.queues or left.works:
+            some = left.queues[-QUEUES_REMOVED_AT_ONCE:]
+            del left.queues[-QUEUES_REMOVED_AT_ONCE:]
+            left.works += [queue.take_out() for queue in some]
+            if not left.queues:
+                folder = self._queues.folder_of(topic)
+                left.works.append(partial(self._disk.remove_directory, folder))
+            await self._disk.off_loop(partial(_remove_files, left.works))
+            left.works = []
+        del self._left[topic]
+
+
+def _remove_files(works: Iterable[Callable[[], None]]) -> None:
+    for work in works:
+        work()

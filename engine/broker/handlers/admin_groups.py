@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from engine.broker.deletions import delete_group
 from engine.broker.handlers.admin_topics import check_entries
 from engine.broker.handlers.progress import consume_stats_of
 from engine.broker.parts import BrokerParts
@@ -84,6 +85,7 @@ class GroupHandlers:
             check_group(config.group_name)
             check_numbers(config)
             check_attributes(config)
+            self._parts.group_configs.check_stays(config.group_name)
         self._parts.group_configs.check_room(config.group_name for config in configs)
         for config in configs:
             self._parts.group_configs.put(config)
@@ -113,12 +115,10 @@ class GroupHandlers:
     async def delete(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """DELETE_SUBSCRIPTIONGROUP (207), with its offsets when asked to."""
         header = DeleteSubscriptionGroupRequestHeader.decode(request.fields)
-        if self._parts.group_configs.delete(header.group_name):
-            self._parts.group_configs_changed()
         if header.clean_offset:
-            self._parts.offsets.forget_group(header.group_name)
-            self._parts.readers.forget_group(header.group_name)
-            self._parts.traffic.forget_group(header.group_name)
+            await delete_group(self._parts, header.group_name)
+        elif self._parts.group_configs.delete(header.group_name):
+            self._parts.group_configs_changed()
         await self._parts.settings_saved()
         return request.respond(ResponseCode.SUCCESS)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 
-from engine.broker.handlers.admin_topics import delete_topic
+from engine.broker.deletions import delete_topic
 from engine.broker.parts import BrokerParts
 from engine.foundation.errors import RequestRefused
 from engine.foundation.limits import QUEUE_UNITS_TOLD_MAX

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from engine.broker.deletions import delete_topic
 from engine.broker.expired_dead_letters import tell_deleted
 from engine.broker.membership import Membership
 from engine.broker.parts import BrokerParts
@@ -22,7 +23,7 @@ from engine.broker.state.topic_attributes import (
 )
 from engine.broker.topic_shrinking import check_shrinking, look_before_shrinking
 from engine.broker.work_in_steps import in_steps
-from engine.foundation.errors import ProtocolError, RequestRefused, StorageError
+from engine.foundation.errors import ProtocolError, RequestRefused
 from engine.foundation.limits import BODY_ADMIN_ENTRIES_MAX, LOOP_STEP_ENTRIES_MAX
 from engine.foundation.long_lists import sorted_in_steps
 from engine.protocol.bodies import (
@@ -61,35 +62,6 @@ def check_entries(what: str, count: int) -> None:
             ResponseCode.INVALID_PARAMETER,
             f"{count} {what} in one request: {BODY_ADMIN_ENTRIES_MAX} at most; send some at a time",
         )
-
-
-async def delete_topic(parts: BrokerParts, topic: str) -> None:
-    """Delete a topic, its queues and all that is known about it, so that no crash brings it back.
-
-    Raises RequestRefused when that cannot be written down.
-    """
-
-    def forget() -> None:
-        if parts.topics.delete(topic):
-            parts.topics_changed()
-        parts.offsets.forget_topic(topic)
-        parts.readers.forget_topic(topic)
-        parts.traffic.forget_topic(topic)
-        parts.deduplication.forget_topic(topic)
-        parts.second_copies.forget_topic(topic)
-        if parts.boot_ends is not None:
-            for queue in [queue for queue in parts.boot_ends if queue[0] == topic]:
-                del parts.boot_ends[queue]
-
-    if parts.topics.find(topic) is None and not parts.store.has_held(topic):
-        forget()  # Offsets may be kept of a topic that never was here.
-        return
-    try:
-        await parts.store.delete_topic(topic, forget)
-    except StorageError as error:
-        raise RequestRefused(
-            ResponseCode.SYSTEM_ERROR, f"topic {topic} is not deleted: {error}"
-        ) from error
 
 
 class TopicHandlers:

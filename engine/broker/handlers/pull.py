@@ -237,12 +237,17 @@ class PullHandlers:
 
     def _resume(self, pull: Pull) -> None:
         """Answer a pull that was held, from what the store has now; with nothing when the accounts
-        have changed since it passed the gate: it asks again, and is judged again.
+        have changed since it passed the gate, or its topic or group is gone: it asks again, and is
+        judged again.
         """
         if pull.peer.closed:
             return
-        if pull.gate_changes != self._parts.gate.changes:
-            pull.peer.answer(pull.request, self._nothing(pull))
+        parts, (group, topic, _) = self._parts, pull.key
+        if pull.gate_changes != parts.gate.changes:
+            pull.peer.answer(pull.request, self._nothing(pull, "the accounts have changed"))
+            return
+        if parts.topics.find(topic) is None or not parts.group_configs.known(group):
+            pull.peer.answer(pull.request, self._nothing(pull, "topic or group was deleted"))
             return
         reset_offset = self._parts.offsets.take_reset(*pull.key)
         if reset_offset is not None:
@@ -251,31 +256,24 @@ class PullHandlers:
             response = self._response(pull, self._get(pull))
         pull.peer.answer(pull.request, response)
 
-    def _nothing(self, pull: Pull) -> RemotingCommand:
-        store, header = self._parts.store, pull.header
-        return pull.request.respond(
-            ResponseCode.PULL_NOT_FOUND,
-            "the accounts have changed; ask again",
-            _fields(
-                pull,
-                header.queue_offset,
-                store.min_offset(header.topic, header.queue_id),
-                store.max_offset(header.topic, header.queue_id),
-            ),
+    def _nothing(self, pull: Pull, reason: str) -> RemotingCommand:
+        remark = f"{reason}; ask again"
+        return self._without_messages(
+            pull, ResponseCode.PULL_NOT_FOUND, remark, pull.header.queue_offset
         )
 
     def _moved_by_reset(self, pull: Pull, offset: int) -> RemotingCommand:
-        store, header = self._parts.store, pull.header
-        return pull.request.respond(
-            ResponseCode.PULL_OFFSET_MOVED,
-            "OFFSET_RESET",
-            _fields(
-                pull,
-                offset,
-                store.min_offset(header.topic, header.queue_id),
-                store.max_offset(header.topic, header.queue_id),
-            ),
+        return self._without_messages(pull, ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET", offset)
+
+    def _without_messages(
+        self, pull: Pull, code: int, remark: str, next_begin_offset: int
+    ) -> RemotingCommand:
+        """An answer that was not read from the queue."""
+        store, queue = self._parts.store, (pull.header.topic, pull.header.queue_id)
+        fields = _fields(
+            pull, next_begin_offset, store.min_offset(*queue), store.max_offset(*queue)
         )
+        return pull.request.respond(code, remark, fields)
 
     def _response(self, pull: Pull, found: GetResult) -> RemotingCommand:
         code = _code_of(found, pull.header.queue_offset)

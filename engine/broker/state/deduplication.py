@@ -17,11 +17,13 @@ time arrives as `now_ms`.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
 
 from engine.foundation.errors import RequestRefused
 from engine.foundation.limits import DEDUPLICATED_SENDS_MAX, DEDUPLICATION_WINDOW_MS
+from engine.foundation.long_lists import dropped_in_steps
 from engine.protocol.codes import ResponseCode
 from engine.store import PutResult
 
@@ -111,10 +113,9 @@ class Deduplication:
         if len(self._copies) > self.entries_max:
             self._copies.popitem(last=False)
 
-    def forget_topic(self, topic: str) -> None:
-        """The topic and its messages are gone."""
-        for key in [key for key in self._copies if key[0] == topic]:
-            del self._copies[key]
+    def forget_topic(self, topic: str) -> Iterator[None]:
+        """The topic and its messages are gone; done in steps."""
+        yield from dropped_in_steps(self._copies, lambda key: key[0] == topic)
 
     def take_counts(self) -> dict[str, ResendCounts]:
         """Counts by topic since this was asked last, by name."""

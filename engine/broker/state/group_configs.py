@@ -4,7 +4,7 @@ Place in the walk: pulls and send-backs look their group up; the command line of
 changes and lists them.
 
 Invariant: a group that may not be created on demand has to be created first; those of the system
-always may. Absent on purpose: members and offsets.
+always may; nobody makes one while it is being deleted. Absent on purpose: members and offsets.
 """
 
 from __future__ import annotations
@@ -144,13 +144,17 @@ class GroupConfigs:
         """Are unknown groups made on demand?"""
         self._count_max = count_max
         self._configs: dict[str, SubscriptionGroupConfig] = {}
+        self.being_deleted: dict[str, None] = {}
+        """Groups whose deletion with their offsets has begun and not ended; `deletions` keeps it.
+        """
         self.counter = 0
         """Counter of the data version."""
 
     def find(self, group: str) -> SubscriptionGroupConfig | None:
         """The group's settings, made now when that is allowed; None when it must be created.
 
-        Raises RequestRefused when the name is illegal, or that of one group too many.
+        Raises RequestRefused when the name is illegal, that of one group too many, or of one that
+        is being deleted.
         """
         config = self._configs.get(group)
         if config is not None:
@@ -175,10 +179,23 @@ class GroupConfigs:
 
     def put(self, config: SubscriptionGroupConfig) -> SubscriptionGroupConfig:
         """Create or replace a group's settings. Raises RequestRefused for one group too many."""
+        self.check_stays(config.group_name)
         self.check_room([config.group_name])
         self._configs[config.group_name] = config
         self.counter += 1
         return config
+
+    def check_stays(self, group: str) -> None:
+        """Raise RequestRefused while the group is being deleted."""
+        if group in self.being_deleted:
+            raise RequestRefused(
+                ResponseCode.SERVICE_NOT_AVAILABLE,
+                f"group {group} is being deleted; it can be made again when that has ended",
+            )
+
+    def look(self, group: str) -> SubscriptionGroupConfig | None:
+        """The group's settings, if it has any now; none are made."""
+        return self._configs.get(group)
 
     def check_room(self, names: Iterable[str]) -> None:
         """Raise RequestRefused when groups with these names are too many more."""

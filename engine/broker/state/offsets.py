@@ -6,13 +6,14 @@ clients ask here, and the broker persists the table each 5 s (row A4).
 Invariant: an offset is the NEXT message to consume. A lower commit is accepted, because a client
 may rewind; while a reset waits for its reader nothing but the reset value is told, and commits are
 refused, so that the old owner's late report cannot undo it. Nothing here goes through all offsets
-in one step of the loop: the table is written piece by piece. Absent on purpose: checking offsets
-against the queue (a wrong report is evidence), files, clients.
+in one step of the loop: the table is written, and what was deleted is forgotten, piece by piece.
+From the first moment of that on nothing of it is told, written to a file, or set anew. Absent on
+purpose: checking offsets against the queue (a wrong report is evidence), files, clients.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from engine.broker.state.readers import QueueKey
@@ -72,6 +73,9 @@ class ConsumerOffsets:
         self._resets: Table = {}
         self._pushed: dict[QueueKey, int] = {}  # At most one per queue that has an offset.
         self._reported: dict[QueueKey, Reported] = {}
+        self._leaving_topics: dict[str, None] = {}
+        self._leaving_groups: dict[str, None] = {}
+        """What is being forgotten."""
         self._setbacks: dict[str, int] = {}
         """topic → the number of its newest setback."""
         self._setbacks_count = self._setbacks_dropped = 0
@@ -85,8 +89,10 @@ class ConsumerOffsets:
     def commit(self, group: str, topic: str, queue_id: int, offset: int, *, now_ms: int) -> Commit:
         """Store a report, unless a reset of the queue waits for its reader.
 
-        Raises RequestRefused when there are too many offsets; so do `reset` and `place`.
+        Raises RequestRefused when there are too many offsets, and while those of the topic or the
+        group are being forgotten; so do `reset` and `place`.
         """
+        self._check_stays(group, topic)
         previous = self.committed(group, topic, queue_id)
         accepted = not self.reset_pending(group, topic, queue_id)
         if accepted and previous != offset:
@@ -109,7 +115,11 @@ class ConsumerOffsets:
         return self._committed.get((topic, group), {}).get(queue_id)
 
     def told(self, group: str, topic: str, queue_id: int) -> int | None:
-        """What a client that asks is told: the reset value while one waits, else as `committed`."""
+        """What a client that asks is told: the reset value while one waits, else as `committed`;
+        nothing of what is being forgotten.
+        """
+        if self.is_being_forgotten(topic, group):
+            return None
         waiting = self._resets.get((topic, group), {}).get(queue_id)
         return self.committed(group, topic, queue_id) if waiting is None else waiting
 
@@ -132,6 +142,7 @@ class ConsumerOffsets:
 
     def expect_reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Members were told to go to `offset`: the first report of it is that reset's."""
+        self._check_stays(group, topic)
         self._pushed[group, topic, queue_id] = offset
 
     def is_expected_reset(self, group: str, topic: str, queue_id: int, offset: int) -> bool:
@@ -206,13 +217,19 @@ class ConsumerOffsets:
         count, reported.count = reported.count, 0
         return count
 
-    def forget_group(self, group: str) -> None:
-        """The group was deleted with its offsets."""
-        self._forget([(topic, group) for topic in self._topics_of.pop(group, ())])
+    def forget_group(self, group: str) -> Iterator[None]:
+        """The group was deleted with its offsets: nothing of them is told from now on, and they go
+        in the steps returned.
+        """
+        self._leaving_groups[group] = None
+        pairs = ((topic, group) for topic in self._found(self._topics_of, group))
+        return self._forget(pairs, lambda: self._leaving_groups.pop(group, None))
 
-    def forget_topic(self, topic: str) -> None:
-        """The topic was deleted."""
-        self._forget([(topic, group) for group in self._groups_of.pop(topic, ())])
+    def forget_topic(self, topic: str) -> Iterator[None]:
+        """The topic was deleted: as `forget_group`."""
+        self._leaving_topics[topic] = None
+        pairs = ((topic, group) for group in self._found(self._groups_of, topic))
+        return self._forget(pairs, lambda: self._leaving_topics.pop(topic, None))
 
     def snapshot(self, table: Table) -> Iterator[None]:
         """As `copied`, into a table to be written and then handed to `mark_persisted`."""
@@ -221,11 +238,11 @@ class ConsumerOffsets:
 
     def copied(self, table: Table) -> Iterator[None]:
         """Copy the offsets into `table`, one (topic, group) after the other, each as it is when it
-        has its turn.
+        has its turn; none of what is being forgotten.
         """
         for pair in list(self._committed):
             queues = self._committed.get(pair)
-            if queues is not None:  # Else it was forgotten meanwhile.
+            if queues is not None and not self.is_being_forgotten(*pair):
                 table[pair] = queues.copy()
             yield
 
@@ -270,7 +287,24 @@ class ConsumerOffsets:
         self._moved.update(dict.fromkeys((one.group, one.topic, one.queue_id) for one in lowered))
         return lowered
 
+    def is_being_forgotten(self, topic: str, group: str) -> bool:
+        """Are the offsets of the topic, or of the group, gone for whoever asks, but not all yet?"""
+        return topic in self._leaving_topics or group in self._leaving_groups
+
+    def _check_stays(self, group: str, topic: str) -> None:
+        """Raise RequestRefused while the offset would be forgotten at once. Hot."""
+        for what, name, leaving in (
+            ("topic", topic, self._leaving_topics),
+            ("group", group, self._leaving_groups),
+        ):
+            if leaving and name in leaving:
+                raise RequestRefused(
+                    ResponseCode.SYSTEM_ERROR,
+                    f"{what} {name} is being deleted; its offsets can be set when that has ended",
+                )
+
     def _store(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        self._check_stays(group, topic)
         before = self.committed(group, topic, queue_id)
         if before is None:
             if self._count >= self._count_max:
@@ -296,10 +330,22 @@ class ConsumerOffsets:
         self._groups_of.setdefault(topic, {})[group] = None
         self._topics_of.setdefault(group, {})[topic] = None
 
-    def _forget(self, pairs: list[tuple[str, str]]) -> None:
+    def _found(self, table: dict[str, dict[str, None]], name: str) -> list[str]:
+        """The other half of each pair that is to be forgotten: none of them is for the file."""
+        found = list(table.get(name, ()))
+        self.changed = self.changed or bool(found)
+        return found
+
+    def _forget(
+        self, pairs: Iterable[tuple[str, str]], ended: Callable[[], object]
+    ) -> Iterator[None]:
+        """Forget the offsets of each (topic, group), LOOP_STEP_ENTRIES_MAX or so in a step."""
+        looked_at = 0
         for topic, group in pairs:
+            queues = self._committed.pop((topic, group), None)
+            if queues is None:  # Its topic and its group are forgotten at the same time.
+                continue
             self._note_setback(topic)
-            queues = self._committed.pop((topic, group))
             self._count -= len(queues)
             self._resets.pop((topic, group), None)
             for queue_id in queues:  # Only what has an offset was reported, or is to be.
@@ -320,6 +366,11 @@ class ConsumerOffsets:
             if topic not in self._groups_of:
                 self._setbacks.pop(topic, None)
                 self._setbacks_dropped = self._setbacks_count
+            looked_at += 1 + len(queues)
+            if looked_at >= LOOP_STEP_ENTRIES_MAX:
+                looked_at = 0
+                yield
+        ended()
 
 
 def lowered_to(

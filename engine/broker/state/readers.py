@@ -12,11 +12,12 @@ on purpose: offsets that clients report, and sending anything.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
 from engine.foundation.errors import RequestRefused
 from engine.foundation.limits import GROUP_QUEUES_MAX
+from engine.foundation.long_lists import dropped_in_steps
 from engine.foundation.observing import Redelivery
 from engine.protocol.codes import ResponseCode
 
@@ -202,17 +203,18 @@ class Readers:
         self._moved.update(dict.fromkeys(released))
         return released
 
-    def forget_topic(self, topic: str) -> None:
-        """The topic was deleted."""
-        self._forget([key for key in self._readings if key[1] == topic])
+    def forget_topic(self, topic: str) -> Iterator[None]:
+        """The topic was deleted; done in steps."""
+        yield from dropped_in_steps(self._readings, lambda key: key[1] == topic, self._forget)
 
-    def forget_group(self, group: str) -> None:
-        """The group was deleted."""
-        self._forget([key for key in self._readings if key[0] == group])
+    def forget_group(self, group: str) -> Iterator[None]:
+        """The group was deleted; done in steps."""
+        yield from dropped_in_steps(self._readings, lambda key: key[0] == group, self._forget)
 
-    def _forget(self, keys: Sequence[QueueKey]) -> None:
-        for key in keys:
-            self._let_go(key, self._readings.pop(key).reader)
+    def _forget(self, key: QueueKey) -> None:
+        reading = self._readings.pop(key, None)
+        if reading is not None:  # Else its topic and its group are forgotten at the same time.
+            self._let_go(key, reading.reader)
             self._moved[key] = None
 
     def _let_go(self, key: QueueKey, client_id: str | None) -> None:

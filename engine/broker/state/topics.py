@@ -4,7 +4,8 @@ Place in the walk: a send finds its topic here, or makes it after the template T
 servers are told of every change.
 
 Invariant: a topic's read and write queue counts are at least 1 and at most QUEUES_PER_TOPIC_MAX;
-the data version's counter grows with every change. Absent on purpose: messages, offsets, files.
+the data version's counter grows with every change; from the begin of a topic's deletion to its end
+nobody makes or changes it. Absent on purpose: messages, offsets, files, what a deletion does.
 """
 
 from __future__ import annotations
@@ -43,6 +44,8 @@ class Topics:
     def __init__(self, count_max: int = TOPICS_MAX) -> None:
         self._count_max = count_max
         self._topics: dict[str, TopicConfig] = {}
+        self.being_deleted: dict[str, None] = {}
+        """Topics whose deletion has begun and not ended; `deletions` keeps it."""
         self.counter = 0
         """Counter of the data version."""
         self._untold: dict[str, None] | None = None
@@ -174,8 +177,15 @@ class Topics:
             )
 
     def check(self, config: TopicConfig) -> None:
-        """Raise RequestRefused for queue counts out of range, and for what is no permission."""
+        """Raise RequestRefused for queue counts out of range, for what is no permission, and while
+        the topic is being deleted.
+        """
         name = config.topic_name
+        if name in self.being_deleted:
+            raise RequestRefused(
+                ResponseCode.SERVICE_NOT_AVAILABLE,
+                f"topic {name} is being deleted; it can be made again when that has ended",
+            )
         for key, queue_nums in (
             ("readQueueNums", config.read_queue_nums),
             ("writeQueueNums", config.write_queue_nums),

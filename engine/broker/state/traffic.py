@@ -18,6 +18,7 @@ from itertools import pairwise
 from typing import Generic, TypeVar
 
 from engine.foundation.limits import LOOP_STEP_ENTRIES_MAX, TRAFFIC_KEYS_MAX
+from engine.foundation.long_lists import dropped_in_steps
 from engine.foundation.units import DAY_MS, HOUR_MS, KIB, MIB, MINUTE_MS, SECOND_MS
 
 Key = TypeVar("Key")
@@ -143,10 +144,9 @@ class Counts(Generic[Key]):
         if self.others is not None:
             yield self.others
 
-    def forget(self, gone: Callable[[Key], bool]) -> None:
-        """Drop the keys of something that was deleted."""
-        for key in [key for key in self.by_key if gone(key)]:
-            del self.by_key[key]
+    def forget(self, gone: Callable[[Key], bool]) -> Iterator[None]:
+        """Drop the keys of something that was deleted, in steps."""
+        yield from dropped_in_steps(self.by_key, gone)
 
     def make(self, key: Key) -> Count:
         """The count of a key that has none yet: its own, or that of the others."""
@@ -270,18 +270,18 @@ class Traffic:
         )
         return sum(counts.others.messages for counts in kinds if counts.others is not None)
 
-    def forget_topic(self, topic: str) -> None:
-        """The topic is deleted: so are its counts."""
+    def forget_topic(self, topic: str) -> Iterator[None]:
+        """The topic is deleted: so are its counts, in steps."""
         for counts in (*self._puts, self.commits, self.rollbacks):
-            counts.forget(lambda key: key == topic)
+            counts.by_key.pop(topic, None)
         self.finish_times.pop(topic, None)
         for pairs in (self.gets, self.send_backs, self.dead_letters):
-            pairs.forget(lambda key: key[1] == topic)
+            yield from pairs.forget(lambda key: key[1] == topic)
 
-    def forget_group(self, group: str) -> None:
-        """The group is deleted: so are its counts."""
+    def forget_group(self, group: str) -> Iterator[None]:
+        """The group is deleted: so are its counts, in steps."""
         for pairs in (self.gets, self.send_backs, self.dead_letters):
-            pairs.forget(lambda key: key[0] == group)
+            yield from pairs.forget(lambda key: key[0] == group)
 
     def sample(self, now_ms: int, *, wall_ms: int) -> Iterator[None]:
         """Take the samples that are due; called each second, and done in steps of so many counts

@@ -16,11 +16,13 @@ from pathlib import Path
 import pytest
 
 from engine.broker.client_windows import ClientWindows
+from engine.broker.state.deduplication import FirstCopy
 from engine.broker.state.members import ClientChannel
 from engine.foundation.limits import (
     DISPATCH_BATCH_MAX,
     LOOP_STEP_ANSWERS_MAX,
     LOOP_STEP_ENTRIES_MAX,
+    QUEUES_PER_TOPIC_MAX,
     REGISTRATION_TOPICS_MAX,
 )
 from engine.namesrv.routes import TOPICS_LOOKED_AT, Registration
@@ -37,10 +39,18 @@ from engine.protocol.message import Message
 from engine.protocol.message_batch import encode_batch
 from engine.remoting.rpc_server import RpcServer
 from engine.runtime import system_runtime
+from engine.store import PutResult
 from engine.store.table_file import TableFile
 from tests.integration.broker.cluster import TOPIC, Cluster, broker_config, cluster, eventually
 from tests.integration.broker.scraping import scraped, with_metrics
-from tests.steps import STEP_INSTRUCTIONS_MAX, heard, instructions_by_step, longest_step
+from tests.steps import (
+    STEP_INSTRUCTIONS_MAX,
+    heard,
+    instructions_by_step,
+    longest_step,
+    passes_counted,
+)
+from tests.store_support import draft
 
 HOUR_MS = 3_600_000
 SLACK = 1.25
@@ -133,6 +143,29 @@ async def shrinking_topic(running: Cluster, count: int) -> Awaitable[object]:
     return asked(running, RequestCode.UPDATE_AND_CREATE_TOPIC, **fields, order=False)
 
 
+def with_readers(running: Cluster, keys: list[tuple[str, str, int]]) -> None:
+    parts = running.broker.parts
+    for key in keys:
+        parts.group_configs.find(key[0])
+        parts.offsets.commit(*key, 0, now_ms=parts.steady_ms())
+        parts.readers.arrived(key, f"c-{key[0]}", now_ms=1)
+        parts.traffic.got(*key[:2], 1, 100)
+
+
+async def deleted_topic(running: Cluster, count: int) -> Awaitable[object]:
+    """Read by many groups; and another one, that stays, by as many."""
+    with_readers(running, [(f"g{one}", topic, 0) for one in range(count) for topic in (TOPIC, "T")])
+    copy = FirstCopy(b"", 0, PutResult(0, 0, 0, running.broker.parts.now_ms(), 0))
+    for number in range(count):
+        running.broker.parts.deduplication.remember(TOPIC, f"{number}", copy)
+    return asked(running, RequestCode.DELETE_TOPIC_IN_BROKER, topic=TOPIC)
+
+
+async def deleted_group(running: Cluster, count: int) -> Awaitable[object]:
+    with_readers(running, [(group, f"T{one}", 0) for one in range(count) for group in ("g", "h")])
+    return asked(running, RequestCode.DELETE_SUBSCRIPTIONGROUP, groupName="g", cleanOffset=True)
+
+
 async def test_queues_that_were_pulled_are_noted_some_at_a_time(tmp_path: Path) -> None:
     pulled = 4 * LOOP_STEP_ENTRIES_MAX
     async with cluster(broker_config(tmp_path)) as running:
@@ -149,7 +182,7 @@ async def test_queues_that_were_pulled_are_noted_some_at_a_time(tmp_path: Path) 
     "work",
     [
         *(consume_statistics, lowest_offsets, groups_of_a_topic, all_producers),
-        *(offsets_held_back, shrinking_topic),
+        *(offsets_held_back, shrinking_topic, deleted_topic, deleted_group),
     ],
 )
 async def test_what_goes_through_a_table_of_a_broker_has_steps_of_one_length(
@@ -168,6 +201,25 @@ async def test_what_goes_through_a_table_of_a_broker_has_steps_of_one_length(
             longest.append(await longest_step(await work(running, count)))
     assert longest[1] <= SLACK * longest[0] + 4000, longest
     assert max(longest) <= STEP_INSTRUCTIONS_MAX
+
+
+async def test_a_topic_of_many_queues_is_deleted_some_of_them_at_a_time(tmp_path: Path) -> None:
+    queues = 1024
+    config = broker_config(tmp_path, sample_interval_ms=HOUR_MS)
+    store = replace(config.store, flush_consume_queues_at_once=queues)
+    async with cluster(replace(config, store=store)) as running:
+        folder = Path(store.root) / "consumequeue" / TOPIC
+        for queue_id in range(queues):
+            running.broker.parts.store.put(draft(b"x", topic=TOPIC, queue_id=queue_id))
+
+        async def all_are_written() -> bool:
+            return folder.exists() and len(list(folder.glob("*/*"))) == queues
+
+        await eventually(all_are_written, "each queue has its file")
+        work = asked(running, RequestCode.DELETE_TOPIC_IN_BROKER, topic=TOPIC)
+        longest = await longest_step(work)
+        assert not folder.exists()
+    assert longest <= STEP_INSTRUCTIONS_MAX * queues // QUEUES_PER_TOPIC_MAX
 
 
 async def test_messages_that_come_again_are_compared_some_at_once(tmp_path: Path) -> None:
@@ -214,22 +266,12 @@ async def test_a_broker_of_many_topics_encodes_them_part_by_part(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     encoded_in: list[int] = []
-    steps = 0
-
-    async def count() -> None:
-        nonlocal steps
-        while True:
-            steps += 1
-            await asyncio.sleep(0)
-
-    async with cluster(broker_config(tmp_path)) as running:
+    async with cluster(broker_config(tmp_path)) as running, passes_counted() as passes:
         for number in range(2 * REGISTRATION_TOPICS_MAX):
             running.broker.parts.topics.put(TopicConfig(f"T{number}"))
         assert running.broker._running is not None
-        counting = asyncio.create_task(count())
-        heard(monkeypatch, RegisterBrokerBody, "encode", lambda body: encoded_in.append(steps))
+        heard(monkeypatch, RegisterBrokerBody, "encode", lambda body: encoded_in.append(passes()))
         await running.broker._running.registration.register()
-        counting.cancel()
         served = running.name_server.routes.route(f"T{2 * REGISTRATION_TOPICS_MAX - 1}")
         assert served is not None, "all of them are told"
     assert len(encoded_in) == len(set(encoded_in)) == 3

@@ -206,7 +206,7 @@ async def _goes_back(running: Cluster) -> None:
 
 
 async def _is_deleted_and_reads_on(running: Cluster) -> None:
-    running.broker.parts.offsets.forget_group("g7")
+    list(running.broker.parts.offsets.forget_group("g7"))
     await running.client("newcomer").heartbeat("g7", (TOPIC,))
 
 

@@ -5,6 +5,7 @@ what the broker believes to be in it are the same, and the marks that are told f
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import chain
 
 import pytest
@@ -15,6 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from engine.broker.state import offsets as offsets_module
 from engine.broker.state.offsets import ConsumerOffsets, Table, encoded_table, from_document
 from engine.broker.state.readers import QueueKey
+from engine.foundation.errors import RequestRefused
 from engine.protocol.fastjson import loads
 
 GROUPS, TOPICS, QUEUES = ("g", "h"), ("T", "U", "V"), (0, 1)
@@ -31,6 +33,8 @@ class SnapshotsUnderReports(RuleBasedStateMachine):
         self.table: Table | None = None
         self.pieces: list[bytes] = []
         self.steps: Iterator[None] = iter(())
+        self.going: dict[str, Iterator[None]] = {}
+        """Topics and groups that are being forgotten."""
         self.told: dict[QueueKey, tuple[int | None, int | None]] = {}
         self.patch = pytest.MonkeyPatch()
         self.patch.setattr(offsets_module, "LOOP_STEP_ENTRIES_MAX", 2)
@@ -40,19 +44,40 @@ class SnapshotsUnderReports(RuleBasedStateMachine):
 
     @rule(key=KEYS, offset=st.integers(0, 9))
     def report(self, key: QueueKey, offset: int) -> None:
-        self.offsets.commit(*key, offset, now_ms=1)
+        with self.refused_while_it_goes(key):
+            self.offsets.commit(*key, offset, now_ms=1)
 
     @rule(key=KEYS, offset=st.integers(0, 9))
     def reset(self, key: QueueKey, offset: int) -> None:
-        self.offsets.reset(*key, offset)
+        with self.refused_while_it_goes(key):
+            self.offsets.reset(*key, offset)
 
     @rule(topic=st.sampled_from(TOPICS))
     def delete_topic(self, topic: str) -> None:
-        self.offsets.forget_topic(topic)
+        if topic not in self.going:  # A deletion is asked for once at a time.
+            self.going[topic] = self.offsets.forget_topic(topic)
 
     @rule(group=st.sampled_from(GROUPS))
     def delete_group(self, group: str) -> None:
-        self.offsets.forget_group(group)
+        if group not in self.going:
+            self.going[group] = self.offsets.forget_group(group)
+
+    @precondition(lambda self: self.going)
+    @rule(choice=st.integers(0, 4))
+    def forget_more(self, choice: int) -> None:
+        name = list(self.going)[choice % len(self.going)]
+        if next(self.going[name], self) is self:
+            del self.going[name]
+            assert not [pair for pair in self.offsets.pairs() if name in pair]
+
+    @contextmanager
+    def refused_while_it_goes(self, key: QueueKey) -> Iterator[None]:
+        group, topic, _ = key
+        if group in self.going or topic in self.going:
+            with pytest.raises(RequestRefused, match="is being deleted"):
+                yield
+        else:
+            yield
 
     @precondition(lambda self: self.table is None and self.offsets.changed)
     @rule()
@@ -94,8 +119,18 @@ class SnapshotsUnderReports(RuleBasedStateMachine):
     @invariant()
     def an_unchanged_table_is_the_file(self) -> None:
         if not self.offsets.changed and self.table is None:
-            table = {pair: dict(self.offsets.queues(*pair[::-1])) for pair in self.offsets.pairs()}
+            table = {
+                pair: dict(self.offsets.queues(*pair[::-1]))
+                for pair in self.offsets.pairs()
+                if self.going.keys().isdisjoint(pair)
+            }
             assert table == self.file
+
+    @invariant()
+    def nothing_is_told_of_what_goes(self) -> None:
+        for group, topic, queue_id in self.offsets.keys():  # noqa: SIM118
+            told = self.offsets.told(group, topic, queue_id)
+            assert (told is None) == bool({group, topic} & self.going.keys())
 
     @invariant()
     def topics_and_groups_know_each_other(self) -> None:

@@ -58,7 +58,7 @@ def test_offsets_stop_at_their_limit_and_those_known_go_on() -> None:
             add()
     assert not offsets.reset_pending("late", TOPIC, 0)
     assert offsets.commit(GROUP, TOPIC, 1, 9, now_ms=1).accepted
-    offsets.forget_group(GROUP)
+    list(offsets.forget_group(GROUP))
     assert offsets.commit("late", TOPIC, 0, 5, now_ms=1).accepted
     assert offsets.commit("late", TOPIC, 1, 5, now_ms=1).accepted
     assert len(list(offsets.keys())) == 2
@@ -148,7 +148,7 @@ def test_a_deleted_topic_takes_its_offsets_resets_and_counts_along() -> None:
     offsets = ConsumerOffsets()
     offsets.commit(GROUP, TOPIC, 0, 10, now_ms=1)
     offsets.reset(GROUP, TOPIC, 0, 3)
-    offsets.forget_topic(TOPIC)
+    list(offsets.forget_topic(TOPIC))
     assert list(offsets.keys()) == []
     assert offsets.told(GROUP, TOPIC, 0) is None
     assert offsets.reported((GROUP, TOPIC, 0)) is None

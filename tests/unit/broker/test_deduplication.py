@@ -80,7 +80,7 @@ def test_a_deleted_topic_is_forgotten_and_a_known_key_keeps_its_first_copy() -> 
     window.remember("U", "K", first)
     window.remember("T", "K", copy(2))
     assert window.first_copy("T", "K", DIGEST, now_ms=2) is first
-    window.forget_topic("T")
+    list(window.forget_topic("T"))
     assert window.first_copy("T", "K", DIGEST, now_ms=2) is None
     assert window.first_copy("U", "K", DIGEST, now_ms=2) is first
 

@@ -155,7 +155,7 @@ def test_what_a_client_says_it_processed_is_kept_with_queues_that_were_pulled_on
     reading = readers.of(read)
     assert reading is not None
     assert reading.processed_offset == 5
-    readers.forget_group("g")
+    list(readers.forget_group("g"))
     assert list(readers.take_moved()) == [read]
     assert read not in readers
 

@@ -7,7 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.foundation import long_lists
-from engine.foundation.long_lists import SORTED_PER_STEP, sorted_in_steps
+from engine.foundation.long_lists import (
+    LOOKED_AT_PER_STEP,
+    LOOKS_PER_DROP,
+    SORTED_PER_STEP,
+    dropped_in_steps,
+    sorted_in_steps,
+)
 from tests.steps import outcome
 
 
@@ -22,3 +28,13 @@ def test_many_names_take_many_steps_and_few_none() -> None:
     names = [f"{number:06}" for number in reversed(range(4 * SORTED_PER_STEP))]
     assert len(list(sorted_in_steps(names))) == 5, "a step for each run, and one to merge them"
     assert list(sorted_in_steps(names[:SORTED_PER_STEP])) == []
+
+
+def test_what_goes_is_dropped_in_steps_and_what_others_take_meanwhile_is_no_fault() -> None:
+    table = dict.fromkeys(range(2 * LOOKED_AT_PER_STEP))
+    steps = dropped_in_steps(table, lambda number: number < LOOKED_AT_PER_STEP)
+    next(steps)
+    assert 2 * LOOKED_AT_PER_STEP - len(table) == -(-LOOKED_AT_PER_STEP // (1 + LOOKS_PER_DROP))
+    del table[LOOKED_AT_PER_STEP - 1]
+    assert len(list(steps)) >= LOOKS_PER_DROP, "what goes takes longer than a look"
+    assert list(table) == list(range(LOOKED_AT_PER_STEP, 2 * LOOKED_AT_PER_STEP))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ from engine.store.consume_queue import ConsumeQueue
 from engine.store.mapped_file import FilePool, OpenFile
 from engine.store.queue_table import QueueTable
 from engine.store.upkeep.queue_flush import WRITTEN_AT_ONCE, Flushed, QueueFlush
-from tests.steps import heard
+from tests.steps import heard, passes_counted
 
 QUEUES = 50
 
@@ -27,23 +26,15 @@ async def test_few_queues_get_their_files_in_one_step(
         queue.append([(number, 100, 0)])
         queues.note_written(("T", number), queue)
     written_in: list[int] = []
-    steps = 0
-
-    async def count() -> None:
-        nonlocal steps
-        while True:
-            steps += 1
-            await asyncio.sleep(0)
 
     async def synced(files: list[OpenFile], folders: list[str]) -> None:
         for file in files:
             file.unpin()
 
-    heard(monkeypatch, ConsumeQueue, "write_out", lambda queue: written_in.append(steps))
-    counting = asyncio.create_task(count())
     flush = QueueFlush(queues, lambda: 0, synced)
     config = StoreConfig(root=str(tmp_path))
-    assert await flush.flush(config, everything=True) is Flushed.EVERYTHING
-    counting.cancel()
+    async with passes_counted() as passes:
+        heard(monkeypatch, ConsumeQueue, "write_out", lambda queue: written_in.append(passes()))
+        assert await flush.flush(config, everything=True) is Flushed.EVERYTHING
     assert len(written_in) == QUEUES
     assert max(written_in.count(step) for step in set(written_in)) <= WRITTEN_AT_ONCE
