@@ -26,34 +26,47 @@ from engine.protocol.names import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC, retr
 from engine.protocol.properties import PROPERTY_RETRY_TOPIC
 
 UNITS_AT_ONCE = 256
+LOOKED_AT_ONCE = 16
+"""Messages in one step of the loop: each takes two questions of the index and what these find."""
 COPIES_MAX = 4096
 """Tries of one message looked at after its death: each re-drive adds all its tries."""
 END_OF_TIME_MS = 2**63 - 1
 
 
-def tell_expired(parts: BrokerParts, physical_min: int, cursors: Mapping[int, int]) -> None:
+def tell_expired(
+    parts: BrokerParts, physical_min: int, cursors: Mapping[int, int]
+) -> Iterator[None]:
     """Tell the undecided dead letters and the retries still to come below `physical_min`, at most
-    EXPIRED_DEAD_LETTERS_MAX of each; `cursors` has the next offset of each delay level.
+    EXPIRED_DEAD_LETTERS_MAX of each, in steps; `cursors` has the next offset of each delay level.
     """
     topics = [topic for topic, _ in parts.store.queues() if topic.startswith(DLQ_PREFIX)]
     reason = "deleted by retention before anybody decided about it"
-    _tell(parts, _undecided(parts, topics, physical_min), reason)
+    yield from _tell(parts, _undecided(parts, topics, physical_min), reason)
     reason = "deleted by retention before its next delivery"
-    _tell(parts, _undelivered(parts, physical_min, cursors), reason)
+    yield from _tell(parts, _undelivered(parts, physical_min, cursors), reason)
 
 
-def tell_deleted(parts: BrokerParts, topic: str) -> None:
+def tell_deleted(parts: BrokerParts, topic: str) -> Iterator[None]:
     """Tell the undecided ones of a dead-letter topic that is about to be deleted, alike."""
     reason = "deleted with its topic before anybody decided about it"
-    _tell(parts, _undecided(parts, [topic], parts.store.physical_max), reason)
+    yield from _tell(parts, _undecided(parts, [topic], parts.store.physical_max), reason)
 
 
-def _tell(parts: BrokerParts, expired: Iterable[tuple[str, MessageExt]], reason: str) -> None:
-    for count, (group, message) in enumerate(expired):
+def _tell(
+    parts: BrokerParts, looked_at: Iterable[tuple[str, MessageExt] | None], reason: str
+) -> Iterator[None]:
+    count = 0
+    for number, expired in enumerate(looked_at, 1):
+        if not number % LOOKED_AT_ONCE:
+            yield
+        if expired is None:
+            continue
+        group, message = expired
         if count == EXPIRED_DEAD_LETTERS_MAX:
             detail = f"more than {EXPIRED_DEAD_LETTERS_MAX} {reason}"
             parts.observer.observe(LifecycleEvent("EXPIRED_DEAD_LETTERS", detail))
             return
+        count += 1
         parts.observer.observe(
             RetryStep(
                 message_id=message.uniq_key,
@@ -71,27 +84,26 @@ def _tell(parts: BrokerParts, expired: Iterable[tuple[str, MessageExt]], reason:
 
 def _undecided(
     parts: BrokerParts, topics: Sequence[str], physical_min: int
-) -> Iterator[tuple[str, MessageExt]]:
-    """(group, dead letter) of those that are about to go."""
+) -> Iterator[tuple[str, MessageExt] | None]:
+    """(group, dead letter) of those that are about to go; None for one that somebody decided."""
     for topic in topics:
         group = topic.removeprefix(DLQ_PREFIX)
         for message in _below(parts, (topic, 0), physical_min):
-            if not _is_decided(parts, group, message):
-                yield group, message
+            yield None if _is_decided(parts, group, message) else (group, message)
 
 
 def _undelivered(
     parts: BrokerParts, physical_min: int, cursors: Mapping[int, int]
-) -> Iterator[tuple[str, MessageExt]]:
-    """(group, retry) of those that wait for their time and are about to go."""
+) -> Iterator[tuple[str, MessageExt] | None]:
+    """(group, retry) of those that wait for their time and are about to go; None for others."""
     levels = [queue_id + 1 for topic, queue_id in parts.store.queues() if topic == SCHEDULE_TOPIC]
     for level in levels:
         offset = cursors.get(level, 0)
         queue = (SCHEDULE_TOPIC, level - 1)
         for message in _below(parts, queue, physical_min, from_offset=offset):
             place = real_place(message)
-            if place is not None and place[0].startswith(RETRY_PREFIX):
-                yield place[0].removeprefix(RETRY_PREFIX), message
+            is_retry = place is not None and place[0].startswith(RETRY_PREFIX)
+            yield (place[0].removeprefix(RETRY_PREFIX), message) if place and is_retry else None
 
 
 def _below(

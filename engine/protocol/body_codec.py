@@ -124,11 +124,19 @@ def by_queue(table: Mapping[Any, object], kind: type[Value]) -> dict[MessageQueu
 
 def encode_object_keyed(name: str, table: Mapping[MessageQueue, object], **others: object) -> bytes:
     """`{"<name>":{{queue}:value, ...}}` and other members, as fastjson writes it."""
-    keyed = {
+    return fastjson.dumps({**others, name: _keyed(table)})
+
+
+def encode_entries_object_keyed(table: Mapping[MessageQueue, object]) -> bytes:
+    """`{queue}:value, ...`: some entries of such a table, without its braces."""
+    return fastjson.dumps(_keyed(table))[1:-1]
+
+
+def _keyed(table: Mapping[MessageQueue, object]) -> dict[Any, object]:
+    return {
         queue_key(queue): value.to_json() if isinstance(value, Part) else value
         for queue, value in table.items()
     }
-    return fastjson.dumps({**others, name: keyed})
 
 
 def encode_document(document: Mapping[str, object]) -> bytes:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from engine.broker.deletions import delete_group
 from engine.broker.handlers.admin_topics import check_entries
-from engine.broker.handlers.progress import consume_stats_of
+from engine.broker.handlers.progress import encode_consume_stats
 from engine.broker.parts import BrokerParts
 from engine.broker.state.group_configs import (
     SubscriptionGroupConfig,
@@ -122,10 +122,11 @@ class GroupHandlers:
         await self._parts.settings_saved()
         return request.respond(ResponseCode.SUCCESS)
 
-    def consume_stats(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
+    async def consume_stats(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """GET_CONSUME_STATS (208): per queue its end, the consume offset and the pulled mark."""
         header = ConsumeStatsRequestHeader.decode(request.fields)
         group = header.consumer_group
         topics = [header.topic] if header.topic else self._parts.offsets.topics_of(group)
-        stats = consume_stats_of(self._parts, group, topics)
-        return request.respond(ResponseCode.SUCCESS, body=stats.encode())
+        pieces = list[bytes]()
+        await in_steps(encode_consume_stats(self._parts, group, topics, pieces))
+        return request.respond(ResponseCode.SUCCESS, body=b"".join(pieces))

@@ -123,9 +123,10 @@ class StoreHandlers:
                 await delete_topic(parts, topic)
         return request.respond(ResponseCode.SUCCESS)
 
-    def delete_expired_log(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
+    async def delete_expired_log(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """DELETE_EXPIRED_COMMITLOG (329): aged files go now, not at their hour."""
-        self._parts.store.retention.run(self._parts.runtime.clock.wall_ms(), by_hand=True)
+        now_ms = self._parts.runtime.clock.wall_ms()
+        await self._parts.store.retention.run(now_ms, by_hand=True)
         return request.respond(ResponseCode.SUCCESS)
 
     def ha_status(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:

@@ -157,7 +157,7 @@ class TopicHandlers:
         parts, topic = self._parts, TopicRequestHeader.decode(request.fields).topic
         self._check_name(topic)
         if topic.startswith(DLQ_PREFIX):
-            tell_deleted(parts, topic)
+            await in_steps(tell_deleted(parts, topic))
         await delete_topic(parts, topic)
         await parts.settings_saved()
         return request.respond(ResponseCode.SUCCESS)

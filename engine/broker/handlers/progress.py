@@ -6,11 +6,14 @@ is told as 0, as RocketMQ does on this wire. Absent on purpose: judging progress
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from engine.broker.parts import BrokerParts
 from engine.broker.state.readers import QueueKey
+from engine.foundation.limits import LOOP_STEP_ENTRIES_MAX
+from engine.protocol import fastjson
 from engine.protocol.bodies import ConsumeStats, OffsetWrapper
+from engine.protocol.body_codec import encode_entries_object_keyed
 from engine.protocol.message import MessageQueue
 
 
@@ -30,19 +33,44 @@ def progress_of(parts: BrokerParts, key: QueueKey) -> OffsetWrapper:
     )
 
 
-def consume_stats_of(parts: BrokerParts, group: str, topics: Iterable[str]) -> ConsumeStats:
-    """The group's marks in every readable queue of these topics, and its rate over a minute."""
-    table = {}
-    rate = 0.0
+def consume_stats_of(parts: BrokerParts, group: str, topic: str) -> ConsumeStats:
+    """The group's marks in every readable queue of the topic, and its rate over a minute."""
+    queues = _queues_of(parts, topic)
+    table = {queue: progress_of(parts, (group, topic, queue.queue_id)) for queue in queues}
+    return ConsumeStats(table, consume_tps=_rate(parts, group, topic))
+
+
+def encode_consume_stats(
+    parts: BrokerParts, group: str, topics: Iterable[str], pieces: list[bytes]
+) -> Iterator[None]:
+    """Write the group's `ConsumeStats` over these topics into `pieces`, in steps of so many queues;
+    each queue is told as it is when it has its turn.
+    """
+    rate, some, told = 0.0, dict[MessageQueue, OffsetWrapper](), list[bytes]()
     for topic in topics:
-        config = parts.topics.find(topic)
-        if config is None:
-            continue
-        for queue_id in range(config.read_queue_nums):
-            queue = MessageQueue(topic, parts.config.broker_name, queue_id)
-            table[queue] = progress_of(parts, (group, topic, queue_id))
-        count = parts.traffic.gets.find((group, topic))
-        if count is not None:
-            sums = count.last_minute(parts.steady_ms())
-            rate += sums.per_second(sums.messages)
-    return ConsumeStats(table, consume_tps=rate)
+        rate += _rate(parts, group, topic)
+        for queue in _queues_of(parts, topic):
+            some[queue] = progress_of(parts, (group, topic, queue.queue_id))
+            if len(some) == LOOP_STEP_ENTRIES_MAX:
+                told.append(encode_entries_object_keyed(some))
+                some.clear()
+                yield
+    if some:
+        told.append(encode_entries_object_keyed(some))
+    pieces += [b'{"consumeTps":%s,"offsetTable":{' % fastjson.dumps(rate), b",".join(told), b"}}"]
+
+
+def _queues_of(parts: BrokerParts, topic: str) -> Iterator[MessageQueue]:
+    """Those of a topic that can be read; none of one that is not here."""
+    config = parts.topics.find(topic)
+    for queue_id in range(config.read_queue_nums if config is not None else 0):
+        yield MessageQueue(topic, parts.config.broker_name, queue_id)
+
+
+def _rate(parts: BrokerParts, group: str, topic: str) -> float:
+    """Messages a second that the group got of the topic in the last minute."""
+    count = parts.traffic.gets.find((group, topic))
+    if count is None or parts.topics.find(topic) is None:
+        return 0.0
+    sums = count.last_minute(parts.steady_ms())
+    return sums.per_second(sums.messages)

@@ -123,7 +123,7 @@ class StatsHandlers:
                 if config is None or (ordered_only and not config.order):
                     yield
                     continue
-                stats = consume_stats_of(parts, name, [topic])
+                stats = consume_stats_of(parts, name, topic)
                 entries.append(stats.encode())
                 for one in stats.rows():
                     totals.lag += one.broker_offset - one.consumer_offset

@@ -18,7 +18,7 @@ none before it is dispatched. A reader's views of a deleted file stay valid.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from engine.foundation.errors import DiskFull, StorageError
@@ -129,8 +129,10 @@ class Retention:
         self._index = index
         self._checkpoint = checkpoint
         self._dispatched = dispatched
-        self.on_doomed: Callable[[int], None] = _ignore
-        """Called with the log's next min offset, before files go: what is below can be read yet."""
+        self.on_doomed: Callable[[int], Iterable[None]] = _no_steps
+        """Called with the log's next min offset, before a file goes: what is below can be read yet.
+        What it returns is done step by step.
+        """
         self.on_purged: Callable[[Purged], None] = _ignore
         """Called with what each queue lost, after files went."""
         self.stop_writes = False
@@ -152,22 +154,24 @@ class Retention:
         """
         while True:
             await asyncio.sleep(self._config.clean_resource_interval_ms / SECOND_MS)
-            verdict = self._judge(self._clock.wall_ms(), by_hand=False)
-            for start in verdict.delete:
-                if self._note_begin((start,)):
-                    await self._disk.off_loop(self._checkpoint.sync)
-                await self._disk.off_loop(self._let_go((start,), verdict.reason))
-                await asyncio.sleep(self._config.delete_files_interval_ms / SECOND_MS)
+            pause_ms = self._config.delete_files_interval_ms
+            await self.run(self._clock.wall_ms(), pause_ms=pause_ms)
 
-    def run(self, now_ms: int, *, by_hand: bool = False) -> int:
-        """One round at once; returns the number of commit-log files deleted.
+    async def run(self, now_ms: int, *, by_hand: bool = False, pause_ms: int = 0) -> int:
+        """One round; returns the number of commit-log files that were due. They go at once, or with
+        `pause_ms` after each.
 
         `by_hand`: a tool asks for it, so aged files go at once and not at their hour.
         """
         verdict = self._judge(now_ms, by_hand=by_hand)
-        if self._note_begin(verdict.delete):
-            self._checkpoint.sync()
-        self._let_go(verdict.delete, verdict.reason)()
+        rounds = [(start,) for start in verdict.delete] if pause_ms else [verdict.delete]
+        for starts in rounds:
+            for _ in self._tell_doomed(starts):
+                await asyncio.sleep(0)
+            if self._note_begin(starts):
+                await self._disk.off_loop(self._checkpoint.sync)
+            await self._disk.off_loop(self._let_go(starts, verdict.reason))
+            await asyncio.sleep(pause_ms / SECOND_MS)
         return len(verdict.delete)
 
     def _judge(self, now_ms: int, *, by_hand: bool) -> Verdict:
@@ -222,12 +226,17 @@ class Retention:
             self._observer.observe(LifecycleEvent("DISK_FULL", detail))
         self._full_beside = frozenset(full)
 
+    def _tell_doomed(self, starts: Sequence[int]) -> Iterable[None]:
+        """Have it told what goes with these files, in steps."""
+        doomed = [start for start in starts if self._log.files.has(start)]
+        return self.on_doomed(max(doomed) + self._log.file_size_bytes) if doomed else ()
+
     def _note_begin(self, doomed: Sequence[int]) -> bool:
         """Have the checkpoint say where the log begins without these files, so that nobody misses
         what goes; is it to be synced before they do? On a full disk room comes first.
         """
         kept = [start for start in self._log.files.starts if start not in doomed]
-        if len(kept) == len(self._log.files.starts) or not kept:
+        if not kept or len(kept) == len(self._log.files.starts):
             return False
         self._checkpoint.value.log_begin = kept[0]
         try:
@@ -239,10 +248,7 @@ class Retention:
     def _let_go(self, starts: Sequence[int], reason: str) -> Callable[[], None]:
         """Forget the files, tell it; what is returned deletes them from the disk."""
         log = self._log
-        doomed = [start for start in starts if log.files.has(start)]
-        if doomed:
-            self.on_doomed(max(doomed) + log.file_size_bytes)
-        destroy = [log.files.take_out(start) for start in doomed]
+        destroy = [log.files.take_out(start) for start in starts if log.files.has(start)]
         if destroy:
             log.folder_dirty = True
             log.set_min()
@@ -273,3 +279,7 @@ class Retention:
 
 def _ignore(what: object) -> None:
     del what
+
+
+def _no_steps(_physical_min: int) -> Iterable[None]:
+    return ()

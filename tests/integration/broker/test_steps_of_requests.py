@@ -41,7 +41,14 @@ from engine.remoting.rpc_server import RpcServer
 from engine.runtime import system_runtime
 from engine.store import PutResult
 from engine.store.table_file import TableFile
-from tests.integration.broker.cluster import TOPIC, Cluster, broker_config, cluster, eventually
+from tests.integration.broker.cluster import (
+    GROUP,
+    TOPIC,
+    Cluster,
+    broker_config,
+    cluster,
+    eventually,
+)
 from tests.integration.broker.scraping import scraped, with_metrics
 from tests.steps import (
     STEP_INSTRUCTIONS_MAX,
@@ -50,7 +57,7 @@ from tests.steps import (
     longest_step,
     passes_counted,
 )
-from tests.store_support import draft
+from tests.store_support import draft, until
 
 HOUR_MS = 3_600_000
 SLACK = 1.25
@@ -161,6 +168,25 @@ async def deleted_topic(running: Cluster, count: int) -> Awaitable[object]:
     return asked(running, RequestCode.DELETE_TOPIC_IN_BROKER, topic=TOPIC)
 
 
+async def deleted_dead_letters(running: Cluster, count: int) -> Awaitable[object]:
+    """Each is told, when nobody has decided about it."""
+    store, topic = running.broker.parts.store, f"%DLQ%{GROUP}"
+    running.broker.parts.topics.put(TopicConfig(topic, read_queue_nums=1, write_queue_nums=1))
+    for number in range(count):
+        store.put(draft(b"%d is dead" % number, topic=topic, properties=""))
+    await until(lambda: store.max_offset(topic, 0) == count)
+    return asked(running, RequestCode.DELETE_TOPIC_IN_BROKER, topic=topic)
+
+
+async def statistics_of_a_group(running: Cluster, count: int) -> Awaitable[object]:
+    with_readers(running, [("g", f"T{number}", 0) for number in range(count)])
+    for number in range(count):
+        running.broker.parts.topics.put(
+            TopicConfig(f"T{number}", read_queue_nums=1, write_queue_nums=1)
+        )
+    return asked(running, RequestCode.GET_CONSUME_STATS, consumerGroup="g")
+
+
 async def deleted_group(running: Cluster, count: int) -> Awaitable[object]:
     with_readers(running, [(group, f"T{one}", 0) for one in range(count) for group in ("g", "h")])
     return asked(running, RequestCode.DELETE_SUBSCRIPTIONGROUP, groupName="g", cleanOffset=True)
@@ -183,6 +209,7 @@ async def test_queues_that_were_pulled_are_noted_some_at_a_time(tmp_path: Path) 
     [
         *(consume_statistics, lowest_offsets, groups_of_a_topic, all_producers),
         *(offsets_held_back, shrinking_topic, deleted_topic, deleted_group),
+        *(deleted_dead_letters, statistics_of_a_group),
     ],
 )
 async def test_what_goes_through_a_table_of_a_broker_has_steps_of_one_length(

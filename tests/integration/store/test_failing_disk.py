@@ -227,13 +227,13 @@ async def test_a_disk_fuller_than_the_warning_level_refuses_puts_until_it_is_emp
     store.put(draft(b"kept"))
     await turn()
     disk.ratio = 0.95
-    store.retention.run(0)
+    await store.retention.run(0)
     assert store.writable is False
     with pytest.raises(WritesStopped, match="fuller than 90%"):
         store.put(draft(b"refused"))
     assert bodies_of(store) == [b"kept"]
     disk.ratio = 0.89
-    store.retention.run(0)
+    await store.retention.run(0)
     assert store.put(draft(b"taken")).queue_offset == 1
     await store.close()
     assert len(listener.lifecycle("DISK_FULL")) == 1

@@ -76,7 +76,7 @@ async def test_what_retention_let_go_is_not_missed(tmp_path: Path, clean: bool) 
         store.put(draft(b"%d:" % number + b"x" * 200, queue_id=number % 2))
     await turn()
     await store._flusher.flush_log("TIMER")
-    count = store.retention.run(START_MS + 100_000 * DAY_MS, by_hand=True)
+    count = await store.retention.run(START_MS + 100_000 * DAY_MS, by_hand=True)
     assert count > 1
     if clean:
         await store.close()

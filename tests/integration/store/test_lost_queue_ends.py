@@ -133,7 +133,7 @@ async def test_offsets_go_on_behind_messages_that_are_gone_from_the_log(tmp_path
     await grown_old(tmp_path)
     store, _ = await opened(tmp_path, file_reserved_time_ms=1, delete_when_hours=(0,))
     await turn()
-    store.retention.run(1 << 50, by_hand=True)
+    await store.retention.run(1 << 50, by_hand=True)
     await store._flusher.flush_derived("SHUTDOWN")
     assert store.min_offset("TopicA", 0) == OLD
     await abandon(store)

@@ -209,7 +209,7 @@ async def life_with_retention(chance: random.Random) -> Life:
     config = small_config("/store", **settings_of(file_reserved_time_ms=1, delete_when_hours=(0,)))
     store = await MessageStore.open(runtime_on(disk, HandClock(LATER_MS)), config, listener)
     await asyncio.sleep(0)
-    store.retention.run(1, by_hand=True)
+    await store.retention.run(1, by_hand=True)
     first = sum(result.physical_offset < store.physical_min for _, _, result in story.put)
     assert 0 < first < len(story.put)
     again.promises[0] = (0, StorePromise(len(story.put), first))

@@ -86,8 +86,8 @@ async def test_the_hour_is_that_of_the_machines_local_time(tmp_path: Path) -> No
         await turn()
     for path in (tmp_path / "commitlog").iterdir():
         os.utime(path, (1, 1))
-    assert store.retention.run(FOUR_O_CLOCK_MS) == 0, "it is noon there"
-    assert store.retention.run(FOUR_O_CLOCK_MS - 8 * HOUR_MS) > 0
+    assert await store.retention.run(FOUR_O_CLOCK_MS) == 0, "it is noon there"
+    assert await store.retention.run(FOUR_O_CLOCK_MS - 8 * HOUR_MS) > 0
     await store.close()
 
 
@@ -107,15 +107,15 @@ async def test_the_fullest_of_the_volumes_with_messages_decides(
         store.put(draft(b"%d" % number + b"." * 300, properties=f"UNIQ_KEY\x01key-{number}\x02"))
         await turn()
     disk.ratio = 0.5
-    assert store.retention.run(NOON_MS) == 0
+    assert await store.retention.run(NOON_MS) == 0
     disk.ratios = {folder: 0.86}
-    assert store.retention.run(NOON_MS) > 0
+    assert await store.retention.run(NOON_MS) > 0
     assert f"disk of {tmp_path}/{folder} 86%" in str(listener.lifecycle("RETENTION")[0].detail)
     disk.ratios = {folder: 0.91}
-    store.retention.run(NOON_MS)
+    await store.retention.run(NOON_MS)
     assert not store.writable
     disk.ratios = {}
-    store.retention.run(NOON_MS)
+    await store.retention.run(NOON_MS)
     assert store.writable
     await store.close()
 
@@ -138,14 +138,14 @@ async def test_a_full_volume_beside_the_messages_is_told_and_no_message_goes(
     store.retention.beside = (str(tmp_path), str(tmp_path / "spool"), str(tmp_path / "no"))
     disk.ratio, disk.ratios = 0.5, {"spool": 0.99}
     for _ in range(3):
-        assert store.retention.run(NOON_MS) == 0
+        assert await store.retention.run(NOON_MS) == 0
     (told,) = listener.lifecycle("DISK_FULL")
     assert f"disk of {tmp_path}/spool 99.0% full" in str(told.detail)
     assert store.writable
     disk.ratios = {}
-    store.retention.run(NOON_MS)
+    await store.retention.run(NOON_MS)
     disk.ratios = {"spool": 0.99}
-    store.retention.run(NOON_MS)
+    await store.retention.run(NOON_MS)
     assert len(listener.lifecycle("DISK_FULL")) == 2, "full again"
     await store.close()
 
@@ -178,7 +178,7 @@ async def test_queues_and_index_follow_the_log_and_held_answers_stay_readable(
     held = store.get("TopicA", 0, 0, max_count=8, max_bytes=BIG)
     assert held.status is GetStatus.FOUND
     disk.ratio = 0.86
-    assert store.retention.run(NOON_MS) > 0
+    assert await store.retention.run(NOON_MS) > 0
     minimum = store.min_offset("TopicA", 0)
     assert store.physical_min > 0
     assert 0 < minimum < 60
@@ -215,7 +215,7 @@ async def test_a_queue_whose_messages_are_all_gone_keeps_its_place(tmp_path: Pat
         await turn()
     for path in (tmp_path / "commitlog").iterdir():
         os.utime(path, (1, 1))
-    store.retention.run(FOUR_O_CLOCK_MS)
+    await store.retention.run(FOUR_O_CLOCK_MS)
     assert (store.min_offset("Quiet", 0), store.max_offset("Quiet", 0)) == (5, 5)
     assert store.last_store_time("Quiet", 0) is None
     empty = store.get("Quiet", 0, 5, max_count=1, max_bytes=BIG)
