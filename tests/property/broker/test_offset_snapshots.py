@@ -151,3 +151,13 @@ class SnapshotsUnderReports(RuleBasedStateMachine):
 
 SnapshotsUnderReports.TestCase.settings = settings(max_examples=60, stateful_step_count=40)
 TestSnapshotsUnderReports = SnapshotsUnderReports.TestCase
+
+
+def test_an_offset_that_was_persisted_has_moved() -> None:
+    offsets, table, key = ConsumerOffsets(), Table(), ("g", "T", 0)
+    offsets.commit(*key, 5, now_ms=1)
+    offsets.take_moved()
+    list(offsets.snapshot(table))
+    list(offsets.mark_persisted(table))
+    assert offsets.take_moved() == {key: None}
+    assert offsets.persisted(*key) == 5
