@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Protocol
 
 from engine.foundation.units import MINUTE_MS, SECOND_MS
-from engine.runtime.memory import collect_what_is_new
+from engine.runtime.memory import collect_what_is_new, look_often
 
 SHIPPER_BACKOFF_FIRST_MS = SECOND_MS
 SHIPPER_BACKOFF_MAX_MS = MINUTE_MS
@@ -61,6 +61,7 @@ async def serve(parties: Sequence[Party], stopping: asyncio.Event) -> None:
     Raises what ended a party.
     """
     collect_what_is_new()
+    looking = asyncio.create_task(look_often(), name="collector")
     ends = [asyncio.create_task(party.wait()) for party in parties]
     signalled = asyncio.create_task(stopping.wait())
     try:
@@ -73,6 +74,7 @@ async def serve(parties: Sequence[Party], stopping: asyncio.Event) -> None:
         await asyncio.gather(signalled, *ends, return_exceptions=True)
         for party in reversed(parties):
             await party.stop()
+        looking.cancel()
     for end in failed:
         end.result()
 

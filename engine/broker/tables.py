@@ -89,7 +89,9 @@ class Tables:
         self._groups_written = -1
         self._filters_file = TableFile(parts.runtime, f"{folder}/consumerFilter.json", store_id)
         self._filters_written = 0
-        self._held_back: set[QueueKey] = set()
+        self._held_back: dict[QueueKey, int] = {}
+        """Queues whose offsets were held back, and when last: numbers of times."""
+        self._times_held_back = 0
         """Queues whose offsets on disk are lower than reported; told once."""
         self.all_written = False
         """Was the store's last life one that writes every table, empty ones too, at its start?"""
@@ -330,9 +332,8 @@ class Tables:
 
     async def _tell_held_back(self, lowered: list[Lowered]) -> None:
         """Once for each set of queues; those that only wait for the disk are tried again."""
-        words, before, self._held_back = in_words(lowered), self._held_back, set()
-        noted = _HeldBack()
-        await in_steps(stepped(self._note_held_back(lowered, before, noted), OFFSETS_PER_TURN_MAX))
+        words, noted = in_words(lowered), _HeldBack()
+        await in_steps(stepped(self._note_held_back(lowered, noted), OFFSETS_PER_TURN_MAX))
         if noted.waits_for_disk:
             self._parts.offsets.changed = True
         if not noted.is_news:
@@ -343,26 +344,26 @@ class Tables:
         )
         report(self._parts.observer, _log, LifecycleEvent("OFFSETS_HELD_BACK", detail))
 
-    def _note_held_back(
-        self, lowered: list[Lowered], before: set[QueueKey], noted: _HeldBack
-    ) -> Iterator[None]:
-        """Take the queues over one after the other, out of what was lowered and what was told
-        before: to drop both at once takes as long as to go through them.
-        """
-        store = self._parts.store
+    def _note_held_back(self, lowered: list[Lowered], noted: _HeldBack) -> Iterator[None]:
+        """Take the queues over one after the other, and drop those that are held back no more."""
+        store, held_back = self._parts.store, self._held_back
+        self._times_held_back += 1
         while lowered:
             one = lowered.pop()
             key = (one.group, one.topic, one.queue_id)
-            self._held_back.add(key)
-            if key in before:
-                before.remove(key)
-            else:
+            if key not in held_back:
                 noted.is_news = True
+            held_back[key] = self._times_held_back
             if one.instead_of <= store.max_offset(one.topic, one.queue_id):
                 noted.waits_for_disk = True
             yield
-        while before:
-            before.pop()
+        over = []
+        for key, times in held_back.items():  # Nobody else changes it.
+            if times != self._times_held_back:
+                over.append(key)
+            yield
+        for key in over:
+            del held_back[key]
             yield
 
 

@@ -16,6 +16,7 @@ crowd go calls.
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import sys
 
@@ -24,6 +25,9 @@ NEW_OBJECTS_LOOK = 3000
 on top of whatever the step does in which it falls. A table that grows is out of sight before it is
 large, else each look would go through all its entries.
 """
+
+LOOK_EACH_S = 0.025
+"""While little is new, a look takes some microseconds."""
 
 NEVER = 1 << 30
 
@@ -37,43 +41,55 @@ SMALL_BLOCKS_MAX = 600_000
 microseconds; to count the objects out of sight is to go through them, 100 ms of two million.
 """
 
-WHOLE_LOOK_EACH = 150
-"""Looks at what is new between two at everything, in a small process."""
+WHOLE_LOOK_EACH = 2400
+"""Looks of `look_often` between two at everything, in a small process: a minute."""
 
 
 def collect_what_is_new() -> None:
     """From now on let this process's collector look at each object's survival once, while the
-    process is large.
+    process is large: by itself, and in `look_often`.
     """
     gc.set_threshold(NEW_OBJECTS_LOOK, NEVER, NEVER)
-    gc.collect()
-    gc.freeze()
-    gc.callbacks.append(_Survivors())
+    gc.callbacks.append(_survivors)
+    _survivors.look_at_everything()
+
+
+async def look_often() -> None:
+    """Look at what is new some times a second, until cancelled: a step of its own, and short.
+
+    The collector by itself looks when so many more objects were made than went. While a large table
+    is replaced as many go as are made, so that it does not look at all, and then at 50,000.
+    """
+    looks = 0
+    while True:
+        await asyncio.sleep(LOOK_EACH_S)
+        looks += 1
+        if looks % WHOLE_LOOK_EACH == 0 and _is_small():
+            _survivors.look_at_everything()
+        else:
+            gc.collect(0)
 
 
 class _Survivors:
     """Hears of each look, and puts what survived out of sight."""
 
     def __init__(self) -> None:
-        self._looks = 0
         self._at_everything = False
-        """Is the next look of the oldest generation to be at everything?"""
 
     def __call__(self, phase: str, info: dict[str, int]) -> None:
         """See `gc.callbacks`."""
-        if phase != "stop":
-            return
-        if self._at_everything:
-            if info["generation"] != 2:
-                return  # What is new waits for that look: Python has some rules about when it is.
-            self._at_everything = False
-            gc.set_threshold(NEW_OBJECTS_LOOK, NEVER, NEVER)
-        gc.freeze()
-        self._looks += 1
-        if self._looks % WHOLE_LOOK_EACH == 0 and _is_small():
-            self._at_everything = True
-            gc.unfreeze()
-            gc.set_threshold(NEW_OBJECTS_LOOK, 0, 0)
+        if phase == "stop" and (info["generation"] == 2 or not self._at_everything):
+            gc.freeze()
+
+    def look_at_everything(self) -> None:
+        """Have everything in sight, for one look. In any thread."""
+        self._at_everything = True  # A look at what is new may come between.
+        gc.unfreeze()
+        gc.collect()
+        self._at_everything = False
+
+
+_survivors = _Survivors()
 
 
 def _is_small() -> bool:
@@ -88,8 +104,7 @@ def give_back_memory() -> None:
     """
     import ctypes  # noqa: PLC0415 - 5 ms of each start, for what most processes never need
 
-    gc.unfreeze()
-    gc.collect()
+    _survivors.look_at_everything()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)

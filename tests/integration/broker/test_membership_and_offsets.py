@@ -246,7 +246,7 @@ async def test_who_lost_its_order_lock_moves_the_offset_no_more(tmp_path: Path) 
             refused = await client.commit(5)
             assert refused.code == ResponseCode.SUCCESS, "as RocketMQ answers what it ignores"
             assert "client owner holds the order lock" in str(refused.remark)
-        await late.pull(5, commitOffset=6, sysFlag=1 | 4)
+        await late.pull(5, commitOffset=8, sysFlag=1 | 4)
         assert parts.offsets.committed(GROUP, TOPIC, 0) == 7
         await lock(owner, RequestCode.UNLOCK_BATCH_MQ)
         refused = await late.commit(6)
@@ -264,7 +264,7 @@ async def test_who_lost_its_order_lock_moves_the_offset_no_more(tmp_path: Path) 
     assert refused_reports == [
         ("late", 5, 7, "COMMIT_RPC"),
         (None, 5, 7, "COMMIT_RPC"),
-        ("late", 6, 7, "PULL_PIGGYBACK"),
+        ("late", 8, 7, "PULL_PIGGYBACK"),
         ("late", 6, 7, "COMMIT_RPC"),
     ]
 

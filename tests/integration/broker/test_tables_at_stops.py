@@ -77,6 +77,32 @@ async def test_offsets_are_persisted_together_with_the_log_before_them(tmp_path:
         assert broker.parts.store.synced_offset(TOPIC, 0) == 5
 
 
+async def test_a_report_that_is_held_back_another_time_is_told_again(tmp_path: Path) -> None:
+    config = broker_config(tmp_path, flush_consumer_offset_interval_ms=NEVER_MS)
+    async with cluster(config) as running:
+        client, tables = running.client(), running.broker._running
+        assert tables is not None
+        await client.heartbeat()
+        for offset in (2, 1, 3):
+            await client.send()
+            await client.commit(offset)
+            await tables.tables.save_offsets("TIMER")
+        await client.commit(9)
+        await tables.tables.save_offsets("TIMER")
+    told = [
+        row["detail"]
+        for row in spooled(Path(config.store.root), "lifecycle")
+        if row["kind"] == "OFFSETS_HELD_BACK"
+    ]
+    assert [
+        f"{GROUP} on queue 0 of {TOPIC} at {at}" in row
+        for at, row in zip((1, 3), told, strict=True)
+    ] == [
+        True,
+        True,
+    ], told
+
+
 async def test_a_report_of_messages_that_are_not_there_is_held_back_and_told_once(
     tmp_path: Path,
 ) -> None:

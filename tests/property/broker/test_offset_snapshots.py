@@ -161,3 +161,21 @@ def test_an_offset_that_was_persisted_has_moved() -> None:
     list(offsets.mark_persisted(table))
     assert offsets.take_moved() == {key: None}
     assert offsets.persisted(*key) == 5
+
+
+def test_what_changes_while_it_is_copied_is_not_persisted() -> None:
+    offsets, table, key = ConsumerOffsets(), Table(), ("g", "T", 0)
+    offsets.commit(*key, 5, now_ms=1)
+    list(offsets.snapshot(table))
+    offsets.commit(*key, 6, now_ms=1)
+    list(offsets.mark_persisted(table))
+    assert offsets.persisted(*key) == 5
+    assert offsets.changed
+
+
+def test_a_deletion_that_begins_just_after_a_file_was_written_has_it_written_again() -> None:
+    offsets, table = ConsumerOffsets(), Table()
+    offsets.commit("g", "T", 0, 5, now_ms=1)
+    list(offsets.snapshot(table))
+    offsets.forget_topic("T")
+    assert offsets.changed

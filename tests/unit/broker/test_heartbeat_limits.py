@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from engine.broker.heartbeat_limits import check_heartbeat, give_back, keep
@@ -219,6 +219,7 @@ STEPS = st.lists(
 
 
 @given(STEPS)
+@example([("full", 0, "g", []), ("signed by another", 0, "g", []), ("full", 0, "g", [])])
 def test_what_is_counted_is_what_is_kept(
     steps: list[tuple[str, int, str, list[tuple[str, int]]]],
 ) -> None:

@@ -10,6 +10,7 @@ from engine.store.log_walk import LogWalk
 from tests.store_support import draft, open_store, small_config, turn
 
 QUEUE_ID_AT = 12 + 3
+QUEUE_OFFSET_AT = 20
 
 
 async def test_a_record_whose_queue_id_has_flipped_displaces_no_message(tmp_path: Path) -> None:
@@ -31,6 +32,19 @@ async def test_a_record_whose_queue_id_has_flipped_displaces_no_message(tmp_path
     assert walked == [(0, 0), (0, 1), (1, 0), (1, 1), (1, 2), (1, 3)]
     (hole,) = store.holes
     assert (hole.start, hole.end) == (hit.physical_offset, hit.end_offset)
+    await store.close()
+
+
+async def test_a_queue_offset_below_zero_is_damage_though_nothing_follows(tmp_path: Path) -> None:
+    store = await open_store(small_config(tmp_path))
+    for body in (b"0", b"1"):
+        store.put(draft(body))
+    hit = store.put(draft(b"2"))
+    await turn()
+    with (tmp_path / "commitlog" / f"{0:020d}").open("r+b") as file:
+        file.seek(hit.physical_offset + QUEUE_OFFSET_AT)
+        file.write(b"\x80")
+    assert [each.queue_offset for each in walk(store).records()] == [0, 1]
     await store.close()
 
 

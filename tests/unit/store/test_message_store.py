@@ -305,3 +305,15 @@ async def test_under_sync_flush_a_put_that_nobody_waits_for_becomes_visible_too(
     store.put(draft(b"alone"))
     await until(lambda: bodies_of(store) == [b"alone"])
     await store.close()
+
+
+async def test_no_message_is_older_than_the_one_before_it_though_the_clock_was_set_back(
+    tmp_path: Path,
+) -> None:
+    store = await open_store(small_config(tmp_path))
+    before = store.put(draft(b"x"))
+    await store.close()
+    runtime = runtime_on(clock=HandClock(START_MS - 3_600_000))
+    store = await open_store(small_config(tmp_path), runtime=runtime)
+    assert store.put(draft(b"y")).store_timestamp_ms >= before.store_timestamp_ms
+    await store.close()
