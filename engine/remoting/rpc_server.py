@@ -212,14 +212,17 @@ class RpcServer:
     async def _sweep(self) -> None:
         while True:
             await asyncio.sleep(self._idle_check_ms / 1000)
-            oldest_ms = self._runtime.clock.steady_ms() - self._idle_ms_max
-            for number, connection in enumerate(list(self._connections), 1):
-                if not number % LOOP_STEP_ANSWERS_MAX:  # To close one costs what an answer does.
-                    await asyncio.sleep(0)
-                if connection.closed:
-                    connection.abort()  # It had an interval to take what was left for it.
-                elif connection.last_heard_ms < oldest_ms:
-                    connection.close(f"nothing heard for {self._idle_ms_max} ms")
+            await self._close_silent()
+
+    async def _close_silent(self) -> None:
+        oldest_ms = self._runtime.clock.steady_ms() - self._idle_ms_max
+        for number, connection in enumerate(list(self._connections), 1):
+            if not number % LOOP_STEP_ANSWERS_MAX:  # To close one costs what an answer does.
+                await asyncio.sleep(0)
+            if connection.closed:
+                connection.abort()  # It had an interval to take what was left for it.
+            elif connection.last_heard_ms < oldest_ms:
+                connection.close(f"nothing heard for {self._idle_ms_max} ms")
 
 
 async def _watch(look: Callable[[], None]) -> None:
