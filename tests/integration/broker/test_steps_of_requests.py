@@ -304,16 +304,19 @@ async def test_a_broker_of_many_topics_encodes_them_part_by_part(
     assert len(encoded_in) == len(set(encoded_in)) == 3
 
 
+async def all_open(server: RpcServer, count: int) -> None:
+    await until(lambda: len(server._connections) == count)
+
+
 async def test_connections_that_fell_silent_are_closed_some_at_a_time() -> None:
     longest = []
     for count in (2 * LOOP_STEP_ANSWERS_MAX, 6 * LOOP_STEP_ANSWERS_MAX):
         server = RpcServer(system_runtime(), {}, idle_ms_max=0, idle_check_ms=HOUR_MS)
         port = await server.start("127.0.0.1", 0)
         ends = [await asyncio.open_connection("127.0.0.1", port) for _ in range(count)]
-        while len(server._connections) < count:
-            await asyncio.sleep(0.01)
+        await all_open(server, count)
         await asyncio.sleep(0.01)  # Longer than may pass without a word.
-        longest.append(await longest_step(server._close_silent()))
+        longest.append(await longest_step(asyncio.create_task(server._close_silent())))
         for reader, writer in ends:
             assert await reader.read() == b""
             writer.close()
