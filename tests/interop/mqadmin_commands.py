@@ -209,7 +209,7 @@ DIFFERENCES = (
     Difference(
         r"getBrokerConfig",
         r"^flushDelayOffsetInterval\b",
-        "a broker of RocketMQ's that dies each 8 s delivers again what all its lives have delivered",
+        "one of RocketMQ that dies each 8 s delivers again what all its lives have delivered",
     ),
     Difference(
         r"getBrokerConfig",
