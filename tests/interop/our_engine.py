@@ -76,8 +76,10 @@ def our_engine(work: Path, *options: str, killed: bool = False) -> Iterator[OurE
 def first_line(process: subprocess.Popen[str], log: Path) -> str:
     """The engine's first line on standard output, without its end of line."""
     assert process.stdout is not None
+    said = select.poll()  # `select` knows the first 1024 descriptors of a process only.
+    said.register(process.stdout, select.POLLIN)
     deadline = time.monotonic() + START_TIMEOUT_S
     while time.monotonic() < deadline:
-        if select.select([process.stdout], [], [], 0.1)[0]:
+        if said.poll(100):
             return process.stdout.readline().rstrip("\n")
     raise AssertionError(f"no ready line within {START_TIMEOUT_S} s:\n{log.read_text()}")
