@@ -90,9 +90,9 @@ class Tables:
         self._filters_file = TableFile(parts.runtime, f"{folder}/consumerFilter.json", store_id)
         self._filters_written = 0
         self._held_back: dict[QueueKey, int] = {}
-        """Queues whose offsets were held back, and when last: numbers of times."""
+        """Queues whose offsets on disk are lower than reported, which is told once; for each the
+        number of the last time."""
         self._times_held_back = 0
-        """Queues whose offsets on disk are lower than reported; told once."""
         self.all_written = False
         """Was the store's last life one that writes every table, empty ones too, at its start?"""
         self.topics_are_whole = False

@@ -73,24 +73,20 @@ class EndsNote:
 
     def encode(self) -> bytes:
         """The file's whole content."""
-        pieces = [_encoded(key, end) for key, end in self.ends.items()]
-        return _sealed(self, len(pieces), b"".join(pieces))
+        entries = b"".join([_encoded(key, end) for key, end in self.ends.items()])
+        fields = (
+            *(self.dispatched_offset, self.flushed_offset, self.log_begin),
+            *self.prints,
+            len(self.ends),
+        )
+        open_head = _HEAD.pack(_MARK, *fields, 0)
+        crc = crc32(entries, crc32(open_head[:_CRC_AT]))
+        return _HEAD.pack(_MARK, *fields, crc) + entries
 
 
 def _encoded(key: QueueKey, end: NotedEnd) -> bytes:
     topic = key[0].encode()
     return _TOPIC_LENGTH.pack(len(topic)) + topic + _ENTRY.pack(key[1], *end)
-
-
-def _sealed(note: EndsNote, count: int, entries: bytes) -> bytes:
-    fields = (
-        *(note.dispatched_offset, note.flushed_offset, note.log_begin),
-        *note.prints,
-        count,
-    )
-    open_head = _HEAD.pack(_MARK, *fields, 0)
-    crc = crc32(entries, crc32(open_head[:_CRC_AT]))
-    return _HEAD.pack(_MARK, *fields, crc) + entries
 
 
 def decode_note(data: bytes) -> EndsNote:
@@ -172,17 +168,15 @@ class NotedEnds:
         log_begin = self._log.min_offset
         first, newest = self._prints(log_begin, dispatched_offset)
         note = EndsNote(dispatched_offset, flushed_offset, log_begin, (first or 0, newest or 0))
-        pieces: list[bytes] = []
         for number, key in enumerate(self._queues.keys(), 1):
             queue = self._queues.find(*key)
             if queue is not None and queue.synced_offset:  # Else it was deleted, or is new.
                 end = NotedEnd(queue.first_in_files, queue.synced_offset, queue.synced_physical)
-                pieces.append(_encoded(key, end))
+                note.ends[key] = end
             if not number % QUEUES_PER_STEP:
                 await asyncio.sleep(0)
-        await self._disk.off_loop(
-            lambda: self._replace(_sealed(note, len(pieces), b"".join(pieces)))
-        )
+        await self._disk.off_loop(lambda: self._replace(note.encode()))
+        note.ends = {}  # The next note makes them anew.
         self.newest, self._is_of_the_last_life = note, False
 
     def _prints(self, log_begin: int, dispatched_offset: int) -> list[int | None]:

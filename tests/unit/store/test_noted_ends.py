@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import pytest
@@ -23,7 +22,7 @@ from engine.store.upkeep.noted_ends import (
     lacking_queues,
 )
 from engine.store.upkeep.queue_flush import QueueFlush
-from tests.steps import heard
+from tests.steps import heard, passes_counted
 from tests.store_support import small_config
 
 Key = tuple[str, int]
@@ -98,18 +97,9 @@ async def test_few_queues_are_noted_in_one_step(
     for number in range(3 * QUEUES_PER_STEP):
         queues.find_or_add("T", number)
     noted_in: list[int] = []
-    heard(monkeypatch, QueueTable, "find", lambda *args: noted_in.append(steps))
-    steps = 0
-
-    async def count() -> None:
-        nonlocal steps
-        while True:
-            steps += 1
-            await asyncio.sleep(0)
-
-    counting = asyncio.create_task(count())
-    await noted_ends(tmp_path, queues).write(0, 0)
-    counting.cancel()
+    async with passes_counted() as passes:
+        heard(monkeypatch, QueueTable, "find", lambda *args: noted_in.append(passes()))
+        await noted_ends(tmp_path, queues).write(0, 0)
     assert len(noted_in) == 3 * QUEUES_PER_STEP
     assert max(noted_in.count(step) for step in set(noted_in)) <= QUEUES_PER_STEP
 
