@@ -196,6 +196,13 @@ class NotedEnds:
         self._disk.sync_directory(self._root)
 
 
+def kept_ends(note: EndsNote, deleted: Mapping[str, int]) -> Iterator[tuple[QueueKey, NotedEnd]]:
+    """What was noted of queues whose topics were not deleted since."""
+    for key, noted in note.ends.items():
+        if noted.end_physical > deleted.get(key[0], 0):
+            yield key, noted
+
+
 def lacking_queues(
     note: EndsNote, queues: QueueTable, deleted: Mapping[str, int], *, log_begin: int | None
 ) -> list[str]:
@@ -204,9 +211,7 @@ def lacking_queues(
     says that it begins.
     """
     found = []
-    for key, noted in note.ends.items():
-        if noted.end_physical <= deleted.get(key[0], 0):
-            continue
+    for key, noted in kept_ends(note, deleted):
         queue = queues.find(*key)
         begin, end = (queue.first_in_files, queue.max_offset) if queue is not None else (0, 0)
         if end < noted.max_offset:

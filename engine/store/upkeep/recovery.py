@@ -37,7 +37,7 @@ from engine.store.sound_records import count_sound, last_sound_end, record_at
 from engine.store.upkeep.checkpoint import Checkpoint
 from engine.store.upkeep.cut_bytes import CutBytes
 from engine.store.upkeep.index_fit import stranger_in
-from engine.store.upkeep.noted_ends import EndsNote, NotedEnds, lacking_queues
+from engine.store.upkeep.noted_ends import EndsNote, NotedEnds, kept_ends, lacking_queues
 from engine.store.upkeep.queue_ends import QueueEnd
 from engine.store.upkeep.synced import first_unvouched, synced_position, written_to
 
@@ -329,9 +329,7 @@ class Recovery:
         """No queue offset that was on stable storage is given a second time, also when the messages
         are gone from the log.
         """
-        for key, noted in self._note.ends.items():
-            if noted.end_physical <= self._deleted.get(key[0], 0):
-                continue
+        for key, noted in kept_ends(self._note, self._deleted):
             queue = self._queues.find_or_add(*key)
             if queue.max_offset >= noted.max_offset:
                 continue
