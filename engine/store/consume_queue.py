@@ -461,11 +461,8 @@ class ConsumeQueue:
         self._files.close()
 
     def take_out(self) -> Callable[[], None]:
-        """As `destroy`; what is returned does it, wherever it is run."""
+        """Forget the queue, with what waits: a flush under way may still hold it. The work returned
+        deletes its files, wherever it is run.
+        """
         self._waiting.clear()
         return self._files.take_all_out()
-
-    def destroy(self) -> None:
-        """Delete the queue, with what waits: a flush under way may still hold it."""
-        self._waiting.clear()
-        self._files.destroy()

@@ -323,9 +323,3 @@ class FileSequence:
         """Close every file."""
         for start in list(self._open):
             self.close_file(start)
-
-    def destroy(self) -> None:
-        """Delete every file and the folder."""
-        for start in list(self.starts):
-            self.remove(start)
-        self.disk.remove_directory(self.directory)

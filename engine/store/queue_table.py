@@ -125,7 +125,7 @@ class QueueTable:
         for topic, end in ends.items():
             if end <= deleted[topic]:
                 for queue in self.take_out(topic):
-                    queue.destroy()
+                    queue.take_out()()
                 self._disk.remove_directory(self.folder_of(topic))
 
     def folder_of(self, topic: str) -> str:
