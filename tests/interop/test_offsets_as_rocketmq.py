@@ -34,7 +34,7 @@ Said = dict[str, tuple[Any, ...]]
 
 def heard(answer: RemotingCommand) -> tuple[Any, ...]:
     """What of an answer must be the same: code, the fields about offsets and heartbeats, body."""
-    wanted = ("offset", "nextBeginOffset", "minOffset", "maxOffset")
+    wanted = ("offset", "nextBeginOffset", "minOffset", "maxOffset", "timestamp")
     fields = {name: answer.fields[name] for name in wanted if name in answer.fields}
     fields |= {name: value for name, value in answer.fields.items() if name.startswith("IS_SU")}
     body: Any = None
@@ -67,6 +67,10 @@ def query(client: RawClient, queue_id: int, **more: object) -> Awaitable[Remotin
     return client.ask(R.QUERY_CONSUMER_OFFSET, **(asked | more))
 
 
+def first_store_time(client: RawClient, **more: object) -> Awaitable[RemotingCommand]:
+    return client.ask(R.GET_EARLIEST_MSG_STORETIME, **({"topic": TOPIC, "queueId": 0} | more))
+
+
 def commit(client: RawClient, offset: int, queue_id: int = 0) -> Awaitable[RemotingCommand]:
     return client.commit(offset, topic=TOPIC, group=GROUP, queue_id=queue_id)
 
@@ -95,6 +99,9 @@ async def ask_everything(broker: str) -> Said:
     clone = {"srcGroup": GROUP, "destGroup": OTHER, "topic": TOPIC, "offline": True}
     correct = {"filterGroups": "noise", "compareGroup": GROUP, "topic": TOPIC}
     for name, request in (
+        ("first store time of an empty queue", lambda: first_store_time(one, queueId=2)),
+        ("first store time of no queue", lambda: first_store_time(one, queueId=77)),
+        ("first store time of no topic", lambda: first_store_time(one, topic="asked_nowhere")),
         ("query a queue that is empty", lambda: query(one, 2)),
         ("query a young queue", lambda: query(one, 0)),
         ("query without zero", lambda: query(one, 0, setZeroIfNotFound=False)),
