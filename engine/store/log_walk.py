@@ -119,7 +119,8 @@ class LogWalk:
         """A record's queue offset follows its predecessor's, or is 0: a topic made again. Behind a
         hole it may be so much higher as there is room for records in the hole. It has no checksum:
         below the synced position the next record of the queue decides which of two that do not fit
-        is damaged, so that a flipped bit costs no more than its record.
+        is damaged, so that a flipped bit costs no more than its record. A topic that was made again
+        twice may have had one message in between, so that two begin at 0.
 
         The first message of a queue may have any offset only if older ones were deleted by age, or
         the walk begins amid the log; then the queue may know the record by its place.
@@ -139,7 +140,8 @@ class LogWalk:
                 following = self._following_offset(request)
                 if following is not None:
                     room = (request.physical_offset - self._log.min_offset) // RECORD_BYTES_MIN
-                    fits = following == offset + 1 and offset <= wanted + room
+                    goes_on = following == offset + 1 or following == offset == 0
+                    fits = goes_on and offset <= wanted + room
                     if following == wanted and self._is_anothers(request):
                         fits = False  # The queue goes on without this one.
             if not fits:

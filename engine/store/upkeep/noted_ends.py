@@ -196,10 +196,19 @@ class NotedEnds:
         self._disk.sync_directory(self._root)
 
 
+def kept_end(note: EndsNote, key: QueueKey, deleted: Mapping[str, int]) -> NotedEnd | None:
+    """What was noted of a queue; None when it was not, or its topic was deleted since."""
+    noted = note.ends.get(key)
+    if noted is None or noted.end_physical <= deleted.get(key[0], 0):
+        return None
+    return noted
+
+
 def kept_ends(note: EndsNote, deleted: Mapping[str, int]) -> Iterator[tuple[QueueKey, NotedEnd]]:
     """What was noted of queues whose topics were not deleted since."""
-    for key, noted in note.ends.items():
-        if noted.end_physical > deleted.get(key[0], 0):
+    for key in note.ends:
+        noted = kept_end(note, key, deleted)
+        if noted is not None:
             yield key, noted
 
 

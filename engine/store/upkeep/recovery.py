@@ -37,7 +37,7 @@ from engine.store.sound_records import count_sound, last_sound_end, record_at
 from engine.store.upkeep.checkpoint import Checkpoint
 from engine.store.upkeep.cut_bytes import CutBytes
 from engine.store.upkeep.index_fit import stranger_in
-from engine.store.upkeep.noted_ends import EndsNote, NotedEnds, kept_ends, lacking_queues
+from engine.store.upkeep.noted_ends import EndsNote, NotedEnds, kept_end, kept_ends, lacking_queues
 from engine.store.upkeep.queue_ends import QueueEnd
 from engine.store.upkeep.synced import first_unvouched, synced_position, written_to
 
@@ -229,7 +229,7 @@ class Recovery:
     def _mend_end(self, found: Recovered, key: QueueKey, queue: ConsumeQueue) -> list[str]:
         """Put right what hides the queue's end; a sentence when that cannot be."""
         end = QueueEnd(self._log, key, queue, self._deleted.get(key[0], 0))
-        if not end.find():
+        if not end.find() and not self._is_all_noted(key, queue):
             return [f"{queue.directory} holds entries that lead nowhere; it is built again"]
         if end.mended:
             found.damaged.append(
@@ -237,6 +237,14 @@ class Recovery:
                 f"and written again from it"
             )
         return []
+
+    def _is_all_noted(self, key: QueueKey, queue: ConsumeQueue) -> bool:
+        """Does the queue hold what the note says that was on stable storage? What is beyond its end
+        was torn before it ever was, and the log is read again for it.
+        """
+        noted = kept_end(self._note, key, self._deleted)
+        noted_to = 0 if noted is None else noted.max_offset
+        return self._note.dispatched_offset > 0 and noted_to <= queue.max_offset
 
     def _drop_units_without_records(self, key: QueueKey, queue: ConsumeQueue) -> None:
         """The newest unit must lead to its record, or to damage that has taken it: what lies before

@@ -144,6 +144,30 @@ async def test_offsets_go_on_behind_messages_that_are_gone_from_the_log(tmp_path
     await store.close()
 
 
+async def test_an_entry_torn_before_it_was_on_stable_storage_is_written_again_without_a_word(
+    tmp_path: Path,
+) -> None:
+    """Pages of a power cut: the entry behind it came to the disk as a whole."""
+    await grown_old(tmp_path)
+    store, _ = await opened(tmp_path)
+    for number in range(OLD, OLD + 5):
+        store.put(draft(b"%d" % number))
+        await turn()
+        await store._flusher.flush_log("GROUP")
+        await turn()
+        await store._flusher.flush_derived("SHUTDOWN")
+    await abandon(store)
+    torn = (tmp_path / QUEUE / LAST).read_bytes()
+    at = (OLD + 3 - FILE_UNITS) * UNIT_BYTES
+    assert any(torn[at + UNIT_BYTES : at + 2 * UNIT_BYTES]), "the entry behind it is there"
+    overwrite(tmp_path / QUEUE / LAST, torn[:at] + struct.pack(">qiq", 1 << 16, 0, 0))
+    store, listener = await opened(tmp_path)
+    assert bodies(store) == [b"%d" % number for number in range(OLD + 5)]
+    assert not told(listener)
+    assert checked_from(listener) > 0
+    await store.close()
+
+
 async def test_a_topic_that_was_deleted_after_the_note_is_not_missed(tmp_path: Path) -> None:
     await grown_old(tmp_path)
     store, _ = await opened(tmp_path)

@@ -56,7 +56,7 @@ HANDLERS: Mapping[int, Handler] = {ECHO: echo, SILENT: silent, FLOOD: flood}
 
 
 async def ask(client: RpcClient, code: int) -> RemotingCommand:
-    return await client.invoke(ADDRESS, RemotingCommand.request(code), timeout_ms=5000)
+    return await client.invoke(ADDRESS, RemotingCommand.request(code), timeout_ms=60_000)
 
 
 async def test_a_connection_beyond_the_limit_is_closed_and_the_others_are_served(

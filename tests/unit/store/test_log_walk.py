@@ -48,6 +48,21 @@ async def test_a_queue_offset_below_zero_is_damage_though_nothing_follows(tmp_pa
     await store.close()
 
 
+async def test_a_topic_made_again_twice_makes_no_hole(tmp_path: Path) -> None:
+    """With one message in between, two of them in a row are the first of their queue."""
+    store = await open_store(small_config(tmp_path))
+    store.start()
+    for count in (3, 1, 2):
+        for number in range(count):
+            assert store.put(draft(b"%d" % number)).queue_offset == number
+        if count != 2:
+            await store.delete_topic("TopicA")
+    await turn()
+    assert [each.queue_offset for each in walk(store).records()] == [0, 1, 2, 0, 0, 1]
+    assert not list(store.holes)
+    await store.close()
+
+
 def walk(store: MessageStore) -> LogWalk:
     return LogWalk(
         store._log,
