@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,8 @@ ROOT = Path(__file__).parents[3]
 NEEDS_MORE = {"spark", "browser", "chromium_path", "apache_rocketmq", "java_checks"}
 """Fixtures that start a JVM or a browser."""
 FAST_FOLDERS = ("unit", "property", "architecture")
+BRINGS_MORE = re.compile(r"-m provision (?:run|test)\b")
+"""Commands that bring Java, jars or a browser."""
 
 
 @pytest.mark.parametrize("target", ["test-fast", "check", "format"])
@@ -39,3 +42,56 @@ def test_the_folders_of_the_fast_tests_hold_no_test_that_needs_java_or_a_browser
         and NEEDS_MORE & {one.arg for one in [*node.args.args, *node.args.kwonlyargs]}
     ]
     assert not needy, f"they belong below tests/integration or further: {needy}"
+
+
+def test_no_fast_test_starts_a_set_up_that_brings_more_than_python() -> None:
+    starts = [
+        f"{path.relative_to(ROOT)}:{line}"
+        for folder in FAST_FOLDERS
+        for path in (ROOT / "tests" / folder).rglob("*.py")
+        if path != Path(__file__)
+        for line in set_ups_with_more(path.read_text(encoding="utf-8"))
+    ]
+    assert not starts, f"they belong below tests/integration or further: {starts}"
+
+
+@pytest.mark.parametrize(
+    ("source", "lines"),
+    [
+        ('run([sys.executable, "-m", "provision", "test"])', [1]),
+        ('start = ("python3", "-m", "provision", "run")', [1]),
+        ('os.system("python3 -m provision test")', [1]),
+        ('\nmain(["test"])', [2]),
+        ('main.provide("run")', [1]),
+        ('run([sys.executable, "-m", "provision", "python"])', []),
+        ('main(["python"])', []),
+    ],
+)
+def test_a_set_up_that_brings_more_is_told_from_one_that_does_not(
+    source: str, lines: list[int]
+) -> None:
+    assert list(set_ups_with_more(source)) == lines
+
+
+def set_ups_with_more(source: str) -> Iterator[int]:
+    """Lines of a module on which Java, jars or a browser are asked for."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.List | ast.Tuple):
+            command = " ".join(map(_word, node.elts))
+        elif isinstance(node, ast.Call) and _called(node) in {"main", "provide"}:
+            told = [each for one in node.args for each in getattr(one, "elts", [one])]
+            command = " ".join(["-m provision", *map(_word, told)])
+        else:
+            command = _word(node)
+        if BRINGS_MORE.search(command):
+            yield node.lineno  # type: ignore[attr-defined]
+
+
+def _word(node: ast.AST) -> str:
+    """The text of a string, a question mark for anything else."""
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else "?"
+
+
+def _called(node: ast.Call) -> str:
+    """The last word of what is called."""
+    return getattr(node.func, "attr", getattr(node.func, "id", ""))
