@@ -179,3 +179,41 @@ def test_what_builds_is_installed_first_and_nothing_is_built_in_an_environment_o
     assert "--no-build" in first or "--only-binary" in first, "the builders are not built"
     assert others
     assert all("--no-build-isolation" in words for words in others)
+    for words in (first, *others):
+        if words[:2] == ["pip", "install"]:
+            assert "--no-deps" in words, "the project alone, which is built here"
+        else:
+            assert ("--require-hashes" if words[0] == "pip" else "--frozen") in words
+            assert not [word for word in words if "verify-hashes" in word]
+
+
+def test_uv_is_installed_from_the_hashes_that_are_written_down_here(tmp_path: Path) -> None:
+    """A `venv` and an `ensurepip` that lie before Python's own; the pip of the first notes what it
+    is asked for.
+    """
+    project, told, modules = tmp_path / "project", tmp_path / "told", tmp_path / "modules"
+    shutil.copytree(ROOT / "provision", project / "provision")
+    (project / ".cache").mkdir()
+    modules.mkdir()
+    (modules / "ensurepip.py").touch()
+    (modules / "venv.py").write_text(
+        "import pathlib, sys\n"
+        "if __name__ == '__main__':\n"
+        "    python = pathlib.Path(sys.argv[1], 'bin', 'python')\n"
+        "    python.parent.mkdir(parents=True)\n"
+        f'    python.write_text(\'#!/bin/sh\\nprintf "%s\\\\n" "$@" >> {told}\\n\')\n'
+        "    python.chmod(0o755)\n"
+    )
+    subprocess.run(
+        [sys.executable, "-c", "from provision import environment; environment.install_uv()"],
+        cwd=project,
+        env=os.environ | {"PYTHONPATH": str(modules)},
+        check=True,
+    )
+    words = told.read_text().splitlines()
+    assert words[:3] == ["-m", "pip", "install"]
+    assert {"--require-hashes", "--no-deps", "--only-binary"} <= set(words)
+    written_down = str(project / "provision" / environment.UV_REQUIREMENTS.name)
+    asked_for = [word for word in words[3:] if not word.startswith("-") and word != ":all:"]
+    assert asked_for == [written_down], "nothing beside the list with the hashes"
+    assert words[words.index(written_down) - 1] == "-r"
