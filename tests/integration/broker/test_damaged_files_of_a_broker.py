@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.broker.damaged_files import Kept, Outcome, document, rows
+from tests.integration.broker.damaged_files import TABLES, Kept, Outcome, document, rows
 from tests.integration.broker.worn_store import (
     DAMAGES,
     Inventory,
@@ -22,6 +22,8 @@ from tests.integration.broker.worn_store import (
 
 ROOT = Path(__file__).parents[3]
 ROWS = list(rows())
+DOCUMENTS = [name for name in TABLES if name.endswith(".json")]
+"""Tables with the version before beside them."""
 
 
 class Stores:
@@ -95,7 +97,7 @@ def test_a_damaged_file_is_mended_or_told(
 
 
 @pytest.mark.parametrize("clean", [True, False], ids=["clean", "unclean"])
-@pytest.mark.parametrize("table", ["topics.json", "consumerOffset.json", "deletedTopics.json"])
+@pytest.mark.parametrize("table", DOCUMENTS)
 def test_without_a_readable_version_the_start_is_refused_and_says_what_to_do(
     tmp_path: Path, stores: Stores, table: str, clean: bool
 ) -> None:
@@ -110,17 +112,7 @@ def test_without_a_readable_version_the_start_is_refused_and_says_what_to_do(
 
 
 @pytest.mark.parametrize("clean", [True, False], ids=["clean", "unclean"])
-@pytest.mark.parametrize(
-    "table",
-    [
-        "topics.json",
-        "subscriptionGroup.json",
-        "consumerFilter.json",
-        "consumerOffset.json",
-        "delayOffset.json",
-        "deletedTopics.json",
-    ],
-)
+@pytest.mark.parametrize("table", DOCUMENTS)
 def test_a_table_that_is_gone_with_the_version_before_it_is_told(
     tmp_path: Path, stores: Stores, table: str, clean: bool
 ) -> None:
