@@ -16,7 +16,7 @@ if sys.version_info < (3, 11):
 import fcntl
 import time
 
-from provision import chromium, environment, jars, java, servers
+from provision import chromium, commit_hook, environment, jars, java, servers
 from provision.errors import ProvisionError
 from provision.places import CACHE, ROOT
 
@@ -43,9 +43,10 @@ def main(arguments: list[str]) -> int:
 
 def provide(scope: str) -> None:
     """Bring the environment; unless that is all, Java and the Delta jars; for tests the compiler,
-    RocketMQ, a browser and two database servers too.
+    RocketMQ, a browser and two database servers too. In a clone git starts the commit hook.
     """
     environment.ensure()
+    commit_hook.ensure()
     if scope == "python":
         return
     java_home = java.ensure(with_compiler=scope == "test")
