@@ -111,10 +111,12 @@ def test_an_unknown_scope_is_refused_with_the_usage(capsys: pytest.CaptureFixtur
 
 def test_a_second_set_up_of_python_needs_no_network_and_says_where_it_is() -> None:
     nowhere = {"HTTPS_PROXY": "http://127.0.0.1:9", "HTTP_PROXY": "http://127.0.0.1:9"}
+    hooks = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "core.hooksPath"}
+    hooks["GIT_CONFIG_VALUE_0"] = ".ci/hooks"  # No test switches anything on in this clone.
     done = subprocess.run(
         [sys.executable, "-m", "provision", "python"],
         cwd=ROOT,
-        env=os.environ | nowhere,
+        env=os.environ | nowhere | hooks,
         capture_output=True,
         text=True,
         check=False,
