@@ -97,6 +97,8 @@ def read_kept(
     `make` refuses. Raises ConfigError of `make`, CorruptRecord when no readable version is left.
     """
     file, copy = _version_at(disk, path), _version_at(disk, f"{path}.bak")
+    if file.data is None and copy.data is None:
+        return make(b""), None
     store_id = store_id_in(disk, path.rpartition("/")[0])
     refusal: ConfigError | None = None
     fault = _fault_of(file, copy, store_id)
