@@ -304,8 +304,7 @@ class Broker:
         parts.topics_told = registration.told
         parts.group_configs_changed = tables.want
         parts.settings_saved = tables.save_settings
-        parts.filters_changed = tables.want
-        parts.settings_kept = tables.want
+        parts.filters_changed = parts.settings_kept = tables.want
         parts.watermarks_wanted = lambda keys: watermarks.tell(keys, clock.steady_ms())
         store.retention.on_doomed = lambda below: tell_expired(parts, below, delay.cursors())
         store.retention.on_purged = lambda gone: tell_unconsumed(parts, gone, delay.cursors())
