@@ -28,6 +28,7 @@ from engine.broker.half_queue import HalfQueue
 from engine.broker.handler_table import handler_table
 from engine.broker.handlers.putting import Putting
 from engine.broker.handlers.retry_sends import make_dead_letter_topic
+from engine.broker.live_config import kept_settings
 from engine.broker.long_poll import HeldPulls
 from engine.broker.membership import Membership
 from engine.broker.metrics import BrokerMetrics, MetricsPort
@@ -42,7 +43,7 @@ from engine.broker.state.queue_locks import QueueLocks
 from engine.broker.state.readers import Readers
 from engine.broker.state.topics import Topics
 from engine.broker.stored_resends import StoredResends
-from engine.broker.tables import Tables
+from engine.broker.tables import SETTINGS_GONE, Tables
 from engine.broker.transaction_checks import TransactionChecks
 from engine.broker.unconsumed import tell_unconsumed
 from engine.broker.woken_pulls import WokenPulls
@@ -143,6 +144,7 @@ class Broker:
             running = self._assemble(store, observer, telemetry)
             self._load(running, stopped_cleanly=stopped_cleanly)
             running.half_queue.load()
+            await self._settle_settings(running)
             observer.observe(LifecycleEvent("BOOT", f"store {root}", clean=stopped_cleanly))
             port = await running.server.start(config.host, config.port)
         except BaseException:
@@ -210,6 +212,15 @@ class Broker:
         running.parts.observer.observe(LifecycleEvent("SHUTDOWN", None, clean=clean))
         if running.telemetry is not None:
             await running.telemetry.close()
+
+    async def _settle_settings(self, running: _Running) -> None:
+        """Tell how the settings of the store were found, and put them right."""
+        if not self._origin.is_kept:
+            return
+        settings = kept_settings(running.parts)
+        await settings.settle(self._origin.found)
+        if running.tables.settings_were_kept and not settings.is_there:
+            settings.tell_missing(running.parts.observer, SETTINGS_GONE)
 
     async def _save_tables(self, running: _Running) -> None:
         """Write what recovery lowered, and the tables, at start; without room for them they are
@@ -293,7 +304,7 @@ class Broker:
         parts.topics_told = registration.told
         parts.group_configs_changed = tables.want
         parts.settings_saved = tables.save_settings
-        parts.filters_changed = tables.want
+        parts.filters_changed = parts.settings_kept = tables.want
         parts.watermarks_wanted = lambda keys: watermarks.tell(keys, clock.steady_ms())
         store.retention.on_doomed = lambda below: tell_expired(parts, below, delay.cursors())
         store.retention.on_purged = lambda gone: tell_unconsumed(parts, gone, delay.cursors())

@@ -18,9 +18,16 @@ from engine.broker.rocketmq_settings import FILE_NAME, known_keys, with_rocketmq
 from engine.broker.setting_ranges import LIVE
 from engine.foundation.errors import ConfigError
 from engine.foundation.live_settings import check_changes
+from engine.store.kept_settings import KeptSettings
 from engine.store.table_file import SettingsFile
 
 assert not [key for key in LIVE if key not in known_keys()]
+
+
+def kept_settings(parts: BrokerParts) -> KeptSettings:
+    """The file in the broker's store."""
+    path = f"{parts.config.config_folder}/{FILE_NAME}"
+    return KeptSettings(parts.runtime, path, parts.store.store_id, parts.observer)
 
 
 class LiveConfig:
@@ -28,8 +35,12 @@ class LiveConfig:
 
     def __init__(self, parts: BrokerParts) -> None:
         self._parts = parts
-        path = parts.origin.path or f"{parts.config.config_folder}/{FILE_NAME}"
-        self._file = SettingsFile(parts.runtime, path)
+        origin = parts.origin
+        self._file = (
+            SettingsFile(parts.runtime, origin.path)
+            if origin.path and not origin.is_kept
+            else kept_settings(parts)
+        )
         self._changing = asyncio.Lock()
         self.counter = 0
         """Counter of the configuration's data version."""
@@ -48,6 +59,7 @@ class LiveConfig:
             await self._file.change(words)
             self._put_in_force(config)
             self.counter += 1
+            self._parts.settings_kept()
 
     def _put_in_force(self, config: BrokerConfig) -> None:
         parts, before = self._parts, self._parts.config

@@ -108,6 +108,8 @@ class BrokerParts:
     """Persist the groups' settings, soon."""
     settings_saved: Callable[[], Awaitable[None]] = field(init=False)
     """Wait until what changed of topics and groups' settings is on disk. Raises StorageError."""
+    settings_kept: Callable[[], None] = lambda: None
+    """Have it noted, soon, that the store keeps settings of the broker."""
     filters_changed: Callable[[], None] = lambda: None
     """Persist the groups' selectors, soon."""
     watermarks_wanted: Callable[[list[QueueKey]], None] = lambda _keys: None

@@ -36,6 +36,7 @@ from engine.foundation.errors import ConfigError
 from engine.foundation.units import HOUR_MS, KIB
 from engine.runtime import Disk
 from engine.store.config import StoreConfig
+from engine.store.kept_settings import read_kept
 
 PAGE_BYTES = 4 * KIB
 ROOT = "storePathRootDir"
@@ -177,16 +178,22 @@ def read_start(
     """The configuration by file, environment and flags.
 
     Without a path the file is the one in the store's own folder, if it is there: changes made while
-    running are kept in it. Raises ConfigError, and StorageError for a file that cannot be read.
+    running are kept in it. Raises ConfigError, StorageError for a file that cannot be read, and
+    CorruptRecord for damaged settings of the store.
     """
     known = known_keys()
     above = [*flags, *from_environment(environment, ENVIRONMENT_PREFIX, known)]
-    data = b""
+
+    def start_by(data: bytes) -> Start:
+        return start_with(
+            data, path, above, known=known, without_effect=WITHOUT_EFFECT, make=broker_config_of
+        )
+
+    root = layered(above).get(ROOT)
     if path is not None:
-        data = disk.read(path)
-    elif (root := layered(above).get(ROOT)) is not None:
-        path = f"{root.value}/config/{FILE_NAME}"
-        data = disk.read(path) if disk.exists(path) else b""
-    return start_with(
-        data, path, above, known=known, without_effect=WITHOUT_EFFECT, make=broker_config_of
-    )
+        return start_by(disk.read(path))
+    if root is None:
+        return start_by(b"")
+    path = f"{root.value}/config/{FILE_NAME}"
+    start, found = read_kept(disk, path, known=(*known, *WITHOUT_EFFECT), make=start_by)
+    return replace(start, origin=replace(start.origin, is_kept=True, found=found))

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from engine.broker.parts import BrokerParts
+from engine.broker.rocketmq_settings import FILE_NAME
 from engine.broker.state.offsets import (
     Lowered,
     Table,
@@ -41,10 +42,13 @@ TOPICS_GONE = "topics are made again from their queues, without their settings"
 GROUPS_GONE = "groups are made again when their members come, without their settings"
 FILTERS_GONE = "selectors are known again when members of their groups come"
 OFFSETS_GONE = "groups begin anew"
+SETTINGS_GONE = "settings that were changed while running are those of the start again"
 DELETIONS = "deletions"
 """Field of our own in topics.json and consumerOffset.json: after how many deletions of topics they
 were written. What an older one says of a topic that was deleted since is void.
 """
+SETTINGS_KEPT = "settingsKept"
+"""Field of our own in topics.json: was there a file of kept settings when it was written?"""
 SPOOLED = "spooled"
 """Field of our own in consumerOffset.json: how far the spool was when it was written."""
 LISTED_MAX = 20
@@ -85,7 +89,7 @@ class Tables:
         self._groups_file = TableFile(parts.runtime, f"{folder}/subscriptionGroup.json", store_id)
         self._changed = asyncio.Event()
         self._saving = asyncio.Lock()
-        self._topics_written = -1
+        self._topics_written = (-1, False)
         self._groups_written = -1
         self._filters_file = TableFile(parts.runtime, f"{folder}/consumerFilter.json", store_id)
         self._filters_written = 0
@@ -97,6 +101,9 @@ class Tables:
         """Was the store's last life one that writes every table, empty ones too, at its start?"""
         self.topics_are_whole = False
         """Was topics.json itself read?"""
+        self._settings_path = f"{folder}/{FILE_NAME}"
+        self.settings_were_kept = False
+        """Were settings kept in the store when topics.json was written?"""
         self.spooled: Spooled | None = None
         """How far the spool was when consumerOffset.json was written; None: nobody knows."""
 
@@ -134,6 +141,7 @@ class Tables:
         self._take_back_to_the_log()
 
     def _take_topics(self, found: Mapping[str, object]) -> None:
+        self.settings_were_kept = found.get(SETTINGS_KEPT) is True
         self._parts.topics.load(found)
         for topic in self._deleted_since(found):
             self._parts.topics.delete(topic)
@@ -255,16 +263,20 @@ class Tables:
                 await self._filters_file.write(parts.filters.to_document())
                 self._filters_written = counter
             counter = parts.topics.counter
-            if counter != self._topics_written:
-                await self._topics_file.write_sealed(await self._topics_document(counter))
-                self._topics_written = counter
+            kept = parts.runtime.disk.exists(self._settings_path)
+            if (counter, kept) != self._topics_written:
+                document = await self._topics_document(counter, settings_kept=kept)
+                await self._topics_file.write_sealed(document)
+                self._topics_written = counter, kept
                 parts.topics_unsaved = parts.topics.counter != counter
 
-    async def _topics_document(self, counter: int) -> bytes:
-        """topics.json; the number of deletions stands before what RocketMQ writes. It is that of
-        when the first topic was copied: of what is deleted later the document is void.
+    async def _topics_document(self, counter: int, *, settings_kept: bool) -> bytes:
+        """topics.json; fields of our own stand before what RocketMQ writes. The number of deletions
+        is that of when the first topic was copied: of what is deleted later the document is void.
         """
         pieces = [b'{"%s":%d,' % (DELETIONS.encode(), self._deletions)]
+        if settings_kept:
+            pieces[0] += b'"%s":true,' % SETTINGS_KEPT.encode()
         await in_steps(self._parts.topics.encoded(pieces, self._parts.data_version(counter)))
         pieces[1] = pieces[1][1:]
         return b"".join(pieces)

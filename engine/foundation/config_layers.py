@@ -19,6 +19,7 @@ from typing import Generic, TypeVar
 
 from engine.foundation.errors import ConfigError
 from engine.foundation.java_properties import parse
+from engine.foundation.observing import LifecycleEvent
 
 Config = TypeVar("Config")
 
@@ -54,6 +55,10 @@ class Origin:
     """The file that a restart reads; empty when there is none."""
     pinned: Mapping[str, str] = field(default_factory=dict)
     """Keys that environment or flags decide, with the place: a change would not outlive us."""
+    is_kept: bool = False
+    """Is it a file of the party's own, and none that its user gave?"""
+    found: LifecycleEvent | None = None
+    """What an operator has to know of how such a file was found."""
 
 
 @dataclass(frozen=True, slots=True)

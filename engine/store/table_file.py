@@ -26,7 +26,7 @@ from engine.foundation.errors import CorruptRecord, ProtocolError, StorageError
 from engine.foundation.java_properties import changed
 from engine.foundation.observing import FlushDone, LifecycleEvent, Observer, report
 from engine.protocol.fastjson import dumps, loads
-from engine.runtime import Runtime
+from engine.runtime import Disk, Runtime
 from engine.runtime.durable_folders import make_durable
 
 _log = logging.getLogger(__name__)
@@ -284,16 +284,19 @@ def seal_of(data: bytes) -> Seal | None:
 
 def store_id_of(runtime: Runtime, folder: str) -> str:
     """The store's id: that of most of its tables, else a new one."""
+    return store_id_in(runtime.disk, folder) or runtime.entropy.token(8).hex()
+
+
+def store_id_in(disk: Disk, folder: str) -> str | None:
+    """The id that most of a store's tables tell; None when none does."""
     ids: dict[str, int] = {}
-    for name in runtime.disk.names(folder):
+    for name in disk.names(folder):
         if not name.endswith((".json", ".json.bak")):
             continue
-        seal = seal_of(runtime.disk.read(f"{folder}/{name}"))
+        seal = seal_of(disk.read(f"{folder}/{name}"))
         if seal is not None and seal.fits and seal.store_id:
             ids[seal.store_id] = ids.get(seal.store_id, 0) + 1
-    if not ids:
-        return runtime.entropy.token(8).hex()
-    return max(sorted(ids), key=ids.__getitem__)
+    return max(sorted(ids), key=ids.__getitem__) if ids else None
 
 
 def _take_note(done: asyncio.Task[tuple[int, int]]) -> None:

@@ -33,6 +33,13 @@ class Kept:
     about: str
     outcomes: dict[str, tuple[Outcome, Outcome]]
     """Damage → after a clean stop, after an unclean one."""
+    folder: str = ""
+    """All files in it are of this kind; else those that fit the pattern are."""
+
+    @property
+    def kind(self) -> str:
+        """What all files of the kind fit."""
+        return f"{self.folder}/*" if self.folder else self.pattern
 
 
 assert not any("not noticed" in each.value for each in Outcome), "having less unseen is no outcome"
@@ -96,10 +103,24 @@ TABLE = (
     "not start, and names both files and the choice; without any version it starts, and tells."
 )
 BACKUP = "The version before; only read when the file cannot be."
+SETTINGS = (
+    "Settings that were changed while a broker ran that was started without a file of its user. "
+    "A .properties file whose last line, a comment, is its seal: checksum, when it was written and "
+    "for which store; the copy (`.bak`) holds the same. Damaged, missing, cut off or of another "
+    "store: the copy is read, the damaged file is kept as `.damaged`, and that is told as "
+    "DAMAGED_FILE. A file changed by hand, or by a flipped bit, is taken and told as CHANGED_FILE, "
+    "and sealed anew; but with a key that no broker knows, or a value that it refuses, the copy is "
+    "read. To take settings away by hand, leave the line with the seal where it is: without the "
+    "end of the file it counts as cut off. Without a readable version the broker does not start, "
+    "and names both files and the choice; without any version it starts, and tells. A file "
+    "without a seal, of an earlier version or of somebody, is taken without a word and sealed."
+)
+SETTINGS_COPY = "The same as the file, unless there was no room; only read when the file cannot be."
 SPOOL = (
     "What waits for the lake. Rows that are not there any more are told as SPOOL_LOSS, a spool of "
     "another life as SPOOL_DOUBT: consumerOffset.json says how far it was."
 )
+LOGS = "commitlog"
 TABLES = (
     "topics.json",
     "subscriptionGroup.json",
@@ -116,9 +137,13 @@ def _rows_of_a_table() -> dict[str, tuple[Outcome, Outcome]]:
 
 
 FILES = (
-    Kept("commit log, the oldest file", "commitlog/00000000000000000000", LOG, every(LESS, LESS)),
-    Kept("commit log, an older file", "commitlog/00000000000000016384", LOG, every(LESS, LESS)),
-    Kept("commit log, the newest file", "commitlog/00000000000000049152", LOG, every(LESS, LESS)),
+    Kept(
+        "commit log, the oldest file", f"{LOGS}/00000000000000000000", LOG, every(LESS, LESS), LOGS
+    ),
+    Kept("commit log, an older file", f"{LOGS}/00000000000000016384", LOG, every(LESS, LESS), LOGS),
+    Kept(
+        "commit log, the newest file", f"{LOGS}/00000000000000049152", LOG, every(LESS, LESS), LOGS
+    ),
     Kept(
         "consume queue",
         "consumequeue/*s/0/00000000000000000000",
@@ -130,6 +155,7 @@ FILES = (
             **{f"one bit flipped in {words}": (MENDED, SAME) for words in FIELDS},
             "of another store": (MENDED, MENDED),
         },
+        "consumequeue/*/*",
     ),
     Kept(
         "index",
@@ -176,6 +202,14 @@ FILES = (
             Kept(f"{name}.bak", f"config/{name}.bak", BACKUP, every(SAME, SAME)),
         )
     ),
+    Kept(
+        "broker.properties",
+        "config/broker.properties",
+        SETTINGS,
+        every(MENDED, MENDED)
+        | {"one bit flipped": (TOLD, TOLD), "swapped with its .bak": (SAME, SAME)},
+    ),
+    Kept("broker.properties.bak", "config/broker.properties.bak", SETTINGS_COPY, every(SAME, SAME)),
     Kept("spool", "spool/*.seg", SPOOL, every(LESS, LESS)),
 )
 
@@ -197,7 +231,7 @@ def document() -> str:
         "Every file of a store, every damage, after a clean and after an unclean stop, as the",
         "tests hold it against a running broker. *Told* means a line on the terminal and a row in",
         "`lifecycle`. *Everything* means messages, keys, topics, groups, selectors, consume",
-        "offsets, delay cursors, deletions, pulled marks and the rows of the spool.",
+        "offsets, delay cursors, deletions, pulled marks, settings and the rows of the spool.",
         "",
         "| file | damage | after a clean stop | after an unclean stop |",
         "|---|---|---|---|",

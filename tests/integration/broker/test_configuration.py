@@ -7,12 +7,15 @@ import asyncio
 import json
 from pathlib import Path
 
+import pytest
+
 from engine.client import Producer, SendStatus
 from engine.foundation.java_properties import parse
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.runtime import system_runtime
 from tests.integration.broker.cluster import TOPIC, RawClient, bodies
 from tests.integration.broker.processes import party, refusal, talk
+from tests.integration.broker.spooled import spooled
 from tests.integration.client.cluster_users import client_config, eventually, text
 
 PROFILE = Path(__file__).parents[3] / "engine" / "profiles" / "2m-noslave"
@@ -153,6 +156,46 @@ def test_a_broker_without_a_file_keeps_its_changes_in_its_store(tmp_path: Path) 
         broker.kill()
     with party(log, *options) as broker:
         talk(broker.address, after)
+
+
+@pytest.mark.parametrize("damage", ["deleted", "cut in half", "deleted with its copy"])
+def test_settings_kept_in_the_store_survive_their_file_or_a_start_says_so(
+    tmp_path: Path, damage: str
+) -> None:
+    store, log = tmp_path / "store", tmp_path / "log"
+    file = store / "config" / "broker.properties"
+    options = ("broker", "--store", str(store), "--port", "0", *SMALL)
+    keys = ("fileReservedTime", "maxMessageSize")
+
+    async def keep(client: RawClient) -> None:
+        assert await change(client, "fileReservedTime=240\nmaxMessageSize=12345\n") == (0, "")
+
+    with party(log, *options) as broker:
+        talk(broker.address, keep)
+        broker.stop()
+    assert "DAMAGED_FILE" not in log.read_text()
+    if damage == "cut in half":
+        file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+    else:
+        file.unlink()
+    if damage == "deleted with its copy":
+        file.with_name("broker.properties.bak").unlink()
+    with party(log, *options) as broker:
+        told = picked(talk(broker.address, settings), *keys)
+        broker.stop()
+    rows = [row["detail"] for row in spooled(store, "lifecycle") if row["kind"] == "DAMAGED_FILE"]
+    if damage == "deleted with its copy":
+        assert told == ["72", "4194304"]
+        said = f"{file} and its .bak are gone: settings that were changed while running are those"
+    else:
+        assert told == ["240", "12345"]
+        said = f"read {file}.bak instead"
+    assert said in log.read_text()
+    assert [said in str(row) for row in rows] == [True]
+    with party(log, *options) as broker:
+        assert picked(talk(broker.address, settings), *keys) == told
+        broker.stop()
+    assert log.read_text().count(said) == 1, "it is told once"
 
 
 def test_a_broker_without_write_permission_is_routed_as_such_and_refuses(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.broker.damaged_files import TABLES, Kept, Outcome, document, rows
+from tests.integration.broker.damaged_files import FILES, TABLES, Kept, Outcome, document, rows
 from tests.integration.broker.worn_store import (
     DAMAGES,
     Inventory,
@@ -112,7 +112,34 @@ def test_without_a_readable_version_the_start_is_refused_and_says_what_to_do(
 
 
 @pytest.mark.parametrize("clean", [True, False], ids=["clean", "unclean"])
-@pytest.mark.parametrize("table", DOCUMENTS)
+def test_without_readable_settings_the_start_is_refused_and_says_what_to_do(
+    tmp_path: Path, stores: Stores, clean: bool
+) -> None:
+    root = tmp_path / "store"
+    shutil.copytree(stores.own(clean=clean)[0], root)
+    for name in ("broker.properties", "broker.properties.bak"):
+        (root / "config" / name).write_bytes(b"")
+    start = start_on(root)
+    assert start.refused is not None
+    assert "broker.properties is empty" in start.refused
+    assert "broker.properties.bak is empty: remove the damaged files" in start.refused
+
+
+LOCKS = ("lock", "spool/writer.lock")
+"""Files without content."""
+
+
+@pytest.mark.parametrize("clean", [True, False], ids=["clean", "unclean"])
+def test_no_file_of_a_store_is_missing_in_the_table(stores: Stores, clean: bool) -> None:
+    root = stores.own(clean=clean)[0]
+    known = {path for kept in FILES for path in root.glob(kept.kind)}
+    known |= {root / name for name in LOCKS}
+    there = {path for path in root.rglob("*") if path.is_file()}
+    assert there - known == set(), "what becomes of them when they are damaged?"
+
+
+@pytest.mark.parametrize("clean", [True, False], ids=["clean", "unclean"])
+@pytest.mark.parametrize("table", [*DOCUMENTS, "broker.properties"])
 def test_a_table_that_is_gone_with_the_version_before_it_is_told(
     tmp_path: Path, stores: Stores, table: str, clean: bool
 ) -> None:

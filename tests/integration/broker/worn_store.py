@@ -19,7 +19,14 @@ from typing import Any
 
 from engine.broker.broker import Broker
 from engine.broker.config import BrokerConfig
+from engine.broker.rocketmq_settings import (
+    ROOT,
+    read_start,
+    rocketmq_values,
+    with_rocketmq_settings,
+)
 from engine.broker.state.group_configs import group_to_document
+from engine.foundation.config_layers import from_flags
 from engine.foundation.errors import ProtocolError, TidemarkError
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.hashes import tags_code
@@ -41,6 +48,8 @@ LOG_BYTES = 16 * 1024
 WAITS_LEVEL = 2
 """A delay level that no test outlives."""
 QUIET_MS = 600_000
+LIVE = {"fileReservedTime": 240, "maxMessageSize": 123_456}
+"""Settings that are changed while the broker runs, from these values on."""
 
 Inventory = dict[tuple[object, ...], object]
 """What a broker has, piece by piece: a name for the piece, and what it is."""
@@ -57,6 +66,19 @@ def config_of(folder: Path) -> BrokerConfig:
         flush_delay_offset_interval_ms=QUIET_MS,
     )
     return replace(config, store=replace(config.store, flush_interval_consume_queue_ms=QUIET_MS))
+
+
+def broker_on(folder: Path) -> Broker:
+    """A broker by the settings that its store keeps, as one that is started without a file.
+
+    Raises ConfigError, CorruptRecord.
+    """
+    config = config_of(folder)
+    flags = from_flags({ROOT: config.store.root})
+    start = read_start(SystemDisk(), None, environment={}, flags=flags)
+    values = rocketmq_values(start.config)
+    config = with_rocketmq_settings(config, {key: values[key] for key in LIVE})
+    return Broker(system_runtime(), config, start.origin)
 
 
 async def _ask(client: RawClient, code: int, body: bytes = b"", **fields: object) -> None:
@@ -119,6 +141,8 @@ async def fill(broker: Broker, client: RawClient, name: str, topic: str) -> None
             await client.commit(consumed, topic=topic, queue_id=queue_id)
         await asyncio.sleep(0.3)  # What waits at the short level is due.
         await running.delay.deliver_due()
+        settings = "".join(f"{key}={least + part}\n" for key, least in LIVE.items())
+        await _ask(client, RequestCode.UPDATE_BROKER_CONFIG, settings.encode())
         await persist()
 
 
@@ -159,7 +183,7 @@ def prepare(folder: Path, name: str, topic: str, *, clean: bool) -> Path:
 
 async def _prepare(folder: Path, name: str, topic: str, *, clean: bool) -> Path:
     live = config_of(folder / "live")
-    broker = Broker(system_runtime(), live)
+    broker = broker_on(folder / "live")
     await broker.start()
     client = RawClient(broker.address)
     await fill(broker, client, name, topic)
@@ -216,6 +240,8 @@ def inventory_of(broker: Broker) -> Inventory:
         found["pulled", group, topic, queue_id] = None if reading is None else reading.pulled_offset
     for topic in store.tombstones.ends:
         found["deleted", topic] = True
+    values = rocketmq_values(parts.config)
+    found |= {("setting", key): values[key] for key in LIVE}
     return found
 
 
@@ -275,11 +301,11 @@ def start_on(root: Path) -> Start:
 
 
 async def _start_on(root: Path) -> Start:
-    config = config_of(root.parent)
-    broker, lines, start = Broker(system_runtime(), config), _Lines(), Start()
+    lines, start = _Lines(), Start()
     rows_before = len(spooled(root, "lifecycle")) if (root / "spool").is_dir() else 0
     logging.getLogger().addHandler(lines)
     try:
+        broker = broker_on(root.parent)
         await broker.start()
         await all_is_looked_at(broker)
     except TidemarkError as error:

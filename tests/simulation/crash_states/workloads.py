@@ -17,11 +17,13 @@ from typing import Any
 
 from engine.client.consuming.local_offset_store import LocalOffsetStore
 from engine.client.consuming.offset_store import CommitTrigger
+from engine.foundation.java_properties import parse
 from engine.foundation.observing import LifecycleEvent
 from engine.protocol.message import MessageQueue
 from engine.runtime import Runtime, SystemEntropy, SystemNetwork
 from engine.store import FlushDiskType, MessageStore, PutResult
 from engine.store.draft_record import DraftRecord
+from engine.store.kept_settings import KeptSettings, read_kept
 from engine.store.record import HEADS, MAGIC_V1
 from engine.store.table_file import TableFile
 from engine.store.upkeep.checkpoint import decode_checkpoint
@@ -425,6 +427,58 @@ async def check_table(life: Life, tree: Tree, promise: tuple[int, int]) -> None:
     assert loaded[-1] == 99
 
 
+# ---- settings that a store keeps --------------------------------------------------------------
+
+SETTINGS = "/store/config/broker.properties"
+HOURS = "fileReservedTime"
+
+
+def kept_settings(disk: RecordingDisk, listener: Listener) -> KeptSettings:
+    return KeptSettings(runtime_on(disk, HandClock()), SETTINGS, "0a" * 8, listener)
+
+
+async def life_of_kept_settings(chance: random.Random) -> Life:
+    """Changes one after the other."""
+    disk = RecordingDisk()
+    life = Life(disk, [(0, (-1, 0))])
+    settings = kept_settings(disk, Listener())
+    for version in range(6):
+        life.promise((version - 1, version))
+        others = {f"key{number}": "v" * number for number in range(chance.randint(0, 40))}
+        await settings.change({HOURS: str(version)} | others)
+    life.promise((5, 5))
+    return life
+
+
+async def check_kept_settings(life: Life, tree: Tree, promise: tuple[int, int]) -> None:
+    """Those changed last, or those being changed: whole, and without a word of damage."""
+    disk, listener = RecordingDisk(tree), Listener()
+    disk.make_directories("/store/config")
+
+    def read() -> tuple[int, LifecycleEvent | None]:
+        found, told = read_kept(disk, SETTINGS, known=(HOURS,), make=hours_in)
+        return found, told
+
+    written, under_way = promise
+    version, told = read()
+    assert told is None, told
+    assert version in range(written, under_way + 1)
+    settings = kept_settings(disk, listener)
+    await settings.settle(None)
+    assert read() == (version, None)
+    settled = disk.tree()
+    await settings.settle(None)
+    assert disk.tree() == settled, "a second start changes something"
+    await settings.change({HOURS: "99"})
+    assert read() == (99, None)
+    assert not listener.facts, listener.facts
+
+
+def hours_in(data: bytes) -> int:
+    """What the settings say last; -1 when they do not."""
+    return int({one.key: one.value for one in parse(data.decode())}.get(HOURS, "-1"))
+
+
 # ---- a broadcast consumer's offsets --------------------------------------------------------
 
 BROADCAST_QUEUE = MessageQueue("t", "broker-a", 0)
@@ -544,6 +598,7 @@ WORKLOADS = [
         check_forged_and_damaged,
     ),
     Workload("table", life_of_a_table, check_table),
+    Workload("kept settings", life_of_kept_settings, check_kept_settings),
     Workload("local offsets", life_of_local_offsets, check_local_offsets),
     Workload("spool", life_of_a_spool, check_spool),
 ]
