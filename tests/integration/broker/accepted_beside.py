@@ -1,5 +1,6 @@
 """Accepted messages on the paths beside the walk: as replies, sent once more by a producer that
-heard no answer, in the traces of those who consumed them, and on the page that shows where one went.
+heard no answer, in the traces of those who consumed them, and on the page that shows where one
+went.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ TRACE_QUEUES = 8
 async def reply(paths: Paths, number: int, sent: Sent) -> None:
     """The message as a reply to the client itself."""
     extra = f"REPLY_TO_CLIENT\x01{paths.client.client_id}\x02"
-    await paths.send("reply", number, sent, extra, code=RequestCode.SEND_REPLY_MESSAGE, topic=REPLIES)
+    await paths.send(
+        "reply", number, sent, extra, code=RequestCode.SEND_REPLY_MESSAGE, topic=REPLIES
+    )
 
 
 async def replies_arrived(paths: Paths) -> None:

@@ -167,9 +167,7 @@ class Paths:
         found: dict[bytes, MessageExt] = {}
         offset = 0
         while True:
-            answer = await self.client.pull(
-                offset, topic=topic, group="reader", queue_id=queue_id
-            )
+            answer = await self.client.pull(offset, topic=topic, group="reader", queue_id=queue_id)
             if answer.code != ResponseCode.SUCCESS:
                 return found
             found |= {message.body: message for message in messages(answer)}

@@ -22,7 +22,7 @@ from engine.client.admin.dead_letters import DeadLetterQuery
 from engine.client.consuming.listeners import ListenerAnswer
 from engine.protocol.codes import ResponseCode
 from engine.protocol.message import MessageExt
-from engine.runtime import system_runtime
+from engine.runtime import SystemDisk, system_runtime
 from tests.integration.broker.accepted_messages import (
     DLQ,
     KNOWN,
@@ -34,7 +34,7 @@ from tests.integration.broker.accepted_messages import (
     follow,
 )
 from tests.integration.broker.cluster import GROUP, TOPIC, broker_config, cluster, eventually
-from tests.integration.broker.spooled import spooled
+from tests.integration.broker.spooled import into_the_lake, spooled
 from tests.integration.client.cluster_users import (
     LATER,
     Seen,
@@ -66,6 +66,8 @@ async def lives_through(
     steps = Counter(row["step"] for row in spooled(folder / "store", "retry_dlq_flow"))
     assert steps["SENT_BACK"] == steps["SCHEDULED"] + steps["DEAD_LETTERED"]
     assert steps["DELIVERED"] == steps["SCHEDULED"] > 0, "every row could be written"
+    into = into_the_lake(SystemDisk(), str(folder / "store" / "spool"))
+    assert into["retry_dlq_flow"] == sum(steps.values()), "and fits the lake"
 
 
 async def test_whatever_is_accepted_is_carried_along_every_path_and_over_a_restart(
