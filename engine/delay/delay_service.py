@@ -110,6 +110,8 @@ class DelayService:
         self._put_end = 0
         """Commit-log offset behind the last message put here."""
         self._changed = False
+        self._is_held_back = False
+        """Was it told that the cursors on disk stay behind?"""
         self._stepped = asyncio.Event()
         self._times = StoreTimes(
             log_end=store.physical_max,
@@ -229,12 +231,25 @@ class DelayService:
             await store.flush()
             if store.physical_flushed < put_end:
                 self._changed = True  # Not durable in time: the cursors on disk stay behind.
+                self._tell_held_back(put_end)
                 return
             written = await self._file.write({"offsetTable": cursors, **self._clock_steps()})
         except BaseException:  # Cancelled as well: whether it is on disk is unknown.
             self._changed = True
             raise
+        self._is_held_back = False
         self._observer.observe(written.persisted("DELAY", cause))
+
+    def _tell_held_back(self, put_end: int) -> None:
+        """Once, until cursors are persisted again."""
+        if self._is_held_back:
+            return
+        self._is_held_back = True
+        detail = (
+            "delayOffset.json stays behind: messages were delivered up to commit log offset "
+            f"{put_end}, which is on stable storage up to {self._store.physical_flushed}"
+        )
+        report(self._observer, _log, LifecycleEvent("OFFSETS_HELD_BACK", detail))
 
     def _clock_stepped(self, step: ClockStep) -> None:
         self._times.note_step(self._store.physical_max, step.offset_ms)

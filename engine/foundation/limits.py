@@ -353,7 +353,9 @@ LOG_HOLES_KEPT_MAX: Final = 10_000
 """Damaged ranges of a commit log that are remembered (some 200 bytes each); of more the number."""
 
 LOG_HOLES_TOLD_MAX: Final = 100
-"""Of these, told one by one at a start, largest first; the others together."""
+"""Of these, told one by one at a start, the largest; the others together. As many of those that
+readers come upon before the next start.
+"""
 
 CUT_BYTES_KEPT_MAX: Final = 64 * MIB
 """Bytes cut off the end of a commit log that are put aside in the folder `cut`; beyond it the

@@ -86,7 +86,7 @@ class StoreReport:
         for each in self.lost:
             yield each.sentence()
         if self.holes_untold:
-            yield f"commit log: {self.holes_untold} smaller holes beside"
+            yield f"commit log: {self.holes_untold} further holes"
         yield "damaged" if self.damaged else "sound"
 
 
@@ -152,9 +152,8 @@ class StoreCheck:
         report.index_faults += self._index.look(
             max(walk.position, self._synced_to), clean=self._clean
         )
-        found = [lost_in(hole, self._queues.all()) for hole in log.holes]
-        report.lost = found[:LOG_HOLES_TOLD_MAX]
-        report.holes_untold = log.holes.count - len(report.lost)
+        report.lost = [lost_in(hole, self._queues.all()) for hole in log.holes]
+        report.holes_untold = log.holes.left_out
         return report
 
     def close(self) -> None:

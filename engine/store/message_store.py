@@ -113,6 +113,8 @@ class MessageStore:
         self._dispatcher = Dispatcher(
             log, queues, index, config.delay_levels_ms, deleted=self._deleted
         )
+        self._damages_met = 0
+        """By readers, since the start."""
         self._noted_ends = NotedEnds(
             self._disk,
             config.root,
@@ -203,12 +205,15 @@ class MessageStore:
 
     def _met_damage(self, hole: Hole) -> None:
         """A reader came upon a record of an earlier life that is none any more."""
-        if self._log.holes.count > LOG_HOLES_TOLD_MAX:
+        self._damages_met += 1
+        if self._damages_met > LOG_HOLES_TOLD_MAX:
             return
         detail = (
             f"commit log: hole [{hole.start}, {hole.end}), {hole.size_bytes} bytes that were on "
             f"disk and cannot be read ({hole.reason}); pulls pass over it"
         )
+        if self._damages_met == LOG_HOLES_TOLD_MAX:
+            detail += "; more that are met before the next start are in the metrics alone"
         report(self._observer, _log, LifecycleEvent("LOG_HOLE", detail))
 
     def _met_index_damage(self, words: str) -> None:

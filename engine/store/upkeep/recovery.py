@@ -103,7 +103,7 @@ class Recovered:
         holes = [LifecycleEvent("LOG_HOLE", each.sentence()) for each in self.lost]
         if self.holes_untold:
             holes.append(
-                LifecycleEvent("LOG_HOLE", f"commit log: {self.holes_untold} smaller holes beside")
+                LifecycleEvent("LOG_HOLE", f"commit log: {self.holes_untold} further holes")
             )
         return [*damaged, *holes, recovery]
 

@@ -387,8 +387,15 @@ async def test_cursors_stay_behind_while_the_disk_cannot_sync(
     await bench.put(b"due", level=1)
     assert await bench.after(LEVELS_MS[0]) == 1
     bench.store._flusher.fail("a failing disk")
-    await bench.service.persist("TIMER")
+    for _ in range(2):
+        await bench.service.persist("TIMER")
     assert not (tmp_path / "config" / "delayOffset.json").exists()
+    (told,) = bench.listener.lifecycle("OFFSETS_HELD_BACK")
+    put_end, synced_to = bench.store.physical_max, bench.store.physical_flushed
+    assert told.detail == (
+        f"delayOffset.json stays behind: messages were delivered up to commit log offset {put_end},"
+        f" which is on stable storage up to {synced_to}"
+    )
 
 
 @run_by(on_a_bench, "tmp_path")
