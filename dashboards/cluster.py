@@ -125,17 +125,7 @@ class Cluster:
             return ClusterStory()
 
         async def ask(admin: Admin) -> ClusterStory:
-            names = {address: name for name, address in (await admin.cluster.masters()).items()}
-            found = await admin.messages.find(topic, text)
-            copies = tuple(_copy(one, names.get(one.store_host)) for one in found)
-            ids = {copy.message_id for copy in copies} or {text}
-            traces = await admin.messages.traced_steps(ids.pop()) if len(ids) == 1 else []
-            return ClusterStory(
-                asked=True,
-                copies=copies,
-                traces=tuple(traces),
-                has_trace_topic=bool(traces) or await admin.messages.may_be_traced(),
-            )
+            return await story_of(admin, topic, text)
 
         return await self._ask(
             ("story", topic, text), ask, lambda fault: ClusterStory(asked=True, fault=fault)
@@ -193,6 +183,21 @@ class Cluster:
             while len(self._kept) >= KEPT_MAX:
                 del self._kept[next(iter(self._kept))]
             self._kept[key] = (time.monotonic() + KEEP_S, answer)
+
+
+async def story_of(admin: Admin, topic: str, text: str) -> ClusterStory:
+    """What the cluster behind an admin client says. Raises TidemarkError."""
+    names = {address: name for name, address in (await admin.cluster.masters()).items()}
+    found = await admin.messages.find(topic, text)
+    copies = tuple(_copy(one, names.get(one.store_host)) for one in found)
+    ids = {copy.message_id for copy in copies} or {text}
+    traces = await admin.messages.traced_steps(ids.pop()) if len(ids) == 1 else []
+    return ClusterStory(
+        asked=True,
+        copies=copies,
+        traces=tuple(traces),
+        has_trace_topic=bool(traces) or await admin.messages.may_be_traced(),
+    )
 
 
 def _copy(message: Any, broker: str | None) -> StoredCopy:

@@ -24,7 +24,12 @@ from engine.client.envelope import Envelope
 from engine.client.send_result import SendResult, SendStatus
 from engine.client.sender import Sender
 from engine.foundation.errors import TidemarkError
-from engine.foundation.limits import TRACE_BATCH_MAX, TRACE_RECORD_BYTES_MAX, TRACES_WAITING_MAX
+from engine.foundation.limits import (
+    TRACE_BATCH_MAX,
+    TRACE_KEYS_BYTES_MAX,
+    TRACE_RECORD_BYTES_MAX,
+    TRACES_WAITING_MAX,
+)
 from engine.foundation.units import MINUTE_MS, SECOND_MS
 from engine.protocol.command import RemotingCommand
 from engine.protocol.message import Message, MessageExt
@@ -226,14 +231,17 @@ class Tracer:
         """One record of as many traces as a batch may hold."""
         texts: list[str] = []
         keys: dict[str, None] = {}
-        size_bytes = 0
+        size_bytes = keys_bytes = 0
         while self._waiting and len(texts) < self._batch_max:
             text = encode_trace(self._waiting[0])
+            own = [key for key in _keys_that_fit(self._waiting[0]) if key not in keys]
             size_bytes += len(text.encode())
-            if texts and size_bytes > TRACE_RECORD_BYTES_MAX:
+            keys_bytes += _keys_bytes(own)
+            if texts and (size_bytes > TRACE_RECORD_BYTES_MAX or keys_bytes > TRACE_KEYS_BYTES_MAX):
                 break
             texts.append(text)
-            keys.update(dict.fromkeys(trace_keys(self._waiting.popleft())))
+            keys.update(dict.fromkeys(own))
+            self._waiting.popleft()
         if not texts:
             return
         message = Message(self._topic, "".join(texts).encode())
@@ -247,6 +255,25 @@ class Tracer:
         if self.lost_count % LOST_LOG_EACH == 0 and count:
             _log.warning("%d traces of %s are lost: %s", count, self._group, why)
         self.lost_count += count
+
+
+def _keys_that_fit(trace: Trace) -> list[str]:
+    """What its record is to be found by, as far as one record has room for it: ids and keys are
+    made by clients, and those of one message must not keep the others' traces from being written.
+    """
+    keys: list[str] = []
+    room_bytes = TRACE_KEYS_BYTES_MAX
+    for key in dict.fromkeys(trace_keys(trace)):
+        key_bytes = _keys_bytes([key])
+        if key_bytes <= room_bytes:
+            keys.append(key)
+            room_bytes -= key_bytes
+    return keys
+
+
+def _keys_bytes(keys: Sequence[str]) -> int:
+    """In the KEYS of a record, each with the blank behind it."""
+    return sum(len(key.encode()) + 1 for key in keys)
 
 
 def _end_of(outcome: ListenerOutcome, *, timed_out: bool) -> ConsumeEnd:

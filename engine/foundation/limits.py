@@ -279,6 +279,12 @@ TRACE_BATCH_MAX: Final = 20
 TRACE_RECORD_BYTES_MAX: Final = 128_000
 """Traces of one record, by number and by bytes (RocketMQ); what is more goes into the next one."""
 
+TRACE_KEYS_BYTES_MAX: Final = 30 * KIB
+"""Of the ids and keys by which a record of traces is found: they are one of its properties. A trace
+whose keys are too many for a record goes into the next one; of those of a single trace, what does
+not fit is left out.
+"""
+
 DISAGREEING_MEMBERS_TOLD_MAX: Final = 32
 """Members of a group that subscribe differently, named one by one when it is told, and topics they
 disagree about.

@@ -11,18 +11,32 @@ from itertools import chain
 
 from engine.broker.broker import Broker
 from engine.broker.config import BrokerConfig
+from engine.namesrv.config import NameServerConfig
+from engine.namesrv.namesrv import NameServer
+from engine.remoting.access import Access
 from engine.runtime import Runtime
 from engine.store.config import FlushDiskType, StoreConfig
+from engine.telemetry.frames import Turn, decode_frames
+from engine.telemetry.segments import segment_names
+from engine.telemetry.tables import LIFECYCLE, TABLES
 from tests.integration.broker.accepted_messages import KNOWN, QUICK, Sent, follow
 from tests.integration.broker.cluster import RawClient
+from tests.integration.broker.spooled import into_the_lake
 from tests.simulation.world import World, run_world
 
-BROKER, CLIENT = "10.0.0.2", "10.0.0.3"
+NAME_SERVER, BROKER, CLIENT = "10.0.0.1", "10.0.0.2", "10.0.0.3"
+NAMESRV_ADDRESS = f"{NAME_SERVER}:9876"
+VIRTUAL_HOSTS = Access(admin_networks=("10.0.0.0/8",))
 LOG_BYTES = 1 << 20
+SPOOL = "/store/spool"
 HEADERS = [{}, *(one.header for one in KNOWN if one.header)]
 BODY_MARK = b"\x03"
 """What ends the properties and begins the body."""
 PLAIN = Sent("plain\x01one\x02", b"after")
+LOSSES = {"UNDELIVERABLE_MESSAGE", "UNREADABLE_MESSAGE"}
+"""Kinds of rows that no accepted message is a reason for. SPOOL_LOSS is one only where power has
+not failed.
+"""
 
 
 def message_of(data: bytes) -> Sent:
@@ -43,13 +57,39 @@ def accepted_message(data: bytes) -> None:
     sent = message_of(data)
 
     async def scenario(world: World) -> None:
+        await start_name_server(world)
         await start(world)
-        await follow(await client(world, "first"), [sent])
+        first = await follow(await client(world, "first"), NAMESRV_ADDRESS, [sent])
+        assert not told_kinds(world) & {*LOSSES, "SPOOL_LOSS"}
         world.node(BROKER).crash(power_cut=len(data) % 2 == 0)
         await start(world)
-        await follow(await client(world, "second"), [PLAIN])
+        await follow(await client(world, "second"), NAMESRV_ADDRESS, [PLAIN], earlier=first)
+        assert not told_kinds(world) & LOSSES
+        into_the_lake(world.node(BROKER).runtime.disk, SPOOL)
 
     run_world(len(data), scenario)
+
+
+async def start_name_server(world: World) -> None:
+    """Who knows the broker's topics, for those who ask as clients do."""
+
+    async def boot(runtime: Runtime) -> None:
+        await NameServer(runtime, NameServerConfig(host=NAME_SERVER, access=VIRTUAL_HOSTS)).start()
+
+    await world.node(NAME_SERVER).boot(boot)
+
+
+def told_kinds(world: World) -> set[object]:
+    """The kinds of all lifecycle rows in the spool."""
+    disk, kind = world.node(BROKER).runtime.disk, LIFECYCLE.own_names.index("kind")
+    return {
+        values[kind]
+        for name in segment_names(disk, SPOOL)
+        for placed in decode_frames(disk.read(f"{SPOOL}/{name}"))[0]
+        if isinstance(placed.frame, Turn)
+        for number, _, values in placed.frame.rows
+        if TABLES[number] is LIFECYCLE
+    }
 
 
 async def start(world: World) -> None:
@@ -63,7 +103,13 @@ async def start(world: World) -> None:
         max_index_count=20_000,
         delay_levels_ms=(200, 400, 600),
     )
-    config = BrokerConfig(store=store, host=BROKER, **QUICK)
+    config = BrokerConfig(
+        store=store,
+        host=BROKER,
+        access=VIRTUAL_HOSTS,
+        namesrv_addresses=(NAMESRV_ADDRESS,),
+        **QUICK,
+    )
 
     async def boot(runtime: Runtime) -> Broker:
         broker = Broker(runtime, config)

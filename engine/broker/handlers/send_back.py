@@ -214,7 +214,7 @@ class SendBackHandlers:
                 origin_queue_id=message.queue_id if first_try else None,
                 origin_offset=message.queue_offset if first_try else None,
                 group=group,
-                reconsume_times=message.reconsume_times + 1,
+                reconsume_times=min(message.reconsume_times + 1, INT32_MAX),
                 step=step,
                 delay_ms=delay_ms,
                 reason=reason,

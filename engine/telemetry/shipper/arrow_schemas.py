@@ -109,13 +109,26 @@ def _own_columns(table: Table, rows: Sequence[SpooledRow]) -> list[list[Any]]:
     ]
 
 
+def _in_its_type(column: Column, values: Iterable[Any]) -> pa.Array:
+    """As the column's type; a count beyond the ends of 32 bits is the nearest that they hold: a
+    client says how often its message has failed, and must not keep all rows from the lake.
+    """
+    try:
+        return pa.array(values, _ARROW[column.type])
+    except (pa.ArrowInvalid, OverflowError):
+        if column.type is not ColumnType.INT:
+            raise
+        held = [None if one is None else min(max(one, -(1 << 31)), (1 << 31) - 1) for one in values]
+        return pa.array(held, _ARROW[column.type])
+
+
 def _array(
     table: Table, column: Column, values: Iterable[Any], rows: Sequence[SpooledRow]
 ) -> pa.Array:
     if column.type in _STRUCTS:
         values = [_named(value, _STRUCTS[column.type]) for value in values]
     try:
-        array = pa.array(values, _ARROW[column.type])
+        array = _in_its_type(column, values)
     except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
         raise LakeError(
             f"{table.name}.{column.name}: a value of rows {rows[0].seq} to {rows[-1].seq} is no "

@@ -1,18 +1,23 @@
 """Hostile messages, and a client that follows what was accepted along every path of a broker: the
-delay, the retry, the dead letters, the transaction and its questions.
+delay, the retry, the dead letters, the transaction and its questions, and those of
+`accepted_beside`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
+from engine.client.admin import Admin
+from engine.client.config import ClientConfig
 from engine.foundation.limits import PROPERTIES_BYTES_MAX
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.message import MessageExt
 from engine.protocol.message_record import decode_record
 from engine.protocol.properties import decode_properties
+from tests.integration.broker import accepted_beside as beside
 from tests.integration.broker.cluster import GROUP, TOPIC, RawClient, eventually, messages
 from tests.integration.broker.transactor import COMMIT, Half, Transactor
 
@@ -65,11 +70,14 @@ KNOWN = [
     Sent("TAGS\x01a\x01b\x02KEYS\x01 k  k\x01 \x02UNIQ_KEY\x01u\x01\x01\x02"),
     Sent("TAGS\x01one\x02TAGS\x01two\x02UNIQ_KEY\x01one\x02UNIQ_KEY\x01two\x02"),
     Sent("UNIQ_KEY\x01" + "U" * 30_000 + "\x02"),
+    Sent("KEYS\x01" + "K" * 20_000 + "\x02"),
+    Sent("UNIQ_KEY\x01" + "u" * 16_000 + "\x02KEYS\x01" + "k" * 16_000 + "\x02"),
     Sent("UNIQ_KEY\x01\U0001f600 ü \r\n{}\"'\x02KEYS\x01\t\n\x02"),
     Sent("REAL_TOPIC\x01../../etc\x02REAL_QID\x01-5\x02"),
     Sent("REAL_TOPIC\x01orders\x02REAL_QID\x01" + "9" * 18 + "\x02"),
     Sent("REAL_QID\x012147483648\x02REAL_TOPIC\x01" + "t" * 300 + "\x02"),
     Sent("RETRY_TOPIC\x01../x\x02ORIGIN_MESSAGE_ID\x01no id\x02DLQ_ORIGIN_TOPIC\x01\x03\x02"),
+    Sent("ORIGIN_MESSAGE_ID\x01\x02UNIQ_KEY\x01no origin\x02"),
     Sent("RECONSUME_TIME\x01abc\x02MAX_RECONSUME_TIMES\x01-1\x02WAIT\x01perhaps\x02"),
     Sent("PGROUP\x01no group / at all\x02TRAN_MSG\x01maybe\x02"),
     Sent("TRAN_PREPARED_QUEUE_OFFSET\x01" + "9" * 18 + "\x02TRANSACTION_CHECK_TIMES\x01x\x02"),
@@ -129,6 +137,8 @@ class Paths:
         self.producer = Transactor(self.client)
         self.accepted: dict[bytes, Sent] = {}
         self.refused: list[str] = []
+        self.resent: dict[int, tuple[Sent, int]] = {}
+        """By number: what was sent again, and where its first copy is."""
 
     async def send(self, kind: str, number: int, sent: Sent, extra: str, **more: Any) -> int | None:
         """Where its record begins; None when it was refused."""
@@ -138,7 +148,7 @@ class Paths:
         header = sent.header | {"properties": text} | more
         answer = await self.client.send(mark + sent.body, **header)
         if answer.code == ResponseCode.SUCCESS:
-            self.accepted[mark + sent.body] = sent
+            self.accepted[mark + sent.body] = Sent(text) if "REPLY_TO_CLIENT" in extra else sent
             return int(answer.fields["msgId"][16:], 16)
         assert answer.code in (ResponseCode.MESSAGE_ILLEGAL, ResponseCode.INVALID_PARAMETER), (
             f"{answer.code} {answer.remark} for {sent}"
@@ -152,12 +162,12 @@ class Paths:
         )
         assert answer.code == ResponseCode.SUCCESS, answer.remark
 
-    async def all_of(self, topic: str) -> dict[bytes, MessageExt]:
-        """What stands in a topic's first queue, by body."""
+    async def all_of(self, topic: str, queue_id: int = 0) -> dict[bytes, MessageExt]:
+        """What stands in a topic's queue, by body."""
         found: dict[bytes, MessageExt] = {}
         offset = 0
         while True:
-            answer = await self.client.pull(offset, topic=topic, group="reader")
+            answer = await self.client.pull(offset, topic=topic, group="reader", queue_id=queue_id)
             if answer.code != ResponseCode.SUCCESS:
                 return found
             found |= {message.body: message for message in messages(answer)}
@@ -178,21 +188,47 @@ class Paths:
 
         await eventually(all_came, f"{kind}: every accepted message is in {topic}")
         for body in wanted:
-            message, told = found[body], self.accepted[body].told
-            kept = {name: message.properties.get(name) for name in told}
-            if len(self.accepted[body].properties.encode()) > FULL_BYTES:
-                told = {name: value for name, value in told.items() if len(value) < LONG}
-                kept = {name: kept[name] for name in told}
-            assert kept == told, f"{body!r} in {topic}"
+            self.is_as_sent(body, found[body].properties, topic)
         return {body: found[body] for body in wanted}
 
+    def is_as_sent(self, body: bytes, properties: Mapping[str, str], where: str) -> None:
+        """Is what its sender said of this message still said of it?"""
+        told = self.accepted[body].told
+        kept = {name: properties.get(name) for name in told}
+        if len(self.accepted[body].properties.encode()) > FULL_BYTES:
+            told = {name: value for name, value in told.items() if len(value) < LONG}
+            kept = {name: kept[name] for name in told}
+        assert kept == told, f"{body!r} in {where}"
 
-async def follow(client: RawClient, all_sent: list[Sent]) -> Paths:
-    """Every message along every path."""
+
+async def follow(
+    client: RawClient, name_server: str, all_sent: list[Sent], *, earlier: Paths | None = None
+) -> Paths:
+    """Every message along every path; those that were sent again in an `earlier` life once more."""
     paths = Paths(client)
-    producer = paths.producer
     await client.heartbeat()
-    await producer.register()
+    await paths.producer.register()
+    await beside.make_topic_stored_once(paths)
+    for number, (sent, place) in (earlier.resent if earlier else {}).items():
+        await beside.resend(paths, number, sent, place)
+    for number, sent in enumerate(all_sent):
+        await beside.reply(paths, number, sent)
+        await beside.resend(paths, number, sent)
+    messages = await follow_walk(paths, all_sent)
+    await beside.replies_arrived(paths)
+    messages += (await paths.arrived("resent", beside.ONCE)).values()
+    admin = Admin(client.runtime, ClientConfig(namesrv_addresses=(name_server,)))
+    try:
+        await beside.trace(paths, admin, name_server, messages)
+        await beside.show(paths, admin, messages)
+    finally:
+        await admin.close()
+    return paths
+
+
+async def follow_walk(paths: Paths, all_sent: list[Sent]) -> list[MessageExt]:
+    """Every message along the walk: delayed, failed, dead, in a transaction. Those in TOPIC."""
+    client, producer = paths.client, paths.producer
     for number, sent in enumerate(all_sent):
         await paths.send("delayed", number, sent, "DELAY\x012\x02")
         spent = sent.header.get("reconsumeTimes", 0) > RETRIES
@@ -219,7 +255,7 @@ async def follow(client: RawClient, all_sent: list[Sent]) -> Paths:
         if body.startswith(b"committed"):
             answer = await producer.end(half, COMMIT, fromTransactionCheck=True)
             assert answer.code == ResponseCode.SUCCESS, answer.remark
-    await paths.arrived("delayed", TOPIC)
+    arrived = list((await paths.arrived("delayed", TOPIC)).values())
     for body, message in (await paths.arrived("failed", RETRY)).items():
         assert message.reconsume_times > 0, body
         await paths.send_back(message.physical_offset, -1)
@@ -231,9 +267,9 @@ async def follow(client: RawClient, all_sent: list[Sent]) -> Paths:
                 f"{n}\x01{v}\x02" for n, v in paths.accepted[body].told.items() if n != "UNIQ_KEY"
             )
         )
-    await paths.arrived("committed", TOPIC)
+    arrived += (await paths.arrived("committed", TOPIC)).values()
     assert not set(await paths.all_of(TOPIC)) & paths.of_kind("rolled back")
-    return paths
+    return arrived
 
 
 QUICK = {

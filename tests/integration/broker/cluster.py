@@ -55,6 +55,8 @@ class RawClient:
     address: str
     client_id: str = "127.0.0.1@raw"
     pushed: list[RemotingCommand] = field(default_factory=list)
+    replies: list[RemotingCommand] = field(default_factory=list)
+    """Replies that the broker has handed over."""
     running_info: dict[str, Any] = field(default_factory=dict)
     status_table: dict[str, Any] = field(default_factory=dict)
     asked_count: int = 0
@@ -67,12 +69,17 @@ class RawClient:
             {
                 RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: self._pushed,
                 RequestCode.CHECK_TRANSACTION_STATE: self._pushed,
+                RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT: self._take_reply,
                 RequestCode.GET_CONSUMER_RUNNING_INFO: self._tell_running_info,
             },
         )
 
     def _pushed(self, peer: Peer, request: RemotingCommand) -> None:
         self.pushed.append(request)
+
+    def _take_reply(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
+        self.replies.append(request)
+        return request.respond(ResponseCode.SUCCESS)
 
     def _tell_running_info(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         self.asked_count += 1

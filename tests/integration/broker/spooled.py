@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
-from engine.runtime import SystemDisk
+from engine.runtime import Disk, SystemDisk
 from engine.telemetry.frames import Turn, decode_frames
 from engine.telemetry.segments import segment_names
+from engine.telemetry.shipper.arrow_schemas import Speaker, SpooledRow, arrow_rows
 from engine.telemetry.tables import BY_NAME, TABLES
 
 
@@ -27,3 +29,23 @@ def spooled(store: Path, table: str) -> list[dict[str, Any]]:
 def picked(row: dict[str, Any], *names: str) -> tuple[Any, ...]:
     """Some columns of a row."""
     return tuple(row[name] for name in names)
+
+
+def into_the_lake(disk: Disk, directory: str) -> Counter[str]:
+    """How many rows of each table are in this spool, every one of them as its columns of the lake.
+    Raises LakeError naming the first that does not fit.
+    """
+    rows: dict[int, list[SpooledRow]] = defaultdict(list)
+    for name in segment_names(disk, directory):
+        placed, _ = decode_frames(disk.read(f"{directory}/{name}"))
+        for frame in (one.frame for one in placed):
+            if isinstance(frame, Turn):
+                for number, event_time, values in frame.rows:
+                    rows[number].append(SpooledRow(frame.first_seq, 0, event_time, values))
+    speaker = Speaker("cluster", "broker", "emitter")
+    return Counter(
+        {
+            TABLES[number].name: arrow_rows(TABLES[number], speaker, found).num_rows
+            for number, found in rows.items()
+        }
+    )

@@ -1,5 +1,6 @@
 """Whatever a broker accepts, every later path carries: the delay, the retry, the dead letters, the
-transaction and its questions, the resend, the rows, and a restart over the log that holds it.
+transaction and its questions, the reply, the resend, the trace, the page, the rows, and a restart
+over the log that holds it.
 
 The messages are hostile: properties with the wire's own separators in them, names and values of
 the broker's, numbers that are none or at their ends, properties as long as a record allows,
@@ -21,7 +22,7 @@ from engine.client.admin.dead_letters import DeadLetterQuery
 from engine.client.consuming.listeners import ListenerAnswer
 from engine.protocol.codes import ResponseCode
 from engine.protocol.message import MessageExt
-from engine.runtime import system_runtime
+from engine.runtime import SystemDisk, system_runtime
 from tests.integration.broker.accepted_messages import (
     DLQ,
     KNOWN,
@@ -33,7 +34,7 @@ from tests.integration.broker.accepted_messages import (
     follow,
 )
 from tests.integration.broker.cluster import GROUP, TOPIC, broker_config, cluster, eventually
-from tests.integration.broker.spooled import spooled
+from tests.integration.broker.spooled import into_the_lake, spooled
 from tests.integration.client.cluster_users import (
     LATER,
     Seen,
@@ -45,10 +46,10 @@ from tests.integration.client.cluster_users import (
 LOG_BYTES = 16 << 20
 
 
-async def life(folder: Path, every: list[Sent]) -> Paths:
+async def life(folder: Path, every: list[Sent], *, earlier: Paths | None = None) -> Paths:
     """A broker's life in which these messages are followed."""
     async with cluster(broker_config(folder, log_bytes=LOG_BYTES, **QUICK)) as running:
-        return await follow(running.client(), every)
+        return await follow(running.client(), running.name_server_address, every, earlier=earlier)
 
 
 async def lives_through(
@@ -58,13 +59,15 @@ async def lives_through(
     with caplog.at_level(logging.ERROR):
         paths = await life(folder, all_sent)
         assert len(paths.accepted) > len(all_sent), paths.refused
-        await life(folder, [Sent("plain\x01one\x02", b"after")])
+        await life(folder, [Sent("plain\x01one\x02", b"after")], earlier=paths)
     assert not [record for record in caplog.records if record.exc_info], caplog.text
     kinds = {row["kind"] for row in spooled(folder / "store", "lifecycle")}
     assert not kinds & {"SPOOL_LOSS", "UNDELIVERABLE_MESSAGE", "UNREADABLE_MESSAGE"}
     steps = Counter(row["step"] for row in spooled(folder / "store", "retry_dlq_flow"))
     assert steps["SENT_BACK"] == steps["SCHEDULED"] + steps["DEAD_LETTERED"]
     assert steps["DELIVERED"] == steps["SCHEDULED"] > 0, "every row could be written"
+    into = into_the_lake(SystemDisk(), str(folder / "store" / "spool"))
+    assert into["retry_dlq_flow"] == sum(steps.values()), "and fits the lake"
 
 
 async def test_whatever_is_accepted_is_carried_along_every_path_and_over_a_restart(
@@ -77,7 +80,7 @@ async def test_an_operator_can_decide_about_every_dead_letter_and_look_at_it(
     tmp_path: Path,
 ) -> None:
     async with cluster(broker_config(tmp_path, log_bytes=LOG_BYTES, **QUICK)) as running:
-        paths = await follow(running.client(), KNOWN)
+        paths = await follow(running.client(), running.name_server_address, KNOWN)
         admin = Admin(system_runtime(), client_config(running.name_server_address))
         try:
             letters = await admin.dead_letters.find(GROUP, DeadLetterQuery())

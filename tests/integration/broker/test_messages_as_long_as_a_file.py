@@ -53,7 +53,8 @@ async def test_the_longest_messages_that_are_accepted_travel_every_path(
     lengths = [*range(FILE_BYTES - COPY_ROOM_BYTES - 1500, FILE_BYTES, 377)]
     config = broker_config(tmp_path, log_bytes=FILE_BYTES, **QUICK)
     async with cluster(config) as running:
-        paths = await follow(running.client(), [Sent(body=b"b" * length) for length in lengths])
+        every = [Sent(body=b"b" * length) for length in lengths]
+        paths = await follow(running.client(), running.name_server_address, every)
     assert len(paths.refused) > 4 < len(paths.accepted)
     assert "UNDELIVERABLE" not in caplog.text
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
+from engine.protocol.header_fields import INT32_MAX
 from engine.protocol.message import MessageExt
 from engine.runtime import system_runtime
 from tests.failing_disk import FailingDisk
@@ -249,6 +250,25 @@ async def test_a_message_as_full_as_can_be_comes_again_without_its_longest_prope
     assert [row["reason"] for row in flow if row["step"] == "SCHEDULED"] == [
         "no room for properties 'BIG'"
     ]
+
+
+async def test_a_message_at_the_end_of_its_count_of_tries_is_told_with_a_count_that_is_one(
+    tmp_path: Path,
+) -> None:
+    async with cluster(broker_config(tmp_path)) as running:
+        client = running.client()
+        await client.heartbeat()
+        sent = await client.send(reconsumeTimes=INT32_MAX)
+        back = await client.ask(
+            RequestCode.CONSUMER_SEND_MSG_BACK,
+            group=GROUP,
+            offset=int(sent.fields["msgId"][16:], 16),
+            delayLevel=1,
+        )
+        assert back.code == ResponseCode.SUCCESS, back.remark
+    flow = spooled(tmp_path / "store", "retry_dlq_flow")
+    assert {row["step"] for row in flow} == {"SENT_BACK", "DEAD_LETTERED"}
+    assert {row["reconsume_times"] for row in flow} == {INT32_MAX}
 
 
 async def test_waiting_messages_survive_a_restart_and_are_delivered_once_after_a_clean_stop(

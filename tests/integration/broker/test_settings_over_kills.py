@@ -8,10 +8,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.runtime.clock import SystemClock
 from tests.failing_disk import FailingDisk
-from tests.integration.broker.cluster import RawClient, bodies, broker_config, cluster
+from tests.integration.broker.cluster import GROUP, RawClient, bodies, broker_config, cluster
 from tests.integration.broker.processes import Started, party, talk
 from tests.integration.telemetry.killable_engine import SMALL
 from tests.store_support import runtime_on
@@ -131,3 +133,33 @@ async def test_a_deletion_is_answered_when_it_is_on_disk_and_not_before(tmp_path
             disk.hold_syncs.set()
             assert not is_early, what
             assert (await deletion).code == ResponseCode.SUCCESS
+
+
+@pytest.mark.parametrize("level", [0, -1])
+async def test_a_send_back_that_makes_a_topic_is_answered_when_the_topic_is_on_disk(
+    tmp_path: Path, level: int
+) -> None:
+    """Its queues bring a topic back over a kill, its number of queues and attributes they do not.
+    The retry topic is made by the group's heartbeat, the topic of its dead letters by the first.
+    """
+    disk, makes_topic = FailingDisk(), level == -1
+    config = broker_config(tmp_path, telemetry=False)
+    async with cluster(config, runtime_on(disk, SystemClock())) as running:
+        client = running.client()
+        await client.heartbeat()
+        sent = await client.send()
+        await running.broker.parts.settings_saved()
+        disk.hold_syncs = asyncio.Event()
+        back = asyncio.ensure_future(
+            client.ask(
+                RequestCode.CONSUMER_SEND_MSG_BACK,
+                group=GROUP,
+                offset=int(sent.fields["msgId"][16:], 16),
+                delayLevel=level,
+            )
+        )
+        await asyncio.wait([back], timeout=0.5)
+        is_early = back.done()
+        disk.hold_syncs.set()
+        assert (await back).code == ResponseCode.SUCCESS
+        assert is_early is not makes_topic

@@ -10,7 +10,8 @@ import asyncio
 
 from engine.client.producer import Producer
 from engine.client.trace import FLUSH_MS
-from engine.foundation.limits import TRACES_WAITING_MAX
+from engine.foundation.limits import TRACE_KEYS_BYTES_MAX, TRACES_WAITING_MAX
+from engine.protocol.compression import decompress
 from engine.protocol.message import Message
 from engine.protocol.properties import decode_properties
 from engine.protocol.trace import SentTrace, decode_traces
@@ -71,3 +72,27 @@ async def test_sends_wait_for_no_trace_and_traces_that_cannot_leave_are_counted(
     assert tracer.lost_count == 13
     await producer.stop()
     assert tracer.lost_count <= 13 + TRACES_WAITING_MAX
+
+
+@run_by(with_cluster, topics=TOPICS)
+async def test_long_keys_fill_a_record_and_cost_nobody_a_trace(
+    cluster: ScriptedCluster, runtime: Runtime
+) -> None:
+    records = cluster.brokers["broker-b"].received
+    producer = await traced(cluster, runtime)
+    long = TRACE_KEYS_BYTES_MAX - 100
+    all_keys = ["k" * long, "l" * long, "short", f"{'m' * 30_000} {'n' * 2_000} last"]
+    ids = [
+        (await producer.send(Message("T", b"x", {"KEYS": keys}))).message_id for keys in all_keys
+    ]
+    await producer.stop()
+    assert producer._tracer is not None
+    assert producer._tracer.lost_count == 0
+    assert [decode_properties(each.fields["i"])["KEYS"].split() for each in records] == [
+        [ids[0], "k" * long],
+        [ids[1], "l" * long, ids[2], "short"],
+        [ids[3], "m" * 30_000, "last"],
+    ]
+    bodies = [decompress(bytes(each.body), int(each.fields["f"])) for each in records]
+    traces = [one for body in bodies for one in decode_traces(body.decode())]
+    assert [(one.message_id, one.keys) for one in traces] == list(zip(ids, all_keys, strict=True))
