@@ -29,8 +29,9 @@ from engine.foundation.errors import ConfigError, CorruptRecord, StorageError
 from engine.foundation.java_properties import changed, parse
 from engine.foundation.observing import LifecycleEvent, Observer, report
 from engine.runtime import Disk, Runtime
+from engine.runtime.durable_files import replace_durably
 from engine.runtime.durable_folders import make_durable
-from engine.store.table_file import Seal, TableFile, store_id_in
+from engine.store.table_file import CHANGED, Seal, TableFile, store_id_in
 
 Made = TypeVar("Made")
 
@@ -41,7 +42,6 @@ _SEAL = re.compile(
     rb"^# sealed: written=(\d{1,18})(?: store=([0-9a-f]+))? crc32=([0-9a-f]{8})\n\Z", re.MULTILINE
 )
 _CRC_BYTES = len("89abcdef\n")
-_BY_HAND = "is not as it was written: changed by hand, or damaged; it is taken as it is"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ def read_kept(
             return make(file.body), None
         try:
             _check_keys(file, copy, known)
-            return make(file.body), LifecycleEvent("CHANGED_FILE", f"{path} {_BY_HAND}")
+            return make(file.body), LifecycleEvent("CHANGED_FILE", f"{path} {CHANGED}")
         except ConfigError as error:
             refusal, fault = error, str(error)
     other = copy.fault(store_id)
@@ -164,7 +164,8 @@ class KeptSettings(TableFile):
         next time.
         """
         if found is not None:
-            report(self._observer, _log, self._put_aside(found))
+            aside = self._put_aside() if found.kind == "DAMAGED_FILE" else ""
+            report(self._observer, _log, LifecycleEvent(found.kind, f"{found.detail}{aside}"))
         file, copy = self._versions()
         read = copy if file.data is None else file
         if not read.body.strip() or (file.fits and file.data == copy.data):
@@ -177,14 +178,6 @@ class KeptSettings(TableFile):
         except StorageError as error:
             _log.warning("%s is not sealed yet: %s", self.path, error)
 
-    def _put_aside(self, found: LifecycleEvent) -> LifecycleEvent:
-        """Out of the way of the copy, which is what was read."""
-        if found.kind != "DAMAGED_FILE" or not self._disk.exists(self.path):
-            return found
-        kept = f"{self.path}.damaged"
-        self._disk.rename(self.path, kept)
-        return LifecycleEvent(found.kind, f"{found.detail}; kept it as {kept}")
-
     async def change(self, changes: Mapping[str, str]) -> None:
         """Set these keys. Raises DiskFull or StorageError; then nothing has changed.
 
@@ -193,8 +186,7 @@ class KeptSettings(TableFile):
         file, copy = self._versions()
         fault = _fault_of(file, copy, self._store_id)
         if fault is not None and copy.fault(self._store_id) is None:
-            found = LifecycleEvent("DAMAGED_FILE", f"{fault}; read {copy.path} instead")
-            report(self._observer, _log, self._put_aside(found))
+            self._tell_damage(self._observer, f"{fault}; read {copy.path}")
             file = copy
         await self._write_body(changed(text_of(file.body), changes).encode(), file, copy)
 
@@ -209,19 +201,12 @@ class KeptSettings(TableFile):
     def _replace(self, data: bytes) -> tuple[int, int]:
         """The file, then its copy: without room for that one, it stays the version before."""
         make_durable(self._disk, self.path.rpartition("/")[0])
-        self._put(self.path, data)
+        replace_durably(self._disk, self.path, data)
         try:
-            self._put(f"{self.path}.bak", data)
+            replace_durably(self._disk, f"{self.path}.bak", data)
         except StorageError as error:
             _log.warning("%s.bak is the version before %s: %s", self.path, self.path, error)
         return len(data), zlib.crc32(data)
-
-    def _put(self, path: str, data: bytes) -> None:
-        fresh = f"{path}.tmp"
-        self._disk.write(fresh, data)
-        self._disk.sync_file(fresh)
-        self._disk.rename(fresh, path)
-        self._disk.sync_directory(path.rpartition("/")[0])
 
 
 def _version_at(disk: Disk, path: str) -> _Version:

@@ -31,6 +31,8 @@ from engine.runtime.durable_folders import make_durable
 
 _log = logging.getLogger(__name__)
 
+CHANGED = "is not as it was written: changed by hand, or damaged; it is taken as it is"
+
 
 class Source(Enum):
     """Where a table came from."""
@@ -163,19 +165,19 @@ class TableFile:
         return True
 
     def _tell_change(self, observer: Observer) -> None:
-        detail = (
-            f"{self.path} is not as it was written: changed by hand, or damaged; it is taken as "
-            "it is"
-        )
-        report(observer, _log, LifecycleEvent("CHANGED_FILE", detail))
+        report(observer, _log, LifecycleEvent("CHANGED_FILE", f"{self.path} {CHANGED}"))
 
     def _tell_damage(self, observer: Observer, detail: str) -> None:
-        detail += " instead"
-        if self._disk.exists(self.path):
-            kept = f"{self.path}.damaged"
-            self._disk.rename(self.path, kept)
-            detail += f"; kept it as {kept}"
+        detail += f" instead{self._put_aside()}"
         report(observer, _log, LifecycleEvent("DAMAGED_FILE", detail))
+
+    def _put_aside(self) -> str:
+        """Out of the way of the version that was read; where the damaged one is now, in words."""
+        if not self._disk.exists(self.path):
+            return ""
+        kept = f"{self.path}.damaged"
+        self._disk.rename(self.path, kept)
+        return f"; kept it as {kept}"
 
     def tell_missing(self, observer: Observer, consequence: str) -> None:
         """Nothing is left of a table that had been written: say so, and what that means."""

@@ -17,6 +17,7 @@ import msgspec
 
 from engine.foundation.errors import StorageError
 from engine.runtime import Disk
+from engine.runtime.durable_files import replace_durably
 
 SHIPPED_MARK_NAME: Final = "shipped"
 
@@ -54,8 +55,4 @@ def read_shipped_mark(disk: Disk, directory: str) -> ShippedMark | None:
 def write_shipped_mark(disk: Disk, directory: str, mark: ShippedMark) -> None:
     """Replace the mark as a whole, synced: after a power cut it is the old one or the new one."""
     path = f"{directory}/{SHIPPED_MARK_NAME}"
-    draft = f"{path}.tmp"
-    disk.write(draft, msgspec.json.encode(mark))
-    disk.sync_file(draft)
-    disk.rename(draft, path)
-    disk.sync_directory(directory)
+    replace_durably(disk, path, msgspec.json.encode(mark))

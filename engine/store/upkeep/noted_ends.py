@@ -29,6 +29,7 @@ from zlib import crc32
 
 from engine.foundation.errors import CorruptRecord
 from engine.runtime.disk import Disk
+from engine.runtime.durable_files import replace_durably
 from engine.store.commit_log import CommitLog
 from engine.store.queue_table import QueueKey, QueueTable
 
@@ -175,7 +176,7 @@ class NotedEnds:
                 note.ends[key] = end
             if not number % QUEUES_PER_STEP:
                 await asyncio.sleep(0)
-        await self._disk.off_loop(lambda: self._replace(note.encode()))
+        await self._disk.off_loop(lambda: replace_durably(self._disk, self.path, note.encode()))
         note.ends = {}  # The next note makes them anew.
         self.newest, self._is_of_the_last_life = note, False
 
@@ -187,13 +188,6 @@ class NotedEnds:
             crc32(files.open_file(start).view[:PRINT_BYTES]) if files.has(start) else None
             for start in starts
         ]
-
-    def _replace(self, content: bytes) -> None:
-        fresh = f"{self.path}.tmp"
-        self._disk.write(fresh, content)
-        self._disk.sync_file(fresh)
-        self._disk.rename(fresh, self.path)
-        self._disk.sync_directory(self._root)
 
 
 def kept_end(note: EndsNote, key: QueueKey, deleted: Mapping[str, int]) -> NotedEnd | None:
