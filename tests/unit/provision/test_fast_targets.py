@@ -16,6 +16,8 @@ NEEDS_MORE = {"spark", "browser", "chromium_path", "apache_rocketmq", "java_chec
 FAST_FOLDERS = ("unit", "property", "architecture")
 BRINGS_MORE = re.compile(r"-m provision (?:run|test)\b")
 """Commands that bring Java, jars or a browser."""
+STARTS = {"main", "provide", "set_up_again"}
+"""Functions that are such a command, by its scope."""
 
 
 @pytest.mark.parametrize("target", ["test-fast", "check", "format"])
@@ -63,6 +65,7 @@ def test_no_fast_test_starts_a_set_up_that_brings_more_than_python() -> None:
         ('os.system("python3 -m provision test")', [1]),
         ('\nmain(["test"])', [2]),
         ('main.provide("run")', [1]),
+        ('set_up_again("test")', [1]),
         ('run([sys.executable, "-m", "provision", "python"])', []),
         ('main(["python"])', []),
     ],
@@ -78,7 +81,7 @@ def set_ups_with_more(source: str) -> Iterator[int]:
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.List | ast.Tuple):
             command = " ".join(map(_word, node.elts))
-        elif isinstance(node, ast.Call) and _called(node) in {"main", "provide"}:
+        elif isinstance(node, ast.Call) and _called(node) in STARTS:
             told = [each for one in node.args for each in getattr(one, "elts", [one])]
             command = " ".join(["-m provision", *map(_word, told)])
         else:

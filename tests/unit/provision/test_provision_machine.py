@@ -16,6 +16,7 @@ import pytest
 
 from provision import environment, java, servers
 from provision.__main__ import main
+from tests.second_set_up import set_up_again
 
 ROOT = Path(__file__).parents[3]
 
@@ -110,21 +111,10 @@ def test_an_unknown_scope_is_refused_with_the_usage(capsys: pytest.CaptureFixtur
 
 
 def test_a_second_set_up_of_python_needs_no_network_and_says_where_it_is() -> None:
-    nowhere = {"HTTPS_PROXY": "http://127.0.0.1:9", "HTTP_PROXY": "http://127.0.0.1:9"}
-    hooks = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "core.hooksPath"}
-    hooks["GIT_CONFIG_VALUE_0"] = ".ci/hooks"  # No test switches anything on in this clone.
-    done = subprocess.run(
-        [sys.executable, "-m", "provision", "python"],
-        cwd=ROOT,
-        env=os.environ | nowhere | hooks,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert f"({ROOT})" in done.stdout.partition("set-up: ready in")[2]
-    assert "fetching" not in done.stdout
-    assert "installing" not in done.stdout
+    said = set_up_again("python")
+    assert f"({ROOT})" in said.partition("set-up: ready in")[2]
+    assert "fetching" not in said
+    assert "installing" not in said
 
 
 def test_what_is_fetched_has_a_hash_that_is_written_down_here() -> None:
