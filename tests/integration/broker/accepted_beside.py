@@ -54,18 +54,7 @@ async def replies_arrived(paths: Paths) -> None:
 
 async def make_topic_stored_once(paths: Paths) -> None:
     """Of one queue, and for resends."""
-    made = await paths.client.ask(
-        RequestCode.UPDATE_AND_CREATE_TOPIC,
-        topic=ONCE,
-        defaultTopic="TBW102",
-        readQueueNums=1,
-        writeQueueNums=1,
-        perm=6,
-        topicFilterType="SINGLE_TAG",
-        topicSysFlag=0,
-        order=False,
-        attributes="+message.deduplication=true",
-    )
+    made = await paths.client.make_topic(ONCE, "+message.deduplication=true")
     assert made.code == ResponseCode.SUCCESS, made.remark
 
 

@@ -102,6 +102,21 @@ class RawClient:
             self.address, RemotingCommand.request(code, texts, body), timeout_ms=timeout_ms
         )
 
+    async def make_topic(self, topic: str, attributes: str = "") -> RemotingCommand:
+        """Of one queue, as RocketMQ's tools make one; or change its attributes."""
+        return await self.ask(
+            RequestCode.UPDATE_AND_CREATE_TOPIC,
+            topic=topic,
+            defaultTopic="TBW102",
+            readQueueNums=1,
+            writeQueueNums=1,
+            perm=6,
+            topicFilterType="SINGLE_TAG",
+            topicSysFlag=0,
+            order=False,
+            attributes=attributes,
+        )
+
     async def send(
         self,
         body: bytes = b"hello",

@@ -50,19 +50,6 @@ def broker(folder: Path, *options: str) -> Iterator[Started]:
         yield running
 
 
-async def make_topic(client: RawClient, topic: str, attributes: str = "") -> RemotingCommand:
-    return await client.ask(
-        RequestCode.UPDATE_AND_CREATE_TOPIC,
-        topic=topic,
-        defaultTopic="TBW102",
-        readQueueNums=1,
-        writeQueueNums=1,
-        perm=6,
-        topicFilterType="SINGLE_TAG",
-        attributes=attributes,
-    )
-
-
 async def pulled(client: RawClient, expression: str, **more: object) -> tuple[list[bytes], int]:
     """Bodies of all that a pull from 0 with this subscription brings, and where the next begins."""
     answer = await client.pull(0, topic=PAINT, subscription=expression, **more)
@@ -130,7 +117,7 @@ def test_row_d3_with_bits_a_message_carries_several_tags_even_when_its_queue_is_
     tmp_path: Path,
 ) -> None:
     async def send(client: RawClient) -> None:
-        made = await make_topic(client, PAINT, "+message.tag.filter=BITMAP")
+        made = await client.make_topic(PAINT, "+message.tag.filter=BITMAP")
         assert made.code == ResponseCode.SUCCESS, made.remark
         for tags in ("red||big", "red", "small || round", ""):
             properties = {"TAGS": tags} if tags else {}
@@ -164,7 +151,7 @@ def test_row_d3_with_bits_a_message_carries_several_tags_even_when_its_queue_is_
     for file in (tmp_path / "store" / "config").glob("topics.json*"):
         file.unlink()  # The attribute is lost: the log says it all.
     with broker(tmp_path, *delays) as running:
-        talk(running.address, lambda client: make_topic(client, PAINT))
+        talk(running.address, lambda client: client.make_topic(PAINT))
         talk(running.address, look)
         talk(running.address, lambda client: client.send(b"red", topic=PAINT, TAGS="red"))
         told = talk(running.address, lambda client: pulled(client, "red"))
@@ -174,7 +161,7 @@ def test_row_d3_with_bits_a_message_carries_several_tags_even_when_its_queue_is_
 def test_row_d3_how_a_topic_filters_tags_is_fixed_once_it_holds_messages(tmp_path: Path) -> None:
     async def refused(client: RawClient) -> None:
         for change in ("-message.tag.filter", "+message.tag.filter=HASH"):
-            answer = await make_topic(client, PAINT, change)
+            answer = await client.make_topic(PAINT, change)
             assert answer.code == ResponseCode.SYSTEM_ERROR
             assert answer.remark is not None
             assert "holds messages filtered by BITMAP; make a new topic" in answer.remark
@@ -182,10 +169,10 @@ def test_row_d3_how_a_topic_filters_tags_is_fixed_once_it_holds_messages(tmp_pat
         assert TopicConfig.decode(config.body).attributes == {"message.tag.filter": "BITMAP"}
 
     async def before(client: RawClient) -> None:
-        assert (await make_topic(client, PAINT)).code == ResponseCode.SUCCESS
-        changed = await make_topic(client, PAINT, "+message.tag.filter=BITMAP")
+        assert (await client.make_topic(PAINT)).code == ResponseCode.SUCCESS
+        changed = await client.make_topic(PAINT, "+message.tag.filter=BITMAP")
         assert changed.code == ResponseCode.SUCCESS, "an empty topic may change"
-        unknown = await make_topic(client, PAINT, "+message.tag.filter=BLOOM")
+        unknown = await client.make_topic(PAINT, "+message.tag.filter=BLOOM")
         assert "value is not in set: ['HASH', 'BITMAP']" in str(unknown.remark)
         await client.send(b"red", topic=PAINT, TAGS="red")
         await refused(client)
@@ -197,9 +184,9 @@ def test_row_d3_how_a_topic_filters_tags_is_fixed_once_it_holds_messages(tmp_pat
 
     async def after(client: RawClient) -> None:
         await refused(client)
-        assert (await make_topic(client, PAINT, "+message.type=NORMAL")).code == 0, "other changes"
+        assert (await client.make_topic(PAINT, "+message.type=NORMAL")).code == 0, "other changes"
         await client.ask(RequestCode.DELETE_TOPIC_IN_BROKER, topic=PAINT)
-        assert (await make_topic(client, PAINT)).code == ResponseCode.SUCCESS
+        assert (await client.make_topic(PAINT)).code == ResponseCode.SUCCESS
         await client.send(b"TagA", topic=PAINT, TAGS="TagA||TagB")
         assert await pulled(client, "TagA") == ([], 1), "one tag a message again"
 

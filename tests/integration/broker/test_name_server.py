@@ -126,17 +126,7 @@ async def test_a_topic_made_later_is_told_alone(tmp_path: Path) -> None:
     broker = Broker(system_runtime(), config)
     client = RawClient(f"127.0.0.1:{await broker.start()}")
     for topic in ("orders", "payments"):
-        await client.ask(
-            RequestCode.UPDATE_AND_CREATE_TOPIC,
-            topic=topic,
-            readQueueNums=1,
-            writeQueueNums=1,
-            perm=6,
-            topicFilterType="SINGLE_TAG",
-            topicSysFlag=0,
-            order=False,
-            defaultTopic="TBW102",
-        )
+        await client.make_topic(topic)
         assert heard[-1] == [topic], "whoever made it may look for it at the name server"
     await client.close()
     await broker.stop()
