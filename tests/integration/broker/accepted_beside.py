@@ -24,7 +24,7 @@ from engine.protocol.message import MessageExt
 from engine.protocol.names import TRACE_TOPIC
 from engine.protocol.properties import decode_properties
 from engine.protocol.trace import TransactionState, decode_traces
-from tests.integration.broker.cluster import GROUP
+from tests.integration.broker.cluster import GROUP, eventually
 
 if TYPE_CHECKING:
     from tests.integration.broker.accepted_messages import Paths, Sent
@@ -108,6 +108,8 @@ async def trace(
     wanted = Counter(message.message_id.replace("\x01", " ") for message in messages)
     missing = {name for name, count in wanted.items() if read[name] < 3 * count}
     assert not missing, f"{missing} are not traced"
+    # The first trace has made the topic: a name server hears of it a moment later.
+    await eventually(admin.messages.may_be_traced, "the trace topic has a route")
     for message in messages:
         if fault_of(message.message_id) is None:
             assert await admin.messages.traced_steps(message.message_id), message.message_id
