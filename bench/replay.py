@@ -23,8 +23,9 @@ from rich.table import Table
 
 from engine.telemetry.tables import BY_NAME
 from pipelines.gold import create_gold
-from pipelines.lake import Lake, arrow_schema
+from pipelines.lake import Lake
 from pipelines.marks import Marks
+from pipelines.schemas import arrow_schema
 from pipelines.session import open_session
 from pipelines.settings import Evaluation, Pace
 from pipelines.stream import carry_out, next_plan

@@ -28,7 +28,8 @@ from engine.foundation.errors import LakeError
 from engine.telemetry.tables import BY_NAME as BRONZE
 from engine.telemetry.tables import Column
 from pipelines.catalogue import BY_NAME as GOLD
-from pipelines.lake import Lake, arrow_schema, declared_rows, first_line
+from pipelines.lake import Lake, declared_rows, first_line
+from pipelines.schemas import arrow_schema
 
 TABLES: Final = (
     "consumer_lag",

@@ -20,7 +20,8 @@ from engine.telemetry.tables import BY_NAME as BRONZE_TABLES
 from engine.telemetry.tables import TABLES, Column
 from pipelines.catalogue import BY_NAME as GOLD_TABLES
 from pipelines.catalogue import SPARK_TABLES
-from pipelines.lake import Lake, arrow_schema, declared_rows, first_line
+from pipelines.lake import Lake, declared_rows, first_line
+from pipelines.schemas import arrow_schema
 
 SHIPPER_SUFFIX: Final = "/shipper"
 

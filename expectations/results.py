@@ -16,7 +16,8 @@ from deltalake import CommitProperties, Transaction, write_deltalake
 
 from expectations.checkpoints import CheckRun
 from pipelines.catalogue import DQ_FAILURES, DQ_RESULTS, GoldTable
-from pipelines.lake import Lake, arrow_schema
+from pipelines.lake import Lake
+from pipelines.schemas import arrow_schema
 
 PARTITION: Final = "observed_date"
 _VERSION: Final = 1

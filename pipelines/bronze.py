@@ -19,8 +19,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from engine.telemetry.tables import BY_NAME, TABLES
-from pipelines.lake import Lake, arrow_schema, sql_moment, sql_text
+from pipelines.lake import Lake, sql_moment, sql_text
 from pipelines.marks import SHIPPER_SUFFIX, Cut
+from pipelines.schemas import arrow_schema
 from pipelines.settings import RETRY_SPAN_US
 
 LOOK_BACK_TABLES: Final = (

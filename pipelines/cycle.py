@@ -34,7 +34,7 @@ from pipelines.catalogue import (
     GoldTable,
 )
 from pipelines.gold import append_gold, earlier_rows, open_windows, to_spark
-from pipelines.lake import Lake, arrow_schema
+from pipelines.lake import Lake
 from pipelines.marks import Plan
 from pipelines.marts.consumer_lag import consumer_lag
 from pipelines.marts.dead_letters import dead_letters
@@ -55,6 +55,7 @@ from pipelines.marts.risk_events import risk_events
 from pipelines.marts.stalled_windows import stalled_windows
 from pipelines.marts.ticks import evaluation_ticks
 from pipelines.marts.verdicts import verdicts
+from pipelines.schemas import arrow_schema
 from pipelines.settings import Evaluation
 from pipelines.staging import sources
 

@@ -20,8 +20,9 @@ from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.catalogue import SPARK_TABLES, GoldTable
-from pipelines.lake import Lake, arrow_schema, sql_moment, sql_text
+from pipelines.lake import Lake, sql_moment, sql_text
 from pipelines.marks import Cut, Plan
+from pipelines.schemas import arrow_schema
 from pipelines.session import spark_schema
 
 CREATORS: Final = 3

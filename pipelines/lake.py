@@ -24,43 +24,14 @@ from pyarrow.dataset import FileSystemDataset
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
 from engine.foundation.errors import ConfigError, LakeError
-from engine.telemetry.tables import BRONZE_FOLDER, LAKE_SCHEMES, Column, ColumnType
+from engine.telemetry.tables import BRONZE_FOLDER, LAKE_SCHEMES, Column
 from pipelines.catalogue import DELTA_RS_TABLES, GOLD_FOLDER, STATE_FOLDER
+from pipelines.schemas import arrow_schema
 
 STORAGE_VARIABLES: Final = ("AWS_",)
 """Environment variables with these beginnings are handed to the object store client, as its own
 tools read them.
 """
-
-_RANGE: Final = pa.struct([("from_offset", pa.int64()), ("to_offset", pa.int64())])
-_OWNED: Final = pa.struct(
-    [
-        ("topic", pa.string()),
-        ("queue_id", pa.int32()),
-        ("committed", pa.int64()),
-        ("pulled", pa.int64()),
-    ]
-)
-_ARROW: Final = {
-    ColumnType.STRING: pa.string(),
-    ColumnType.INT: pa.int32(),
-    ColumnType.LONG: pa.int64(),
-    ColumnType.BOOLEAN: pa.bool_(),
-    ColumnType.TIMESTAMP: pa.timestamp("us", tz="UTC"),
-    ColumnType.DATE: pa.date32(),
-    ColumnType.STRINGS: pa.list_(pa.string()),
-    ColumnType.RANGES: pa.list_(_RANGE),
-    ColumnType.OWNED_QUEUES: pa.list_(_OWNED),
-    ColumnType.TABLE_COUNTS: pa.list_(pa.struct([("table", pa.string()), ("rows", pa.int64())])),
-}
-
-
-def arrow_schema(columns: Sequence[Column]) -> pa.Schema:
-    """The declared columns in Arrow's types; timestamps are microseconds UTC."""
-    return pa.schema(
-        [pa.field(column.name, _ARROW[column.type], column.nullable) for column in columns]
-    )
-
 
 @dataclass(frozen=True, slots=True)
 class Lake:

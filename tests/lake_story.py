@@ -17,7 +17,8 @@ from deltalake import write_deltalake
 from engine.telemetry.tables import BY_NAME as BRONZE_TABLES
 from engine.telemetry.tables import Column
 from pipelines import catalogue
-from pipelines.lake import Lake, arrow_schema
+from pipelines.lake import Lake
+from pipelines.schemas import arrow_schema
 
 START = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 LENGTH_S = 900
