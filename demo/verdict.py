@@ -18,8 +18,9 @@ import polars as pl
 from deltalake import DeltaTable
 
 from demo.plan import BILLING, GROUPS, SHIPPING, Incident, Plan, Scene
-from pipelines.catalogue import BY_NAME, GOLD_FOLDER, GoldTable
+from pipelines.catalogue import BY_NAME, GOLD_FOLDER
 from pipelines.lake import whole_table
+from pipelines.marts.mart import GoldTable
 
 READ_TABLES = (
     "consumer_lag",

@@ -15,8 +15,9 @@ import pyarrow as pa
 from deltalake import CommitProperties, Transaction, write_deltalake
 
 from expectations.checkpoints import CheckRun
-from pipelines.catalogue import DQ_FAILURES, DQ_RESULTS, GoldTable
+from pipelines.catalogue import DQ_FAILURES, DQ_RESULTS
 from pipelines.lake import Lake
+from pipelines.marts.mart import GoldTable
 from pipelines.schemas import arrow_schema
 
 PARTITION: Final = "observed_date"

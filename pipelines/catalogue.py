@@ -13,10 +13,10 @@ Absent on purpose: Spark. The types are the vocabulary of `engine.telemetry.tabl
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from engine.telemetry.tables import Column, ColumnType, must
+from pipelines.marts.mart import GoldTable
 
 _S, _I, _L, _B, _T, _D = (
     ColumnType.STRING,
@@ -26,22 +26,6 @@ _S, _I, _L, _B, _T, _D = (
     ColumnType.TIMESTAMP,
     ColumnType.DATE,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class GoldTable:
-    """One gold table: name, what a row stands for, columns, and those that identify a row."""
-
-    name: str
-    grain: str
-    columns: tuple[Column, ...]
-    key: tuple[str, ...]
-    revised: bool = False
-
-    @property
-    def column_names(self) -> tuple[str, ...]:
-        """Names in order."""
-        return tuple(column.name for column in self.columns)
 
 
 _OBSERVED_AT = must("observed_at", _T, "moment of data time this row speaks of")

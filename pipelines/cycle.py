@@ -31,30 +31,30 @@ from pipelines.catalogue import (
     OWNERSHIP,
     REBALANCES,
     STALLED_WINDOWS,
-    GoldTable,
 )
-from pipelines.gold import append_gold, earlier_rows, open_windows, to_spark
-from pipelines.lake import Lake
-from pipelines.marks import Plan
-from pipelines.marts.consumer_lag import consumer_lag
-from pipelines.marts.dead_letters import dead_letters
-from pipelines.marts.duplicate_risk import (
+from pipelines.frames.consumer_lag import consumer_lag
+from pipelines.frames.dead_letters import dead_letters
+from pipelines.frames.duplicate_risk import (
     delivered_once_more,
     duplicate_risk_windows,
     from_events,
 )
-from pipelines.marts.emitter_health import emitter_health
-from pipelines.marts.exposures import exposures
-from pipelines.marts.group_state import group_state
-from pipelines.marts.offset_violations import offset_violations
-from pipelines.marts.ownership import ownership
-from pipelines.marts.queue_rules import judged_queues
-from pipelines.marts.queue_states import REWIND_MEMORY_US, falls_of, observed_queues
-from pipelines.marts.rebalances import rebalances
-from pipelines.marts.risk_events import risk_events
-from pipelines.marts.stalled_windows import stalled_windows
-from pipelines.marts.ticks import evaluation_ticks
-from pipelines.marts.verdicts import verdicts
+from pipelines.frames.emitter_health import emitter_health
+from pipelines.frames.exposures import exposures
+from pipelines.frames.group_state import group_state
+from pipelines.frames.offset_violations import offset_violations
+from pipelines.frames.ownership import ownership
+from pipelines.frames.queue_rules import judged_queues
+from pipelines.frames.queue_states import REWIND_MEMORY_US, falls_of, observed_queues
+from pipelines.frames.rebalances import rebalances
+from pipelines.frames.risk_events import risk_events
+from pipelines.frames.stalled_windows import stalled_windows
+from pipelines.frames.ticks import evaluation_ticks
+from pipelines.frames.verdicts import verdicts
+from pipelines.gold import append_gold, earlier_rows, open_windows, to_spark
+from pipelines.lake import Lake
+from pipelines.marks import Plan
+from pipelines.marts.mart import GoldTable
 from pipelines.schemas import arrow_schema
 from pipelines.settings import Evaluation
 from pipelines.staging import sources

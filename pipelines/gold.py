@@ -19,9 +19,10 @@ import pyarrow.compute as pc
 from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
-from pipelines.catalogue import SPARK_TABLES, GoldTable
+from pipelines.catalogue import SPARK_TABLES
 from pipelines.lake import Lake, sql_moment, sql_text
 from pipelines.marks import Cut, Plan
+from pipelines.marts.mart import GoldTable
 from pipelines.schemas import arrow_schema
 from pipelines.session import spark_schema
 

@@ -33,6 +33,7 @@ STORAGE_VARIABLES: Final = ("AWS_",)
 tools read them.
 """
 
+
 @dataclass(frozen=True, slots=True)
 class Lake:
     """One lake: a root address and how to reach it."""

@@ -20,11 +20,12 @@ from pyspark.sql import SparkSession
 
 from engine.foundation.errors import LakeError
 from engine.telemetry.tables import SHIPMENTS
-from pipelines.catalogue import SPARK_TABLES, GoldTable
+from pipelines.catalogue import SPARK_TABLES
 from pipelines.cycle import TICK_TABLES, run_cycle
 from pipelines.gold import create_gold, earlier_rows, open_windows, spark_address, to_spark
 from pipelines.lake import Lake
 from pipelines.marks import CYCLES, SHIPPER_SUFFIX, Cut, Marks, last_marks, plan_cuts
+from pipelines.marts.mart import GoldTable
 from pipelines.settings import Evaluation, Pace
 
 SAMPLES: Final = 3

@@ -26,8 +26,9 @@ import polars as pl
 import pyarrow as pa
 
 from engine.foundation.errors import ConfigError, LakeError
-from pipelines.catalogue import BY_NAME, GoldTable
+from pipelines.catalogue import BY_NAME
 from pipelines.lake import Lake, whole_table
+from pipelines.marts.mart import GoldTable
 
 LAKE_VARIABLE: Final = "TIDEMARK_LAKE"
 SHOWN_ROWS: Final = 20

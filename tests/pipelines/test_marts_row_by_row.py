@@ -11,13 +11,13 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.testing import assertDataFrameEqual
 
 from engine.telemetry.tables import BY_NAME, TABLES
+from pipelines.frames.consumer_lag import consumer_lag
+from pipelines.frames.emitter_health import emitter_health
+from pipelines.frames.offset_violations import offset_violations
+from pipelines.frames.risk_events import WINDOW_FIELDS
+from pipelines.frames.risk_evidence import evidence
+from pipelines.frames.risk_fold import revisions_of
 from pipelines.gold import to_spark
-from pipelines.marts.consumer_lag import consumer_lag
-from pipelines.marts.emitter_health import emitter_health
-from pipelines.marts.offset_violations import offset_violations
-from pipelines.marts.risk_events import WINDOW_FIELDS
-from pipelines.marts.risk_evidence import evidence
-from pipelines.marts.risk_fold import revisions_of
 from pipelines.schemas import arrow_schema
 from pipelines.session import spark_schema
 from pipelines.staging import sources

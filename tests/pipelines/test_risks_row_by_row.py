@@ -11,8 +11,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from pipelines.catalogue import DUPLICATE_RISK_WINDOWS, OFFSET_VIOLATIONS
+from pipelines.frames.risk_events import risk_events
 from pipelines.gold import to_spark
-from pipelines.marts.risk_events import risk_events
 from pipelines.schemas import arrow_schema
 from pipelines.staging import sources
 from tests.pipelines.test_marts_row_by_row import NOON, SECOND, bronze, watermark

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.marts.burrow import (
+from pipelines.frames.burrow import (
     Commit,
     Ring,
     Status,

@@ -18,10 +18,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from pipelines.catalogue import DUPLICATE_RISK_WINDOWS
-from pipelines.marts.contract import QUEUE_KEY, QUEUE_PLACE, as_declared, window_id
-from pipelines.marts.risk_events import WINDOW_FIELDS
-from pipelines.marts.risk_evidence import OF_ONE_MESSAGE, evidence
-from pipelines.marts.risk_fold import revisions_of
+from pipelines.frames.contract import QUEUE_KEY, QUEUE_PLACE, as_declared, window_id
+from pipelines.frames.risk_events import WINDOW_FIELDS
+from pipelines.frames.risk_evidence import OF_ONE_MESSAGE, evidence
+from pipelines.frames.risk_fold import revisions_of
 
 _PLACE = ("emitter", *QUEUE_PLACE)
 _OUT = (*_PLACE, *WINDOW_FIELDS, "observed_us", "seq", "state", "told_by", "message_id")

@@ -14,8 +14,8 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from pipelines.catalogue import STALLED_WINDOWS
-from pipelines.marts.contract import QUEUE_KEY, as_declared, window_id
-from pipelines.marts.sentences import messages, or_text, sentence
+from pipelines.frames.contract import QUEUE_KEY, as_declared, window_id
+from pipelines.frames.sentences import messages, or_text, sentence
 from pipelines.settings import Evaluation
 
 _HEAD_KINDS = ("FROZEN_HEAD", "BLOCKED_ORDERLY")

@@ -17,7 +17,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from pipelines.catalogue import CONSUMER_LAG
-from pipelines.marts.contract import QUEUE_KEY, as_declared
+from pipelines.frames.contract import QUEUE_KEY, as_declared
 from pipelines.settings import MS_US, SECOND_US, TREND_US
 
 TREND_SPAN_US_MIN: Final = 10 * SECOND_US

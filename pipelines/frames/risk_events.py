@@ -16,8 +16,8 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
-from pipelines.marts.contract import QUEUE_KEY, QUEUE_PLACE
-from pipelines.marts.shocks import broker_died, log_cut, offsets_lost
+from pipelines.frames.contract import QUEUE_KEY, QUEUE_PLACE
+from pipelines.frames.shocks import broker_died, log_cut, offsets_lost
 from pipelines.settings import SECOND_US, SILENCE_US
 
 OVERLAP_US: Final = 30 * SECOND_US

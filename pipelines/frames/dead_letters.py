@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from pipelines.catalogue import DEAD_LETTERS
-from pipelines.marts.contract import as_declared
+from pipelines.frames.contract import as_declared
 from pipelines.settings import RETRY_SPAN_US
 
 

@@ -12,7 +12,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
-from pipelines.catalogue import GoldTable
+from pipelines.marts.mart import GoldTable
 from pipelines.session import spark_type
 
 QUEUE_KEY: Final = ("emitter", "group", "topic", "queue_id")

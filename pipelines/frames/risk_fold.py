@@ -20,7 +20,7 @@ from typing import Final
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
-from pipelines.marts.risk_events import WINDOW_FIELDS
+from pipelines.frames.risk_events import WINDOW_FIELDS
 
 REVISION_FIELDS: Final = {
     **WINDOW_FIELDS,

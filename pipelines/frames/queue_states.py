@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.window import WindowSpec
 
-from pipelines.marts.contract import QUEUE_KEY, QUEUE_PLACE
+from pipelines.frames.contract import QUEUE_KEY, QUEUE_PLACE
 from pipelines.settings import SECOND_US, SILENCE_US, Evaluation
 
 REWIND_MEMORY_US = 3600 * SECOND_US

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from pipelines.catalogue import REBALANCES
-from pipelines.marts.contract import as_declared
+from pipelines.frames.contract import as_declared
 
 MEMBERSHIP = ("JOINED", "LEFT", "EXPIRED")
 KINDS = (*MEMBERSHIP, "SUBSCRIPTION_CHANGED", "SUBSCRIPTION_CONFLICT", "QUEUES_CHANGED")

@@ -14,7 +14,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
-from pipelines.marts.contract import QUEUE_KEY
+from pipelines.frames.contract import QUEUE_KEY
 
 HEALTHY = ("OK", "BROADCAST")
 

@@ -17,9 +17,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from pipelines.catalogue import GROUP_STATE
-from pipelines.marts.consumer_lag import trend_of
-from pipelines.marts.contract import as_declared
-from pipelines.marts.sentences import messages, or_text, sentence
+from pipelines.frames.consumer_lag import trend_of
+from pipelines.frames.contract import as_declared
+from pipelines.frames.sentences import messages, or_text, sentence
 from pipelines.settings import SECOND_US, Evaluation
 
 PERIOD_US: Final = 10 * SECOND_US

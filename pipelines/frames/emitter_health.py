@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from pipelines.catalogue import EMITTER_HEALTH
-from pipelines.marts.contract import as_declared
+from pipelines.frames.contract import as_declared
 
 
 def emitter_health(shipments: DataFrame, row_numbers: DataFrame) -> DataFrame:

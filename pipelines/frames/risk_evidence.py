@@ -11,7 +11,7 @@ from typing import Final
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
-from pipelines.marts.sentences import messages, or_text, sentence
+from pipelines.frames.sentences import messages, or_text, sentence
 
 OF_ONE_MESSAGE: Final = ("SEND_BACK", "SEND_RETRY")
 """Bases whose windows are about one message, opened and closed at once."""

@@ -18,8 +18,8 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from pipelines.catalogue import OFFSET_VIOLATIONS
-from pipelines.marts.contract import QUEUE_KEY, as_declared
-from pipelines.marts.shocks import broker_died, log_cut, offsets_lost
+from pipelines.frames.contract import QUEUE_KEY, as_declared
+from pipelines.frames.shocks import broker_died, log_cut, offsets_lost
 from pipelines.settings import SECOND_US
 
 CAUSE_SPAN_US: Final = 60 * SECOND_US

@@ -11,9 +11,9 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
-from pipelines.marts.contract import QUEUE_KEY, QUEUE_PLACE
-from pipelines.marts.duplicate_risk import as_revisions
-from pipelines.marts.group_state import PERIOD_US
+from pipelines.frames.contract import QUEUE_KEY, QUEUE_PLACE
+from pipelines.frames.duplicate_risk import as_revisions
+from pipelines.frames.group_state import PERIOD_US
 
 
 def exposures(shown: DataFrame, open_exposures: DataFrame) -> DataFrame:

@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from pipelines.catalogue import OWNERSHIP
-from pipelines.marts.contract import QUEUE_KEY, as_declared, window_id
+from pipelines.frames.contract import QUEUE_KEY, as_declared, window_id
 
 _HOLDING: Final = (*QUEUE_KEY, "client_id")
 

@@ -1,0 +1,57 @@
+"""Rows as their table declares them: the last step of every mart.
+
+Place in the walk: what a mart has computed → rows with exactly the declared columns, in order, in
+the declared types. Invariant: a mart that lacks a column, or has a null where none may be, fails
+here, with the column's name; never later, in somebody's page. Absent on purpose: repairs of values.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipelines.marts.mart import GoldTable
+from pipelines.schemas import arrow_schema
+
+MICROS = pa.timestamp("us", tz="UTC")
+MOMENTS = ("observed_at", "valid_from")
+"""Columns that are the moment `observed_us`, unless the mart has made them itself."""
+
+
+def as_declared(columns: Mapping[str, pa.ChunkedArray | pa.Array], table: GoldTable) -> pa.Table:
+    """The declared columns of `table`, taken by name; `observed_us` becomes observed_at,
+    observed_date (and valid_from). Whole numbers become moments where one is declared.
+    """
+    schema = arrow_schema(table.columns)
+    moment = pc.cast(columns["observed_us"], MICROS)
+    made = []
+    for field in schema:
+        if field.name in columns:
+            column = columns[field.name]
+        elif field.name in MOMENTS:
+            column = moment
+        elif field.name == "observed_date":
+            column = pc.cast(moment, pa.date32())
+        else:
+            raise KeyError(f"{table.name}: the mart has made no {field.name}")
+        if pa.types.is_dictionary(column.type):
+            column = pc.cast(column, column.type.value_type)
+        column = pc.cast(column, field.type)
+        if not field.nullable and column.null_count:
+            raise ValueError(f"{table.name}: {field.name} is null in {column.null_count} rows")
+        made.append(column)
+    return pa.table(made, schema=schema)
+
+
+def no_rows(table: GoldTable) -> pa.Table:
+    """None of its rows."""
+    return arrow_schema(table.columns).empty_table()
+
+
+def window_id(mart: str, *parts: object) -> str:
+    """Name of an interval: the same for the same opening, in every run."""
+    text = "|".join((mart, *(str(part) for part in parts)))
+    return hashlib.sha256(text.encode()).hexdigest()[:32]

@@ -1,0 +1,97 @@
+"""Keys of rows as positions: which row of a growing table is that of each fact's key.
+
+Place in the walk: what keyed state rests on. A state is a table in which a key keeps its row for
+good and new keys are appended; facts find their rows here, at once for all facts of a cycle.
+
+Invariant: positions of known keys never change; new keys are numbered in the order in which facts
+show them. Absent on purpose: hashes that may collide. Texts are told apart by their dictionaries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipelines.marts.mart import KEY_TEXT, Positions
+
+_RADIX_MAX = 2**63
+
+
+def positions_of(
+    known: pa.Table, rows: pa.Table, key: Sequence[str]
+) -> tuple[Positions, Positions]:
+    """Where the key of each row lies in `known`, and the rows that show a new key first.
+
+    The keys of `known` differ from one another. New keys have the positions behind its end, in the
+    order of the second result (row numbers of `rows`). Texts, whole numbers; no nulls in a key.
+    """
+    if not rows.num_rows:
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    known_codes, row_codes = _codes(known, rows, key)
+    found = pc.index_in(pa.array(row_codes), value_set=pa.array(known_codes))
+    is_new = np.asarray(pc.is_null(found))
+    positions = np.asarray(pc.fill_null(found, 0)).astype(np.int64)
+    if not is_new.any():
+        return positions, np.empty(0, np.int64)
+    new_rows = np.flatnonzero(is_new)
+    _, first, inverse = np.unique(row_codes[new_rows], return_index=True, return_inverse=True)
+    in_order = np.argsort(first, kind="stable")
+    rank = np.empty_like(in_order)
+    rank[in_order] = np.arange(len(in_order))
+    positions[new_rows] = known.num_rows + rank[inverse]
+    return positions, new_rows[first[in_order]]
+
+
+def numbered(rows: pa.Table, key: Sequence[str]) -> tuple[Positions, Positions]:
+    """Per row the number of its key, and the first row of each key; numbers from 0 in order of
+    appearance.
+    """
+    return positions_of(rows.slice(0, 0), rows, key)
+
+
+def last_of_each(numbers: Positions, count: int) -> Positions:
+    """The last row of each of `count` numbers; every number appears."""
+    last = np.empty(count, np.int64)
+    last[numbers] = np.arange(len(numbers))  # Of several assignments to one place the last stays.
+    return last
+
+
+def _codes(known: pa.Table, rows: pa.Table, key: Sequence[str]) -> tuple[Positions, Positions]:
+    """One whole number a key, the same for equal keys of both tables."""
+    known_codes = np.zeros(known.num_rows, np.int64)
+    row_codes = np.zeros(rows.num_rows, np.int64)
+    radix = 1
+    for name in key:
+        of_known, of_rows, size = _column_codes(known[name], rows[name])
+        radix *= size
+        if radix >= _RADIX_MAX:
+            raise OverflowError(f"more different keys than can be numbered: {', '.join(key)}")
+        known_codes = known_codes * size + of_known
+        row_codes = row_codes * size + of_rows
+    return known_codes, row_codes
+
+
+def _column_codes(
+    known: pa.ChunkedArray, rows: pa.ChunkedArray
+) -> tuple[Positions, Positions, int]:
+    if pa.types.is_integer(rows.type):
+        values = [np.asarray(column).astype(np.int64) for column in (known, rows)]
+        least = min((int(part.min()) for part in values if len(part)), default=0)
+        most = max((int(part.max()) for part in values if len(part)), default=0)
+        return values[0] - least, values[1] - least, most - least + 1
+    both = pa.chunked_array([*as_text(known).chunks, *as_text(rows).chunks], KEY_TEXT)
+    one = both.unify_dictionaries()
+    codes = np.concatenate(
+        [np.asarray(chunk.indices, dtype=np.int64) for chunk in one.chunks]
+        or [np.empty(0, np.int64)]
+    )
+    size = max((len(chunk.dictionary) for chunk in one.chunks), default=0)
+    return codes[: len(known)], codes[len(known) :], max(size, 1)
+
+
+def as_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The column as texts of a dictionary."""
+    return column if column.type == KEY_TEXT else column.cast(KEY_TEXT)

@@ -1,0 +1,144 @@
+"""What a mart is: a declaration that everything else loops over, and a pure columnar function.
+
+Place in the walk: one file of this folder a gold table; it says what the table's rows mean, what
+they are made from, what must be remembered between cycles, and how they are made. Cycles, replays,
+the reading of bronze, expectations and the documentation take the list of declarations
+(`pipelines.marts.declared`); nothing else names a mart.
+
+A cycle hands every partition (the groups of a hash bucket) to one call of each function:
+(state, facts) → (rows, state'). Facts are what is new; what was before lies in the state, so a
+cycle costs what is new. A step is a mart without a table: what several marts start from.
+
+Invariant: rows are a function of facts in the order of their seq, and of ticks. Two calls over the
+halves of some facts, the state carried from one to the other, give the rows of one call over the
+whole. Absent on purpose: Spark, clocks and I/O; a function here is called in executors and in
+tests alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from engine.telemetry.tables import Column
+from pipelines.schemas import arrow_schema
+from pipelines.settings import Evaluation
+
+Positions = np.ndarray[tuple[int], np.dtype[np.int64]]
+"""Row numbers in a table."""
+
+
+@dataclass(frozen=True, slots=True)
+class GoldTable:
+    """One gold table: name, what a row stands for, columns, and those that identify a row."""
+
+    name: str
+    grain: str
+    columns: tuple[Column, ...]
+    key: tuple[str, ...]
+    revised: bool = False
+    """Are rows revisions of intervals (window_id, revision)?"""
+
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        """Names in order."""
+        return tuple(column.name for column in self.columns)
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What a function is called with: the part of one hash bucket."""
+
+    facts: Mapping[str, pa.Table]
+    """Per input: new rows. Those of a bronze table are staged (`pipelines.staging.facts`) and lie
+    in the order of (emitter, seq); those of a step are what it has made in this cycle.
+    """
+    state: Mapping[str, pa.Table]
+    """What the function carries, in its declared schemas; empty tables at the beginning of a run.
+    """
+    evaluation: Evaluation
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What a function returns."""
+
+    rows: pa.Table
+    """Of a mart: in the declared schema of its table."""
+    state: Mapping[str, pa.Table] = field(default_factory=dict)
+    """What is carried on: a table that is not named stays as it was given."""
+    touched: Mapping[str, Positions] = field(default_factory=dict)
+    """Per carried table: its row numbers that differ from the one given, or are new at its end, if
+    no row was removed or moved; a table that is not named here is kept as a whole. Saves writing.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Something that is computed from facts of a cycle, and what it remembers."""
+
+    name: str
+    reads: tuple[str, ...]
+    """Its inputs: bronze tables, ROW_NUMBERS, and steps."""
+    compute: Callable[[Given], Made]
+    carries: Mapping[str, pa.Schema] = field(default_factory=dict)
+    """Names and schemas of what it remembers."""
+    makes: pa.Schema | None = None
+    """The columns of its rows; a mart's are those of its table."""
+    wakes: tuple[str, ...] | None = None
+    """Without rows of any of these inputs it is not called: it has no rows, and what it carries
+    stays. None: all its inputs.
+    """
+
+    @property
+    def none(self) -> pa.Table:
+        """None of its rows."""
+        if self.makes is None:
+            raise TypeError(f"the step {self.name} must declare the columns that it makes")
+        return self.makes.empty_table()
+
+    @property
+    def woken_by(self) -> tuple[str, ...]:
+        """The inputs whose rows make it run."""
+        return self.reads if self.wakes is None else self.wakes
+
+
+@dataclass(frozen=True, slots=True)
+class Mart(Step):
+    """A step whose rows are a gold table."""
+
+    table: GoldTable | None = None
+
+    def __post_init__(self) -> None:
+        if self.table is None or self.table.name != self.name:
+            raise TypeError(f"the mart {self.name} must declare the gold table of its name")
+
+    @property
+    def none(self) -> pa.Table:
+        """None of its rows."""
+        assert self.table is not None
+        return arrow_schema(self.table.columns).empty_table()
+
+
+def mart(
+    table: GoldTable,
+    compute: Callable[[Given], Made],
+    *,
+    reads: tuple[str, ...],
+    carries: Mapping[str, pa.Schema] | None = None,
+    wakes: tuple[str, ...] | None = None,
+) -> Mart:
+    """The declaration of a gold table's mart."""
+    return Mart(table.name, reads, compute, carries or {}, wakes=wakes, table=table)
+
+
+KEY_TEXT: Final = pa.dictionary(pa.int32(), pa.string())
+"""Texts that repeat: clusters, groups, topics, clients. In facts and in states alike."""
+
+ROW_NUMBERS: Final = "row_numbers"
+"""An input that is no table: emitter and seq of every new row of every bronze table but shipments.
+"""

@@ -1,0 +1,133 @@
+"""Keys as positions of a growing table, and steps in the order in which they read each other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelines.marts.computing import compute
+from pipelines.marts.declared import in_order
+from pipelines.marts.keys import last_of_each, numbered, positions_of
+from pipelines.marts.mart import Given, Made, Step
+from pipelines.settings import Evaluation
+from pipelines.staging.facts import as_facts, no_facts
+
+KEY = ("group", "topic", "queue_id")
+KEYS = st.tuples(
+    st.sampled_from(["g", "group", "", "gr\0up"]), st.sampled_from("abc"), st.integers(-3, 70_000)
+)
+NUMBERS = pa.schema([("number", pa.int64())])
+
+
+def table(keys: list[tuple[str, str, int]]) -> pa.Table:
+    """Rows of these keys."""
+    columns = list(zip(*keys, strict=True)) or [(), (), ()]
+    kinds = (pa.string(), pa.dictionary(pa.int32(), pa.string()), pa.int32())
+    return pa.table(
+        [
+            pa.array(column, pa.string()).cast(kind)
+            if kind != pa.int32()
+            else pa.array(column, kind)
+            for column, kind in zip(columns, kinds, strict=True)
+        ],
+        names=list(KEY),
+    )
+
+
+@given(st.lists(KEYS, unique=True, max_size=30), st.lists(KEYS, max_size=60))
+def test_every_row_finds_the_row_of_its_key_and_new_keys_are_numbered_as_they_come(
+    known: list[tuple[str, str, int]], rows: list[tuple[str, str, int]]
+) -> None:
+    positions, new = positions_of(table(known), table(rows), KEY)
+    grown = [*known, *(rows[number] for number in new)]
+    assert [grown[position] for position in positions] == rows
+    assert len(set(grown)) == len(grown)
+    assert sorted(new) == list(new), "in order of appearance"
+
+
+@given(st.lists(KEYS, max_size=60))
+def test_of_each_key_the_last_row_is_found(rows: list[tuple[str, str, int]]) -> None:
+    numbers, first = numbered(table(rows), KEY)
+    last = last_of_each(numbers, len(first))
+    assert {rows[at] for at in last} == set(rows)
+    assert all(rows[at] not in rows[at + 1 :] for at in last)
+
+
+def test_keys_that_no_number_could_hold_are_refused() -> None:
+    huge = pa.table({"one": [0, 2**62], "other": [0, 2**62]})
+    with pytest.raises(OverflowError, match="one, other"):
+        numbered(huge, ("one", "other"))
+
+
+def sums(given: Given) -> Made:
+    """The running sum of what is read."""
+    before = given.state["sum"]["number"].to_pylist()
+    total = sum(before) + sum(given.facts["lifecycle"]["seq"].to_pylist())
+    rows = pa.table({"number": [total]}, schema=NUMBERS)
+    return Made(rows, {"sum": rows})
+
+
+def doubles(given: Given) -> Made:
+    """Twice what the other step made."""
+    made = given.facts["sums"]["number"].to_pylist()
+    return Made(pa.table({"number": [2 * one for one in made]}, schema=NUMBERS))
+
+
+SUMS = Step("sums", ("lifecycle",), sums, {"sum": NUMBERS}, makes=NUMBERS)
+DOUBLES = Step("doubles", ("sums", "redeliveries"), doubles, makes=NUMBERS)
+
+
+def lifecycle(*seqs: int) -> dict[str, pa.Table]:
+    """Facts: lifecycle rows of these numbers, and nothing else."""
+    rows: list[dict[str, Any]] = [{"emitter": "e", "seq": seq, "kind": "BOOT"} for seq in seqs]
+    return {
+        "redeliveries": no_facts("redeliveries"),
+        "lifecycle": as_facts("lifecycle", pa.Table.from_pylist(rows))
+        if rows
+        else no_facts("lifecycle"),
+    }
+
+
+def test_a_step_is_called_behind_what_it_reads_and_given_what_it_carried() -> None:
+    steps = in_order([DOUBLES, SUMS])
+    assert [step.name for step in steps] == ["sums", "doubles"]
+    first = compute(steps, lifecycle(1, 2), {}, Evaluation())
+    assert first.state["sums"]["sum"]["number"].to_pylist() == [3]
+    then = compute(steps, lifecycle(4), first.state, Evaluation())
+    assert then.state["sums"]["sum"]["number"].to_pylist() == [7]
+
+
+def test_without_new_rows_nothing_is_called_and_nothing_forgotten() -> None:
+    done = compute(in_order([SUMS, DOUBLES]), lifecycle(), {}, Evaluation())
+    assert done.state == {}
+
+
+@pytest.mark.parametrize(
+    ("steps", "told"),
+    [
+        ([Step("a", ("b",), sums, makes=NUMBERS)], "read what nobody makes: b"),
+        (
+            [Step("a", ("b",), sums, makes=NUMBERS), Step("b", ("a",), sums, makes=NUMBERS)],
+            "wait for each other: a, b",
+        ),
+    ],
+)
+def test_steps_that_cannot_be_ordered_are_refused(steps: list[Step], told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        in_order(steps)
+
+
+@given(st.permutations([("e/10", 1), ("e/9", 2), ("e/9", 1), ("e/10", 7), ("a", 3)]))
+def test_facts_lie_in_the_order_of_emitter_and_seq_whatever_the_order_in_files(
+    rows: list[tuple[str, int]],
+) -> None:
+    bronze = pa.Table.from_pylist(
+        [{"emitter": emitter, "seq": seq, "kind": "BOOT"} for emitter, seq in rows]
+    )
+    facts = as_facts("lifecycle", bronze)
+    found = list(zip(facts["emitter"].to_pylist(), facts["seq"].to_pylist(), strict=True))
+    assert found == sorted(rows)
