@@ -15,6 +15,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -62,6 +63,8 @@ SETTINGS: Final = {
     # cycle.
     "spark.sql.codegen.cache.maxEntries": "2000",
     "spark.databricks.delta.snapshotPartitions": "1",
+    # Values that travel between executors and their Python workers are parts of some ten megabytes.
+    "spark.sql.execution.arrow.maxBytesPerBatch": "64m",
     # Tables are addressed by path, so the warehouse stays empty; here, not in the user's folder.
     "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / f"tidemark-spark-{os.getuid()}"),
 }
@@ -96,6 +99,7 @@ def open_session(master: str = "local[2]") -> SparkSession:
     """The session, started on first use. ConfigError without Java, LakeError without jars."""
     require_java()
     os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)  # Else the machine's name must resolve.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # Executors judge with our packages.
     builder = SparkSession.builder.master(master).appName("tidemark")
     builder = builder.config("spark.jars", ",".join(str(jar) for jar in require_jars()))
     for name, value in SETTINGS.items():

@@ -32,6 +32,10 @@ RETRY_SPAN_US: Final = 6 * 3600 * SECOND_US
 4 h 46 min."""
 
 
+BUCKETS_MAX: Final = 1024
+"""Parts of a run's groups: the driver holds a few hundred bytes of each."""
+
+
 @dataclass(frozen=True, slots=True)
 class Evaluation:
     """Figures that decide verdicts."""
@@ -94,8 +98,14 @@ class Pace:
     """Bronze rows one cycle reads at most; a backlog is worked off in several cycles."""
     first_shipment_wait_ms: int = 120_000
     """How long a stream waits for a lake to receive its first shipment."""
+    buckets: int = 2
+    """Into how many parts the groups of a new run are divided, for good: as many as the cores that
+    will work on it.
+    """
 
     def __post_init__(self) -> None:
         for name in ("cycle_ms", "rows_per_cycle", "first_shipment_wait_ms"):
             if getattr(self, name) < 0:
                 raise ConfigError(name, getattr(self, name), "0 or more")
+        if not 1 <= self.buckets <= BUCKETS_MAX:
+            raise ConfigError("buckets", self.buckets, f"1 to {BUCKETS_MAX}")

@@ -62,7 +62,7 @@ class SmallFiles:
         self.is_local: Final = "://" not in lake.root
         """On a disk: then there are file locks, and no conditional replacing."""
         self._root = lake.root
-        self._store = None if self.is_local else _store(lake)
+        self._store = None if self.is_local else object_store(lake)
 
     def read(self, address: str) -> Held | None:
         """The file at an address below the lake's root; None when there is none. LakeError when it
@@ -122,7 +122,7 @@ class SmallFiles:
         return address.removeprefix(f"{self._root}/")
 
 
-def _store(lake: Lake) -> S3Store:
+def object_store(lake: Lake) -> S3Store:
     """The client of an object store, told what delta-rs is told."""
     told = {name.lower().removeprefix("aws_"): text for name, text in lake.storage_options.items()}
     settings: Any = {name: text for name, text in told.items() if name in _STORE_OPTIONS}

@@ -1,0 +1,135 @@
+"""What is new in bronze: the files that no cycle has finished yet, table by table.
+
+Place in the walk: the driver, before a plan. It learns of new files from the tables' logs, reads
+the small rows of `shipments` itself, and hands executors the names of the files that a cut needs.
+
+Invariant: every row at or below a shipped horizon lies in a file that is known here when that
+horizon is: a shipment is committed behind its rows, and shipments are looked at first. Absent on
+purpose: rows of other tables; the driver never sees one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipelines.cycles.files import DataFiles
+from pipelines.cycles.plan import Cut, Shipment
+from pipelines.lake import Lake
+from pipelines.staging.facts import FACT_TABLES, SHIPPER_SUFFIX
+from pipelines.tail import AddedFile, LogTruncated, Place, is_read, read_tail, snapshot
+
+SHIPMENTS = "shipments"
+_OF_SHIPMENT = ("emitter", "seq", "seq_from", "seq_to", "event_time_to")
+
+
+@dataclass(slots=True)
+class _Unread:
+    """One call's worth of files that are not finished, and the place before them."""
+
+    begin: Place
+    files: list[AddedFile]
+
+
+@dataclass(slots=True)
+class _Table:
+    """How far the log of one bronze table was read."""
+
+    end: Place
+    unread: list[_Unread] = field(default_factory=list)
+
+    @property
+    def place(self) -> Place:
+        """A place before every file that is not finished."""
+        return self.unread[0].begin if self.unread else self.end
+
+
+class BronzeTail:
+    """The unfinished files of a lake's bronze tables."""
+
+    def __init__(self, lake: Lake, places: Mapping[str, Place]) -> None:
+        self._lake = lake
+        self._files = DataFiles(lake)
+        self._tables = {name: _Table(places.get(name, Place.start())) for name in FACT_TABLES}
+        self._shipments: list[Shipment] = []
+
+    @property
+    def places(self) -> dict[str, Place]:
+        """Per table, a place before everything unfinished."""
+        return {name: table.place for name, table in self._tables.items()}
+
+    def shipments(self, marks: Sequence[Cut]) -> list[Shipment]:
+        """All shipments beyond the marks, as far as they are in the lake now."""
+        known = {cut.emitter: cut.shipment_to for cut in marks}
+        read = {f"{name}{SHIPPER_SUFFIX}": seq for name, seq in known.items()}
+        for file in self._look(SHIPMENTS, read):
+            self._shipments.extend(self._rows(file))
+        self._shipments = [one for one in self._shipments if one.seq > known.get(one.emitter, -1)]
+        return self._shipments
+
+    def files(self, cuts: Sequence[Cut]) -> dict[str, list[AddedFile]]:
+        """Per table, the files that may hold rows of the cuts."""
+        read = {cut.emitter: cut.seq_from for cut in cuts}
+        read.update({f"{cut.emitter}{SHIPPER_SUFFIX}": cut.shipment_from for cut in cuts})
+        wanted = {cut.emitter: cut.seq_to for cut in cuts}
+        wanted.update({f"{cut.emitter}{SHIPPER_SUFFIX}": cut.shipment_to for cut in cuts})
+        found = {}
+        for name, table in self._tables.items():
+            if name != SHIPMENTS:
+                self._look(name, read)
+            files = [file for unread in table.unread for file in unread.files]
+            found[name] = [file for file in files if _may_hold(file, read, wanted)]
+        return found
+
+    def finish(self, cuts: Sequence[Cut]) -> None:
+        """Forget the files whose rows all lie at or below the ends of these cuts."""
+        read = {cut.emitter: cut.seq_to for cut in cuts}
+        read.update({f"{cut.emitter}{SHIPPER_SUFFIX}": cut.shipment_to for cut in cuts})
+        for table in self._tables.values():
+            for unread in table.unread:
+                unread.files = [file for file in unread.files if not is_read(file, read)]
+            table.unread = [unread for unread in table.unread if unread.files]
+
+    def _look(self, name: str, read: Mapping[str, int]) -> list[AddedFile]:
+        """Read the table's log to its end; returns the files that are new."""
+        table, address = self._tables[name], self._lake.bronze(name)
+        if table.end == Place.start() and not self._lake.exists(address):
+            return []
+        fresh: list[AddedFile] = []
+        while True:
+            begin = table.end
+            try:
+                tail = read_tail(self._lake, address, begin)
+            except LogTruncated:
+                present, table.end = snapshot(self._lake, address, read)
+                table.unread = [_Unread(begin, list(present))]
+                return list(present)
+            table.end = tail.end
+            files = [file for file in tail.files if not is_read(file, read)]
+            if files:
+                table.unread.append(_Unread(begin, files))
+                fresh.extend(files)
+            if tail.end == begin:
+                return fresh
+
+    def _rows(self, file: AddedFile) -> list[Shipment]:
+        address = f"{self._lake.bronze(SHIPMENTS)}/{file.path}"
+        rows = pq.read_table(pa.BufferReader(self._files.read(address)), columns=list(_OF_SHIPMENT))
+        moments = rows["event_time_to"].cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())
+        plain = rows.drop_columns(["event_time_to"]).append_column("time_to_us", moments)
+        return [
+            Shipment(**{**row, "emitter": row["emitter"].removesuffix(SHIPPER_SUFFIX)})
+            for row in plain.to_pylist()
+        ]
+
+
+def _may_hold(file: AddedFile, read: Mapping[str, int], wanted: Mapping[str, int]) -> bool:
+    if file.emitters is None or file.seqs is None or file.emitters.least != file.emitters.greatest:
+        return True
+    emitter = file.emitters.least
+    if emitter not in wanted:
+        return False
+    return int(file.seqs.least) <= wanted[emitter] and int(file.seqs.greatest) > read[emitter]

@@ -1,0 +1,113 @@
+"""Gold's commits: the files that executors have written become rows of their tables, once.
+
+Place in the walk: the end of a cycle, in the driver. Invariant: one commit a table and cycle, with
+the transaction (mart/run id, cycle); a table that says it has that transaction already is passed
+over, so a cycle that is repeated writes nothing twice; files that were written for nothing belong
+to no table, and upkeep removes them. delta-rs is the only writer of gold
+(docs/adr/0027-executors-judge-and-the-driver-commits.md). Absent on purpose: rows.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Final
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction
+from deltalake.exceptions import DeltaError, TableNotFoundError
+from deltalake.transaction import AddAction
+
+from engine.foundation.errors import LakeError
+from pipelines.cycles.gold_files import PARTITION, NewFile
+from pipelines.lake import Lake, first_line
+from pipelines.marts.mart import GoldTable
+from pipelines.schemas import arrow_schema
+
+PROPERTIES: Final = {"delta.checkpointInterval": "50", "delta.enableDeletionVectors": "false"}
+
+
+class GoldTables:
+    """The gold tables of a lake, opened once."""
+
+    def __init__(self, lake: Lake, tables: Sequence[GoldTable]) -> None:
+        self._lake = lake
+        self._declared = {table.name: table for table in tables}
+        self._handles: dict[str, DeltaTable] = {}
+
+    def present(self) -> list[str]:
+        """Names of those that exist."""
+        return [name for name in self._declared if self._lake.exists(self._lake.gold(name))]
+
+    def create(self) -> None:
+        """Make those that do not exist yet, and give the others the columns that were declared
+        since. LakeError when a table lacks a column that is never null.
+        """
+        for name, table in self._declared.items():
+            address, schema = self._lake.gold(name), arrow_schema(table.columns)
+            if self._lake.exists(address):
+                self._handles[name] = self._evolved(table)
+                continue
+            self._handles[name] = DeltaTable.create(
+                address,
+                Schema.from_arrow(schema),
+                mode="ignore",
+                partition_by=[PARTITION],
+                description=table.grain,
+                configuration=PROPERTIES,
+                storage_options=self._lake.storage_options or None,
+            )
+
+    def _evolved(self, table: GoldTable) -> DeltaTable:
+        handle = self._lake.table(self._lake.gold(table.name))
+        there = {field.name for field in handle.schema().fields}
+        later = [column for column in table.columns if column.name not in there]
+        if not all(column.nullable for column in later):
+            raise LakeError(
+                f"the gold table at {handle.table_uri} has no "
+                f"{', '.join(one.name for one in later if not one.nullable)}: it is of another "
+                "version; move gold and state away and let `tidemark pipeline run` compute anew"
+            )
+        if later:
+            fields = Schema.from_arrow(arrow_schema(later)).fields
+            handle.alter.add_columns(fields)
+        return handle
+
+    def commit(self, name: str, files: Sequence[NewFile], *, run_id: str, cycle: int) -> bool:
+        """Make the files rows of a table; False when this cycle has done so before."""
+        handle, app_id = self._handles[name], f"{name}/{run_id}"
+        try:
+            handle.update_incremental()
+            if (handle.transaction_version(app_id) or 0) >= cycle:
+                return False
+            handle.create_write_transaction(
+                [_action(file) for file in files],
+                mode="append",
+                schema=handle.schema(),
+                partition_by=[PARTITION],
+                commit_properties=CommitProperties(
+                    app_transactions=[Transaction(app_id, cycle)],
+                    custom_metadata={"cycle": str(cycle)},
+                ),
+            )
+        except (DeltaError, TableNotFoundError, OSError) as error:
+            raise LakeError(
+                f"{self._lake.gold(name)} takes no commit ({first_line(error)})"
+            ) from error
+        return True
+
+
+def _action(file: NewFile) -> AddAction:
+    return AddAction(
+        path=file.path,
+        size=file.size_bytes,
+        partition_values={PARTITION: file.partition},
+        modification_time=int(time.time() * 1000),
+        data_change=True,
+        stats=file.statistics,
+    )
+
+
+def no_rows(table: GoldTable) -> pa.Table:
+    """None of a table's rows."""
+    return arrow_schema(table.columns).empty_table()

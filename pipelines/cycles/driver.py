@@ -1,0 +1,138 @@
+"""The driver of a run: plan, job, commits, done; cycle after cycle.
+
+Place in the walk: the live stream and replays call `next_cycle`. What is decided is decided by
+`plan`; what is computed is computed by executors; what is written to gold is committed here.
+
+Invariant: whatever kills this process, the next one repeats at most the cycle that was under way
+and comes to the same rows. Absent on purpose: waiting, and progress lines.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+from pipelines.cycles.bronze_tail import BronzeTail
+from pipelines.cycles.commit import GoldTables
+from pipelines.cycles.gold_files import NewFile
+from pipelines.cycles.job import readings_of, run_job
+from pipelines.cycles.plan import Plan, Plans, next_cuts
+from pipelines.cycles.work import BucketDone, WorkOrder
+from pipelines.lake import Lake
+from pipelines.marts.declared import gold_tables
+from pipelines.settings import Evaluation, Pace
+from pipelines.staging.facts import SHIPPER_SUFFIX
+
+COMMITTERS: Final = 4
+"""Tables that are committed at the same time."""
+
+Job = Callable[[WorkOrder], list[BucketDone]]
+"""Carries out a work order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What one cycle did."""
+
+    cycle: int
+    bronze_rows: int
+    gold_rows: dict[str, int]
+    horizon_us: int
+    """The least moment up to which an emitter that brought something new has been judged."""
+    seconds: float
+
+    def __str__(self) -> str:
+        horizon = datetime.fromtimestamp(self.horizon_us / 1_000_000, UTC)
+        return (
+            f"cycle {self.cycle}: {self.bronze_rows} rows in, {sum(self.gold_rows.values())} out, "
+            f"horizon {horizon:%H:%M:%S}, {self.seconds:.1f} s"
+        )
+
+
+class Driver:
+    """The run of one lake (or of a replay, whose gold has a lake of its own)."""
+
+    def __init__(
+        self, job: Job, source: Lake, target: Lake, *, evaluation: Evaluation, pace: Pace
+    ) -> None:
+        """LakeError when the lake has gold that this run may not go on with."""
+        self._job = job
+        self._source = source
+        self._target = target
+        self._evaluation = evaluation
+        self._pace = pace
+        self._gold = GoldTables(target, gold_tables())
+        self.plans = Plans.open(
+            target, evaluation.as_text(), gold=self._gold.present(), buckets=pace.buckets
+        )
+        self._gold.create()
+        places = self.plans.last.places if self.plans.last is not None else {}
+        self._bronze = BronzeTail(source, places)
+
+    def next_cycle(self) -> Progress | None:
+        """Carry out the cycle that was interrupted, or the next one; None when nothing is new."""
+        began_s = time.monotonic()
+        plan = self._interrupted() or self._next_plan()
+        if plan is None:
+            return None
+        done = self._job(self._order(plan))
+        counts = self._commit(plan, done)
+        self.plans.finish(plan, {one.bucket: one.chain for one in done})
+        self._bronze.finish(plan.cuts)
+        moved = [cut.time_to_us for cut in plan.cuts if not cut.is_empty]
+        return Progress(
+            plan.cycle, plan.rows, counts, min(moved, default=0), time.monotonic() - began_s
+        )
+
+    def _interrupted(self) -> Plan | None:
+        return None if self.plans.is_done else self.plans.last
+
+    def _next_plan(self) -> Plan | None:
+        marks = self.plans.positions()
+        shipments = self._bronze.shipments(marks)
+        cuts = next_cuts(marks, shipments, rows_max=self._pace.rows_per_cycle)
+        if all(cut.is_empty for cut in cuts):
+            return None
+        return self.plans.record(cuts, self._bronze.places)
+
+    def _order(self, plan: Plan) -> WorkOrder:
+        cuts = {cut.emitter: (cut.seq_from, cut.seq_to) for cut in plan.cuts}
+        for cut in plan.cuts:
+            cuts[f"{cut.emitter}{SHIPPER_SUFFIX}"] = (cut.shipment_from, cut.shipment_to)
+        return WorkOrder(
+            source=self._source,
+            target=self._target,
+            run_id=plan.run_id,
+            cycle=plan.cycle,
+            buckets=self.plans.buckets,
+            cuts=cuts,
+            readings=readings_of(self._bronze.files(plan.cuts)),
+            chains=plan.chains,
+            evaluation=self._evaluation,
+        )
+
+    def _commit(self, plan: Plan, done: list[BucketDone]) -> dict[str, int]:
+        """Commit every table that has new files; rows per table."""
+        by_table: dict[str, list[NewFile]] = {}
+        for one in done:
+            for file in one.files:
+                by_table.setdefault(file.table, []).append(file)
+
+        def commit(name: str) -> int:
+            files = by_table[name]
+            self._gold.commit(name, files, run_id=plan.run_id, cycle=plan.cycle)
+            return sum(file.rows for file in files)
+
+        with ThreadPoolExecutor(COMMITTERS) as committers:
+            return dict(zip(by_table, committers.map(commit, by_table), strict=True))
+
+
+def on_spark(spark: SparkSession) -> Job:
+    """Work orders are carried out by the executors of a Spark session."""
+    return lambda order: run_job(spark, order)

@@ -1,0 +1,130 @@
+"""What steps carry from cycle to cycle, kept in the lake: a full copy now and then, and what each
+cycle has changed.
+
+Place in the walk: an executor loads the state of its bucket, computes, and saves what changed; the
+driver records the names of the files with the cycle, so plan, state and gold belong together. A
+cycle that is repeated starts from the files of the one before, which are never changed.
+
+A file holds the carried tables of one bucket and cycle: whole ones, or only the rows that differ,
+with their row numbers. A chain of files begins with a full one; to load is to lay one on the other.
+
+Invariant: what is loaded equals what was saved, whatever was saved as a difference. Absent on
+purpose: deletion of old files (upkeep does it), and keys: rows are known by their numbers.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from pipelines.cycles.files import DataFiles
+from pipelines.marts.computing import Computed
+from pipelines.marts.mart import Positions
+
+CHAIN_MAX: Final = 20
+"""Files of a chain at most: a longer one would cost more to load than a full copy to write."""
+
+Tables = dict[str, dict[str, pa.Table]]
+"""Per step, its carried tables by name."""
+
+_Part = tuple[str, str, Positions | None, pa.Table]
+"""Step, table, and its rows: all of them, or those in the places named."""
+
+
+class StateFiles:
+    """The state's files of one bucket."""
+
+    def __init__(self, files: DataFiles, folder: str) -> None:
+        self._files = files
+        self._folder = folder
+
+    def load(self, chain: Sequence[str]) -> Tables:
+        """The state, from the files of a chain, oldest first; none: the beginning."""
+        state: Tables = {}
+        for name in chain:
+            for step, table, positions, rows in _parts(self._files.read(f"{self._folder}/{name}")):
+                carried = state.setdefault(step, {})
+                if positions is None:
+                    carried[table] = rows
+                else:
+                    carried[table] = overlaid(carried[table], positions, rows)
+        return state
+
+    def save(
+        self, chain: Sequence[str], state: Tables, done: Computed, *, cycle: int
+    ) -> tuple[str, ...]:
+        """Write what a cycle has changed of the `state` that was loaded from `chain`; returns the
+        chain that stands for the new one. Nothing changed, nothing written.
+        """
+        is_full = not chain or len(chain) >= CHAIN_MAX
+        parts: list[_Part] = []
+        for step, carried in ({**state, **done.state} if is_full else done.state).items():
+            for table, rows in carried.items():
+                before = state.get(step, {}).get(table)
+                if is_full or before is None:
+                    parts.append((step, table, None, rows))
+                elif before is not rows:
+                    positions = done.touched.get(step, {}).get(table)
+                    parts.append(_smallest(step, table, positions, rows))
+        if not parts or not done.state:
+            return tuple(chain)
+        name = f"{cycle:012d}-{uuid.uuid4().hex[:12]}.state"
+        self._files.write(f"{self._folder}/{name}", _packed(parts))
+        return (name,) if is_full else (*chain, name)
+
+
+def _smallest(step: str, table: str, positions: Positions | None, rows: pa.Table) -> _Part:
+    """The whole table, or its rows that differ where these are fewer than half."""
+    if positions is None or 2 * len(positions) > rows.num_rows:
+        return step, table, None, rows
+    return step, table, positions, rows.take(pa.array(positions))
+
+
+def overlaid(rows: pa.Table, positions: Positions, news: pa.Table) -> pa.Table:
+    """The rows with others in the places `positions`, those behind the end appended in order."""
+    count = max(rows.num_rows, int(positions.max()) + 1 if len(positions) else 0)
+    taken = np.arange(count)
+    taken[positions] = rows.num_rows + np.arange(len(positions))
+    both = pa.concat_tables([rows, news]).unify_dictionaries().combine_chunks()
+    return both.take(pa.array(taken))
+
+
+def _packed(parts: Sequence[_Part]) -> pa.Buffer:
+    """One file of several tables: Arrow streams behind each other, and an index of them."""
+    sink = pa.BufferOutputStream()
+    index = []
+    for step, table, positions, rows in parts:
+        start = sink.tell()
+        whole = rows.unify_dictionaries().combine_chunks()
+        with pa.ipc.new_stream(sink, whole.schema) as stream:
+            stream.write_table(whole)
+        middle = sink.tell()
+        if positions is not None:
+            numbers = pa.table({"position": positions})
+            with pa.ipc.new_stream(sink, numbers.schema) as stream:
+                stream.write_table(numbers)
+        index.append([step, table, start, middle, sink.tell()])
+    told = json.dumps(index).encode()
+    sink.write(told)
+    sink.write(len(told).to_bytes(8, "big"))
+    return sink.getvalue()
+
+
+def _parts(data: pa.Buffer) -> list[_Part]:
+    length = int.from_bytes(bytes(data[-8:]), "big")
+    parts = []
+    for step, table, start, middle, end in json.loads(bytes(data[-8 - length : -8])):
+        rows = _stream(data[start:middle])
+        positions = None if middle == end else np.asarray(_stream(data[middle:end])["position"])
+        parts.append((step, table, positions, rows))
+    return parts
+
+
+def _stream(data: pa.Buffer) -> pa.Table:
+    with pa.ipc.open_stream(data) as stream:
+        return stream.read_all()

@@ -1,0 +1,159 @@
+"""What executors do in a cycle: read the files of its cut, and judge the buckets.
+
+Place in the walk: Spark hands the two functions here to its executors (`pipelines.cycles.job`);
+tests call them without Spark.
+
+Invariant: what a task does depends on the work order alone, so a task that Spark repeats makes the
+same rows; its files get names of their own, and only those of the task that was heard are
+committed. Absent on purpose: Spark, and commits.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from engine.telemetry.tables import BY_NAME
+from pipelines.cycles.buckets import packed, split, unpacked, within
+from pipelines.cycles.files import DataFiles
+from pipelines.cycles.gold_files import NewFile, write_rows
+from pipelines.cycles.keyed_state import StateFiles
+from pipelines.lake import Lake
+from pipelines.marts.computing import compute
+from pipelines.marts.declared import steps
+from pipelines.marts.mart import KEY_TEXT, ROW_NUMBERS, Step
+from pipelines.settings import Evaluation
+from pipelines.staging.facts import (
+    NUMBERS,
+    Reach,
+    as_facts,
+    fact_schema,
+    in_order,
+    no_facts,
+    reach_of,
+)
+
+KEYED: Final = "keyed"
+"""The folder of the state's files, beside the tables of a lake's state."""
+
+WAKE: Final = ""
+"""Name of a part without rows: it brings a bucket to work in a cycle that has no facts for it."""
+
+Part = tuple[int, str, bytes]
+"""Bucket, bronze table (or ROW_NUMBERS), rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkOrder:
+    """Everything a task needs to know."""
+
+    source: Lake
+    """Whose bronze is read."""
+    target: Lake
+    """Whose gold and state are written."""
+    run_id: str
+    cycle: int
+    buckets: int
+    cuts: Mapping[str, tuple[int, int]]
+    """Per emitter, and per shipper, the rows that are taken: seq in (from, to]."""
+    readings: tuple[tuple[tuple[str, str], ...], ...]
+    """Per reading task: bronze tables and paths of their files."""
+    chains: Mapping[int, tuple[str, ...]]
+    evaluation: Evaluation
+
+
+@dataclass(frozen=True, slots=True)
+class BucketDone:
+    """What the driver hears of a bucket."""
+
+    bucket: int
+    files: tuple[NewFile, ...]
+    chain: tuple[str, ...]
+
+    def as_json(self) -> str:
+        """One line."""
+        return json.dumps(asdict(self))
+
+    @staticmethod
+    def from_json(text: str) -> BucketDone:
+        """The reverse."""
+        told: dict[str, Any] = json.loads(text)
+        return BucketDone(
+            told["bucket"], tuple(NewFile(**one) for one in told["files"]), tuple(told["chain"])
+        )
+
+
+def read(order: WorkOrder, task: int) -> Iterator[Part]:
+    """The parts of one reading task's files, for each bucket; the first task wakes every bucket."""
+    if task == 0:
+        yield from ((bucket, WAKE, b"") for bucket in range(order.buckets))
+    files, wanted = DataFiles(order.source), inputs_of(steps())
+    for table, path in order.readings[task]:
+        needs_numbers = ROW_NUMBERS in wanted and table != "shipments"
+        if table not in wanted and not needs_numbers:
+            continue
+        rows = _rows(files, order.source, table, path, everything=table in wanted)
+        rows = within(rows, dict(order.cuts))
+        if table in wanted:
+            for bucket, part in split(rows, reach_of(table), order.buckets):
+                yield bucket, table, packed(part)
+        if needs_numbers:
+            numbers = rows.select(NUMBERS.names)
+            for bucket, part in split(numbers, Reach.EMITTER, order.buckets):
+                yield bucket, ROW_NUMBERS, packed(part)
+
+
+def judge(order: WorkOrder, bucket: int, parts: Iterable[Part]) -> BucketDone:
+    """Compute a bucket from its parts (any order) and the state of its chain; write what comes of
+    it.
+    """
+    ordered = steps()
+    files, chain = DataFiles(order.target), order.chains.get(bucket, ())
+    kept = StateFiles(files, f"{order.target.state(KEYED)}/{order.run_id}/{bucket}")
+    state = kept.load(chain)
+    done = compute(ordered, _facts(ordered, parts), state, order.evaluation)
+    name = f"{order.run_id[:8]}-{order.cycle:09d}-{bucket:04d}"
+    written = [
+        file
+        for table, rows in done.rows.items()
+        for file in write_rows(files, order.target.gold(table), table, rows, name=name)
+    ]
+    return BucketDone(bucket, tuple(written), kept.save(chain, state, done, cycle=order.cycle))
+
+
+def inputs_of(ordered: Sequence[Step]) -> frozenset[str]:
+    """The inputs of all steps that are no steps themselves."""
+    made = {step.name for step in ordered}
+    return frozenset(name for step in ordered for name in step.reads if name not in made)
+
+
+def _facts(ordered: Sequence[Step], parts: Iterable[Part]) -> dict[str, pa.Table]:
+    told: dict[str, list[pa.Table]] = {name: [] for name in inputs_of(ordered)}
+    for _, table, rows in parts:
+        if table != WAKE:
+            told[table].append(unpacked(rows))
+    facts = {}
+    for name, tables in told.items():
+        if name == ROW_NUMBERS:
+            numbers = [NUMBERS.empty_table(), *(table.cast(NUMBERS) for table in tables)]
+            facts[name] = in_order(pa.concat_tables(numbers))
+        else:
+            whole = pa.concat_tables(tables, promote_options="default") if tables else None
+            facts[name] = no_facts(name) if whole is None else as_facts(name, whole)
+    return facts
+
+
+def _rows(files: DataFiles, lake: Lake, table: str, path: str, *, everything: bool) -> pa.Table:
+    """A bronze file's rows, texts that repeat as dictionaries."""
+    texts = [field.name for field in fact_schema(table) if field.type == KEY_TEXT]
+    file = pq.ParquetFile(
+        pa.BufferReader(files.read(f"{lake.bronze(table)}/{path}")), read_dictionary=texts
+    )
+    there = set(file.schema_arrow.names)
+    names = [column.name for column in BY_NAME[table].columns if column.name in there]
+    return file.read(names if everything else NUMBERS.names)

@@ -1,0 +1,233 @@
+"""The pieces of a cycle: buckets, keyed state in files, gold files, plans."""
+
+from __future__ import annotations
+
+import json
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.foundation.errors import LakeError
+from pipelines.catalogue import REBALANCES
+from pipelines.cycles.buckets import bucket_of, packed, split, unpacked, within
+from pipelines.cycles.commit import GoldTables
+from pipelines.cycles.files import DataFiles
+from pipelines.cycles.gold_files import NewFile, write_rows
+from pipelines.cycles.keyed_state import CHAIN_MAX, StateFiles, overlaid
+from pipelines.cycles.plan import Cut, Plans, Shipment, judged_to, next_cuts
+from pipelines.lake import Lake, whole_table
+from pipelines.marts.computing import Computed
+from pipelines.schemas import arrow_schema
+from pipelines.staging.facts import Reach
+from pipelines.tail import Place
+
+SETTINGS = '{"slide": 5}'
+NAMES = st.sampled_from(["a", "b", "group", "group-2", ""])
+ROWS = st.lists(st.tuples(NAMES, NAMES, NAMES, st.integers(1, 50)), max_size=40)
+
+
+def rows_of(told: list[tuple[str, str, str, int]]) -> pa.Table:
+    """Rows of (cluster, group, emitter, seq)."""
+    schema = pa.schema(
+        [
+            ("cluster", pa.string()),
+            ("group", pa.string()),
+            ("emitter", pa.string()),
+            ("seq", pa.int64()),
+        ]
+    )
+    return pa.Table.from_pylist(
+        [dict(zip(schema.names, one, strict=True)) for one in told], schema=schema
+    )
+
+
+@given(ROWS, st.integers(1, 7))
+def test_every_row_goes_to_the_bucket_of_its_group_and_to_no_other(
+    told: list[tuple[str, str, str, int]], buckets: int
+) -> None:
+    arrived = []
+    for bucket, part in split(rows_of(told), Reach.GROUP, buckets):
+        for row in unpacked(packed(part)).to_pylist():
+            assert bucket == bucket_of(row["cluster"], row["group"], buckets=buckets)
+            arrived.append(tuple(row.values()))
+    assert sorted(arrived) == sorted(told)
+
+
+@given(ROWS)
+def test_what_concerns_everybody_goes_to_every_bucket(
+    told: list[tuple[str, str, str, int]],
+) -> None:
+    parts = dict(split(rows_of(told), Reach.ALL, 3))
+    assert all(part.num_rows == len(told) for part in parts.values())
+    assert len(parts) == (3 if told else 0)
+
+
+@given(ROWS, st.dictionaries(NAMES, st.tuples(st.integers(0, 50), st.integers(0, 50))))
+def test_a_cut_takes_the_rows_between_its_marks_and_nobody_elses(
+    told: list[tuple[str, str, str, int]], cuts: dict[str, tuple[int, int]]
+) -> None:
+    taken = [tuple(row.values()) for row in within(rows_of(told), cuts).to_pylist()]
+    expected = [
+        one for one in told if one[2] in cuts and cuts[one[2]][0] < one[3] <= cuts[one[2]][1]
+    ]
+    assert taken == expected
+
+
+VALUES = st.lists(st.integers(-9, 9), max_size=12)
+CHANGES = st.lists(
+    st.tuples(
+        st.sampled_from(["queues", "owners"]),
+        st.dictionaries(st.integers(0, 11), st.integers(10, 99), max_size=5),
+        st.lists(st.integers(100, 200), max_size=3),
+        st.booleans(),
+    ),
+    max_size=CHAIN_MAX + 5,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(VALUES, CHANGES)
+def test_state_comes_back_as_it_was_saved_whatever_was_saved_as_a_difference(
+    tmp_path_factory: pytest.TempPathFactory,
+    begin: list[int],
+    changes: list[tuple[str, dict[int, int], list[int], bool]],
+) -> None:
+    folder = tmp_path_factory.mktemp("state")
+    kept = StateFiles(DataFiles(Lake.at(str(folder))), str(folder))
+    table = pa.table({"value": pa.array(begin, pa.int64())})
+    state = {"queues": {"all": table}, "owners": {"all": table}}
+    chain = kept.save((), {}, Computed({}, state), cycle=0)
+    for cycle, (step, changed, added, tells) in enumerate(changes, start=1):
+        values = state[step]["all"]["value"].to_pylist()
+        positions = [at for at in changed if at < len(values)]
+        for at in positions:
+            values[at] = changed[at]
+        positions += range(len(values), len(values) + len(added))
+        news = {step: {"all": pa.table({"value": pa.array([*values, *added], pa.int64())})}}
+        touched = {step: {"all": np.array(positions, np.int64)}} if tells else {}
+        chain = kept.save(chain, state, Computed({}, news, touched), cycle=cycle)
+        state = {**state, **news}
+        assert len(chain) <= CHAIN_MAX
+        assert kept.load(chain) == state
+
+
+def test_rows_laid_on_others_replace_them_in_place_and_grow_the_end() -> None:
+    rows, news = pa.table({"n": [1, 2, 3]}), pa.table({"n": [20, 40]})
+    assert overlaid(rows, np.array([1, 3]), news)["n"].to_pylist() == [1, 20, 3, 40]
+
+
+def gold_rows(*moments_us: int) -> pa.Table:
+    """Rows of the table of rebalances at these moments."""
+    schema = arrow_schema(REBALANCES.columns)
+    columns: dict[str, list[Any]] = {name: [] for name in schema.names}
+    for seq, at_us in enumerate(moments_us, start=1):
+        known = {
+            "observed_at": at_us,
+            "observed_date": at_us // 86_400_000_000,
+            "seq": seq,
+            "generation": 1,
+            "group": f"g{seq}",
+        }
+        for field in schema:
+            text = "x" if pa.types.is_string(field.type) and not field.nullable else None
+            columns[field.name].append(known.get(field.name, text))
+    plain = {"observed_at": pa.int64(), "observed_date": pa.int32()}
+    arrays = [
+        pa.array(columns[field.name], plain.get(field.name, field.type)).cast(field.type)
+        for field in schema
+    ]
+    return pa.table(arrays, schema=schema)
+
+
+MIDNIGHT_US = 1_772_409_600_000_000
+
+
+def written(lake: Lake, *moments_us: int) -> list[NewFile]:
+    """Rows of these moments as files that no table knows."""
+    folder = lake.gold(REBALANCES.name)
+    rows = gold_rows(*moments_us)
+    return list(write_rows(DataFiles(lake), folder, REBALANCES.name, rows, name="n"))
+
+
+def test_rows_of_two_days_are_two_files_whose_statistics_bound_them(tmp_path: Path) -> None:
+    lake = Lake.at(str(tmp_path))
+    files = written(lake, MIDNIGHT_US - 1, MIDNIGHT_US, MIDNIGHT_US + 1_500_001)
+    assert [(file.partition, file.rows) for file in files] == [("2026-03-01", 1), ("2026-03-02", 2)]
+    told = json.loads(files[1].statistics)
+    assert told["numRecords"] == 2
+    assert told["minValues"]["observed_at"] == "2026-03-02T00:00:00.000000Z"
+    assert told["maxValues"]["observed_at"] == "2026-03-02T00:00:01.500001Z"
+    assert (told["minValues"]["group"], told["maxValues"]["group"]) == ("g2", "g3")
+    assert pq.read_table(f"{lake.gold(REBALANCES.name)}/{files[0].path}").num_rows == 1
+
+
+def test_a_cycle_is_committed_once_and_files_of_a_lost_attempt_belong_to_nobody(
+    tmp_path: Path,
+) -> None:
+    lake = Lake.at(str(tmp_path))
+    tables = GoldTables(lake, [REBALANCES])
+    tables.create()
+    lost, heard = written(lake, MIDNIGHT_US), written(lake, MIDNIGHT_US)
+    assert tables.commit(REBALANCES.name, heard, run_id="r", cycle=1)
+    assert not tables.commit(REBALANCES.name, lost, run_id="r", cycle=1)
+    again = GoldTables(lake, [REBALANCES])  # A driver that was started again.
+    again.create()
+    assert not again.commit(REBALANCES.name, lost, run_id="r", cycle=1)
+    assert again.commit(REBALANCES.name, written(lake, MIDNIGHT_US + 1), run_id="r", cycle=2)
+    table = DeltaTable(lake.gold(REBALANCES.name))
+    assert whole_table(table).num_rows == 2
+    assert date(2026, 3, 2) in whole_table(table)["observed_date"].to_pylist()
+
+
+def shipment(seq: int, seq_from: int, seq_to: int, time_to_us: int, emitter: str = "e") -> Shipment:
+    """The seq-th shipment of an emitter."""
+    return Shipment(emitter, seq, seq_from, seq_to, time_to_us)
+
+
+def test_a_cycle_takes_whole_shipments_until_it_has_enough() -> None:
+    shipped = [shipment(1, 1, 10, 100), shipment(2, 11, 20, 200), shipment(3, 21, 30, 300)]
+    first = next_cuts((), reversed(shipped), rows_max=15)
+    assert first == (Cut("e", 0, 20, 0, 2, 0, 200),)
+    second = next_cuts(first, shipped, rows_max=15)
+    assert second == (Cut("e", 20, 30, 2, 3, 200, 300),)
+    assert next_cuts(second, shipped, rows_max=15)[0].is_empty
+
+
+def test_time_alone_is_a_cut_without_rows() -> None:
+    here = (Cut("e", 0, 10, 0, 1, 0, 100),)
+    cut = next_cuts(here, [shipment(2, 11, 10, 150)], rows_max=15)[0]
+    assert (cut.seq_from, cut.seq_to, cut.time_to_us) == (10, 10, 150)
+    assert not cut.is_empty
+
+
+def test_a_plan_that_was_not_carried_out_is_handed_back_whole(tmp_path: Path) -> None:
+    lake = Lake.at(str(tmp_path))
+    plans = Plans.open(lake, SETTINGS, gold=(), buckets=3)
+    cuts = (Cut("e", 0, 10, 0, 1, 0, 100),)
+    first = plans.record(cuts, {"shipments": Place(4, "ff")})
+    plans.finish(first, {0: ("a",), 2: ("b", "c")})
+    later = (Cut("e", 10, 20, 1, 2, 100, 200),)
+    second = plans.record(later, {"shipments": Place(5, "aa")})
+    again = Plans.open(lake, SETTINGS, gold=("rebalances",), buckets=9)
+    assert (again.run_id, again.buckets) == (plans.run_id, 3), "as the run was begun"
+    assert not again.is_done
+    assert again.last == second
+    assert again.chains == {0: ("a",), 2: ("b", "c")}
+    assert judged_to(lake) == {"e": 100}, "what is whole, not what is planned"
+
+
+def test_gold_without_plans_and_other_settings_are_refused(tmp_path: Path) -> None:
+    lake = Lake.at(str(tmp_path))
+    with pytest.raises(LakeError, match=r"its plans .* are gone"):
+        Plans.open(lake, SETTINGS, gold=("rebalances",), buckets=2)
+    Plans.open(lake, SETTINGS, gold=(), buckets=2)
+    with pytest.raises(LakeError, match="use the same settings"):
+        Plans.open(lake, '{"slide": 7}', gold=(), buckets=2)
