@@ -17,7 +17,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+import zipfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -45,6 +46,10 @@ JARS: Final = ("delta-spark_4.2_2.13-4.4.0.jar", "delta-storage-4.4.0.jar")
 JAVA_VERSION_MIN: Final = 17
 
 LOOPBACK: Final = "127.0.0.1"
+"""Where a driver listens whose executors are threads of its own process."""
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+ROOMS_OF_EXECUTORS: Final = ("engine", "pipelines")
 
 SETTINGS: Final = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -52,8 +57,6 @@ SETTINGS: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
-    "spark.driver.host": LOOPBACK,
-    "spark.driver.bindAddress": LOOPBACK,
     "spark.driver.memory": "1g",
     "spark.driver.extraJavaOptions": "-XX:+UseSerialGC",
     "spark.sql.session.timeZone": "UTC",
@@ -95,16 +98,46 @@ _SPARK: Final[dict[ColumnType, DataType]] = {
 }
 
 
-def open_session(master: str = "local[2]") -> SparkSession:
-    """The session, started on first use. ConfigError without Java, LakeError without jars."""
+def open_session(
+    master: str = "local[2]", *, address: str | None = None, conf: Mapping[str, str] | None = None
+) -> SparkSession:
+    """The session, started on first use. `address`: of this machine, at which a cluster's executors
+    reach the driver; `conf`: further settings of Spark, which win.
+
+    ConfigError without Java, or when a cluster is to be used and no address is told; LakeError
+    without jars.
+    """
     require_java()
-    os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)  # Else the machine's name must resolve.
+    is_local = master.startswith("local")
+    if address is None and not is_local:
+        raise ConfigError(
+            "address",
+            address,
+            f"the executors of {master} call this process back: name an address of this machine "
+            "that they can reach (`--address HOST`)",
+        )
+    own = address or LOOPBACK
+    os.environ.setdefault("SPARK_LOCAL_IP", own)  # Else the machine's name must resolve.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # Executors judge with our packages.
     builder = SparkSession.builder.master(master).appName("tidemark")
     builder = builder.config("spark.jars", ",".join(str(jar) for jar in require_jars()))
-    for name, value in SETTINGS.items():
+    told = {"spark.driver.host": own, "spark.driver.bindAddress": own, **SETTINGS, **(conf or {})}
+    for name, value in told.items():
         builder = builder.config(name, value)
-    return builder.getOrCreate()
+    session = builder.getOrCreate()
+    if not is_local:
+        session.sparkContext.addPyFile(str(_packed_rooms()))
+    return session
+
+
+def _packed_rooms() -> Path:
+    """The rooms that executors need, as an archive: the code on a cluster is that of the driver."""
+    archive = Path(tempfile.mkdtemp(prefix="tidemark-rooms-")) / "rooms.zip"
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as packed:
+        for room in ROOMS_OF_EXECUTORS:
+            for source in sorted((ROOT / room).rglob("*.py")):
+                packed.write(source, source.relative_to(ROOT))
+    return archive
 
 
 def require_java() -> None:

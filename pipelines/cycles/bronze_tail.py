@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -22,8 +23,11 @@ from pipelines.lake import Lake
 from pipelines.staging.facts import FACT_TABLES, SHIPPER_SUFFIX
 from pipelines.tail import AddedFile, LogTruncated, Place, is_read, read_tail, snapshot
 
-SHIPMENTS = "shipments"
-_OF_SHIPMENT = ("emitter", "seq", "seq_from", "seq_to", "event_time_to")
+SHIPMENTS: Final = "shipments"
+SHIPMENTS_AT_ONCE: Final = 10_000
+"""When so many wait, no further file of them is read: a backlog is seen in pieces."""
+
+_OF_SHIPMENT: Final = ("emitter", "seq", "seq_from", "seq_to", "event_time_to")
 
 
 @dataclass(slots=True)
@@ -50,11 +54,17 @@ class _Table:
 class BronzeTail:
     """The unfinished files of a lake's bronze tables."""
 
-    def __init__(self, lake: Lake, places: Mapping[str, Place]) -> None:
+    def __init__(self, lake: Lake, places: Mapping[str, Place], *, follows: bool = True) -> None:
+        """`follows`: go on along the logs from these places; else take the tables as they are now,
+        once, which a range of the past is read from.
+        """
         self._lake = lake
+        self._follows = follows
         self._files = DataFiles(lake)
         self._tables = {name: _Table(places.get(name, Place.start())) for name in FACT_TABLES}
         self._shipments: list[Shipment] = []
+        self._unseen: list[AddedFile] = []
+        """Files of shipments that were not looked into yet."""
 
     @property
     def places(self) -> dict[str, Place]:
@@ -98,15 +108,15 @@ class BronzeTail:
         table, address = self._tables[name], self._lake.bronze(name)
         if table.end == Place.start() and not self._lake.exists(address):
             return []
+        if not self._follows:
+            return self._take(name, read) if table.end == Place.start() else []
         fresh: list[AddedFile] = []
         while True:
             begin = table.end
             try:
                 tail = read_tail(self._lake, address, begin)
             except LogTruncated:
-                present, table.end = snapshot(self._lake, address, read)
-                table.unread = [_Unread(begin, list(present))]
-                return list(present)
+                return self._take(name, read)
             table.end = tail.end
             files = [file for file in tail.files if not is_read(file, read)]
             if files:
@@ -114,6 +124,14 @@ class BronzeTail:
                 fresh.extend(files)
             if tail.end == begin:
                 return fresh
+
+    def _take(self, name: str, read: Mapping[str, int]) -> list[AddedFile]:
+        """All present files of the table that may hold rows which were not read."""
+        table, begin = self._tables[name], self._tables[name].end
+        present, table.end = snapshot(self._lake, self._lake.bronze(name), read)
+        in_order = sorted(present, key=lambda one: -1 if one.seqs is None else one.seqs.least)
+        table.unread = [_Unread(begin, in_order)] if in_order else []
+        return in_order
 
     def _rows(self, file: AddedFile) -> list[Shipment]:
         address = f"{self._lake.bronze(SHIPMENTS)}/{file.path}"

@@ -1,0 +1,78 @@
+"""A Spark standalone cluster whose master, workers and driver are on hosts of their own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyspark
+
+from tests.pipelines.separate_hosts import Host, separate_hosts
+
+SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
+PORT = 7077
+PATIENCE_S = 120
+REGISTERED = "Registering worker"
+
+
+@dataclass(frozen=True)
+class SparkCluster:
+    """The cluster, and the host for its driver."""
+
+    url: str
+    driver: Host
+
+    def run(self, command: Sequence[str], *, timeout_s: float) -> subprocess.CompletedProcess[str]:
+        """Run a command of this project on the driver's host."""
+        return subprocess.run(
+            [*self.driver.enter, sys.executable, *command],
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=False,
+        )
+
+
+@contextmanager
+def spark_cluster(folder: Path, *, workers: int) -> Iterator[SparkCluster]:
+    """A master and so many workers of one core, all registered; logs lie in `folder`."""
+    with separate_hosts(workers + 2) as (first, driver, *others), ExitStack() as stack:
+        url = f"spark://{first.address}:{PORT}"
+        log = folder / "master.log"
+        _start(stack, first, log, "master.Master", "--port", str(PORT))
+        for number, host in enumerate(others):
+            place = folder / f"worker-{number}"
+            limits = ("--cores", "1", "--memory", "1g", "--work-dir", str(place))
+            _start(stack, host, folder / f"worker-{number}.log", "worker.Worker", *limits, url)
+        deadline_s = time.monotonic() + PATIENCE_S
+        while log.read_text().count(REGISTERED) < workers:
+            assert time.monotonic() < deadline_s, f"workers do not register:\n{log.read_text()}"
+            time.sleep(0.2)
+        yield SparkCluster(url, driver)
+
+
+def _start(stack: ExitStack, host: Host, log: Path, party: str, *options: str) -> None:
+    environment = {
+        **os.environ,
+        "SPARK_LOCAL_IP": host.address,
+        "SPARK_LOCAL_DIRS": str(log.with_suffix(".local")),
+        "PYSPARK_PYTHON": sys.executable,
+    }
+    told = stack.enter_context(log.open("w", encoding="utf-8"))
+    words = (f"org.apache.spark.deploy.{party}", "--host", host.address, "--webui-port", "0")
+    process = stack.enter_context(
+        subprocess.Popen(
+            [*host.enter, str(SPARK_CLASS), *words, *options],
+            env=environment,
+            cwd=log.parent,
+            stdout=told,
+            stderr=told,
+        )
+    )
+    stack.callback(process.kill)
