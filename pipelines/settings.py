@@ -87,6 +87,11 @@ class Evaluation:
         """One line, equal for equal figures: what the marks remember."""
         return json.dumps(asdict(self), sort_keys=True)
 
+    @staticmethod
+    def from_text(text: str) -> Evaluation:
+        """The reverse."""
+        return Evaluation(**json.loads(text))
+
 
 @dataclass(frozen=True, slots=True)
 class Pace:

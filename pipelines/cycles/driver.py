@@ -22,7 +22,7 @@ from pipelines.cycles.bronze_tail import BronzeTail
 from pipelines.cycles.commit import GoldTables
 from pipelines.cycles.gold_files import NewFile
 from pipelines.cycles.job import readings_of, run_job
-from pipelines.cycles.plan import Plan, Plans, next_cuts
+from pipelines.cycles.plan import Plan, Plans, next_cuts, until
 from pipelines.cycles.work import BucketDone, WorkOrder
 from pipelines.lake import Lake
 from pipelines.marts.declared import gold_tables
@@ -59,21 +59,32 @@ class Driver:
     """The run of one lake (or of a replay, whose gold has a lake of its own)."""
 
     def __init__(
-        self, job: Job, source: Lake, target: Lake, *, evaluation: Evaluation, pace: Pace
+        self,
+        job: Job,
+        source: Lake,
+        target: Lake,
+        *,
+        evaluation: Evaluation,
+        pace: Pace,
+        until_us: int | None = None,
     ) -> None:
-        """LakeError when the lake has gold that this run may not go on with."""
+        """`until_us`: the run is of a range of the past, which ends there.
+
+        LakeError when the lake has gold that this run may not go on with.
+        """
         self._job = job
         self._source = source
         self._target = target
         self._evaluation = evaluation
         self._pace = pace
+        self._until_us = until_us
         self._gold = GoldTables(target, gold_tables())
         self.plans = Plans.open(
             target, evaluation.as_text(), gold=self._gold.present(), buckets=pace.buckets
         )
         self._gold.create()
         places = self.plans.last.places if self.plans.last is not None else {}
-        self._bronze = BronzeTail(source, places)
+        self._bronze = BronzeTail(source, places, follows=until_us is None)
 
     def next_cycle(self) -> Progress | None:
         """Carry out the cycle that was interrupted, or the next one; None when nothing is new."""
@@ -96,6 +107,8 @@ class Driver:
     def _next_plan(self) -> Plan | None:
         marks = self.plans.positions()
         shipments = self._bronze.shipments(marks)
+        if self._until_us is not None:
+            shipments = until(marks, shipments, self._until_us)
         cuts = next_cuts(marks, shipments, rows_max=self._pace.rows_per_cycle)
         if all(cut.is_empty for cut in cuts):
             return None

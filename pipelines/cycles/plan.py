@@ -25,6 +25,7 @@ from deltalake import write_deltalake
 
 from engine.foundation.errors import LakeError
 from pipelines.lake import Lake, whole_table
+from pipelines.settings import SECOND_US
 from pipelines.tail import Place
 
 PLANS: Final = "plans"
@@ -33,6 +34,9 @@ FILES_BEFORE_COMPACTION: Final = 500
 
 PLANNED: Final = "PLANNED"
 DONE: Final = "DONE"
+
+SNAPSHOT_US: Final = 3600 * SECOND_US
+"""A state is kept for each so much of data time."""
 
 _SCHEMA: Final = pa.schema(
     [
@@ -127,6 +131,17 @@ def next_cuts(
     )
 
 
+def until(marks: Sequence[Cut], shipments: Iterable[Shipment], to_us: int) -> list[Shipment]:
+    """The shipments up to the first of each emitter that reaches `to_us`."""
+    reached = {cut.emitter for cut in marks if cut.time_to_us >= to_us}
+    ends: dict[str, int] = {}
+    left = [one for one in shipments if one.emitter not in reached]
+    for one in left:
+        if one.time_to_us >= to_us:
+            ends[one.emitter] = min(one.seq, ends.get(one.emitter, one.seq))
+    return [one for one in left if one.seq <= ends.get(one.emitter, one.seq)]
+
+
 def _next_cut(emitter: str, mark: Cut | None, shipments: list[Shipment], rows_max: int) -> Cut:
     ordered = sorted(shipments, key=lambda one: one.seq)
     if mark is None:
@@ -162,6 +177,7 @@ class Plans:
         """Is the last plan carried out?"""
         self.chains: Mapping[int, tuple[str, ...]] = {}
         """The state's files behind the last cycle that is done."""
+        self._snapshot_hour = 0
 
     @staticmethod
     def open(lake: Lake, settings: str, *, gold: Sequence[str], buckets: int) -> Plans:
@@ -209,6 +225,8 @@ class Plans:
         if planned:
             plans.last = _plan_of(planned[-1])
             plans.is_done = planned[-1]["cycle"] <= done["cycle"]
+        for snapshot in snapshots_of(rows):
+            plans._snapshot_hour = max(plans._snapshot_hour, snapshot.judged_us // SNAPSHOT_US)
         return plans
 
     def positions(self) -> tuple[Cut, ...]:
@@ -230,9 +248,22 @@ class Plans:
         return plan
 
     def finish(self, plan: Plan, chains: Mapping[int, tuple[str, ...]]) -> None:
-        """Write that the plan's gold is whole, and which files hold the state behind it."""
-        self._append(plan.cycle, DONE, {"chains": chains})
+        """Write that the plan's gold is whole, and which files hold the state behind it.
+
+        The first cycle that ends in another hour of data time is a snapshot: its state is kept for
+        replays to start from.
+        """
+        hour = _newest_us(plan.cuts) // SNAPSHOT_US
+        is_snapshot = hour > self._snapshot_hour
+        self._snapshot_hour = max(hour, self._snapshot_hour)
+        self._append(plan.cycle, DONE, {"chains": chains, "snapshot": is_snapshot})
         self.chains, self.is_done = chains, True
+
+    def begin_at(self, cuts: Sequence[Cut], chains: Mapping[int, tuple[str, ...]]) -> None:
+        """Start a new run at given positions and with a given state, as a cycle without rows."""
+        assert self.last is None, "positions are chosen before the first cycle"
+        self.chains = chains
+        self.finish(self.record(tuple(cut.rest() for cut in cuts), {}), chains)
 
     def _append(self, cycle: int, phase: str, body: Mapping[str, Any]) -> None:
         record = {
@@ -254,8 +285,59 @@ class Plans:
             self._lake.table(address).optimize.compact()
 
 
-def judged_to(lake: Lake) -> dict[str, int]:
-    """Per emitter, the moment (µs) up to which gold is whole: that of the last cycle that is done.
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A cycle whose state is kept."""
+
+    plan: Plan
+    """What the cycle took: its cuts' ends are where the state stands."""
+    chains: Mapping[int, tuple[str, ...]]
+    """The state's files behind it."""
+    buckets: int
+
+    @property
+    def judged_us(self) -> int:
+        """No emitter was judged beyond this moment."""
+        return _newest_us(self.plan.cuts)
+
+
+def snapshots_of(rows: pa.Table) -> list[Snapshot]:
+    """The snapshots among the records of a run, oldest first."""
+    records = rows.to_pylist()
+    planned = {row["cycle"]: row for row in records if row["phase"] == PLANNED}
+    buckets = next((json.loads(row["body"])["buckets"] for row in records if not row["cycle"]), 0)
+    found = []
+    for row in sorted(records, key=lambda one: one["cycle"]):
+        body = json.loads(row["body"]) if row["phase"] == DONE else {}
+        if body.get("snapshot") and row["cycle"] in planned:
+            found.append(
+                Snapshot(_plan_of(planned[row["cycle"]]), _chains_of(body["chains"]), buckets)
+            )
+    return found
+
+
+def snapshot_before(lake: Lake, moment_us: int) -> Snapshot | None:
+    """The newest kept state of a lake's run that judged nothing beyond a moment; None without."""
+    address = lake.state(PLANS)
+    if not lake.exists(address):
+        return None
+    found = [
+        one for one in snapshots_of(whole_table(lake.table(address))) if one.judged_us <= moment_us
+    ]
+    return found[-1] if found else None
+
+
+def settings_of(lake: Lake) -> str | None:
+    """The settings with which a lake's run was begun; None without a run."""
+    address = lake.state(PLANS)
+    if not lake.exists(address):
+        return None
+    rows = whole_table(lake.table(address)).to_pylist()
+    return next((json.loads(row["body"])["settings"] for row in rows if not row["cycle"]), None)
+
+
+def last_done(lake: Lake) -> Plan:
+    """The last cycle whose gold is whole.
 
     LakeError when no run has begun there.
     """
@@ -268,10 +350,12 @@ def judged_to(lake: Lake) -> dict[str, int]:
             f"{lake.root} has no gold that was computed live ({address} says so): run "
             f"`tidemark pipeline run --lake {lake.root}` first, or name another lake"
         )
-    of_cycle = rows.filter(
-        pc.and_(pc.equal(rows["cycle"], cycle), pc.equal(rows["phase"], PLANNED))
-    )
-    return {cut.emitter: cut.time_to_us for cut in _plan_of(of_cycle.to_pylist()[0]).cuts}
+    is_planned = pc.and_(pc.equal(rows["cycle"], cycle), pc.equal(rows["phase"], PLANNED))
+    return _plan_of(rows.filter(is_planned).to_pylist()[0])
+
+
+def _newest_us(cuts: Sequence[Cut]) -> int:
+    return max((cut.time_to_us for cut in cuts), default=0)
 
 
 def _plan_of(record: Mapping[str, Any]) -> Plan:

@@ -42,6 +42,15 @@ class GoldTable:
     key: tuple[str, ...]
     revised: bool = False
     """Are rows revisions of intervals (window_id, revision)?"""
+    on_ticks: str = "false"
+    """An SQL condition: which rows belong to the cycle of their tick (`observed_at`); all others
+    belong to that of their `seq`.
+    """
+
+    @property
+    def seq_column(self) -> str:
+        """The column that says which bronze row a row follows."""
+        return "seq" if "seq" in self.column_names else "seq_to"
 
     @property
     def column_names(self) -> tuple[str, ...]:

@@ -1,0 +1,131 @@
+"""Computing gold again for a past range, into a lake of its own, and comparing it with what is
+there.
+
+Place in the walk: the same cycles as the live run, over bronze that is there already.
+
+A range begins where a state of the live run was kept (each hour of data time, at or before
+`--from`), or with the first row of bronze; it ends at the first shipped horizon that reaches
+`--to`. Invariant: rows of the same range are equal in all columns, whichever way they were made.
+Absent on purpose: Spark; the job is handed in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from engine.foundation.errors import LakeError
+from pipelines.cycles.comparing import Difference, compare
+from pipelines.cycles.driver import Driver, Job
+from pipelines.cycles.files import DataFiles
+from pipelines.cycles.plan import PLANS, Cut, Snapshot, last_done, settings_of, snapshot_before
+from pipelines.cycles.work import KEYED
+from pipelines.lake import Lake
+from pipelines.marts.declared import gold_tables
+from pipelines.settings import Evaluation, Pace
+
+
+def evaluation_of(source: Lake, asked: Evaluation | None) -> Evaluation:
+    """The figures that a replay is judged with: those asked for, else those of the lake's own run,
+    else the defaults.
+    """
+    text = settings_of(source)
+    return asked or (Evaluation() if text is None else Evaluation.from_text(text))
+
+
+def replay(
+    job: Job,
+    source: Lake,
+    target: Lake,
+    *,
+    from_us: int,
+    to_us: int,
+    evaluation: Evaluation,
+    pace: Pace,
+    tell: Callable[[str], None],
+) -> tuple[Cut, ...]:
+    """Compute gold of [from_us, to_us] from the bronze of `source` into `target`; returns what was
+    computed of each emitter.
+
+    LakeError when nothing was shipped then, or when `target` has been computed before.
+    """
+    if target.exists(target.state(PLANS)):
+        raise LakeError(f"{target.root} has been computed before: name an empty place for a replay")
+    snapshot = snapshot_before(source, from_us)
+    if snapshot is not None and settings_of(source) != evaluation.as_text():
+        tell("other settings than the lake's own: computing from the first row of bronze")
+        snapshot = None
+    buckets = pace.buckets if snapshot is None else snapshot.buckets
+    driver = Driver(
+        job,
+        source,
+        target,
+        evaluation=evaluation,
+        pace=replace(pace, buckets=buckets),
+        until_us=to_us,
+    )
+    begins: dict[str, Cut] = {}
+    if snapshot is not None:
+        _carry_over(source, target, snapshot, run_id=driver.plans.run_id)
+        driver.plans.begin_at(snapshot.plan.cuts, snapshot.chains)
+        begins = {cut.emitter: cut.rest() for cut in snapshot.plan.cuts}
+    while (progress := driver.next_cycle()) is not None:
+        tell(str(progress))
+    done = [
+        replace(
+            begins.get(cut.emitter, _from_the_first(cut)),
+            seq_to=cut.seq_to,
+            shipment_to=cut.shipment_to,
+            time_to_us=cut.time_to_us,
+        )
+        for cut in driver.plans.positions()
+    ]
+    if all(cut.is_empty for cut in done):
+        raise LakeError("nothing was shipped in that range: look at the times in bronze/shipments")
+    return tuple(done)
+
+
+def judged_part(computed: tuple[Cut, ...], live: Lake) -> tuple[Cut, ...]:
+    """The part of a replay that the live run has come to; beyond its last cycle only the replay has
+    rows.
+
+    LakeError when there is no such part.
+    """
+    marks = {cut.emitter: cut for cut in last_done(live).cuts}
+    parts = []
+    for cut in computed:
+        mark = marks.get(cut.emitter)
+        if mark is None or mark.time_to_us <= cut.time_from_us:
+            continue
+        parts.append(
+            replace(
+                cut,
+                seq_to=min(cut.seq_to, mark.seq_to),
+                shipment_to=min(cut.shipment_to, mark.shipment_to),
+                time_to_us=min(cut.time_to_us, mark.time_to_us),
+            )
+        )
+    if not parts:
+        raise LakeError(
+            f"nothing to compare: the gold of {live.root} ends before --from; let the live run "
+            "catch up, or name an earlier moment"
+        )
+    return tuple(parts)
+
+
+def differences(live: Lake, replayed: Lake, cuts: tuple[Cut, ...]) -> Iterator[Difference]:
+    """Every gold table of both lakes inside the cuts."""
+    return compare(live, replayed, gold_tables(), cuts)
+
+
+def _from_the_first(cut: Cut) -> Cut:
+    return replace(cut, seq_from=0, shipment_from=0, time_from_us=0)
+
+
+def _carry_over(source: Lake, target: Lake, snapshot: Snapshot, *, run_id: str) -> None:
+    """Give the replay the state that was kept."""
+    read, write = DataFiles(source), DataFiles(target)
+    for bucket, chain in snapshot.chains.items():
+        for name in chain:
+            kept = f"{source.state(KEYED)}/{snapshot.plan.run_id}/{bucket}/{name}"
+            write.write(f"{target.state(KEYED)}/{run_id}/{bucket}/{name}", read.read(kept))
