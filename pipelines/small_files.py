@@ -5,7 +5,7 @@ Delta tables are opened by delta-rs, which offers no way to a single file of a f
 
 Invariant: a file is there whole or not at all, on a disk by link or rename, in an object store by
 its own promise; and what is conditional is decided by the store, never by looking first.
-Absent on purpose: large files, listings, retries (both clients repeat what may be repeated).
+Absent on purpose: large files, retries (both clients repeat what may be repeated).
 """
 
 from __future__ import annotations
@@ -116,6 +116,18 @@ class SmallFiles:
         except (BaseError, OSError) as error:
             raise LakeError(f"{address} cannot be written ({first_line(error)})") from error
         return done["e_tag"] or ""
+
+    def folders(self, address: str) -> list[str]:
+        """Names of the folders in a folder, in order; none where there is no such folder."""
+        try:
+            if self._store is None:
+                return sorted(one.name for one in Path(address).iterdir() if one.is_dir())
+            found = obstore.list_with_delimiter(self._store, self._key(address))
+            return sorted(prefix.rsplit("/", 1)[-1] for prefix in found["common_prefixes"])
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        except (BaseError, OSError) as error:
+            raise LakeError(f"{address} cannot be listed ({first_line(error)})") from error
 
     def _key(self, address: str) -> str:
         assert address.startswith(f"{self._root}/"), f"{address} is not in {self._root}"

@@ -178,7 +178,7 @@ def snapshot(
     emitters stays: one that nobody has heard of may be among them.
     """
     table = lake.table(address)
-    entry = SmallFiles(lake).read(_entry_address(address, table.version()))
+    entry = SmallFiles(lake).read(entry_address(address, table.version()))
     if entry is None:
         raise LakeError(
             f"the Delta table at {address} lost the newest entry of its log, {table.version()}: "
@@ -196,7 +196,7 @@ def snapshot(
 def newest_place(lake: Lake, address: str) -> Place:
     """The end of the table's log as it is now: what comes later is new."""
     version = lake.table(address).version()
-    entry = SmallFiles(lake).read(_entry_address(address, version))
+    entry = SmallFiles(lake).read(entry_address(address, version))
     if entry is None:
         raise LogTruncated(_gone(address, version))
     return Place(version, fingerprint(entry.data))
@@ -217,11 +217,16 @@ def fingerprint(entry: bytes) -> str:
     return hashlib.sha256(entry).hexdigest()[:32]
 
 
+def entry_address(address: str, version: int) -> str:
+    """Where the log entry of a version of a table lies."""
+    return f"{address}/_delta_log/{version:020d}.json"
+
+
 def _verify(files: SmallFiles, address: str, place: Place) -> None:
     """Is the log still the one in which `place` was noted?"""
     if place.version < 0:
         return
-    entry = files.read(_entry_address(address, place.version))
+    entry = files.read(entry_address(address, place.version))
     if entry is None:
         raise LogTruncated(_gone(address, place.version))
     if fingerprint(entry.data) != place.fingerprint:
@@ -243,7 +248,7 @@ def _entries(files: SmallFiles, address: str, first: int, count_max: int) -> lis
         while len(entries) < count_max:
             begin = first + len(entries)
             end = begin + min(at_once, count_max - len(entries))
-            addresses = [_entry_address(address, version) for version in range(begin, end)]
+            addresses = [entry_address(address, version) for version in range(begin, end)]
             found = list(readers.map(files.read, addresses))
             whole = found[: found.index(None)] if None in found else found
             entries.extend(one.data for one in whole if one is not None)
@@ -251,10 +256,6 @@ def _entries(files: SmallFiles, address: str, first: int, count_max: int) -> lis
                 break
             at_once = 1 if files.is_local else ENTRIES_AT_ONCE
     return entries
-
-
-def _entry_address(address: str, version: int) -> str:
-    return f"{address}/_delta_log/{version:020d}.json"
 
 
 def _gone(address: str, version: int) -> str:

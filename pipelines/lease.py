@@ -1,0 +1,360 @@
+"""One process of a kind a lake: a lease that names its holder.
+
+Place in the walk: whoever maintains a lake, or computes its gold, acquires the lease of that role
+first; a second one is refused with who holds it.
+
+On a disk the kernel keeps the lease: a lock on <lake>/state/leases/<role>.json, freed with its
+process however that ends. In an object store the file itself is the lease: it is made, renewed and
+taken over by conditional puts, of which exactly one of several succeeds. A holder renews it each
+HEARTBEAT_S. One that seems not to have done so for STALE_AFTER_S is watched for two heartbeats
+more and taken over if the file does not change: clocks of other machines only make this later.
+
+Invariant: at most one process has a lease whose `is_held` is true. A holder that cannot renew is
+no longer sure of it before anybody may take it over; one that was replaced is told `is_lost`, and
+does not get it back. Absent on purpose: waiting for a lease, and fencing of writes, which are
+exactly once by their Delta transactions.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import os
+import secrets
+import socket
+import threading
+import time
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from engine.foundation.errors import LakeError
+from pipelines.lake import Lake
+from pipelines.small_files import Held, SmallFiles
+
+HEARTBEAT_S: Final = 10.0
+"""How often a holder says that it is there."""
+
+STALE_AFTER_S: Final = 30.0
+"""So long without a sign, and the lease may be taken over."""
+
+LEASES: Final = "leases"
+
+_log = logging.getLogger(__name__)
+
+
+class LeaseHeld(LakeError):
+    """Another process holds the lease; the message says which and since when."""
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Who holds a lease, as its file says."""
+
+    role: str
+    host: str
+    pid: int
+    since: str
+    """When it was acquired, ISO 8601, UTC, by the holder's clock."""
+    token: str
+    """Different for each lease ever acquired."""
+    renewed: str
+    """The last sign of life, as `since`."""
+    released: bool = False
+    """Given back: anybody may have it at once."""
+
+    def as_bytes(self) -> bytes:
+        """The content of the lease's file."""
+        told = {name: getattr(self, name) for name in self.__slots__}
+        return json.dumps(told, indent=1).encode()
+
+    @staticmethod
+    def parse(data: bytes) -> Holder | None:
+        """What the file of a lease says; None when it says nothing that is understood."""
+        try:
+            told = json.loads(data)
+            return Holder(
+                role=str(told["role"]),
+                host=str(told["host"]),
+                pid=int(told["pid"]),
+                since=str(told["since"]),
+                token=str(told["token"]),
+                renewed=str(told["renewed"]),
+                released=bool(told["released"]),
+            )
+        except (ValueError, KeyError, TypeError):
+            return None
+
+    def __str__(self) -> str:
+        return f"process {self.pid} on {self.host}, since {self.since}"
+
+
+def acquire(
+    lake: Lake,
+    role: str,
+    *,
+    heartbeat_s: float = HEARTBEAT_S,
+    stale_after_s: float = STALE_AFTER_S,
+) -> Lease:
+    """The lease of a role on a lake, renewed by a thread until it is released.
+
+    Raises LeaseHeld when another process has it, LakeError when the lake cannot be written. It
+    returns or refuses at once, but for the two heartbeats for which a stale holder is watched.
+    """
+    assert heartbeat_s * 3 <= stale_after_s, "two renewals may fail before a lease is stale"
+    holder = _myself(role)
+    address = f"{lake.state(LEASES)}/{role}.json"
+    files = SmallFiles(lake)
+    body: _LocalLease | _StoredLease
+    if files.is_local:
+        body = _LocalLease.take(address, holder, stale_after_s)
+    else:
+        body = _StoredLease.take(files, address, holder, (heartbeat_s, stale_after_s))
+    return Lease(holder, body, heartbeat_s=heartbeat_s, stale_after_s=stale_after_s)
+
+
+def holder_of(lake: Lake, role: str) -> Holder | None:
+    """Who holds a role's lease as far as its file says, dead or alive; None when it was given back
+    or never taken."""
+    held = SmallFiles(lake).read(f"{lake.state(LEASES)}/{role}.json")
+    holder = None if held is None else Holder.parse(held.data)
+    return None if holder is None or holder.released else holder
+
+
+class Lease:
+    """A lease that this process has acquired. Leave its context, or `release` it."""
+
+    def __init__(
+        self,
+        holder: Holder,
+        body: _LocalLease | _StoredLease,
+        *,
+        heartbeat_s: float,
+        stale_after_s: float,
+    ) -> None:
+        self.holder: Final = holder
+        self._body = body
+        self._heartbeat_s = heartbeat_s
+        self._sure_s = stale_after_s - heartbeat_s
+        self._renewed_s = time.monotonic()
+        self._lost = False
+        self._ended = threading.Event()
+        self._beating = threading.Thread(
+            target=self._beat, name=f"lease-{holder.role}", daemon=True
+        )
+        self._beating.start()
+
+    @property
+    def is_held(self) -> bool:
+        """May this process act for the role now? False while it cannot renew: it may come back."""
+        if self._lost or self._ended.is_set():
+            return False
+        return self._body.needs_no_sign or time.monotonic() - self._renewed_s < self._sure_s
+
+    @property
+    def is_lost(self) -> bool:
+        """Another process has taken the lease over: this one does not get it back."""
+        return self._lost
+
+    def release(self) -> None:
+        """Give the lease back. A store that cannot be asked leaves it to grow stale."""
+        if self._ended.is_set():
+            return
+        self._ended.set()
+        self._beating.join()
+        try:
+            self._body.release()
+        except LakeError as error:
+            _log.warning("the lease %s is not given back (%s)", self.holder.role, error)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.release()
+
+    def _beat(self) -> None:
+        while not self._ended.wait(self._heartbeat_s):
+            asked_s = time.monotonic()
+            try:
+                if not self._body.renew():
+                    self._lost = True
+                    _log.error("the lease %s was taken over by another", self.holder.role)
+                    return
+                self._renewed_s = asked_s
+            except (LakeError, OSError) as error:
+                _log.warning("the lease %s is not renewed (%s)", self.holder.role, error)
+
+
+class _LocalLease:
+    """A lock of the kernel on a file that tells who has it."""
+
+    needs_no_sign: Final = True
+    """The kernel knows whether the holder lives."""
+
+    def __init__(self, descriptor: int, holder: Holder) -> None:
+        self._descriptor = descriptor
+        self._holder = holder
+
+    @classmethod
+    def take(cls, address: str, holder: Holder, stale_after_s: float) -> _LocalLease:
+        try:
+            Path(address).parent.mkdir(parents=True, exist_ok=True)
+            # Closed on exec: a child that lives on would keep the lock.
+            descriptor = os.open(address, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise LakeError(f"{address} cannot be written ({error})") from error
+        try:
+            cls._lock(descriptor, address, holder, stale_after_s)
+            lease = cls(descriptor, holder)
+            lease._write(holder)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return lease
+
+    @staticmethod
+    def _lock(descriptor: int, address: str, holder: Holder, stale_after_s: float) -> None:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise _refusal(address, holder.role, _read_all(descriptor)) from error
+        other = Holder.parse(_read_all(descriptor))
+        # Over some network file systems a lock is known to its own machine alone.
+        silent_s = time.time() - os.fstat(descriptor).st_mtime
+        if (
+            other is not None
+            and not other.released
+            and other.host != holder.host
+            and silent_s < stale_after_s
+        ):
+            raise _refusal(address, holder.role, other.as_bytes())
+
+    def renew(self) -> bool:
+        """Tell that the holder is there; False when somebody else wrote his name there."""
+        written = Holder.parse(_read_all(self._descriptor))
+        if written is not None and written.token != self._holder.token:
+            return False
+        self._holder = replace(self._holder, renewed=_now())
+        self._write(self._holder)
+        return True
+
+    def release(self) -> None:
+        try:
+            self._write(replace(self._holder, released=True))
+        finally:
+            os.close(self._descriptor)
+
+    def _write(self, holder: Holder) -> None:
+        data = holder.as_bytes()
+        os.pwrite(self._descriptor, data, 0)
+        os.ftruncate(self._descriptor, len(data))
+
+
+class _StoredLease:
+    """A file of an object store, which changes by conditional puts alone."""
+
+    needs_no_sign: Final = False
+
+    def __init__(self, files: SmallFiles, address: str, holder: Holder, tag: str) -> None:
+        self._files = files
+        self._address = address
+        self._holder = holder
+        self._tag = tag
+
+    @classmethod
+    def take(
+        cls, files: SmallFiles, address: str, holder: Holder, times_s: tuple[float, float]
+    ) -> _StoredLease:
+        heartbeat_s, stale_after_s = times_s
+        files.create(address, holder.as_bytes())
+        there = _there(files, address)
+        if (mine := cls._if_mine(files, address, holder, there)) is not None:
+            return mine
+        other = Holder.parse(there.data)
+        if other is not None and not other.released:
+            if _age_s(other) < stale_after_s:
+                raise _refusal(address, holder.role, there.data)
+            _log.info("the lease %s of %s seems stale: watching it", holder.role, other)
+            time.sleep(2 * heartbeat_s)
+            later = _there(files, address)
+            if later.tag != there.tag:
+                raise _refusal(address, holder.role, later.data)
+        files.replace_if(address, holder.as_bytes(), tag=there.tag)
+        there = _there(files, address)
+        if (mine := cls._if_mine(files, address, holder, there)) is not None:
+            return mine
+        raise _refusal(address, holder.role, there.data)
+
+    @classmethod
+    def _if_mine(
+        cls, files: SmallFiles, address: str, holder: Holder, there: Held
+    ) -> _StoredLease | None:
+        """Asked of the file itself: a put that was repeated may have been refused by its own first
+        try."""
+        written = Holder.parse(there.data)
+        if written is None or written.token != holder.token:
+            return None
+        return cls(files, address, holder, there.tag)
+
+    def renew(self) -> bool:
+        return self._write(replace(self._holder, renewed=_now()))
+
+    def release(self) -> None:
+        self._write(replace(self._holder, released=True))
+
+    def _write(self, holder: Holder) -> bool:
+        tag = self._files.replace_if(self._address, holder.as_bytes(), tag=self._tag)
+        if tag is None:
+            there = _there(self._files, self._address)
+            written = Holder.parse(there.data)
+            if written is None or written.token != holder.token:
+                return False
+            tag = there.tag
+        self._tag = tag
+        return True
+
+
+def _there(files: SmallFiles, address: str) -> Held:
+    held = files.read(address)
+    if held is None:
+        raise LakeError(f"{address} was removed while it was being acquired; try again")
+    return held
+
+
+def _myself(role: str) -> Holder:
+    now = _now()
+    return Holder(role, socket.gethostname(), os.getpid(), now, secrets.token_hex(16), now)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def _age_s(holder: Holder) -> float:
+    """Seconds since the holder's last sign, as far as two clocks agree."""
+    try:
+        return (datetime.now(UTC) - datetime.fromisoformat(holder.renewed)).total_seconds()
+    except (ValueError, TypeError):
+        return float("inf")
+
+
+def _read_all(descriptor: int) -> bytes:
+    return os.pread(descriptor, 65_536, 0)
+
+
+def _refusal(address: str, role: str, content: bytes) -> LeaseHeld:
+    other = Holder.parse(content)
+    who = "somebody who did not tell a name" if other is None else str(other)
+    return LeaseHeld(
+        f"one {role} a lake: {who}, is at work there ({address}); stop it first, or wait "
+        f"{STALE_AFTER_S:.0f} s if it is gone"
+    )

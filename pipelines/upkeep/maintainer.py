@@ -1,0 +1,149 @@
+"""The maintainer of a lake: round after round, table by table.
+
+Place in the walk: `tidemark lake maintain`, and the process that `tidemark pipeline run` keeps
+beside it. One a lake, by its lease.
+
+Invariant: a table that fails is told and passed over; the next round tries it again. What a round
+did is noted beside the lake, so that `tidemark lake status` and the next maintainer know it.
+Absent on purpose: decisions (`plan`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from engine.foundation.errors import LakeError
+from pipelines.lake import Lake, first_line
+from pipelines.small_files import SmallFiles
+from pipelines.upkeep.plan import TableFacts, Work, plan
+from pipelines.upkeep.settings import Upkeep
+from pipelines.upkeep.table_facts import LakeTable, look, tables_of
+from pipelines.upkeep.work import FULL_VACUUM_EACH, Step, carry_out, reopened, tidy_log, vacuum
+
+ROLE: Final = "maintainer"
+"""The lease a maintainer holds."""
+
+VACUUM_EACH_S: Final = 3600.0
+"""Replaced files are looked for so often in each table."""
+
+ROUNDS_MAX: Final = 1_000
+"""So many rounds `--once` makes at most; each leaves less work than the one before."""
+
+_FOLDER: Final = "upkeep"
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """What is remembered of a table's upkeep."""
+
+    at: datetime | None = None
+    """When something was last done to it."""
+    did: str = ""
+    vacuumed: datetime | None = None
+    """When replaced files were last looked for."""
+    vacuums: int = 0
+
+
+class Maintainer:
+    """Tends the tables of one lake. Whoever runs it holds the lease."""
+
+    def __init__(self, lake: Lake, upkeep: Upkeep, tell: Callable[[str], None]) -> None:
+        self._lake = lake
+        self._upkeep = upkeep
+        self._tell = tell
+        self._fruitless: dict[str, tuple[int, Work]] = {}
+        """Table -> files and work of a round that made no file fewer: the same is not tried again.
+        A file that fits beside no neighbour would be."""
+
+    def round(self, now: datetime, wanted: Callable[[], bool] = lambda: True) -> int:
+        """Tend every table once; return how many steps were done. LakeError without a lake."""
+        done = 0
+        for table in tables_of(self._lake):
+            if not wanted():
+                break
+            try:
+                done += self._tend(table, now)
+            except LakeError as error:
+                self._tell(f"{table.name}: {first_line(error)}")
+        return done
+
+    def _tend(self, table: LakeTable, now: datetime) -> int:
+        handle, facts = look(self._lake, table)
+        work = plan(facts, self._upkeep, now)
+        if work.refused or work.vacuum_hours is None:
+            return 0
+        note = noted(self._lake, table.name)
+        steps: list[Step] = []
+        if not work.is_empty and self._fruitless.get(table.name) != (facts.files, work):
+            steps = list(carry_out(handle, facts, work, self._upkeep))
+            handle = reopened(self._lake, handle)
+            if len(handle.file_uris()) >= facts.files and not work.drops:
+                self._fruitless[table.name] = (facts.files, work)
+        is_due = note.vacuumed is None or (now - note.vacuumed).total_seconds() >= VACUUM_EACH_S
+        if is_due:
+            full = note.vacuums % FULL_VACUUM_EACH == FULL_VACUUM_EACH - 1
+            found = [vacuum(handle, work.vacuum_hours, full=full)]
+            if steps or found[0] is not None:
+                found.append(tidy_log(reopened(self._lake, handle)))
+            steps += [step for step in found if step is not None]
+        self._remember(table, note, steps, now if is_due else None)
+        return sum(not step.failed for step in steps)
+
+    def _remember(
+        self, table: LakeTable, note: Note, steps: list[Step], vacuumed: datetime | None
+    ) -> None:
+        for step in steps:
+            self._tell(f"{table.name}: {step.text}")
+        if not steps and vacuumed is None:
+            return
+        done = [step.text for step in steps]
+        told: dict[str, Any] = {
+            "at": datetime.now(UTC).isoformat() if done else _text(note.at),
+            "did": "; ".join(done) if done else note.did,
+            "vacuumed": _text(vacuumed or note.vacuumed),
+            "vacuums": note.vacuums + (vacuumed is not None),
+        }
+        SmallFiles(self._lake).replace(_address(self._lake, table.name), json.dumps(told).encode())
+
+
+def preview(lake: Lake, upkeep: Upkeep, now: datetime) -> list[tuple[TableFacts | str, Work]]:
+    """Every table and what would be done about it; a table that cannot be read, by its sentence."""
+    found: list[tuple[TableFacts | str, Work]] = []
+    for table in tables_of(lake):
+        try:
+            _handle, facts = look(lake, table)
+        except LakeError as error:
+            found.append((table.name, Work(refused=str(error))))
+        else:
+            found.append((facts, plan(facts, upkeep, now)))
+    return found
+
+
+def noted(lake: Lake, table: str) -> Note:
+    """What is remembered of a table's upkeep; a damaged note is none."""
+    held = SmallFiles(lake).read(_address(lake, table))
+    if held is None:
+        return Note()
+    try:
+        told = json.loads(held.data)
+        return Note(
+            _moment(told["at"]), str(told["did"]), _moment(told["vacuumed"]), int(told["vacuums"])
+        )
+    except (ValueError, KeyError, TypeError):
+        return Note()
+
+
+def _address(lake: Lake, table: str) -> str:
+    return f"{lake.state(_FOLDER)}/{table.replace('/', '-')}.json"
+
+
+def _moment(text: str | None) -> datetime | None:
+    return None if text is None else datetime.fromisoformat(text)
+
+
+def _text(moment: datetime | None) -> str | None:
+    return None if moment is None else moment.isoformat()

@@ -1,0 +1,232 @@
+"""What is to be done about one table: which partitions to merge, which to drop, what to vacuum.
+
+Place in the walk: between looking at a table (`table_facts`) and doing something (`work`). Pure:
+facts and a moment go in, work comes out.
+
+Rules:
+
+    drop     a day that ended longer ago than the table's days; not one that a reader has still to
+             read, unless that reader has stood still for longer than patience allows
+    merge    files below a tier (1, 8, 128 MiB) once there are many of them; in a day that is over,
+             as soon as two fit into one file
+    vacuum   files that were replaced before every reader's last place, and before the hours for
+             which a query may hold a version
+
+A file that a reader by version range has still to read was added after its place, and so replaced
+after it: keeping all that was replaced since the commit of that place keeps that file. The log is
+kept for `log_days` only; a reader that is further behind reads the snapshot, which holds the same
+rows, and holds nothing back.
+
+Invariant: what is planned twice is done once: a table that was just tended has no work.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from enum import StrEnum
+from typing import Final
+
+from pipelines.upkeep.settings import (
+    COMPACTIONS_A_ROUND,
+    DROPS_A_ROUND,
+    FILES_BELOW_TIER_MAX,
+    SKEW_S,
+    TIERS_BYTES,
+    Upkeep,
+)
+
+HOUR_S: Final = 3600.0
+
+
+class Writer(StrEnum):
+    """Which library writes a table. Two of them can overwrite each other's version on a disk."""
+
+    DELTA_RS = "delta-rs"
+    SPARK = "Spark"
+    OTHER = "other"
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionFacts:
+    """The files of one partition, or of a table without partitions."""
+
+    day: date | None
+    """None: the table has no partition by date."""
+    sizes: tuple[int, ...]
+    """Bytes of each file in use."""
+    newest_s: float
+    """When the youngest file was written, seconds since 1970."""
+    rows: int | None = None
+    """None when a file tells no count."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderPlace:
+    """How far a reader by version range has come in this table."""
+
+    reader: str
+    read_to_s: float | None
+    """When the commit at its place was made, seconds since 1970; None when the log no longer says:
+    then it reads the snapshot."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableFacts:
+    """One table as it is now."""
+
+    name: str
+    """`bronze/NAME`, `gold/NAME` or `state/NAME`."""
+    version: int
+    writer: Writer
+    partitions: tuple[PartitionFacts, ...]
+    partition_column: str | None
+    readers: tuple[ReaderPlace, ...] = ()
+    log_retention: str | None = None
+    """The table's property, as it says it."""
+
+    @property
+    def files(self) -> int:
+        """Files in use."""
+        return sum(len(one.sizes) for one in self.partitions)
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """Files of a partition below `target_bytes` become as few as fit."""
+
+    day: date | None
+    target_bytes: int
+    files: int
+    """How many there are below it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What is to be done about a table, in this order."""
+
+    set_log_days: bool = False
+    drops: tuple[date, ...] = ()
+    merges: tuple[Merge, ...] = ()
+    vacuum_hours: int | None = None
+    """Files replaced longer ago than this go; None: the table is not ours to touch."""
+    refused: str | None = None
+    """Why nothing may be done."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Nothing but looking for replaced files."""
+        return not (self.set_log_days or self.drops or self.merges)
+
+    def __str__(self) -> str:
+        if self.refused:
+            return self.refused
+        said = [f"drop {len(self.drops)} days to {max(self.drops)}"] if self.drops else []
+        said += [
+            f"merge {merge.files} files" + (f" of {merge.day}" if merge.day else "")
+            for merge in self.merges
+        ]
+        if self.set_log_days:
+            said.append("set the log's days")
+        return ", ".join(said) or "nothing"
+
+
+def plan(facts: TableFacts, upkeep: Upkeep, now: datetime) -> Work:
+    """The work on a table at a moment."""
+    if facts.writer is not Writer.DELTA_RS:
+        return Work(refused=f"left alone: written by {facts.writer.value}")
+    drops = _drops(facts, upkeep, now)
+    merges = [
+        merge
+        for one in sorted(
+            facts.partitions, key=lambda one: (one.day is None, one.day), reverse=True
+        )
+        if one.day not in drops and (merge := _merge(one, upkeep, now)) is not None
+    ]
+    return Work(
+        set_log_days=facts.log_retention is None,
+        drops=drops,
+        merges=tuple(merges[:COMPACTIONS_A_ROUND]),
+        vacuum_hours=vacuum_hours(facts.readers, upkeep, now),
+    )
+
+
+def vacuum_hours(readers: Sequence[ReaderPlace], upkeep: Upkeep, now: datetime) -> int:
+    """Files that were replaced within so many hours stay."""
+    held_s = upkeep.reader_hours * HOUR_S
+    for reader in readers:
+        if reader.read_to_s is not None:
+            held_s = max(held_s, now.timestamp() - reader.read_to_s + SKEW_S)
+    return math.ceil(held_s / HOUR_S)
+
+
+def writer_of(engines: Sequence[tuple[str | None, str | None]]) -> Writer:
+    """The kind of writer, from operation and engine of the newest commits, newest first.
+
+    The newest commit that is not upkeep decides; of upkeep alone, the newest.
+    """
+    told = [engine for operation, engine in engines if operation not in _UPKEEP_OPERATIONS]
+    engine = (told or [engine for _operation, engine in engines] or [None])[0] or ""
+    if engine.startswith("delta-rs"):
+        return Writer.DELTA_RS
+    return Writer.SPARK if "Spark" in engine else Writer.OTHER
+
+
+_UPKEEP_OPERATIONS: Final = (
+    "OPTIMIZE",
+    "VACUUM START",
+    "VACUUM END",
+    "SET TBLPROPERTIES",
+    "DELETE",
+)
+
+
+def _drops(facts: TableFacts, upkeep: Upkeep, now: datetime) -> tuple[date, ...]:
+    days = upkeep.days_of(facts.name)
+    if days is None:
+        return ()
+    old = sorted(
+        one.day
+        for one in facts.partitions
+        if one.day is not None and _ended(one.day) <= now - timedelta(days=days)
+    )
+    return tuple(day for day in old if _may_go(day, days, facts.readers, upkeep, now))[
+        :DROPS_A_ROUND
+    ]
+
+
+def _may_go(
+    day: date,
+    days: int,
+    readers: Sequence[ReaderPlace],
+    upkeep: Upkeep,
+    now: datetime,
+) -> bool:
+    """Has everybody read what came on that day, and on the next, in which late rows come?"""
+    if _ended(day) <= now - timedelta(days=days + upkeep.patience_days):
+        return True
+    needed_s = (_ended(day) + timedelta(days=1)).timestamp()
+    return all(one.read_to_s is not None and one.read_to_s >= needed_s for one in readers)
+
+
+def _merge(partition: PartitionFacts, upkeep: Upkeep, now: datetime) -> Merge | None:
+    """The merge a partition needs first."""
+    is_over = partition.day is not None and _ended(partition.day) <= now - timedelta(seconds=SKEW_S)
+    if is_over and now.timestamp() - partition.newest_s < upkeep.settle_s:
+        return None  # Late rows still come.
+    for tier in TIERS_BYTES:
+        below = [size for size in partition.sizes if size < tier]
+        if len(below) >= FILES_BELOW_TIER_MAX:
+            return Merge(partition.day, tier, len(below))
+    if is_over:
+        target = TIERS_BYTES[-1]
+        below = sorted(size for size in partition.sizes if size < target)
+        if len(below) > 1 and below[0] + below[1] <= target:
+            return Merge(partition.day, target, len(below))
+    return None
+
+
+def _ended(day: date) -> datetime:
+    return datetime(day.year, day.month, day.day, tzinfo=UTC) + timedelta(days=1)

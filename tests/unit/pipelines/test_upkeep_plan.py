@@ -1,0 +1,208 @@
+"""What upkeep decides: pure rules from facts of a table to work on it."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.foundation.errors import ConfigError
+from pipelines.upkeep.plan import (
+    Merge,
+    PartitionFacts,
+    ReaderPlace,
+    TableFacts,
+    Work,
+    Writer,
+    plan,
+    vacuum_hours,
+    writer_of,
+)
+from pipelines.upkeep.settings import FILES_BELOW_TIER_MAX, MIB, SKEW_S, TIERS_BYTES, Upkeep
+
+NOW = datetime(2026, 3, 10, 12, 0, tzinfo=UTC)
+TODAY = NOW.date()
+YESTERDAY = TODAY - timedelta(days=1)
+UPKEEP = Upkeep()
+LONG_AGO_S = NOW.timestamp() - 7200
+
+
+def partition(day: date | None, *sizes: int, newest_s: float = LONG_AGO_S) -> PartitionFacts:
+    return PartitionFacts(day, sizes, newest_s)
+
+
+def table(
+    *partitions: PartitionFacts,
+    name: str = "bronze/group_watermarks",
+    writer: Writer = Writer.DELTA_RS,
+    readers: tuple[ReaderPlace, ...] = (),
+) -> TableFacts:
+    return TableFacts(
+        name, 7, writer, partitions, "event_date", readers, log_retention="interval 2 days"
+    )
+
+
+def test_a_few_small_files_of_today_are_left_to_the_writer() -> None:
+    few = table(partition(TODAY, *[1000] * (FILES_BELOW_TIER_MAX - 1)))
+    assert plan(few, UPKEEP, NOW).merges == ()
+
+
+def test_many_small_files_of_today_become_one() -> None:
+    many = table(partition(TODAY, *[1000] * FILES_BELOW_TIER_MAX, 9 * MIB))
+    assert plan(many, UPKEEP, NOW).merges == (Merge(TODAY, 1 * MIB, FILES_BELOW_TIER_MAX),)
+
+
+def test_files_grow_through_the_tiers_so_that_large_ones_are_seldom_rewritten() -> None:
+    middling = table(partition(TODAY, *[2 * MIB] * FILES_BELOW_TIER_MAX, *[1000] * 3))
+    assert plan(middling, UPKEEP, NOW).merges == (Merge(TODAY, 8 * MIB, FILES_BELOW_TIER_MAX + 3),)
+
+
+def test_a_day_that_is_over_becomes_as_few_files_as_fit() -> None:
+    over = table(partition(YESTERDAY, 127 * MIB, 1000, 1000))
+    assert plan(over, UPKEEP, NOW).merges == (Merge(YESTERDAY, 128 * MIB, 3),)
+    assert plan(table(partition(YESTERDAY, 70 * MIB, 70 * MIB)), UPKEEP, NOW).merges == ()
+    assert plan(table(partition(YESTERDAY, 1000)), UPKEEP, NOW).merges == ()
+
+
+def test_a_day_that_is_over_is_left_while_late_rows_come() -> None:
+    late = table(partition(YESTERDAY, 1000, 1000, newest_s=NOW.timestamp() - 5))
+    assert plan(late, UPKEEP, NOW).merges == ()
+
+
+def test_the_newest_days_are_merged_first_and_a_round_is_bounded() -> None:
+    days = [TODAY - timedelta(days=back) for back in range(1, 25)]
+    work = plan(table(*[partition(day, 1000, 1000) for day in days]), UPKEEP, NOW)
+    assert [merge.day for merge in work.merges] == days[:8]
+
+
+def test_days_over_their_time_are_dropped_and_not_merged_first() -> None:
+    old, kept = TODAY - timedelta(days=31), TODAY - timedelta(days=30)
+    work = plan(table(partition(old, 1, 1), partition(kept, 1)), UPKEEP, NOW)
+    assert work.drops == (old,)
+    assert work.merges == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "days"),
+    [
+        ("bronze/group_watermarks", 30),
+        ("gold/consumer_lag", 400),
+        ("gold/dq_results", 90),
+        ("state/cycles", None),
+    ],
+)
+def test_each_kind_of_table_has_its_days(name: str, days: int | None) -> None:
+    assert UPKEEP.days_of(name) == days
+    back = [TODAY - timedelta(days=number) for number in (500, 401, 91, 31, 1)]
+    drops = plan(table(*[partition(day, 1) for day in back], name=name), UPKEEP, NOW).drops
+    assert drops == tuple(day for day in back if days and (TODAY - day).days > days)
+
+
+def test_one_table_may_have_days_of_its_own() -> None:
+    own = Upkeep(table_days={"gold/consumer_lag": 10})
+    assert own.days_of("gold/consumer_lag") == 10
+    assert own.days_of("gold/group_state") == 400
+    with pytest.raises(ConfigError, match="bronze/TABLE or gold/TABLE"):
+        Upkeep(table_days={"consumer_lag": 10})
+    with pytest.raises(ConfigError, match="bronze_days=0"):
+        Upkeep(bronze_days=0)
+
+
+def test_a_table_of_another_writer_is_not_touched() -> None:
+    for writer in (Writer.SPARK, Writer.OTHER):
+        work = plan(table(partition(YESTERDAY, *[1] * 99), writer=writer), UPKEEP, NOW)
+        assert work == Work(refused=f"left alone: written by {writer.value}")
+
+
+def test_the_newest_commit_that_is_not_upkeep_tells_the_writer() -> None:
+    ours, spark = "delta-rs:py-1.6.6", "Apache-Spark/4.2.0 Delta-Lake/4.4.0"
+    assert writer_of([("WRITE", ours)]) is Writer.DELTA_RS
+    assert writer_of([("OPTIMIZE", ours), ("WRITE", spark)]) is Writer.SPARK
+    assert writer_of([("STREAMING UPDATE", spark), ("WRITE", ours)]) is Writer.SPARK
+    assert writer_of([("WRITE", ours), ("WRITE", spark)]) is Writer.DELTA_RS, "it has changed hands"
+    assert writer_of([("OPTIMIZE", ours), ("VACUUM END", ours)]) is Writer.DELTA_RS
+    assert writer_of([("WRITE", "Trino")]) is Writer.OTHER
+    assert writer_of([("WRITE", None)]) is Writer.OTHER
+    assert writer_of([]) is Writer.OTHER
+
+
+def test_replaced_files_stay_for_the_hours_of_readers_or_longer_for_the_pipeline() -> None:
+    hour_ago = ReaderPlace("pipeline", NOW.timestamp() - 3600)
+    day_ago = ReaderPlace("pipeline", NOW.timestamp() - 86_400)
+    lost = ReaderPlace("pipeline", None)
+    assert vacuum_hours([], UPKEEP, NOW) == 6
+    assert vacuum_hours([hour_ago], UPKEEP, NOW) == 6
+    assert vacuum_hours([hour_ago, day_ago], UPKEEP, NOW) == 25, "a day and the skew of clocks"
+    assert vacuum_hours([lost], UPKEEP, NOW) == 6, "it reads the snapshot, which stays"
+
+
+def test_a_day_that_a_reader_has_not_read_is_not_dropped_until_patience_ends() -> None:
+    day = TODAY - timedelta(days=32)
+    behind = (ReaderPlace("pipeline", datetime(2026, 2, 6, 23, tzinfo=UTC).timestamp()),)
+    past = (ReaderPlace("pipeline", datetime(2026, 2, 8, 1, tzinfo=UTC).timestamp()),)
+    lost = (ReaderPlace("pipeline", None),)
+    assert day == date(2026, 2, 6)
+    assert plan(table(partition(day, 1), readers=behind), UPKEEP, NOW).drops == ()
+    assert plan(table(partition(day, 1), readers=lost), UPKEEP, NOW).drops == ()
+    assert plan(table(partition(day, 1), readers=past), UPKEEP, NOW).drops == (day,)
+    later = NOW + timedelta(days=6)
+    assert plan(table(partition(day, 1), readers=lost), UPKEEP, later).drops == (day,)
+
+
+def test_work_says_itself_in_words() -> None:
+    old, over = TODAY - timedelta(days=31), table(partition(YESTERDAY, 1, 1, 1))
+    assert str(plan(over, UPKEEP, NOW)) == "merge 3 files of 2026-03-09"
+    assert str(plan(table(partition(old, 1)), UPKEEP, NOW)) == "drop 1 days to 2026-02-07"
+    assert str(plan(table(), UPKEEP, NOW)) == "nothing"
+
+
+SIZES = st.lists(st.integers(1, 130 * MIB), max_size=80)
+
+
+@given(sizes=SIZES, is_today=st.booleans())
+def test_a_partition_that_is_merged_as_planned_has_few_files(
+    sizes: list[int], is_today: bool
+) -> None:
+    """Played with merges that join neighbours as long as they fit: it ends, with few files."""
+    day = TODAY if is_today else YESTERDAY
+    for _ in range(len(sizes) + 1):
+        merges = plan(table(partition(day, *sizes)), UPKEEP, NOW).merges
+        if not merges:
+            break
+        before = len(sizes)
+        sizes = joined(sizes, merges[0].target_bytes)
+        if len(sizes) == before:
+            break  # No neighbours fit; the maintainer does not try it twice.
+    full = sum(size >= TIERS_BYTES[-1] // 2 for size in sizes)
+    assert len(sizes) - full <= len(TIERS_BYTES) * FILES_BELOW_TIER_MAX
+
+
+def joined(sizes: list[int], target: int) -> list[int]:
+    kept, open_bytes = [size for size in sizes if size >= target], 0
+    for size in sorted(size for size in sizes if size < target):
+        if open_bytes and open_bytes + size > target:
+            kept.append(open_bytes)
+            open_bytes = 0
+        open_bytes += size
+    return [*kept, open_bytes] if open_bytes else kept
+
+
+@given(
+    removed_s=st.integers(-90 * 86_400, -1),
+    added_s=st.integers(-90 * 86_400, -1),
+    place_s=st.one_of(st.none(), st.integers(-90 * 86_400, 0)),
+    skew_s=st.integers(-SKEW_S, SKEW_S),
+)
+def test_no_file_is_vacuumed_that_a_reader_has_still_to_read(
+    removed_s: int, added_s: int, place_s: int | None, skew_s: int
+) -> None:
+    """Times before now. A file is still to be read when it was added after the reader's place; the
+    remover's clock differs from the one of the place by `skew_s`."""
+    if added_s >= removed_s or place_s is None:
+        return
+    place = ReaderPlace("pipeline", NOW.timestamp() + place_s)
+    is_vacuumed = removed_s + skew_s < -vacuum_hours([place], UPKEEP, NOW) * 3600
+    is_needed = added_s > place_s
+    assert not (is_vacuumed and is_needed)
