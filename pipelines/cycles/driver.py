@@ -23,6 +23,7 @@ from pipelines.cycles.commit import GoldTables
 from pipelines.cycles.gold_files import NewFile
 from pipelines.cycles.job import readings_of, run_job
 from pipelines.cycles.plan import Plan, Plans, next_cuts, until
+from pipelines.cycles.sweeping import sweep
 from pipelines.cycles.work import BucketDone, WorkOrder
 from pipelines.lake import Lake
 from pipelines.marts.declared import gold_tables
@@ -31,6 +32,9 @@ from pipelines.staging.facts import SHIPPER_SUFFIX
 
 COMMITTERS: Final = 4
 """Tables that are committed at the same time."""
+
+SWEEP_EACH: Final = 200
+"""Cycles after which files of the state that nobody needs are removed."""
 
 Job = Callable[[WorkOrder], list[BucketDone]]
 """Carries out a work order."""
@@ -96,6 +100,8 @@ class Driver:
         counts = self._commit(plan, done)
         self.plans.finish(plan, {one.bucket: one.chain for one in done})
         self._bronze.finish(plan.cuts)
+        if plan.cycle % SWEEP_EACH == 0:
+            sweep(self._target, plan.run_id, self.plans.chains)
         moved = [cut.time_to_us for cut in plan.cuts if not cut.is_empty]
         return Progress(
             plan.cycle, plan.rows, counts, min(moved, default=0), time.monotonic() - began_s

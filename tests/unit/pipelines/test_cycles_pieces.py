@@ -19,10 +19,12 @@ from engine.foundation.errors import LakeError
 from pipelines.catalogue import REBALANCES
 from pipelines.cycles.buckets import bucket_of, packed, split, unpacked, within
 from pipelines.cycles.commit import GoldTables
+from pipelines.cycles.comparing import Difference, compare
 from pipelines.cycles.files import DataFiles
 from pipelines.cycles.gold_files import NewFile, write_rows
 from pipelines.cycles.keyed_state import CHAIN_MAX, StateFiles, overlaid
-from pipelines.cycles.plan import Cut, Plans, Shipment, last_done, next_cuts
+from pipelines.cycles.plan import Cut, Plan, Plans, Shipment, Snapshot, last_done, next_cuts, until
+from pipelines.cycles.sweeping import kept_snapshots
 from pipelines.lake import Lake, whole_table
 from pipelines.marts.computing import Computed
 from pipelines.schemas import arrow_schema
@@ -231,3 +233,64 @@ def test_gold_without_plans_and_other_settings_are_refused(tmp_path: Path) -> No
     Plans.open(lake, SETTINGS, gold=(), buckets=2)
     with pytest.raises(LakeError, match="use the same settings"):
         Plans.open(lake, '{"slide": 7}', gold=(), buckets=2)
+
+
+def lake_of(folder: Path, *moments_us: int, **changed: str) -> Lake:
+    """A lake whose gold has rows of these moments; `changed`: other texts in all of them."""
+    lake = Lake.at(str(folder))
+    tables = GoldTables(lake, [REBALANCES])
+    tables.create()
+    rows = gold_rows(*moments_us)
+    for name, text in changed.items():
+        at = rows.schema.get_field_index(name)
+        rows = rows.set_column(at, rows.field(at), pa.array([text] * rows.num_rows))
+    folder_of = lake.gold(REBALANCES.name)
+    files = list(write_rows(DataFiles(lake), folder_of, REBALANCES.name, rows, name="n"))
+    tables.commit(REBALANCES.name, files, run_id="r", cycle=1)
+    return lake
+
+
+def compared(one: Lake, other: Lake, *cuts: Cut) -> Difference:
+    """How they differ in the table of rebalances."""
+    [found] = compare(one, other, [REBALANCES], cuts)
+    return found
+
+
+def test_equal_lakes_are_equal_and_a_difference_names_row_and_column(tmp_path: Path) -> None:
+    day = (MIDNIGHT_US, MIDNIGHT_US + 5, MIDNIGHT_US + 9)
+    cut = Cut("x", 0, 3, 0, 1, 0, MIDNIGHT_US + 9)
+    live = lake_of(tmp_path / "live", *day)
+    assert compared(live, lake_of(tmp_path / "same", *day), cut).is_none
+    shorter = compared(live, lake_of(tmp_path / "shorter", *day[:2]), cut)
+    assert (shorter.rows, shorter.missing, shorter.surplus) == (3, 1, 0)
+    assert "only in the first: " in shorter.samples[0]
+    other = compared(live, lake_of(tmp_path / "other", *day, kind="LEFT"), cut)
+    assert other.changed == {"kind": 3}
+    assert str(other) == "rebalances: 3 rows, 0 missing, 0 surplus, differing in kind in 3"
+    assert other.samples[0].startswith("kind is 'x' and 'LEFT' at {")
+
+
+def test_rows_outside_the_cuts_are_not_compared(tmp_path: Path) -> None:
+    live = lake_of(tmp_path / "live", MIDNIGHT_US, MIDNIGHT_US + 5)
+    less = lake_of(tmp_path / "less", MIDNIGHT_US)
+    assert compared(live, less, Cut("x", 0, 1, 0, 1, 0, MIDNIGHT_US + 9)).is_none
+    assert compared(live, less, Cut("y", 0, 9, 0, 1, 0, MIDNIGHT_US + 9)).rows == 0
+
+
+def test_a_range_ends_at_the_first_shipment_that_reaches_its_end() -> None:
+    shipped = [shipment(1, 1, 10, 100), shipment(2, 11, 20, 200), shipment(3, 21, 30, 300)]
+    assert [one.seq for one in until((), reversed(shipped), 150)] == [2, 1]
+    assert [one.seq for one in until((), shipped, 200)] == [1, 2]
+    assert [one.seq for one in until((), shipped, 1_000)] == [1, 2, 3]
+    reached = (Cut("e", 0, 20, 0, 2, 0, 200),)
+    assert until(reached, shipped, 200) == []
+
+
+def test_of_kept_states_each_of_two_days_and_the_first_of_each_day_stay() -> None:
+    hour = 3600 * 1_000_000
+    snapshots = [
+        Snapshot(Plan("r", at, (Cut("e", 0, 0, 0, 0, 0, at * hour),), {}), {}, 2)
+        for at in range(24 * 10, 24 * 15)
+    ]
+    kept = [one.judged_us // hour for one in kept_snapshots(snapshots, 24 * 15 * hour)]
+    assert kept == [240, 264, 288, *range(24 * 13, 24 * 15)]

@@ -1,0 +1,71 @@
+"""The live run: cycle after cycle, as long as it is wanted.
+
+Place in the walk: `tidemark pipeline run`, `tidemark demo` and the freshness bench call it.
+
+Invariant: one process a lake computes its gold, and whoever comes second is refused with who holds
+it; what goes wrong in a cycle is told and tried again with a growing pause, from what is recorded,
+never from what this process remembers. Absent on purpose: Structured Streaming
+(docs/adr/0003-gold-by-a-driver-loop.md has the figures).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+from pipelines.cycles.driver import Driver, Progress
+from pipelines.lake import Lake, first_line
+from pipelines.lease import Lease, acquire
+
+ROLE: Final = "pipeline"
+POLL_S: Final = 0.2
+PAUSES_S: Final = (1.0, 2.0, 5.0, 10.0, 30.0)
+"""After so many failures in a row; the last one stays."""
+
+
+def run_live(
+    begin: Callable[[], Driver],
+    *,
+    cycle_ms: int,
+    rows_per_cycle: int,
+    wanted: Callable[[], bool],
+    tell: Callable[[Progress], None],
+    tell_failure: Callable[[str], None],
+) -> None:
+    """Compute gold while `wanted()`; a cycle under way is finished first.
+
+    begin: makes the driver, from what is recorded. What it raises the first time is raised: such a
+    lake is not this run's. Later failures, of storage or of executors, are told and tried again.
+    """
+    driver: Driver | None = begin()
+    failures = 0
+    while wanted():
+        started_s = time.monotonic()
+        behind = False
+        try:
+            if driver is None:
+                driver = begin()
+            progress = driver.next_cycle()
+        except Exception as error:  # noqa: BLE001 - whatever a store or a cluster may raise
+            driver = None
+            pause_s = PAUSES_S[min(failures, len(PAUSES_S) - 1)]
+            failures += 1
+            tell_failure(f"{first_line(error)}; trying again in {pause_s:g} s")
+            _wait(started_s=time.monotonic(), for_s=pause_s, wanted=wanted)
+            continue
+        failures = 0
+        if progress is not None:
+            tell(progress)
+            behind = progress.bronze_rows >= rows_per_cycle
+        _wait(started_s=started_s, for_s=0 if behind else cycle_ms / 1000, wanted=wanted)
+
+
+def only_driver(lake: Lake) -> Lease:
+    """The right to compute a lake's gold. LeaseHeld when another process has it."""
+    return acquire(lake, ROLE)
+
+
+def _wait(*, started_s: float, for_s: float, wanted: Callable[[], bool]) -> None:
+    while wanted() and (left_s := started_s + for_s - time.monotonic()) > 0:
+        time.sleep(min(POLL_S, left_s))
