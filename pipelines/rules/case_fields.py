@@ -137,8 +137,8 @@ class Fields:
             self._refuse(name, value, "a whole number or a text")
         return value if isinstance(value, str) and value.isprintable() else shown(value)
 
-    def object(self, name: str) -> Fields:
-        """An object."""
+    def member(self, name: str) -> Fields:
+        """A member that is an object itself."""
         value = self.get(name)
         if not isinstance(value, dict):
             self._refuse(name, value, "an object")

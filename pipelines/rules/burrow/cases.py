@@ -92,7 +92,7 @@ def _partition_cases(file: Fields, kind: str) -> Iterator[CaseResult]:
 
 
 def _weakness_probes(file: Fields, kind: str) -> Iterator[CaseResult]:
-    probes = file.object(kind)
+    probes = file.member(kind)
     probes.only("cases", "note")
     for case in probes.objects("cases"):
         yield _partition_case(case, kind)
@@ -163,7 +163,7 @@ def _commit(fields: Fields) -> Commit:
 
 
 def _storage_ring_cases(file: Fields, kind: str) -> Iterator[CaseResult]:
-    shared = file.object(kind)
+    shared = file.member(kind)
     shared.only("cases", "intervals", "min_distance_s", "note")
     settings = StorageSettings(
         intervals=shared.whole("intervals", least=1, most=INTERVALS_MAX),
@@ -384,7 +384,7 @@ def _relative(commit: Commit | None) -> dict[str, Any] | None:
 
 def _notifier_cases(file: Fields, kind: str) -> Iterator[CaseResult]:
     """One evaluation of one group by one module, the send interval gone."""
-    shared = file.object(kind)
+    shared = file.member(kind)
     shared.only("cases", "threshold_codes", "note")
     for case in shared.objects("cases"):
         case.only(
@@ -415,7 +415,7 @@ def _notifier_cases(file: Fields, kind: str) -> Iterator[CaseResult]:
             "is_close": sending is Sending.CLOSE,
             "incident_open_after": notifier.incident(_KEY) is not None,
         }
-        compared = _compared(case, kind, got, in_short=None)
+        compared = _compared(case, kind, got, in_short="send")
         yield CaseResult(
             name=compared.name,
             expected=_sent(_expectation(case, "send"), _expectation(case, "is_close")),
@@ -425,7 +425,7 @@ def _notifier_cases(file: Fields, kind: str) -> Iterator[CaseResult]:
 
 
 def _expectation(case: Fields, name: str) -> bool:
-    return case.object("expected").flag(name)
+    return case.member("expected").flag(name)
 
 
 def _sent(send: bool, is_close: bool) -> str:
@@ -435,7 +435,7 @@ def _sent(send: bool, is_close: bool) -> str:
 
 def _notifier_probes(file: Fields, kind: str) -> Iterator[CaseResult]:
     """One group's statuses, one after another, and what one module sends for each."""
-    shared = file.object(kind)
+    shared = file.member(kind)
     shared.only("cases", "threshold", "send_interval_s", "sequence", "note")
     statuses = [
         _status(Fields({"status": value}, f"{shared.place}.sequence[{index}]"), "status")
@@ -490,16 +490,17 @@ def _status(fields: Fields, name: str) -> Status:
     return known[value]
 
 
-def _compared(case: Fields, kind: str, got: dict[str, Any], *, in_short: str | None) -> CaseResult:
-    expected = case.object("expected")
+def _compared(case: Fields, kind: str, got: dict[str, Any], *, in_short: str) -> CaseResult:
+    """The case compared; the field `in_short` stands for the whole answer in its line."""
+    expected = case.member("expected")
     if not expected.values.keys() - {"note"}:
         raise CaseFileError(expected.place, "compares nothing", f"give one of {', '.join(got)}")
-    if in_short in expected:
-        _status(expected, str(in_short))
+    if "status" in expected:
+        _status(expected, "status")
     return CaseResult(
         name=_name(case, kind),
         expected=shown(expected.values.get(in_short, "-")).strip("'"),
-        got=str(got[in_short]) if in_short else "",
+        got=str(got[in_short]),
         differences=tuple(_differences(expected.values, got, expected.place)),
     )
 

@@ -122,7 +122,7 @@ def test_a_difference_names_the_field_and_both_values() -> None:
     assert str(first).split("  ")[-2].endswith("DIFFERENT")
 
 
-PARTITION = {
+PARTITION: dict[str, Any] = {
     "id": 1,
     "allowed_lag": 0,
     "broker_offsets": [9],
@@ -131,7 +131,7 @@ PARTITION = {
     "offsets": [{"offset": 9, "order": 1, "timestamp_ms": 0, "lag": 0}],
     "expected": {"status": "OK"},
 }
-GROUP = {
+GROUP: dict[str, Any] = {
     "id": 1,
     "intervals": 3,
     "min_distance_s": 0,
