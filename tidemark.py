@@ -42,6 +42,7 @@ COMMANDS = {
     "shipper": Mount("engine.telemetry.commands", "Ship a broker's spooled facts to the lake."),
     "pipeline": Mount("pipelines.commands", "Compute the gold tables: run (live) or replay."),
     "lake": Mount("pipelines.upkeep.commands", "Look after the lake: maintain, status."),
+    "evaluate": Mount("pipelines.commands", "Run cases of another tool's rules, and compare."),
     "check": Mount("expectations.commands", "Check the lake; non-zero when a critical one fails."),
     "dash": Mount("dashboards.commands", "Serve the dashboard."),
     "lab": Mount("pipelines.commands", "Open the notebooks in JupyterLab."),

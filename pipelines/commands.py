@@ -1,4 +1,5 @@
-"""Commands of the pipelines: `tidemark pipeline run`, `tidemark pipeline replay`, `tidemark lab`.
+"""Commands of the pipelines: `tidemark pipeline run`, `tidemark pipeline replay`, `tidemark
+evaluate`, `tidemark lab`.
 
 Absent on purpose: work. SIGTERM and SIGINT let the cycle under way end, then the process exits with
 0.
@@ -11,6 +12,8 @@ import signal
 import sys
 import time
 from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
 from types import FrameType
 from typing import Annotated
 
@@ -122,6 +125,43 @@ def replay(
         for sample in one.samples:
             typer.echo(f"  {sample}")
     if any(one.missing or one.surplus for one in differences):
+        raise typer.Exit(1)
+
+
+class Rules(StrEnum):
+    """Rule sets whose cases can be run."""
+
+    BURROW = "burrow"
+
+
+@app.command("evaluate")
+def evaluate(
+    file: Annotated[Path, typer.Argument(help="Cases as JSON; docs/burrow.md tells the kinds.")],
+    rules: Annotated[Rules, typer.Option(help="Whose rules the cases are of.")],
+) -> None:
+    """Run cases of somebody's rules through our evaluator of them, and compare every field.
+
+    Exit code 0: all are equal; 1: some differ; 2: the file is not one of cases.
+    """
+    from pipelines.rules.burrow.cases import run_cases
+    from pipelines.rules.case_fields import CASE_FILE_BYTES_MAX, CaseFileError, parse
+
+    assert rules is Rules.BURROW
+    try:
+        with file.open("rb") as opened:
+            text = opened.read(CASE_FILE_BYTES_MAX + 1)
+        results = list(run_cases(parse(text, name=file.name)))
+    except OSError as error:
+        typer.echo(f"tidemark: {file} cannot be read: {error.strerror}; name a file", err=True)
+        raise typer.Exit(2) from None
+    except CaseFileError as error:
+        typer.echo(f"tidemark: {error}", err=True)
+        raise typer.Exit(2) from None
+    for one in results:
+        typer.echo(str(one))
+    different = sum(1 for one in results if one.differences)
+    typer.echo(f"{len(results)} cases: {len(results) - different} ok, {different} DIFFERENT")
+    if different:
         raise typer.Exit(1)
 
 

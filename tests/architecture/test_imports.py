@@ -24,6 +24,7 @@ PURE = (
     "engine/client/consuming/process_queue.py",
     "engine/telemetry/tables.py",
     "pipelines/catalogue.py",
+    "pipelines/rules/",
 )
 IMPURE = {"asyncio", "os", "random", "socket", "threading", "time", "subprocess", "pathlib", "uuid"}
 
