@@ -1,0 +1,1 @@
+"""What the analytics cost: cycles, replays, lakes of age; CPU seconds beside wall."""
