@@ -31,6 +31,11 @@ RETRY_SPAN_US: Final = 6 * 3600 * SECOND_US
 """A message's troubles are traced back this far: sixteen tries at the default levels take
 4 h 46 min."""
 
+FAILING_MESSAGES_MAX: Final = 10_000
+"""First failures remembered for one group and broker, 0.1 KiB each. Beyond it the oldest is
+forgotten: when that message is dead-lettered, the moment of its first failure is unknown.
+"""
+
 
 BUCKETS_MAX: Final = 1024
 """Parts of a run's groups: the driver holds a few hundred bytes of each."""

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from engine.telemetry.tables import BY_NAME
-from pipelines.cycles.buckets import packed, split, unpacked, within
+from pipelines.cycles.buckets import bucket_of, packed, split, unpacked, within
 from pipelines.cycles.files import DataFiles
 from pipelines.cycles.gold_files import NewFile, write_rows
 from pipelines.cycles.keyed_state import StateFiles
@@ -116,7 +116,9 @@ def judge(order: WorkOrder, bucket: int, parts: Iterable[Part]) -> BucketDone:
     files, chain = DataFiles(order.target), order.chains.get(bucket, ())
     kept = StateFiles(files, f"{order.target.state(KEYED)}/{order.run_id}/{bucket}")
     state = kept.load(chain)
-    done = compute(ordered, _facts(ordered, parts), state, order.evaluation)
+    own = (name for name in order.cuts if bucket_of(name, buckets=order.buckets) == bucket)
+    facts, emitters = _facts(ordered, parts), frozenset(own)
+    done = compute(ordered, facts, state, order.evaluation, emitters=emitters)
     name = f"{order.run_id[:8]}-{order.cycle:09d}-{bucket:04d}"
     written = [
         file

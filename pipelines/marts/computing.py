@@ -34,9 +34,16 @@ class Computed:
 
 
 def compute(
-    steps: Sequence[Step], facts: Mapping[str, pa.Table], state: State, evaluation: Evaluation
+    steps: Sequence[Step],
+    facts: Mapping[str, pa.Table],
+    state: State,
+    evaluation: Evaluation,
+    *,
+    emitters: frozenset[str] | None = None,
 ) -> Computed:
-    """Call the steps, each behind those it reads. `facts` has every input that is no step."""
+    """Call the steps, each behind those it reads. `facts` has every input that is no step;
+    `emitters` are those of the partition, all when it is the only one.
+    """
     known = dict(facts)
     done = Computed({}, {})
     for step in steps:
@@ -45,7 +52,7 @@ def compute(
             continue
         carried = state.get(step.name) or beginning(step)
         given = {name: known[name] for name in step.reads}
-        made = step.compute(Given(given, carried, evaluation))
+        made = step.compute(Given(given, carried, evaluation, emitters))
         known[step.name] = made.rows
         if made.state:
             done.state[step.name] = {**carried, **made.state}

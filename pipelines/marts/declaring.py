@@ -8,7 +8,8 @@ here, with the column's name; never later, in somebody's page. Absent on purpose
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -44,6 +45,25 @@ def as_declared(columns: Mapping[str, pa.ChunkedArray | pa.Array], table: GoldTa
             raise ValueError(f"{table.name}: {field.name} is null in {column.null_count} rows")
         made.append(column)
     return pa.table(made, schema=schema)
+
+
+def rows_as_declared(rows: Sequence[Mapping[str, Any]], table: GoldTable) -> pa.Table:
+    """The same for rows made one by one; moments are whole µs. KeyError for a column they lack."""
+    made_elsewhere = {*MOMENTS, "observed_date"}
+    names = [name for name in table.column_names if rows and name in rows[0]]
+    lacking = set(table.column_names) - set(names) - made_elsewhere
+    if rows and lacking:
+        raise KeyError(f"{table.name}: the mart has made no {', '.join(sorted(lacking))}")
+    if not rows:
+        return no_rows(table)
+    schema = arrow_schema(table.columns)
+    columns = {name: _column([row[name] for row in rows], schema.field(name)) for name in names}
+    columns["observed_us"] = pa.array([row["observed_us"] for row in rows], pa.int64())
+    return as_declared(columns, table)
+
+
+def _column(values: Sequence[Any], field: pa.Field) -> pa.Array:
+    return pa.array(values, pa.int64() if pa.types.is_timestamp(field.type) else field.type)
 
 
 def no_rows(table: GoldTable) -> pa.Table:

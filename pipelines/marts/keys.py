@@ -10,12 +10,16 @@ show them. Absent on purpose: hashes that may collide. Texts are told apart by t
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.marts.mart import KEY_TEXT, Positions
+
+QUEUE_KEY: Final = ("emitter", "group", "topic", "queue_id")
+"""One queue of one group: an emitter is one broker, so cluster and broker follow from it."""
 
 _RADIX_MAX = 2**63
 
@@ -57,6 +61,17 @@ def last_of_each(numbers: Positions, count: int) -> Positions:
     last = np.empty(count, np.int64)
     last[numbers] = np.arange(len(numbers))  # Of several assignments to one place the last stays.
     return last
+
+
+def are_among(rows: pa.Table, others: pa.Table, key: Sequence[str]) -> pa.Array:
+    """Per row: does `others` have a row of the same key?"""
+    codes, other_codes = _codes(rows, others, key)
+    return pc.is_in(pa.array(codes), value_set=pa.array(other_codes))
+
+
+def is_one_of(column: pa.ChunkedArray, *texts: str) -> pa.ChunkedArray:
+    """Per row: is the text one of these? False where it is unknown."""
+    return pc.is_in(pc.cast(column, pa.string()), value_set=pa.array(texts, pa.string()))
 
 
 def _codes(known: pa.Table, rows: pa.Table, key: Sequence[str]) -> tuple[Positions, Positions]:

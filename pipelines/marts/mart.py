@@ -70,6 +70,10 @@ class Given:
     """What the function carries, in its declared schemas; empty tables at the beginning of a run.
     """
     evaluation: Evaluation
+    emitters: frozenset[str] | None = None
+    """Emitters that belong to this partition: rows that every partition is given are judged here
+    for these alone, where they are judged by emitter. None: all.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,190 @@
+"""Intervals in which messages of a queue were at risk of double consumption, and what came of it.
+
+Place in the walk: facts, offset_violations and exposed queues → gold duplicate_risk_windows.
+
+Three sources, told apart by `basis`: what an event put at risk (DEPARTURE, RESTART, OFFSET_FALL,
+and REDELIVERY that nobody expected), what is at risk as long as a head is frozen (EXPOSURE, judged
+on ticks), and messages delivered once more from another place: because they failed (SEND_BACK), or
+because their producer sent them again and both copies are stored (SEND_RETRY). Invariant: predicted
+and observed stand side by side in one row; an observed re-delivery comes from the broker's own
+redeliveries, never from a prediction. Absent on purpose: the sources (`risks/`).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pyarrow as pa
+
+from engine.telemetry.tables import Column, must
+from pipelines.marts.columns import (
+    BROKER,
+    CLUSTER,
+    EMITTER,
+    GROUP,
+    INTERVAL,
+    LONG,
+    OBSERVED_DATE,
+    QUEUE,
+    SEQ,
+    STRING,
+    TOPIC,
+)
+from pipelines.marts.declaring import rows_as_declared, window_id
+from pipelines.marts.keys import QUEUE_KEY
+from pipelines.marts.mart import Given, GoldTable, Made, mart
+from pipelines.marts.risks.departures import LOSERS, SAMPLES, departures, newest_samples
+from pipelines.marts.risks.evidence import OF_ONE_MESSAGE, evidence
+from pipelines.marts.risks.fold import Revision
+from pipelines.marts.risks.marks import MARKS, Marks
+from pipelines.marts.risks.restarts import CUTS, restarts
+from pipelines.marts.risks.sightings import delivered_once_more, falls, redelivered
+from pipelines.marts.risks.windows import WINDOWS, folded
+
+DUPLICATE_RISK_WINDOWS: Final = GoldTable(
+    "duplicate_risk_windows",
+    "revision of an interval in which messages of a queue were at risk of being consumed twice, "
+    "by cause",
+    (
+        *INTERVAL,
+        CLUSTER,
+        BROKER,
+        GROUP,
+        TOPIC,
+        QUEUE,
+        must(
+            "cause",
+            STRING,
+            "CONSUMER_CRASH, BROKER_CRASH, HAND_OVER, REWIND, RESET, OFFSET_STORE_LOST, SEND_BACK, "
+            "SEND_RETRY (a message stored twice under one UNIQ_KEY), DOUBLE_OWNER or "
+            "REPLAY_AFTER_TRUNCATION",
+        ),
+        must(
+            "basis",
+            STRING,
+            "what told: DEPARTURE, RESTART, OFFSET_FALL, EXPOSURE (at risk while commits stand "
+            "still), SEND_BACK, SEND_RETRY, or REDELIVERY (seen without a prediction)",
+        ),
+        must("outcome", STRING, "POSSIBLE, CONFIRMED or PASSED"),
+        Column("client_id", STRING, "client whose work may be repeated"),
+        Column("next_client_id", STRING, "client that pulled the range again, or pulls now"),
+        must("from_offset", LONG, "first offset at risk"),
+        must("to_offset", LONG, "one past the last offset at risk"),
+        must(
+            "at_risk_messages",
+            LONG,
+            "predicted duplicates at most: to_offset - from_offset, or delivered messages",
+        ),
+        Column(
+            "certain_messages",
+            LONG,
+            "of these, finished already (will be processed again); null when not told",
+        ),
+        Column("uncertain_messages", LONG, "of these, held and not finished; null when not told"),
+        Column("redelivered_from", LONG, "first offset delivered again; null unless CONFIRMED"),
+        Column("redelivered_to", LONG, "one past the last; null unless CONFIRMED"),
+        must(
+            "redelivered_messages",
+            LONG,
+            "observed re-deliveries so far, inside or outside the predicted range",
+        ),
+        Column("message_id", STRING, "message concerned, for SEND_BACK and SEND_RETRY"),
+        must("evidence", STRING, "one sentence with the figures"),
+        EMITTER,
+        SEQ,
+        OBSERVED_DATE,
+    ),
+    ("window_id", "revision"),
+    revised=True,
+)
+
+
+def duplicate_risk_windows(given: Given) -> Made:
+    """One row per revision of an interval in which a queue's messages might be doubled."""
+    facts, state = given.facts, given.state
+    watermarks, new_samples = facts["group_watermarks"], facts["client_windows"]
+    marks = Marks(state["marks"], state["earlier"], watermarks)
+    restarted = restarts(facts["lifecycle"], state["cuts"], marks)
+    marks.take_all()
+    samples = pa.concat_tables([state["samples"], new_samples.select(SAMPLES.names).cast(SAMPLES)])
+    departed = departures(facts["rebalance_events"], samples, state["losers"])
+    windows, revisions = folded(
+        state["windows"],
+        [
+            *departed.openings,
+            *restarted.openings,
+            *falls(facts["offset_violations"]),
+            *redelivered(facts["redeliveries"]),
+        ],
+        watermarks,
+    )
+    revisions += delivered_once_more(facts["retry_dlq_flow"])
+    revisions += facts["exposures"].to_pylist()
+    carried = {"windows": windows, "cuts": restarted.cuts, "losers": departed.losers}
+    touched = {}
+    if new_samples.num_rows:
+        carried["samples"] = newest_samples(samples)
+    if watermarks.num_rows or state["earlier"].num_rows:
+        carried["marks"], touched["marks"], carried["earlier"] = marks.carried()
+    changed = {name: rows for name, rows in carried.items() if rows is not state[name]}
+    rows = [_row(revision) for revision in revisions]
+    return Made(rows_as_declared(rows, DUPLICATE_RISK_WINDOWS), changed, touched)
+
+
+def _row(revision: Revision) -> dict[str, Any]:
+    """A revision under the table's names."""
+    is_closed = revision["state"] == "CLOSED"
+    return {
+        **revision,
+        "window_id": _window_id(revision),
+        "opened_at": revision["opened_us"],
+        "closed_at": revision["observed_us"] if is_closed else None,
+        "outcome": _outcome(revision),
+        "at_risk_messages": revision["to_offset"] - revision["from_offset"],
+        "certain_messages": revision["certain"],
+        "uncertain_messages": revision["uncertain"],
+        "redelivered_messages": revision["redelivered"],
+        "evidence": evidence(revision),
+    }
+
+
+def _window_id(revision: Revision) -> str:
+    """Windows of single messages may open at the same instant on the same queue: their offset
+    tells them apart.
+    """
+    named = ("basis", "cause", *QUEUE_KEY, "opened_us")
+    parts = [revision[name] for name in named]
+    if revision["basis"] in OF_ONE_MESSAGE:
+        parts.append(revision["from_offset"])
+    return window_id(DUPLICATE_RISK_WINDOWS.name, *parts)
+
+
+def _outcome(revision: Revision) -> str:
+    if revision["redelivered"] > 0:
+        return "CONFIRMED"
+    is_over = revision["state"] == "CLOSED" and revision["told_by"] != "TAKEN_OVER"
+    return "PASSED" if is_over else "POSSIBLE"
+
+
+MART: Final = mart(
+    DUPLICATE_RISK_WINDOWS,
+    duplicate_risk_windows,
+    reads=(
+        "group_watermarks",
+        "client_windows",
+        "rebalance_events",
+        "redeliveries",
+        "retry_dlq_flow",
+        "lifecycle",
+        "offset_violations",
+        "exposures",
+    ),
+    carries={
+        "marks": MARKS,
+        "earlier": MARKS,
+        "cuts": CUTS,
+        "samples": SAMPLES,
+        "losers": LOSERS,
+        "windows": WINDOWS,
+    },
+)

@@ -1,0 +1,207 @@
+"""Who read which queue, from when until when, as revisions: opened by ASSIGNED, closed by what took
+the queue away.
+
+Place in the walk: rebalance_events and boots of the broker → gold ownership. Carried: the open
+intervals.
+
+Invariant: one interval per queue and client at a time; an assignment told twice opens one. Two
+clients may own a queue at the same time: that is a finding (double ownership), not a conflict to be
+repaired here.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from engine.telemetry.tables import Column, must
+from pipelines.marts.columns import (
+    BOOLEAN,
+    BROKER,
+    CLUSTER,
+    EMITTER,
+    GROUP,
+    INTERVAL,
+    LONG,
+    OBSERVED_DATE,
+    QUEUE,
+    SEQ,
+    STRING,
+    TOPIC,
+)
+from pipelines.marts.declaring import rows_as_declared, window_id
+from pipelines.marts.keys import QUEUE_KEY, are_among, is_one_of
+from pipelines.marts.mart import KEY_TEXT, Given, GoldTable, Made, mart
+
+OWNERSHIP: Final = GoldTable(
+    "ownership",
+    "revision of an interval in which one client read one queue for a group",
+    (
+        *INTERVAL,
+        CLUSTER,
+        BROKER,
+        GROUP,
+        TOPIC,
+        QUEUE,
+        must("client_id", STRING, "the owner"),
+        must("inferred", BOOLEAN, "taken from pulls, not told by the client"),
+        Column("ended_by", STRING, "REVOKED, LEFT, EXPIRED or BROKER_STOP; null while OPEN"),
+        Column("committed_at_end", LONG, "consume offset when it ended"),
+        Column("pulled_at_end", LONG, "pulled mark when it ended"),
+        EMITTER,
+        SEQ,
+        OBSERVED_DATE,
+    ),
+    ("window_id", "revision"),
+    revised=True,
+)
+
+HOLDINGS: Final = pa.schema(
+    [
+        ("cluster", KEY_TEXT),
+        ("broker", KEY_TEXT),
+        ("emitter", KEY_TEXT),
+        ("group", KEY_TEXT),
+        ("topic", KEY_TEXT),
+        ("queue_id", pa.int32()),
+        ("client_id", KEY_TEXT),
+        ("inferred", pa.bool_()),
+        ("opened_us", pa.int64()),
+    ]
+)
+"""Open intervals."""
+_KEY: Final = (*QUEUE_KEY, "client_id")
+_LEAVES: Final = ("LEFT", "EXPIRED")
+
+Row = Mapping[str, Any]
+Holder = tuple[str, int, str]
+"""topic, queue_id and client of a holding, inside its emitter and group."""
+
+
+def ownership(given: Given) -> Made:
+    """One row per revision of an interval in which one client read one queue for a group."""
+    events, lifecycle = given.facts["rebalance_events"], given.facts["lifecycle"]
+    is_told = is_one_of(events["kind"], "ASSIGNED", "REVOKED", *_LEAVES)
+    told = events.filter(pc.and_(is_told, pc.is_valid(events["client_id"])))
+    boots = lifecycle.filter(is_one_of(lifecycle["kind"], "BOOT"))
+    if not told.num_rows and not boots.num_rows:
+        return Made(MART.none)
+    held = given.state["held"]
+    is_concerned = pc.or_(
+        are_among(held, told, ("emitter", "group")), are_among(held, boots, ("emitter",))
+    )
+    book = _Book()
+    for holding in held.filter(is_concerned).to_pylist():
+        book.hold(holding)
+    for step in sorted([*told.to_pylist(), *boots.to_pylist()], key=_in_order):
+        book.take(step)
+    kept = held.filter(pc.invert(is_concerned))
+    still = pa.Table.from_pylist(list(book.holdings()), schema=HOLDINGS)
+    return Made(
+        rows_as_declared(book.revisions, OWNERSHIP), {"held": pa.concat_tables([kept, still])}
+    )
+
+
+def _in_order(step: Row) -> tuple[str, int]:
+    return step["emitter"], step["seq"]
+
+
+@dataclass(slots=True)
+class _Book:
+    """Who holds what, and what was told of it."""
+
+    held: defaultdict[tuple[str, str], dict[Holder, Row]] = field(
+        default_factory=lambda: defaultdict(dict)
+    )
+    """Per emitter and group, the holdings."""
+    revisions: list[dict[str, Any]] = field(default_factory=list)
+
+    def hold(self, holding: Row) -> None:
+        """Note a holding."""
+        place = holding["topic"], holding["queue_id"], holding["client_id"]
+        self.held[holding["emitter"], holding["group"]][place] = holding
+
+    def holdings(self) -> Iterator[Row]:
+        """All of them."""
+        for of_group in self.held.values():
+            yield from of_group.values()
+
+    def take(self, step: Row) -> None:
+        """One event, or a boot."""
+        if step["kind"] == "BOOT":
+            self._stop(step)
+        elif step["kind"] in _LEAVES:
+            self._leave(step)
+        else:
+            for queue in step["queues"] or ():
+                self._move(step, queue)
+
+    def _stop(self, boot: Row) -> None:
+        """A broker that boots has ended every interval of its life before."""
+        for (emitter, _), of_group in self.held.items():
+            if emitter == boot["emitter"]:
+                for place in list(of_group):
+                    self._close(of_group.pop(place), boot, "BROKER_STOP", {})
+
+    def _leave(self, step: Row) -> None:
+        """A client that left ends everything it held, with the offsets of the queues that the
+        broker named.
+        """
+        of_group = self.held[step["emitter"], step["group"]]
+        named = {(queue["topic"], queue["queue_id"]): queue for queue in step["queues"] or ()}
+        for place in [place for place in of_group if place[2] == step["client_id"]]:
+            self._close(of_group.pop(place), step, step["kind"], named.get(place[:2], {}))
+
+    def _move(self, step: Row, queue: Row) -> None:
+        """A client reads a queue, or reads it no more."""
+        of_group = self.held[step["emitter"], step["group"]]
+        place = queue["topic"], queue["queue_id"], step["client_id"]
+        if step["kind"] == "REVOKED":
+            if place in of_group:
+                self._close(of_group.pop(place), step, "REVOKED", queue)
+        elif place not in of_group:
+            known = {name: step[name] for name in HOLDINGS.names if name in step}
+            holding = {
+                **known,
+                "topic": queue["topic"],
+                "queue_id": queue["queue_id"],
+                "opened_us": step["event_us"],
+            }
+            of_group[place] = holding
+            self._tell(holding, step, revision=1, ended_by=None, queue={})
+
+    def _close(self, holding: Row, step: Row, ended_by: str, queue: Row) -> None:
+        self._tell(holding, step, revision=2, ended_by=ended_by, queue=queue)
+
+    def _tell(
+        self, holding: Row, step: Row, *, revision: int, ended_by: str | None, queue: Row
+    ) -> None:
+        opened_us = holding["opened_us"]
+        self.revisions.append(
+            {
+                **holding,
+                "window_id": window_id("ownership", *(holding[name] for name in _KEY), opened_us),
+                "revision": revision,
+                "state": "OPEN" if ended_by is None else "CLOSED",
+                "observed_us": step["event_us"],
+                "opened_at": opened_us,
+                "closed_at": None if ended_by is None else step["event_us"],
+                "ended_by": ended_by,
+                "committed_at_end": queue.get("committed"),
+                "pulled_at_end": queue.get("pulled"),
+                "seq": step["seq"],
+            }
+        )
+
+
+MART: Final = mart(
+    OWNERSHIP,
+    ownership,
+    reads=("rebalance_events", "lifecycle"),
+    carries={"held": HOLDINGS},
+)

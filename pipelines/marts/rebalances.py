@@ -1,0 +1,75 @@
+"""Changes of a group's membership and subscription, as the broker reported them.
+
+Place in the walk: rebalance_events → gold rebalances. Ownership of queues has a mart of its own.
+Invariant: one row an event. Absent on purpose: anything that needs a second event.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from engine.telemetry.tables import Column, must
+from pipelines.marts.columns import (
+    BROKER,
+    CLUSTER,
+    EMITTER,
+    GROUP,
+    INT,
+    LONG,
+    OBSERVED_AT,
+    OBSERVED_DATE,
+    SEQ,
+    STRING,
+)
+from pipelines.marts.declaring import as_declared
+from pipelines.marts.keys import is_one_of
+from pipelines.marts.mart import Given, GoldTable, Made, mart
+
+REBALANCES: Final = GoldTable(
+    "rebalances",
+    "change of a group's membership or subscription, as reported",
+    (
+        OBSERVED_AT,
+        CLUSTER,
+        BROKER,
+        GROUP,
+        Column("client_id", STRING, "client it is about"),
+        must(
+            "kind",
+            STRING,
+            "JOINED, LEFT, EXPIRED, SUBSCRIPTION_CHANGED, SUBSCRIPTION_CONFLICT or QUEUES_CHANGED",
+        ),
+        must("generation", LONG, "membership changes of the group since the broker's boot"),
+        Column("members_before", INT, "members before"),
+        Column("members_after", INT, "members after"),
+        Column("reason", STRING, "in the engine's words"),
+        EMITTER,
+        SEQ,
+        OBSERVED_DATE,
+    ),
+    ("emitter", "seq"),
+)
+
+MEMBERSHIP: Final = ("JOINED", "LEFT", "EXPIRED")
+KINDS: Final = (*MEMBERSHIP, "SUBSCRIPTION_CHANGED", "SUBSCRIPTION_CONFLICT", "QUEUES_CHANGED")
+
+
+def rebalances(given: Given) -> Made:
+    """One row per change of a group's membership or subscription."""
+    events = given.facts["rebalance_events"]
+    changes = events.filter(is_one_of(events["kind"], *KINDS))
+    counts_members = is_one_of(changes["kind"], *MEMBERSHIP)
+    unknown = pa.scalar(None, pa.int32())
+    columns = {name: changes[name] for name in changes.column_names}
+    columns |= {
+        "observed_us": changes["event_us"],
+        "members_before": pc.if_else(counts_members, changes["members_before"], unknown),
+        "members_after": pc.if_else(counts_members, changes["members_after"], unknown),
+    }
+    return Made(as_declared(columns, REBALANCES))
+
+
+MART: Final = mart(REBALANCES, rebalances, reads=("rebalance_events",))

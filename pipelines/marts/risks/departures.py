@@ -1,0 +1,190 @@
+"""A reader left, expired or lost a queue while more was pulled than committed.
+
+Place in the walk: rebalance_events and client_windows → openings. Carried: the last sample of what
+each client holds of each queue, as long as it tells something, and who last lost each queue, as
+long as a change back means two owners.
+
+Invariant: what a client held is told by a sample before its departure, at most SILENCE_US old;
+without one it is unknown. Absent on purpose: what comes of the risk.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipelines.marts.keys import (
+    QUEUE_KEY,
+    are_among,
+    is_one_of,
+    last_of_each,
+    numbered,
+)
+from pipelines.marts.mart import KEY_TEXT
+from pipelines.marts.risks.events import Event, Place
+from pipelines.settings import SECOND_US, SILENCE_US
+
+OVERLAP_US: Final = 30 * SECOND_US
+"""A queue that changed hands back within this long, in an unchanged group, had two owners: one
+division of the queues gives it to one member, and members divide anew each 20 s.
+"""
+_QUEUE: Final = [
+    ("emitter", KEY_TEXT),
+    ("group", KEY_TEXT),
+    ("topic", KEY_TEXT),
+    ("queue_id", pa.int32()),
+    ("client_id", KEY_TEXT),
+]
+SAMPLES: Final = pa.schema(
+    [
+        *_QUEUE,
+        ("seq", pa.int64()),
+        ("event_us", pa.int64()),
+        ("finished_count", pa.int64()),
+        ("held_count", pa.int64()),
+    ]
+)
+"""The last sample of each queue and client."""
+LOSERS: Final = pa.schema(
+    [*_QUEUE, ("broker_epoch", pa.int64()), ("generation", pa.int64()), ("event_us", pa.int64())]
+)
+"""Who lost a queue to another reader, per queue the last one."""
+
+GONE: Final = ("LEFT", "EXPIRED", "REVOKED")
+_HOLDING: Final = (*QUEUE_KEY, "client_id")
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Departures:
+    """What departures put at risk, and what is carried on."""
+
+    openings: list[Event]
+    losers: pa.Table
+
+
+def departures(events: pa.Table, samples: pa.Table, losers: pa.Table) -> Departures:
+    """`samples` are those carried and the new ones, in order; `losers` are those carried."""
+    gone = events.filter(is_one_of(events["kind"], *GONE))
+    if not gone.num_rows:
+        return Departures([], losers)
+    last: dict[tuple[Any, ...], Row] = {
+        tuple(row[name] for name in QUEUE_KEY): row for row in losers.to_pylist()
+    }
+    at_risk: list[tuple[Row, Row, bool]] = []
+    for event in gone.to_pylist():
+        for queue in event["queues"] or ():
+            key = (event["emitter"], event["group"], queue["topic"], queue["queue_id"])
+            is_double = event["kind"] == "REVOKED" and _is_double_owner(event, last.get(key))
+            if event["kind"] == "REVOKED":
+                last[key] = dict(event, topic=queue["topic"], queue_id=queue["queue_id"])
+            begin, end = queue["committed"], queue["pulled"]
+            if begin is not None and end is not None and begin < end:
+                at_risk.append((event, queue, is_double))
+    held = _Held(samples, at_risk)
+    openings = [
+        _opening(event, queue, is_double, held.by(event, queue))
+        for event, queue, is_double in at_risk
+    ]
+    return Departures(openings, _still_recent(last, events))
+
+
+def newest_samples(samples: pa.Table) -> pa.Table:
+    """The last one of each queue and client, unless its emitter has told so much later that it
+    tells nothing any more.
+    """
+    numbers, first = numbered(samples, _HOLDING)
+    last = samples.take(pa.array(last_of_each(numbers, len(first))))
+    of_emitter, emitters = numbered(last, ("emitter",))
+    told_us = np.asarray(last["event_us"])
+    newest_us = np.zeros(len(emitters), np.int64)
+    np.maximum.at(newest_us, of_emitter, told_us)
+    return last.filter(pa.array(newest_us[of_emitter] - told_us <= SILENCE_US))
+
+
+def _is_double_owner(event: Row, before: Row | None) -> bool:
+    """Did the queue change hands before, a moment ago, while the group stayed as it is?
+
+    The first change may be a rebalance; one back within it means that two clients pulled in turn.
+    """
+    if before is None or event["client_id"] is None or before["client_id"] is None:
+        return False
+    return (
+        before["client_id"] != event["client_id"]
+        and all(before[name] == event[name] for name in ("broker_epoch", "generation"))
+        and event["event_us"] - before["event_us"] <= OVERLAP_US
+    )
+
+
+class _Held:
+    """What clients held of the queues at risk, by their samples."""
+
+    def __init__(self, samples: pa.Table, at_risk: list[tuple[Row, Row, bool]]) -> None:
+        self._told: defaultdict[tuple[Any, ...], list[Row]] = defaultdict(list)
+        if not at_risk:
+            return
+        asked = pa.Table.from_pylist(
+            [
+                {**{name: event[name] for name in ("emitter", "group", "client_id")}, **queue}
+                for event, queue, _ in at_risk
+            ],
+            pa.schema(_QUEUE),
+        )
+        known = asked.filter(pc.is_valid(asked["client_id"]))
+        for sample in samples.filter(are_among(samples, known, _HOLDING)).to_pylist():
+            self._told[tuple(sample[name] for name in _HOLDING)].append(sample)
+
+    def by(self, event: Row, queue: Row) -> Row | None:
+        """The last sample of the client before the event, unless it is too old."""
+        holding = (
+            event["emitter"],
+            event["group"],
+            queue["topic"],
+            queue["queue_id"],
+            event["client_id"],
+        )
+        earlier = [one for one in self._told.get(holding, ()) if one["seq"] < event["seq"]]
+        if not earlier or event["event_us"] - earlier[-1]["event_us"] > SILENCE_US:
+            return None
+        return earlier[-1]
+
+
+def _opening(event: Row, queue: Row, is_double: bool, sample: Row | None) -> Event:
+    span = queue["pulled"] - queue["committed"]
+    finished = None if sample is None else sample["finished_count"]
+    certain = None if finished is None else min(finished, span)
+    uncertain = None
+    if sample is not None and certain is not None:
+        uncertain = min(sample["held_count"], span - certain)
+    is_crash = event["kind"] == "EXPIRED" or event["reason"] == "CONNECTION_LOST"
+    return Event(
+        place=Place.of({**event, "topic": queue["topic"], "queue_id": queue["queue_id"]}),
+        seq=event["seq"],
+        event_us=event["event_us"],
+        type="OPENING",
+        basis="DEPARTURE",
+        cause="CONSUMER_CRASH" if is_crash else "DOUBLE_OWNER" if is_double else "HAND_OVER",
+        client_id=event["client_id"],
+        from_offset=queue["committed"],
+        to_offset=queue["pulled"],
+        certain=certain,
+        uncertain=uncertain,
+    )
+
+
+def _still_recent(last: Mapping[tuple[Any, ...], Row], events: pa.Table) -> pa.Table:
+    newest_us: defaultdict[str, int] = defaultdict(int)
+    for event in events.select(["emitter", "event_us"]).to_pylist():
+        newest_us[event["emitter"]] = max(newest_us[event["emitter"]], event["event_us"])
+    recent = [
+        {name: row[name] for name in LOSERS.names}
+        for row in last.values()
+        if newest_us[row["emitter"]] - row["event_us"] <= OVERLAP_US
+    ]
+    return pa.Table.from_pylist(recent, schema=LOSERS)

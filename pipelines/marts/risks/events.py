@@ -1,0 +1,72 @@
+"""What opens, confirms and ends a risk of consuming a queue's messages twice, as events of a queue.
+
+Place in the walk: facts → events, which `fold` makes windows of. OPENING (a client departed, the
+broker died, an offset fell), REDELIVERY (a pull brought messages again), and Progress (the group's
+marks on the queue, which end a window).
+
+Invariant: an event carries only what was known when it was reported. Absent on purpose: progress of
+queues on which nothing is at risk; almost all queues, almost always.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+
+class Place(NamedTuple):
+    """A queue of a group, on one broker."""
+
+    cluster: str
+    broker: str
+    emitter: str
+    group: str
+    topic: str
+    queue_id: int
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> Place:
+        """The place that a row names."""
+        return cls(*(row[name] for name in cls._fields))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """Something that puts messages at risk, or shows them again."""
+
+    place: Place
+    seq: int
+    event_us: int
+    type: Literal["OPENING", "REDELIVERY"]
+    basis: str
+    cause: str
+    from_offset: int
+    to_offset: int
+    client_id: str | None = None
+    next_client_id: str | None = None
+    messages: int = 0
+    """Delivered again."""
+    certain: int | None = None
+    uncertain: int | None = None
+    known_seq: int | None = None
+    """The row that showed it, when that is a later one than `seq`."""
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """Place among the events of its queue."""
+        return (self.seq, 1) if self.known_seq is None else (self.known_seq, 0)
+
+
+class Progress(NamedTuple):
+    """The group's marks on a queue."""
+
+    seq: int
+    event_us: int
+    committed: int | None
+    pulled: int | None
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """Place among the events of its queue."""
+        return self.seq, 1

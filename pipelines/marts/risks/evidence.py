@@ -1,0 +1,121 @@
+"""A duplicate-risk window in one sentence: what put messages at risk, what was seen, how it ended.
+
+Place in the walk: the column `evidence` of gold duplicate_risk_windows, shown beside the figures.
+Invariant: a sentence says nothing that the row's other columns do not. Absent on purpose: deciding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+OF_ONE_MESSAGE: Final = ("SEND_BACK", "SEND_RETRY")
+"""Bases whose windows are about one message, opened and closed at once."""
+
+Revision = Mapping[str, Any]
+
+
+def evidence(revision: Revision) -> str:
+    """The sentence about a revision."""
+    return "".join((_opened(revision), _seen(revision), _beyond(revision), _ended(revision)))
+
+
+def messages(count: int) -> str:
+    """So many messages, in words: 1 message, 40 messages."""
+    return "1 message" if count == 1 else f"{count} messages"
+
+
+def _opened(row: Revision) -> str:
+    """What put messages at risk, by basis."""
+    client = _client(row["client_id"])
+    match row["basis"]:
+        case "DEPARTURE":
+            return _departure(row, client)
+        case "RESTART":
+            return _restart(row)
+        case "OFFSET_FALL":
+            return _offset_fall(row)
+        case "EXPOSURE":
+            return f"commits stand still: a crash of {client} now would repeat {_span(row)}"
+        case "SEND_BACK":
+            return f"message {row['message_id'] or '?'} failed and was delivered again"
+        case "SEND_RETRY":
+            return (
+                f"message {row['message_id'] or '?'} was sent again by its producer and stored "
+                f"twice: the second copy, at offset {row['from_offset']}, was delivered too"
+            )
+        case _:
+            return f"pulls went back below what {client} had pulled"
+
+
+def _client(name: str | None) -> str:
+    return "an unknown client" if name is None else name
+
+
+def _span(row: Revision) -> str:
+    return f"[{row['from_offset']}, {row['to_offset']})"
+
+
+def _departure(row: Revision, client: str) -> str:
+    verbs = {
+        "CONSUMER_CRASH": "was lost with",
+        "DOUBLE_OWNER": "and another member read the queue in turn with",
+    }
+    verb = verbs.get(row["cause"], "gave the queue up with")
+    count = messages(row["to_offset"] - row["from_offset"])
+    return f"{client} {verb} {count} pulled and not committed, {_span(row)}"
+
+
+def _restart(row: Revision) -> str:
+    match row["cause"]:
+        case "BROKER_CRASH":
+            return (
+                f"the broker died when its disk knew offset {row['from_offset']} "
+                f"and the group was at {row['to_offset']}"
+            )
+        case "REPLAY_AFTER_TRUNCATION":
+            return f"the log lost its tail, and with it {_span(row)} that the group had pulled"
+        case _:
+            return f"the broker's offsets file was damaged; at risk is {_span(row)}"
+
+
+def _offset_fall(row: Revision) -> str:
+    cause = (
+        "an operator reset the commit offset"
+        if row["cause"] == "RESET"
+        else "the commit offset fell for no known reason"
+    )
+    return f"{cause} from {row['to_offset']} to {row['from_offset']}"
+
+
+def _seen(row: Revision) -> str:
+    """Which messages were delivered again, and to whom; nothing when none were."""
+    count = row["redelivered"]
+    if count <= 0 or row["basis"] in OF_ONE_MESSAGE:
+        return ""
+    verb = "was" if count == 1 else "were"
+    return (
+        f"; {messages(count)} of [{row['redelivered_from']}, {row['redelivered_to']}) "
+        f"{verb} delivered again to {_client(row['next_client_id'])}"
+    )
+
+
+def _beyond(row: Revision) -> str:
+    """Why more came again than an event put at risk; nothing when no more did.
+
+    A prediction speaks of the instant of the event. What readers pulled between it and the pull
+    that went back comes again too.
+    """
+    is_predicted = row["basis"] in ("DEPARTURE", "RESTART", "OFFSET_FALL")
+    end = row["redelivered_to"]
+    if not is_predicted or end is None or end <= row["to_offset"]:
+        return ""
+    return f"; those from {row['to_offset']} on had been pulled after the event"
+
+
+def _ended(row: Revision) -> str:
+    """How the window ended; nothing while it is open."""
+    if row["told_by"] == "TAKEN_OVER":
+        return "; a later event took over"
+    is_quiet = row["state"] == "CLOSED" and row["redelivered"] == 0
+    return "; nothing came again" if is_quiet else ""

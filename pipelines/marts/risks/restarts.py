@@ -1,0 +1,124 @@
+"""What a restart of the broker puts at risk: offsets that its disk did not know, and messages that
+its log lost.
+
+Place in the walk: lifecycle and the marks of queues → openings. Carried: cuts of the log by lives
+that have not booted yet.
+
+Invariant: only marks told before the loss count. The broker tells the marks of queues that its log
+lost between its recovery and its boot; what they put at risk is known at the boot. Absent on
+purpose: what comes of the risk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipelines.marts.keys import is_one_of
+from pipelines.marts.loss_events import broker_died, log_cut, offsets_lost
+from pipelines.marts.mart import KEY_TEXT
+from pipelines.marts.risks.events import Event, Place
+from pipelines.marts.risks.marks import Marks
+
+CUTS: Final = pa.schema(
+    [
+        ("emitter", KEY_TEXT),
+        ("broker_epoch", pa.int64()),
+        ("seq", pa.int64()),
+        ("event_us", pa.int64()),
+    ]
+)
+"""Logs that were cut by a recovery whose boot has not been told."""
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Restarts:
+    """What restarts put at risk, and the cuts still without a boot."""
+
+    openings: list[Event]
+    cuts: pa.Table
+
+
+def restarts(lifecycle: pa.Table, cuts: pa.Table, marks: Marks) -> Restarts:
+    """Takes the marks up to each event of the broker's life, as it judges it."""
+    flags = {
+        "is_boot": is_one_of(lifecycle["kind"], "BOOT"),
+        "is_death": broker_died(lifecycle),
+        "is_damage": offsets_lost(lifecycle),
+        "is_cut": log_cut(lifecycle),
+    }
+    told = lifecycle.select(CUTS.names)
+    for name, flag in flags.items():
+        told = told.append_column(name, flag)
+    is_of_use = pc.or_(pc.or_(flags["is_boot"], flags["is_damage"]), flags["is_cut"])
+    pending: dict[tuple[str, int], Row] = {
+        (cut["emitter"], cut["broker_epoch"]): cut for cut in cuts.to_pylist()
+    }
+    openings: list[Event] = []
+    for event in told.filter(is_of_use).to_pylist():
+        life = event["emitter"], event["broker_epoch"]
+        marks.take_until(event["emitter"], event["seq"])
+        if event["is_cut"]:
+            pending[life] = event
+        if event["is_boot"] and life in pending:
+            openings.extend(_replays(pending.pop(life), event, marks))
+        if event["is_death"] or event["is_damage"]:
+            openings.extend(_losses(event, marks))
+        if event["is_boot"]:
+            marks.forget_before(event["emitter"])
+    waiting = [{name: cut[name] for name in CUTS.names} for cut in pending.values()]
+    return Restarts(openings, pa.Table.from_pylist(waiting, schema=CUTS))
+
+
+def _losses(loss: Row, marks: Marks) -> Iterator[Event]:
+    """What the broker's memory knew beyond its disk may come again."""
+    _, last = marks.before(loss["emitter"], loss["broker_epoch"])
+    kept = last["min_offset"]
+    if loss["is_death"]:
+        kept = pc.coalesce(last["persisted"], kept)
+    cause = "BROKER_CRASH" if loss["is_death"] else "OFFSET_STORE_LOST"
+    return _at_risk(loss, cause, last, kept, known_seq=None)
+
+
+def _replays(cut: Row, boot: Row, marks: Marks) -> Iterator[Event]:
+    """Recovery cut the log below what a group had pulled: those messages are gone, and what their
+    producers send again is consumed again.
+    """
+    keys_before, before = marks.before(cut["emitter"], cut["broker_epoch"])
+    keys_now, now = marks.now(cut["emitter"], cut["broker_epoch"])
+    _, of_before, of_now = np.intersect1d(
+        keys_before, keys_now, assume_unique=True, return_indices=True
+    )
+    last = before.take(pa.array(of_before))
+    end = now["max_offset"].take(pa.array(of_now))
+    return _at_risk(cut, "REPLAY_AFTER_TRUNCATION", last, end, known_seq=boot["seq"])
+
+
+def _at_risk(
+    loss: Row, cause: str, last: pa.Table, kept: pa.ChunkedArray, *, known_seq: int | None
+) -> Iterator[Event]:
+    """Queues whose group was beyond what was kept."""
+    reached = pc.max_element_wise(last["committed"], last["pulled"])
+    was_beyond = pc.fill_null(pc.less(kept, reached), False)
+    is_lost = pc.and_(was_beyond, pc.invert(last["is_broadcast"]))
+    rows = last.append_column("kept", kept).append_column("reached", reached).filter(is_lost)
+    for row in rows.to_pylist():
+        yield Event(
+            place=Place.of(row),
+            seq=loss["seq"],
+            event_us=loss["event_us"],
+            type="OPENING",
+            basis="RESTART",
+            cause=cause,
+            client_id=row["last_puller"],
+            from_offset=row["kept"],
+            to_offset=row["reached"],
+            known_seq=known_seq,
+        )

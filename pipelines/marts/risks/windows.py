@@ -1,0 +1,138 @@
+"""Open windows of risk, and the events of a cycle folded into them.
+
+Place in the walk: events and the marks of queues → revisions. Carried: the open windows, at most
+one a queue.
+
+Invariant: the marks of a queue matter only while it has a window, or events in this cycle; which
+windows they end is found for all queues at once. Absent on purpose: how one event changes a window.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipelines.marts.keys import QUEUE_KEY, positions_of
+from pipelines.marts.mart import KEY_TEXT, Positions
+from pipelines.marts.risks.events import Event, Place, Progress
+from pipelines.marts.risks.fold import WINDOW_FIELDS, Fold, Revision, Window
+
+WINDOWS: Final = pa.schema(
+    [
+        ("cluster", KEY_TEXT),
+        ("broker", KEY_TEXT),
+        ("emitter", KEY_TEXT),
+        ("group", KEY_TEXT),
+        ("topic", KEY_TEXT),
+        ("queue_id", pa.int32()),
+        ("opened_us", pa.int64()),
+        ("revision", pa.int32()),
+        ("basis", KEY_TEXT),
+        ("cause", KEY_TEXT),
+        ("client_id", KEY_TEXT),
+        ("next_client_id", KEY_TEXT),
+        *(
+            (name, pa.int64())
+            for name in (
+                "from_offset",
+                "to_offset",
+                "certain",
+                "uncertain",
+                "redelivered_from",
+                "redelivered_to",
+                "redelivered",
+            )
+        ),
+    ]
+)
+"""Windows that are open."""
+_PLACES: Final = pa.schema([WINDOWS.field(name) for name in Place._fields])
+_BEFORE_ALL: Final = -1
+"""An unknown mark: behind it lies every offset."""
+
+
+def folded(
+    windows: pa.Table, events: Iterable[Event], marks: pa.Table
+) -> tuple[pa.Table, list[Revision]]:
+    """The windows open at the end, and the revisions told; `marks` are the new group_watermarks."""
+    of_queue: defaultdict[Place, list[Event | Progress]] = defaultdict(list)
+    for event in events:
+        of_queue[event.place].append(event)
+    if not of_queue and not windows.num_rows:
+        return windows, []
+    places = pa.Table.from_pylist([place._asdict() for place in of_queue], schema=_PLACES)
+    queues, new = positions_of(windows, places, QUEUE_KEY)
+    known = pa.concat_tables([windows.select(_PLACES.names), places.take(pa.array(new))])
+    rows, _ = positions_of(known, marks, QUEUE_KEY)
+    has_events = np.zeros(known.num_rows + 1, bool)
+    has_events[queues] = True
+    at = np.flatnonzero(has_events[np.minimum(rows, known.num_rows)])
+    place_of = dict(zip(queues.tolist(), of_queue, strict=True))
+    ends, ending = _ended(windows, marks, rows, has_events)
+    place_of |= _places(windows, ending)
+    at = np.sort(np.concatenate([at, ends]))
+    for queue, progress in zip(rows[at].tolist(), _progress(marks, at), strict=True):
+        of_queue[place_of[queue]].append(progress)
+
+    is_touched = np.zeros(windows.num_rows, bool)
+    is_touched[[*ending, *(at for at in queues if at < windows.num_rows)]] = True
+    before = {
+        Place.of(row): Window(**{name: row[name] for name in WINDOW_FIELDS})
+        for row in windows.filter(pa.array(is_touched)).to_pylist()
+    }
+    folds = [Fold(place, before.get(place)) for place in of_queue]
+    for fold in folds:
+        fold.take(sorted(of_queue[fold.place], key=lambda event: event.order))
+    still = [_as_row(fold.place, fold.window) for fold in folds if fold.window is not None]
+    kept = windows.filter(pa.array(~is_touched))
+    return (
+        pa.concat_tables([kept, pa.Table.from_pylist(still, schema=WINDOWS)]),
+        [revision for fold in folds for revision in fold.revisions],
+    )
+
+
+def _ended(
+    windows: pa.Table, marks: pa.Table, rows: Positions, has_events: np.ndarray[Any, Any]
+) -> tuple[Positions, Positions]:
+    """Of windows without events: the first mark that lies past each, and the window. See
+    `Window.is_past`.
+    """
+    is_candidate = rows < windows.num_rows
+    at = np.flatnonzero(is_candidate)
+    at = at[~has_events[rows[at]]]
+    of_row = rows[at]
+    to_offset = np.asarray(windows["to_offset"])
+    end = np.maximum(to_offset, _numbers(windows["redelivered_to"]))
+    is_departure = np.asarray(pc.equal(pc.cast(windows["basis"], pa.string()), "DEPARTURE"))
+    expects_pull = is_departure & (np.asarray(windows["redelivered"]) == 0)
+    committed, pulled = (_numbers(marks[name])[at] for name in ("committed", "pulled"))
+    is_past = (committed >= end[of_row]) | (expects_pull[of_row] & (pulled > to_offset[of_row]))
+    past = np.flatnonzero(is_past)
+    ending, first = np.unique(of_row[past], return_index=True)
+    return at[past[first]], ending
+
+
+def _numbers(column: pa.ChunkedArray) -> Positions:
+    return np.asarray(pc.fill_null(column, _BEFORE_ALL))
+
+
+def _places(windows: pa.Table, at: Positions) -> dict[int, Place]:
+    rows = windows.take(pa.array(at)).to_pylist()
+    return {int(number): Place.of(row) for number, row in zip(at, rows, strict=True)}
+
+
+def _progress(marks: pa.Table, at: Positions) -> Iterator[Progress]:
+    """The marks at these rows."""
+    told = marks.select(list(Progress._fields)).take(pa.array(at))
+    return (
+        Progress(*values) for values in zip(*(c.to_pylist() for c in told.columns), strict=True)
+    )
+
+
+def _as_row(place: Place, window: Window) -> dict[str, Any]:
+    return {**place._asdict(), **{name: getattr(window, name) for name in WINDOW_FIELDS}}

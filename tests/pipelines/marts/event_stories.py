@@ -1,0 +1,356 @@
+"""Small random histories of brokers, told as bronze tables in memory.
+
+A broker keeps the books of two groups on two queues each, and reports what a broker would report:
+members that come and go, queues that change hands, marks, offset reports, pulls that go back,
+stops clean and not, offsets files and logs that lose their ends. Every operation is one draw.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+from hypothesis import strategies as st
+
+from engine.telemetry.tables import BY_NAME
+from pipelines.schemas import arrow_schema
+from pipelines.staging.facts import FACT_TABLES
+
+SECOND = 1_000_000
+START_US = 1_772_366_400 * SECOND
+CLIENTS = ("one", "two", "three")
+GROUPS = ("orders", "bills")
+
+Bronze = dict[str, pa.Table]
+Operation = tuple[int, str, int, int]
+"""Which broker, what, and two numbers to choose with."""
+
+
+class MemoryWriter:
+    """One emitter: reports rows, and says from time to time that they are shipped."""
+
+    def __init__(self, cluster: str, broker: str) -> None:
+        self.cluster, self.broker = cluster, broker
+        self.emitter = f"{cluster}/{broker}/0"
+        self.now_us = START_US
+        self.epoch_us = START_US - 3600 * SECOND
+        self.seq = self.shipped = self.shipments = 0
+        self.rows: dict[str, list[dict[str, Any]]] = {name: [] for name in FACT_TABLES}
+
+    def report(self, table: str, **values: Any) -> None:
+        """One row of `table` now."""
+        self.seq += 1
+        self._add(table, self.emitter, self.seq, values)
+
+    def ship(self) -> None:
+        """The shipments row that promises what was reported."""
+        self.shipments += 1
+        promise = {"seq_from": self.shipped + 1, "seq_to": self.seq, "event_time_to": self.now_us}
+        self._add("shipments", f"{self.emitter}/shipper", self.shipments, {**promise, "rows": []})
+        self.shipped = self.seq
+
+    def _add(self, table: str, emitter: str, seq: int, values: dict[str, Any]) -> None:
+        unknown = set(values) - set(BY_NAME[table].own_names)
+        assert not unknown, f"{table} has no columns {sorted(unknown)}"
+        self.rows[table].append(
+            {
+                **dict.fromkeys(BY_NAME[table].own_names),
+                **values,
+                "cluster": self.cluster,
+                "broker": self.broker,
+                "broker_epoch": self.epoch_us,
+                "emitter": emitter,
+                "seq": seq,
+                "event_time": self.now_us,
+                "event_date": datetime.fromtimestamp(self.now_us / SECOND, UTC).date(),
+            }
+        )
+
+
+@dataclass
+class Queue:
+    """A queue of a group."""
+
+    group: str
+    queue_id: int
+    owner: str | None = None
+    max_offset: int = 0
+    pulled: int = 0
+    committed: int = 0
+    persisted: int = 0
+
+    @property
+    def name(self) -> dict[str, Any]:
+        """Its key, without the broker."""
+        return {"group": self.group, "topic": f"topic-{self.group}", "queue_id": self.queue_id}
+
+    @property
+    def owned(self) -> dict[str, Any]:
+        """As events name it."""
+        return {
+            "topic": f"topic-{self.group}",
+            "queue_id": self.queue_id,
+            "committed": self.committed,
+            "pulled": self.pulled,
+        }
+
+
+@dataclass
+class Broker:
+    """A broker whose history is told operation by operation."""
+
+    writer: MemoryWriter
+    queues: list[Queue] = field(
+        default_factory=lambda: [Queue(group, number) for group in GROUPS for number in range(2)]
+    )
+    members: dict[str, list[str]] = field(default_factory=lambda: {name: [] for name in GROUPS})
+    generation: int = 0
+
+    def do(self, what: str, one: int, other: int) -> None:
+        """Carry out an operation; `one` chooses a queue, `other` a client or an amount."""
+        self.writer.now_us += (1 + other % 4) * SECOND
+        queue = self.queues[one % len(self.queues)]
+        getattr(self, what)(queue, CLIENTS[other % len(CLIENTS)], other)
+
+    def work(self, queue: Queue, _: str, amount: int) -> None:
+        """Messages come and are pulled; some are committed."""
+        queue.max_offset += amount
+        if queue.owner is not None:
+            queue.pulled = queue.max_offset
+            self._commit(queue, min(queue.committed + amount // 2, queue.pulled), queue.owner)
+        self._tell(queue)
+
+    def persist(self, queue: Queue, _: str, __: int) -> None:
+        """The offsets file is written."""
+        for one in self.queues:
+            one.persisted = one.committed
+        self._tell(queue)
+
+    def sample(self, queue: Queue, client: str, amount: int) -> None:
+        """The broker has asked a client what it holds."""
+        self.writer.report(
+            "client_windows",
+            **queue.name,
+            client_id=client,
+            held_count=amount % 5,
+            held_bytes=0,
+            finished_count=amount % 3 or None,
+            locked=False,
+            dropped=False,
+        )
+
+    def take(self, queue: Queue, client: str, _: int) -> None:
+        """A client pulls the queue for the first time, from the committed offset."""
+        if client not in self.members[queue.group]:
+            self._change(queue.group, client, "JOINED", [])
+        if queue.owner not in (None, client):
+            self._move(queue, queue.owner, "REVOKED")
+        before, queue.owner = queue.owner, client
+        self._move(queue, client, "ASSIGNED")
+        if queue.committed < queue.pulled:
+            self._redeliver(queue, queue.committed, queue.pulled, client, before)
+
+    def leave(self, queue: Queue, client: str, amount: int) -> None:
+        """A client goes."""
+        if client not in self.members[queue.group]:
+            return
+        owned = [one for one in self.queues if (one.group, one.owner) == (queue.group, client)]
+        kind = ("LEFT", "LEFT", "EXPIRED")[amount % 3]
+        reason = ("UNREGISTERED", "CONNECTION_LOST", "HEARTBEAT_EXPIRED")[amount % 3]
+        self._change(queue.group, client, kind, owned, reason)
+        for one in owned:
+            one.owner = None
+            self._tell(one)
+
+    def reset(self, queue: Queue, _: str, amount: int) -> None:
+        """An operator sets the offset back."""
+        self._commit(queue, max(0, queue.committed - amount), None, path="RESET")
+
+    def ghost(self, queue: Queue, client: str, amount: int) -> None:
+        """Somebody reports an old offset."""
+        self._commit(queue, max(0, queue.committed - amount), client)
+
+    def again(self, queue: Queue, client: str, amount: int) -> None:
+        """A pull goes back."""
+        begin = max(0, queue.pulled - amount)
+        if begin < queue.pulled:
+            self._redeliver(queue, begin, queue.pulled, client, queue.owner)
+
+    def fail(self, queue: Queue, _: str, amount: int) -> None:
+        """A step of a failed message."""
+        steps = ("SENT_BACK", "DELIVERED", "DEAD_LETTERED", "SENT_AGAIN", "SCHEDULED")
+        self.writer.report(
+            "retry_dlq_flow",
+            message_id=f"MESSAGE-{amount % 2}" if amount % 7 else None,
+            origin_topic=f"topic-{queue.group}",
+            origin_queue_id=queue.queue_id,
+            origin_offset=amount,
+            group=queue.group,
+            reconsume_times=1,
+            step=steps[amount % len(steps)],
+        )
+
+    def stop(self, queue: Queue, _: str, amount: int) -> None:
+        """The broker stops, cleanly or not, and boots; what it lost it says."""
+        is_clean, is_damaged, is_cut = amount % 3 == 0, amount % 5 == 0, amount % 4 == 1
+        if is_clean:
+            for one in self.queues:
+                one.persisted = one.committed
+            self.writer.report("lifecycle", kind="SHUTDOWN", clean=True)
+        if amount % 2:
+            self.writer.ship()
+        self.writer.now_us += 2 * SECOND
+        self.writer.epoch_us = self.writer.now_us
+        if is_cut:
+            self._cut(amount)
+        if is_damaged:
+            self.writer.report("lifecycle", kind="DAMAGED_FILE", detail="consumerOffset.json")
+            for one in self.queues:
+                one.persisted = 0
+        if amount % 7 == 0:
+            self.writer.ship()
+        self.writer.report("lifecycle", kind="BOOT", clean=is_clean)
+        for one in self.queues:
+            one.committed = one.persisted
+        self._tell(queue)
+
+    def ship(self, _: Queue, __: str, ___: int) -> None:
+        """What was reported is shipped."""
+        self.writer.ship()
+
+    def _cut(self, amount: int) -> None:
+        self.writer.report("lifecycle", kind="RECOVERY", truncated_from=1, truncated_to=2)
+        if amount % 8 == 5:
+            self.writer.ship()
+        for one in self.queues:
+            end = max(0, one.max_offset - amount)
+            if end < one.pulled:
+                one.max_offset = one.pulled = end
+                one.persisted = min(one.persisted, end)
+                self._tell(one)
+                if amount % 16 == 9:
+                    self.writer.ship()
+
+    def _commit(
+        self, queue: Queue, offset: int, client: str | None, *, path: str = "COMMIT_RPC"
+    ) -> None:
+        self.writer.report(
+            "consume_offsets",
+            **queue.name,
+            offset=offset,
+            previous_offset=queue.committed,
+            path=path,
+            trigger="TIMER",
+            client_id=client,
+            accepted=True,
+            min_offset=0,
+            max_offset=queue.max_offset,
+        )
+        queue.committed = offset
+
+    def _tell(self, queue: Queue) -> None:
+        self.writer.report(
+            "group_watermarks",
+            **queue.name,
+            pulled=queue.pulled,
+            committed=queue.committed,
+            persisted=queue.persisted,
+            committed_state="EXACT",
+            min_offset=0,
+            max_offset=queue.max_offset,
+            last_puller=queue.owner,
+            reports=1,
+            message_model="CLUSTERING",
+        )
+
+    def _move(self, queue: Queue, client: str | None, kind: str) -> None:
+        self.writer.report(
+            "rebalance_events",
+            group=queue.group,
+            client_id=client,
+            kind=kind,
+            inferred=True,
+            generation=self.generation,
+            queues=[queue.owned],
+        )
+
+    def _change(
+        self, group: str, client: str, kind: str, owned: list[Queue], reason: str | None = None
+    ) -> None:
+        before = list(self.members[group])
+        (self.members[group].append if kind == "JOINED" else self.members[group].remove)(client)
+        self.generation += 1
+        self.writer.report(
+            "rebalance_events",
+            group=group,
+            client_id=client,
+            kind=kind,
+            inferred=False,
+            generation=self.generation,
+            before=before,
+            after=list(self.members[group]),
+            queues=[one.owned for one in owned],
+            reason=reason,
+        )
+
+    def _redeliver(
+        self, queue: Queue, begin: int, end: int, client: str, before: str | None
+    ) -> None:
+        self.writer.report(
+            "redeliveries",
+            **queue.name,
+            from_offset=begin,
+            to_offset=end,
+            client_id=client,
+            previous_client_id=before,
+            broker_epoch_before=self.writer.epoch_us,
+        )
+
+
+OPERATIONS = (
+    *("work", "work", "work", "take", "take", "leave", "ship", "ship", "ship", "persist"),
+    *("sample", "reset", "ghost", "again", "fail", "fail", "stop"),
+)
+
+
+def stories(brokers: int = 2) -> st.SearchStrategy[list[Operation]]:
+    """Histories of `brokers` brokers."""
+    return st.lists(
+        st.tuples(
+            st.integers(0, brokers - 1),
+            st.sampled_from(OPERATIONS),
+            st.integers(0, 3),
+            st.integers(1, 60),
+        ),
+        min_size=20,
+        max_size=80,
+    )
+
+
+def told(story: list[Operation], names: tuple[tuple[str, str], ...]) -> list[MemoryWriter]:
+    """Play a story on brokers of these clusters and names; all they reported is shipped."""
+    brokers = [Broker(MemoryWriter(*name)) for name in names]
+    for which, what, one, other in story:
+        brokers[which].do(what, one, other)
+    for broker in brokers:
+        broker.writer.ship()
+    return [broker.writer for broker in brokers]
+
+
+def bronze_of(*writers: MemoryWriter) -> Bronze:
+    """What they reported, as bronze tables."""
+    tables = {}
+    for name in FACT_TABLES:
+        rows = [row for writer in writers for row in writer.rows[name]]
+        schema = arrow_schema(BY_NAME[name].columns)
+        columns = [_column([row[field.name] for row in rows], field.type) for field in schema]
+        tables[name] = pa.table(columns, schema=schema)
+    return tables
+
+
+def _column(values: list[Any], kind: pa.DataType) -> pa.Array:
+    if pa.types.is_timestamp(kind):
+        return pa.array(values, pa.int64()).cast(kind)
+    return pa.array(values, kind)

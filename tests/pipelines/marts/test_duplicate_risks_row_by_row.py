@@ -1,0 +1,367 @@
+"""Risks of double consumption on literal rows: what opens them, what is seen, what ends them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pipelines.marts.duplicate_risk_windows import MART
+from pipelines.marts.risks.events import Event, Place, Progress
+from pipelines.marts.risks.evidence import evidence
+from pipelines.marts.risks.fold import Fold
+from tests.pipelines.marts.literal_facts import NOON, SECOND, Row, State, computed, facts, only
+
+NEXT_LIFE = NOON + 60 * SECOND
+QUEUE = {"topic": "t", "queue_id": 0, "committed": 80, "pulled": 90}
+
+
+def risks(state: State | None = None, **tables: list[Row]) -> tuple[list[Row], State]:
+    """What the rows of these tables put at risk."""
+    given = {name: facts(name, *rows) for name, rows in tables.items()}
+    return computed(MART, given, state)
+
+
+def openings(rows: list[Row]) -> list[tuple[Any, ...]]:
+    """(seq, cause, client, from, to) of what was put at risk."""
+    opened = [row for row in rows if row["revision"] == 1]
+    return only(opened, "seq", "cause", "client_id", "from_offset", "to_offset")
+
+
+def gone(at: float, client: str, kind: str = "REVOKED", **values: Any) -> Row:
+    """Somebody else pulled the queue that `client` had pulled last, or it went."""
+    known = {"client_id": client, "kind": kind, "inferred": True, "generation": 4}
+    return {"at": at, **known, "queues": [QUEUE], **values}
+
+
+def watermark(at: float, **values: Any) -> Row:
+    """A queue of which 80 of 100 messages are committed, unless told otherwise."""
+    return {
+        "at": at,
+        "pulled": 90,
+        "committed": 80,
+        "persisted": 70,
+        "committed_state": "EXACT",
+        "min_offset": 0,
+        "max_offset": 100,
+        "reports": 1,
+        "message_model": "CLUSTERING",
+        **values,
+    }
+
+
+def test_a_queue_pulled_in_turn_by_two_members_has_two_owners() -> None:
+    rows, _ = risks(
+        rebalance_events=[
+            gone(1, "a"),  # b took the queue over, as a rebalance lets it.
+            gone(3, "b"),  # a is still there.
+            gone(4, "a"),
+            gone(60, "b"),  # Much later: a rebalance again.
+            gone(61, "a", generation=5),  # The group changed in between.
+        ]
+    )
+    causes = openings(rows)
+    assert [(seq, cause) for seq, cause, *_ in causes] == [
+        (1, "HAND_OVER"),
+        (2, "DOUBLE_OWNER"),
+        (3, "DOUBLE_OWNER"),
+        (4, "HAND_OVER"),
+        (5, "HAND_OVER"),
+    ]
+    assert causes[1][2:] == ("b", 80, 90)
+
+
+def test_two_owners_are_seen_over_the_edge_of_a_cut_as_well() -> None:
+    _, state = risks(rebalance_events=[gone(1, "a")])
+    rows, _ = risks(state, rebalance_events=[gone(3, "b", seq=2)])
+    assert [cause[:2] for cause in openings(rows)] == [(2, "DOUBLE_OWNER")]
+
+
+def sample(at: float, client: str, finished: int | None, **values: Any) -> Row:
+    """What a client held."""
+    return {"at": at, "client_id": client, "held_count": 4, "finished_count": finished, **values}
+
+
+@pytest.mark.parametrize(
+    ("sampled_at", "finished", "certain", "uncertain"),
+    [(0, 3, 3, 4), (0, 8, 8, 2), (0, 99, 10, 0), (0, None, None, None), (-40, 3, None, None)],
+    ids=["some finished", "most finished", "more than at risk", "not told", "told long ago"],
+)
+def test_what_a_lost_client_had_finished_comes_again_for_certain(
+    sampled_at: float, finished: int | None, certain: int | None, uncertain: int | None
+) -> None:
+    _, state = risks(
+        client_windows=[sample(sampled_at, "a", finished), sample(0, "another client", 1)]
+    )
+    lost = gone(1, "a", "LEFT", reason="CONNECTION_LOST", seq=3)
+    rows, _ = risks(state, rebalance_events=[lost])
+    assert only(rows, "cause", "at_risk_messages", "certain_messages", "uncertain_messages") == [
+        ("CONSUMER_CRASH", 10, certain, uncertain)
+    ]
+
+
+def test_a_client_that_had_committed_all_it_pulled_leaves_nothing_at_risk() -> None:
+    rows, _ = risks(
+        rebalance_events=[
+            gone(1, "a", queues=[{**QUEUE, "committed": 90}]),
+            gone(2, "a", queues=[{**QUEUE, "committed": None}]),
+            gone(3, "a", queues=None),
+        ]
+    )
+    assert rows == []
+
+
+def boot(*, truncated: bool = True) -> list[Row]:
+    """The broker's next life: recovery at seq 10, boot at seq 14."""
+    cut = {"truncated_from": 5000, "truncated_to": 9000} if truncated else {}
+    life = {"at": 61, "broker_epoch": NEXT_LIFE}
+    return [
+        {"seq": 10, "kind": "RECOVERY", **cut, **life},
+        {"seq": 14, "kind": "BOOT", "clean": False, **life},
+    ]
+
+
+def marks(*, end: int) -> list[Row]:
+    """The group had pulled 90 and committed 80; in the next life the queue ends at `end`."""
+    after = watermark(61, max_offset=end, pulled=min(90, end), committed=70, persisted=70)
+    return [watermark(10, seq=5), {**after, "seq": 12, "broker_epoch": NEXT_LIFE}]
+
+
+REPLAYED = [
+    (10, "REPLAY_AFTER_TRUNCATION", None, 85, 90),
+    (14, "BROKER_CRASH", None, 70, 90),
+]
+
+
+def test_a_log_that_lost_what_was_read_puts_it_at_risk_of_being_sent_again() -> None:
+    rows, _ = risks(group_watermarks=marks(end=85), lifecycle=boot())
+    assert openings(rows) == REPLAYED
+
+
+def test_a_lost_tail_is_seen_over_the_edge_of_a_cut_as_well() -> None:
+    before, after = marks(end=85)
+    recovery, booted = boot()
+    none, state = risks(group_watermarks=[before], lifecycle=[recovery])
+    assert none == []
+    none, state = risks(state, group_watermarks=[after])
+    assert none == []
+    rows, state = risks(state, lifecycle=[booted])
+    assert openings(rows) == REPLAYED
+    assert state["earlier"].num_rows == state["cuts"].num_rows == 0
+
+
+@pytest.mark.parametrize(("end", "truncated"), [(90, True), (100, True), (85, False)])
+def test_a_log_that_kept_what_was_read_puts_nothing_at_that_risk(end: int, truncated: bool) -> None:
+    rows, _ = risks(group_watermarks=marks(end=end), lifecycle=boot(truncated=truncated))
+    assert [cause for _, cause, *_ in openings(rows)] == ["BROKER_CRASH"]
+
+
+def test_what_only_memory_knew_is_at_risk_after_a_death_and_nothing_after_a_clean_stop() -> None:
+    known = [
+        watermark(1, seq=1),
+        watermark(1, seq=2, queue_id=1, persisted=None, min_offset=40),
+        watermark(1, seq=3, queue_id=2, persisted=90, committed=90),
+        watermark(1, seq=4, queue_id=3, message_model="BROADCASTING"),
+        watermark(1, seq=5, queue_id=4, emitter="c/a/0"),
+    ]
+    life = {"at": 61, "seq": 6, "kind": "BOOT", "broker_epoch": NEXT_LIFE}
+    died, _ = risks(group_watermarks=known, lifecycle=[{**life, "clean": False}])
+    assert only(died, "queue_id", "from_offset", "to_offset") == [(0, 70, 90), (1, 40, 90)]
+    stopped, _ = risks(group_watermarks=known, lifecycle=[{**life, "clean": True}])
+    assert stopped == []
+
+
+def test_a_lost_offsets_file_puts_all_that_is_kept_at_risk() -> None:
+    damage = {
+        "at": 61,
+        "seq": 2,
+        "kind": "DAMAGED_FILE",
+        "detail": "consumerOffset.json",
+        "broker_epoch": NEXT_LIFE,
+    }
+    rows, _ = risks(group_watermarks=[watermark(1, min_offset=10)], lifecycle=[damage])
+    assert openings(rows) == [(2, "OFFSET_STORE_LOST", None, 10, 90)]
+
+
+def test_marks_that_go_past_the_range_end_windows_of_earlier_cuts() -> None:
+    """Two queues were lost; of one the commit reaches the end, of the other it does not."""
+    both = [QUEUE, {**QUEUE, "queue_id": 1}]
+    _, state = risks(rebalance_events=[gone(1, "a", "EXPIRED", queues=both)])
+    rows, state = risks(
+        state,
+        group_watermarks=[
+            watermark(2, seq=2, committed=85),
+            watermark(2, seq=3, committed=89, queue_id=1),
+            watermark(3, seq=4, committed=90),
+            watermark(4, seq=5, committed=95),
+        ],
+    )
+    assert only(rows, "seq", "queue_id", "revision", "state", "outcome") == [
+        (4, 0, 2, "CLOSED", "PASSED")
+    ]
+    assert state["windows"]["queue_id"].to_pylist() == [1]
+    again = {"at": 5, "seq": 6, "queue_id": 1, "from_offset": 80, "to_offset": 84}
+    told = {"client_id": "b", "previous_client_id": "a", "broker_epoch_before": 1}
+    rows, _ = risks(state, redeliveries=[{**again, **told}])
+    assert only(rows, "revision", "outcome", "redelivered_messages", "next_client_id") == [
+        (2, "CONFIRMED", 4, "b")
+    ]
+
+
+def test_messages_delivered_once_more_from_another_place_are_surely_duplicates() -> None:
+    place = {"origin_topic": "t", "origin_queue_id": 2, "reconsume_times": 1}
+    rows, _ = risks(
+        retry_dlq_flow=[
+            {**place, "step": "DELIVERED", "message_id": "m", "origin_offset": 7},
+            {**place, "step": "SENT_AGAIN", "message_id": None, "origin_offset": 8},
+            {**place, "step": "DELIVERED", "message_id": "n"},
+            {**place, "step": "SENT_BACK", "message_id": "n", "origin_offset": 9},
+        ]
+    )
+    assert only(rows, "seq", "basis", "from_offset", "to_offset", "outcome") == [
+        (1, "SEND_BACK", 7, 8, "CONFIRMED"),
+        (2, "SEND_RETRY", 8, 9, "CONFIRMED"),
+    ]
+    failed, sent_again = (row["evidence"] for row in rows)
+    assert failed == "message m failed and was delivered again"
+    assert sent_again == (
+        "message ? was sent again by its producer and stored twice: the second copy, at offset 8, "
+        "was delivered too"
+    )
+
+
+PLACE = Place("c", "b", "c/b/0", "g", "t", 0)
+
+
+def departure(seq: int, begin: int, end: int) -> Event:
+    """Client c1 was lost with [begin, end) pulled and not committed."""
+    return Event(
+        place=PLACE,
+        seq=seq,
+        event_us=seq * SECOND,
+        type="OPENING",
+        basis="DEPARTURE",
+        cause="CONSUMER_CRASH",
+        client_id="c1",
+        from_offset=begin,
+        to_offset=end,
+    )
+
+
+def again(seq: int, begin: int, end: int) -> Event:
+    """Client c2 pulled [begin, end) once more."""
+    return Event(
+        place=PLACE,
+        seq=seq,
+        event_us=seq * SECOND,
+        type="REDELIVERY",
+        basis="REDELIVERY",
+        cause="HAND_OVER",
+        client_id="c1",
+        next_client_id="c2",
+        from_offset=begin,
+        to_offset=end,
+        messages=end - begin,
+    )
+
+
+def progress(seq: int, committed: int, pulled: int) -> Progress:
+    """The group's marks on the queue."""
+    return Progress(seq, seq * SECOND, committed, pulled)
+
+
+Told = list[tuple[int, int, str, str, int]]
+
+FOLDS: dict[str, tuple[list[Event | Progress], Told]] = {
+    "a prediction is confirmed in parts and ends with the commit": (
+        [
+            departure(1, 100, 140),
+            progress(2, 100, 140),
+            again(3, 100, 132),
+            again(4, 132, 140),
+            progress(5, 120, 170),
+            progress(6, 140, 170),
+        ],
+        [
+            (1, 1, "OPEN", "OPENED", 0),
+            (3, 2, "OPEN", "AGAIN", 32),
+            (4, 3, "OPEN", "AGAIN", 40),
+            (6, 4, "CLOSED", "PASSED", 40),
+        ],
+    ),
+    "nothing comes again when pulls go on behind the range": (
+        [departure(1, 100, 140), progress(2, 100, 150)],
+        [(1, 1, "OPEN", "OPENED", 0), (2, 2, "CLOSED", "PASSED", 0)],
+    ),
+    "a redelivery nobody expected opens a window that grows": (
+        [again(1, 50, 60), again(2, 60, 75), progress(3, 60, 90), progress(4, 75, 90)],
+        [
+            (1, 1, "OPEN", "OPENED", 10),
+            (2, 2, "OPEN", "AGAIN", 25),
+            (4, 3, "CLOSED", "PASSED", 25),
+        ],
+    ),
+    "a later loss takes over": (
+        [departure(1, 100, 140), departure(2, 110, 150), again(3, 110, 120)],
+        [
+            (1, 1, "OPEN", "OPENED", 0),
+            (2, 1, "OPEN", "OPENED", 0),
+            (2, 2, "CLOSED", "TAKEN_OVER", 0),
+            (3, 2, "OPEN", "AGAIN", 10),
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("story", FOLDS)
+def test_risk_of_a_queue_is_folded_event_by_event(story: str) -> None:
+    events, expected = FOLDS[story]
+    fold = Fold(PLACE)
+    fold.take(events)
+    names = ("seq", "revision", "state", "told_by", "redelivered")
+    assert sorted(only(fold.revisions, *names)) == sorted(expected)
+
+
+@pytest.mark.parametrize("story", FOLDS)
+def test_folding_two_halves_gives_what_folding_the_whole_gives(story: str) -> None:
+    events, _ = FOLDS[story]
+    whole = Fold(PLACE)
+    whole.take(events)
+    for cut in range(1, len(events)):
+        first = Fold(PLACE)
+        first.take(events[:cut])
+        second = Fold(PLACE, first.window)
+        second.take(events[cut:])
+        assert first.revisions + second.revisions == whole.revisions
+
+
+AGAIN_BY_C2 = "55 messages of [100, 155) were delivered again to c2"
+
+
+@pytest.mark.parametrize(
+    ("redelivered_to", "ending"),
+    [
+        (140, "40 messages of [100, 140) were delivered again to c2"),
+        (155, f"{AGAIN_BY_C2}; those from 140 on had been pulled after the event"),
+    ],
+)
+def test_a_risk_says_why_more_came_again_than_was_predicted(
+    redelivered_to: int, ending: str
+) -> None:
+    window = {
+        "basis": "RESTART",
+        "cause": "BROKER_CRASH",
+        "client_id": "c1",
+        "next_client_id": "c2",
+        "from_offset": 100,
+        "to_offset": 140,
+        "message_id": "m",
+        "state": "OPEN",
+        "redelivered_from": 100,
+        "redelivered_to": redelivered_to,
+        "told_by": "AGAIN",
+        "redelivered": redelivered_to - 100,
+    }
+    assert evidence(window) == (
+        f"the broker died when its disk knew offset 100 and the group was at 140; {ending}"
+    )
