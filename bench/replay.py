@@ -18,17 +18,17 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 from deltalake import write_deltalake
+from pipelines.gold import create_gold
+from pipelines.marks import Marks
+from pipelines.stream import carry_out, next_plan
 from rich.console import Console
 from rich.table import Table
 
 from engine.telemetry.tables import BY_NAME
-from pipelines.gold import create_gold
 from pipelines.lake import Lake
-from pipelines.marks import Marks
 from pipelines.schemas import arrow_schema
 from pipelines.session import open_session
 from pipelines.settings import Evaluation, Pace
-from pipelines.stream import carry_out, next_plan
 
 START_US = int(datetime(2026, 3, 1, 12, 0, tzinfo=UTC).timestamp()) * 1_000_000
 SECOND_US = 1_000_000

@@ -49,7 +49,6 @@ __all__ = [
     "OFFSET_VIOLATIONS",
     "OWNERSHIP",
     "REBALANCES",
-    "SPARK_TABLES",
     "STALLED_WINDOWS",
     "STATE_FOLDER",
 ]

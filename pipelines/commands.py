@@ -12,8 +12,6 @@ import signal
 import sys
 import time
 from datetime import UTC, datetime
-from enum import StrEnum
-from pathlib import Path
 from types import FrameType
 from typing import Annotated
 

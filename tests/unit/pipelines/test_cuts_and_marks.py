@@ -11,14 +11,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
+from pipelines.marks import Cut, Marks, plan_cuts
+from pipelines.replay import judged_part, range_of
+from pipelines.stream import await_first_shipment
 
 from engine.foundation.errors import ConfigError, LakeError
 from engine.telemetry.tables import Column, ColumnType, must
 from pipelines.lake import Lake, declared_rows
-from pipelines.marks import Cut, Marks, plan_cuts
-from pipelines.replay import judged_part, range_of
 from pipelines.settings import Evaluation
-from pipelines.stream import await_first_shipment
 
 TIDEMARK = str(Path(sys.executable).parent / "tidemark")
 
