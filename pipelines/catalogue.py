@@ -16,7 +16,30 @@ from __future__ import annotations
 from typing import Final
 
 from engine.telemetry.tables import Column, ColumnType, must
+from pipelines.marts.consumer_lag import CONSUMER_LAG
+from pipelines.marts.group_state import GROUP_STATE
 from pipelines.marts.mart import GoldTable
+from pipelines.marts.stalled_windows import STALLED_WINDOWS
+
+__all__ = [
+    "BY_NAME",
+    "CONSUMER_LAG",
+    "DEAD_LETTERS",
+    "DELTA_RS_TABLES",
+    "DQ_FAILURES",
+    "DQ_RESULTS",
+    "DUPLICATE_RISK_WINDOWS",
+    "EMITTER_HEALTH",
+    "GOLD_FOLDER",
+    "GOLD_TABLES",
+    "GROUP_STATE",
+    "OFFSET_VIOLATIONS",
+    "OWNERSHIP",
+    "REBALANCES",
+    "SPARK_TABLES",
+    "STALLED_WINDOWS",
+    "STATE_FOLDER",
+]
 
 _S, _I, _L, _B, _T, _D = (
     ColumnType.STRING,
@@ -48,100 +71,6 @@ _INTERVAL: Final = (
     Column("closed_at", _T, "when it ended; null while OPEN"),
 )
 
-CONSUMER_LAG: Final = GoldTable(
-    "consumer_lag",
-    "group, topic, broker, queue and grid second at which something changed (at least each 30 s)",
-    (
-        _OBSERVED_AT,
-        _CLUSTER,
-        _BROKER,
-        _GROUP,
-        _TOPIC,
-        _QUEUE,
-        Column(
-            "lag_messages",
-            _L,
-            "max_offset - committed; negative when the log lost messages; null when unknown",
-        ),
-        Column(
-            "time_lag_ms",
-            _L,
-            "event time minus store time of the message AT committed; 0 when nothing waits",
-        ),
-        Column("time_lag_error_ms", _L, "half-width of the error bar of time_lag_ms; 0 when EXACT"),
-        must(
-            "provenance",
-            _S,
-            "EXACT, UNREADABLE (nobody may read the queue), INTERPOLATED, EXTRAPOLATED, PURGED or "
-            "UNKNOWN",
-        ),
-        Column(
-            "unknown_reason", _S, "why lag or time lag is null: NO_OFFSET, BROADCAST, PURGED, ..."
-        ),
-        Column("inflight_messages", _L, "pulled - committed; null when nobody has pulled"),
-        Column("committed", _L, "consume offset in broker memory (NEXT to consume)"),
-        Column("persisted", _L, "consume offset in the broker's file"),
-        Column("pulled", _L, "next offset nobody of the group has pulled"),
-        Column("processed", _L, "one past the highest finished offset, as clients told"),
-        must("min_offset", _L, "first message kept"),
-        must("max_offset", _L, "next offset to be written"),
-        Column(
-            "trend", _S, "GROWING, STEADY or SHRINKING over the last minute; null when too few rows"
-        ),
-        Column(
-            "lag_change_per_minute",
-            _L,
-            "messages a minute by which lag_messages changes; null as trend",
-        ),
-        Column("drain_time_ms", _L, "time until lag 0 at the present rate; null unless SHRINKING"),
-        Column("last_commit_time", _T, "when the group last reported an offset"),
-        Column("last_pull_time", _T, "when the group last pulled"),
-        Column("last_puller", _S, "client that pulled last"),
-        _EMITTER,
-        _SEQ,
-        _OBSERVED_DATE,
-    ),
-    ("cluster", "broker", "group", "topic", "queue_id", "observed_at", "seq"),
-)
-STALLED_WINDOWS: Final = GoldTable(
-    "stalled_windows",
-    "revision of an interval in which a queue's consumption was not OK",
-    (
-        *_INTERVAL,
-        _CLUSTER,
-        _BROKER,
-        _GROUP,
-        _TOPIC,
-        _QUEUE,
-        must("rule", _S, "NO_OFFSET, DATA_LOST, STOPPED, REWOUND, STALLED or SLOW"),
-        must(
-            "kind",
-            _S,
-            "FROZEN_HEAD, DEAD_QUEUE, DEAD_CONSUMER, BLOCKED_ORDERLY, PAUSED or UNDETERMINED",
-        ),
-        must("window_ms", _L, "length of the evaluation window"),
-        must("slide_ms", _L, "distance of evaluation ticks"),
-        Column("committed_from", _L, "consume offset at the window's start"),
-        Column("committed_to", _L, "consume offset at its end"),
-        Column("pulled_from", _L, "pulled mark at the window's start"),
-        Column("pulled_to", _L, "pulled mark at its end"),
-        Column("max_offset_from", _L, "max offset at the window's start"),
-        Column("max_offset_to", _L, "max offset at its end"),
-        Column("lag_messages", _L, "lag at observed_at"),
-        Column("time_lag_ms", _L, "time lag at observed_at"),
-        must("reports", _L, "offset reports inside the window, unchanged ones included"),
-        Column("client_id", _S, "client that held the queue last"),
-        Column("head_message_id", _S, "message at the head of that client's window, when told"),
-        Column("head_since", _T, "since when it is in a listener"),
-        Column("stack", _S, "stack of that listener, when told"),
-        must("evidence", _S, "one sentence with the figures that fired the rule"),
-        _EMITTER,
-        _SEQ,
-        _OBSERVED_DATE,
-    ),
-    ("window_id", "revision"),
-    revised=True,
-)
 DUPLICATE_RISK_WINDOWS: Final = GoldTable(
     "duplicate_risk_windows",
     "revision of an interval in which messages of a queue were at risk of being consumed twice, "
@@ -292,34 +221,6 @@ OFFSET_VIOLATIONS: Final = GoldTable(
         _OBSERVED_DATE,
     ),
     ("emitter", "seq", "law"),
-)
-GROUP_STATE: Final = GoldTable(
-    "group_state",
-    "group, broker and evaluation tick at which its state changed (at least each 30 s)",
-    (
-        _OBSERVED_AT,
-        _CLUSTER,
-        _BROKER,
-        _GROUP,
-        must(
-            "state",
-            _S,
-            "worst queue: OK, SLOW, STALLED, STOPPED, REWOUND, NO_OFFSET, DATA_LOST, BROADCAST or "
-            "UNKNOWN",
-        ),
-        must("reason", _S, "the state in words, naming queue and figures"),
-        Column("lag_messages", _L, "sum over queues whose lag is known; null when none is"),
-        Column("time_lag_ms", _L, "largest over queues whose time lag is known; null when none is"),
-        must("queues", _I, "queues of the group on this broker"),
-        must("queues_known", _I, "of these, queues whose lag is known"),
-        must("queues_not_ok", _I, "of these, queues whose state is not OK"),
-        Column("members", _I, "clients of the group; null when not told"),
-        Column("trend", _S, "GROWING, STEADY or SHRINKING of the summed lag"),
-        _EMITTER,
-        _SEQ,
-        _OBSERVED_DATE,
-    ),
-    ("cluster", "broker", "group", "observed_at"),
 )
 EMITTER_HEALTH: Final = GoldTable(
     "emitter_health",
