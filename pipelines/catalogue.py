@@ -96,8 +96,6 @@ DQ_FAILURES: Final = GoldTable(
 COMPUTED_TABLES: Final = gold_tables()
 """What cycles compute: one table a mart."""
 
-SPARK_TABLES: Final = COMPUTED_TABLES
-
 DELTA_RS_TABLES: Final = (DQ_RESULTS, DQ_FAILURES)
 """What checks write."""
 

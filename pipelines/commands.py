@@ -138,7 +138,7 @@ def replay(
     if from_us >= to_us:
         raise ConfigError("--to", end, f"a moment after --from {begin}")
     evaluation = replaying.evaluation_of(source, window_ms=window_ms, slide_ms=slide_ms)
-    replaying.require_empty(target)
+    replaying.require(source, target)
     computed = replaying.replay(
         on_spark(open_session(master, address=address, conf=_settings_of(conf))),
         source,

@@ -40,8 +40,12 @@ def evaluation_of(
     )
 
 
-def require_empty(target: Lake) -> None:
-    """LakeError when a lake has been computed before."""
+def require(source: Lake, target: Lake) -> None:
+    """What a replay needs, looked at before Spark is started.
+
+    LakeError when nothing was ever shipped to `source`, or when `target` has been computed before.
+    """
+    source.table(source.bronze("shipments"))
     if target.exists(target.state(PLANS)):
         raise LakeError(f"{target.root} has been computed before: name an empty place for a replay")
 
@@ -62,7 +66,7 @@ def replay(
 
     LakeError when nothing was shipped then, or when `target` has been computed before.
     """
-    require_empty(target)
+    require(source, target)
     snapshot = snapshot_before(source, from_us)
     if snapshot is not None and settings_of(source) != evaluation.as_text():
         tell("other settings than the lake's own: computing from the first row of bronze")

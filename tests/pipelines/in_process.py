@@ -60,7 +60,8 @@ def main() -> None:
         return driver_of(Path(lake), evaluation=SHORT, rows_per_cycle=int(rows_per_cycle))
 
     def tell(what: object) -> None:
-        print(what, flush=True)
+        sys.stdout.write(f"{what}\n")
+        sys.stdout.flush()
 
     tell("begun")
     run_live(begin, pace=pace, wanted=lambda: True, tell=tell, tell_failure=tell)

@@ -81,14 +81,13 @@ def test_the_stream_killed_by_sigkill_goes_on_where_it_was(
     told: Path, fresh_lake: Callable[[], Path]
 ) -> None:
     lake = fresh_lake()
-    stream = start_stream(lake)
-    try:
-        assert stream.stdout is not None
-        while "cycle 2:" not in (line := stream.stdout.readline()):
-            assert line, "the stream ended by itself"
-    finally:
-        stream.kill()
-        stream.wait()
+    with start_stream(lake) as stream:
+        try:
+            assert stream.stdout is not None
+            while "cycle 2:" not in (line := stream.stdout.readline()):
+                assert line, "the stream ended by itself"
+        finally:
+            stream.kill()
     compute(lake, rows_per_cycle=ROWS_PER_CYCLE)
     assert everything(lake) == everything(told)
 
@@ -114,11 +113,11 @@ def test_a_second_driver_of_a_lake_is_refused_with_who_holds_it(
 ) -> None:
     lake = fresh_lake()
     with only_driver(Lake.at(str(lake))):
-        second = start_stream(lake)
-        try:
-            assert second.wait(60) == 2
-        finally:
-            second.kill()
+        with start_stream(lake) as second:
+            try:
+                assert second.wait(60) == 2
+            finally:
+                second.kill()
     assert not (lake / "gold").exists(), "it has written nothing"
 
 

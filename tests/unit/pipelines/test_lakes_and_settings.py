@@ -1,4 +1,4 @@
-"""What a cycle takes, what is remembered of it, and what is refused; no Spark."""
+"""What of a lake is refused, in one sentence each; no Spark."""
 
 from __future__ import annotations
 
@@ -6,76 +6,18 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
-from pipelines.marks import Cut, Marks, plan_cuts
-from pipelines.replay import judged_part, range_of
-from pipelines.stream import await_first_shipment
 
 from engine.foundation.errors import ConfigError, LakeError
 from engine.telemetry.tables import Column, ColumnType, must
+from pipelines.cycles.live import await_first_shipment
 from pipelines.lake import Lake, declared_rows
 from pipelines.settings import Evaluation
 
 TIDEMARK = str(Path(sys.executable).parent / "tidemark")
-
-
-def shipment(number: int, seq_from: int, seq_to: int, time_us: int) -> dict[str, Any]:
-    return {
-        "emitter": "c/b/0/shipper",
-        "seq": number,
-        "seq_from": seq_from,
-        "seq_to": seq_to,
-        "event_time_to_us": time_us,
-    }
-
-
-SHIPPED = [shipment(1, 1, 10, 100), shipment(2, 11, 30, 200), shipment(3, 31, 30, 300)]
-
-
-def test_a_cut_goes_from_the_mark_to_the_shipped_horizon() -> None:
-    assert plan_cuts([], SHIPPED, rows_max=1000) == (Cut("c/b/0", 0, 30, 0, 300),)
-
-
-def test_a_backlog_is_cut_at_shipments() -> None:
-    first = plan_cuts([], SHIPPED, rows_max=5)
-    assert first == (Cut("c/b/0", 0, 10, 0, 100),)
-    second = plan_cuts([cut.rest() for cut in first], SHIPPED, rows_max=5)
-    assert second == (Cut("c/b/0", 10, 30, 100, 200),)
-
-
-def test_time_alone_is_news_and_silence_is_none() -> None:
-    mark = Cut("c/b/0", 30, 30, 200, 200)
-    [cut] = plan_cuts([mark], SHIPPED, rows_max=5)
-    assert cut == Cut("c/b/0", 30, 30, 200, 300)
-    assert not cut.is_empty
-    [still] = plan_cuts([cut.rest()], [], rows_max=5)
-    assert still.is_empty
-
-
-def test_a_replayed_range_begins_and_ends_at_shipments() -> None:
-    assert range_of(SHIPPED, 150, 180).cuts == (Cut("c/b/0", 10, 30, 100, 200),)
-    with pytest.raises(LakeError, match="nothing was shipped in that range"):
-        range_of(SHIPPED, 900, 950)
-
-
-def test_only_what_the_live_run_has_judged_is_compared(tmp_path: Path) -> None:
-    lake = Lake.at(str(tmp_path))
-    span = range_of(SHIPPED, 0, 1000)
-    with pytest.raises(LakeError, match="has no gold that was computed live"):
-        judged_part(span, lake)
-    marks = Marks.open(lake, Evaluation().as_text())
-    with pytest.raises(LakeError, match="has no gold that was computed live"):
-        judged_part(span, lake)
-    marks.record((Cut("c/b/0", 0, 10, 0, 100),))
-    assert judged_part(span, lake).cuts == (Cut("c/b/0", 0, 10, 0, 100),)
-    with pytest.raises(LakeError, match=r"ends before --from"):
-        judged_part(range_of(SHIPPED, 100, 1000), lake)
-    marks.record((Cut("c/b/0", 10, 30, 100, 300),))
-    assert judged_part(span, lake) == span
 
 
 def test_a_replay_of_a_lake_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
@@ -101,7 +43,7 @@ def test_a_replay_of_a_lake_that_is_not_there_is_one_sentence(tmp_path: Path) ->
         ("bronze/lifecycle", "let it be shipped again"),
         ("gold/consumer_lag", "`tidemark pipeline run` compute them again from bronze"),
         ("gold/dq_results", "the next `tidemark check` begins it anew"),
-        ("state/cycles", "`tidemark pipeline run` compute them again from bronze"),
+        ("state/plans", "`tidemark pipeline run` compute them again from bronze"),
     ],
 )
 def test_a_torn_table_is_got_back_the_way_it_was_made(
@@ -114,19 +56,6 @@ def test_a_torn_table_is_got_back_the_way_it_was_made(
     with pytest.raises(LakeError, match="its log is incomplete; restore the folder, or") as told:
         lake.table(f"{lake.root}/{table}")
     assert remedy in str(told.value)
-
-
-def test_marks_are_found_again_after_a_restart(tmp_path: Path) -> None:
-    lake = Lake.at(str(tmp_path))
-    settings = Evaluation().as_text()
-    marks = Marks.open(lake, settings)
-    assert marks.positions() == ()
-    again = Marks.open(lake, settings)
-    assert (again.run_id, again.last) == (marks.run_id, None)
-    plan = again.record((Cut("c/b/0", 0, 10, 0, 100),))
-    assert plan.cycle == 1
-    with pytest.raises(LakeError, match="marks say cycle 1, but gold lacks consumer_lag"):
-        Marks.open(lake, settings)
 
 
 def test_a_lake_nobody_ships_to_is_one_sentence(tmp_path: Path) -> None:
