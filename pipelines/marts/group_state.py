@@ -77,6 +77,7 @@ GROUP_STATE: Final = GoldTable(
         OBSERVED_DATE,
     ),
     ("cluster", "broker", "group", "observed_at"),
+    on_ticks="true",
 )
 
 SNAPSHOT_US: Final = 600 * SECOND_US

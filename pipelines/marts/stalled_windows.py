@@ -74,6 +74,7 @@ STALLED_WINDOWS: Final = GoldTable(
     ),
     ("window_id", "revision"),
     revised=True,
+    on_ticks="true",
 )
 
 WINDOWS: Final = pa.schema(

@@ -4,6 +4,7 @@ tables.
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 import signal
@@ -102,7 +103,7 @@ def start_stream(lake: Path) -> subprocess.Popen[str]:
             *("--rows-per-cycle", str(ROWS_PER_CYCLE)),
         ],
         stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
     )
@@ -115,9 +116,12 @@ def test_a_second_driver_of_a_lake_is_refused_with_who_holds_it(
     with only_driver(Lake.at(str(lake))):
         with start_stream(lake) as second:
             try:
-                assert second.wait(60) == 2
+                assert second.wait(60) == 1
+                assert second.stderr is not None
+                told = second.stderr.read()
             finally:
                 second.kill()
+    assert f"process {os.getpid()} on " in told
     assert not (lake / "gold").exists(), "it has written nothing"
 
 
