@@ -113,14 +113,13 @@ def test_a_second_driver_of_a_lake_is_refused_with_who_holds_it(
     fresh_lake: Callable[[], Path],
 ) -> None:
     lake = fresh_lake()
-    with only_driver(Lake.at(str(lake))):
-        with start_stream(lake) as second:
-            try:
-                assert second.wait(60) == 1
-                assert second.stderr is not None
-                told = second.stderr.read()
-            finally:
-                second.kill()
+    with only_driver(Lake.at(str(lake))), start_stream(lake) as second:
+        try:
+            assert second.wait(60) == 1
+            assert second.stderr is not None
+            told = second.stderr.read()
+        finally:
+            second.kill()
     assert f"process {os.getpid()} on " in told
     assert not (lake / "gold").exists(), "it has written nothing"
 
