@@ -91,6 +91,11 @@ class Watermarks:
         self._losses = 0
         """Of the observer, when the last snapshot began."""
 
+    @property
+    def waiting_count(self) -> int:
+        """Queues of groups that may have moved and were not looked at since."""
+        return self._groups.waiting_count
+
     def sample(self, now_ms: int, *, everything: bool = False) -> Iterator[None]:
         """Tell the marks that changed since they were told last, and those whose turn it is in a
         snapshot; or a snapshot of all from its begin to its end. Done in steps, of
