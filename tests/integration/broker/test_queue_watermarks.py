@@ -11,7 +11,9 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from engine.broker.sampling import Watermarks
+import pytest
+
+from engine.broker.sampling import Watermarks, are_waiting
 from engine.broker.work_in_steps import in_steps
 from engine.foundation.limits import WATERMARKS_PER_SAMPLE_MAX
 from engine.foundation.observing import GroupWatermark, QueueWatermark
@@ -226,3 +228,41 @@ async def test_a_group_at_the_end_of_its_queue_that_pulls_and_reports_is_told_no
             return len(spooled(tmp_path / "store", "group_watermarks")) > rows_before
 
         await eventually(is_heard, "while it is behind, each report is news")
+
+
+@pytest.mark.parametrize(
+    ("committed", "pulled", "maximum", "waiting"),
+    [
+        (5, 5, 5, False),
+        (4, 5, 5, True),
+        (7, None, 5, False),
+        (None, 5, 5, False),
+        (None, 4, 5, True),
+        (None, None, 0, True),
+    ],
+)
+def test_messages_wait_for_a_group_below_the_end_of_the_queue(
+    committed: int | None, pulled: int | None, maximum: int, *, waiting: bool
+) -> None:
+    assert are_waiting(committed, pulled, maximum) is waiting
+
+
+async def test_a_group_that_never_commits_and_has_pulled_all_is_told_nothing_of(
+    tmp_path: Path,
+) -> None:
+    config = broker_config(tmp_path, sample_interval_ms=50, full_sample_interval_ms=HOUR_MS)
+    async with cluster(config) as running:
+        client = running.client("c1")
+        await client.send()
+        await client.heartbeat()
+        await client.pull(0)
+
+        async def is_told() -> bool:
+            return marks_of_group(tmp_path, "pulled")[-1:] == [(1,)]
+
+        await eventually(is_told, "that it has pulled all")
+        rows_before = len(spooled(tmp_path / "store", "group_watermarks"))
+        for _ in range(5):
+            await client.pull(1)
+            await asyncio.sleep(0.06)
+        assert len(spooled(tmp_path / "store", "group_watermarks")) == rows_before
