@@ -173,3 +173,20 @@ async def test_a_stack_without_end_is_cut(tmp_path: Path) -> None:
         await eventually(is_told, "the stack is told")
     (stack,) = [row["stack"] for row in windows(tmp_path) if row["stack"]]
     assert len(stack.encode()) <= STACK_TOLD_BYTES_MAX
+
+
+async def test_a_client_in_two_groups_is_asked_once_in_its_interval(tmp_path: Path) -> None:
+    async with cluster(broker_config(tmp_path, **SETTINGS)) as running:
+        client = running.client("java")
+        await client.send()
+        place = f'{{"brokerName":"broker-a","queueId":0,"topic":"{TOPIC}"}}'
+        client.running_info = {place: {"cachedMsgCount": 1}}
+        client.jstack = "ConsumeMessageThread_1 TID: 1"
+        for group in (GROUP, "other"):
+            await client.heartbeat(group)
+
+        async def asked_often() -> bool:
+            return client.asked_count >= 30
+
+        await eventually(asked_often, "both groups' windows are looked at")
+        assert client.stacks_asked_count == 1
