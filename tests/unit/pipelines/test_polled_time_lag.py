@@ -105,6 +105,16 @@ def test_below_a_fall_the_message_may_be_of_either_life() -> None:
     assert ends.time_lag(90, now_ms=25_000).least_ms == 5_000
 
 
+def test_what_was_lost_and_written_again_may_be_as_young_as_the_first_poll_after() -> None:
+    """End 100 at 10 s and 200 at 20 s, then 150 lost and 100 written: 150 at 30 s. Message 80 was
+    there at 10 s, and is another one since.
+    """
+    ends = polls((0, 0), (100, 10_000), (200, 20_000), (150, 30_000))
+    assert ends.time_lag(80, now_ms=30_000) == TimeLag(
+        15_000, 15_000, EXTRAPOLATED, least_ms=0, most_ms=30_000
+    )
+
+
 def test_polls_that_come_late_are_passed_over() -> None:
     ends = polls((100, 5_000))
     assert ends.add(90, 4_000) is Polled.OUT_OF_ORDER

@@ -30,9 +30,7 @@ CASES: dict[str, Any] = json.loads(OWN.read_text(encoding="utf-8"))
 
 def table(page: str, first_column: str) -> list[list[str]]:
     """Cells of the rows of the table whose head begins with `first_column`."""
-    (found,) = [
-        piece for piece in page.split("\n\n") if piece.startswith(f"| {first_column} |")
-    ]
+    (found,) = [piece for piece in page.split("\n\n") if piece.startswith(f"| {first_column} |")]
     rows = [line.strip("|").split("|") for line in found.splitlines()[2:]]
     return [[cell.strip() for cell in row] for row in rows]
 
