@@ -83,23 +83,23 @@ def _columns(verdict: Verdict) -> dict[str, Any]:
 
 
 def _observation(row: Row, kind: Kind, column: str) -> Observation:
-    return Observation(_us(row["event_time"]), row["seq"], kind, row[column])
+    return Observation(micros(row["event_time"]), row["seq"], kind, row[column])
 
 
 def _unchanged(rows: Sequence[Row], changes: Sequence[Row]) -> list[Observation]:
     """Reports that changed nothing, from what `rows` count, beside `changes`."""
-    times_us = [_us(row["event_time"]) for row in changes]
+    times_us = [micros(row["event_time"]) for row in changes]
     put_back = []
     previous_us: int | None = None
     for row in rows:
         if row["reports"] and row["last_commit_time"] is not None:
-            last_us = _us(row["last_commit_time"])
+            last_us = micros(row["last_commit_time"])
             begin_us = previous_us if previous_us is not None and previous_us < last_us else None
             for at_us in _instants(row["reports"], begin_us, last_us, times_us):
                 offset = _offset_at(at_us, changes, times_us, row)
                 if offset is not None:
                     put_back.append(Observation(at_us, row["seq"], Kind.COMMIT, offset))
-        previous_us = _us(row["event_time"])
+        previous_us = micros(row["event_time"])
     return put_back
 
 
@@ -143,7 +143,7 @@ def _by_queue(rows: Iterable[Row]) -> dict[Queue, list[Row]]:
     for row in rows:
         found.setdefault(_queue(row), []).append(row)
     for ones in found.values():
-        ones.sort(key=lambda row: (_us(row["event_time"]), row["seq"]))
+        ones.sort(key=lambda row: (micros(row["event_time"]), row["seq"]))
     return found
 
 
@@ -151,7 +151,7 @@ def _queue(row: Row) -> Queue:
     return Queue(row["cluster"], row["group"], row["topic"], row["broker"], row["queue_id"])
 
 
-def _us(moment: int | datetime) -> int:
+def micros(moment: int | datetime) -> int:
     """µs since 1970 UTC."""
     if isinstance(moment, int):
         return moment

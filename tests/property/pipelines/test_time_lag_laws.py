@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.rules.time_lag import PolledEnds, Provenance, TimeLag
+from pipelines.rules.time_lag import Polled, PolledEnds, Provenance, TimeLag
 
 
 @dataclass
@@ -29,8 +29,8 @@ class Queue:
         self.lowest = min(self.lowest, len(self.stored_ms))
 
     def poll(self) -> None:
-        self.ends.add(len(self.stored_ms), self.now_ms)
-        self.lowest = len(self.stored_ms)
+        if self.ends.add(len(self.stored_ms), self.now_ms) is not Polled.OUT_OF_ORDER:
+            self.lowest = len(self.stored_ms)
 
     def truth_ms(self, committed: int) -> int:
         if committed >= len(self.stored_ms):
@@ -98,8 +98,7 @@ def played(story: list[tuple[str, int]], points_max: int) -> Queue:
             case "wait":
                 queue.now_ms += size
             case "poll":
-                if not queue.ends.points or queue.now_ms > queue.ends.points[-1][1]:
-                    queue.poll()
+                queue.poll()
             case "lose":
                 queue.lose(size)
     return queue

@@ -117,12 +117,21 @@ def test_what_was_lost_and_written_again_may_be_as_young_as_the_first_poll_after
 
 def test_polls_that_come_late_are_passed_over() -> None:
     ends = polls((100, 5_000))
-    assert ends.add(90, 4_000) is Polled.OUT_OF_ORDER
-    assert ends.add(110, 5_000) is Polled.OUT_OF_ORDER
+    assert ends.add(110, 4_000) is Polled.OUT_OF_ORDER
+    assert ends.add(100, 5_000) is Polled.OUT_OF_ORDER
+    assert ends.add(90, 5_000) is Polled.OUT_OF_ORDER
     assert ends.points == [(100, 5_000)]
     assert ends.add(100, 6_000) is Polled.ADDED
     assert ends.add(100, 7_000) is Polled.EXTENDED
     assert ends.points == [(100, 5_000), (100, 7_000)]
+
+
+def test_of_the_polls_of_one_ms_the_highest_counts() -> None:
+    ends = polls((0, 0), (100, 5_000))
+    assert ends.add(110, 5_000) is Polled.EXTENDED
+    assert ends.points == [(0, 0), (110, 5_000)]
+    assert ends.time_lag(110, now_ms=5_000).lag_ms == 0
+    assert ends.time_lag(109, now_ms=5_000).most_ms == 5_000
 
 
 def test_a_week_of_polls_fits_into_the_points_and_stays_known_to_a_share_of_its_age() -> None:
