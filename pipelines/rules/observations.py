@@ -117,17 +117,32 @@ class RuleSet(Protocol):
         ...
 
 
+class Intervals:
+    """Verdicts as they are said, tick after tick: equal neighbours are one."""
+
+    def __init__(self) -> None:
+        self._begun: list[tuple[int, State]] = []
+
+    def say(self, tick_us: int, state: State) -> None:
+        """At this tick, later than those before, the state is this."""
+        if not self._begun or self._begun[-1][1] != state:
+            self._begun.append((tick_us, state))
+
+    def verdicts(self) -> list[Verdict]:
+        """What was said, without gaps; the last one is open."""
+        ends: list[int | None] = [*(tick_us for tick_us, _ in self._begun[1:]), None]
+        return [
+            Verdict(tick_us, end_us, state.name, state.is_bad)
+            for (tick_us, state), end_us in zip(self._begun, ends, strict=False)
+        ]
+
+
 def as_intervals(states: Iterable[tuple[int, State]]) -> list[Verdict]:
-    """Verdicts from what was said at each tick, in order: equal neighbours are one."""
-    begun: list[tuple[int, State]] = []
+    """Verdicts from what was said at each tick, in order."""
+    said = Intervals()
     for tick_us, state in states:
-        if not begun or begun[-1][1] != state:
-            begun.append((tick_us, state))
-    ends: list[int | None] = [*(tick_us for tick_us, _ in begun[1:]), None]
-    return [
-        Verdict(tick_us, end_us, state.name, state.is_bad)
-        for (tick_us, state), end_us in zip(begun, ends, strict=False)
-    ]
+        said.say(tick_us, state)
+    return said.verdicts()
 
 
 def detected_us(verdicts: Sequence[Verdict], *, since_us: int) -> int | None:

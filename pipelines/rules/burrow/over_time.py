@@ -22,13 +22,13 @@ from pipelines.rules.burrow.caching import EvaluatorSettings
 from pipelines.rules.burrow.evaluator import GroupStatus, Status, evaluate_group
 from pipelines.rules.burrow.storage import Storage, StorageSettings
 from pipelines.rules.observations import (
+    Intervals,
     Kind,
     Observation,
     Queue,
     State,
     Ticks,
     Verdict,
-    as_intervals,
     in_order,
 )
 
@@ -68,23 +68,18 @@ class BurrowRules:
     ) -> GroupVerdicts:
         """Verdicts on the queues of one group, and on the group."""
         monitor = _Monitor(self, observations)
-        answers = [(tick_us, monitor.ask(tick_us)) for tick_us in ticks]
+        of_group = Intervals()
+        of_queues = {queue: Intervals() for queue in observations}
+        for tick_us in ticks:
+            answer = monitor.ask(tick_us)
+            of_group.say(tick_us, self._state(answer.status))
+            for queue, said in of_queues.items():
+                one = answer.partitions.get(monitor.keys[queue])
+                said.say(tick_us, self._state(one.status if one else Status.NOTFOUND))
         return GroupVerdicts(
-            group=as_intervals((t, self._group_state(answer)) for t, answer in answers),
-            queues={
-                queue: as_intervals(
-                    (t, self._queue_state(answer, monitor.keys[queue])) for t, answer in answers
-                )
-                for queue in observations
-            },
+            group=of_group.verdicts(),
+            queues={queue: said.verdicts() for queue, said in of_queues.items()},
         )
-
-    def _group_state(self, answer: GroupStatus) -> State:
-        return self._state(answer.status)
-
-    def _queue_state(self, answer: GroupStatus, key: tuple[str, int]) -> State:
-        one = answer.partitions.get(key)
-        return self._state(one.status if one else Status.NOTFOUND)
 
     def _state(self, status: Status) -> State:
         if status is Status.NOTFOUND:
