@@ -260,5 +260,5 @@ def test_hostile_bytes_get_one_short_printable_sentence(what: str) -> None:
 
 
 def test_a_file_longer_than_the_limit_is_not_read_as_json() -> None:
-    with pytest.raises(CaseFileError, match="bytes are more than the 67108864 that are read"):
+    with pytest.raises(CaseFileError, match="is longer than the 67108864 bytes that are read"):
         parse(b" " * (64 * 1024 * 1024 + 1), name="mine.json")
