@@ -5,11 +5,15 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+from engine.telemetry.tables import BY_NAME
+from pipelines.lake import arrow_schema
 from pipelines.rules.burrow.over_time import BurrowRules
 from pipelines.rules.from_bronze import UNCHANGED_MAX, burrow_statuses, observations_of
 from pipelines.rules.observations import Kind, Observation, Queue, Ticks
+from pipelines.rules.observed_lag import observed_time_lags
 
 S = 1_000_000
 T0 = 1_700_000_000 * S
@@ -190,3 +194,29 @@ def test_each_group_has_rows_of_its_own_and_of_its_queues() -> None:
         "state": "OK",
         "is_bad": False,
     }
+
+
+def as_bronze(name: str, *rows: dict[str, Any]) -> list[dict[str, Any]]:
+    """The rows as Arrow gives them back from a bronze table: its columns, moments for times."""
+    schema = arrow_schema(BY_NAME[name].columns)
+    for row in rows:
+        assert row.keys() <= set(schema.names), "a column that the table does not have"
+    full = [dict.fromkeys(schema.names) | row for row in rows]
+    return list(pa.Table.from_pylist(full, schema=schema).to_pylist())
+
+
+def test_rows_are_taken_as_bronze_tables_have_them() -> None:
+    offsets = as_bronze("consume_offsets", commit(12, 2, 50, previous_offset=40))
+    ends = as_bronze("queue_watermarks", end(11, 1, 90))
+    groups = as_bronze(
+        "group_watermarks",
+        told(0, 1, reports=0, last_s=None, committed=40) | {"min_offset": 0},
+        told(30, 3, reports=2, last_s=25) | {"min_offset": 0},
+    )
+    found = observations_of(offsets, ends, groups)
+    assert commits(found[QUEUE]) == [(12, 50), (25, 50)]
+    assert [one.at_us - T0 for one in found[QUEUE] if one.kind is Kind.END] == [0, 11 * S, 30 * S]
+    assert [row["unknown_reason"] for row in observed_time_lags(ends, groups)] == [
+        "BEFORE_FIRST_POLL",
+        "BEFORE_FIRST_POLL",
+    ]
