@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 import time
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from types import FrameType
 from typing import Annotated
@@ -58,12 +59,16 @@ def run(
         float | None, typer.Option("--for", help="Stop after so many seconds.")
     ] = None,
     master: Annotated[str, typer.Option(help="Spark master.")] = "local[2]",
+    upkeep: Annotated[
+        bool, typer.Option("--upkeep/--no-upkeep", help="Maintain the lake beside it.")
+    ] = True,
 ) -> None:
     """Compute gold from what the shipper brings, until stopped."""
     from pipelines.lake import Lake
     from pipelines.session import open_session, require_java
     from pipelines.settings import Evaluation, Pace
     from pipelines.stream import Progress, await_first_shipment, run_stream
+    from pipelines.upkeep.companion import Companion
 
     stop = StopSignal(for_s)
     evaluation = Evaluation(window_ms=window_ms, slide_ms=slide_ms)
@@ -77,11 +82,15 @@ def run(
         typer.echo(str(progress))
         sys.stdout.flush()
 
+    def complain(line: str) -> None:
+        typer.echo(line, err=True)
+
     typer.echo(f"ready lake={home.root} window={window_ms} ms slide={slide_ms} ms")
     sys.stdout.flush()
     patience_ms = pace.first_shipment_wait_ms
     if await_first_shipment(home, patience_ms=patience_ms, wanted=stop.absent):
-        run_stream(spark, home, evaluation=evaluation, pace=pace, wanted=stop.absent, tell=tell)
+        with Companion(home.root, complain) if upkeep else nullcontext():
+            run_stream(spark, home, evaluation=evaluation, pace=pace, wanted=stop.absent, tell=tell)
     spark.stop()
 
 

@@ -51,7 +51,8 @@ class Upkeep:
     patience_days: int = 7
     """A reader that stopped holds back the dropping of days it has not read by this at most."""
     settle_s: int = 60
-    """A partition that began to be written so recently is left to its writer."""
+    """A day that is over is merged whole once no file of it is younger than this: late rows have
+    come by then."""
 
     def __post_init__(self) -> None:
         for name in ("bronze_days", "gold_days", "dq_days", "reader_hours", "log_days"):
