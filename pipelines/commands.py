@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import time
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from types import FrameType
 from typing import Annotated
@@ -72,6 +73,9 @@ def run(
     master: MasterOption = "local[2]",
     address: AddressOption = None,
     conf: ConfOption = None,
+    upkeep: Annotated[
+        bool, typer.Option("--upkeep/--no-upkeep", help="Maintain the lake beside it.")
+    ] = True,
 ) -> None:
     """Compute gold from what the shipper brings, until stopped."""
     from pipelines.cycles.driver import Driver, Progress, on_spark
@@ -79,6 +83,7 @@ def run(
     from pipelines.lake import Lake
     from pipelines.session import open_session, require_java
     from pipelines.settings import Evaluation, Pace
+    from pipelines.upkeep.companion import Companion
 
     stop = StopSignal(for_s)
     evaluation = Evaluation(window_ms=window_ms, slide_ms=slide_ms)
@@ -103,7 +108,8 @@ def run(
         sys.stdout.flush()
         patience_ms = pace.first_shipment_wait_ms
         if await_first_shipment(home, patience_ms=patience_ms, wanted=stop.absent):
-            run_live(begin, pace=pace, wanted=stop.absent, tell=tell, tell_failure=tell_failure)
+            with Companion(home.root, tell_failure) if upkeep else nullcontext():
+                run_live(begin, pace=pace, wanted=stop.absent, tell=tell, tell_failure=tell_failure)
         spark.stop()
 
 
