@@ -10,7 +10,8 @@ Parts: throughput (ours beside Apache RocketMQ, both up and warm), telemetry (it
 (commit to gold to page), topics (sends over 10,000 of them), catchup (sends beside a reader of cold
 data), replay (rows a second), spool, store, paths and filter (micro-benchmarks of the hot paths),
 cpu (what a message sent costs our broker), connections (10,000 idle ones and a slow reader), turns
-(how long one step holds the event loop, with 10,000 clients), start (to ready; takes 12 GiB for a
+(how long one step holds the event loop, with 10,000 clients), sampling (what the watermarks of
+100,000 queues of groups take of it), start (to ready; takes 12 GiB for a
 while).
 """
 
@@ -43,6 +44,7 @@ PARTS = (
     "cpu",
     "connections",
     "turns",
+    "sampling",
     "start",
 )
 MODULES = {
@@ -55,6 +57,7 @@ MODULES = {
     "paths": "bench.read_paths",
     "start": "bench.start",
     "turns": "bench.turns",
+    "sampling": "bench.sampling",
 }
 
 

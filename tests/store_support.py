@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from engine.foundation.observing import Fact, FlushDone, LifecycleEvent
+from engine.foundation.observing import Fact, FlushDone, LifecycleEvent, ToldUpTo
 from engine.protocol.message import MessageExt
 from engine.protocol.message_record import decode_records
 from engine.runtime import Disk, Runtime, SystemDisk, SystemEntropy, SystemNetwork
@@ -59,14 +59,22 @@ class Listener:
 
     def __init__(self) -> None:
         self.facts: list[Fact] = []
+        self.losses = 0
+        self.is_losing = False
 
     def observe(self, fact: Fact) -> None:
         self.facts.append(fact)
+
+    def observe_all(self, facts: Sequence[Fact]) -> None:
+        self.facts += facts
 
     def pulled(
         self, group: str, topic: str, queue_id: int, pulled_offset: int, client_id: str
     ) -> None:
         raise AssertionError("a store knows nothing of pulls")
+
+    def told_up_to(self) -> ToldUpTo | None:
+        return None if self.is_losing else ToldUpTo(len(self.facts) + 1, self.losses)
 
     def lifecycle(self, kind: str) -> list[LifecycleEvent]:
         return [f for f in self.facts if isinstance(f, LifecycleEvent) and f.kind == kind]

@@ -24,6 +24,7 @@ from engine.broker.config import BrokerConfig, MetricsExporter
 from engine.broker.earlier_life import compare_with_earlier_life
 from engine.broker.expired_dead_letters import tell_expired
 from engine.broker.gatekeeping import gate_of
+from engine.broker.gone import tell_lost_group
 from engine.broker.half_queue import HalfQueue
 from engine.broker.handler_table import handler_table
 from engine.broker.handlers.putting import Putting
@@ -347,6 +348,7 @@ class Broker:
 
     def _load(self, running: _Running, *, stopped_cleanly: bool) -> None:
         parts, config = running.parts, self._config
+        parts.offsets.on_last_forgotten = lambda group: tell_lost_group(parts, group)
         running.tables.load(stopped_cleanly=stopped_cleanly)
         running.delay.load(was_written=running.tables.all_written)
         Putting(parts).load_window()
@@ -437,7 +439,9 @@ class Broker:
 
         def tell() -> None:
             if self._running is not None:
-                self._running.parts.observer.observe(LifecycleEvent("CLOCK_STEPPED", detail))
+                self._running.parts.observer.observe(
+                    LifecycleEvent("CLOCK_STEPPED", detail, step_ms=step.by_ms)
+                )
 
         asyncio.get_running_loop().call_soon(tell)
 

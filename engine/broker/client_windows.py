@@ -1,23 +1,32 @@
 """What consumers hold: asked of the clients themselves, because only they know it.
 
 Place in the walk: beside it; each consumer is asked every 5 s (GET_CONSUMER_RUNNING_INFO), and at
-once when one of its queues looks frozen: pulls go on, the consume offset does not.
+once when one of its queues looks frozen: pulls go on, the consume offset does not. What it holds is
+told when that changed (told_windows). When a head stands for STANDS_AFTER_SAMPLES samples, its
+client is asked once more, for the stacks of its listeners, at most each STACK_INTERVAL_MS.
 
-Invariant: one question per client is under way at a time; a client that does not answer is asked
-again in the next round and harms nobody. Absent on purpose: judging what is held (pipelines).
+Invariant: one question per client is under way at a time, and STACK_QUESTIONS_AT_ONCE for stacks of
+all clients; a client that does not answer is asked again in the next round and harms nobody. Absent
+on purpose: judging what is held (pipelines).
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
+from engine.broker.listener_stacks import bounded, consume_threads
 from engine.broker.parts import BrokerParts
 from engine.broker.state.members import ClientChannel, Member
 from engine.broker.state.readers import QueueKey
+from engine.broker.told_windows import Place, ToldWindows
 from engine.foundation.errors import RequestRefused, TidemarkError
-from engine.foundation.limits import LOOP_STEP_ANSWERS_MAX, LOOP_STEP_ENTRIES_MAX
+from engine.foundation.limits import (
+    LOOP_STEP_ANSWERS_MAX,
+    LOOP_STEP_ENTRIES_MAX,
+    STACK_QUESTIONS_AT_ONCE,
+)
 from engine.foundation.observing import ClientWindow, RetryStep
 from engine.foundation.units import MIB, SECOND_MS
 from engine.protocol.bodies import ConsumerRunningInfo, ConsumeStatus, ProcessQueueInfo
@@ -29,6 +38,13 @@ from engine.protocol.message import MessageQueue
 FROZEN_AFTER_MS = 2 * SECOND_MS
 """A queue looks frozen when it was pulled in the last such span, messages wait, and its offset has
 not been reported higher for as long."""
+
+STANDS_AFTER_SAMPLES = 2
+"""A head stands that was there so many times the sample interval ago."""
+
+STACK_INTERVAL_MS = 30 * SECOND_MS
+"""A client is asked for its stacks no more often: a dump of all threads stops a Java client for
+some milliseconds."""
 
 _log = logging.getLogger(__name__)
 
@@ -44,6 +60,15 @@ class ClientWindows:
         """Queues of groups that were pulled a moment ago."""
         self._retries_told_ms: dict[tuple[str, str], int] = {}
         """Up to when each member's local retries have been told."""
+        config = parts.config
+        self._told = ToldWindows(
+            # The next answer comes an interval later, and what is told must not be older by then.
+            max(1, config.full_sample_interval_ms - config.window_sample_interval_ms)
+        )
+        self._stacks_asked_ms: dict[tuple[str, str], int] = {}
+        """When each member was asked for its stacks."""
+        self._stack_questions = 0
+        """Under way."""
 
     async def run(self) -> None:
         """Ask each consumer in its turn, until cancelled."""
@@ -102,6 +127,8 @@ class ClientWindows:
         if group is None or client_id not in group.members:
             del self._asked_ms[name, client_id]
             self._retries_told_ms.pop((name, client_id), None)
+            self._stacks_asked_ms.pop((name, client_id), None)
+            self._told.forget(name, client_id)
             self._parts.client_figures.forget(name, client_id)
 
     def _frozen_readers(self, now_ms: int) -> Iterator[tuple[str, str] | None]:
@@ -140,19 +167,75 @@ class ClientWindows:
             return
         finally:
             self._under_way.discard((group, channel.client_id))
-        if (group, channel.client_id) not in self._asked_ms:
-            return  # It left before it answered.
+        await self._tell(group, channel.client_id, info)
+        await self._ask_for_stacks(group, channel)
+
+    async def _tell(
+        self,
+        group: str,
+        client_id: str,
+        info: ConsumerRunningInfo,
+        standing: Collection[Place] = (),
+    ) -> None:
+        """Tell what is news in an answer, unless its client has left meanwhile; with the stacks of
+        the heads that are `standing`.
+        """
+        parts, member = self._parts, (group, client_id)
+        if member not in self._asked_ms:
+            return
         ours = self._ours(info)
-        self._tell_local_retries(group, channel.client_id, ours)
-        self._parts.client_figures.take(group, channel.client_id, self._figures(info))
+        self._tell_local_retries(group, client_id, ours)
+        parts.client_figures.take(group, client_id, self._figures(info))
+        stacks = None if info.jstack is None else consume_threads(info.jstack)
         for number, (queue, told) in enumerate(ours, 1):
-            self._parts.observer.observe(window_of(group, channel.client_id, queue, told))
+            window = window_of(group, client_id, queue, told)
+            if (queue.topic, queue.queue_id) in standing:
+                window.stack = stack_of(told, stacks)
+            self._tell_window(window)
             if told.processed_offset is not None:
-                self._parts.readers.processed(
-                    (group, queue.topic, queue.queue_id), told.processed_offset
-                )
+                parts.readers.processed((group, queue.topic, queue.queue_id), told.processed_offset)
             if not number % LOOP_STEP_ENTRIES_MAX:
                 await asyncio.sleep(0)
+                if member not in self._asked_ms:
+                    return
+        held = {(queue.topic, queue.queue_id): None for queue, _ in ours}
+        for window_gone in self._told.given_up(group, client_id, held):
+            if window_gone is not None:
+                parts.observer.observe(window_gone)
+
+    def _tell_window(self, window: ClientWindow) -> None:
+        at = self._parts.observer.told_up_to()
+        losses = -1 if at is None else at.losses  # What is told now is lost.
+        if self._told.is_news(window, self._parts.steady_ms(), losses=losses):
+            self._parts.observer.observe(window)
+
+    async def _ask_for_stacks(self, group: str, channel: ClientChannel) -> None:
+        """Of a head that stands, find out where its listener does."""
+        member, now_ms = (group, channel.client_id), self._parts.steady_ms()
+        stood_ms = STANDS_AFTER_SAMPLES * self._parts.config.window_sample_interval_ms
+        asked_ms = self._stacks_asked_ms.get(member)
+        if (
+            member not in self._asked_ms
+            or member in self._under_way
+            or (asked_ms is not None and now_ms - asked_ms < STACK_INTERVAL_MS)
+            or self._stack_questions >= STACK_QUESTIONS_AT_ONCE
+        ):
+            return
+        standing = self._told.standing(*member, since_ms=now_ms - stood_ms)
+        if not standing:
+            return
+        self._stacks_asked_ms[member] = now_ms
+        self._stack_questions += 1
+        self._under_way.add(member)
+        try:
+            info = await self._running_info(group, channel, stacks=True)
+        except TidemarkError as error:
+            _log.debug("%s does not tell its stacks for %s: %s", channel.client_id, group, error)
+            return
+        finally:
+            self._under_way.discard(member)
+            self._stack_questions -= 1
+        await self._tell(group, channel.client_id, info, standing)
 
     def _ours(self, info: ConsumerRunningInfo) -> list[tuple[MessageQueue, ProcessQueueInfo]]:
         """What it holds of queues of this broker: it tells of those of others as well, whose own
@@ -201,9 +284,11 @@ class ClientWindows:
             if topics.find(topic) is not None
         }
 
-    async def _running_info(self, group: str, channel: ClientChannel) -> ConsumerRunningInfo:
+    async def _running_info(
+        self, group: str, channel: ClientChannel, *, stacks: bool = False
+    ) -> ConsumerRunningInfo:
         fields = ConsumerRunningInfoRequestHeader(
-            consumer_group=group, client_id=channel.client_id, jstack_enable=False
+            consumer_group=group, client_id=channel.client_id, jstack_enable=stacks
         ).encode()
         command = RemotingCommand.request(RequestCode.GET_CONSUMER_RUNNING_INFO, fields)
         response = await channel.peer.invoke(
@@ -217,7 +302,7 @@ class ClientWindows:
 def window_of(
     group: str, client_id: str, queue: MessageQueue, told: ProcessQueueInfo
 ) -> ClientWindow:
-    """What a client's answer says of a queue it holds."""
+    """What a client's answer says of a queue it holds, but for stacks."""
     # Messages taken by an orderly listener are held like those that wait.
     firsts, lasts = [], []
     if told.cached_msg_count > 0:
@@ -249,3 +334,12 @@ def window_of(
         last_pull_time_ms=told.last_pull_timestamp_ms or None,
         last_consume_time_ms=told.last_consume_timestamp_ms or None,
     )
+
+
+def stack_of(told: ProcessQueueInfo, stacks: str | None) -> str | None:
+    """Where the listener of a head stands: our own clients say it of this one; of others it is one
+    of `stacks`, those of all their listeners.
+    """
+    if told.held_ranges is None:
+        return stacks
+    return None if told.head_stack is None else bounded(told.head_stack)

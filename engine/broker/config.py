@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 from ipaddress import ip_address
-from typing import Any
+from typing import Any, Final
 
 from engine.foundation.errors import ConfigError
 from engine.foundation.limits import (
@@ -32,6 +32,9 @@ class MetricsExporter(Enum):
     PROM = "PROM"
     """An HTTP port that a Prometheus scrapes."""
 
+
+SNAPSHOT_INTERVAL_MS: Final = 30 * SECOND_MS
+"""From the begin of a snapshot of all marks to the begin of the next."""
 
 OP_BYTES_MIN = 32
 """An op message lists at least one offset of up to 19 digits."""
@@ -123,8 +126,10 @@ class BrokerConfig:
     """Messages that a query by key is answered with, however many it asks for."""
     sample_interval_ms: int = SECOND_MS
     """Grid of the watermarks."""
-    full_sample_interval_ms: int = 30 * SECOND_MS
-    """How often unchanged watermarks are told as well."""
+    full_sample_interval_ms: int = SNAPSHOT_INTERVAL_MS
+    """How often a snapshot tells unchanged watermarks as well; unchanged windows of clients are
+    told as often.
+    """
     window_sample_interval_ms: int = 5 * SECOND_MS
     """How often consumers are asked what they hold."""
     window_ask_timeout_ms: int = 3 * SECOND_MS
@@ -170,6 +175,7 @@ class BrokerConfig:
             self.housekeeping_interval_ms,
             self.hold_check_interval_ms,
             self.sample_interval_ms,
+            self.full_sample_interval_ms,
             self.window_sample_interval_ms,
         ):
             if interval < 1:

@@ -5,7 +5,8 @@ what a hundred thousand groups have of a topic takes a third of a second to forg
 its other work meanwhile.
 
 Invariant: from the begin of a deletion to its end nobody makes or changes what is deleted, and from
-the step on in which it goes nothing of it is told: made again it begins anew. Two who ask for the
+the step on in which it goes nothing of it is told but that it is gone: made again it begins anew.
+Two who ask for the
 same deletion at once have the same outcome; who goes away does not end it. At most one of a topic
 that is here, and one other, are under way at a time: each has long tables listed. Absent on
 purpose: what makes the deletion of a topic durable (`store/topic_deletion`), members of a group,
@@ -18,6 +19,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterator
 from itertools import chain
 
+from engine.broker.gone import is_known, tell_group_gone, tell_topic_gone
 from engine.broker.parts import BrokerParts
 from engine.broker.work_in_steps import in_steps
 from engine.foundation.errors import RequestRefused, StorageError
@@ -71,15 +73,19 @@ def _look_at(task: asyncio.Task[None]) -> None:
 
 async def _delete_topic(parts: BrokerParts, topic: str) -> None:
     store = parts.store
+    is_here = parts.topics.find(topic) is not None or store.has_held(topic)
 
     def forget() -> Iterator[None]:
+        was_here = is_here or parts.offsets.is_of_any_group(topic)
         if parts.topics.delete(topic):
             parts.topics_changed()
-        return _forgotten_topic(parts, topic)
+        steps = _forgotten_topic(parts, topic)
+        if was_here:
+            tell_topic_gone(parts, topic)
+        return steps
 
     parts.topics.being_deleted[topic] = None
     try:
-        is_here = parts.topics.find(topic) is not None or store.has_held(topic)
         if is_here or store.is_being_deleted(topic):
             await store.delete_topic(topic, forget)
         else:
@@ -110,14 +116,16 @@ async def _delete_group(parts: BrokerParts, group: str) -> None:
     configs.being_deleted[group] = None
     try:
         async with parts.forgetting:
+            was_known = is_known(parts, group)
             if configs.delete(group):
                 parts.group_configs_changed()
-            await in_steps(
-                chain(
-                    parts.offsets.forget_group(group),
-                    parts.readers.forget_group(group),
-                    parts.traffic.forget_group(group),
-                )
+            steps = chain(
+                parts.offsets.forget_group(group),
+                parts.readers.forget_group(group),
+                parts.traffic.forget_group(group),
             )
+            if was_known:
+                tell_group_gone(parts, group)
+            await in_steps(steps)
     finally:
         del configs.being_deleted[group]

@@ -15,6 +15,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
+from engine.broker.gone import tell_lost_group
 from engine.broker.member_notices import MemberNotices
 from engine.broker.parts import BrokerParts, client_id_of
 from engine.broker.state.groups import ConsumerGroup, Departure, Registration
@@ -217,6 +218,7 @@ class Membership:
         if group is None:
             parts.filters.unregister(departure.group, now_ms=parts.now_ms())
             parts.filters_changed()
+            tell_lost_group(parts, departure.group)
             return
         self._tell_disagreement(group, departure.client_id)
         if not departure.broadcasting:

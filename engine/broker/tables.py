@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from engine.broker.gone import tell_topic_gone
 from engine.broker.parts import BrokerParts
 from engine.broker.rocketmq_settings import FILE_NAME
 from engine.broker.state.offsets import (
@@ -144,7 +145,8 @@ class Tables:
         self.settings_were_kept = found.get(SETTINGS_KEPT) is True
         self._parts.topics.load(found)
         for topic in self._deleted_since(found):
-            self._parts.topics.delete(topic)
+            if self._parts.topics.delete(topic):
+                tell_topic_gone(self._parts, topic)
 
     def _take_offsets(self, found: Mapping[str, object]) -> None:
         self._parts.offsets.load(from_document(found), counter_of(found))

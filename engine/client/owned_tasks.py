@@ -14,6 +14,8 @@ import logging
 from collections.abc import Coroutine
 from typing import Any
 
+from engine.client.task_stacks import stack_of, thread_frames
+
 _log = logging.getLogger(__name__)
 
 
@@ -40,15 +42,14 @@ class OwnedTasks:
         return len(self._tasks)
 
     def stacks(self, name_part: str) -> str:
-        """Where the tasks stand whose name holds `name_part`, innermost call last: one block a
-        task, one line a coroutine, as module:line function.
-        """
-        blocks = []
-        for task in self._tasks:
-            lines = _where(task.get_coro())
-            if name_part in task.get_name() and lines:
-                blocks.append("\n".join([task.get_name(), *lines]))
-        return "\n\n".join(blocks)
+        """Where the tasks stand whose name holds `name_part`: one block a task, as `stack_of`."""
+        blocks = [
+            stack_of(task, frames)
+            for frames in [thread_frames()]
+            for task in self._tasks
+            if name_part in task.get_name()
+        ]
+        return "\n\n".join(block for block in blocks if block)
 
     async def close(self) -> None:
         """Cancel what runs and wait until it has ended."""
@@ -62,13 +63,3 @@ class OwnedTasks:
         self._tasks.pop(task, None)
         if not task.cancelled() and (error := task.exception()) is not None:
             _log.error("task %s ended by an error: %r", task.get_name(), error, exc_info=error)
-
-
-def _where(work: Any) -> list[str]:
-    """The coroutines that wait for each other, outermost first."""
-    lines: list[str] = []
-    while (frame := getattr(work, "cr_frame", None)) is not None:
-        module = frame.f_globals.get("__name__", "?")
-        lines.append(f"  {module}:{frame.f_lineno} {frame.f_code.co_name}")
-        work = work.cr_await
-    return lines

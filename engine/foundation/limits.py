@@ -399,6 +399,21 @@ WATERMARKS_PER_SAMPLE_MAX: Final = 2000
 """Queues whose marks one sample reads, and queues of groups: some 20 ms of the loop for each, and
 as many rows a second as the pipeline takes in; of more, those read longest ago come first."""
 
+OFFSET_ANSWERS_TOLD_A_SECOND: Final = 2000
+"""Answers where a group goes on that are rows; of more in a second the others are answered and not
+told: a group of a thousand queues that rebalances asks so often, and no client needs to."""
+
+WINDOWS_TOLD_MAX: Final = 200_000
+"""Process queues of clients of which it is remembered what was told last (some 0.4 KiB each); those
+beyond are told with each answer."""
+
+STACK_TOLD_BYTES_MAX: Final = 16 * KIB
+"""Of the stacks of one client's listeners, as a row tells them; the rest is cut off."""
+
+STACK_QUESTIONS_AT_ONCE: Final = 8
+"""Clients that are asked for their stacks at the same time; the others have their turn when they
+are asked next what they hold."""
+
 STORE_MEMO_ENTRIES_MAX: Final = 8192
 """Tags and beginnings of keys remembered in decoded form; more are decoded again each time."""
 

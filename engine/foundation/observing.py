@@ -119,6 +119,12 @@ class LifecycleEvent:
     truncated_from: int | None = None
     truncated_to: int | None = None
     term: int | None = None
+    group: str | None = None
+    topic: str | None = None
+    queue_id_from: int | None = None
+    seq_from: int | None = None
+    time_from_ms: int | None = None
+    step_ms: int | None = None
 
 
 @dataclass(slots=True)
@@ -185,6 +191,29 @@ class ClientWindow:
     stack: str | None = None
 
 
+@dataclass(slots=True)
+class OffsetAnswer:
+    """A client was told where its group is to go on. See table offset_answers."""
+
+    client_id: str | None
+    group: str
+    topic: str
+    queue_id: int
+    told_offset: int | None
+    committed: int | None
+    pulled: int | None
+    last_puller: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ToldUpTo:
+    """How far the listener has been told: what comes next has this `seq` or a higher one, and so
+    many losses came before it."""
+
+    seq: int
+    losses: int
+
+
 Fact = (
     OffsetReport
     | RebalanceEvent
@@ -195,6 +224,7 @@ Fact = (
     | QueueWatermark
     | GroupWatermark
     | ClientWindow
+    | OffsetAnswer
 )
 
 
@@ -205,10 +235,19 @@ class Observer(Protocol):
         """Take note of `fact`; the listener stamps it with the time at which it is told."""
         ...
 
+    def observe_all(self, facts: Sequence[Fact]) -> None:
+        """As `observe`, of facts of one kind that were read in the same step of the loop."""
+        ...
+
     def pulled(
         self, group: str, topic: str, queue_id: int, pulled_offset: int, client_id: str | None
     ) -> None:
         """A pull answer moved a group's mark on a queue: `pulled_offset` is the next not pulled."""
+        ...
+
+    def told_up_to(self) -> ToldUpTo | None:
+        """Where in its facts the listener is; None while it loses them, or numbers none. Equal
+        `losses` at two times: no fact between them was lost."""
         ...
 
 
@@ -230,7 +269,14 @@ class SilentObserver:
     def observe(self, fact: Fact) -> None:
         """See `Observer.observe`."""
 
+    def observe_all(self, facts: Sequence[Fact]) -> None:
+        """See `Observer.observe_all`."""
+
     def pulled(
         self, group: str, topic: str, queue_id: int, pulled_offset: int, client_id: str | None
     ) -> None:
         """See `Observer.pulled`."""
+
+    def told_up_to(self) -> ToldUpTo | None:
+        """See `Observer.told_up_to`."""
+        return None

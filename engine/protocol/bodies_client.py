@@ -254,6 +254,8 @@ class ProcessQueueInfo(Part):
     client_committed: Int64 | None = None
     local_retries: list[tuple[Int64, str, Int64, Int64]] | None = None
     """When, message id, queue offset and failed tries of messages that no way back took."""
+    head_stack: str | None = None
+    """Where the listener of the head stands; told when stacks are asked for."""
 
 
 class ConsumeStatus(Part):

@@ -11,7 +11,7 @@ Absent on purpose: common columns, seq, buffering.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from operator import attrgetter
 from typing import Any, Final
@@ -22,6 +22,7 @@ from engine.foundation.observing import (
     FlushDone,
     GroupWatermark,
     LifecycleEvent,
+    OffsetAnswer,
     OffsetReport,
     QueueWatermark,
     RebalanceEvent,
@@ -36,6 +37,7 @@ from engine.telemetry.tables import (
     FLUSH_CHECKPOINTS,
     GROUP_WATERMARKS,
     LIFECYCLE,
+    OFFSET_ANSWERS,
     QUEUE_WATERMARKS,
     REBALANCE_EVENTS,
     REDELIVERIES,
@@ -61,6 +63,13 @@ def row_of(fact: Fact) -> TableRow:
     A flush is a row of its own here; `FlushSums` is for those that are summed.
     """
     return _MAKERS[type(fact)](fact)
+
+
+def rows_of(facts: Sequence[Fact], event_time_us: int) -> list[Row]:
+    """The rows of facts of one kind, told at one time. Hot."""
+    make = _MAKERS[type(facts[0])]
+    made = map(make, facts)
+    return [(number, event_time_us, values) for number, values in made]
 
 
 class FlushSums:
@@ -198,4 +207,5 @@ _MAKERS: Final[dict[type, Callable[[Any], TableRow]]] = {
     Redelivery: _maker(REDELIVERIES, Redelivery),
     FlushDone: lambda fact: _FlushSum(fact).row(),
     LifecycleEvent: _maker(LIFECYCLE, LifecycleEvent),
+    OffsetAnswer: _maker(OFFSET_ANSWERS, OffsetAnswer),
 }

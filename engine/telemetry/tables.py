@@ -121,7 +121,7 @@ CONSUME_OFFSETS: Final = Table(
 )
 QUEUE_WATERMARKS: Final = Table(
     "queue_watermarks",
-    "queue and grid second, when changed; every queue each 30 s",
+    "queue and grid second, when changed; every queue in each snapshot",
     (
         _TOPIC,
         _QUEUE,
@@ -141,8 +141,9 @@ QUEUE_WATERMARKS: Final = Table(
 )
 GROUP_WATERMARKS: Final = Table(
     "group_watermarks",
-    "group, queue and grid second, when changed; all each 30 s; at once for every queue of a "
-    "client that left, expired, was revoked or was reset",
+    "group, queue and grid second, when changed; all in each snapshot; at once for every queue of "
+    "a client that left, expired, was revoked or was reset. Pulls and reports that moved nothing "
+    "are a change only while messages wait for the group",
     (
         _GROUP,
         _TOPIC,
@@ -222,7 +223,8 @@ REBALANCE_EVENTS: Final = Table(
 )
 CLIENT_WINDOWS: Final = Table(
     "client_windows",
-    "process queue of a client and sample",
+    "process queue of a client and sample, when anything but its times changed; unchanged ones as "
+    "often as there are snapshots; one with dropped when the client holds the queue no more",
     (
         must("client_id", _S, "client"),
         _GROUP,
@@ -254,7 +256,12 @@ CLIENT_WINDOWS: Final = Table(
         must("dropped", _B, "is the process queue given up?"),
         Column("last_pull_time", _T, "when the client last pulled it"),
         Column("last_consume_time", _T, "when a listener last finished a message of it"),
-        Column("stack", _S, "stack of the listener that holds the head; on demand"),
+        Column(
+            "stack",
+            _S,
+            "where the listeners of a head that does not move stand, as the client says; null "
+            "when it was not asked or did not say",
+        ),
     ),
 )
 RETRY_DLQ_FLOW: Final = Table(
@@ -331,20 +338,50 @@ FLUSH_CHECKPOINTS: Final = Table(
 LIFECYCLE: Final = Table(
     "lifecycle",
     "boot, recovery, role change, shutdown, fail-over, refused or damaged file, malformed "
-    "connection",
+    "connection, complete snapshot, end of a topic or group, step of the clock",
     (
         must(
             "kind",
             _S,
-            "BOOT, RECOVERY, SHUTDOWN, ROLE_CHANGE, DAMAGED_FILE, DISK_FULL, SPOOL_LOSS, ...",
+            "BOOT, RECOVERY, SHUTDOWN, ROLE_CHANGE, DAMAGED_FILE, DISK_FULL, SPOOL_LOSS, SNAPSHOT, "
+            "TOPIC_GONE, QUEUES_REMOVED, GROUP_GONE, GROUP_DELETED, CLOCK_STEPPED, ...",
         ),
         Column("clean", _B, "was the stop before this boot clean?"),
         Column("truncated_from", _L, "physical offset kept"),
         Column("truncated_to", _L, "physical offset before the cut"),
         Column("term", _L, "Raft term; null without Raft"),
         Column("detail", _S, "the rest in words, with file names and figures"),
+        Column("group", _S, "consumer group it is about; null when it is about none"),
+        Column("topic", _S, "topic it is about; null when it is about none"),
+        Column(
+            "queue_id_from",
+            _I,
+            "QUEUES_REMOVED: queues of the topic from this number on are not read any more",
+        ),
+        Column("seq_from", _L, "SNAPSHOT: seq of the first row that may be of it"),
+        Column("time_from", _T, "SNAPSHOT: the broker's clock when it began"),
+        Column("step_ms", _L, "CLOCK_STEPPED: how far the machine's clock was set; negative: back"),
     ),
 )
+"""What a reader may conclude from it, per emitter:
+
+SNAPSHOT    every queue, and every queue of a group, that was there when the snapshot began and is
+            there still has a row in queue_watermarks or group_watermarks with seq_from <= seq <
+            the seq of this row. So a key whose newest row is below seq_from is gone, and any
+            other is as its newest row says. The first snapshot of a life begins at its boot, the
+            last one ends before its SHUTDOWN.
+SPOOL_LOSS  rows were lost. After it everything of that emitter is UNKNOWN until its next complete
+            snapshot: a SNAPSHOT whose seq_from is above the seq of the loss. One begins at once.
+TOPIC_GONE  the topic was deleted: its queues and what groups had on them are gone. What comes after
+            it under the same name is another life of the topic, and begins at offset 0.
+GROUP_GONE  the group was deleted with its offsets, or lost the last thing it was known by; what
+            comes after it under the same name begins anew. Members that stay begin a new life.
+GROUP_DELETED  the group's settings were deleted; its offsets, or its members, are still there.
+QUEUES_REMOVED  nobody reads the queues from queue_id_from on; they stay, with readable false.
+
+Between two rows of a key nothing of it changed, as far as the shipped horizon goes.
+"""
+
 # The shipper's own statements: emitter `<emitter>/shipper` with a gapless seq of its own, so that
 # the broker's seq stays gapless over the other tables; broker_epoch is the newest shipped row's.
 SHIPMENTS: Final = Table(
@@ -361,6 +398,38 @@ SHIPMENTS: Final = Table(
             "event_time_to", _T, "up to when the emitter has reported everything it had to report"
         ),
         must("rows", ColumnType.TABLE_COUNTS, "rows per table"),
+        Column(
+            "shipped_time",
+            _T,
+            "the shipper's wall clock, as it is, when those rows were committed",
+        ),
+    ),
+)
+OFFSET_ANSWERS: Final = Table(
+    "offset_answers",
+    "answered question of a client where its group is to go on in a queue",
+    (
+        Column(
+            "client_id",
+            _S,
+            "client that asked; null when it has sent no heartbeat on this connection",
+        ),
+        _GROUP,
+        _TOPIC,
+        _QUEUE,
+        Column(
+            "told_offset",
+            _L,
+            "consume offset it was told; null: that there is none, so it begins where it is "
+            "configured to",
+        ),
+        Column("committed", _L, "consume offset in the broker's memory then; null when none"),
+        Column(
+            "pulled",
+            _L,
+            "next offset nobody of the group had pulled then; null when nobody had pulled",
+        ),
+        Column("last_puller", _S, "client that had pulled last; null when nobody had pulled"),
     ),
 )
 
@@ -375,6 +444,7 @@ TABLES: Final = (
     FLUSH_CHECKPOINTS,
     LIFECYCLE,
     SHIPMENTS,
+    OFFSET_ANSWERS,
 )
 """Their order is the table number inside the spool: append only."""
 

@@ -11,14 +11,16 @@ was written is later than its `as_of`.
 
 What goes wrong here never harms messages: a full or failing disk costs rows, which are counted and
 reported as SPOOL_LOSS. Only what happened to the broker itself waits for room: that its disk was
-full must not be lost for lack of room. Absent on purpose: Delta, and any wait of the broker.
-Syncing is a task of its own, once a second.
+full must not be lost for lack of room. That a snapshot is complete is said by no row whose turn
+lost another. Absent on purpose: Delta, and any wait of the broker. Syncing is a task of its own,
+once a second.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -30,10 +32,10 @@ from engine.foundation.limits import (
     SPOOL_ROWS_KEPT_MAX,
     SPOOL_SEGMENT_BYTES,
 )
-from engine.foundation.observing import Fact, FlushDone, LifecycleEvent
+from engine.foundation.observing import Fact, FlushDone, LifecycleEvent, ToldUpTo
 from engine.foundation.units import SECOND_MS
 from engine.runtime import Disk, File, Runtime
-from engine.telemetry.events import IMMEDIATE_CAUSES, FlushSums, row_of, stamped
+from engine.telemetry.events import IMMEDIATE_CAUSES, FlushSums, row_of, rows_of, stamped
 from engine.telemetry.frames import Life, Mark, Row, Turn, encodable, encode_frame
 from engine.telemetry.next_life import NextLife
 from engine.telemetry.progress import MarkKey, PulledMark
@@ -52,6 +54,7 @@ RESUME_RATIO: Final = 0.9
 flapping at the edge."""
 
 _LIFECYCLE: Final = TABLES.index(BY_NAME["lifecycle"])
+_KIND: Final = BY_NAME["lifecycle"].own_names.index("kind")
 
 _log = logging.getLogger(__name__)
 
@@ -104,6 +107,8 @@ class Telemetry:
         self._moved: dict[MarkKey, tuple[int, str | None]] = {}
         self._sums = FlushSums()
         self._lost_count = 0
+        self._losses = 0
+        """Rows that were lost, and other SPOOL_LOSSes, in this life."""
         self._loss_reason = ""
         self._failing = False
         self._stopped = False
@@ -123,7 +128,7 @@ class Telemetry:
             self._spool.sync_at_once()
         for loss in restored.losses:
             _log.warning("spool %s: %s", directory, loss)
-            self.observe(LifecycleEvent("SPOOL_LOSS", loss, clean=False))
+            self._tell_loss(loss, clean=False)
 
     @classmethod
     def open(
@@ -177,10 +182,21 @@ class Telemetry:
         """
         if self._stopped:
             self._lost_count += 1
+            self._losses += 1
         elif isinstance(fact, FlushDone) and fact.cause not in IMMEDIATE_CAUSES:
             self._sums.add(fact)
         else:
             self._rows.append(stamped(row_of(fact), self._stamp()))
+            if len(self._rows) >= SPOOL_FRAME_ROWS_MAX:
+                self.write_turn()
+
+    def observe_all(self, facts: Sequence[Fact]) -> None:
+        """See `Observer.observe_all`."""
+        if self._stopped:
+            self._lost_count += len(facts)
+            self._losses += len(facts)
+        elif facts:
+            self._rows += rows_of(facts, self._stamp())
             if len(self._rows) >= SPOOL_FRAME_ROWS_MAX:
                 self.write_turn()
 
@@ -189,6 +205,12 @@ class Telemetry:
     ) -> None:
         """See `Observer.pulled`. Only the last of a turn is written per queue."""
         self._moved[(group, topic, queue_id)] = (pulled_offset, client_id)
+
+    def told_up_to(self) -> ToldUpTo | None:
+        """See `Observer.told_up_to`."""
+        if self._stopped or self._failing or self._lost_count:
+            return None
+        return ToldUpTo(self._next_seq + len(self._rows), self._losses)
 
     def write_turn(self) -> None:
         """Write what was told since the last time, in one write; nothing when there is nothing.
@@ -231,12 +253,7 @@ class Telemetry:
                 await self._spool.sync()
         except StorageError as error:
             _log.error("spool: %s; a new segment begins", error)
-            self.observe(
-                LifecycleEvent(
-                    "SPOOL_LOSS",
-                    f"a power cut could lose rows before seq {self._next_seq}: {error}",
-                )
-            )
+            self._tell_loss(f"a power cut could lose rows before seq {self._next_seq}: {error}")
             self._roll()
 
     async def _run(self) -> None:
@@ -309,7 +326,10 @@ class Telemetry:
     ) -> tuple[bytes, list[Row], list[Mark]]:
         """The frame without what cannot be encoded: text that is no text is made so, impossible
         numbers are left out."""
+        told_count = len(rows)
         rows = [clean for row in rows if (clean := encodable(row)) is not None]
+        if len(rows) < told_count:
+            rows = [row for row in rows if not _ends_snapshot(row)]
         marks = [clean for mark in marks if (clean := encodable(mark)) is not None]
         try:
             return encode_frame(Turn(self._next_seq, as_of, rows, marks)), rows, marks
@@ -319,8 +339,13 @@ class Telemetry:
             marks = marks[-PULLED_MARKS_MAX:]
             return encode_frame(Turn(self._next_seq, as_of, [], marks)), [], marks
 
+    def _tell_loss(self, detail: str, *, clean: bool | None = None) -> None:
+        self._losses += 1
+        self.observe(LifecycleEvent("SPOOL_LOSS", detail, clean=clean))
+
     def _lose(self, count: int, reason: str) -> None:
         self._lost_count += count
+        self._losses += count
         self._loss_reason = reason
         if count:
             self._forget_reports()
@@ -337,7 +362,8 @@ class Telemetry:
                 "spool: %s; telemetry rows are lost until writes succeed, messages go on", error
             )
         self._failing = True
-        kept = [row for row in rows if row[0] == _LIFECYCLE][:SPOOL_ROWS_KEPT_MAX]
+        kept = [row for row in rows if row[0] == _LIFECYCLE and not _ends_snapshot(row)]
+        kept = kept[:SPOOL_ROWS_KEPT_MAX]
         self._rows = kept + self._rows
         self._lose(len(rows) - len(kept), str(error))
         try:
@@ -352,7 +378,7 @@ class Telemetry:
         lost_count, self._lost_count, self._failing = self._lost_count, 0, False
         if lost_count:
             detail = f"{lost_count} facts were not written and have no seq: {self._loss_reason}"
-            self.observe(LifecycleEvent("SPOOL_LOSS", detail, clean=False))
+            self._tell_loss(detail, clean=False)
 
     def _mind_size(self) -> None:
         """Stop when the spool outgrows its limit, go on when the shipper has made room."""
@@ -413,6 +439,11 @@ class Telemetry:
             _log.error("spool: no new segment (%s); the old one goes on", error)
             return
         self._roll_due = False
+
+
+def _ends_snapshot(row: Row) -> bool:
+    """Does it say that every row of a snapshot was told?"""
+    return row[0] == _LIFECYCLE and row[2][_KIND] == "SNAPSHOT"
 
 
 def _take_spool(disk: Disk, directory: str) -> File:

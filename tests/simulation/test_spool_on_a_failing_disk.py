@@ -21,7 +21,7 @@ from engine.telemetry.segments import segment_names
 from engine.telemetry.tables import TABLES
 from tests.seeds import seeded
 from tests.simulation.world import World, run_world
-from tests.unit.telemetry.lives import report
+from tests.unit.telemetry.lives import DETAIL, report
 
 HOST = "10.0.0.1"
 SPOOL = "/store/spool"
@@ -55,7 +55,7 @@ def spooled(disk: Disk) -> dict[int, tuple[str, tuple[Any, ...]]]:
 def details(disk: Disk, kind: str) -> list[str]:
     """Details of the lifecycle rows of one kind, in the order of seq."""
     return [
-        str(values[-1])
+        str(values[DETAIL])
         for _, (table, values) in sorted(spooled(disk).items())
         if table == "lifecycle" and values[0] == kind
     ]

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from engine.broker.deletions import delete_group
+from engine.broker.gone import tell_settings_deleted
 from engine.broker.handlers.admin_topics import check_entries
 from engine.broker.handlers.progress import encode_consume_stats
 from engine.broker.parts import BrokerParts
@@ -119,6 +120,7 @@ class GroupHandlers:
             await delete_group(self._parts, header.group_name)
         elif self._parts.group_configs.delete(header.group_name):
             self._parts.group_configs_changed()
+            tell_settings_deleted(self._parts, header.group_name)
         await self._parts.settings_saved()
         return request.respond(ResponseCode.SUCCESS)
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 from engine.broker.deletions import delete_topic
 from engine.broker.expired_dead_letters import tell_deleted
+from engine.broker.gone import tell_queues_removed
 from engine.broker.membership import Membership
 from engine.broker.parts import BrokerParts
 from engine.broker.state.topic_attributes import (
@@ -149,6 +150,8 @@ class TopicHandlers:
         before = self._parts.topics.find(topic)
         self._parts.topics.put(config)
         self._parts.topics_changed()
+        if before is not None and before.read_queue_nums > config.read_queue_nums:
+            tell_queues_removed(self._parts, topic, config.read_queue_nums)
         if before is not None and before.read_queue_nums != config.read_queue_nums:
             self._membership.queues_changed(topic, before.read_queue_nums, config.read_queue_nums)
 

@@ -2,7 +2,8 @@
 
 Place in the walk: clients report here what they have consumed (UPDATE_CONSUMER_OFFSET), and ask
 here where to begin (QUERY_CONSUMER_OFFSET). Reports that change something become facts at once; the
-others are counted.
+others are counted. What is answered to who asks where to begin is a fact as well, at most
+OFFSET_ANSWERS_TOLD_A_SECOND of them: rebalances ask, and few tools.
 
 Invariant: what is answered is what memory holds; the file follows within seconds, and the facts say
 how far behind it is. Absent on purpose: which report counts (`reported_offsets`).
@@ -10,9 +11,14 @@ how far behind it is. Absent on purpose: which report counts (`reported_offsets`
 
 from __future__ import annotations
 
-from engine.broker.parts import BrokerParts
+from engine.broker.parts import BrokerParts, client_id_of
 from engine.broker.reported_offsets import is_of_a_tool, tell_commit
+from engine.broker.state.group_configs import TOOLS_GROUP
+from engine.broker.state.readers import QueueKey
+from engine.broker.state.row_rate import RowsPerSecond
 from engine.foundation.errors import RequestRefused
+from engine.foundation.limits import OFFSET_ANSWERS_TOLD_A_SECOND
+from engine.foundation.observing import OffsetAnswer
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
 from engine.protocol.headers import (
@@ -36,6 +42,7 @@ class OffsetHandlers:
     def __init__(self, parts: BrokerParts) -> None:
         self._parts = parts
         self._resident_bytes = parts.config.store.resident_bytes
+        self._answers = RowsPerSecond(OFFSET_ANSWERS_TOLD_A_SECOND)
 
     def handlers(self) -> dict[int, Handler]:
         """Request code → handler."""
@@ -56,13 +63,43 @@ class OffsetHandlers:
         if offset is None:
             young = self._is_young(topic, queue_id)
             if header.set_zero_if_not_found is False or not young:
+                self._tell_answer(peer, (group, topic, queue_id), None)
                 raise RequestRefused(
                     ResponseCode.QUERY_NOT_FOUND,
                     f"Not found: group {group} has no offset for queue {queue_id} of {topic}",
                 )
             offset = 0
+        self._tell_answer(peer, (group, topic, queue_id), offset)
         return request.respond(
             ResponseCode.SUCCESS, fields=OffsetResponseHeader(offset=offset).encode()
+        )
+
+    def _tell_answer(self, peer: Peer, key: QueueKey, told_offset: int | None) -> None:
+        """Who goes on there, and what is known of it: the messages between are consumed again. A
+        question about what is not here, or by a group that is not, is nobody's progress.
+        """
+        parts = self._parts
+        group, topic, queue_id = key
+        client_id = client_id_of(peer)
+        if (
+            parts.topics.find(topic) is None
+            or group == TOOLS_GROUP
+            or not (parts.group_configs.known(group) or parts.offsets.has_any(group))
+            or not self._answers.has_room(parts.steady_ms())
+        ):
+            return
+        reading = parts.readers.of(key)
+        parts.observer.observe(
+            OffsetAnswer(
+                client_id=client_id,
+                group=group,
+                topic=topic,
+                queue_id=queue_id,
+                told_offset=told_offset,
+                committed=parts.offsets.committed(*key),
+                pulled=None if reading is None else reading.pulled_offset,
+                last_puller=None if reading is None else reading.last_puller,
+            )
         )
 
     def _is_young(self, topic: str, queue_id: int) -> bool:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from engine.broker.state.readers import QueueKey
 from engine.foundation.errors import CorruptRecord, RequestRefused
@@ -45,6 +46,15 @@ class Reported:
     count: int = 0
 
 
+class Standing(NamedTuple):
+    """All that is known of a group's offset on one queue."""
+
+    committed: int | None
+    persisted: int | None
+    reported: Reported | None
+    """None: never reported in this life of the broker."""
+
+
 @dataclass(frozen=True, slots=True)
 class Lowered:
     """A consume offset that was taken back to where its queue ends."""
@@ -69,7 +79,10 @@ class ConsumerOffsets:
         self._topics_of: dict[str, dict[str, None]] = {}
         """group → topics on which it has offsets."""
         self._moved: dict[QueueKey, None] = {}
-        """Queues reported, set, persisted or forgotten since `take_moved`."""
+        """Queues whose offset was set, persisted or forgotten, or was refused, since `take_moved`.
+        """
+        self._heard: dict[QueueKey, None] = {}
+        """Queues of which what was known already was reported since `take_heard`."""
         self._resets: Table = {}
         self._pushed: dict[QueueKey, int] = {}  # At most one per queue that has an offset.
         self._reported: dict[QueueKey, Reported] = {}
@@ -81,6 +94,8 @@ class ConsumerOffsets:
         self._setbacks_count = self._setbacks_dropped = 0
         """Of all there ever were; and when the last one was dropped."""
         self._commits_count = 0
+        self.on_last_forgotten: Callable[[str], None] = lambda _group: None
+        """A group that is not deleted itself has lost its last offset."""
         self.counter = 0
         """Counter of the data version."""
         self.changed = False
@@ -103,7 +118,10 @@ class ConsumerOffsets:
             reported = self._reported[key] = Reported(now_ms)
         reported.count += 1
         reported.last_commit_ms = now_ms
-        self._moved[key] = None
+        if not accepted:
+            self._moved[key] = None
+        elif previous == offset:
+            self._heard[key] = None
         if accepted:
             self._commits_count += 1
             if self._commits_count % COMMITS_PER_VERSION == 0:
@@ -182,10 +200,30 @@ class ConsumerOffsets:
         """Every (topic, group) with offsets."""
         return list(self._committed)
 
+    def standing(self, key: QueueKey) -> Standing:
+        """What is committed, persisted and reported of a queue. Hot."""
+        group, topic, queue_id = key
+        committed, persisted = (
+            self._committed.get((topic, group)),
+            self._persisted.get((topic, group)),
+        )
+        return Standing(
+            None if committed is None else committed.get(queue_id),
+            None if persisted is None else persisted.get(queue_id),
+            self._reported.get(key),
+        )
+
     def take_moved(self) -> dict[QueueKey, None]:
-        """Queues reported, set, persisted or forgotten since the last call, oldest first."""
+        """Queues whose offset was set, persisted or forgotten, or refused, since the last call;
+        oldest first.
+        """
         moved, self._moved = self._moved, {}
         return moved
+
+    def take_heard(self) -> dict[QueueKey, None]:
+        """Queues of which what was known already was reported since the last call."""
+        heard, self._heard = self._heard, {}
+        return heard
 
     def topics_of(self, group: str) -> list[str]:
         """Topics on which the group has offsets, sorted."""
@@ -198,6 +236,17 @@ class ConsumerOffsets:
     def groups_on(self, topic: str) -> list[str]:
         """As `groups_of`, in no order: to sort a hundred thousand takes long."""
         return list(self._groups_of.get(topic, ()))
+
+    def has_any(self, group: str) -> bool:
+        """Has the group an offset that is not being forgotten?"""
+        topics = self._topics_of.get(group)
+        if not topics or group in self._leaving_groups:
+            return False
+        return any(topic not in self._leaving_topics for topic in topics)
+
+    def is_of_any_group(self, topic: str) -> bool:
+        """Has any group an offset on the topic?"""
+        return topic in self._groups_of
 
     def setback_of(self, topic: str) -> int:
         """Another number whenever a group may be less far on the topic than it was: it came, went
@@ -363,6 +412,8 @@ class ConsumerOffsets:
                     others.pop(other, None)
                     if not others:
                         del table[name]
+                        if table is self._topics_of and group not in self._leaving_groups:
+                            self.on_last_forgotten(group)
             if topic not in self._groups_of:
                 self._setbacks.pop(topic, None)
                 self._setbacks_dropped = self._setbacks_count

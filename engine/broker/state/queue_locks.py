@@ -94,6 +94,13 @@ class QueueLocks:
         lease = self._leases.get(group, {}).get(queue)
         return None if lease is None or self._expired(lease, now_ms) else lease.client_id
 
+    def holder_of(self, key: QueueKey, broker_name: str, *, now_ms: int) -> str | None:
+        """As `holder`, of a queue of this broker. Hot: few groups have leases."""
+        group, topic, queue_id = key
+        if group not in self._leases:
+            return None
+        return self.holder(group, MessageQueue(topic, broker_name, queue_id), now_ms=now_ms)
+
     def was_held_by(self, group: str, queue: MessageQueue, client_id: str) -> bool:
         """Did the client hold the queue's lease, and lose it or give it back since?"""
         return (group, queue, client_id) in self._former

@@ -61,6 +61,8 @@ class Readers:
         """(group, client id) → the queues whose reader it is."""
         self._moved: dict[QueueKey, None] = {}
         """Readings that changed, or went, since `take_moved`."""
+        self._heard: dict[QueueKey, None] = {}
+        """Queues pulled by who pulled them before, since `take_heard`."""
         self._pulled: dict[QueueKey, None] = {}
         """Queues pulled since `take_pulled`."""
 
@@ -105,6 +107,11 @@ class Readers:
         moved, self._moved = self._moved, {}
         return moved
 
+    def take_heard(self) -> dict[QueueKey, None]:
+        """Queues pulled since the last call by who had pulled them before."""
+        heard, self._heard = self._heard, {}
+        return heard
+
     def take_pulled(self) -> dict[QueueKey, None]:
         """Queues pulled since the last call."""
         pulled, self._pulled = self._pulled, {}
@@ -146,7 +153,9 @@ class Readers:
         previous = reading.reader
         reading.last_pull_ms = now_ms
         reading.goes_on = reading.goes_on or not is_sent_back
-        self._moved[key] = self._pulled[key] = None
+        self._pulled[key] = None
+        heard = self._heard if client_id in (None, reading.last_puller) else self._moved
+        heard[key] = None
         if client_id is None:
             return False, previous
         if previous != client_id:

@@ -16,7 +16,7 @@ from engine.client.consuming.group_state import GroupState
 from engine.client.consuming.listeners import LISTENER_TASK, ListenerOutcome
 from engine.client.consuming.orderly_service import OrderlyService
 from engine.client.consuming.rebalance import Rebalancer
-from engine.client.consuming.running_info import properties, queue_infos
+from engine.client.consuming.running_info import heads, properties, queue_infos
 from engine.client.owned_tasks import OwnedTasks
 from engine.foundation.errors import RequestRefused
 from engine.protocol.bodies import (
@@ -93,6 +93,9 @@ class BrokerRequests:
         consumer = self._consumer(request.fields.get("consumerGroup"))
         wants_stacks = request.fields.get("jstackEnable") == "true"
         stacks = consumer.tasks.stacks(LISTENER_TASK) if wants_stacks else None
+        head_stacks = None
+        if wants_stacks and consumer.service is not None:
+            head_stacks = consumer.service.head_stacks(heads(consumer.state))
         shown = properties(
             consumer.state, consumer.started_ms, namesrv_addresses=consumer.namesrv_addresses
         )
@@ -101,7 +104,9 @@ class BrokerRequests:
             shown,
             [s.data for s in consumer.state.subscriptions.values()],
             queue_infos(
-                consumer.state, offset_ms=consumer.clock.now_ms() - consumer.clock.steady_ms()
+                consumer.state,
+                offset_ms=consumer.clock.offset_ms(),
+                head_stacks=head_stacks,
             ),
             consumer.state.speeds.table(subscribed, now_ms=consumer.clock.steady_ms()),
             jstack=stacks,

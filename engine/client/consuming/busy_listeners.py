@@ -1,4 +1,4 @@
-"""How many listener calls are under way, and the wait for their end when a consumer stops.
+"""Which listener calls are under way, and the wait for their end when a consumer stops.
 
 Invariant: after `stop` nothing new may begin; whoever begins asks `stopping` first. Absent on
 purpose: cancelling. A listener that outlasts the wait is ended with its task.
@@ -8,8 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
+
+from engine.client.task_stacks import WORKING_FOR, stack_of, thread_frames
+from engine.protocol.message import MessageExt, MessageQueue
 
 _log = logging.getLogger(__name__)
 
@@ -19,6 +23,8 @@ class BusyListeners:
 
     def __init__(self) -> None:
         self._count = 0
+        self._calls: dict[asyncio.Task[Any], tuple[MessageQueue, Sequence[MessageExt]]] = {}
+        """What each task has in a listener."""
         self._all_idle = asyncio.Event()
         self._all_idle.set()
         self.stopping = False
@@ -35,6 +41,31 @@ class BusyListeners:
             self._count -= 1
             if self._count == 0:
                 self._all_idle.set()
+
+    @contextmanager
+    def listening(self, queue: MessageQueue, messages: Sequence[MessageExt]) -> Iterator[None]:
+        """These messages are in a listener inside, called by this task."""
+        task = asyncio.current_task()
+        assert task is not None, "listeners are called by tasks"
+        self._calls[task] = (queue, messages)
+        mark = WORKING_FOR.set(task)
+        try:
+            yield
+        finally:
+            WORKING_FOR.reset(mark)
+            del self._calls[task]
+
+    def head_stacks(self, heads: Mapping[MessageQueue, int]) -> dict[MessageQueue, str]:
+        """Where the listeners stand that have these queues' messages at these offsets."""
+        frames = thread_frames()
+        found: dict[MessageQueue, str] = {}
+        for task, (queue, messages) in self._calls.items():
+            offset = heads.get(queue)
+            if offset is not None and any(one.queue_offset == offset for one in messages):
+                stack = stack_of(task, frames)
+                if stack is not None:
+                    found[queue] = stack
+        return found
 
     async def stop(self, wait_ms: int) -> bool:
         """Let nothing new begin and wait for listeners at work; False when some did not end in

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from engine.client.consuming.busy_listeners import BusyListeners
@@ -90,6 +90,10 @@ class ConcurrentService:
         """
         return await self._busy.stop(wait_ms)
 
+    def head_stacks(self, heads: Mapping[MessageQueue, int]) -> dict[MessageQueue, str]:
+        """See `BusyListeners.head_stacks`."""
+        return self._busy.head_stacks(heads)
+
     async def consume_directly(self, message: MessageExt, queue: MessageQueue) -> ListenerOutcome:
         """Give one message to the listener at an operator's wish; no window and no offset is
         touched.
@@ -111,7 +115,8 @@ class ConcurrentService:
         context = ConsumeContext(request.queue)
         listener = self._state.listener_for(messages[0].topic)
         began_ms = self._clock.steady_ms()
-        outcome = await call_traced(self._state.tracer, listener, messages, context)
+        with self._busy.listening(request.queue, messages):
+            outcome = await call_traced(self._state.tracer, listener, messages, context)
         succeeded = acknowledged_count(outcome, context, len(messages))
         self._state.speeds.consumed(
             request.queue.topic,

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from engine.client.consuming.busy_listeners import BusyListeners
 from engine.client.consuming.group_state import GroupState
@@ -103,6 +103,10 @@ class OrderlyService:
         except TimeoutError:
             return False
 
+    def head_stacks(self, heads: Mapping[MessageQueue, int]) -> dict[MessageQueue, str]:
+        """See `BusyListeners.head_stacks`."""
+        return self._busy.head_stacks(heads)
+
     async def consume_directly(self, message: MessageExt, queue: MessageQueue) -> ListenerOutcome:
         """Give one message to the listener at an operator's wish; no window and no offset is
         touched.
@@ -149,7 +153,8 @@ class OrderlyService:
         began_ms = self._clock.steady_ms()
         try:
             listener = self._state.listener_for(batch[0].topic)
-            outcome = await call_traced(self._state.tracer, listener, batch, context)
+            with self._busy.listening(context.queue, batch):
+                outcome = await call_traced(self._state.tracer, listener, batch, context)
         except asyncio.CancelledError:
             window.roll_back_taken()
             raise

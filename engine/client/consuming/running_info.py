@@ -9,6 +9,7 @@ Invariant: reading changes nothing. Absent on purpose: sending; the consumer ans
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from engine.client.consuming.group_state import GroupState
@@ -53,12 +54,26 @@ def queue_info(
     }
 
 
-def queue_infos(state: GroupState, *, offset_ms: int) -> dict[MessageQueue, dict[str, Any]]:
-    """The entries of all queues this member holds; `offset_ms` as in `queue_info`."""
-    return {
+def queue_infos(
+    state: GroupState, *, offset_ms: int, head_stacks: Mapping[MessageQueue, str] | None = None
+) -> dict[MessageQueue, dict[str, Any]]:
+    """The entries of all queues this member holds; `offset_ms` as in `queue_info`, `head_stacks`
+    where they were asked for.
+    """
+    infos = {
         queue: queue_info(window, state.offsets.in_memory(queue), offset_ms=offset_ms)
         for queue, window in sorted(state.windows.items())
     }
+    for queue, stack in (head_stacks or {}).items():
+        if queue in infos:
+            infos[queue]["headStack"] = stack
+    return infos
+
+
+def heads(state: GroupState) -> dict[MessageQueue, int]:
+    """Queue offset of each window's head, where there is one."""
+    found = {queue: window.head() for queue, window in state.windows.items()}
+    return {queue: head[0].queue_offset for queue, head in found.items() if head is not None}
 
 
 def properties(state: GroupState, started_ms: int, *, namesrv_addresses: str) -> dict[str, str]:

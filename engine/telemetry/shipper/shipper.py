@@ -28,6 +28,7 @@ from typing import Final
 from deltalake import Transaction
 
 from engine.foundation.errors import ConfigError, LakeError
+from engine.foundation.units import MILLISECOND_US
 from engine.runtime import Runtime
 from engine.telemetry.shipped_mark import ShippedMark, read_shipped_mark, write_shipped_mark
 from engine.telemetry.shipper.arrow_schemas import SpooledRow
@@ -157,7 +158,7 @@ class Shipper:
             self._own_seq + 1,
             run.broker_epoch,
             self._clock.now_us(),
-            (run.seq_from, run.seq_to, run.as_of, counts),
+            (run.seq_from, run.seq_to, run.as_of, counts, self._clock.wall_ms() * MILLISECOND_US),
         )
         speaker = run.speaker._replace(emitter=_own_emitter(run.speaker.emitter))
         horizon = Transaction(_horizon_id(run.speaker.emitter), run.seq_to)

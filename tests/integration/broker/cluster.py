@@ -59,6 +59,10 @@ class RawClient:
     """Replies that the broker has handed over."""
     running_info: dict[str, Any] = field(default_factory=dict)
     status_table: dict[str, Any] = field(default_factory=dict)
+    jstack: str | None = None
+    """The stacks of its threads, as it tells them when asked."""
+    stacks_asked_count: int = 0
+    """How often the broker has asked for them."""
     asked_count: int = 0
     """How often the broker has asked what this client holds."""
     runtime: Runtime = field(default_factory=system_runtime)
@@ -87,7 +91,14 @@ class RawClient:
             f"{queue}:{json.dumps(info)}" for queue, info in self.running_info.items()
         )
         status = json.dumps(self.status_table)
-        body = f'{{"mqTable":{{{entries}}},"statusTable":{status},"subscriptionSet":[]}}'
+        stacks = "null"
+        if request.fields.get("jstackEnable") == "true":
+            self.stacks_asked_count += 1
+            stacks = json.dumps(self.jstack)
+        body = (
+            f'{{"mqTable":{{{entries}}},"statusTable":{status},"subscriptionSet":[],'
+            f'"jstack":{stacks}}}'
+        )
         return request.respond(ResponseCode.SUCCESS, body=body.encode())
 
     async def ask(

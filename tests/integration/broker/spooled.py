@@ -26,6 +26,21 @@ def spooled(store: Path, table: str) -> list[dict[str, Any]]:
     return [dict(zip(BY_NAME[table].own_names, values, strict=True)) for values in rows]
 
 
+def spooled_in_order(store: Path) -> list[tuple[int, str, dict[str, Any]]]:
+    """(seq, table, row) of every row, oldest first."""
+    directory = store / "spool"
+    rows = []
+    for name in segment_names(SystemDisk(), str(directory)):
+        placed, _ = decode_frames((directory / name).read_bytes())
+        for frame in (one.frame for one in placed):
+            if isinstance(frame, Turn):
+                for seq, (number, _, values) in enumerate(frame.rows, frame.first_seq):
+                    table = TABLES[number]
+                    row = dict(zip(table.own_names, values, strict=True))
+                    rows.append((seq, table.name, row))
+    return rows
+
+
 def picked(row: dict[str, Any], *names: str) -> tuple[Any, ...]:
     """Some columns of a row."""
     return tuple(row[name] for name in names)

@@ -8,11 +8,14 @@ import asyncio
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import pytest
+
 from engine.broker.config import BrokerConfig
 from engine.broker.membership import Membership
 from engine.broker.parts import BrokerParts
-from engine.broker.sampling import Watermarks
+from engine.broker.sampling import Reads, Watermarks
 from engine.broker.state.members import ClientChannel
+from engine.broker.state.readers import QueueKey
 from engine.broker.work_in_steps import WorkInSteps, in_steps
 from engine.foundation.limits import (
     LOOP_STEP_ENTRIES_MAX,
@@ -106,8 +109,51 @@ async def test_a_sample_reads_so_many_marks_a_step_and_none_that_stand_still(
         assert [row.group for row in rows(listener)] == ["g7"]
         parts.offsets.commit("g7", TOPIC, 0, 2, now_ms=parts.steady_ms())
         await in_steps(watermarks.sample(parts.steady_ms()))
+        assert rows(listener)[1:] == [], "nothing waits for it: that it reported again says nothing"
+        parts.offsets.commit("g7", TOPIC, 0, 3, now_ms=parts.steady_ms())
+        await in_steps(watermarks.sample(parts.steady_ms()))
         again = rows(listener)[1:]
-        assert [(row.group, row.reports) for row in again] == [("g7", 1)], "it was heard of"
+        assert [(row.group, row.reports) for row in again] == [("g7", 2)], "they are counted"
+
+
+class CountingWatermarks(Watermarks):
+    """Counts the pairs whose marks it reads."""
+
+    count = 0
+
+    def of_group(self, key: QueueKey, now_ms: int, reads: Reads) -> GroupWatermark | None:
+        self.count += 1
+        return super().of_group(key, now_ms, reads)
+
+
+@pytest.mark.parametrize("pairs", [200, 2000])
+async def test_a_sample_looks_at_the_pairs_that_moved_however_many_exist(
+    tmp_path: Path, pairs: int
+) -> None:
+    async with cluster(quiet(tmp_path)) as running:
+        await running.client().send()
+        parts, _ = watched(running)
+        watermarks = CountingWatermarks(parts)
+        for number in range(pairs):
+            parts.offsets.commit(f"g{number}", TOPIC, 0, 1, now_ms=1)
+        for _ in range(2):
+            await in_steps(watermarks.sample(1))
+
+        async def looked_at() -> int:
+            watermarks.count = 0
+            await in_steps(watermarks.sample(1))
+            return watermarks.count
+
+        assert await looked_at() == 0
+        for number in range(20):
+            parts.offsets.commit(f"g{number}", TOPIC, 0, 0, now_ms=1)
+        assert await looked_at() == 20
+        for number in range(20):
+            parts.readers.arrived((f"g{number}", TOPIC, 0), "c", now_ms=2)
+        assert await looked_at() == 20, "each has a reader now"
+        for number in range(pairs):
+            parts.offsets.commit(f"g{number}", TOPIC, 0, int(number >= 20), now_ms=3)
+        assert await looked_at() == 20, "reports of those that are at the end say nothing"
 
 
 async def test_steps_of_a_sample_are_as_long_with_ten_times_the_groups(tmp_path: Path) -> None:

@@ -4,14 +4,14 @@ milliseconds, the same every time.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
 from engine.broker.broker import Broker
 from engine.broker.config import BrokerConfig
 from engine.client import Admin, ClientConfig, ConsumerConfig, Producer, PushConsumer
 from engine.client.consuming.listeners import MessageListener
-from engine.foundation.observing import Fact, OffsetReport
+from engine.foundation.observing import Fact, OffsetReport, ToldUpTo
 from engine.namesrv.config import NameServerConfig
 from engine.namesrv.namesrv import NameServer
 from engine.protocol.message import MessageQueue
@@ -38,8 +38,15 @@ class Facts:
     def observe(self, fact: Fact) -> None:
         self.facts.append(fact)
 
+    def observe_all(self, facts: Sequence[Fact]) -> None:
+        self.facts += facts
+
     def pulled(self, *_pull: object) -> None:
         """Not looked at here."""
+
+    def told_up_to(self) -> ToldUpTo | None:
+        """Facts have no numbers here."""
+        return None
 
     @property
     def reports(self) -> list[OffsetReport]:

@@ -21,6 +21,7 @@ from engine.runtime import system_runtime
 from engine.telemetry import EmitterIdentity, Telemetry
 from engine.telemetry.shipped_mark import ShippedMark, write_shipped_mark
 from engine.telemetry.shipper.spool_reader import SpoolReader
+from tests.unit.telemetry.lives import DETAIL
 from tests.unit.telemetry.mortal_disk import MortalDisk
 
 MASTER = EmitterIdentity("cluster-1", "broker-a", 0)
@@ -92,7 +93,7 @@ class SpoolFromBothEnds(RuleBasedStateMachine):
         assert [row.seq for row in rows] == list(range(run.seq_from, run.seq_to + 1))
         assert run.seq_from == len(self.read) + 1
         assert all(row.event_time <= run.as_of for row in rows)
-        self.read += [str(row.values[-1]) for row in rows]
+        self.read += [str(row.values[DETAIL]) for row in rows]
 
     @rule()
     def drop(self) -> None:

@@ -29,6 +29,7 @@ from engine.store.table_file import TableFile
 from engine.store.upkeep.checkpoint import decode_checkpoint
 from engine.telemetry import EmitterIdentity, Telemetry
 from engine.telemetry.frames import Turn, decode_frames
+from engine.telemetry.tables import BY_NAME
 from tests.simulation.crash_states.recording import RecordingDisk, Tree
 from tests.store_support import (
     HandClock,
@@ -535,10 +536,14 @@ async def life_of_a_spool(chance: random.Random) -> Life:
     return life
 
 
+DETAIL = BY_NAME["lifecycle"].own_names.index("detail")
+"""Where a row of the lifecycle says it in words."""
+
+
 def rows_in(disk: RecordingDisk) -> list[tuple[int, str]]:
     """(seq, detail) of every row in the segments, in order."""
     return [
-        (seq, str(values[-1]))
+        (seq, str(values[DETAIL]))
         for name in disk.names("/spool")
         if name.endswith(".seg")
         for placed in decode_frames(disk.read(f"/spool/{name}"))[0]

@@ -1,51 +1,123 @@
-"""Turns of marks that stand still: each is told once in a round, however many move meanwhile."""
+"""Turns of marks that stand still: in a round each is told once, however many move meanwhile."""
 
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from engine.broker.sampling import Told
+from engine.broker.told_marks import ToldMarks
 
-ROUND = 6
+TURNS = 3
 
 
-def samples(told: Told[str, int], count: int, *, moving: str = "") -> list[list[str]]:
-    """What is told in each of `count` samples: those whose turn it is, and who moves."""
-    rows = []
-    for number in range(count):
-        due = [*told.next_in_round(), *([moving] if moving else [])]
-        for key in due:
-            told.note(key, number)
-        rows.append(due)
-    return rows
+def told_of(keys: str) -> ToldMarks[str, int]:
+    told: ToldMarks[str, int] = ToldMarks()
+    for key in keys:
+        told.told(key, 0)
+    return told
+
+
+def sample(told: ToldMarks[str, int], *, moved: int | None = None) -> list[str]:
+    """One sample that finds every moved key changed: what it tells."""
+    due = told.due(turns=TURNS, moved=moved)
+    for key in due:
+        told.looked_at(key)
+        told.told(key, 1)
+    return list(due)
 
 
 @pytest.mark.parametrize("keys", ["", "a", "abcd", "abcdefghijklm"])
-def test_each_key_is_told_once_in_a_round_and_no_sample_tells_many_more(keys: str) -> None:
-    told: Told[str, int] = Told(ROUND)
-    for key in keys:
-        told.note(key, 0)
-    rows = samples(told, 2 * ROUND)
-    assert sorted(key for row in rows[:ROUND] for key in row) == sorted(keys)
-    assert sorted(key for row in rows[ROUND:] for key in row) == sorted(keys)
-    assert max(len(row) for row in rows) <= len(keys) // ROUND + 1
+def test_each_key_is_told_once_in_a_round_so_many_a_sample(keys: str) -> None:
+    told = told_of(keys)
+    for _ in range(2):
+        told.begin_round()
+        rows = []
+        while not told.round_is_over:
+            rows.append(sample(told))
+        assert sorted(key for row in rows for key in row) == sorted(keys)
+        assert max(map(len, rows), default=0) <= TURNS
 
 
-def test_one_that_moves_all_the_time_takes_nobodys_turn() -> None:
-    told: Told[str, int] = Told(ROUND)
+def test_between_two_rounds_nothing_that_stands_still_is_told() -> None:
+    told = told_of("abc")
+    assert told.round_is_over
+    assert sample(told) == []
+
+
+def test_one_that_moves_all_the_time_takes_nobodys_turn_and_has_none_of_its_own() -> None:
+    told = told_of("abcdefg")
+    told.begin_round()
+    rows = []
+    while not told.round_is_over:
+        told.moved("b")
+        rows.append(sample(told))
+    assert sorted(key for row in rows for key in row if key != "b") == list("acdefg")
+    assert all("b" in row for row in rows)
+
+
+def test_what_had_moved_before_a_round_is_looked_at_before_the_round_is_over() -> None:
+    told: ToldMarks[str, int] = ToldMarks()
     for key in "abcd":
-        told.note(key, 0)
-    rows = samples(told, 2 * ROUND, moving="b")
-    still = [key for row in rows[:ROUND] for key in row if key != "b"]
-    assert set(still) == {"a", "c", "d"}
+        told.moved(key)
+    told.begin_round()
+    told.moved("a")
+    told.moved("late")
+    assert sample(told, moved=2) == ["a", "b"]
+    assert not told.round_is_over
+    assert sample(told, moved=2) == ["c", "d"]
+    assert told.round_is_over, "what moves from here on is for the next round"
+    assert sample(told, moved=2) == ["late"]
 
 
-def test_what_went_has_no_turn() -> None:
-    told: Told[str, int] = Told(1)
-    for key in "abc":
-        told.note(key, 0)
+def test_what_went_is_not_waited_for() -> None:
+    told = told_of("abc")
+    told.begin_round()
     assert told.forget("b")
     assert told.forget("c")
     assert not told.forget("c")
-    assert list(told.next_in_round()) == ["a"]
+    assert sample(told) == ["a"]
+    assert told.round_is_over
     assert told.get("c") is None
+    assert len(told) == 1
+
+
+def test_a_round_does_not_begin_before_the_one_before_is_over() -> None:
+    told = told_of("a")
+    told.begin_round()
+    with pytest.raises(AssertionError, match="the one before is over"):
+        told.begin_round()
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.sampled_from(["moved", "forget"]), st.sampled_from("abcdefgh")),
+            st.tuples(st.sampled_from(["sample", "round"]), st.just("")),
+        )
+    )
+)
+def test_at_the_end_of_a_round_all_that_was_there_at_its_begin_was_told_or_went(
+    steps: list[tuple[str, str]],
+) -> None:
+    told: ToldMarks[str, int] = ToldMarks()
+    owed: set[str] = set()
+    for what, key in steps:
+        if what == "moved":
+            told.moved(key)
+        elif what == "forget":
+            told.forget(key)
+            told.looked_at(key)
+            owed.discard(key)
+        elif what == "sample":
+            owed.difference_update(sample(told, moved=2))
+        elif told.round_is_over:
+            assert not owed
+            known = [one for one in "abcdefgh" if one in told]
+            waiting = list(told.due(turns=None, moved=None))
+            told.begin_round()
+            owed = {*known, *waiting}
+    for _ in range(20):
+        owed.difference_update(sample(told, moved=2))
+    assert told.round_is_over
+    assert not owed

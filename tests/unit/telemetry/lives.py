@@ -11,8 +11,11 @@ from engine.runtime import Runtime, system_runtime
 from engine.runtime.clock import StepListener
 from engine.telemetry import EmitterIdentity, Telemetry
 from engine.telemetry.frames import Turn, decode_frames
-from engine.telemetry.tables import TABLES
+from engine.telemetry.tables import BY_NAME, TABLES
 from tests.unit.telemetry.mortal_disk import MortalDisk
+
+DETAIL = BY_NAME["lifecycle"].own_names.index("detail")
+"""Where a row of the lifecycle says it in words."""
 
 MASTER = EmitterIdentity("cluster-1", "broker-a", 0)
 

@@ -126,6 +126,12 @@ def test_retry_redelivery_and_lifecycle_have_their_tables() -> None:
             "truncated_to": None,
             "term": None,
             "detail": "port 10911",
+            "group": None,
+            "topic": None,
+            "queue_id_from": None,
+            "seq_from": None,
+            "time_from": None,
+            "step_ms": None,
         },
     )
 

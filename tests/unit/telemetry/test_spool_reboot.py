@@ -13,7 +13,7 @@ from engine.telemetry import EmitterIdentity, PulledMark, Telemetry
 from engine.telemetry.frames import Life, decode_frames
 from engine.telemetry.segments import segment_name
 from engine.telemetry.shipped_mark import ShippedMark, write_shipped_mark
-from tests.unit.telemetry.lives import MASTER, Broker, report
+from tests.unit.telemetry.lives import DETAIL, MASTER, Broker, report
 from tests.unit.telemetry.mortal_disk import MortalDisk
 
 
@@ -131,9 +131,11 @@ def test_a_torn_tail_at_every_byte_is_cut_told_and_followed_by_a_gapless_seq(
             (1, "consume_offsets"),
             (2, "lifecycle"),
         ]
-        kind, clean, *_, detail = broker.rows()[1][2]
-        assert (kind, clean) == ("SPOOL_LOSS", False)
-        assert f"cut {length - len(kept)} bytes of an unfinished write after seq 1" in detail
+        values = broker.rows()[1][2]
+        assert values[:2] == ("SPOOL_LOSS", False)
+        assert (
+            f"cut {length - len(kept)} bytes of an unfinished write after seq 1" in values[DETAIL]
+        )
 
 
 def test_a_second_recovery_changes_no_byte(broker: Broker) -> None:
@@ -180,7 +182,7 @@ def test_damage_in_an_old_segment_is_named_with_the_rows_it_costs(broker: Broker
     again = broker.boot()
     assert again.next_seq == 6
     again.write_turn()
-    detail = broker.rows()[-1][2][-1]
+    detail = broker.rows()[-1][2][DETAIL]
     assert f"{segment_name(2)}: damaged" in detail
     assert "rows 2 to 2 cannot be read" in detail
 

@@ -14,7 +14,7 @@ from engine.runtime import system_runtime
 from engine.telemetry import Telemetry
 from engine.telemetry.frames import Turn, encode_frame
 from engine.telemetry.segments import segment_name
-from tests.unit.telemetry.lives import MASTER, Broker, boot_event, report
+from tests.unit.telemetry.lives import DETAIL, MASTER, Broker, boot_event, report
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ def test_text_and_numbers_no_table_can_hold_harm_no_other_row(
     rows = broker.rows()
     assert [seq for seq, _, _ in rows] == list(range(1, len(rows) + 1))
     assert [values[3] for _, table, values in rows if table == "consume_offsets"] == [1, 2]
-    losses = [values[-1] for _, _, values in rows if values[0] == "SPOOL_LOSS"]
+    losses = [values[DETAIL] for _, _, values in rows if values[0] == "SPOOL_LOSS"]
     assert [f"{lost} facts" in detail for detail in losses] == [True] * (1 if lost else 0)
 
 
@@ -146,7 +146,7 @@ def test_a_spool_over_its_limit_stops_loudly_and_resumes_with_a_count(
     telemetry.tick()
     seq, _, values = broker.rows()[-1]
     assert values[0] == "SPOOL_LOSS"
-    assert values[-1].startswith("25 facts were not written")
+    assert values[DETAIL].startswith("25 facts were not written")
     assert seq == telemetry.next_seq - 1
 
 

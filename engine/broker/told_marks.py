@@ -1,0 +1,138 @@
+"""Which marks are told next, and what was told of each last: those that moved, and in a snapshot
+every one of them.
+
+Place in the walk: `sampling` notes here what moved, asks whose turn it is, and says what it told.
+
+A snapshot is a round in which each key is told once: by its turn, or because it moved meanwhile.
+What is told goes from the part `former` to the part `present`; a round begins by calling the
+present part the former one, and is over when nothing is left in there, nor of what had moved before
+it began. So its begin and its end cost the same however many keys there are, and one that moves all
+the time is told no more often for it.
+
+Invariant: within each part the key told longest ago is first. Absent on purpose: time, and reading
+marks.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from itertools import chain, islice
+from typing import Generic, TypeVar
+
+from engine.broker.state.readers import QueueKey
+
+Key = TypeVar("Key")
+Mark = TypeVar("Mark")
+
+
+class ToldMarks(Generic[Key, Mark]):
+    """What was told last of each key, and who waits to be looked at."""
+
+    def __init__(self) -> None:
+        self._present: OrderedDict[Key, Mark] = OrderedDict()
+        self._former: OrderedDict[Key, Mark] = OrderedDict()
+        """Told before this round, and not in it."""
+        self._moved: OrderedDict[Key, None] = OrderedDict()
+        self._moved_before: OrderedDict[Key, None] = OrderedDict()
+        """Moved before this round, and not looked at in it."""
+
+    def __len__(self) -> int:
+        """How many were told and are still there."""
+        return len(self._present) + len(self._former)
+
+    def __contains__(self, key: Key) -> bool:
+        """Was it told, and is it still there?"""
+        return key in self._present or key in self._former
+
+    def get(self, key: Key) -> Mark | None:
+        """The mark told last; None for one that never was."""
+        mark = self._present.get(key)
+        return self._former.get(key) if mark is None else mark
+
+    def moved(self, key: Key) -> None:
+        """It may be another than was told; those that have waited longest are looked at first."""
+        if key not in self._moved_before:
+            self._moved[key] = None
+
+    def told(self, key: Key, mark: Mark) -> None:
+        """This was told just now."""
+        if self._former:
+            self._former.pop(key, None)
+        self._present[key] = mark
+        self._present.move_to_end(key)
+
+    def forget(self, key: Key) -> bool:
+        """Forget one that is there no more; was it there?"""
+        in_present = self._present.pop(key, None) is not None
+        return self._former.pop(key, None) is not None or in_present
+
+    def begin_round(self) -> None:
+        """Every key is told once more from here on; the round before is over."""
+        assert self.round_is_over, "a round begins when the one before is over"
+        self._former, self._present = self._present, self._former
+        self._moved_before, self._moved = self._moved, self._moved_before
+
+    @property
+    def round_is_over(self) -> bool:
+        """Was each told that was there when the round began, and still is?"""
+        return not self._former and not self._moved_before
+
+    def due(self, *, turns: int | None, moved: int | None) -> dict[Key, bool]:
+        """Whom to look at now: of those the round has not come to so many, to be told changed or
+        not (True); of those that moved so many, to be told when changed (False). None: all.
+        """
+        due = dict.fromkeys(islice(self._former, turns), True)
+        for key in islice(chain(self._moved_before, self._moved), moved):
+            due.setdefault(key, False)
+        return due
+
+    def looked_at(self, key: Key) -> None:
+        """Its marks are read now: what moves it from here on is news."""
+        for waiting in (self._moved, self._moved_before):
+            if waiting:
+                waiting.pop(key, None)
+
+
+class ToldPairs:
+    """The queues of groups that were told, by topic and by group: who is concerned when a queue, a
+    topic or a group moves.
+    """
+
+    def __init__(self) -> None:
+        self._by_topic: dict[str, dict[str, list[int]]] = {}
+        self._by_group: dict[str, dict[str, list[int]]] = {}
+
+    def add(self, key: QueueKey) -> None:
+        """The key is told for the first time."""
+        group, topic, queue_id = key
+        queue_ids = self._by_topic.setdefault(topic, {}).setdefault(group, [])
+        self._by_group.setdefault(group, {})[topic] = queue_ids
+        queue_ids.append(queue_id)
+
+    def drop(self, key: QueueKey) -> None:
+        """The key, which was added, is gone."""
+        group, topic, queue_id = key
+        queue_ids = self._by_topic[topic][group]
+        queue_ids.remove(queue_id)
+        if not queue_ids:
+            for table, name, other in (
+                (self._by_topic, topic, group),
+                (self._by_group, group, topic),
+            ):
+                del table[name][other]
+                if not table[name]:
+                    del table[name]
+
+    def groups_on(self, topic: str) -> list[str]:
+        """Groups of which a queue of the topic was told."""
+        return list(self._by_topic.get(topic, ()))
+
+    def of_topic(self, topic: str) -> list[QueueKey]:
+        """Every key of the topic."""
+        found = self._by_topic.get(topic, {})
+        return [(group, topic, one) for group, queue_ids in found.items() for one in queue_ids]
+
+    def of_group(self, group: str) -> list[QueueKey]:
+        """Every key of the group."""
+        found = self._by_group.get(group, {})
+        return [(group, topic, one) for topic, queue_ids in found.items() for one in queue_ids]

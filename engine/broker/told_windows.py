@@ -1,0 +1,138 @@
+"""What was told last of each process queue of a client: which answers are news, and since when the
+head of a window stands.
+
+Place in the walk: `client_windows` asks clients and hands their answers over here; what is news
+becomes a row.
+
+Invariant: a window is told when anything but its times differs from what was told last, when that
+is `interval_ms` ago, and when facts were lost since. One that a client holds no more is told once
+more, as dropped. A client's windows are forgotten with the client. Absent on purpose: asking,
+time (callers bring steady time).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
+
+from engine.foundation.limits import WINDOWS_TOLD_MAX
+from engine.foundation.observing import ClientWindow
+
+MemberKey = tuple[str, str]
+"""(group, client id)"""
+
+Place = tuple[str, int]
+"""(topic, queue_id)"""
+
+
+@dataclass(slots=True)
+class ToldWindow:
+    """One window as it was told last."""
+
+    window: ClientWindow
+    told_ms: int
+    losses: int
+    """Of the observer, when it was told."""
+    head_seen_ms: int
+    """When its head was first seen there."""
+
+
+class ToldWindows:
+    """The windows of all members of one broker's groups."""
+
+    def __init__(self, interval_ms: int, count_max: int = WINDOWS_TOLD_MAX) -> None:
+        self._interval_ms = interval_ms
+        self._count_max = count_max
+        self._count = 0
+        self._told: dict[MemberKey, dict[Place, ToldWindow]] = {}
+
+    def __len__(self) -> int:
+        """Windows of which is known what was told last."""
+        return self._count
+
+    def is_news(self, window: ClientWindow, now_ms: int, *, losses: int) -> bool:
+        """Is this to be told? It counts as told then. The stack that is known of its head is
+        added to it, whichever it is.
+        """
+        member, place = (window.group, window.client_id), (window.topic, window.queue_id)
+        windows = self._told.setdefault(member, {})
+        last = windows.get(place)
+        if last is None:
+            if self._count < self._count_max:
+                self._count += 1
+                windows[place] = ToldWindow(window, now_ms, losses, now_ms)
+            return True
+        has_moved = _head(last.window) != _head(window)
+        if has_moved:
+            last.head_seen_ms = now_ms
+        elif window.stack is None:
+            window.stack = last.window.stack
+        is_due = now_ms - last.told_ms >= self._interval_ms or last.losses != losses
+        if not is_due and _without_times(last.window) == _without_times(window):
+            return False
+        last.window, last.told_ms, last.losses = window, now_ms, losses
+        return True
+
+    def given_up(
+        self, group: str, client_id: str, held: Collection[Place]
+    ) -> Iterator[ClientWindow | None]:
+        """What to tell of windows that the client holds no more, which are forgotten; None for each
+        that it does hold.
+        """
+        windows = self._told.get((group, client_id), {})
+        for place in list(windows):
+            if place in held:
+                yield None
+                continue
+            self._count -= 1
+            last = windows.pop(place).window
+            yield None if last.dropped else _emptied(last)
+
+    def standing(self, group: str, client_id: str, *, since_ms: int) -> list[Place]:
+        """Queues of the client whose head was there by then, and is there still, as far as its
+        answers go. A head that is in no listener, as its client says, does not stand.
+        """
+        return [
+            place
+            for place, one in self._told.get((group, client_id), {}).items()
+            if one.head_seen_ms <= since_ms and one.window.held_count and _is_in_listener(one)
+        ]
+
+    def forget(self, group: str, client_id: str) -> None:
+        """The client has left the group."""
+        self._count -= len(self._told.pop((group, client_id), {}))
+
+
+def _head(window: ClientWindow) -> tuple[object, ...]:
+    """What makes it another head: RocketMQ's own clients tell no more than its offset."""
+    return window.first_held, window.head_message_id, window.head_since_ms
+
+
+def _is_in_listener(told: ToldWindow) -> bool:
+    """Clients that tell their ranges tell since when the head is in a listener as well."""
+    window = told.window
+    return window.held_ranges is None or window.head_since_ms is not None
+
+
+def _without_times(window: ClientWindow) -> ClientWindow:
+    return replace(window, last_pull_time_ms=None, last_consume_time_ms=None)
+
+
+def _emptied(window: ClientWindow) -> ClientWindow:
+    """The window of a queue that its client has given away."""
+    return replace(
+        window,
+        first_held=None,
+        last_held=None,
+        held_count=0,
+        held_bytes=0,
+        held_ranges=None,
+        finished_count=None,
+        filtered_count=None,
+        head_message_id=None,
+        head_since_ms=None,
+        client_committed=None,
+        locked=False,
+        dropped=True,
+        stack=None,
+    )

@@ -1,0 +1,136 @@
+"""Which answers of clients are told: windows that changed, those told long ago, and one last time
+those that are held no more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from engine.broker.told_windows import ToldWindows
+from engine.foundation.observing import ClientWindow
+
+INTERVAL_MS = 1000
+WINDOW = ClientWindow(
+    client_id="c1",
+    group="g",
+    topic="orders",
+    queue_id=0,
+    first_held=5,
+    last_held=9,
+    held_count=3,
+    held_bytes=300,
+    held_ranges=[(5, 6), (8, 10)],
+    finished_count=2,
+    filtered_count=0,
+    head_message_id="U5",
+    head_since_ms=17,
+    client_committed=5,
+    locked=False,
+    dropped=False,
+    last_pull_time_ms=100,
+    last_consume_time_ms=90,
+)
+
+
+def told(windows: ToldWindows, window: ClientWindow, now_ms: int, *, losses: int = 0) -> bool:
+    return windows.is_news(replace(window), now_ms, losses=losses)
+
+
+def test_an_unchanged_window_is_told_once_in_its_interval() -> None:
+    windows = ToldWindows(INTERVAL_MS)
+    times = range(0, 2500, 100)
+    assert [at for at in times if told(windows, WINDOW, at)] == [0, 1000, 2000]
+
+
+def test_that_a_client_has_pulled_or_finished_something_elsewhere_is_no_change() -> None:
+    windows = ToldWindows(INTERVAL_MS)
+    assert told(windows, WINDOW, 0)
+    later = replace(WINDOW, last_pull_time_ms=200, last_consume_time_ms=201)
+    assert not told(windows, later, 1)
+
+
+def test_each_other_change_is_told() -> None:
+    changes: list[dict[str, object]] = [
+        {"held_count": 2},
+        {"held_ranges": [(5, 7), (8, 10)]},
+        {"finished_count": 3},
+        {"head_message_id": "U6"},
+        {"head_since_ms": 18},
+        {"client_committed": 6},
+        {"locked": True},
+        {"dropped": True},
+        {"stack": "somewhere"},
+    ]
+    for change in changes:
+        windows = ToldWindows(INTERVAL_MS)
+        assert told(windows, WINDOW, 0)
+        assert told(windows, replace(WINDOW, **change), 1), change  # type: ignore[arg-type]
+
+
+def test_when_facts_were_lost_every_window_is_told_anew() -> None:
+    windows = ToldWindows(INTERVAL_MS)
+    assert told(windows, WINDOW, 0)
+    assert told(windows, WINDOW, 1, losses=4)
+    assert not told(windows, WINDOW, 2, losses=4)
+
+
+def test_a_queue_that_is_held_no_more_is_told_once_as_dropped_and_empty() -> None:
+    windows = ToldWindows(INTERVAL_MS)
+    other = replace(WINDOW, queue_id=1)
+    assert told(windows, WINDOW, 0)
+    assert told(windows, other, 0)
+    gone = [one for one in windows.given_up("g", "c1", {("orders", 1): None}) if one]
+    assert [(one.queue_id, one.dropped, one.held_count, one.first_held) for one in gone] == [
+        (0, True, 0, None)
+    ]
+    assert [one for one in windows.given_up("g", "c1", {("orders", 1): None}) if one] == []
+    assert len(windows) == 1
+
+
+def test_one_that_was_told_as_dropped_is_not_told_again_when_it_goes() -> None:
+    windows = ToldWindows(INTERVAL_MS)
+    assert told(windows, replace(WINDOW, dropped=True), 0)
+    assert [one for one in windows.given_up("g", "c1", {}) if one] == []
+
+
+def test_a_head_stands_from_when_it_was_first_seen_until_it_moves() -> None:
+    windows = ToldWindows(INTERVAL_MS)
+    told(windows, WINDOW, 100)
+    told(windows, WINDOW, 300)
+    assert windows.standing("g", "c1", since_ms=99) == []
+    assert windows.standing("g", "c1", since_ms=100) == [("orders", 0)]
+    told(windows, replace(WINDOW, first_held=6, head_message_id="U6"), 400)
+    assert windows.standing("g", "c1", since_ms=399) == []
+
+
+def test_a_head_in_no_listener_does_not_stand_where_the_client_tells_of_listeners() -> None:
+    windows = ToldWindows(INTERVAL_MS)
+    told(windows, replace(WINDOW, head_since_ms=None), 0)
+    assert windows.standing("g", "c1", since_ms=0) == []
+    silent = replace(WINDOW, queue_id=1, held_ranges=None, head_since_ms=None)
+    told(windows, silent, 0)
+    assert windows.standing("g", "c1", since_ms=0) == [("orders", 1)]
+    told(windows, replace(silent, held_count=0), 1)
+    assert windows.standing("g", "c1", since_ms=0) == [], "nothing is held"
+
+
+def test_the_stack_of_a_head_stays_with_it_and_goes_with_it() -> None:
+    windows = ToldWindows(INTERVAL_MS)
+    told(windows, WINDOW, 0)
+    told(windows, replace(WINDOW, stack="here"), 1)
+    again = replace(WINDOW)
+    assert not windows.is_news(again, 2, losses=0)
+    assert again.stack == "here"
+    moved = replace(WINDOW, first_held=6)
+    assert windows.is_news(moved, 3, losses=0)
+    assert moved.stack is None
+
+
+def test_windows_beyond_the_limit_are_told_each_time_and_left_no_room_by_who_left() -> None:
+    windows = ToldWindows(INTERVAL_MS, count_max=1)
+    other = replace(WINDOW, client_id="c2")
+    assert told(windows, WINDOW, 0)
+    assert [told(windows, other, at) for at in (0, 1)] == [True, True]
+    windows.forget("g", "c1")
+    assert [told(windows, other, at) for at in (2, 3)] == [True, False]
+    assert len(windows) == 1
