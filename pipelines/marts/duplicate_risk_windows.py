@@ -32,7 +32,7 @@ from pipelines.marts.columns import (
 )
 from pipelines.marts.declaring import rows_as_declared, window_id
 from pipelines.marts.keys import QUEUE_KEY
-from pipelines.marts.mart import Given, GoldTable, Made, mart
+from pipelines.marts.mart import Given, GoldTable, Made, Positions, mart
 from pipelines.marts.risks.departures import LOSERS, SAMPLES, departures, newest_samples
 from pipelines.marts.risks.evidence import OF_ONE_MESSAGE, evidence
 from pipelines.marts.risks.fold import Revision
@@ -106,8 +106,9 @@ def duplicate_risk_windows(given: Given) -> Made:
     marks = Marks(state["marks"], state["earlier"], watermarks)
     restarted = restarts(facts["lifecycle"], state["cuts"], marks)
     marks.take_all()
+    ends = [gone.event for gone in restarted.gone if gone.still_there is None]
     samples = pa.concat_tables([state["samples"], new_samples.select(SAMPLES.names).cast(SAMPLES)])
-    departed = departures(facts["rebalance_events"], samples, state["losers"])
+    departed = departures(facts["rebalance_events"], samples, state["losers"], ends)
     windows, revisions = folded(
         state["windows"],
         [
@@ -117,15 +118,18 @@ def duplicate_risk_windows(given: Given) -> Made:
             *redelivered(facts["redeliveries"]),
         ],
         watermarks,
+        restarted.gone,
     )
     revisions += delivered_once_more(facts["retry_dlq_flow"])
     revisions += facts["exposures"].to_pylist()
     carried = {"windows": windows, "cuts": restarted.cuts, "losers": departed.losers}
-    touched = {}
-    if new_samples.num_rows:
-        carried["samples"] = newest_samples(samples)
-    if watermarks.num_rows or state["earlier"].num_rows:
-        carried["marks"], touched["marks"], carried["earlier"] = marks.carried()
+    touched: dict[str, Positions] = {}
+    if new_samples.num_rows or ends:
+        carried["samples"] = newest_samples(samples, ends)
+    if watermarks.num_rows or state["earlier"].num_rows or restarted.gone:
+        carried["marks"], moved, carried["earlier"] = marks.carried()
+        if moved is not None:
+            touched["marks"] = moved
     changed = {name: rows for name, rows in carried.items() if rows is not state[name]}
     rows = [_row(revision) for revision in revisions]
     return Made(rows_as_declared(rows, DUPLICATE_RISK_WINDOWS), changed, touched)

@@ -11,7 +11,7 @@ without one it is unknown. Absent on purpose: what comes of the risk.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -26,6 +26,7 @@ from pipelines.marts.keys import (
     last_of_each,
     numbered,
 )
+from pipelines.marts.life_cycles import concerns, ended
 from pipelines.marts.mart import KEY_TEXT
 from pipelines.marts.risks.events import Event, Place
 from pipelines.settings import SECOND_US, SILENCE_US
@@ -69,8 +70,12 @@ class Departures:
     losers: pa.Table
 
 
-def departures(events: pa.Table, samples: pa.Table, losers: pa.Table) -> Departures:
-    """`samples` are those carried and the new ones, in order; `losers` are those carried."""
+def departures(
+    events: pa.Table, samples: pa.Table, losers: pa.Table, ends: Sequence[Row] = ()
+) -> Departures:
+    """`samples` are those carried and the new ones, in order; `losers` are those carried; `ends`
+    are new rows of lifecycle by which something is gone.
+    """
     gone = events.filter(is_one_of(events["kind"], *GONE))
     if not gone.num_rows:
         return Departures([], losers)
@@ -87,7 +92,7 @@ def departures(events: pa.Table, samples: pa.Table, losers: pa.Table) -> Departu
             begin, end = queue["committed"], queue["pulled"]
             if begin is not None and end is not None and begin < end:
                 at_risk.append((event, queue, is_double))
-    held = _Held(samples, at_risk)
+    held = _Held(samples, at_risk, ends)
     openings = [
         _opening(event, queue, is_double, held.by(event, queue))
         for event, queue, is_double in at_risk
@@ -95,10 +100,13 @@ def departures(events: pa.Table, samples: pa.Table, losers: pa.Table) -> Departu
     return Departures(openings, _still_recent(last, events))
 
 
-def newest_samples(samples: pa.Table) -> pa.Table:
-    """The last one of each queue and client, unless its emitter has told so much later that it
-    tells nothing any more.
+def newest_samples(samples: pa.Table, ends: Sequence[Row] = ()) -> pa.Table:
+    """The last one of each queue and client, unless its queue is gone, or its emitter has told so
+    much later that it tells nothing any more.
     """
+    for end in ends:
+        is_before = pc.less(samples["seq"], end["seq"])
+        samples = samples.filter(pc.invert(pc.and_(is_before, ended(samples, end))))
     numbers, first = numbered(samples, _HOLDING)
     last = samples.take(pa.array(last_of_each(numbers, len(first))))
     of_emitter, emitters = numbered(last, ("emitter",))
@@ -125,7 +133,10 @@ def _is_double_owner(event: Row, before: Row | None) -> bool:
 class _Held:
     """What clients held of the queues at risk, by their samples."""
 
-    def __init__(self, samples: pa.Table, at_risk: list[tuple[Row, Row, bool]]) -> None:
+    def __init__(
+        self, samples: pa.Table, at_risk: list[tuple[Row, Row, bool]], ends: Sequence[Row]
+    ) -> None:
+        self._ends = ends
         self._told: defaultdict[tuple[Any, ...], list[Row]] = defaultdict(list)
         if not at_risk:
             return
@@ -152,7 +163,15 @@ class _Held:
         earlier = [one for one in self._told.get(holding, ()) if one["seq"] < event["seq"]]
         if not earlier or event["event_us"] - earlier[-1]["event_us"] > SILENCE_US:
             return None
-        return earlier[-1]
+        sample = earlier[-1]
+        place = event["group"], queue["topic"], queue["queue_id"]
+        is_of_earlier_life = any(
+            end["emitter"] == event["emitter"]
+            and sample["seq"] < end["seq"] < event["seq"]
+            and concerns(end, *place)
+            for end in self._ends
+        )
+        return None if is_of_earlier_life else sample
 
 
 def _opening(event: Row, queue: Row, is_double: bool, sample: Row | None) -> Event:

@@ -12,6 +12,12 @@ from typing import Any, Final
 OF_ONE_MESSAGE: Final = ("SEND_BACK", "SEND_RETRY")
 """Bases whose windows are about one message, opened and closed at once."""
 
+_ENDS: Final = {
+    "TOPIC_GONE": "; the topic was deleted",
+    "QUEUES_REMOVED": "; nobody reads the queue any more",
+    "GROUP_GONE": "; the group was deleted",
+    "SNAPSHOT": "; the queue is not there any more",
+}
 Revision = Mapping[str, Any]
 
 
@@ -117,5 +123,7 @@ def _ended(row: Revision) -> str:
     """How the window ended; nothing while it is open."""
     if row["told_by"] == "TAKEN_OVER":
         return "; a later event took over"
+    if row["told_by"] in _ENDS:
+        return _ENDS[row["told_by"]]
     is_quiet = row["state"] == "CLOSED" and row["redelivered"] == 0
     return "; nothing came again" if is_quiet else ""

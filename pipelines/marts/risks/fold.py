@@ -6,6 +6,7 @@ one when none is.
 
     (none) --OPENING--> open --REDELIVERY--> open, CONFIRMED --progress past the range--> closed
     (none) --REDELIVERY--> open, CONFIRMED          open --OPENING--> closed, and a new one is open
+    open --End--> closed
 
 Invariant: the fold of a list of events equals the fold of its two halves, the open window carried
 from one to the other: so revisions do not depend on where a cycle was cut. Absent on purpose:
@@ -18,7 +19,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final
 
-from pipelines.marts.risks.events import Event, Place, Progress
+from pipelines.marts.risks.events import End, Event, Place, Progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +65,7 @@ class Window:
 
 WINDOW_FIELDS: Final = tuple(one.name for one in fields(Window))
 Revision = dict[str, Any]
+Happening = Event | Progress | End
 
 
 @dataclass(slots=True)
@@ -72,17 +74,20 @@ class Fold:
 
     place: Place
     window: Window | None = None
-    """told_by of revisions: OPENED, AGAIN (redelivered), PASSED (the group went past the range) or
-    TAKEN_OVER (by a later opening).
+    """told_by of revisions: OPENED, AGAIN (redelivered), PASSED (the group went past the range),
+    TAKEN_OVER (by a later opening), or the kind of End.
     """
     revisions: list[Revision] = field(default_factory=list)
 
-    def take(self, events: Iterable[Event | Progress]) -> None:
+    def take(self, events: Iterable[Happening]) -> None:
         """Step through events in their order."""
         for event in events:
             if isinstance(event, Progress):
                 if self.window is not None and self.window.is_past(event):
                     self._close(event, "PASSED")
+            elif isinstance(event, End):
+                if self.window is not None:
+                    self._close(event, event.kind)
             elif event.type == "OPENING":
                 if self.window is not None:
                     self._close(event, "TAKEN_OVER")
@@ -97,13 +102,13 @@ class Fold:
         self.window = _opened(event)
         self._tell(self.window, event, "OPEN", "OPENED")
 
-    def _close(self, event: Event | Progress, told_by: str) -> None:
+    def _close(self, event: Happening, told_by: str) -> None:
         assert self.window is not None
         last = replace(self.window, revision=self.window.revision + 1)
         self._tell(last, event, "CLOSED", told_by)
         self.window = None
 
-    def _tell(self, window: Window, event: Event | Progress, state: str, told_by: str) -> None:
+    def _tell(self, window: Window, event: Happening, state: str, told_by: str) -> None:
         self.revisions.append(
             {
                 **self.place._asdict(),

@@ -216,6 +216,27 @@ class Broker:
             one.committed = one.persisted
         self._tell(queue)
 
+    def delete(self, queue: Queue, _: str, amount: int) -> None:
+        """A topic or a group is deleted; what comes after it begins at offset 0."""
+        if amount % 2:
+            self.writer.report("lifecycle", kind="GROUP_GONE", group=queue.group)
+        else:
+            self.writer.report("lifecycle", kind="TOPIC_GONE", topic=f"topic-{queue.group}")
+        for one in self.queues:
+            if one.group == queue.group:
+                one.committed = one.persisted = one.pulled = 0
+                one.max_offset *= amount % 2
+
+    def snapshot(self, queue: Queue, _: str, amount: int) -> None:
+        """Every queue that is there is told; those of one group may be gone unsaid."""
+        begin = self.writer.seq + 1
+        for one in self.queues:
+            if amount % 3 or one.group != queue.group:
+                self._tell(one)
+                if amount % 5 == 0:
+                    self.writer.ship()
+        self.writer.report("lifecycle", kind="SNAPSHOT", seq_from=begin)
+
     def ship(self, _: Queue, __: str, ___: int) -> None:
         """What was reported is shipped."""
         self.writer.ship()
@@ -311,7 +332,8 @@ class Broker:
 
 OPERATIONS = (
     *("work", "work", "work", "take", "take", "leave", "ship", "ship", "ship", "persist"),
-    *("sample", "reset", "ghost", "again", "fail", "fail", "stop"),
+    *("sample", "reset", "ghost", "again", "fail", "fail", "stop", "stop"),
+    *("delete", "snapshot"),
 )
 
 
