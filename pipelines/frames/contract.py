@@ -12,6 +12,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
+from engine.telemetry.tables import Column as Declared
 from pipelines.marts.mart import GoldTable
 from pipelines.session import spark_type
 
@@ -32,12 +33,18 @@ def as_declared(rows: DataFrame, table: GoldTable) -> DataFrame:
     }
     return rows.select(
         *(
-            made.get(column.name, F.col(column.name))
+            made.get(column.name, _column(rows, column))
             .cast(spark_type(column.type))
             .alias(column.name)
             for column in table.columns
         )
     )
+
+
+def _column(rows: DataFrame, column: Declared) -> Column:
+    """Its column; null where the judges here do not make what a later mart tells."""
+    is_later = column.nullable and column.name not in rows.columns
+    return F.lit(None) if is_later else F.col(column.name)
 
 
 def window_id(mart: str, *parts: str) -> Column:

@@ -107,7 +107,8 @@ def duplicate_risk_windows(given: Given) -> Made:
     restarted = restarts(facts["lifecycle"], state["cuts"], marks)
     marks.take_all()
     ends = [gone.event for gone in restarted.gone if gone.still_there is None]
-    samples = pa.concat_tables([state["samples"], new_samples.select(SAMPLES.names).cast(SAMPLES)])
+    new_samples = new_samples.select(SAMPLES.names).cast(SAMPLES)
+    samples = pa.concat_tables([state["samples"], new_samples])
     departed = departures(facts["rebalance_events"], samples, state["losers"], ends)
     windows, revisions = folded(
         state["windows"],
@@ -125,7 +126,7 @@ def duplicate_risk_windows(given: Given) -> Made:
     carried = {"windows": windows, "cuts": restarted.cuts, "losers": departed.losers}
     touched: dict[str, Positions] = {}
     if new_samples.num_rows or ends:
-        carried["samples"] = newest_samples(samples, ends)
+        carried["samples"] = newest_samples(state["samples"], new_samples, ends)
     if watermarks.num_rows or state["earlier"].num_rows or restarted.gone:
         carried["marks"], moved, carried["earlier"] = marks.carried()
         if moved is not None:

@@ -15,17 +15,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.marts.keys import (
-    QUEUE_KEY,
-    are_among,
-    is_one_of,
-    last_of_each,
-    numbered,
-)
+from pipelines.marts.forgetting import recent
+from pipelines.marts.keys import QUEUE_KEY, are_among, is_one_of, newest_of_each
 from pipelines.marts.life_cycles import concerns, ended
 from pipelines.marts.mart import KEY_TEXT
 from pipelines.marts.risks.events import Event, Place
@@ -100,20 +94,15 @@ def departures(
     return Departures(openings, _still_recent(last, events))
 
 
-def newest_samples(samples: pa.Table, ends: Sequence[Row] = ()) -> pa.Table:
+def newest_samples(known: pa.Table, new: pa.Table, ends: Sequence[Row] = ()) -> pa.Table:
     """The last one of each queue and client, unless its queue is gone, or its emitter has told so
     much later that it tells nothing any more.
     """
+    samples = newest_of_each(known, new, _HOLDING)
     for end in ends:
         is_before = pc.less(samples["seq"], end["seq"])
         samples = samples.filter(pc.invert(pc.and_(is_before, ended(samples, end))))
-    numbers, first = numbered(samples, _HOLDING)
-    last = samples.take(pa.array(last_of_each(numbers, len(first))))
-    of_emitter, emitters = numbered(last, ("emitter",))
-    told_us = np.asarray(last["event_us"])
-    newest_us = np.zeros(len(emitters), np.int64)
-    np.maximum.at(newest_us, of_emitter, told_us)
-    return last.filter(pa.array(newest_us[of_emitter] - told_us <= SILENCE_US))
+    return recent(samples, samples, SILENCE_US)
 
 
 def _is_double_owner(event: Row, before: Row | None) -> bool:

@@ -48,9 +48,21 @@ def by_text(rows: list[dict[str, Any]]) -> list[str]:
 def test_rows_equal_those_of_the_spark_judges(told: Path) -> None:
     rows = partition.run(STEPS, partition.bronze_of(told), SHORT)
     for table, made in rows.items():
-        expected = [row for row in gold(told, table) if row.get("basis") != "EXPOSURE"]
+        expected = as_then([row for row in gold(told, table) if row.get("basis") != "EXPOSURE"])
         assert expected, f"the story has no row of {table}"
-        assert by_text(made) == by_text(expected), table
+        assert by_text(as_then(made)) == by_text(expected), table
+
+
+def as_then(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows as the Spark judges tell them, who know less."""
+    told = []
+    for row in rows:
+        known = {name: value for name, value in row.items() if name != "other_client_id"}
+        if row.get("cause") == "TWO_WRITERS":
+            assert row["group"] == "ghost", "the only group with a writer that owns nothing"
+            known["cause"] = "UNEXPLAINED"
+        told.append(known)
+    return told
 
 
 @settings(max_examples=30, deadline=None)
