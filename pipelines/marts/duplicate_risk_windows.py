@@ -33,6 +33,7 @@ from pipelines.marts.columns import (
 from pipelines.marts.declaring import rows_as_declared, window_id
 from pipelines.marts.keys import QUEUE_KEY
 from pipelines.marts.mart import Given, GoldTable, Made, Positions, mart
+from pipelines.marts.risks.answers import answered
 from pipelines.marts.risks.departures import LOSERS, SAMPLES, departures, newest_samples
 from pipelines.marts.risks.evidence import OF_ONE_MESSAGE, evidence
 from pipelines.marts.risks.fold import Revision
@@ -62,8 +63,9 @@ DUPLICATE_RISK_WINDOWS: Final = GoldTable(
         must(
             "basis",
             STRING,
-            "what told: DEPARTURE, RESTART, OFFSET_FALL, EXPOSURE (at risk while commits stand "
-            "still), SEND_BACK, SEND_RETRY, or REDELIVERY (seen without a prediction)",
+            "what told: DEPARTURE, RESTART, OFFSET_FALL, OFFSET_ANSWER (a reader was told to begin "
+            "below what was pulled), EXPOSURE (at risk while commits stand still), SEND_BACK, "
+            "SEND_RETRY, or REDELIVERY (seen without a prediction)",
         ),
         must("outcome", STRING, "POSSIBLE, CONFIRMED or PASSED"),
         Column("client_id", STRING, "client whose work may be repeated"),
@@ -78,9 +80,11 @@ DUPLICATE_RISK_WINDOWS: Final = GoldTable(
         Column(
             "certain_messages",
             LONG,
-            "of these, finished already (will be processed again); null when not told",
+            "of these, known to be finished (will be processed again); null when not told",
         ),
-        Column("uncertain_messages", LONG, "of these, held and not finished; null when not told"),
+        Column(
+            "uncertain_messages", LONG, "of these, not known to be finished; null when not told"
+        ),
         Column("redelivered_from", LONG, "first offset delivered again; null unless CONFIRMED"),
         Column("redelivered_to", LONG, "one past the last; null unless CONFIRMED"),
         must(
@@ -116,6 +120,7 @@ def duplicate_risk_windows(given: Given) -> Made:
             *departed.openings,
             *restarted.openings,
             *falls(facts["offset_violations"]),
+            *answered(facts["offset_answers"]),
             *redelivered(facts["redeliveries"]),
         ],
         watermarks,
@@ -181,6 +186,7 @@ MART: Final = mart(
         "redeliveries",
         "retry_dlq_flow",
         "lifecycle",
+        "offset_answers",
         "offset_violations",
         "exposures",
     ),

@@ -129,7 +129,7 @@ def offset_violations(given: Given) -> Made:
         moves=Moves(state["moves"], facts["rebalance_events"]),
         writers=Writers(state["writers"], state["falls"], reports, broken),
     )
-    rows = []
+    rows: list[dict[str, Any]] = []
     for report in broken.to_pylist():
         cause, other = accounts.cause(report)
         rows.extend(

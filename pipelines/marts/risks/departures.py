@@ -4,8 +4,8 @@ Place in the walk: rebalance_events and client_windows → openings. Carried: th
 each client holds of each queue, as long as it tells something, and who last lost each queue, as
 long as a change back means two owners.
 
-Invariant: what a client held is told by a sample before its departure, at most SILENCE_US old;
-without one it is unknown. Absent on purpose: what comes of the risk.
+Invariant: what a client held is told by its last sample before the departure; without one it is
+unknown. Absent on purpose: what comes of the risk.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ from pipelines.marts.keys import QUEUE_KEY, are_among, is_one_of, newest_of_each
 from pipelines.marts.life_cycles import concerns, ended
 from pipelines.marts.mart import KEY_TEXT
 from pipelines.marts.risks.events import Event, Place
-from pipelines.settings import SECOND_US, SILENCE_US
+from pipelines.marts.risks.holdings import finished_within
+from pipelines.settings import SECOND_US
+from pipelines.staging.facts import fact_schema
 
 OVERLAP_US: Final = 30 * SECOND_US
 """A queue that changed hands back within this long, in an unchanged group, had two owners: one
@@ -43,6 +45,9 @@ SAMPLES: Final = pa.schema(
         ("event_us", pa.int64()),
         ("finished_count", pa.int64()),
         ("held_count", pa.int64()),
+        ("client_committed", pa.int64()),
+        ("held_ranges", fact_schema("client_windows").field("held_ranges").type),
+        ("dropped", pa.bool_()),
     ]
 )
 """The last sample of each queue and client."""
@@ -52,6 +57,10 @@ LOSERS: Final = pa.schema(
 """Who lost a queue to another reader, per queue the last one."""
 
 GONE: Final = ("LEFT", "EXPIRED", "REVOKED")
+SAMPLE_SPAN_US: Final = 635 * SECOND_US
+"""A sample tells of what is, until the next one: those that do not change come again in each
+snapshot (10 min), which may be late.
+"""
 _HOLDING: Final = (*QUEUE_KEY, "client_id")
 Row = Mapping[str, Any]
 
@@ -102,7 +111,8 @@ def newest_samples(known: pa.Table, new: pa.Table, ends: Sequence[Row] = ()) -> 
     for end in ends:
         is_before = pc.less(samples["seq"], end["seq"])
         samples = samples.filter(pc.invert(pc.and_(is_before, ended(samples, end))))
-    return recent(samples, samples, SILENCE_US)
+    held = samples.filter(pc.invert(pc.fill_null(samples["dropped"], False)))
+    return recent(held, samples, SAMPLE_SPAN_US)
 
 
 def _is_double_owner(event: Row, before: Row | None) -> bool:
@@ -150,9 +160,11 @@ class _Held:
             event["client_id"],
         )
         earlier = [one for one in self._told.get(holding, ()) if one["seq"] < event["seq"]]
-        if not earlier or event["event_us"] - earlier[-1]["event_us"] > SILENCE_US:
+        if not earlier or earlier[-1]["dropped"]:
             return None
         sample = earlier[-1]
+        if event["event_us"] - sample["event_us"] > SAMPLE_SPAN_US:
+            return None
         place = event["group"], queue["topic"], queue["queue_id"]
         is_of_earlier_life = any(
             end["emitter"] == event["emitter"]
@@ -165,11 +177,9 @@ class _Held:
 
 def _opening(event: Row, queue: Row, is_double: bool, sample: Row | None) -> Event:
     span = queue["pulled"] - queue["committed"]
-    finished = None if sample is None else sample["finished_count"]
-    certain = None if finished is None else min(finished, span)
-    uncertain = None
-    if sample is not None and certain is not None:
-        uncertain = min(sample["held_count"], span - certain)
+    certain = None
+    if sample is not None:
+        certain = finished_within(sample, queue["committed"], queue["pulled"])
     is_crash = event["kind"] == "EXPIRED" or event["reason"] == "CONNECTION_LOST"
     return Event(
         place=Place.of({**event, "topic": queue["topic"], "queue_id": queue["queue_id"]}),
@@ -182,7 +192,7 @@ def _opening(event: Row, queue: Row, is_double: bool, sample: Row | None) -> Eve
         from_offset=queue["committed"],
         to_offset=queue["pulled"],
         certain=certain,
-        uncertain=uncertain,
+        uncertain=None if certain is None else span - certain,
     )
 
 

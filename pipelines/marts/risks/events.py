@@ -1,8 +1,9 @@
 """What opens, confirms and ends a risk of consuming a queue's messages twice, as events of a queue.
 
 Place in the walk: facts → events, which `fold` makes windows of. OPENING (a client departed, the
-broker died, an offset fell), REDELIVERY (a pull brought messages again), Progress (the group's
-marks on the queue, which end a window), and End (the queue, its topic or its group is gone).
+broker died, an offset fell), ANSWER (a reader was told to begin below what was pulled), REDELIVERY
+(a pull brought messages again), Progress (the group's marks on the queue, which end a window), and
+End (the queue, its topic or its group is gone).
 
 Invariant: an event carries only what was known when it was reported. Absent on purpose: progress of
 queues on which nothing is at risk; almost all queues, almost always.
@@ -38,7 +39,7 @@ class Event:
     place: Place
     seq: int
     event_us: int
-    type: Literal["OPENING", "REDELIVERY"]
+    type: Literal["OPENING", "ANSWER", "REDELIVERY"]
     basis: str
     cause: str
     from_offset: int

@@ -41,6 +41,11 @@ def _opened(row: Revision) -> str:
             return _restart(row)
         case "OFFSET_FALL":
             return _offset_fall(row)
+        case "OFFSET_ANSWER":
+            return (
+                f"{_client(row['next_client_id'])} was told to begin at {row['from_offset']} when "
+                f"{client} had pulled up to {row['to_offset']}"
+            )
         case "EXPOSURE":
             return f"commits stand still: a crash of {client} now would repeat {_span(row)}"
         case "SEND_BACK":
@@ -112,7 +117,7 @@ def _beyond(row: Revision) -> str:
     A prediction speaks of the instant of the event. What readers pulled between it and the pull
     that went back comes again too.
     """
-    is_predicted = row["basis"] in ("DEPARTURE", "RESTART", "OFFSET_FALL")
+    is_predicted = row["basis"] in ("DEPARTURE", "RESTART", "OFFSET_FALL", "OFFSET_ANSWER")
     end = row["redelivered_to"]
     if not is_predicted or end is None or end <= row["to_offset"]:
         return ""

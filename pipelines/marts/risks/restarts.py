@@ -145,6 +145,8 @@ def _at_risk(
             basis="RESTART",
             cause=cause,
             client_id=row["last_puller"],
+            certain=0,  # Readers that live on do not ask again where to begin.
+            uncertain=row["reached"] - row["kept"],
             from_offset=row["kept"],
             to_offset=row["reached"],
             known_seq=known_seq,

@@ -21,7 +21,14 @@ from pipelines.marts.keys import QUEUE_KEY, are_among, is_one_of, positions_of
 from pipelines.marts.life_cycles import ended
 from pipelines.marts.mart import KEY_TEXT, Positions
 from pipelines.marts.risks.events import End, Event, Place, Progress
-from pipelines.marts.risks.fold import WINDOW_FIELDS, Fold, Happening, Revision, Window
+from pipelines.marts.risks.fold import (
+    ANSWER_SPAN_US,
+    WINDOW_FIELDS,
+    Fold,
+    Happening,
+    Revision,
+    Window,
+)
 from pipelines.marts.risks.restarts import Gone
 
 WINDOWS: Final = pa.schema(
@@ -127,13 +134,21 @@ def _ended(
     of_row = rows[at]
     to_offset = np.asarray(windows["to_offset"])
     end = np.maximum(to_offset, _numbers(windows["redelivered_to"]))
-    is_departure = np.asarray(pc.equal(pc.cast(windows["basis"], pa.string()), "DEPARTURE"))
-    expects_pull = is_departure & (np.asarray(windows["redelivered"]) == 0)
+    expects_pull = _has_basis(windows, "DEPARTURE") & (np.asarray(windows["redelivered"]) == 0)
     committed, pulled = (_numbers(marks[name])[at] for name in ("committed", "pulled"))
-    is_past = (committed >= end[of_row]) | (expects_pull[of_row] & (pulled > to_offset[of_row]))
+    told_us, opened_us = np.asarray(marks["event_us"])[at], np.asarray(windows["opened_us"])
+    is_expected = _has_basis(windows, "OFFSET_ANSWER") & (np.asarray(windows["redelivered"]) == 0)
+    counts = ~is_expected[of_row] | (told_us >= opened_us[of_row] + ANSWER_SPAN_US)
+    is_past = (counts & (committed >= end[of_row])) | (
+        expects_pull[of_row] & (pulled > to_offset[of_row])
+    )
     past = np.flatnonzero(is_past)
     ending, first = np.unique(of_row[past], return_index=True)
     return at[past[first]], ending
+
+
+def _has_basis(windows: pa.Table, basis: str) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    return np.asarray(is_one_of(windows["basis"], basis))
 
 
 def _numbers(column: pa.ChunkedArray) -> Positions:

@@ -137,8 +137,31 @@ class Broker:
             held_count=amount % 5,
             held_bytes=0,
             finished_count=amount % 3 or None,
+            client_committed=queue.committed,
+            held_ranges=(
+                [
+                    {
+                        "from_offset": queue.committed + 1,
+                        "to_offset": queue.committed + 1 + amount % 5,
+                    }
+                ]
+                if amount % 2
+                else None
+            ),
             locked=False,
-            dropped=False,
+            dropped=amount % 11 == 0,
+        )
+
+    def ask(self, queue: Queue, client: str, amount: int) -> None:
+        """A reader is told where to begin; the answer may be stale."""
+        self.writer.report(
+            "offset_answers",
+            **queue.name,
+            client_id=client,
+            told_offset=max(0, queue.committed - amount % 20) if amount % 6 else None,
+            committed=queue.committed,
+            pulled=queue.pulled,
+            last_puller=queue.owner,
         )
 
     def take(self, queue: Queue, client: str, _: int) -> None:
@@ -333,7 +356,7 @@ class Broker:
 OPERATIONS = (
     *("work", "work", "work", "take", "take", "leave", "ship", "ship", "ship", "persist"),
     *("sample", "reset", "ghost", "again", "fail", "fail", "stop", "stop"),
-    *("delete", "snapshot"),
+    *("delete", "snapshot", "ask", "ask"),
 )
 
 

@@ -58,6 +58,8 @@ def as_then(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     told = []
     for row in rows:
         known = {name: value for name, value in row.items() if name != "other_client_id"}
+        if row.get("basis") in ("DEPARTURE", "RESTART"):
+            known |= {"certain_messages": None, "uncertain_messages": None}  # Exact ranges now.
         if row.get("cause") == "TWO_WRITERS":
             assert row["group"] == "ghost", "the only group with a writer that owns nothing"
             known["cause"] = "UNEXPLAINED"
