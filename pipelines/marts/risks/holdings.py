@@ -22,7 +22,8 @@ Range = tuple[int, int]
 
 def finished_within(sample: Mapping[str, Any], begin: int, end: int) -> int | None:
     """How many offsets of [begin, end) the client had finished; null when it is not told."""
-    count, base = sample["finished_count"], sample["client_committed"]
+    count: int | None = sample["finished_count"]
+    base: int | None = sample["client_committed"]
     if count is None or base is None:
         return None
     if sample["held_ranges"] is None:

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.marts.declared import in_order
+from pipelines.marts.flush_health import MART as FLUSH_HEALTH
 from pipelines.marts.offset_health import MART as OFFSET_HEALTH
 from pipelines.marts.offset_violations import MART as OFFSET_VIOLATIONS
 from pipelines.marts.retry_flow import MART as RETRY_FLOW
@@ -16,7 +17,7 @@ from tests.pipelines.gold_lake import SHORT
 from tests.pipelines.marts.event_stories import Operation, bronze_of, stories, told
 from tests.pipelines.marts.literal_facts import NOON, SECOND, Row, computed, facts, only
 
-STEPS = in_order([OFFSET_HEALTH, OFFSET_VIOLATIONS, RETRY_FLOW])
+STEPS = in_order([FLUSH_HEALTH, OFFSET_HEALTH, OFFSET_VIOLATIONS, RETRY_FLOW])
 
 
 def step(at: float, what: str, times: int = 1, **values: Any) -> Row:
@@ -94,6 +95,49 @@ def test_reports_and_broken_laws_are_counted_by_cause_in_each_ten_minutes() -> N
     counts = ("reports", "refused", "violations", "monotonic", "reset", "unaccounted")
     assert only(rows, *counts) == [(3, 1, 1, 1, 1, 0)]
     assert state["counted"].num_rows == 1
+
+
+def flushed(at: float, action: str, written: int, to: int, **values: Any) -> Row:
+    """A commit or flush of the commit log, up to `to`."""
+    reached = {"committed": to, "flushed": 0} if action == "COMMIT" else {"flushed": to}
+    known = {"committed": written, "count": 2, "duration_us_sum": 9, "duration_us_max": 7}
+    told = {"component": "COMMIT_LOG", "action": action, "cause": "TIMER", "written": written}
+    return {"at": at, **known, **told, **reached, **values}
+
+
+def marked(at: float, queue_id: int, end: int, to: int | None) -> Row:
+    """A queue that ends at `end` and is flushed to `to`."""
+    return {"at": at, "queue_id": queue_id, "max_offset": end, "flushed_offset": to}
+
+
+COST = ("kill_bytes", "power_cut_bytes", "power_cut_messages", "power_cut_queues")
+
+
+def test_what_a_kill_or_a_power_cut_would_cost_is_told_of_each_broker() -> None:
+    given = {
+        "flush_checkpoints": facts(
+            "flush_checkpoints",
+            flushed(1, "FLUSH", 500, 300, at_risk_bytes_max=200),
+            flushed(2, "COMMIT", 900, 850, at_risk_bytes_max=70, flushed=300),
+            flushed(3, "FLUSH", 99, 0, component="INDEX"),
+        ),
+        "queue_watermarks": facts(
+            "queue_watermarks", marked(1, 0, 50, 20), marked(2, 0, 60, 45), marked(2, 1, 7, 7)
+        ),
+        "shipments": shipped(10),
+    }
+    rows, state = computed(FLUSH_HEALTH, given)
+    assert only(rows, *COST, "kill_bytes_max", "power_cut_bytes_max") == [(50, 600, 15, 1, 70, 200)]
+    assert only(rows, "flushes", "flush_us_max") == [(2, 7)]
+    then = {
+        "flush_checkpoints": facts("flush_checkpoints", flushed(14, "FLUSH", 900, 900, seq=9)),
+        "shipments": shipped(20),
+    }
+    rows, _ = computed(FLUSH_HEALTH, then, state)
+    assert only(rows, *COST) == [(0, 0, 15, 1)]
+    gone = {"at": 12, "seq": 8, "kind": "TOPIC_GONE", "topic": "t"}
+    rows, _ = computed(FLUSH_HEALTH, {**then, "lifecycle": facts("lifecycle", gone)}, state)
+    assert only(rows, *COST) == [(0, 0, 0, 0)]
 
 
 @settings(max_examples=12, deadline=None)
