@@ -32,7 +32,8 @@ from pipelines.marts.columns import (
 )
 from pipelines.marts.declaring import rows_as_declared, window_id
 from pipelines.marts.keys import QUEUE_KEY
-from pipelines.marts.mart import Given, GoldTable, Made, mart
+from pipelines.marts.mart import Given, GoldTable, Made, Positions, mart
+from pipelines.marts.risks.answers import answered
 from pipelines.marts.risks.departures import LOSERS, SAMPLES, departures, newest_samples
 from pipelines.marts.risks.evidence import OF_ONE_MESSAGE, evidence
 from pipelines.marts.risks.fold import Revision
@@ -62,8 +63,9 @@ DUPLICATE_RISK_WINDOWS: Final = GoldTable(
         must(
             "basis",
             STRING,
-            "what told: DEPARTURE, RESTART, OFFSET_FALL, EXPOSURE (at risk while commits stand "
-            "still), SEND_BACK, SEND_RETRY, or REDELIVERY (seen without a prediction)",
+            "what told: DEPARTURE, RESTART, OFFSET_FALL, OFFSET_ANSWER (a reader was told to begin "
+            "below what was pulled), EXPOSURE (at risk while commits stand still), SEND_BACK, "
+            "SEND_RETRY, or REDELIVERY (seen without a prediction)",
         ),
         must("outcome", STRING, "POSSIBLE, CONFIRMED or PASSED"),
         Column("client_id", STRING, "client whose work may be repeated"),
@@ -78,9 +80,11 @@ DUPLICATE_RISK_WINDOWS: Final = GoldTable(
         Column(
             "certain_messages",
             LONG,
-            "of these, finished already (will be processed again); null when not told",
+            "of these, known to be finished (will be processed again); null when not told",
         ),
-        Column("uncertain_messages", LONG, "of these, held and not finished; null when not told"),
+        Column(
+            "uncertain_messages", LONG, "of these, not known to be finished; null when not told"
+        ),
         Column("redelivered_from", LONG, "first offset delivered again; null unless CONFIRMED"),
         Column("redelivered_to", LONG, "one past the last; null unless CONFIRMED"),
         must(
@@ -107,26 +111,32 @@ def duplicate_risk_windows(given: Given) -> Made:
     marks = Marks(state["marks"], state["earlier"], watermarks)
     restarted = restarts(facts["lifecycle"], state["cuts"], marks)
     marks.take_all()
-    samples = pa.concat_tables([state["samples"], new_samples.select(SAMPLES.names).cast(SAMPLES)])
-    departed = departures(facts["rebalance_events"], samples, state["losers"])
+    ends = [gone.event for gone in restarted.gone if gone.still_there is None]
+    new_samples = new_samples.select(SAMPLES.names).cast(SAMPLES)
+    samples = pa.concat_tables([state["samples"], new_samples])
+    departed = departures(facts["rebalance_events"], samples, state["losers"], ends)
     windows, revisions = folded(
         state["windows"],
         [
             *departed.openings,
             *restarted.openings,
             *falls(facts["offset_violations"]),
+            *answered(facts["offset_answers"]),
             *redelivered(facts["redeliveries"]),
         ],
         watermarks,
+        restarted.gone,
     )
     revisions += delivered_once_more(facts["retry_dlq_flow"])
     revisions += facts["exposures"].to_pylist()
     carried = {"windows": windows, "cuts": restarted.cuts, "losers": departed.losers}
-    touched = {}
-    if new_samples.num_rows:
-        carried["samples"] = newest_samples(samples)
-    if watermarks.num_rows or state["earlier"].num_rows:
-        carried["marks"], touched["marks"], carried["earlier"] = marks.carried()
+    touched: dict[str, Positions] = {}
+    if new_samples.num_rows or ends:
+        carried["samples"] = newest_samples(state["samples"], new_samples, ends)
+    if watermarks.num_rows or state["earlier"].num_rows or restarted.gone:
+        carried["marks"], moved, carried["earlier"] = marks.carried()
+        if moved is not None:
+            touched["marks"] = moved
     changed = {name: rows for name, rows in carried.items() if rows is not state[name]}
     rows = [_row(revision) for revision in revisions]
     return Made(rows_as_declared(rows, DUPLICATE_RISK_WINDOWS), changed, touched)
@@ -177,6 +187,7 @@ MART: Final = mart(
         "redeliveries",
         "retry_dlq_flow",
         "lifecycle",
+        "offset_answers",
         "offset_violations",
         "exposures",
     ),

@@ -63,6 +63,19 @@ def last_of_each(numbers: Positions, count: int) -> Positions:
     return last
 
 
+def newest_of_each(known: pa.Table, new: pa.Table, key: Sequence[str]) -> pa.Table:
+    """The last row of each key, by the order of `new`: `known` with its rows replaced, and those of
+    new keys behind them.
+    """
+    if not new.num_rows:
+        return known
+    positions, first = positions_of(known, new, key)
+    rows = np.arange(known.num_rows + len(first))
+    rows[positions] = known.num_rows + np.arange(new.num_rows)
+    both = pa.concat_tables([known, new]).unify_dictionaries().combine_chunks()
+    return both.take(pa.array(rows))
+
+
 def are_among(rows: pa.Table, others: pa.Table, key: Sequence[str]) -> pa.Array:
     """Per row: does `others` have a row of the same key?"""
     codes, other_codes = _codes(rows, others, key)

@@ -3,13 +3,13 @@ one does.
 
 Place in the walk: consume_offsets, redeliveries, rebalance_events and lifecycle → gold
 offset_violations, which expectations assert on and the stall rules take their falls from. Carried:
-when each queue was last replayed, each group last moved queues, each life of a broker last lost
-something, as long as it may account for anything.
+when each queue was last replayed and changed hands, who reported it last, and when each life of a
+broker lost something, as long as it may account for anything.
 
 Laws: MONOTONIC (an offset never falls), AT_MOST_MAX (never beyond the queue's end), AT_LEAST_MIN
 (never before its first kept message). Invariant: a cause is only ever a fact reported before the
-violation. Absent on purpose: forgiveness. An explained violation is a row like any other, with
-`explained` true.
+violation, and a hand-over only the queue's own. Absent on purpose: forgiveness. An explained
+violation is a row like any other, with `explained` true.
 """
 
 from __future__ import annotations
@@ -38,15 +38,12 @@ from pipelines.marts.columns import (
     TOPIC,
 )
 from pipelines.marts.declaring import rows_as_declared
-from pipelines.marts.keys import (
-    QUEUE_KEY,
-    are_among,
-    is_one_of,
-    last_of_each,
-    numbered,
-)
+from pipelines.marts.forgetting import recent
+from pipelines.marts.keys import QUEUE_KEY, are_among, newest_of_each
 from pipelines.marts.loss_events import broker_died, log_cut, offsets_lost
 from pipelines.marts.mart import KEY_TEXT, Given, GoldTable, Made, mart
+from pipelines.marts.violations.moves import MOVE_KEPT_US, MOVES, Moves
+from pipelines.marts.violations.writers import FALLS, WRITERS, Writers
 from pipelines.settings import SECOND_US
 
 OFFSET_VIOLATIONS: Final = GoldTable(
@@ -65,32 +62,40 @@ OFFSET_VIOLATIONS: Final = GoldTable(
         Column("min_offset", LONG, "first message kept"),
         Column("max_offset", LONG, "next offset to be written"),
         must("delta", LONG, "by how many messages the law is broken"),
-        must("cause", STRING, "RESET, BROKER_RESTART, REPLAY, HAND_OVER or UNEXPLAINED"),
+        must(
+            "cause",
+            STRING,
+            "RESET, BROKER_RESTART, REPLAY, HAND_OVER, TWO_WRITERS (clients that take turns, or "
+            "two processes of one client id) or UNEXPLAINED",
+        ),
         must("explained", BOOLEAN, "does another fact account for it?"),
         Column("path", STRING, "commit path"),
         Column("client_id", STRING, "who reported"),
         EMITTER,
         SEQ,
         OBSERVED_DATE,
+        Column(
+            "other_client_id",
+            STRING,
+            "who had reported before, within a minute: of TWO_WRITERS the other one; null when "
+            "nobody had, or not known",
+        ),
     ),
     ("emitter", "seq", "law"),
 )
 
 CAUSE_SPAN_US: Final = 60 * SECOND_US
 """A restart that cost the broker something, or a replay, accounts for violations this long."""
-MOVE_SPAN_US: Final = 20 * SECOND_US
-"""A queue that changed hands does for this long: both readers have reported by then."""
-MOVES: Final = ("ASSIGNED", "REVOKED", "LEFT", "EXPIRED")
+UNACCOUNTED: Final = ("TWO_WRITERS", "UNEXPLAINED")
+"""Causes that no other fact accounts for."""
 
 
 @dataclass(frozen=True, slots=True)
 class Excuse:
-    """A kind of fact that accounts for violations."""
+    """A kind of fact that accounts for violations for a while."""
 
     key: tuple[str, ...]
     """Whose violations."""
-    span_us: int
-    """For how long."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -101,41 +106,52 @@ class Excuse:
 
 
 EXCUSES: Final[Mapping[str, Excuse]] = {
-    "replays": Excuse(QUEUE_KEY, CAUSE_SPAN_US),
-    "moves": Excuse(("emitter", "group"), MOVE_SPAN_US),
-    "losses": Excuse(("emitter", "broker_epoch"), CAUSE_SPAN_US),
+    "replays": Excuse(QUEUE_KEY),
+    "losses": Excuse(("emitter", "broker_epoch")),
 }
 
 
 def offset_violations(given: Given) -> Made:
     """One row per accepted offset report and law it broke."""
-    reports, lifecycle = given.facts["consume_offsets"], given.facts["lifecycle"]
-    events = given.facts["rebalance_events"]
+    facts, state = given.facts, given.state
+    reports, lifecycle = facts["consume_offsets"], facts["lifecycle"]
+    reports = reports.filter(reports["accepted"])
     is_loss = pc.or_(pc.or_(broker_died(lifecycle), offsets_lost(lifecycle)), log_cut(lifecycle))
-    told = {
-        "replays": given.facts["redeliveries"],
-        "moves": events.filter(is_one_of(events["kind"], *MOVES)),
-        "losses": lifecycle.filter(is_loss),
-    }
-    known = {
-        name: pa.concat_tables(
-            [given.state[name], told[name].select(excuse.schema.names).cast(excuse.schema)]
-        )
+    told = {"replays": facts["redeliveries"], "losses": lifecycle.filter(is_loss)}
+    new = {
+        name: told[name].select(excuse.schema.names).cast(excuse.schema)
         for name, excuse in EXCUSES.items()
     }
+    known = {name: pa.concat_tables([state[name], new[name]]) for name in EXCUSES}
     broken = reports.filter(_is_broken(reports))
-    causes = {name: _Facts(facts, EXCUSES[name], broken) for name, facts in known.items()}
-    rows = [
-        _violation(report, law, delta, _cause(report, causes))
-        for report in broken.to_pylist()
-        for law, delta in _broken_laws(report)
-    ]
-    carried = {
-        name: _still_of_use(facts, EXCUSES[name], reports)
-        for name, facts in known.items()
-        if facts.num_rows
-    }
+    accounts = _Accounts(
+        excuses={name: _Facts(rows, EXCUSES[name], broken) for name, rows in known.items()},
+        moves=Moves(state["moves"], facts["rebalance_events"]),
+        writers=Writers(state["writers"], state["falls"], reports, broken),
+    )
+    rows: list[dict[str, Any]] = []
+    for report in broken.to_pylist():
+        cause, other = accounts.cause(report)
+        rows.extend(
+            _violation(report, law, delta, cause, other) for law, delta in _broken_laws(report)
+        )
+    carried = {}
+    for name, excuse in EXCUSES.items():
+        last = newest_of_each(state[name], new[name], excuse.key)
+        if last.num_rows:
+            carried[name] = recent(last, _moments(reports, last), CAUSE_SPAN_US)
+    if reports.num_rows:
+        carried["writers"], carried["falls"] = accounts.writers.carried()
+    moves = accounts.moves.carried()
+    if moves.num_rows or state["moves"].num_rows:
+        carried["moves"] = recent(moves, _moments(reports, moves), MOVE_KEPT_US)
     return Made(rows_as_declared(rows, OFFSET_VIOLATIONS), carried)
+
+
+def _moments(*tables: pa.Table) -> pa.Table:
+    """When which emitter told something."""
+    kinds = pa.schema([("emitter", KEY_TEXT), ("event_us", pa.int64())])
+    return pa.concat_tables([rows.select(kinds.names).cast(kinds) for rows in tables])
 
 
 def _is_broken(reports: pa.Table) -> pa.ChunkedArray:
@@ -148,7 +164,7 @@ def _is_broken(reports: pa.Table) -> pa.ChunkedArray:
     any_law = pc.fill_null(breaks[0], False)
     for law in breaks[1:]:
         any_law = pc.or_(any_law, pc.fill_null(law, False))
-    return pc.and_(any_law, reports["accepted"])
+    return any_law
 
 
 def _broken_laws(report: Mapping[str, Any]) -> list[tuple[str, int]]:
@@ -180,50 +196,70 @@ class _Facts:
     def account_for(self, report: Mapping[str, Any]) -> bool:
         """Was the last one before the report recent?"""
         earlier = [us for seq, us in self._of.get(self._key(report), ()) if seq < report["seq"]]
-        return bool(earlier) and report["event_us"] - earlier[-1] <= self._excuse.span_us
+        return bool(earlier) and report["event_us"] - earlier[-1] <= CAUSE_SPAN_US
 
     def _key(self, row: Mapping[str, Any]) -> tuple[Any, ...]:
         return tuple(row[name] for name in self._excuse.key)
 
 
-def _cause(report: Mapping[str, Any], facts: Mapping[str, _Facts]) -> str:
-    if report["path"] == "RESET":
-        return "RESET"
-    if report["path"] == "RESTORE" or facts["losses"].account_for(report):
-        return "BROKER_RESTART"
-    if facts["replays"].account_for(report):
-        return "REPLAY"
-    if report["trigger"] == "HAND_OVER" or facts["moves"].account_for(report):
-        return "HAND_OVER"
-    return "UNEXPLAINED"
+@dataclass(frozen=True, slots=True)
+class _Accounts:
+    """All that may account for a violation."""
+
+    excuses: Mapping[str, _Facts]
+    moves: Moves
+    writers: Writers
+
+    def cause(self, report: Mapping[str, Any]) -> tuple[str, str | None]:
+        """What accounts for the report, and the client whose report stood before it.
+
+        Two writers come before a replay: pulls that go back in turn are what they look like from
+        the other side.
+        """
+        writer = self.writers.before(report)
+        other = None if writer is None else writer["client_id"]
+        return self._cause(report, writer), other
+
+    def _cause(self, report: Mapping[str, Any], writer: Mapping[str, Any] | None) -> str:
+        if report["path"] == "RESET":
+            return "RESET"
+        if report["path"] == "RESTORE" or self.excuses["losses"].account_for(report):
+            return "BROKER_RESTART"
+        move = self.moves.before(report)
+        is_hand_over = report["trigger"] == "HAND_OVER" or (
+            move is not None and move.explains(report, writer=writer)
+        )
+        previous = report["previous_offset"]
+        is_fall = previous is not None and report["offset"] < previous
+        if is_fall and not is_hand_over and self.writers.take_turns(report, writer=writer):
+            return "TWO_WRITERS"
+        if self.excuses["replays"].account_for(report):
+            return "REPLAY"
+        return "HAND_OVER" if is_hand_over else "UNEXPLAINED"
 
 
-def _violation(report: Mapping[str, Any], law: str, delta: int, cause: str) -> dict[str, Any]:
+def _violation(
+    report: Mapping[str, Any], law: str, delta: int, cause: str, other: str | None
+) -> dict[str, Any]:
     return {
         **report,
         "observed_us": report["event_us"],
         "law": law,
         "delta": delta,
         "cause": cause,
-        "explained": cause != "UNEXPLAINED",
+        "explained": cause not in UNACCOUNTED,
+        "other_client_id": other,
     }
-
-
-def _still_of_use(facts: pa.Table, excuse: Excuse, reports: pa.Table) -> pa.Table:
-    """The last fact of each key, unless later reports of the emitter lie beyond its span."""
-    numbers, first = numbered(facts, excuse.key)
-    last = facts.take(pa.array(last_of_each(numbers, len(first))))
-    newest: dict[str, int] = {}
-    for emitter in pc.unique(last["emitter"]).to_pylist():
-        told_us = pc.max(reports.filter(is_one_of(reports["emitter"], emitter))["event_us"])
-        newest[emitter] = told_us.as_py() or 0
-    newest_us = pa.array([newest[emitter] for emitter in last["emitter"].to_pylist()], pa.int64())
-    return last.filter(pc.less_equal(pc.subtract(newest_us, last["event_us"]), excuse.span_us))
 
 
 MART: Final = mart(
     OFFSET_VIOLATIONS,
     offset_violations,
     reads=("consume_offsets", "redeliveries", "rebalance_events", "lifecycle"),
-    carries={name: excuse.schema for name, excuse in EXCUSES.items()},
+    carries={
+        **{name: excuse.schema for name, excuse in EXCUSES.items()},
+        "moves": MOVES,
+        "writers": WRITERS,
+        "falls": FALLS,
+    },
 )

@@ -1,8 +1,7 @@
 """Who read which queue, from when until when, as revisions: opened by ASSIGNED, closed by what took
 the queue away.
 
-Place in the walk: rebalance_events and boots of the broker → gold ownership. Carried: the open
-intervals.
+Place in the walk: rebalance_events and lifecycle → gold ownership. Carried: the open intervals.
 
 Invariant: one interval per queue and client at a time; an assignment told twice opens one. Two
 clients may own a queue at the same time: that is a finding (double ownership), not a conflict to be
@@ -36,6 +35,7 @@ from pipelines.marts.columns import (
 )
 from pipelines.marts.declaring import rows_as_declared, window_id
 from pipelines.marts.keys import QUEUE_KEY, are_among, is_one_of
+from pipelines.marts.life_cycles import GONE, concerns
 from pipelines.marts.mart import KEY_TEXT, Given, GoldTable, Made, mart
 
 OWNERSHIP: Final = GoldTable(
@@ -50,7 +50,12 @@ OWNERSHIP: Final = GoldTable(
         QUEUE,
         must("client_id", STRING, "the owner"),
         must("inferred", BOOLEAN, "taken from pulls, not told by the client"),
-        Column("ended_by", STRING, "REVOKED, LEFT, EXPIRED or BROKER_STOP; null while OPEN"),
+        Column(
+            "ended_by",
+            STRING,
+            "REVOKED, LEFT, EXPIRED, SHUTDOWN, BROKER_STOP (it booted and had not told its stop), "
+            "TOPIC_GONE, QUEUES_REMOVED or GROUP_GONE; null while OPEN",
+        ),
         Column("committed_at_end", LONG, "consume offset when it ended"),
         Column("pulled_at_end", LONG, "pulled mark when it ended"),
         EMITTER,
@@ -77,6 +82,8 @@ HOLDINGS: Final = pa.schema(
 """Open intervals."""
 _KEY: Final = (*QUEUE_KEY, "client_id")
 _LEAVES: Final = ("LEFT", "EXPIRED")
+_STOPS: Final = {"SHUTDOWN": "SHUTDOWN", "BOOT": "BROKER_STOP"}
+"""Ends of all intervals of a broker, and their names."""
 
 Row = Mapping[str, Any]
 Holder = tuple[str, int, str]
@@ -88,17 +95,17 @@ def ownership(given: Given) -> Made:
     events, lifecycle = given.facts["rebalance_events"], given.facts["lifecycle"]
     is_told = is_one_of(events["kind"], "ASSIGNED", "REVOKED", *_LEAVES)
     told = events.filter(pc.and_(is_told, pc.is_valid(events["client_id"])))
-    boots = lifecycle.filter(is_one_of(lifecycle["kind"], "BOOT"))
-    if not told.num_rows and not boots.num_rows:
+    ends = lifecycle.filter(is_one_of(lifecycle["kind"], *_STOPS, *GONE))
+    if not told.num_rows and not ends.num_rows:
         return Made(MART.none)
     held = given.state["held"]
     is_concerned = pc.or_(
-        are_among(held, told, ("emitter", "group")), are_among(held, boots, ("emitter",))
+        are_among(held, told, ("emitter", "group")), are_among(held, ends, ("emitter",))
     )
     book = _Book()
     for holding in held.filter(is_concerned).to_pylist():
         book.hold(holding)
-    for step in sorted([*told.to_pylist(), *boots.to_pylist()], key=_in_order):
+    for step in sorted([*told.to_pylist(), *ends.to_pylist()], key=_in_order):
         book.take(step)
     kept = held.filter(pc.invert(is_concerned))
     still = pa.Table.from_pylist(list(book.holdings()), schema=HOLDINGS)
@@ -132,21 +139,24 @@ class _Book:
             yield from of_group.values()
 
     def take(self, step: Row) -> None:
-        """One event, or a boot."""
-        if step["kind"] == "BOOT":
-            self._stop(step)
+        """One event, of members or of the broker."""
+        if step["kind"] in _STOPS:
+            self._end(step, _STOPS[step["kind"]])
+        elif step["kind"] in GONE:
+            self._end(step, step["kind"])
         elif step["kind"] in _LEAVES:
             self._leave(step)
         else:
             for queue in step["queues"] or ():
                 self._move(step, queue)
 
-    def _stop(self, boot: Row) -> None:
-        """A broker that boots has ended every interval of its life before."""
-        for (emitter, _), of_group in self.held.items():
-            if emitter == boot["emitter"]:
-                for place in list(of_group):
-                    self._close(of_group.pop(place), boot, "BROKER_STOP", {})
+    def _end(self, step: Row, ended_by: str) -> None:
+        """The broker stopped, or booted without having told its stop; or something was deleted."""
+        for (emitter, group), of_group in self.held.items():
+            if emitter != step["emitter"]:
+                continue
+            for place in [place for place in of_group if concerns(step, group, *place[:2])]:
+                self._close(of_group.pop(place), step, ended_by, {})
 
     def _leave(self, step: Row) -> None:
         """A client that left ends everything it held, with the offsets of the queues that the

@@ -4,31 +4,28 @@ Place in the walk: rebalance_events and client_windows → openings. Carried: th
 each client holds of each queue, as long as it tells something, and who last lost each queue, as
 long as a change back means two owners.
 
-Invariant: what a client held is told by a sample before its departure, at most SILENCE_US old;
-without one it is unknown. Absent on purpose: what comes of the risk.
+Invariant: what a client held is told by its last sample before the departure; without one it is
+unknown. Absent on purpose: what comes of the risk.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.marts.keys import (
-    QUEUE_KEY,
-    are_among,
-    is_one_of,
-    last_of_each,
-    numbered,
-)
+from pipelines.marts.forgetting import recent
+from pipelines.marts.keys import QUEUE_KEY, are_among, is_one_of, newest_of_each
+from pipelines.marts.life_cycles import concerns, ended
 from pipelines.marts.mart import KEY_TEXT
 from pipelines.marts.risks.events import Event, Place
-from pipelines.settings import SECOND_US, SILENCE_US
+from pipelines.marts.risks.holdings import finished_within
+from pipelines.settings import SECOND_US
+from pipelines.staging.facts import fact_schema
 
 OVERLAP_US: Final = 30 * SECOND_US
 """A queue that changed hands back within this long, in an unchanged group, had two owners: one
@@ -48,6 +45,9 @@ SAMPLES: Final = pa.schema(
         ("event_us", pa.int64()),
         ("finished_count", pa.int64()),
         ("held_count", pa.int64()),
+        ("client_committed", pa.int64()),
+        ("held_ranges", fact_schema("client_windows").field("held_ranges").type),
+        ("dropped", pa.bool_()),
     ]
 )
 """The last sample of each queue and client."""
@@ -57,6 +57,10 @@ LOSERS: Final = pa.schema(
 """Who lost a queue to another reader, per queue the last one."""
 
 GONE: Final = ("LEFT", "EXPIRED", "REVOKED")
+SAMPLE_SPAN_US: Final = 635 * SECOND_US
+"""A sample tells of what is, until the next one: those that do not change come again in each
+snapshot (10 min), which may be late.
+"""
 _HOLDING: Final = (*QUEUE_KEY, "client_id")
 Row = Mapping[str, Any]
 
@@ -69,8 +73,12 @@ class Departures:
     losers: pa.Table
 
 
-def departures(events: pa.Table, samples: pa.Table, losers: pa.Table) -> Departures:
-    """`samples` are those carried and the new ones, in order; `losers` are those carried."""
+def departures(
+    events: pa.Table, samples: pa.Table, losers: pa.Table, ends: Sequence[Row] = ()
+) -> Departures:
+    """`samples` are those carried and the new ones, in order; `losers` are those carried; `ends`
+    are new rows of lifecycle by which something is gone.
+    """
     gone = events.filter(is_one_of(events["kind"], *GONE))
     if not gone.num_rows:
         return Departures([], losers)
@@ -87,7 +95,7 @@ def departures(events: pa.Table, samples: pa.Table, losers: pa.Table) -> Departu
             begin, end = queue["committed"], queue["pulled"]
             if begin is not None and end is not None and begin < end:
                 at_risk.append((event, queue, is_double))
-    held = _Held(samples, at_risk)
+    held = _Held(samples, at_risk, ends)
     openings = [
         _opening(event, queue, is_double, held.by(event, queue))
         for event, queue, is_double in at_risk
@@ -95,17 +103,16 @@ def departures(events: pa.Table, samples: pa.Table, losers: pa.Table) -> Departu
     return Departures(openings, _still_recent(last, events))
 
 
-def newest_samples(samples: pa.Table) -> pa.Table:
-    """The last one of each queue and client, unless its emitter has told so much later that it
-    tells nothing any more.
+def newest_samples(known: pa.Table, new: pa.Table, ends: Sequence[Row] = ()) -> pa.Table:
+    """The last one of each queue and client, unless its queue is gone, or its emitter has told so
+    much later that it tells nothing any more.
     """
-    numbers, first = numbered(samples, _HOLDING)
-    last = samples.take(pa.array(last_of_each(numbers, len(first))))
-    of_emitter, emitters = numbered(last, ("emitter",))
-    told_us = np.asarray(last["event_us"])
-    newest_us = np.zeros(len(emitters), np.int64)
-    np.maximum.at(newest_us, of_emitter, told_us)
-    return last.filter(pa.array(newest_us[of_emitter] - told_us <= SILENCE_US))
+    samples = newest_of_each(known, new, _HOLDING)
+    for end in ends:
+        is_before = pc.less(samples["seq"], end["seq"])
+        samples = samples.filter(pc.invert(pc.and_(is_before, ended(samples, end))))
+    held = samples.filter(pc.invert(pc.fill_null(samples["dropped"], False)))
+    return recent(held, samples, SAMPLE_SPAN_US)
 
 
 def _is_double_owner(event: Row, before: Row | None) -> bool:
@@ -125,7 +132,10 @@ def _is_double_owner(event: Row, before: Row | None) -> bool:
 class _Held:
     """What clients held of the queues at risk, by their samples."""
 
-    def __init__(self, samples: pa.Table, at_risk: list[tuple[Row, Row, bool]]) -> None:
+    def __init__(
+        self, samples: pa.Table, at_risk: list[tuple[Row, Row, bool]], ends: Sequence[Row]
+    ) -> None:
+        self._ends = ends
         self._told: defaultdict[tuple[Any, ...], list[Row]] = defaultdict(list)
         if not at_risk:
             return
@@ -150,18 +160,26 @@ class _Held:
             event["client_id"],
         )
         earlier = [one for one in self._told.get(holding, ()) if one["seq"] < event["seq"]]
-        if not earlier or event["event_us"] - earlier[-1]["event_us"] > SILENCE_US:
+        if not earlier or earlier[-1]["dropped"]:
             return None
-        return earlier[-1]
+        sample = earlier[-1]
+        if event["event_us"] - sample["event_us"] > SAMPLE_SPAN_US:
+            return None
+        place = event["group"], queue["topic"], queue["queue_id"]
+        is_of_earlier_life = any(
+            end["emitter"] == event["emitter"]
+            and sample["seq"] < end["seq"] < event["seq"]
+            and concerns(end, *place)
+            for end in self._ends
+        )
+        return None if is_of_earlier_life else sample
 
 
 def _opening(event: Row, queue: Row, is_double: bool, sample: Row | None) -> Event:
     span = queue["pulled"] - queue["committed"]
-    finished = None if sample is None else sample["finished_count"]
-    certain = None if finished is None else min(finished, span)
-    uncertain = None
-    if sample is not None and certain is not None:
-        uncertain = min(sample["held_count"], span - certain)
+    certain = None
+    if sample is not None:
+        certain = finished_within(sample, queue["committed"], queue["pulled"])
     is_crash = event["kind"] == "EXPIRED" or event["reason"] == "CONNECTION_LOST"
     return Event(
         place=Place.of({**event, "topic": queue["topic"], "queue_id": queue["queue_id"]}),
@@ -174,7 +192,7 @@ def _opening(event: Row, queue: Row, is_double: bool, sample: Row | None) -> Eve
         from_offset=queue["committed"],
         to_offset=queue["pulled"],
         certain=certain,
-        uncertain=uncertain,
+        uncertain=None if certain is None else span - certain,
     )
 
 

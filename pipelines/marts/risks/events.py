@@ -1,8 +1,9 @@
 """What opens, confirms and ends a risk of consuming a queue's messages twice, as events of a queue.
 
 Place in the walk: facts → events, which `fold` makes windows of. OPENING (a client departed, the
-broker died, an offset fell), REDELIVERY (a pull brought messages again), and Progress (the group's
-marks on the queue, which end a window).
+broker died, an offset fell), ANSWER (a reader was told to begin below what was pulled), REDELIVERY
+(a pull brought messages again), Progress (the group's marks on the queue, which end a window), and
+End (the queue, its topic or its group is gone).
 
 Invariant: an event carries only what was known when it was reported. Absent on purpose: progress of
 queues on which nothing is at risk; almost all queues, almost always.
@@ -38,7 +39,7 @@ class Event:
     place: Place
     seq: int
     event_us: int
-    type: Literal["OPENING", "REDELIVERY"]
+    type: Literal["OPENING", "ANSWER", "REDELIVERY"]
     basis: str
     cause: str
     from_offset: int
@@ -65,6 +66,20 @@ class Progress(NamedTuple):
     event_us: int
     committed: int | None
     pulled: int | None
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """Place among the events of its queue."""
+        return self.seq, 1
+
+
+class End(NamedTuple):
+    """The queue is gone, for this group; what comes after it is another life."""
+
+    seq: int
+    event_us: int
+    kind: str
+    """TOPIC_GONE, QUEUES_REMOVED, GROUP_GONE, or SNAPSHOT: one that does not name the queue."""
 
     @property
     def order(self) -> tuple[int, int]:

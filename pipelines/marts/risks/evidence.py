@@ -12,6 +12,12 @@ from typing import Any, Final
 OF_ONE_MESSAGE: Final = ("SEND_BACK", "SEND_RETRY")
 """Bases whose windows are about one message, opened and closed at once."""
 
+_ENDS: Final = {
+    "TOPIC_GONE": "; the topic was deleted",
+    "QUEUES_REMOVED": "; nobody reads the queue any more",
+    "GROUP_GONE": "; the group was deleted",
+    "SNAPSHOT": "; the queue is not there any more",
+}
 Revision = Mapping[str, Any]
 
 
@@ -35,6 +41,11 @@ def _opened(row: Revision) -> str:
             return _restart(row)
         case "OFFSET_FALL":
             return _offset_fall(row)
+        case "OFFSET_ANSWER":
+            return (
+                f"{_client(row['next_client_id'])} was told to begin at {row['from_offset']} when "
+                f"{client} had pulled up to {row['to_offset']}"
+            )
         case "EXPOSURE":
             return f"commits stand still: a crash of {client} now would repeat {_span(row)}"
         case "SEND_BACK":
@@ -106,7 +117,7 @@ def _beyond(row: Revision) -> str:
     A prediction speaks of the instant of the event. What readers pulled between it and the pull
     that went back comes again too.
     """
-    is_predicted = row["basis"] in ("DEPARTURE", "RESTART", "OFFSET_FALL")
+    is_predicted = row["basis"] in ("DEPARTURE", "RESTART", "OFFSET_FALL", "OFFSET_ANSWER")
     end = row["redelivered_to"]
     if not is_predicted or end is None or end <= row["to_offset"]:
         return ""
@@ -117,5 +128,7 @@ def _ended(row: Revision) -> str:
     """How the window ended; nothing while it is open."""
     if row["told_by"] == "TAKEN_OVER":
         return "; a later event took over"
+    if row["told_by"] in _ENDS:
+        return _ENDS[row["told_by"]]
     is_quiet = row["state"] == "CLOSED" and row["redelivered"] == 0
     return "; nothing came again" if is_quiet else ""

@@ -6,6 +6,8 @@ one when none is.
 
     (none) --OPENING--> open --REDELIVERY--> open, CONFIRMED --progress past the range--> closed
     (none) --REDELIVERY--> open, CONFIRMED          open --OPENING--> closed, and a new one is open
+    open --End--> closed                            open --ANSWER--> open, as wide as both say
+    (none) --ANSWER--> open, and an OPENING that takes it over is as wide as both say
 
 Invariant: the fold of a list of events equals the fold of its two halves, the open window carried
 from one to the other: so revisions do not depend on where a cycle was cut. Absent on purpose:
@@ -18,7 +20,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final
 
-from pipelines.marts.risks.events import Event, Place, Progress
+from pipelines.marts.risks.events import End, Event, Place, Progress
+from pipelines.settings import SECOND_US
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +60,20 @@ class Window:
     def is_past(self, progress: Progress) -> bool:
         """Has the group gone past the range?"""
         committed, pulled = progress.committed, progress.pulled
-        if committed is not None and committed >= self.end:
+        is_expected = self.basis == "OFFSET_ANSWER" and not self.redelivered
+        counts = not is_expected or progress.event_us >= self.opened_us + ANSWER_SPAN_US
+        if counts and committed is not None and committed >= self.end:
             return True
         return self.expects_pull and pulled is not None and pulled > self.to_offset
 
 
+ANSWER_SPAN_US: Final = 20 * SECOND_US
+"""A reader that was told where to begin has pulled by then: members divide the queues each 20 s.
+Until then commits of the reader before it end nothing.
+"""
 WINDOW_FIELDS: Final = tuple(one.name for one in fields(Window))
 Revision = dict[str, Any]
+Happening = Event | Progress | End
 
 
 @dataclass(slots=True)
@@ -72,23 +82,31 @@ class Fold:
 
     place: Place
     window: Window | None = None
-    """told_by of revisions: OPENED, AGAIN (redelivered), PASSED (the group went past the range) or
-    TAKEN_OVER (by a later opening).
+    """told_by of revisions: OPENED, ANSWERED (a reader was told to begin within it or below it),
+    AGAIN (redelivered), PASSED (the group went past the range), TAKEN_OVER (by a later opening), or
+    the kind of End.
     """
     revisions: list[Revision] = field(default_factory=list)
 
-    def take(self, events: Iterable[Event | Progress]) -> None:
+    def take(self, events: Iterable[Happening]) -> None:
         """Step through events in their order."""
         for event in events:
             if isinstance(event, Progress):
                 if self.window is not None and self.window.is_past(event):
                     self._close(event, "PASSED")
+            elif isinstance(event, End):
+                if self.window is not None:
+                    self._close(event, event.kind)
             elif event.type == "OPENING":
+                wide = _widened(event, self.window)
                 if self.window is not None:
                     self._close(event, "TAKEN_OVER")
-                self._open(event)
+                self._open(wide)
             elif self.window is None:
                 self._open(event)
+            elif event.type == "ANSWER":
+                self.window = _answered(self.window, event)
+                self._tell(self.window, event, "OPEN", "ANSWERED")
             else:
                 self.window = _confirmed(self.window, event)
                 self._tell(self.window, event, "OPEN", "AGAIN")
@@ -97,13 +115,13 @@ class Fold:
         self.window = _opened(event)
         self._tell(self.window, event, "OPEN", "OPENED")
 
-    def _close(self, event: Event | Progress, told_by: str) -> None:
+    def _close(self, event: Happening, told_by: str) -> None:
         assert self.window is not None
         last = replace(self.window, revision=self.window.revision + 1)
         self._tell(last, event, "CLOSED", told_by)
         self.window = None
 
-    def _tell(self, window: Window, event: Event | Progress, state: str, told_by: str) -> None:
+    def _tell(self, window: Window, event: Happening, state: str, told_by: str) -> None:
         self.revisions.append(
             {
                 **self.place._asdict(),
@@ -134,6 +152,29 @@ def _opened(event: Event) -> Window:
         redelivered_from=event.from_offset if is_again else None,
         redelivered_to=event.to_offset if is_again else None,
         redelivered=event.messages,
+    )
+
+
+def _widened(event: Event, window: Window | None) -> Event:
+    """A departure, with what the next reader was told before it was noticed."""
+    if event.basis != "DEPARTURE" or window is None or window.basis != "OFFSET_ANSWER":
+        return event
+    return replace(
+        event,
+        from_offset=min(event.from_offset, window.from_offset),
+        to_offset=max(event.to_offset, window.to_offset),
+        next_client_id=window.next_client_id,
+    )
+
+
+def _answered(window: Window, event: Event) -> Window:
+    """The window as wide as a reader's answer makes it."""
+    return replace(
+        window,
+        revision=window.revision + 1,
+        next_client_id=event.next_client_id,
+        from_offset=min(window.from_offset, event.from_offset),
+        to_offset=max(window.to_offset, event.to_offset),
     )
 
 

@@ -9,6 +9,7 @@ No Python loop goes over keys. Absent on purpose: what a mark means.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Final
 
@@ -38,6 +39,7 @@ MARKS: Final = pa.schema(
         ("is_broadcast", pa.bool_()),
     ]
 )
+Truths = np.ndarray[tuple[int], np.dtype[np.bool_]]
 _UNKNOWN: Final = -1
 """No row of the table of all rows."""
 
@@ -63,7 +65,6 @@ class Marks:
         self._seqs = np.asarray(rows["seq"])
         self._parts = _contiguous(rows["emitter"])
         self._taken = {emitter: begin for emitter, (begin, _) in self._parts.items()}
-        self._had_earlier = bool(earlier.num_rows)
 
     def take_until(self, emitter: str, seq: int) -> None:
         """Take the emitter's new rows below `seq`."""
@@ -100,11 +101,27 @@ class Marks:
         """The life has booted: nobody will ask for the one before."""
         self._before[self._of_emitter(emitter)] = _UNKNOWN
 
-    def carried(self) -> tuple[pa.Table, Positions, pa.Table]:
-        """The last row of each key, which of them are new, and the rows of the life before."""
-        last = self._all.take(pa.array(self._now))
+    def forget(self, emitter: str, is_gone: Callable[[pa.Table], Truths]) -> None:
+        """Keys of the emitter are gone, as their last rows tell."""
+        of_emitter = self._of_emitter(emitter)
+        last = self._all.take(pa.array(self._now[of_emitter]))
+        gone = of_emitter[is_gone(last)]
+        self._now[gone] = self._before[gone] = _UNKNOWN
+
+    def keys(self, emitter: str) -> pa.Table:
+        """The keys of the emitter that are there."""
+        rows = self._now[self._of_emitter(emitter)]
+        return self._all.select(QUEUE_KEY).take(pa.array(rows))
+
+    def carried(self) -> tuple[pa.Table, Positions | None, pa.Table]:
+        """The last row of each key, which of them are new (None: rows have moved), and the rows of
+        the life before.
+        """
+        is_there = self._now != _UNKNOWN
+        last = self._all.take(pa.array(self._now[is_there]))
         earlier = self._all.take(pa.array(self._before[self._before != _UNKNOWN]))
-        return last, np.flatnonzero(self._now >= self._first_new), earlier
+        touched = np.flatnonzero(self._now >= self._first_new) if is_there.all() else None
+        return last, touched, earlier
 
     def _take(self, begin: int, end: int) -> None:
         """Rows of one emitter, life by life."""

@@ -1,8 +1,8 @@
 """What a restart of the broker puts at risk: offsets that its disk did not know, and messages that
-its log lost.
+its log lost. And what is not there any more.
 
-Place in the walk: lifecycle and the marks of queues → openings. Carried: cuts of the log by lives
-that have not booted yet.
+Place in the walk: lifecycle and the marks of queues → openings and ends. Carried: cuts of the log
+by lives that have not booted yet.
 
 Invariant: only marks told before the loss count. The broker tells the marks of queues that its log
 lost between its recovery and its boot; what they put at risk is known at the boot. Absent on
@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.marts.keys import is_one_of
+from pipelines.marts.life_cycles import GONE, ended
 from pipelines.marts.loss_events import broker_died, log_cut, offsets_lost
 from pipelines.marts.mart import KEY_TEXT
 from pipelines.marts.risks.events import Event, Place
@@ -35,14 +36,26 @@ CUTS: Final = pa.schema(
 )
 """Logs that were cut by a recovery whose boot has not been told."""
 
+_NAMING: Final = ("group", "topic", "queue_id_from", "seq_from")
 Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
+class Gone:
+    """Queues that are not there any more."""
+
+    event: Row
+    """The row of lifecycle that says so."""
+    still_there: pa.Table | None = None
+    """Of a SNAPSHOT: the keys of its emitter that are there; all others of it are gone."""
+
+
+@dataclass(frozen=True, slots=True)
 class Restarts:
-    """What restarts put at risk, and the cuts still without a boot."""
+    """What restarts put at risk, what is gone, and the cuts still without a boot."""
 
     openings: list[Event]
+    gone: list[Gone]
     cuts: pa.Table
 
 
@@ -54,14 +67,16 @@ def restarts(lifecycle: pa.Table, cuts: pa.Table, marks: Marks) -> Restarts:
         "is_damage": offsets_lost(lifecycle),
         "is_cut": log_cut(lifecycle),
     }
-    told = lifecycle.select(CUTS.names)
+    told = lifecycle.select([*CUTS.names, "kind", *_NAMING])
     for name, flag in flags.items():
         told = told.append_column(name, flag)
-    is_of_use = pc.or_(pc.or_(flags["is_boot"], flags["is_damage"]), flags["is_cut"])
+    is_of_use = is_one_of(lifecycle["kind"], "BOOT", "SNAPSHOT", *GONE)
+    is_of_use = pc.or_(is_of_use, pc.or_(flags["is_damage"], flags["is_cut"]))
     pending: dict[tuple[str, int], Row] = {
         (cut["emitter"], cut["broker_epoch"]): cut for cut in cuts.to_pylist()
     }
     openings: list[Event] = []
+    gone: list[Gone] = []
     for event in told.filter(is_of_use).to_pylist():
         life = event["emitter"], event["broker_epoch"]
         marks.take_until(event["emitter"], event["seq"])
@@ -73,8 +88,20 @@ def restarts(lifecycle: pa.Table, cuts: pa.Table, marks: Marks) -> Restarts:
             openings.extend(_losses(event, marks))
         if event["is_boot"]:
             marks.forget_before(event["emitter"])
+        if event["kind"] in GONE or event["kind"] == "SNAPSHOT":
+            gone.append(_gone(event, marks))
     waiting = [{name: cut[name] for name in CUTS.names} for cut in pending.values()]
-    return Restarts(openings, pa.Table.from_pylist(waiting, schema=CUTS))
+    return Restarts(openings, gone, pa.Table.from_pylist(waiting, schema=CUTS))
+
+
+def _gone(event: Row, marks: Marks) -> Gone:
+    """Forget the marks of what is gone."""
+    if event["kind"] in GONE:
+        marks.forget(event["emitter"], lambda last: np.asarray(ended(last, event)))
+        return Gone(event)
+    begin = event["seq_from"]
+    marks.forget(event["emitter"], lambda last: np.asarray(last["seq"]) < begin)
+    return Gone(event, marks.keys(event["emitter"]))
 
 
 def _losses(loss: Row, marks: Marks) -> Iterator[Event]:
@@ -118,6 +145,8 @@ def _at_risk(
             basis="RESTART",
             cause=cause,
             client_id=row["last_puller"],
+            certain=0,  # Readers that live on do not ask again where to begin.
+            uncertain=row["reached"] - row["kept"],
             from_offset=row["kept"],
             to_offset=row["reached"],
             known_seq=known_seq,

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.marts.keys import is_one_of
+from pipelines.marts.offset_violations import UNACCOUNTED
 from pipelines.marts.risks.events import Event, Place
 from pipelines.marts.risks.fold import Revision
 
@@ -23,7 +24,7 @@ def falls(violations: pa.Table) -> Iterator[Event]:
     reason.
     """
     is_fall = is_one_of(violations["law"], "MONOTONIC")
-    counts = is_one_of(violations["cause"], "RESET", "UNEXPLAINED")
+    counts = is_one_of(violations["cause"], "RESET", *UNACCOUNTED)
     told = violations.filter(pc.and_(is_fall, counts))
     moments_us = pc.cast(told["observed_at"], pa.int64()).to_pylist()
     for row, event_us in zip(

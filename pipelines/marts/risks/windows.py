@@ -10,17 +10,26 @@ windows they end is found for all queues at once. Absent on purpose: how one eve
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.marts.keys import QUEUE_KEY, positions_of
+from pipelines.marts.keys import QUEUE_KEY, are_among, is_one_of, positions_of
+from pipelines.marts.life_cycles import ended
 from pipelines.marts.mart import KEY_TEXT, Positions
-from pipelines.marts.risks.events import Event, Place, Progress
-from pipelines.marts.risks.fold import WINDOW_FIELDS, Fold, Revision, Window
+from pipelines.marts.risks.events import End, Event, Place, Progress
+from pipelines.marts.risks.fold import (
+    ANSWER_SPAN_US,
+    WINDOW_FIELDS,
+    Fold,
+    Happening,
+    Revision,
+    Window,
+)
+from pipelines.marts.risks.restarts import Gone
 
 WINDOWS: Final = pa.schema(
     [
@@ -57,12 +66,14 @@ _BEFORE_ALL: Final = -1
 
 
 def folded(
-    windows: pa.Table, events: Iterable[Event], marks: pa.Table
+    windows: pa.Table, events: Iterable[Event], marks: pa.Table, gone: Sequence[Gone] = ()
 ) -> tuple[pa.Table, list[Revision]]:
     """The windows open at the end, and the revisions told; `marks` are the new group_watermarks."""
-    of_queue: defaultdict[Place, list[Event | Progress]] = defaultdict(list)
+    of_queue: defaultdict[Place, list[Happening]] = defaultdict(list)
     for event in events:
         of_queue[event.place].append(event)
+    for end in gone:
+        _add_ends(of_queue, windows, end)
     if not of_queue and not windows.num_rows:
         return windows, []
     places = pa.Table.from_pylist([place._asdict() for place in of_queue], schema=_PLACES)
@@ -96,6 +107,21 @@ def folded(
     )
 
 
+def _add_ends(of_queue: defaultdict[Place, list[Happening]], windows: pa.Table, gone: Gone) -> None:
+    """Add the end of their queue to windows that are open, and to queues that have events."""
+    concerned = pa.Table.from_pylist([place._asdict() for place in of_queue], schema=_PLACES)
+    concerned = pa.concat_tables([concerned, windows.select(_PLACES.names)])
+    if gone.still_there is None:
+        is_gone = ended(concerned, gone.event)
+    else:
+        of_emitter = is_one_of(concerned["emitter"], gone.event["emitter"])
+        is_there = are_among(concerned, gone.still_there, QUEUE_KEY)
+        is_gone = pc.and_(of_emitter, pc.invert(is_there))
+    end = End(gone.event["seq"], gone.event["event_us"], gone.event["kind"])
+    for place in {Place.of(row) for row in concerned.filter(is_gone).to_pylist()}:
+        of_queue[place].append(end)
+
+
 def _ended(
     windows: pa.Table, marks: pa.Table, rows: Positions, has_events: np.ndarray[Any, Any]
 ) -> tuple[Positions, Positions]:
@@ -108,13 +134,21 @@ def _ended(
     of_row = rows[at]
     to_offset = np.asarray(windows["to_offset"])
     end = np.maximum(to_offset, _numbers(windows["redelivered_to"]))
-    is_departure = np.asarray(pc.equal(pc.cast(windows["basis"], pa.string()), "DEPARTURE"))
-    expects_pull = is_departure & (np.asarray(windows["redelivered"]) == 0)
+    expects_pull = _has_basis(windows, "DEPARTURE") & (np.asarray(windows["redelivered"]) == 0)
     committed, pulled = (_numbers(marks[name])[at] for name in ("committed", "pulled"))
-    is_past = (committed >= end[of_row]) | (expects_pull[of_row] & (pulled > to_offset[of_row]))
+    told_us, opened_us = np.asarray(marks["event_us"])[at], np.asarray(windows["opened_us"])
+    is_expected = _has_basis(windows, "OFFSET_ANSWER") & (np.asarray(windows["redelivered"]) == 0)
+    counts = ~is_expected[of_row] | (told_us >= opened_us[of_row] + ANSWER_SPAN_US)
+    is_past = (counts & (committed >= end[of_row])) | (
+        expects_pull[of_row] & (pulled > to_offset[of_row])
+    )
     past = np.flatnonzero(is_past)
     ending, first = np.unique(of_row[past], return_index=True)
     return at[past[first]], ending
+
+
+def _has_basis(windows: pa.Table, basis: str) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    return np.asarray(is_one_of(windows["basis"], basis))
 
 
 def _numbers(column: pa.ChunkedArray) -> Positions:

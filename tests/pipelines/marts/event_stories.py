@@ -122,8 +122,29 @@ class Broker:
             self._commit(queue, min(queue.committed + amount // 2, queue.pulled), queue.owner)
         self._tell(queue)
 
-    def persist(self, queue: Queue, _: str, __: int) -> None:
-        """The offsets file is written."""
+    def persist(self, queue: Queue, _: str, amount: int) -> None:
+        """The offsets file is written, and the log is flushed, not to its end."""
+        self.writer.report(
+            "queue_watermarks",
+            topic=f"topic-{queue.group}",
+            queue_id=queue.queue_id,
+            min_offset=0,
+            max_offset=queue.max_offset,
+            flushed_offset=max(0, queue.max_offset - amount // 20),
+            readable=True,
+        )
+        self.writer.report(
+            "flush_checkpoints",
+            component="COMMIT_LOG",
+            action="FLUSH",
+            cause="TIMER",
+            written=1000 + amount,
+            committed=1000,
+            flushed=900,
+            count=1,
+            duration_us_sum=amount,
+            duration_us_max=amount,
+        )
         for one in self.queues:
             one.persisted = one.committed
         self._tell(queue)
@@ -137,8 +158,31 @@ class Broker:
             held_count=amount % 5,
             held_bytes=0,
             finished_count=amount % 3 or None,
+            client_committed=queue.committed,
+            held_ranges=(
+                [
+                    {
+                        "from_offset": queue.committed + 1,
+                        "to_offset": queue.committed + 1 + amount % 5,
+                    }
+                ]
+                if amount % 2
+                else None
+            ),
             locked=False,
-            dropped=False,
+            dropped=amount % 11 == 0,
+        )
+
+    def ask(self, queue: Queue, client: str, amount: int) -> None:
+        """A reader is told where to begin; the answer may be stale."""
+        self.writer.report(
+            "offset_answers",
+            **queue.name,
+            client_id=client,
+            told_offset=max(0, queue.committed - amount % 20) if amount % 6 else None,
+            committed=queue.committed,
+            pulled=queue.pulled,
+            last_puller=queue.owner,
         )
 
     def take(self, queue: Queue, client: str, _: int) -> None:
@@ -215,6 +259,27 @@ class Broker:
         for one in self.queues:
             one.committed = one.persisted
         self._tell(queue)
+
+    def delete(self, queue: Queue, _: str, amount: int) -> None:
+        """A topic or a group is deleted; what comes after it begins at offset 0."""
+        if amount % 2:
+            self.writer.report("lifecycle", kind="GROUP_GONE", group=queue.group)
+        else:
+            self.writer.report("lifecycle", kind="TOPIC_GONE", topic=f"topic-{queue.group}")
+        for one in self.queues:
+            if one.group == queue.group:
+                one.committed = one.persisted = one.pulled = 0
+                one.max_offset *= amount % 2
+
+    def snapshot(self, queue: Queue, _: str, amount: int) -> None:
+        """Every queue that is there is told; those of one group may be gone unsaid."""
+        begin = self.writer.seq + 1
+        for one in self.queues:
+            if amount % 3 or one.group != queue.group:
+                self._tell(one)
+                if amount % 5 == 0:
+                    self.writer.ship()
+        self.writer.report("lifecycle", kind="SNAPSHOT", seq_from=begin)
 
     def ship(self, _: Queue, __: str, ___: int) -> None:
         """What was reported is shipped."""
@@ -311,7 +376,8 @@ class Broker:
 
 OPERATIONS = (
     *("work", "work", "work", "take", "take", "leave", "ship", "ship", "ship", "persist"),
-    *("sample", "reset", "ghost", "again", "fail", "fail", "stop"),
+    *("sample", "reset", "ghost", "again", "fail", "fail", "stop", "stop"),
+    *("delete", "snapshot", "ask", "ask"),
 )
 
 

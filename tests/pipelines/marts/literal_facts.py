@@ -33,9 +33,7 @@ def facts(table: str, *rows: Row) -> pa.Table:
             "emitter": "c/b/0",
             "seq": number,
             "event_time": NOON + int(row.get("at", 0) * SECOND),
-            "group": "g",
-            "topic": "t",
-            "queue_id": 0,
+            **({} if table == "lifecycle" else {"group": "g", "topic": "t", "queue_id": 0}),
             **row,
         }
         for number, row in enumerate(rows, start=1)

@@ -77,29 +77,6 @@ def test_two_owners_are_seen_over_the_edge_of_a_cut_as_well() -> None:
     assert [cause[:2] for cause in openings(rows)] == [(2, "DOUBLE_OWNER")]
 
 
-def sample(at: float, client: str, finished: int | None, **values: Any) -> Row:
-    """What a client held."""
-    return {"at": at, "client_id": client, "held_count": 4, "finished_count": finished, **values}
-
-
-@pytest.mark.parametrize(
-    ("sampled_at", "finished", "certain", "uncertain"),
-    [(0, 3, 3, 4), (0, 8, 8, 2), (0, 99, 10, 0), (0, None, None, None), (-40, 3, None, None)],
-    ids=["some finished", "most finished", "more than at risk", "not told", "told long ago"],
-)
-def test_what_a_lost_client_had_finished_comes_again_for_certain(
-    sampled_at: float, finished: int | None, certain: int | None, uncertain: int | None
-) -> None:
-    _, state = risks(
-        client_windows=[sample(sampled_at, "a", finished), sample(0, "another client", 1)]
-    )
-    lost = gone(1, "a", "LEFT", reason="CONNECTION_LOST", seq=3)
-    rows, _ = risks(state, rebalance_events=[lost])
-    assert only(rows, "cause", "at_risk_messages", "certain_messages", "uncertain_messages") == [
-        ("CONSUMER_CRASH", 10, certain, uncertain)
-    ]
-
-
 def test_a_client_that_had_committed_all_it_pulled_leaves_nothing_at_risk() -> None:
     rows, _ = risks(
         rebalance_events=[
@@ -233,6 +210,22 @@ def test_messages_delivered_once_more_from_another_place_are_surely_duplicates()
 PLACE = Place("c", "b", "c/b/0", "g", "t", 0)
 
 
+def answer(seq: int, begin: int, end: int) -> Event:
+    """Client c2 was told to begin at `begin` when c1 had pulled up to `end`."""
+    return Event(
+        place=PLACE,
+        seq=seq,
+        event_us=seq * SECOND,
+        type="ANSWER",
+        basis="OFFSET_ANSWER",
+        cause="HAND_OVER",
+        client_id="c1",
+        next_client_id="c2",
+        from_offset=begin,
+        to_offset=end,
+    )
+
+
 def departure(seq: int, begin: int, end: int) -> Event:
     """Client c1 was lost with [begin, end) pulled and not committed."""
     return Event(
@@ -299,6 +292,27 @@ FOLDS: dict[str, tuple[list[Event | Progress], Told]] = {
             (1, 1, "OPEN", "OPENED", 10),
             (2, 2, "OPEN", "AGAIN", 25),
             (4, 3, "CLOSED", "PASSED", 25),
+        ],
+    ),
+    "an answer waits for its reader, whatever the one before it commits": (
+        [answer(1, 100, 140), progress(2, 140, 150), again(3, 100, 150), progress(4, 150, 160)],
+        [
+            (1, 1, "OPEN", "OPENED", 0),
+            (3, 2, "OPEN", "AGAIN", 50),
+            (4, 3, "CLOSED", "PASSED", 50),
+        ],
+    ),
+    "an answer whose reader never came is over with the commits after it": (
+        [answer(1, 100, 140), progress(2, 140, 150), progress(21, 140, 160)],
+        [(1, 1, "OPEN", "OPENED", 0), (21, 2, "CLOSED", "PASSED", 0)],
+    ),
+    "an answer makes the risk of a departure as wide as it is": (
+        [departure(1, 110, 140), answer(2, 100, 145), again(3, 100, 145), progress(4, 145, 145)],
+        [
+            (1, 1, "OPEN", "OPENED", 0),
+            (2, 2, "OPEN", "ANSWERED", 0),
+            (3, 3, "OPEN", "AGAIN", 45),
+            (4, 4, "CLOSED", "PASSED", 45),
         ],
     ),
     "a later loss takes over": (

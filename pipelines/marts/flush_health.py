@@ -1,0 +1,213 @@
+"""What a crash would cost each broker: bytes, messages and queues that are not on stable storage.
+
+Place in the walk: flush_checkpoints and queue_watermarks → gold flush_health. Carried: what of each
+queue is not flushed, the last marks of the commit log, and facts of slots that are not over.
+
+A SIGKILL costs what lies in the transient pool and was not committed to the file; a power cut costs
+all that was not flushed. Invariant: a broker and slot with a flush or commit of the log has one
+row, told when the slot is over. Absent on purpose: consume queues and index. They are built again
+from the log.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from engine.telemetry.tables import Column, must
+from pipelines.marts.columns import (
+    BROKER,
+    CLUSTER,
+    EMITTER,
+    LONG,
+    OBSERVED_AT,
+    OBSERVED_DATE,
+    SEQ,
+)
+from pipelines.marts.declaring import rows_as_declared
+from pipelines.marts.keys import is_one_of, newest_of_each
+from pipelines.marts.life_cycles import ended
+from pipelines.marts.mart import KEY_TEXT, Given, GoldTable, Made, mart
+from pipelines.marts.slots import HORIZONS, horizons, is_over, slots_of
+from pipelines.settings import SECOND_US
+
+SLOT_US: Final = 10 * SECOND_US
+
+FLUSH_HEALTH: Final = GoldTable(
+    "flush_health",
+    "broker and ten seconds in which its commit log was committed or flushed",
+    (
+        OBSERVED_AT,
+        CLUSTER,
+        BROKER,
+        must("kill_bytes", LONG, "written and not committed when last told: a SIGKILL costs them"),
+        Column("kill_bytes_max", LONG, "the most at an instant of these seconds; null: not told"),
+        must("power_cut_bytes", LONG, "written and not flushed when last told"),
+        Column(
+            "power_cut_bytes_max", LONG, "the most at an instant of these seconds; null: not told"
+        ),
+        must("power_cut_messages", LONG, "messages in queues and not flushed, when last told"),
+        must("power_cut_queues", LONG, "queues that have such messages"),
+        must("flushes", LONG, "flushes of the commit log in these seconds"),
+        Column("flush_us_max", LONG, "the longest of them, µs; null without any"),
+        EMITTER,
+        SEQ,
+        OBSERVED_DATE,
+    ),
+    ("emitter", "observed_at"),
+    on_ticks="true",
+)
+_QUEUE: Final = ("emitter", "topic", "queue_id")
+QUEUES: Final = pa.schema(
+    [
+        ("emitter", KEY_TEXT),
+        ("topic", KEY_TEXT),
+        ("queue_id", pa.int32()),
+        ("seq", pa.int64()),
+        ("slot_us", pa.int64()),
+        ("unflushed", pa.int64()),
+    ]
+)
+"""Queues and how many of their messages are not flushed."""
+CHECKPOINTS: Final = pa.schema(
+    [
+        ("cluster", KEY_TEXT),
+        ("broker", KEY_TEXT),
+        ("emitter", KEY_TEXT),
+        ("slot_us", pa.int64()),
+        ("seq", pa.int64()),
+        ("action", KEY_TEXT),
+        ("written", pa.int64()),
+        ("committed", pa.int64()),
+        ("flushed", pa.int64()),
+        ("count", pa.int64()),
+        ("duration_us_max", pa.int64()),
+        ("at_risk_bytes_max", pa.int64()),
+    ]
+)
+"""Commits and flushes of commit logs."""
+DELETED: Final = pa.schema(
+    [
+        ("emitter", KEY_TEXT),
+        ("topic", KEY_TEXT),
+        ("queue_id_from", pa.int32()),
+        ("kind", KEY_TEXT),
+        ("slot_us", pa.int64()),
+        ("seq", pa.int64()),
+    ]
+)
+"""Topics that are gone."""
+
+
+def flush_health(given: Given) -> Made:
+    """One row per broker and ten seconds with a commit or flush of its log."""
+    state = given.state
+    known = horizons(state["horizons"], given.facts["shipments"])
+    waiting = {
+        "marks": pa.concat_tables([state["marks"], _marks(given.facts["queue_watermarks"])]),
+        "checkpoints": pa.concat_tables(
+            [state["checkpoints"], _checkpoints(given.facts["flush_checkpoints"])]
+        ),
+        "deleted": pa.concat_tables([state["deleted"], _deleted(given.facts["lifecycle"])]),
+    }
+    over = {name: is_over(rows, known) for name, rows in waiting.items()}
+    told = {name: rows.filter(over[name]) for name, rows in waiting.items()}
+    carried = {name: rows.filter(pc.invert(over[name])) for name, rows in waiting.items()}
+    queues = state["queues"]
+    rows = []
+    for slot_us in sorted({slot for part in told.values() for slot in part["slot_us"].to_pylist()}):
+        of_slot = {
+            name: part.filter(pc.equal(part["slot_us"], slot_us)) for name, part in told.items()
+        }
+        queues = _moved(queues, of_slot["marks"], of_slot["deleted"])
+        rows.extend(_rows(of_slot["checkpoints"], queues))
+    return Made(
+        rows_as_declared(rows, FLUSH_HEALTH), {**carried, "queues": queues, "horizons": known}
+    )
+
+
+def _marks(watermarks: pa.Table) -> pa.Table:
+    """What of each queue is not flushed, the last of each slot."""
+    unflushed = pc.max_element_wise(
+        pc.subtract(watermarks["max_offset"], watermarks["flushed_offset"]), 0, skip_nulls=False
+    )
+    rows = watermarks.append_column("slot_us", slots_of(watermarks, SLOT_US))
+    rows = rows.append_column("unflushed", pc.fill_null(unflushed, 0))
+    rows = rows.select(QUEUES.names).cast(QUEUES)
+    return newest_of_each(rows.slice(0, 0), rows, (*_QUEUE, "slot_us"))
+
+
+def _checkpoints(checkpoints: pa.Table) -> pa.Table:
+    of_log = checkpoints.filter(is_one_of(checkpoints["component"], "COMMIT_LOG"))
+    rows = of_log.append_column("slot_us", slots_of(of_log, SLOT_US))
+    return rows.select(CHECKPOINTS.names).cast(CHECKPOINTS)
+
+
+def _deleted(lifecycle: pa.Table) -> pa.Table:
+    gone = lifecycle.filter(is_one_of(lifecycle["kind"], "TOPIC_GONE"))
+    rows = gone.append_column("slot_us", slots_of(gone, SLOT_US))
+    return rows.select(DELETED.names).cast(DELETED)
+
+
+def _moved(queues: pa.Table, marks: pa.Table, deleted: pa.Table) -> pa.Table:
+    """Queues with messages that are not flushed, after the marks and deletions of a slot."""
+    moved = newest_of_each(queues, marks, _QUEUE)
+    for topic in deleted.to_pylist():
+        is_before = pc.less(moved["seq"], topic["seq"])
+        moved = moved.filter(pc.invert(pc.and_(is_before, ended(moved, topic))))
+    return moved.filter(pc.greater(moved["unflushed"], 0))
+
+
+def _rows(checkpoints: pa.Table, queues: pa.Table) -> list[dict[str, Any]]:
+    """One row a broker, of a slot."""
+    by_emitter: dict[str, list[dict[str, Any]]] = {}
+    for row in checkpoints.to_pylist():
+        by_emitter.setdefault(row["emitter"], []).append(row)
+    return [
+        _row(told, queues.filter(is_one_of(queues["emitter"], emitter)))
+        for emitter, told in by_emitter.items()
+    ]
+
+
+def _row(told: list[dict[str, Any]], queues: pa.Table) -> dict[str, Any]:
+    last = max(told, key=lambda row: row["seq"])
+    written = last["written"] or 0
+    flushes = [row for row in told if row["action"] == "FLUSH"]
+    commits = [row for row in told if row["action"] == "COMMIT"]
+    return {
+        **last,
+        "observed_us": last["slot_us"],
+        "kill_bytes": max(0, written - _or(last["committed"], written)),
+        "kill_bytes_max": _most(commits, "at_risk_bytes_max"),
+        "power_cut_bytes": max(0, written - _or(last["flushed"], written)),
+        "power_cut_bytes_max": _most(flushes, "at_risk_bytes_max"),
+        "power_cut_messages": int(np.asarray(queues["unflushed"]).sum()),
+        "power_cut_queues": queues.num_rows,
+        "flushes": sum(row["count"] for row in flushes),
+        "flush_us_max": _most(flushes, "duration_us_max"),
+    }
+
+
+def _or(value: int | None, otherwise: int) -> int:
+    return otherwise if value is None else value
+
+
+def _most(rows: list[dict[str, Any]], name: str) -> int | None:
+    return max((row[name] for row in rows if row[name] is not None), default=None)
+
+
+MART: Final = mart(
+    FLUSH_HEALTH,
+    flush_health,
+    reads=("flush_checkpoints", "queue_watermarks", "lifecycle", "shipments"),
+    carries={
+        "marks": QUEUES,
+        "checkpoints": CHECKPOINTS,
+        "deleted": DELETED,
+        "queues": QUEUES,
+        "horizons": HORIZONS,
+    },
+)

@@ -1,0 +1,28 @@
+"""Carried rows that tell nothing any more.
+
+Place in the walk: the end of a mart that remembers for a while. Invariant: time is that of the
+emitter of a row, as its newest facts tell; stamps never go back in one life of a broker, so what is
+forgotten would not have been asked for. Absent on purpose: the wall clock.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from pipelines.marts.keys import positions_of
+
+_BY_EMITTER = ("emitter",)
+
+
+def recent(rows: pa.Table, told: pa.Table, span_us: int) -> pa.Table:
+    """Of `rows` those not older than `span_us` by the newest of `told` of the same emitter."""
+    if not rows.num_rows:
+        return rows
+    moments_us = np.asarray(rows["event_us"])
+    of_told, _ = positions_of(rows.slice(0, 0), told, _BY_EMITTER)
+    emitters = told.take(pa.array(np.unique(of_told, return_index=True)[1]))
+    newest_us = np.full(emitters.num_rows + rows.num_rows, np.iinfo(np.int64).min)
+    np.maximum.at(newest_us, of_told, np.asarray(told["event_us"]))
+    of_rows, _ = positions_of(emitters, rows, _BY_EMITTER)
+    return rows.filter(pa.array(newest_us[of_rows] <= moments_us + span_us))

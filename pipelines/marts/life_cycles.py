@@ -1,0 +1,41 @@
+"""Ends of topics, queues and groups: what comes after one under the same name is another life.
+
+Place in the walk: conditions on lifecycle facts, which every mart with a memory shares. Invariant:
+nothing is compared with an earlier life. Absent on purpose: what a mart forgets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipelines.marts.keys import is_one_of
+
+GONE: Final = ("TOPIC_GONE", "QUEUES_REMOVED", "GROUP_GONE")
+"""Kinds of lifecycle rows that name what is gone: a topic, its queues from `queue_id_from` on, or a
+group.
+"""
+
+
+def concerns(event: Mapping[str, Any], group: str, topic: str, queue_id: int) -> bool:
+    """Does an end of a topic or group, or of the broker, end this queue of this group?"""
+    if event["kind"] not in GONE:
+        return True
+    if event["kind"] == "GROUP_GONE":
+        return bool(event["group"] == group)
+    first = event["queue_id_from"]
+    return bool(event["topic"] == topic) and (first is None or queue_id >= first)
+
+
+def ended(rows: pa.Table, event: Mapping[str, Any]) -> pa.ChunkedArray:
+    """The same of many rows at once, for the end of a topic, of queues or of a group."""
+    of_emitter = is_one_of(rows["emitter"], event["emitter"])
+    if event["kind"] == "GROUP_GONE":
+        return pc.and_(of_emitter, is_one_of(rows["group"], event["group"]))
+    of_topic = pc.and_(of_emitter, is_one_of(rows["topic"], event["topic"]))
+    if event["queue_id_from"] is None:
+        return of_topic
+    return pc.and_(of_topic, pc.greater_equal(rows["queue_id"], event["queue_id_from"]))

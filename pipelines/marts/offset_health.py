@@ -1,0 +1,126 @@
+"""How well a group reports its offsets: reports and broken laws by cause, in each ten minutes.
+
+Place in the walk: consume_offsets and offset_violations → gold offset_health. Carried: counts of
+slots that are not over.
+
+Invariant: a group, broker and slot with reports has one row, told when the slot is over. Absent on
+purpose: single violations. They are rows of offset_violations.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from engine.telemetry.tables import must
+from pipelines.marts.columns import (
+    BROKER,
+    CLUSTER,
+    EMITTER,
+    GROUP,
+    LONG,
+    OBSERVED_AT,
+    OBSERVED_DATE,
+    SEQ,
+)
+from pipelines.marts.declaring import as_declared
+from pipelines.marts.keys import is_one_of
+from pipelines.marts.mart import KEY_TEXT, Given, GoldTable, Made, mart
+from pipelines.marts.slots import HORIZONS, horizons, is_over, ones, slots_of, summed
+from pipelines.settings import SECOND_US
+
+SLOT_US: Final = 600 * SECOND_US
+LAWS: Final = ("MONOTONIC", "AT_MOST_MAX", "AT_LEAST_MIN")
+CAUSES: Final = ("RESET", "BROKER_RESTART", "REPLAY", "HAND_OVER", "TWO_WRITERS", "UNEXPLAINED")
+
+OFFSET_HEALTH: Final = GoldTable(
+    "offset_health",
+    "group, broker and ten minutes in which offsets were reported",
+    (
+        OBSERVED_AT,
+        CLUSTER,
+        BROKER,
+        GROUP,
+        must("reports", LONG, "reports that changed an offset, lowered it, or were refused"),
+        must("refused", LONG, "of these, not stored"),
+        must("violations", LONG, "broken laws; a report may break two"),
+        *(must(law.lower(), LONG, f"of the violations, {law}") for law in LAWS),
+        *(
+            must(cause.lower(), LONG, f"of the violations, with the cause {cause}")
+            for cause in CAUSES
+        ),
+        must("unaccounted", LONG, "two_writers and unexplained together"),
+        EMITTER,
+        SEQ,
+        OBSERVED_DATE,
+    ),
+    ("emitter", "group", "observed_at"),
+    on_ticks="true",
+)
+_COUNTS: Final = ("reports", "refused", "violations", *map(str.lower, (*LAWS, *CAUSES)))
+_KEY: Final = ("cluster", "broker", "emitter", "group", "slot_us")
+COUNTED: Final = pa.schema(
+    [
+        *((name, KEY_TEXT) for name in _KEY[:-1]),
+        ("slot_us", pa.int64()),
+        ("seq", pa.int64()),
+        *((name, pa.int64()) for name in _COUNTS),
+    ]
+)
+"""Counts of slots that are not over."""
+
+
+def offset_health(given: Given) -> Made:
+    """One row per group, broker and ten minutes with reports."""
+    state = given.state
+    known = horizons(state["horizons"], given.facts["shipments"])
+    parts = [
+        state["counted"],
+        _reports(given.facts["consume_offsets"]),
+        _violations(given.facts["offset_violations"]),
+    ]
+    counted = summed(pa.concat_tables(parts), _KEY)
+    is_told = is_over(counted, known)
+    told = counted.filter(is_told)
+    columns = {name: told[name] for name in told.column_names}
+    columns |= {
+        "observed_us": told["slot_us"],
+        "unaccounted": pc.add(told["two_writers"], told["unexplained"]),
+    }
+    carried = {"counted": counted.filter(pc.invert(is_told)), "horizons": known}
+    return Made(as_declared(columns, OFFSET_HEALTH), carried)
+
+
+def _reports(reports: pa.Table) -> pa.Table:
+    """What reports count for."""
+    all_of_them = pc.is_valid(reports["seq"])
+    counts = {"reports": ones(all_of_them), "refused": ones(pc.invert(reports["accepted"]))}
+    return _contributions(reports, counts)
+
+
+def _violations(violations: pa.Table) -> pa.Table:
+    """What violations count for."""
+    moments = pc.cast(violations["observed_at"], pa.int64())
+    counts = {"violations": ones(pc.is_valid(violations["law"]))}
+    counts |= {law.lower(): ones(is_one_of(violations["law"], law)) for law in LAWS}
+    counts |= {cause.lower(): ones(is_one_of(violations["cause"], cause)) for cause in CAUSES}
+    return _contributions(violations.append_column("event_us", moments), counts)
+
+
+def _contributions(rows: pa.Table, counts: dict[str, pa.ChunkedArray | pa.Array]) -> pa.Table:
+    nothing = pa.array([0] * 0, pa.int64()) if not rows.num_rows else pa.repeat(0, rows.num_rows)
+    columns = {name: rows[name] for name in (*_KEY[:-1], "seq")}
+    columns["slot_us"] = slots_of(rows, SLOT_US)
+    columns |= {name: counts.get(name, nothing) for name in _COUNTS}
+    table = pa.table([columns[name] for name in COUNTED.names], names=COUNTED.names)
+    return summed(table.cast(COUNTED), _KEY)
+
+
+MART: Final = mart(
+    OFFSET_HEALTH,
+    offset_health,
+    reads=("consume_offsets", "offset_violations", "shipments"),
+    carries={"counted": COUNTED, "horizons": HORIZONS},
+)

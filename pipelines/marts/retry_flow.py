@@ -1,0 +1,172 @@
+"""The balance sheet of failed messages: what was sent back, and where it is.
+
+Place in the walk: retry_dlq_flow → gold retry_flow. Carried: totals, and counts of slots that are
+not over.
+
+    sent_back = scheduled + dead_lettered           each failure is tried again, or given up
+    scheduled = delivered + delayed                 what is tried again waits for its delay first
+    delivered + redriven = failed_again + retried   and then it fails again, or it does not (yet)
+
+`difference` is what the first line does not account for; it must be 0, and `difference_reason` says
+why it is not. Invariant: totals are those since the first fact of the lake. Absent on purpose:
+which of `retried` still wait to be consumed. A retry topic holds the messages of all origins; the
+group's lag on it is a row of consumer_lag.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from engine.telemetry.tables import Column, must
+from pipelines.marts.columns import (
+    BROKER,
+    CLUSTER,
+    EMITTER,
+    GROUP,
+    LONG,
+    OBSERVED_AT,
+    OBSERVED_DATE,
+    SEQ,
+    STRING,
+)
+from pipelines.marts.declaring import as_declared
+from pipelines.marts.keys import is_one_of, last_of_each, numbered
+from pipelines.marts.mart import KEY_TEXT, Given, GoldTable, Made, mart
+from pipelines.marts.slots import HORIZONS, horizons, is_over, ones, running, slots_of, summed
+from pipelines.settings import SECOND_US
+
+SLOT_US: Final = 10 * SECOND_US
+UNKNOWN_ORIGIN: Final = ""
+"""Of messages whose origin nobody told; null in the table."""
+
+RETRY_FLOW: Final = GoldTable(
+    "retry_flow",
+    "group, broker, topic of origin and ten seconds in which messages failed; totals at their end",
+    (
+        OBSERVED_AT,
+        CLUSTER,
+        BROKER,
+        GROUP,
+        Column("origin_topic", STRING, "topic the messages were first sent to; null when not told"),
+        must("sent_back", LONG, "failures so far"),
+        must("scheduled", LONG, "of these, to be tried again"),
+        must("delivered", LONG, "of these, in the retry topic when their delay was over"),
+        must("delayed", LONG, "scheduled - delivered: waiting for their delay"),
+        must("failed_again", LONG, "failures of messages that had failed before"),
+        must(
+            "retried",
+            LONG,
+            "delivered + redriven - failed_again: consumed, or waiting in the retry topic",
+        ),
+        must("dead_lettered", LONG, "messages given up so far"),
+        must("redriven", LONG, "dead letters put into the retry topic again"),
+        must("discarded", LONG, "dead letters that somebody decided to discard"),
+        must("expired", LONG, "dead letters that retention removed before anybody decided"),
+        must("difference", LONG, "sent_back - scheduled - dead_lettered; 0 when the sheet closes"),
+        Column("difference_reason", STRING, "why it does not; null when it does"),
+        EMITTER,
+        SEQ,
+        OBSERVED_DATE,
+    ),
+    ("emitter", "group", "origin_topic", "observed_at"),
+    on_ticks="true",
+)
+_STEPS: Final = {
+    "sent_back": "SENT_BACK",
+    "scheduled": "SCHEDULED",
+    "delivered": "DELIVERED",
+    "dead_lettered": "DEAD_LETTERED",
+    "redriven": "REDRIVEN",
+    "discarded": "DISCARDED",
+    "expired": "EXPIRED",
+}
+_COUNTS: Final = (*_STEPS, "failed_again")
+_ORIGIN: Final = ("cluster", "broker", "emitter", "group", "origin_topic")
+COUNTED: Final = pa.schema(
+    [
+        *((name, KEY_TEXT) for name in _ORIGIN),
+        ("slot_us", pa.int64()),
+        ("seq", pa.int64()),
+        *((name, pa.int64()) for name in _COUNTS),
+    ]
+)
+"""Counts of slots that are not over; or totals, with the last slot told."""
+
+
+def retry_flow(given: Given) -> Made:
+    """One row per group, broker, topic of origin and ten seconds with steps of failed messages."""
+    state = given.state
+    known = horizons(state["horizons"], given.facts["shipments"])
+    new = _contributions(given.facts["retry_dlq_flow"])
+    counted = summed(pa.concat_tables([state["counted"], new]), (*_ORIGIN, "slot_us"))
+    is_told = is_over(counted, known)
+    told = counted.filter(is_told)
+    carried = {"counted": counted.filter(pc.invert(is_told)), "horizons": known}
+    if not told.num_rows:
+        return Made(MART.none, carried)
+    rows = pa.concat_tables([state["totals"], told.sort_by("slot_us")])
+    rows = rows.unify_dictionaries().combine_chunks()
+    numbers, first = numbered(rows, _ORIGIN)
+    totals = running(rows, numbers, _COUNTS)
+    for name, total in totals.items():
+        rows = rows.set_column(rows.column_names.index(name), name, pa.array(total))
+    carried["totals"] = rows.take(pa.array(last_of_each(numbers, len(first))))
+    return Made(_rows(rows.slice(state["totals"].num_rows)), carried)
+
+
+def _contributions(steps: pa.Table) -> pa.Table:
+    columns = {name: steps[name] for name in (*_ORIGIN[:-1], "seq")}
+    columns["origin_topic"] = pc.fill_null(
+        pc.cast(steps["origin_topic"], pa.string()), UNKNOWN_ORIGIN
+    )
+    columns["slot_us"] = slots_of(steps, SLOT_US)
+    columns |= {name: ones(is_one_of(steps["step"], step)) for name, step in _STEPS.items()}
+    has_failed_before = pc.greater(steps["reconsume_times"], 1)
+    columns["failed_again"] = ones(
+        pc.and_(is_one_of(steps["step"], "SENT_BACK"), has_failed_before)
+    )
+    table = pa.table([columns[name] for name in COUNTED.names], names=COUNTED.names)
+    return summed(table.cast(COUNTED), (*_ORIGIN, "slot_us"))
+
+
+def _rows(totals: pa.Table) -> pa.Table:
+    columns = {name: totals[name] for name in totals.column_names}
+    origin = pc.cast(totals["origin_topic"], pa.string())
+    difference = pc.subtract(
+        totals["sent_back"], pc.add(totals["scheduled"], totals["dead_lettered"])
+    )
+    delayed = pc.subtract(totals["scheduled"], totals["delivered"])
+    in_topic = pc.add(totals["delivered"], totals["redriven"])
+    columns |= {
+        "observed_us": totals["slot_us"],
+        "origin_topic": pc.if_else(pc.equal(origin, UNKNOWN_ORIGIN), None, origin),
+        "delayed": delayed,
+        "retried": pc.subtract(in_topic, totals["failed_again"]),
+        "difference": difference,
+        "difference_reason": pa.array(_reasons(np.asarray(difference)), pa.string()),
+    }
+    return as_declared(columns, RETRY_FLOW)
+
+
+def _reasons(differences: np.ndarray[tuple[int], np.dtype[np.int64]]) -> list[str | None]:
+    return [
+        None
+        if not difference
+        else "failures without a next step: they were reported before the first fact here, or lost"
+        if difference > 0
+        else "given up without a failure told: a delayed message could not be delivered, or the "
+        "failure was reported before the first fact here"
+        for difference in differences.tolist()
+    ]
+
+
+MART: Final = mart(
+    RETRY_FLOW,
+    retry_flow,
+    reads=("retry_dlq_flow", "shipments"),
+    carries={"counted": COUNTED, "totals": COUNTED, "horizons": HORIZONS},
+)

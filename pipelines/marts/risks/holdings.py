@@ -1,0 +1,54 @@
+"""What a client had finished of a queue, offset by offset, as its last sample tells.
+
+Place in the walk: client_windows → how much of a departure's range comes again for certain.
+
+A sample names the consume offset that the client would report (`client_committed`), the ranges that
+it holds and has not finished, and how many offsets it has finished from the consume offset on.
+Finished is what lies between the ranges, and as many offsets behind them as are left of the count.
+Invariant: what is called finished was finished at the sample; what was committed since is not
+counted again. Absent on purpose: guesses. Without ranges the least number is told, without an
+offset none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Any
+
+Range = tuple[int, int]
+"""Offsets [from, to)."""
+
+
+def finished_within(sample: Mapping[str, Any], begin: int, end: int) -> int | None:
+    """How many offsets of [begin, end) the client had finished; null when it is not told."""
+    count: int | None = sample["finished_count"]
+    base: int | None = sample["client_committed"]
+    if count is None or base is None:
+        return None
+    if sample["held_ranges"] is None:
+        committed_since = max(0, begin - base)
+        return min(max(0, count - committed_since), max(0, end - begin))
+    finished = _finished(sample, base, count)
+    inside = sum(_overlap(one, (begin, end)) for one in finished)
+    committed_since = sum(_overlap(one, (base, begin)) for one in finished)
+    return min(
+        inside, max(0, count - committed_since)
+    )  # A tag filter leaves holes nobody finished.
+
+
+def _finished(sample: Mapping[str, Any], base: int, count: int) -> list[Range]:
+    """The ranges between those held, and behind the last one."""
+    held = sorted((one["from_offset"], one["to_offset"]) for one in sample["held_ranges"])
+    bounds = [(base, base), *held]
+    between = [(low[1], high[0]) for low, high in pairwise(bounds) if low[1] < high[0]]
+    told = sum(high - low for low, high in held)
+    if told < sample["held_count"]:  # More ranges than a sample names: what lies behind is unknown.
+        return between
+    left = count - sum(high - low for low, high in between)
+    behind = bounds[-1][1]
+    return [*between, (behind, behind + left)] if left > 0 else between
+
+
+def _overlap(one: Range, other: Range) -> int:
+    return max(0, min(one[1], other[1]) - max(one[0], other[0]))

@@ -1,0 +1,1 @@
+"""What accounts for an offset report that broke a law."""

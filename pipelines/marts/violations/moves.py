@@ -1,0 +1,160 @@
+"""How queues changed hands: which reader lost each, which gained it, and was it a change back?
+
+Place in the walk: rebalance_events → what accounts for falls of offsets. Carried: the last move of
+each queue, for MOVE_KEPT_US.
+
+Invariant: a move is the queue's own; what happened to other queues of the group accounts for
+nothing here. Absent on purpose: reports of offsets.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, Final
+
+import pyarrow as pa
+
+from pipelines.marts.keys import QUEUE_KEY, is_one_of
+from pipelines.marts.mart import KEY_TEXT
+from pipelines.settings import SECOND_US
+
+MOVE_SPAN_US: Final = 20 * SECOND_US
+"""Both readers have reported by then: members divide the queues anew each 20 s."""
+MOVE_KEPT_US: Final = 80 * SECOND_US
+"""The first report of a reader that gained a queue may come this much later."""
+OVERLAP_US: Final = 30 * SECOND_US
+"""A queue that changed hands back within this long, in an unchanged group, had two owners: one
+division of the queues gives it to one member.
+"""
+_LOSSES: Final = ("REVOKED", "LEFT", "EXPIRED")
+MOVES: Final = pa.schema(
+    [
+        ("emitter", KEY_TEXT),
+        ("group", KEY_TEXT),
+        ("topic", KEY_TEXT),
+        ("queue_id", pa.int32()),
+        ("loser", KEY_TEXT),
+        ("gainer", KEY_TEXT),
+        ("seq", pa.int64()),
+        ("event_us", pa.int64()),
+        ("lost_us", pa.int64()),
+        ("broker_epoch", pa.int64()),
+        ("generation", pa.int64()),
+        ("is_back", pa.bool_()),
+    ]
+)
+"""The last move of each queue."""
+
+Row = Mapping[str, Any]
+Key = tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A change of a queue's reader."""
+
+    loser: str | None
+    gainer: str | None
+    """Null until it is told."""
+    seq: int
+    event_us: int
+    lost_us: int | None
+    broker_epoch: int
+    generation: int
+    is_back: bool
+    """Is it the change back of a moment ago, while the group stayed as it is? Then two clients pull
+    in turn, and no division of the queues accounts for it.
+    """
+
+    def explains(self, report: Row, *, writer: Row | None) -> bool:
+        """Is a report that is lower than that of `writer` one of the two readers' own?
+
+        Both may report for a while. Later on the new reader may, if the other one has ended by
+        then.
+        """
+        since_us = report["event_us"] - self.event_us
+        if self.is_back or since_us > MOVE_KEPT_US:
+            return False
+        client = report["client_id"]
+        is_party = client is None or self.gainer is None or client in (self.gainer, self.loser)
+        if since_us <= MOVE_SPAN_US and is_party:
+            return True
+        has_ended = writer is None or writer["event_us"] <= self.event_us + MOVE_SPAN_US
+        return client is not None and client == self.gainer and has_ended
+
+
+class Moves:
+    """The moves of queues, in the order of reports."""
+
+    def __init__(self, carried: pa.Table, events: pa.Table) -> None:
+        self._of: defaultdict[Key, list[Move]] = defaultdict(list)
+        names = [one.name for one in fields(Move)]
+        for row in carried.to_pylist():
+            self._of[_key(row)].append(Move(**{name: row[name] for name in names}))
+        told = events.filter(is_one_of(events["kind"], "ASSIGNED", *_LOSSES))
+        for event in told.to_pylist():
+            for queue in event["queues"] or ():
+                moves = self._of[_key({**event, **queue})]
+                is_recent = moves and event["event_us"] - moves[-1].event_us <= MOVE_KEPT_US
+                moves.append(_moved(moves[-1] if is_recent else None, event))
+
+    def before(self, report: Row) -> Move | None:
+        """The last move of the report's queue."""
+        earlier = [move for move in self._of.get(_key(report), ()) if move.seq < report["seq"]]
+        return earlier[-1] if earlier else None
+
+    def carried(self) -> pa.Table:
+        """The last move of each queue."""
+        rows: Iterable[dict[str, Any]] = (
+            dict(zip(QUEUE_KEY, key, strict=True))
+            | {one.name: getattr(moves[-1], one.name) for one in fields(Move)}
+            for key, moves in self._of.items()
+        )
+        return pa.Table.from_pylist(list(rows), schema=MOVES)
+
+
+def _key(row: Row) -> Key:
+    return tuple(row[name] for name in QUEUE_KEY)
+
+
+def _moved(before: Move | None, event: Row) -> Move:
+    """The move that an event begins or completes: loss and gain may be told in either order."""
+    client, now_us = event["client_id"], event["event_us"]
+    told = {"seq": event["seq"], "event_us": now_us}
+    is_recent = before is not None and now_us - before.event_us <= MOVE_SPAN_US
+    if event["kind"] == "ASSIGNED":
+        if before is not None and is_recent and before.gainer is None:
+            return replace(before, gainer=client, **told)
+        loser = None if before is None else before.gainer
+        return _begun(event, loser=loser, gainer=client, lost_us=None, is_back=False)
+    if before is not None and is_recent and before.lost_us is None and before.gainer != client:
+        return replace(before, loser=client, lost_us=now_us, **told)
+    is_back = event["kind"] == "REVOKED" and _is_back(before, event)
+    return _begun(event, loser=client, gainer=None, lost_us=now_us, is_back=is_back)
+
+
+def _is_back(before: Move | None, event: Row) -> bool:
+    if before is None or before.lost_us is None or None in (before.loser, event["client_id"]):
+        return False
+    return (
+        before.loser != event["client_id"]
+        and (before.broker_epoch, before.generation) == (event["broker_epoch"], event["generation"])
+        and event["event_us"] - before.lost_us <= OVERLAP_US
+    )
+
+
+def _begun(
+    event: Row, *, loser: str | None, gainer: str | None, lost_us: int | None, is_back: bool
+) -> Move:
+    return Move(
+        loser=loser,
+        gainer=gainer,
+        seq=event["seq"],
+        event_us=event["event_us"],
+        lost_us=lost_us,
+        broker_epoch=event["broker_epoch"],
+        generation=event["generation"],
+        is_back=is_back,
+    )
