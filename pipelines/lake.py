@@ -138,7 +138,7 @@ class Lake:
         after the table was made is null.
         """
         table = self.table(address)
-        later = _declared_later(table, columns)
+        later = declared_later(table, columns)
         names = ", ".join(
             f'NULL AS "{column.name}"' if column in later else f'"{column.name}"'
             for column in columns
@@ -158,7 +158,7 @@ class Lake:
         return pa.table(found).cast(arrow_schema(columns))
 
 
-def _declared_later(table: DeltaTable, columns: Sequence[Column]) -> list[Column]:
+def declared_later(table: DeltaTable, columns: Sequence[Column]) -> list[Column]:
     """The columns that were declared after the table was made: they are null in all its rows.
 
     Raises LakeError when one of them is never null.
@@ -197,7 +197,7 @@ def declared_rows(table: DeltaTable, columns: Sequence[Column]) -> FileSystemDat
     Raises LakeError as `Lake.rows` does for a table that lacks one it must have.
     """
     schema = pa.schema(table.schema().to_arrow())
-    for later in arrow_schema(_declared_later(table, columns)):
+    for later in arrow_schema(declared_later(table, columns)):
         schema = schema.append(later)
     return table.to_pyarrow_dataset(filesystem=arrow_files(table), schema=schema)
 

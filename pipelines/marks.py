@@ -27,6 +27,8 @@ from pipelines.catalogue import SPARK_TABLES
 from pipelines.lake import Lake, sql_moment, sql_text, whole_table
 
 CYCLES: Final = "cycles"
+COMPLETED: Final = "completed"
+"""The cycles whose gold is all there; the newest plan alone cannot tell."""
 SHIPPER_SUFFIX: Final = "/shipper"
 FILES_BEFORE_COMPACTION: Final = 500
 """One small file a cycle; beyond this many they are made one again."""
@@ -43,6 +45,10 @@ _SCHEMA: Final = pa.schema(
         pa.field("time_from_us", pa.int64(), False),
         pa.field("time_to_us", pa.int64(), False),
     ]
+)
+
+_COMPLETED_SCHEMA: Final = pa.schema(
+    [pa.field("run_id", pa.string(), False), pa.field("cycle", pa.int64(), False)]
 )
 
 
@@ -169,6 +175,20 @@ def _cuts_of(rows: pa.Table, cycle: int) -> tuple[Cut, ...]:
         )
         for row in planned
     )
+
+
+def record_completed(lake: Lake, plan: Plan) -> None:
+    """Say that every row of a cycle is in gold: readers go up to there, and no further."""
+    address = lake.state(COMPLETED)
+    row = {"run_id": plan.run_id, "cycle": plan.cycle}
+    write_deltalake(
+        address,
+        pa.Table.from_pylist([row], _COMPLETED_SCHEMA),
+        mode="append",
+        storage_options=lake.storage_options or None,
+    )
+    if plan.cycle % FILES_BEFORE_COMPACTION == 0:
+        lake.table(address).optimize.compact()
 
 
 class Marks:

@@ -24,7 +24,15 @@ from pipelines.catalogue import SPARK_TABLES, GoldTable
 from pipelines.cycle import TICK_TABLES, run_cycle
 from pipelines.gold import create_gold, earlier_rows, open_windows, spark_address, to_spark
 from pipelines.lake import Lake
-from pipelines.marks import CYCLES, SHIPPER_SUFFIX, Cut, Marks, last_marks, plan_cuts
+from pipelines.marks import (
+    CYCLES,
+    SHIPPER_SUFFIX,
+    Cut,
+    Marks,
+    last_marks,
+    plan_cuts,
+    record_completed,
+)
 from pipelines.settings import Evaluation, Pace
 
 SAMPLES: Final = 3
@@ -126,6 +134,7 @@ def replay_range(
             return
         plan = marks.record(cuts)
         rows = run_cycle(spark, source, target, plan, evaluation=evaluation)
+        record_completed(target, plan)
         tell(f"cycle {plan.cycle}: {plan.rows} rows in, {sum(rows.values())} out")
 
 

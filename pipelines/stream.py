@@ -23,7 +23,7 @@ from engine.foundation.errors import LakeError
 from pipelines.cycle import run_cycle
 from pipelines.gold import create_gold
 from pipelines.lake import Lake
-from pipelines.marks import Marks, Plan, plan_cuts, shipped
+from pipelines.marks import Marks, Plan, plan_cuts, record_completed, shipped
 from pipelines.settings import Evaluation, Pace
 
 POLL_S: Final = 0.2
@@ -87,6 +87,7 @@ def carry_out(spark: SparkSession, lake: Lake, plan: Plan, evaluation: Evaluatio
     """Run one recorded cycle of the live lake."""
     started_s = time.monotonic()
     gold_rows = run_cycle(spark, lake, lake, plan, evaluation=evaluation)
+    record_completed(lake, plan)
     moved = [cut.time_to_us for cut in plan.cuts if not cut.is_empty]
     return Progress(
         plan.cycle,
