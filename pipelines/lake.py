@@ -12,7 +12,7 @@ and writing of gold.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import unquote, urlparse
@@ -143,19 +143,25 @@ class Lake:
             f'NULL AS "{column.name}"' if column in later else f'"{column.name}"'
             for column in columns
         )
-        try:
-            found = (
-                QueryBuilder()
-                .register("rows_of", table)
-                .execute(f"SELECT {names} FROM rows_of WHERE {wanted}")  # noqa: S608 - ours
-                .read_all()
-            )
-        except (DeltaError, OSError, pa.ArrowInvalid) as error:
-            raise LakeError(
-                f"rows of {address} cannot be read ({first_line(error)}): a data file is missing "
-                "or damaged; restore it from a copy of the lake"
-            ) from error
-        return pa.table(found).cast(arrow_schema(columns))
+        sql = f"SELECT {names} FROM rows_of WHERE {wanted}"  # noqa: S608 - ours
+        return sql_over({"rows_of": table}, sql, what=address).cast(arrow_schema(columns))
+
+
+def sql_over(tables: Mapping[str, DeltaTable], sql: str, *, what: str) -> pa.Table:
+    """Carry out SQL over open tables, by their names. LakeError, naming `what`, for data that
+    cannot be read."""
+    asked = QueryBuilder()
+    for name, table in tables.items():
+        asked = asked.register(name, table)
+    try:
+        return pa.table(asked.execute(sql).read_all())
+    except Exception as error:
+        # Of a missing data file delta-rs's reader says so in a bare Exception.
+        again = ", or replay the table" if f"/{GOLD_FOLDER}/" in what else ""
+        raise LakeError(
+            f"rows of {what} cannot be read ({first_line(error)}): a data file is missing or "
+            f"damaged; restore it from a copy of the lake{again}"
+        ) from error
 
 
 def declared_later(table: DeltaTable, columns: Sequence[Column]) -> list[Column]:

@@ -18,12 +18,9 @@ from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import QueryBuilder
-from deltalake.exceptions import DeltaError
 
-from engine.foundation.errors import LakeError
 from pipelines.catalogue import GoldTable
-from pipelines.lake import Lake, first_line, sql_moment, sql_text
+from pipelines.lake import Lake, sql_moment, sql_over, sql_text
 from pipelines.marks import COMPLETED, CYCLES, SHIPPER_SUFFIX
 from pipelines.settings import SILENCE_US
 
@@ -195,15 +192,7 @@ def _recorded(lake: Lake, run_id: str, newest: int) -> int:
 
 def _ask(lake: Lake, name: str, sql: str) -> pa.Table:
     address = lake.state(name)
-    try:
-        return pa.table(
-            QueryBuilder().register("asked", lake.table(address)).execute(sql).read_all()
-        )
-    except (DeltaError, OSError, pa.ArrowInvalid) as error:
-        raise LakeError(
-            f"{address} cannot be read ({first_line(error)}): a data file is missing or damaged; "
-            "restore it from a copy of the lake"
-        ) from error
+    return sql_over({"asked": lake.table(address)}, sql, what=address)
 
 
 def reached_rows(moments: Sequence[Reached]) -> list[dict[str, Any]]:

@@ -11,23 +11,22 @@ least once. Absent on purpose: Spark, caching, and words.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
 import polars as pl
-import pyarrow as pa
-from deltalake import DeltaTable, QueryBuilder
+from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from engine.foundation.errors import LakeError
 from engine.telemetry.tables import BY_NAME as BRONZE
 from engine.telemetry.tables import Column
 from pipelines.catalogue import BY_NAME as GOLD
-from pipelines.lake import Lake, arrow_schema, declared_later, first_line, sql_text
+from pipelines.lake import Lake, arrow_schema, declared_later, sql_over, sql_text
+from pipelines.marks import SHIPPER_SUFFIX
 from pipelines.moment import Moment, reached_rows, sql_time
-from pipelines.settings import LOOK_BACK_US
+from pipelines.settings import LOOK_BACK_US, SECOND_US, SILENCE_US
 
 LOOK_BACK: Final = timedelta(microseconds=LOOK_BACK_US)
 QUEUE: Final = ("cluster", "broker", "group", "topic", "queue_id")
@@ -42,6 +41,15 @@ class OpenTables:
         self.lake = lake
         self._lock = threading.RLock()
         self._open: dict[str, DeltaTable] = {}
+        self._run_id: str | None = None
+
+    def follow(self, run_id: str | None) -> None:
+        """Forget what was opened when another run began: its tables are others, at the same
+        address."""
+        with self._lock:
+            if run_id != self._run_id:
+                self._open.clear()
+            self._run_id = run_id
 
     def address(self, name: str) -> str:
         """Where a gold or bronze table lies."""
@@ -159,6 +167,23 @@ class Reading:
         )
         return self.ask(sql, name).sort("opened_at", "window_id")
 
+    def silences(self, start: datetime, end: datetime) -> pl.DataFrame:
+        """Stretches in which an emitter shipped nothing for so long that nothing is known of it:
+        emitter, since, until."""
+        columns = ("emitter", "event_time", "event_time_to")
+        sql = (
+            'SELECT emitter, told_before AS "event_time", event_time_to FROM (SELECT emitter,'  # noqa: S608
+            " event_time_to, lag(event_time_to) OVER (PARTITION BY emitter ORDER BY seq)"
+            f" AS told_before FROM shipments WHERE {self.moment.fact_condition(since=start)}"
+            f" AND event_time <= {sql_time(end)}) WHERE event_time_to > told_before"
+            f" + INTERVAL '{SILENCE_US // SECOND_US} seconds'"
+        )
+        return self.ask(sql, "shipments", columns=columns).select(
+            pl.col("emitter").str.strip_suffix(SHIPPER_SUFFIX),
+            pl.col("event_time").alias("since"),
+            pl.col("event_time_to").alias("until"),
+        )
+
     def distinct(self, name: str, column: str, *conditions: str) -> list[str]:
         """Every value a column has had up to the moment, sorted."""
         seen = self._where(name, conditions, None)
@@ -192,21 +217,6 @@ class Reading:
 
     def _where(self, name: str, conditions: Iterable[str], since: datetime | None) -> str:
         return " AND ".join([self.moment.condition(GOLD[name], since=since), *conditions])
-
-
-def sql_over(tables: Mapping[str, DeltaTable], sql: str, *, what: str) -> pa.Table:
-    """Carry out SQL over open tables, by their names; an error of the data is a LakeError."""
-    asked = QueryBuilder()
-    for name, table in tables.items():
-        asked = asked.register(name, table)
-    try:
-        return pa.table(asked.execute(sql).read_all())
-    except (DeltaError, OSError, pa.ArrowInvalid) as error:
-        again = ", or replay the table" if "/gold/" in what else ""
-        raise LakeError(
-            f"rows of {what} cannot be read ({first_line(error)}): a data file is missing or "
-            f"damaged; restore it from a copy of the lake{again}"
-        ) from error
 
 
 def held_to(lag: pl.DataFrame, moment: Moment) -> pl.DataFrame:

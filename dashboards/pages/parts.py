@@ -8,7 +8,7 @@ from typing import Any
 
 from dash import dcc, html
 
-from dashboards.answers import Quality
+from dashboards.answers import Quality, origin_text
 from dashboards.theme import StateSign, state_sign
 from dashboards.view import Span, View, around, topic_path
 from dashboards.words import UNKNOWN, clock, visible
@@ -25,7 +25,7 @@ def sign_pill(sign: StateSign) -> html.Span:
     """The same of a state whose sign is at hand."""
     return html.Span(
         [html.Span(sign.sign, className="pill-sign", **{"aria-hidden": "true"}), sign.word],
-        className=f"pill pill-{sign.css}",
+        className=f"pill pill-state pill-{sign.css}",
     )
 
 
@@ -89,7 +89,18 @@ def topic_link(topic: str | None, view: View) -> Any:
     """A topic's name, leading to its page in the same range."""
     if not topic:
         return UNKNOWN
-    return dcc.Link(visible(topic), href=topic_path(topic) + view.search(q=""), className="topic")
+    return dcc.Link(
+        visible(topic), href=topic_path(topic) + view.around_page.search(), className="topic"
+    )
+
+
+def origin(row: dict[str, Any], view: View) -> Any:
+    """Where a failed message came from, the same on every page; its topic leads to its page."""
+    said, topic = origin_text(row), row["origin_topic"]
+    if not topic:
+        return html.Span(said, className="exact")
+    rest = said.removeprefix(visible(topic))
+    return html.Span([topic_link(topic, view), rest], className="exact")
 
 
 def quiet(sentence: Any) -> html.P:

@@ -20,6 +20,7 @@ from dashboards.pages.parts import (
     failure,
     first_run,
     known,
+    origin,
     quiet,
     sign_pill,
     table,
@@ -58,7 +59,7 @@ def layout(name: str) -> html.Div:
                         "Who is behind on it?",
                         html.Div(id="topic-groups"),
                         element="topic-groups-card",
-                        note="newest row of each queue in the range, worst group first",
+                        note="each queue as it is at the range's end, worst group first",
                     ),
                     card(
                         "Queues",
@@ -81,13 +82,15 @@ def layout(name: str) -> html.Div:
     )
 
 
-def content(desk: Desk, topic: str | None, search: str | None) -> tuple[Any, ...]:
+def content(
+    desk: Desk, topic: str | None, search: str | None, pulse: Any = None
+) -> tuple[Any, ...]:
     """(notice, body class, summary, groups, failed messages)."""
     try:
-        look = desk.look(search)
+        look = desk.look(search, pulse)
         if look.pulse.first_run:
             return _instead(first_run(desk.data.lake.root))
-        return _content(TopicData(desk.data), topic or "", look)
+        return _content(TopicData(look.data), topic or "", look)
     except LakeError as error:
         return _instead(failure(str(error), desk.clock()))
 
@@ -98,13 +101,13 @@ def _instead(shown: Any) -> tuple[Any, ...]:
 
 def _content(data: TopicData, topic: str, look: Look) -> tuple[Any, ...]:
     start, end = look.span.start, look.span.end
-    lag = data.lag_on(topic, start, end)
+    lag = data.lag_on(topic, end)
     produced = data.produced(topic, start, end)
     failed = data.failed(topic, start, end)
     if lag.is_empty() and produced.is_empty() and failed.is_empty():
         said = f"Topic {visible(topic)!r} is named by no report"
         return _instead(empty_range(look.span, look.view, what=said))
-    running = answers.open_at_end(data.stalls_on(topic), look.span)
+    running = answers.open_at_end(data.stalls_on(topic, start, end), look.span)
     groups = topics.groups_on(lag, running)
     return (
         None,
@@ -115,11 +118,15 @@ def _content(data: TopicData, topic: str, look: Look) -> tuple[Any, ...]:
     )
 
 
-def queues(desk: Desk, topic: str | None, search: str | None, route: Route) -> Any:
+def queues(
+    desk: Desk, topic: str | None, search: str | None, route: Route, pulse: Any = None
+) -> Any:
     """The queue table; `route` is what a name server said, or why none was asked."""
     try:
-        look = desk.look(search)
-        produced = TopicData(desk.data).produced(topic or "", look.span.start, look.span.end)
+        look = desk.look(search, pulse)
+        if look.pulse.first_run:
+            return []
+        produced = TopicData(look.data).produced(topic or "", look.span.start, look.span.end)
     except LakeError as error:
         return quiet(str(error))
     lines = topics.queues_of(produced, route.brokers, no_route=route.reason)
@@ -166,7 +173,7 @@ def _groups(lines: list[GroupOnTopic], view: View) -> Any:
             sign_pill(line.sign),
             dcc.Link(
                 visible(line.group),
-                href=group_path(line.group) + view.search(q=""),
+                href=group_path(line.group) + view.around_page.search(),
                 className="name",
             ),
             html.Span(duration(line.time_lag_ms), className="number"),
@@ -230,19 +237,19 @@ def _failed(failed: pl.DataFrame, view: View) -> Any:
             _message(row["message_id"], view),
             dcc.Link(
                 visible(row["group"]),
-                href=group_path(row["group"]) + view.search(q=""),
+                href=group_path(row["group"]) + view.around_page.search(),
                 className="name",
             ),
             html.Span(topics.step_words(row["step"]), className=f"step step-{_tone(row['step'])}"),
             html.Span(count(row["reconsume_times"]), className="number"),
-            html.Span(_origin(row), className="exact"),
+            origin(row, view),
             html.Span(clock(row["first_at"]), className="exact"),
             html.Span(visible(row["reason"] or "not told"), className="wrap"),
         ]
         for row in failed.head(FAILED_MAX).iter_rows(named=True)
     ]
     headings = (
-        *("newest step at", "message", "group", "newest step", "failed tries", "queue / offset"),
+        *("newest step at", "message", "group", "newest step", "failed tries", "origin"),
         *("first step in range", "reason"),
     )
     shown: list[Any] = [table(headings, rows, label="Failed messages of the topic")]
@@ -261,12 +268,6 @@ def _tone(step: str) -> str:
     return {"DEAD_LETTERED": "dead", "EXPIRED": "dead", "DISCARDED": "dead"}.get(step, "risk")
 
 
-def _origin(row: dict[str, Any]) -> str:
-    if row["origin_queue_id"] is None or row["origin_offset"] is None:
-        return "not told"
-    return f"{row['origin_queue_id']} / {row['origin_offset']}"
-
-
 def register(app: Dash, desk: Desk) -> None:
     """The page's callbacks."""
 
@@ -280,8 +281,8 @@ def register(app: Dash, desk: Desk) -> None:
         Input("url", "pathname"),
         Input("url", "search"),
     )
-    async def show_topic(_pulse: Any, pathname: str | None, search: str | None) -> Any:
-        return await beside(content, desk, topic_of(pathname or ""), search)
+    async def show_topic(pulse: Any, pathname: str | None, search: str | None) -> Any:
+        return await beside(content, desk, topic_of(pathname or ""), search, pulse)
 
     @app.callback(
         Output("topic-queues", "children"),
@@ -289,10 +290,10 @@ def register(app: Dash, desk: Desk) -> None:
         Input("url", "pathname"),
         Input("url", "search"),
     )
-    async def show_queues(_pulse: Any, pathname: str | None, search: str | None) -> Any:
+    async def show_queues(pulse: Any, pathname: str | None, search: str | None) -> Any:
         # Beside the rest: a name server that does not answer holds up this table alone.
         topic = topic_of(pathname or "")
         route = await desk.cluster.route(topic or "")
-        return await beside(queues, desk, topic, search, route)
+        return await beside(queues, desk, topic, search, route, pulse)
 
     trace.register(app, desk)

@@ -56,7 +56,7 @@ def content(desk: Desk, topic: str | None, search: str | None, story: ClusterSto
         return notice("That is no message id and no key", [html.P(fault)], kind="bad-input")
     try:
         look = desk.look(search)
-        return _content(TopicData(desk.data), topic or "", look, story)
+        return _content(TopicData(look.data), topic or "", look, story)
     except LakeError as error:
         return failure(str(error), desk.clock())
 
@@ -124,7 +124,9 @@ def _steps(steps: list[Step], view: View) -> Any:
 def _group(group: str | None, view: View) -> Any:
     if not group:
         return ""
-    return dcc.Link(visible(group), href=group_path(group) + view.search(q=""), className="name")
+    return dcc.Link(
+        visible(group), href=group_path(group) + view.around_page.search(), className="name"
+    )
 
 
 def _elsewhere(flow: pl.DataFrame, topic: str, view: View) -> list[Any]:
@@ -134,7 +136,11 @@ def _elsewhere(flow: pl.DataFrame, topic: str, view: View) -> list[Any]:
         html.P(
             [
                 "It was sent to ",
-                dcc.Link(visible(name), href=topic_path(name) + view.search(), className="name"),
+                dcc.Link(
+                    visible(name),
+                    href=topic_path(name) + view.around_page.search(q=view.query),
+                    className="name",
+                ),
                 ".",
             ]
         )

@@ -10,6 +10,7 @@ from typing import Any, Final
 import polars as pl
 
 from engine.foundation.errors import LakeError
+from pipelines.moment import sql_time
 from pipelines.reading import LOOK_BACK, Reading
 from pipelines.tm.asking import Asked
 
@@ -32,6 +33,14 @@ def timeline(reading: Reading, asked: Asked, *, lag: pl.DataFrame | None = None)
     if lag is None:
         lag = reading.rows("consumer_lag", *asked.place, *asked.times, since=asked.since)
     span = _span(asked, lag)
+    # What was told before the range may hold into it.
+    earlier = reading.rows(
+        "consumer_lag",
+        *asked.place,
+        f"observed_at < {sql_time(span.start)}",
+        since=span.start - LOOK_BACK,
+    )
+    lag = pl.concat([earlier.select(lag.columns), lag])
     windows = {
         name: reading.windows(name, *asked.place, since=span.start, until=span.end)
         for name in ("stalled_windows", "duplicate_risk_windows")
@@ -44,6 +53,7 @@ def timeline(reading: Reading, asked: Asked, *, lag: pl.DataFrame | None = None)
         rebalances=reading.rows("rebalances", *of_group.place, *of_group.times, since=span.start),
         span=span,
         colours=_shown("theme").palette(None),
+        silences=reading.silences(span.start - LOOK_BACK, span.end),
     )
 
 
@@ -57,7 +67,7 @@ def heatmap(reading: Reading, asked: Asked, *, groups: Sequence[str] | None = No
     if groups is not None:
         names = ", ".join("'" + name.replace("'", "''") + "'" for name in groups)
         places = [*places, f'"group" IN ({names})']
-    columns = ("observed_at", "seq", "broker", "group", "topic", "queue_id")
+    columns = ("observed_at", "seq", "emitter", "broker", "group", "topic", "queue_id")
     begin = since - LOOK_BACK if since is not None else None
     lag = reading.rows(
         "consumer_lag",
@@ -70,7 +80,9 @@ def heatmap(reading: Reading, asked: Asked, *, groups: Sequence[str] | None = No
     span = _span(asked, inside if inside.height else lag)
     figures = _shown("figures.overview")
     step = figures.bucket(span)
-    cells = _shown("held").held_cells(lag.lazy(), until=span.end, step=step).collect()
+    silences = reading.silences(begin or span.start, span.end)
+    held = _shown("held").held_cells(lag.lazy(), until=span.end, step=step, silences=silences)
+    cells = held.collect()
     cells = cells.filter(pl.col("bucket") > span.start - step)
     worst = cells.group_by("group").agg(pl.col("time_lag_ms").max())
     order = worst.sort("time_lag_ms", descending=True, nulls_last=True)["group"].to_list()

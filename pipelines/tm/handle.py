@@ -222,6 +222,7 @@ class LakeHandle:
 
     def _reading(self, as_of: When | Cycle | None) -> Reading:
         moment = last_complete(self.lake)
+        self.tables.follow(moment.run_id if moment is not None else None)
         judged_to = moment.judged_to if moment is not None else None
         if moment is None or judged_to is None:
             raise LakeError(
