@@ -24,6 +24,7 @@ import pyarrow as pa
 from deltalake.exceptions import DeltaError
 
 from dashboards.cache import FrameCache
+from dashboards.followed import LAG_CELLS, Followed
 from dashboards.held import held_cells
 from dashboards.view import Span
 from engine.foundation.errors import LakeError
@@ -32,7 +33,7 @@ from engine.telemetry.tables import Column
 from pipelines.catalogue import BY_NAME as GOLD
 from pipelines.lake import Lake, arrow_schema, declared_rows, first_line, sql_text
 from pipelines.moment import Moment, last_complete, sql_time
-from pipelines.reading import LOOK_BACK, STATE_KEYS, OpenTables, Reading, equals, stood_until
+from pipelines.reading import LOOK_BACK, OpenTables, Reading, equals, stood_until
 
 OWN_TABLES: Final = ("dq_results", "dq_failures")
 """Tables that speak of runs of their own, not of cycles."""
@@ -42,12 +43,6 @@ ROWS_MAX: Final = 2_000_000
 """Rows one question may bring into this process; what would bring more must be asked coarser."""
 MOMENTS_MAX: Final = 8
 """Moments that open pages may still be at."""
-LAG_CELLS: Final = (
-    *("observed_at", "seq", "emitter", "broker", "group", "topic", "queue_id"),
-    *("lag_messages", "time_lag_ms"),
-)
-"""What a cell of the heatmap is made of."""
-
 NO_MOMENT: Final = Moment("", 0, ())
 
 Question = Callable[[pl.LazyFrame], pl.LazyFrame]
@@ -88,7 +83,7 @@ class LakeData:
         self._tables = OpenTables(lake)
         self._lock = threading.Lock()
         self._moments: OrderedDict[str, Pulse] = OrderedDict()
-        self._newest: dict[str, tuple[Moment, pl.DataFrame]] = {}
+        self.followed = Followed()
 
     def pulse(self) -> Pulse:
         """Look how far the lake has come."""
@@ -118,19 +113,6 @@ class LakeData:
         """A frame by everything it depends on."""
         return self._cache.get(key, compute)
 
-    def newest_of(self, name: str, reading: Reading) -> pl.DataFrame:
-        """The newest state of every key; from one cycle to the next only what is new is read."""
-        with self._lock:
-            before = self._newest.get(name)
-        moment = reading.moment
-        if before is None or not _follows(before[0], moment):
-            frame = reading.newest(name)
-        else:
-            frame = _advanced(name, before, reading)
-        with self._lock:
-            self._newest[name] = (moment, frame)
-        return frame
-
     def scanned(self, table: str, moment: Moment, ask: Question) -> pl.DataFrame:
         """What `ask` makes of a table's rows up to the moment."""
         opened = self._tables.opened(table)
@@ -147,39 +129,6 @@ class LakeData:
                 f"data file is missing or damaged; restore it{again}"
             ) from error
         return _bounded(table, frame)
-
-
-def _follows(before: Moment, after: Moment) -> bool:
-    """May the state at `after` be made from that at `before` and what is new?"""
-    if before.run_id != after.run_id or before.cycle > after.cycle:
-        return False
-    ends = {one.emitter: one for one in after.reached}
-    return all(
-        one.emitter in ends
-        and one.judged_to <= ends[one.emitter].judged_to
-        and one.seq_to <= ends[one.emitter].seq_to
-        for one in before.reached
-    )
-
-
-def _advanced(name: str, before: tuple[Moment, pl.DataFrame], reading: Reading) -> pl.DataFrame:
-    earlier, known = before
-    if earlier == reading.moment:
-        return known
-    beyond = " OR ".join(
-        f"(emitter = {sql_text(one.emitter)} AND (seq > {one.seq_to}"
-        f" OR observed_at > {sql_time(one.judged_to)}))"
-        for one in earlier.reached
-    )
-    strangers = ", ".join(sql_text(one.emitter) for one in earlier.reached) or "''"
-    since = reading.moment.newest
-    assert since is not None
-    new = reading.newest(
-        name, f"({beyond or 'false'} OR emitter NOT IN ({strangers}))", since=since - LOOK_BACK
-    )
-    both = pl.concat([known, new]).filter(pl.col("observed_at") >= since - LOOK_BACK)
-    key = list(STATE_KEYS[name])
-    return both.sort("observed_at", "seq").unique(key, keep="last").sort(key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,17 +169,26 @@ class Seen:
     def lag_of(self, groups: Sequence[str], start: datetime, end: datetime) -> pl.DataFrame:
         """Lag of some groups from a look-back before `start` on: what was told before the range
         may hold into it."""
-        names = ", ".join(sql_text(group) for group in groups) or "NULL"
-        return self._read(
-            ("consumer_lag", "lag of", names, start, end),
-            lambda: self.reading.rows(
+        begin = start - LOOK_BACK
+
+        def compute() -> pl.DataFrame:
+            if self._is_now and end >= (self.moment.newest or end):
+                return self.data.followed.lag_of(groups, begin, self.reading)
+            names = ", ".join(sql_text(group) for group in groups) or "NULL"
+            return self.reading.rows(
                 "consumer_lag",
                 f'"group" IN ({names})',
                 _until(end),
-                since=start - LOOK_BACK,
+                since=begin,
                 columns=LAG_CELLS,
-            ),
-        )
+            )
+
+        return self._read(("consumer_lag", "lag of", tuple(groups), start, end), compute)
+
+    @property
+    def _is_now(self) -> bool:
+        """Is this the moment of the pulse itself, not an earlier one?"""
+        return self.moment == self.pulse.moment
 
     def present(self, table: str, start: datetime, end: datetime) -> pl.DataFrame:
         """The newest revision of every interval that meets the range."""
@@ -291,8 +249,8 @@ class Seen:
 
     def _newest(self, table: str) -> pl.DataFrame:
         def compute() -> pl.DataFrame:
-            if self.moment == self.pulse.moment:
-                return self.data.newest_of(table, self.reading)
+            if self._is_now:
+                return self.data.followed.newest(table, self.reading)
             return self.reading.newest(table)
 
         return self._read((table, "newest"), compute)

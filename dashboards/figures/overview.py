@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+import numpy as np
 import plotly.graph_objects as go
 import polars as pl
 
@@ -71,11 +72,12 @@ def lag_heatmap(
     figure = go.Figure()
     half = step / 2
     figure.add_heatmap(
-        x=[moment + half for moment in moments],
-        y=list(range(len(groups))),
-        z=z,
-        text=text,
-        customdata=[[group] * len(moments) for group in groups],
+        # Arrays and not lists: plotly copies and checks lists item by item.
+        x=np.array([(moment + half).replace(tzinfo=None) for moment in moments], "datetime64[ms]"),
+        y=np.arange(len(groups)),
+        z=_array(z),
+        text=_array(text),
+        customdata=_array([[group] * len(moments) for group in groups]),
         zmin=0,
         zmax=max(depth(600_000) or 0, _deepest(z)),
         colorscale="Cividis",
@@ -91,6 +93,14 @@ def lag_heatmap(
     add_brokers(figure, brokers, top=-0.5, bottom=len(groups) - 0.5, colours=colours)
     _lay_out(figure, groups, span, colours)
     return figure
+
+
+def _array(rows: Sequence[Sequence[object]]) -> np.ndarray:
+    """Rows of anything; None stays None."""
+    made = np.empty((len(rows), len(rows[0]) if rows else 0), dtype=object)
+    for at, row in enumerate(rows):
+        made[at, :] = row
+    return made
 
 
 def height(groups: int) -> int:

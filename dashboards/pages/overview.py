@@ -39,7 +39,7 @@ CHANGE_SIGNS: Final = {
     "risk": ("◆", "risk"),
     "risk over": ("◇", "ok"),
     "delivered twice": ("✖", "stalled"),
-    "broker": ("⏻", "event"),
+    "broker": ("↻", "event"),
     "rebalance": ("⇄", "event"),
     "dead": ("✖", "dead"),
 }

@@ -126,6 +126,9 @@ class TestLakeData:
             complete_cycle(lake, {EMITTER: (end, 10**9 + step)})
             carried = data.seen().newest_lag()
             assert carried.equals(LakeData(lake).seen().newest_lag())
+            begin, groups = end - timedelta(minutes=15), ["shipping", "billing"][: 1 + step % 2]
+            followed = data.seen().lag_of(groups, begin, end)
+            assert followed.equals(LakeData(lake).seen().lag_of(groups, begin, end))
         assert carried.height < 13, "what nobody tells any more is gone after the look-back"
 
     def test_header_and_tables_of_a_page_tell_the_same_figures(self, tmp_path: Path) -> None:
