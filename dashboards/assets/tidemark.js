@@ -85,6 +85,54 @@
     return (day ? text.slice(0, 10) + " " : "") + text.slice(11, 19);
   }
 
+  const TAGS = new Set(
+    "a b code dd div dl dt h2 h3 li nav ol p small span table tbody td th thead time tr ul".split(" ")
+  );
+  const RENAMED = { className: "class", tabIndex: "tabindex", dateTime: "datetime" };
+  const KEPT = /^(class|href|id|title|role|scope|tabindex|datetime|(aria|data)-[a-z-]+)$/;
+
+  /* A link stays inside the application, as those of the frame do. */
+  function follow(event) {
+    if (event.button || event.ctrlKey || event.metaKey || event.shiftKey) {
+      return;
+    }
+    event.preventDefault();
+    const url = new URL(event.currentTarget.href);
+    const changed = {};
+    ["pathname", "search", "hash"].forEach(function (part) {
+      // What stays is not set: a page whose path is set anew is built anew, fields and all.
+      if (url[part] !== window.location[part]) {
+        changed[part] = url[part];
+      }
+    });
+    window.dash_clientside.set_props("url", changed);
+  }
+
+  /* Nodes of a tree of plain data. Text is text: nothing in it is ever markup. */
+  function nodes(tree) {
+    if (tree === null || tree === undefined) {
+      return [];
+    }
+    if (Array.isArray(tree)) {
+      return tree.flatMap(nodes);
+    }
+    if (typeof tree !== "object") {
+      return [document.createTextNode(String(tree))];
+    }
+    const node = document.createElement(TAGS.has(tree.tag) ? tree.tag : "span");
+    Object.entries(tree.props).forEach(function (entry) {
+      const name = RENAMED[entry[0]] || entry[0];
+      if (KEPT.test(name) && entry[1] !== null && (name !== "href" || /^[/?#]/.test(entry[1]))) {
+        node.setAttribute(name, entry[1]);
+      }
+    });
+    if (node.tagName === "A" && node.hasAttribute("href")) {
+      node.addEventListener("click", follow);
+    }
+    node.append.apply(node, nodes(tree.children));
+    return [node];
+  }
+
   const SIGNS = { fresh: "●", late: "▲", stale: "■", unknown: "?", error: "✖" };
 
   function freshness(heard, now, level) {
@@ -192,6 +240,14 @@
             return span({ className: lost ? "banner banner-lost" : "banner" }, text);
           }),
         ];
+      },
+
+      /* What is only read is drawn at once, into a place that is ours. */
+      draw: function (tree, id) {
+        const place = document.getElementById(id);
+        if (place) {
+          place.replaceChildren.apply(place, nodes(tree));
+        }
       },
 
       /* Groups by a part of their name: a new address, from its first page. */

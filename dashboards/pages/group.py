@@ -16,15 +16,18 @@ from dashboards.figures.group import HEIGHT, lag_timeline
 from dashboards.pages.parts import (
     TREND_SIGNS,
     card,
+    drawn,
     empty_range,
     failure,
     first_run,
     origin,
     quality_badge,
     quiet,
+    register_drawn,
     state_pill,
     table,
     topic_link,
+    tree,
 )
 from dashboards.theme import palette
 from dashboards.view import Span, View, group_of, topic_path
@@ -133,22 +136,26 @@ def layout(name: str) -> html.Div:
                     ),
                     card(
                         "Duplicate risk",
-                        html.Div(id="group-duplicates"),
+                        html.Div(drawn("group-duplicates")),
                         element="group-duplicates-card",
                         note="what may be, or was, delivered twice, and why",
                     ),
                     card(
-                        "Stalled windows", html.Div(id="group-stalls"), element="group-stalls-card"
+                        "Stalled windows",
+                        html.Div(drawn("group-stalls")),
+                        element="group-stalls-card",
                     ),
                     html.Div(
                         [
                             card(
                                 "Members",
-                                html.Div(id="group-members"),
+                                html.Div(drawn("group-members")),
                                 element="group-members-card",
                             ),
                             card(
-                                "Dead letters", html.Div(id="group-dead"), element="group-dead-card"
+                                "Dead letters",
+                                html.Div(drawn("group-dead")),
+                                element="group-dead-card",
                             ),
                         ],
                         className="halves",
@@ -413,10 +420,10 @@ def register(app: Dash, desk: Desk) -> None:
         Output("group-timeline", "figure"),
         Output("group-timeline-text", "aria-label"),
         Output("group-queues", "rowData"),
-        Output("group-duplicates", "children"),
-        Output("group-stalls", "children"),
-        Output("group-members", "children"),
-        Output("group-dead", "children"),
+        Output("group-duplicates-tree", "data"),
+        Output("group-stalls-tree", "data"),
+        Output("group-members-tree", "data"),
+        Output("group-dead-tree", "data"),
         Input("pulse", "data"),
         Input("url", "pathname"),
         Input("url", "search"),
@@ -425,4 +432,9 @@ def register(app: Dash, desk: Desk) -> None:
     async def show_group(
         pulse: Any, pathname: str | None, search: str | None, theme: str | None
     ) -> Any:
-        return await beside(content, desk, group_of(pathname or ""), search, theme, pulse)
+        group = group_of(pathname or "")
+        shown = await beside(content, desk, group, search, theme, pulse)
+        return *shown[:6], *map(tree, shown[6:])
+
+    for element in ("group-duplicates", "group-stalls", "group-members", "group-dead"):
+        register_drawn(app, element)

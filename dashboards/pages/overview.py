@@ -14,17 +14,20 @@ from dashboards.figures.overview import bucket, lag_heatmap
 from dashboards.pages.parts import (
     TREND_SIGNS,
     card,
+    drawn,
     empty_range,
     failure,
     first_run,
     quiet,
+    register_drawn,
     state_pill,
     table,
     tile,
     topic_link,
+    tree,
 )
 from dashboards.theme import palette, state_sign
-from dashboards.view import QUERY_MAX, Span, View, around, group_path
+from dashboards.view import QUERY_MAX, Span, View, around, group_path, parse
 from dashboards.words import clock, count, duration, plural, visible
 from engine.foundation.errors import LakeError
 from pipelines.reading import held_to
@@ -73,7 +76,13 @@ def layout() -> html.Div:
                                     ),
                                     card(
                                         "Groups",
-                                        html.Div(id="overview-groups"),
+                                        html.Div(
+                                            [
+                                                _finding(),
+                                                *drawn("overview-groups"),
+                                                html.Div(id="overview-pager"),
+                                            ]
+                                        ),
                                         element="overview-groups-card",
                                     ),
                                 ],
@@ -81,7 +90,7 @@ def layout() -> html.Div:
                             ),
                             card(
                                 "What changed",
-                                html.Div(id="overview-changes"),
+                                html.Div(drawn("overview-changes")),
                                 element="overview-feed",
                             ),
                         ],
@@ -98,7 +107,8 @@ def layout() -> html.Div:
 def content(
     desk: Desk, search: str | None, theme: str | None, pulse: Any = None
 ) -> tuple[Any, ...]:
-    """(notice, body class, strip, figure, its size, its summary, groups, changes)."""
+    """(notice, body class, strip, figure, its size, its summary, groups, changes, links to the
+    pages of groups, how many groups were found)."""
     try:
         look = desk.look(search, pulse)
         if look.pulse.first_run:
@@ -110,7 +120,7 @@ def content(
 
 
 def _instead(shown: Any) -> tuple[Any, ...]:
-    return shown, HIDDEN, [], {}, {}, "", [], []
+    return shown, HIDDEN, [], {}, {}, "", None, None, None, ""
 
 
 def _checks_age(look: Look) -> int:
@@ -172,12 +182,10 @@ def _content(look: Look, theme: str | None) -> tuple[Any, ...]:
         figure,
         {"height": figure.layout.height},
         summary(groups),
-        [
-            _finding(look.view, chosen.height, groups.height),
-            _groups(lines, look, risks=answers.open_at_end(risks, span), dead=dead),
-            _pager(look.view, chosen.height),
-        ],
+        _groups(lines, look, risks=answers.open_at_end(risks, span), dead=dead),
         _feed(changes, look.view),
+        _pager(look.view, chosen.height),
+        f"{chosen.height:,} of {plural(groups.height, 'group')}" if look.view.query else "",
     )
 
 
@@ -247,7 +255,7 @@ def _strip(
             tone="bad" if stalls.height else "calm",
         ),
         tile(
-            "duplicate-risk windows",
+            "duplicate risk",
             count(open_risks.height),
             f"open, {plural(at_risk, 'message')} at risk"
             if open_risks.height
@@ -281,29 +289,28 @@ def _twice(risks: pl.DataFrame, search: str) -> Any:
     return tile(
         "delivered twice",
         count(messages),
-        f"after a {', a '.join(causes)}" if causes else "nothing seen in this range",
+        f"after a {', a '.join(causes)}" if causes else "none seen",
         href=_of_first(confirmed, search, "#group-duplicates-card"),
         tone="bad" if messages else "calm",
     )
 
 
-def _finding(view: View, found: int, all_groups: int) -> Any:
+def _finding() -> html.Div:
     """The field that keeps groups by a part of their name, and how many are left."""
-    said = f"{found:,} of {plural(all_groups, 'group')}" if view.query else ""
     return html.Div(
         [
             html.Label("groups whose name holds", htmlFor="overview-search"),
             dcc.Input(
                 id="overview-search",
                 type="text",
-                value=view.query,
+                value="",
                 maxLength=QUERY_MAX,
                 autoComplete="off",
                 spellCheck=False,
                 debounce=True,
                 className="search-field",
             ),
-            html.Span(said, className="card-note"),
+            html.Span(id="overview-found", className="card-note"),
         ],
         className="search",
         role="search",
@@ -441,15 +448,24 @@ def register(app: Dash, desk: Desk) -> None:
         Output("overview-heatmap", "figure"),
         Output("overview-heatmap", "style"),
         Output("overview-heatmap-text", "aria-label"),
-        Output("overview-groups", "children"),
-        Output("overview-changes", "children"),
+        Output("overview-groups-tree", "data"),
+        Output("overview-changes-tree", "data"),
+        Output("overview-pager", "children"),
+        Output("overview-found", "children"),
         Input("pulse", "data"),
         Input("url", "search"),
         Input("theme", "data"),
     )
     async def show_overview(pulse: Any, search: str | None, theme: str | None) -> Any:
-        return await beside(content, desk, search, theme, pulse)
+        shown = await beside(content, desk, search, theme, pulse)
+        return *shown[:6], tree(shown[6]), tree(shown[7]), *shown[8:]
 
+    @app.callback(Output("overview-search", "value"), Input("url", "search"))
+    def show_query(search: str | None) -> str:
+        return parse(search).query
+
+    register_drawn(app, "overview-groups")
+    register_drawn(app, "overview-changes")
     app.clientside_callback(
         ClientsideFunction("tidemark", "findGroups"),
         Output("overview-search", "n_submit"),

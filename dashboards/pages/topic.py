@@ -16,14 +16,17 @@ from dashboards.pages.parts import (
     TREND_SIGNS,
     card,
     coded,
+    drawn,
     empty_range,
     failure,
     first_run,
     known,
     origin,
     quiet,
+    register_drawn,
     sign_pill,
     table,
+    tree,
 )
 from dashboards.topic_data import TopicData
 from dashboards.topics import GroupOnTopic, TopicQueue
@@ -57,20 +60,20 @@ def layout(name: str) -> html.Div:
                     html.Div(id="topic-summary"),
                     card(
                         "Who is behind on it?",
-                        html.Div(id="topic-groups"),
+                        html.Div(drawn("topic-groups")),
                         element="topic-groups-card",
                         note="each queue as it is at the range's end, worst group first",
                     ),
                     card(
                         "Queues",
-                        html.Div(id="topic-queues"),
+                        html.Div(drawn("topic-queues")),
                         element="topic-queues-card",
                         note="newest report of each queue in the range; offsets are exact; "
                         "messages a minute between its first and last report",
                     ),
                     card(
                         "Failed messages",
-                        html.Div(id="topic-failed"),
+                        html.Div(drawn("topic-failed")),
                         element="topic-failed-card",
                         note="newest first; choose a message to see where it went",
                     ),
@@ -275,17 +278,18 @@ def register(app: Dash, desk: Desk) -> None:
         Output("topic-notice", "children"),
         Output("topic-body", "className"),
         Output("topic-summary", "children"),
-        Output("topic-groups", "children"),
-        Output("topic-failed", "children"),
+        Output("topic-groups-tree", "data"),
+        Output("topic-failed-tree", "data"),
         Input("pulse", "data"),
         Input("url", "pathname"),
         Input("url", "search"),
     )
     async def show_topic(pulse: Any, pathname: str | None, search: str | None) -> Any:
-        return await beside(content, desk, topic_of(pathname or ""), search, pulse)
+        shown = await beside(content, desk, topic_of(pathname or ""), search, pulse)
+        return *shown[:3], tree(shown[3]), tree(shown[4])
 
     @app.callback(
-        Output("topic-queues", "children"),
+        Output("topic-queues-tree", "data"),
         Input("pulse", "data"),
         Input("url", "pathname"),
         Input("url", "search"),
@@ -294,6 +298,9 @@ def register(app: Dash, desk: Desk) -> None:
         # Beside the rest: a name server that does not answer holds up this table alone.
         topic = topic_of(pathname or "")
         route = await desk.cluster.route(topic or "")
-        return await beside(queues, desk, topic, search, route, pulse)
+        return tree(await beside(queues, desk, topic, search, route, pulse))
+
+    for element in ("topic-groups", "topic-queues", "topic-failed"):
+        register_drawn(app, element)
 
     trace.register(app, desk)
