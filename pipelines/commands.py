@@ -13,6 +13,8 @@ import sys
 import time
 from contextlib import nullcontext
 from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
 from types import FrameType
 from typing import Annotated
 
@@ -35,6 +37,12 @@ ConfOption = Annotated[
 BucketsOption = Annotated[
     int, typer.Option(help="Parts of the groups, for a new run: as many as cores.")
 ]
+
+
+class Rules(StrEnum):
+    """Rule sets whose cases can be run."""
+
+    BURROW = "burrow"
 
 
 class StopSignal:
@@ -167,6 +175,37 @@ def replay(
             typer.echo(f"  {sample}")
         differs = differs or not one.is_none
     if differs:
+        raise typer.Exit(1)
+
+
+@app.command("evaluate")
+def evaluate(
+    file: Annotated[Path, typer.Argument(help="Cases as JSON; docs/burrow.md tells the kinds.")],
+    rules: Annotated[Rules, typer.Option(help="Whose rules the cases are of.")],
+) -> None:
+    """Run cases of somebody's rules through our evaluator of them, and compare every field.
+
+    Exit code 0: all are equal; 1: some differ; 2: the file is not one of cases.
+    """
+    from pipelines.rules.burrow.cases import run_cases
+    from pipelines.rules.case_fields import CASE_FILE_BYTES_MAX, CaseFileError, parse
+
+    assert rules is Rules.BURROW
+    try:
+        with file.open("rb") as opened:
+            text = opened.read(CASE_FILE_BYTES_MAX + 1)
+        results = list(run_cases(parse(text, name=file.name)))
+    except OSError as error:
+        typer.echo(f"tidemark: {file} cannot be read: {error.strerror}; name a file", err=True)
+        raise typer.Exit(2) from None
+    except CaseFileError as error:
+        typer.echo(f"tidemark: {error}", err=True)
+        raise typer.Exit(2) from None
+    for one in results:
+        typer.echo(str(one))
+    different = sum(1 for one in results if one.differences)
+    typer.echo(f"{len(results)} cases: {len(results) - different} ok, {different} DIFFERENT")
+    if different:
         raise typer.Exit(1)
 
 
