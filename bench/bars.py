@@ -66,3 +66,8 @@ CATCH_UP_P99_RATIO: Final = at_most(3)
 
 LONGEST_STEP: Final = at_most(50, "ms")
 """CPU time of one step of the engine's event loop, with 100,000 queues of groups."""
+
+FILES_A_DAY: Final = at_most(100)
+"""Files in use of a table and a day, whatever the cycle."""
+QUESTION_CPU: Final = at_most(0.3, "CPU s")
+"""A quarter of an hour of one group, asked of 30 days."""
