@@ -192,20 +192,24 @@ def _drops(facts: TableFacts, upkeep: Upkeep, now: datetime) -> tuple[date, ...]
         for one in facts.partitions
         if one.day is not None and _ended(one.day) <= now - timedelta(days=days)
     )
-    return tuple(day for day in old if _may_go(day, days, facts.readers, upkeep, now))[
-        :DROPS_A_ROUND
-    ]
+    free = (
+        day
+        for day in old
+        if _may_go(day, facts.readers, kept_days=days, patience_days=upkeep.patience_days, now=now)
+    )
+    return tuple(free)[:DROPS_A_ROUND]
 
 
 def _may_go(
     day: date,
-    days: int,
     readers: Sequence[ReaderPlace],
-    upkeep: Upkeep,
+    *,
+    kept_days: int,
+    patience_days: int,
     now: datetime,
 ) -> bool:
     """Has everybody read what came on that day, and on the next, in which late rows come?"""
-    if _ended(day) <= now - timedelta(days=days + upkeep.patience_days):
+    if _ended(day) <= now - timedelta(days=kept_days + patience_days):
         return True
     needed_s = (_ended(day) + timedelta(days=1)).timestamp()
     return all(one.read_to_s is not None and one.read_to_s >= needed_s for one in readers)
