@@ -190,19 +190,18 @@ def joined(sizes: list[int], target: int) -> list[int]:
 
 
 @given(
-    removed_s=st.integers(-90 * 86_400, -1),
-    added_s=st.integers(-90 * 86_400, -1),
-    place_s=st.one_of(st.none(), st.integers(-90 * 86_400, 0)),
+    place_h=st.integers(0, 90 * 24),
+    added=st.floats(0.01, 1),
+    removed=st.floats(0.01, 1),
     skew_s=st.integers(-SKEW_S, SKEW_S),
 )
 def test_no_file_is_vacuumed_that_a_reader_has_still_to_read(
-    removed_s: int, added_s: int, place_s: int | None, skew_s: int
+    place_h: int, added: float, removed: float, skew_s: int
 ) -> None:
-    """Times before now. A file is still to be read when it was added after the reader's place; the
-    remover's clock differs from the one of the place by `skew_s`."""
-    if added_s >= removed_s or place_s is None:
-        return
-    place = ReaderPlace("pipeline", NOW.timestamp() + place_s)
-    is_vacuumed = removed_s + skew_s < -vacuum_hours([place], UPKEEP, NOW) * 3600
-    is_needed = added_s > place_s
-    assert not (is_vacuumed and is_needed)
+    """A file that the reader has still to read was added after its place and replaced later still,
+    each a share of the way to now; the remover's clock differs from that of the place."""
+    place_s = place_h * 3600.0
+    added_ago_s = place_s * (1 - added)
+    removed_ago_s = added_ago_s * (1 - removed) + skew_s
+    place = ReaderPlace("pipeline", NOW.timestamp() - place_s)
+    assert removed_ago_s <= vacuum_hours([place], UPKEEP, NOW) * 3600
