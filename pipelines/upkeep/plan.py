@@ -146,7 +146,7 @@ def plan(facts: TableFacts, upkeep: Upkeep, now: datetime) -> Work:
         if one.day not in drops and (merge := _merge(one, upkeep, now)) is not None
     ]
     return Work(
-        set_log_days=facts.log_retention is None,
+        set_log_days=facts.log_retention is None and _is_quiet(facts, upkeep, now),
         drops=drops,
         merges=tuple(merges[:COMPACTIONS_A_ROUND]),
         vacuum_hours=vacuum_hours(facts.readers, upkeep, now),
@@ -181,6 +181,12 @@ _UPKEEP_OPERATIONS: Final = (
     "SET TBLPROPERTIES",
     "DELETE",
 )
+
+
+def _is_quiet(facts: TableFacts, upkeep: Upkeep, now: datetime) -> bool:
+    """Has nobody written for a while? A change of properties fails an append that is under way."""
+    newest_s = max((one.newest_s for one in facts.partitions), default=now.timestamp())
+    return bool(facts.partitions) and now.timestamp() - newest_s >= upkeep.settle_s
 
 
 def _drops(facts: TableFacts, upkeep: Upkeep, now: datetime) -> tuple[date, ...]:

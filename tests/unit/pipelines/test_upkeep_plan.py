@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 
 import pytest
@@ -149,6 +150,17 @@ def test_a_day_that_a_reader_has_not_read_is_not_dropped_until_patience_ends() -
     assert plan(table(partition(day, 1), readers=past), UPKEEP, NOW).drops == (day,)
     later = NOW + timedelta(days=6)
     assert plan(table(partition(day, 1), readers=lost), UPKEEP, later).drops == (day,)
+
+
+def test_properties_are_set_while_nobody_writes() -> None:
+    """delta-rs fails an append beside which the table's properties change."""
+    quiet = replace(table(partition(TODAY, 1)), log_retention=None)
+    busy = replace(
+        quiet, partitions=(partition(TODAY, 1, newest_s=NOW.timestamp() - UPKEEP.settle_s + 1),)
+    )
+    assert plan(quiet, UPKEEP, NOW).set_log_days
+    assert not plan(busy, UPKEEP, NOW).set_log_days
+    assert not plan(replace(quiet, partitions=()), UPKEEP, NOW).set_log_days
 
 
 def test_work_says_itself_in_words() -> None:
