@@ -74,3 +74,8 @@ SAMPLE_STILL: Final = at_most(1, "ms")
 """CPU time of a sample of 100,000 queues of groups of which none moved."""
 SAMPLE_MOVING: Final = at_most(5, "ms")
 """As `SAMPLE_STILL`, when 1 % of them moved."""
+
+FILES_A_DAY: Final = at_most(100)
+"""Files in use of a table and a day, whatever the cycle."""
+QUESTION_CPU: Final = at_most(0.3, "CPU s")
+"""A quarter of an hour of one group, asked of 30 days."""

@@ -81,7 +81,8 @@ class Maintainer:
         if not work.is_empty and self._fruitless.get(table.name) != (facts.files, work):
             steps = list(carry_out(self._lake, facts, work, self._upkeep))
             handle = self._lake.table(table.address)
-            if len(handle.file_uris()) >= facts.files and not work.drops:
+            went_well = not any(step.failed for step in steps)
+            if went_well and len(handle.file_uris()) >= facts.files and not work.drops:
                 self._fruitless[table.name] = (facts.files, work)
         is_due = note.vacuumed is None or (now - note.vacuumed).total_seconds() >= VACUUM_EACH_S
         if is_due:

@@ -93,7 +93,7 @@ def slices(
 
 
 def merge_partition(
-    files: SmallFiles, address: str, handle: DeltaTable, day: date | None, target_bytes: int
+    files: SmallFiles, address: str, handle: DeltaTable, *, day: date | None, target_bytes: int
 ) -> tuple[int, int]:
     """Merge the files of a partition below `target_bytes`; return how many became how many.
 

@@ -146,7 +146,7 @@ def plan(facts: TableFacts, upkeep: Upkeep, now: datetime) -> Work:
         if one.day not in drops and (merge := _merge(one, upkeep, now)) is not None
     ]
     return Work(
-        set_log_days=facts.log_retention is None,
+        set_log_days=facts.log_retention is None and _is_quiet(facts, upkeep, now),
         drops=drops,
         merges=tuple(merges[:COMPACTIONS_A_ROUND]),
         vacuum_hours=vacuum_hours(facts.readers, upkeep, now),
@@ -183,6 +183,12 @@ _UPKEEP_OPERATIONS: Final = (
 )
 
 
+def _is_quiet(facts: TableFacts, upkeep: Upkeep, now: datetime) -> bool:
+    """Has nobody written for a while? A change of properties fails an append that is under way."""
+    newest_s = max((one.newest_s for one in facts.partitions), default=now.timestamp())
+    return bool(facts.partitions) and now.timestamp() - newest_s >= upkeep.settle_s
+
+
 def _drops(facts: TableFacts, upkeep: Upkeep, now: datetime) -> tuple[date, ...]:
     days = upkeep.days_of(facts.name)
     if days is None:
@@ -192,20 +198,24 @@ def _drops(facts: TableFacts, upkeep: Upkeep, now: datetime) -> tuple[date, ...]
         for one in facts.partitions
         if one.day is not None and _ended(one.day) <= now - timedelta(days=days)
     )
-    return tuple(day for day in old if _may_go(day, days, facts.readers, upkeep, now))[
-        :DROPS_A_ROUND
-    ]
+    free = (
+        day
+        for day in old
+        if _may_go(day, facts.readers, kept_days=days, patience_days=upkeep.patience_days, now=now)
+    )
+    return tuple(free)[:DROPS_A_ROUND]
 
 
 def _may_go(
     day: date,
-    days: int,
     readers: Sequence[ReaderPlace],
-    upkeep: Upkeep,
+    *,
+    kept_days: int,
+    patience_days: int,
     now: datetime,
 ) -> bool:
     """Has everybody read what came on that day, and on the next, in which late rows come?"""
-    if _ended(day) <= now - timedelta(days=days + upkeep.patience_days):
+    if _ended(day) <= now - timedelta(days=kept_days + patience_days):
         return True
     needed_s = (_ended(day) + timedelta(days=1)).timestamp()
     return all(one.read_to_s is not None and one.read_to_s >= needed_s for one in readers)

@@ -84,7 +84,7 @@ def _merged(lake: Lake, handle: DeltaTable, facts: TableFacts, merge: Merge) -> 
     address = f"{lake.root}/{facts.name}"
     try:
         merged, made = merge_partition(
-            SmallFiles(lake), address, handle, merge.day, merge.target_bytes
+            SmallFiles(lake), address, handle, day=merge.day, target_bytes=merge.target_bytes
         )
     except (DeltaError, OSError, LakeError) as error:
         return Step(f"merge{of} failed ({first_line(error)})", failed=True)

@@ -70,7 +70,7 @@ def address(tmp_path: Path) -> str:
 def merged(address: str, handle: DeltaTable | None = None) -> tuple[int, int]:
     lake = Lake.at(str(Path(address).parents[1]))
     handle = handle or DeltaTable(address)
-    return merge_partition(SmallFiles(lake), address, handle, DAY, 32 * MIB)
+    return merge_partition(SmallFiles(lake), address, handle, day=DAY, target_bytes=32 * MIB)
 
 
 def test_the_files_of_a_day_become_one_in_order_with_the_same_rows(address: str) -> None:

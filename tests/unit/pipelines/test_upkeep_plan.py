@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 
 import pytest
@@ -151,6 +152,17 @@ def test_a_day_that_a_reader_has_not_read_is_not_dropped_until_patience_ends() -
     assert plan(table(partition(day, 1), readers=lost), UPKEEP, later).drops == (day,)
 
 
+def test_properties_are_set_while_nobody_writes() -> None:
+    """delta-rs fails an append beside which the table's properties change."""
+    quiet = replace(table(partition(TODAY, 1)), log_retention=None)
+    busy = replace(
+        quiet, partitions=(partition(TODAY, 1, newest_s=NOW.timestamp() - UPKEEP.settle_s + 1),)
+    )
+    assert plan(quiet, UPKEEP, NOW).set_log_days
+    assert not plan(busy, UPKEEP, NOW).set_log_days
+    assert not plan(replace(quiet, partitions=()), UPKEEP, NOW).set_log_days
+
+
 def test_work_says_itself_in_words() -> None:
     old, over = TODAY - timedelta(days=31), table(partition(YESTERDAY, 1, 1, 1))
     assert str(plan(over, UPKEEP, NOW)) == "merge 3 files of 2026-03-09"
@@ -190,19 +202,18 @@ def joined(sizes: list[int], target: int) -> list[int]:
 
 
 @given(
-    removed_s=st.integers(-90 * 86_400, -1),
-    added_s=st.integers(-90 * 86_400, -1),
-    place_s=st.one_of(st.none(), st.integers(-90 * 86_400, 0)),
+    place_h=st.integers(0, 90 * 24),
+    added=st.floats(0.01, 1),
+    removed=st.floats(0.01, 1),
     skew_s=st.integers(-SKEW_S, SKEW_S),
 )
 def test_no_file_is_vacuumed_that_a_reader_has_still_to_read(
-    removed_s: int, added_s: int, place_s: int | None, skew_s: int
+    place_h: int, added: float, removed: float, skew_s: int
 ) -> None:
-    """Times before now. A file is still to be read when it was added after the reader's place; the
-    remover's clock differs from the one of the place by `skew_s`."""
-    if added_s >= removed_s or place_s is None:
-        return
-    place = ReaderPlace("pipeline", NOW.timestamp() + place_s)
-    is_vacuumed = removed_s + skew_s < -vacuum_hours([place], UPKEEP, NOW) * 3600
-    is_needed = added_s > place_s
-    assert not (is_vacuumed and is_needed)
+    """A file that the reader has still to read was added after its place and replaced later still,
+    each a share of the way to now; the remover's clock differs from that of the place."""
+    place_s = place_h * 3600.0
+    added_ago_s = place_s * (1 - added)
+    removed_ago_s = added_ago_s * (1 - removed) + skew_s
+    place = ReaderPlace("pipeline", NOW.timestamp() - place_s)
+    assert removed_ago_s <= vacuum_hours([place], UPKEEP, NOW) * 3600
