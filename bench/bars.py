@@ -67,6 +67,9 @@ CATCH_UP_P99_RATIO: Final = at_most(3)
 LONGEST_STEP: Final = at_most(50, "ms")
 """CPU time of one step of the engine's event loop, with 100,000 queues of groups."""
 
+REPLAY_RATE: Final = at_least(200_000, "rows/s")
+"""Bronze rows judged, gold of all tables written, on two cores."""
+
 SAMPLE_STILL: Final = at_most(1, "ms")
 """CPU time of a sample of 100,000 queues of groups of which none moved."""
 SAMPLE_MOVING: Final = at_most(5, "ms")

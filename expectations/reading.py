@@ -19,7 +19,7 @@ from engine.foundation.errors import LakeError
 from engine.telemetry.tables import BY_NAME as BRONZE_TABLES
 from engine.telemetry.tables import TABLES, Column
 from pipelines.catalogue import BY_NAME as GOLD_TABLES
-from pipelines.catalogue import SPARK_TABLES
+from pipelines.catalogue import COMPUTED_TABLES
 from pipelines.lake import Lake, declared_rows, first_line
 from pipelines.schemas import arrow_schema
 
@@ -63,7 +63,9 @@ class CheckedLake:
 
     def _require(self) -> None:
         missing = [
-            table.name for table in SPARK_TABLES if not self.lake.exists(self.lake.gold(table.name))
+            table.name
+            for table in COMPUTED_TABLES
+            if not self.lake.exists(self.lake.gold(table.name))
         ]
         if not self.lake.exists(self.lake.bronze("shipments")):
             raise LakeError(

@@ -11,9 +11,8 @@ import os
 import signal
 import sys
 import time
+from contextlib import nullcontext
 from datetime import UTC, datetime
-from enum import StrEnum
-from pathlib import Path
 from types import FrameType
 from typing import Annotated
 
@@ -26,6 +25,16 @@ pipeline = typer.Typer(no_args_is_help=True, help="Compute the gold tables: run 
 app.add_typer(pipeline, name="pipeline")
 
 LakeOption = Annotated[str, typer.Option("--lake", help="Path or URI of the lake.")]
+MasterOption = Annotated[str, typer.Option(help="Spark master: local[2], spark://HOST:PORT, ...")]
+AddressOption = Annotated[
+    str | None, typer.Option(help="Of this machine, for a cluster's executors to call back.")
+]
+ConfOption = Annotated[
+    list[str] | None, typer.Option("--conf", help="A setting of Spark, NAME=VALUE; repeatable.")
+]
+BucketsOption = Annotated[
+    int, typer.Option(help="Parts of the groups, for a new run: as many as cores.")
+]
 
 
 class StopSignal:
@@ -57,35 +66,51 @@ def run(
     slide_ms: Annotated[int, typer.Option(help="Distance of evaluation ticks.")] = 5_000,
     cycle_ms: Annotated[int, typer.Option(help="Shortest time between cycle starts.")] = 2_000,
     rows_per_cycle: Annotated[int, typer.Option(help="Bronze rows a cycle takes.")] = 200_000,
+    buckets: BucketsOption = 2,
     for_s: Annotated[
         float | None, typer.Option("--for", help="Stop after so many seconds.")
     ] = None,
-    master: Annotated[str, typer.Option(help="Spark master.")] = "local[2]",
+    master: MasterOption = "local[2]",
+    address: AddressOption = None,
+    conf: ConfOption = None,
+    upkeep: Annotated[
+        bool, typer.Option("--upkeep/--no-upkeep", help="Maintain the lake beside it.")
+    ] = True,
 ) -> None:
     """Compute gold from what the shipper brings, until stopped."""
+    from pipelines.cycles.driver import Driver, Progress, on_spark
+    from pipelines.cycles.live import await_first_shipment, only_driver, run_live
     from pipelines.lake import Lake
     from pipelines.session import open_session, require_java
     from pipelines.settings import Evaluation, Pace
-    from pipelines.stream import Progress, await_first_shipment, run_stream
+    from pipelines.upkeep.companion import Companion
 
     stop = StopSignal(for_s)
     evaluation = Evaluation(window_ms=window_ms, slide_ms=slide_ms)
-    pace = Pace(cycle_ms=cycle_ms, rows_per_cycle=rows_per_cycle)
+    pace = Pace(cycle_ms=cycle_ms, rows_per_cycle=rows_per_cycle, buckets=buckets)
     home = Lake.at(lake)
     require_java()
-    spark = open_session(master)
-    stop.listen()  # Again: Spark has put its own handler of SIGINT in place.
+    with only_driver(home):
+        spark = open_session(master, address=address, conf=_settings_of(conf))
+        stop.listen()  # Again: Spark has put its own handler of SIGINT in place.
 
-    def tell(progress: Progress) -> None:
-        typer.echo(str(progress))
+        def tell(progress: Progress) -> None:
+            typer.echo(str(progress))
+            sys.stdout.flush()
+
+        def tell_failure(sentence: str) -> None:
+            typer.echo(sentence, err=True)
+
+        def begin() -> Driver:
+            return Driver(on_spark(spark), home, home, evaluation=evaluation, pace=pace)
+
+        typer.echo(f"ready lake={home.root} window={window_ms} ms slide={slide_ms} ms")
         sys.stdout.flush()
-
-    typer.echo(f"ready lake={home.root} window={window_ms} ms slide={slide_ms} ms")
-    sys.stdout.flush()
-    patience_ms = pace.first_shipment_wait_ms
-    if await_first_shipment(home, patience_ms=patience_ms, wanted=stop.absent):
-        run_stream(spark, home, evaluation=evaluation, pace=pace, wanted=stop.absent, tell=tell)
-    spark.stop()
+        patience_ms = pace.first_shipment_wait_ms
+        if await_first_shipment(home, patience_ms=patience_ms, wanted=stop.absent):
+            with Companion(home.root, tell_failure) if upkeep else nullcontext():
+                run_live(begin, pace=pace, wanted=stop.absent, tell=tell, tell_failure=tell_failure)
+        spark.stop()
 
 
 @pipeline.command("replay")
@@ -95,73 +120,53 @@ def replay(
     end: Annotated[str, typer.Option("--to", help="End, ISO 8601.")],
     into: Annotated[str, typer.Option(help="Path or URI of the lake to compute into.")],
     compare: Annotated[bool, typer.Option(help="Compare with the gold that is there.")] = False,
-    window_ms: Annotated[int, typer.Option(help="Length of the evaluation window.")] = 30_000,
-    slide_ms: Annotated[int, typer.Option(help="Distance of evaluation ticks.")] = 5_000,
-    rows_per_cycle: Annotated[int, typer.Option(help="Bronze rows a cycle takes.")] = 200_000,
-    master: Annotated[str, typer.Option(help="Spark master.")] = "local[2]",
+    window_ms: Annotated[
+        int | None, typer.Option(help="Length of the evaluation window; else the lake's own.")
+    ] = None,
+    slide_ms: Annotated[
+        int | None, typer.Option(help="Distance of evaluation ticks; else the lake's own.")
+    ] = None,
+    rows_per_cycle: Annotated[int, typer.Option(help="Bronze rows a cycle takes.")] = 2_000_000,
+    buckets: BucketsOption = 2,
+    master: MasterOption = "local[2]",
+    address: AddressOption = None,
+    conf: ConfOption = None,
 ) -> None:
     """Compute gold again for a past range, into a lake of its own."""
-    from pipelines import replay as again
+    from pipelines.cycles import replaying
+    from pipelines.cycles.driver import on_spark
     from pipelines.lake import Lake
     from pipelines.session import open_session
-    from pipelines.settings import Evaluation, Pace
+    from pipelines.settings import Pace
 
-    evaluation = Evaluation(window_ms=window_ms, slide_ms=slide_ms)
-    pace = Pace(rows_per_cycle=rows_per_cycle)
     source, target = Lake.at(lake), Lake.at(into)
     from_us, to_us = _micros("--from", begin), _micros("--to", end)
     if from_us >= to_us:
         raise ConfigError("--to", end, f"a moment after --from {begin}")
-    tell = typer.echo
-    span = again.find_range(source, target, from_us=from_us, to_us=to_us, tell=tell)
-    judged = again.judged_part(span, source) if compare else None
-    spark = open_session(master)  # It ends with the process.
-    again.replay_range(spark, source, target, span, evaluation=evaluation, pace=pace, tell=tell)
-    differences = again.compare(source, target, judged) if judged is not None else []
-    if judged not in (None, span):
+    evaluation = replaying.evaluation_of(source, window_ms=window_ms, slide_ms=slide_ms)
+    replaying.require(source, target)
+    computed = replaying.replay(
+        on_spark(open_session(master, address=address, conf=_settings_of(conf))),
+        source,
+        target,
+        from_us=from_us,
+        to_us=to_us,
+        evaluation=evaluation,
+        pace=Pace(rows_per_cycle=rows_per_cycle, buckets=buckets),
+        tell=typer.echo,
+    )
+    if not compare:
+        return
+    judged = replaying.judged_part(computed, source)
+    if judged != computed:
         typer.echo("compared up to where the live gold ends")
-    for one in differences:
-        typer.echo(f"{one.table}: {one.rows} rows, {one.missing} missing, {one.surplus} surplus")
+    differs = False
+    for one in replaying.differences(source, target, judged):
+        typer.echo(str(one))
         for sample in one.samples:
             typer.echo(f"  {sample}")
-    if any(one.missing or one.surplus for one in differences):
-        raise typer.Exit(1)
-
-
-class Rules(StrEnum):
-    """Rule sets whose cases can be run."""
-
-    BURROW = "burrow"
-
-
-@app.command("evaluate")
-def evaluate(
-    file: Annotated[Path, typer.Argument(help="Cases as JSON; docs/burrow.md tells the kinds.")],
-    rules: Annotated[Rules, typer.Option(help="Whose rules the cases are of.")],
-) -> None:
-    """Run cases of somebody's rules through our evaluator of them, and compare every field.
-
-    Exit code 0: all are equal; 1: some differ; 2: the file is not one of cases.
-    """
-    from pipelines.rules.burrow.cases import run_cases
-    from pipelines.rules.case_fields import CASE_FILE_BYTES_MAX, CaseFileError, parse
-
-    assert rules is Rules.BURROW
-    try:
-        with file.open("rb") as opened:
-            text = opened.read(CASE_FILE_BYTES_MAX + 1)
-        results = list(run_cases(parse(text, name=file.name)))
-    except OSError as error:
-        typer.echo(f"tidemark: {file} cannot be read: {error.strerror}; name a file", err=True)
-        raise typer.Exit(2) from None
-    except CaseFileError as error:
-        typer.echo(f"tidemark: {error}", err=True)
-        raise typer.Exit(2) from None
-    for one in results:
-        typer.echo(str(one))
-    different = sum(1 for one in results if one.differences)
-    typer.echo(f"{len(results)} cases: {len(results) - different} ok, {different} DIFFERENT")
-    if different:
+        differs = differs or not one.is_none
+    if differs:
         raise typer.Exit(1)
 
 
@@ -179,6 +184,16 @@ def lab(
     command = lab_command(port=port, browser=browser)
     # In place of this process: signals and the exit code are JupyterLab's own.
     os.execve(command[0], command, lab_environment(JUPYTER, Lake.at(lake)))  # noqa: S606
+
+
+def _settings_of(told: list[str] | None) -> dict[str, str]:
+    settings = {}
+    for one in told or ():
+        name, is_set, value = one.partition("=")
+        if not (name and is_set):
+            raise ConfigError("--conf", one, "NAME=VALUE, like spark.executor.memory=2g")
+        settings[name] = value
+    return settings
 
 
 def _micros(option: str, text: str) -> int:

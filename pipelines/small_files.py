@@ -1,11 +1,11 @@
-"""Small files beside the Delta tables of a lake: log entries, leases, positions of readers.
+"""Single files of a lake: log entries, leases, places of readers, files that are merged.
 
 Place in the walk: `tail` reads log entries through it; `lease` and `upkeep` keep their notes by it.
 Delta tables are opened by delta-rs, which offers no way to a single file of a folder.
 
 Invariant: a file is there whole or not at all, on a disk by link or rename, in an object store by
-its own promise; and what is conditional is decided by the store, never by looking first.
-Absent on purpose: large files, retries (both clients repeat what may be repeated).
+its own promise; and what is conditional is decided by the store, never by looking first. Absent on
+purpose: files that do not fit into memory, and retries (both clients repeat what may be repeated).
 """
 
 from __future__ import annotations
@@ -116,6 +116,18 @@ class SmallFiles:
         except (BaseError, OSError) as error:
             raise LakeError(f"{address} cannot be written ({first_line(error)})") from error
         return done["e_tag"] or ""
+
+    def remove(self, address: str) -> None:
+        """Remove the file; one that is not there is no error."""
+        try:
+            if self._store is None:
+                Path(address).unlink(missing_ok=True)
+            else:
+                obstore.delete(self._store, self._key(address))
+        except FileNotFoundError:
+            return
+        except (BaseError, OSError) as error:
+            raise LakeError(f"{address} cannot be removed ({first_line(error)})") from error
 
     def folders(self, address: str) -> list[str]:
         """Names of the folders in a folder, in order; none where there is no such folder."""

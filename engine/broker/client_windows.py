@@ -67,6 +67,8 @@ class ClientWindows:
         )
         self._stacks_asked_ms: dict[tuple[str, str], int] = {}
         """When each member was asked for its stacks."""
+        self._clients_asked_ms: dict[str, int] = {}
+        """When each client was: it may be a member of several groups."""
         self._stack_questions = 0
         """Under way."""
 
@@ -128,6 +130,7 @@ class ClientWindows:
             del self._asked_ms[name, client_id]
             self._retries_told_ms.pop((name, client_id), None)
             self._stacks_asked_ms.pop((name, client_id), None)
+            self._clients_asked_ms.pop(client_id, None)
             self._told.forget(name, client_id)
             self._parts.client_figures.forget(name, client_id)
 
@@ -213,18 +216,21 @@ class ClientWindows:
         """Of a head that stands, find out where its listener does."""
         member, now_ms = (group, channel.client_id), self._parts.steady_ms()
         stood_ms = STANDS_AFTER_SAMPLES * self._parts.config.window_sample_interval_ms
-        asked_ms = self._stacks_asked_ms.get(member)
         if (
             member not in self._asked_ms
             or member in self._under_way
-            or (asked_ms is not None and now_ms - asked_ms < STACK_INTERVAL_MS)
             or self._stack_questions >= STACK_QUESTIONS_AT_ONCE
+            or not _is_due(self._clients_asked_ms.get(channel.client_id), now_ms, STACK_INTERVAL_MS)
         ):
             return
         standing = self._told.standing(*member, since_ms=now_ms - stood_ms)
-        if not standing:
+        asked_ms = self._stacks_asked_ms.get(member)  # Other groups of the client come first then.
+        if not standing or (
+            self._told.has_stack(*member, standing)
+            and not _is_due(asked_ms, now_ms, 2 * STACK_INTERVAL_MS)
+        ):
             return
-        self._stacks_asked_ms[member] = now_ms
+        self._stacks_asked_ms[member] = self._clients_asked_ms[channel.client_id] = now_ms
         self._stack_questions += 1
         self._under_way.add(member)
         try:
@@ -297,6 +303,10 @@ class ClientWindows:
         if response.code != ResponseCode.SUCCESS:
             raise RequestRefused(response.code, response.remark or "no remark")
         return ConsumerRunningInfo.decode(response.body)
+
+
+def _is_due(asked_ms: int | None, now_ms: int, interval_ms: int) -> bool:
+    return asked_ms is None or now_ms - asked_ms >= interval_ms
 
 
 def window_of(

@@ -91,6 +91,11 @@ class Watermarks:
         self._losses = 0
         """Of the observer, when the last snapshot began."""
 
+    @property
+    def waiting_count(self) -> int:
+        """Queues of groups that may have moved and were not looked at since."""
+        return self._groups.waiting_count
+
     def sample(self, now_ms: int, *, everything: bool = False) -> Iterator[None]:
         """Tell the marks that changed since they were told last, and those whose turn it is in a
         snapshot; or a snapshot of all from its begin to its end. Done in steps, of
@@ -98,6 +103,8 @@ class Watermarks:
         """
         yield from stepped(self._parts.locks.drop_expired(now_ms))
         yield from stepped(self._note_moved(), NOTED_PER_STEP)
+        if everything:
+            yield from stepped(self._note_all(), NOTED_PER_STEP)
         self._begin_snapshot_if_due(now_ms, at_once=everything)
         yield from stepped(self._sample_queues(everything=everything))
         yield from self._sample_groups(now_ms, everything=everything)
@@ -154,6 +161,16 @@ class Watermarks:
             yield from self._note(pairs.of_group(group))
         yield from self._note_readers_of(queues)
 
+    def _note_all(self) -> Iterator[None]:
+        """All that is there, once nobody is served: the sample before may have been given up after
+        it had asked what moved.
+        """
+        for queue in self._parts.store.queues():
+            self._queues.moved(queue)
+            yield
+        yield from self._note(self._parts.offsets.keys())
+        yield from self._note(self._parts.readers.keys())
+
     def _note(self, keys: Iterable[QueueKey]) -> Iterator[None]:
         for key in keys:
             self._groups.moved(key)
@@ -165,11 +182,11 @@ class Watermarks:
         messages wait for the group, or when it was never told of.
         """
         for key in keys:
-            committed = self._parts.offsets.committed(*key)
-            if (
-                committed is None
-                or committed < self._parts.store.max_offset(*key[1:])
-                or key not in self._groups
+            told = self._groups.get(key)
+            if told is None or are_waiting(
+                self._parts.offsets.committed(*key),
+                told.pulled,
+                self._parts.store.max_offset(*key[1:]),
             ):
                 self._groups.moved(key)
             yield
@@ -346,9 +363,17 @@ def is_news(told: GroupWatermark, now: GroupWatermark) -> bool:
         or now.store_time_at_committed_ms != told.store_time_at_committed_ms
     ):
         return True
-    if now.committed is not None and now.committed >= now.max_offset:
+    if not are_waiting(now.committed, now.pulled, now.max_offset):
         return False
     return now.reports > 0 or now.last_pull_time_ms != told.last_pull_time_ms
+
+
+def are_waiting(committed: int | None, pulled: int | None, maximum: int) -> bool:
+    """Are there messages that the group has not consumed? One without an offset has consumed what
+    it has pulled, for all that is known here.
+    """
+    reached = pulled if committed is None else committed
+    return reached is None or reached < maximum
 
 
 def _queue_watermark(key: tuple[str, int], marks: QueueMarks, is_readable: bool) -> QueueWatermark:

@@ -40,6 +40,11 @@ class ToldMarks(Generic[Key, Mark]):
         """How many were told and are still there."""
         return len(self._present) + len(self._former)
 
+    @property
+    def waiting_count(self) -> int:
+        """How many wait to be looked at."""
+        return len(self._moved) + len(self._moved_before)
+
     def __contains__(self, key: Key) -> bool:
         """Was it told, and is it still there?"""
         return key in self._present or key in self._former

@@ -98,6 +98,11 @@ class ToldWindows:
             if one.head_seen_ms <= since_ms and one.window.held_count and _is_in_listener(one)
         ]
 
+    def has_stack(self, group: str, client_id: str, places: Collection[Place]) -> bool:
+        """Is it known of each of these windows where its listener stands?"""
+        windows = self._told.get((group, client_id), {})
+        return all(place in windows and windows[place].window.stack for place in places)
+
     def forget(self, group: str, client_id: str) -> None:
         """The client has left the group."""
         self._count -= len(self._told.pop((group, client_id), {}))

@@ -72,12 +72,16 @@ class BronzeTail:
         return {name: table.place for name, table in self._tables.items()}
 
     def shipments(self, marks: Sequence[Cut]) -> list[Shipment]:
-        """All shipments beyond the marks, as far as they are in the lake now."""
+        """Shipments beyond the marks that are in the lake now: all, or those of the oldest files
+        where very many wait.
+        """
         known = {cut.emitter: cut.shipment_to for cut in marks}
-        read = {f"{name}{SHIPPER_SUFFIX}": seq for name, seq in known.items()}
-        for file in self._look(SHIPMENTS, read):
-            self._shipments.extend(self._rows(file))
+        self._look_for_shipments({f"{name}{SHIPPER_SUFFIX}": seq for name, seq in known.items()})
         self._shipments = [one for one in self._shipments if one.seq > known.get(one.emitter, -1)]
+        while self._unseen and len(self._shipments) < SHIPMENTS_AT_ONCE:
+            for one in self._rows(self._unseen.pop(0)):
+                if one.seq > known.get(one.emitter, -1):
+                    self._shipments.append(one)
         return self._shipments
 
     def files(self, cuts: Sequence[Cut]) -> dict[str, list[AddedFile]]:
@@ -88,7 +92,9 @@ class BronzeTail:
         wanted.update({f"{cut.emitter}{SHIPPER_SUFFIX}": cut.shipment_to for cut in cuts})
         found = {}
         for name, table in self._tables.items():
-            if name != SHIPMENTS:
+            if name == SHIPMENTS:
+                self._look_for_shipments(read)  # Behind a restart nobody has done so.
+            else:
                 self._look(name, read)
             files = [file for unread in table.unread for file in unread.files]
             found[name] = [file for file in files if _may_hold(file, read, wanted)]
@@ -102,6 +108,9 @@ class BronzeTail:
             for unread in table.unread:
                 unread.files = [file for file in unread.files if not is_read(file, read)]
             table.unread = [unread for unread in table.unread if unread.files]
+
+    def _look_for_shipments(self, read: Mapping[str, int]) -> None:
+        self._unseen.extend(self._look(SHIPMENTS, read))
 
     def _look(self, name: str, read: Mapping[str, int]) -> list[AddedFile]:
         """Read the table's log to its end; returns the files that are new."""

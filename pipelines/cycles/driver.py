@@ -87,6 +87,7 @@ class Driver:
             target, evaluation.as_text(), gold=self._gold.present(), buckets=pace.buckets
         )
         self._gold.create()
+        self.plans.begin_tables([table.name for table in gold_tables()])
         places = self.plans.last.places if self.plans.last is not None else {}
         self._bronze = BronzeTail(source, places, follows=until_us is None)
 

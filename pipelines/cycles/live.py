@@ -14,9 +14,11 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from engine.foundation.errors import LakeError
 from pipelines.cycles.driver import Driver, Progress
 from pipelines.lake import Lake, first_line
 from pipelines.lease import Lease, acquire
+from pipelines.settings import Pace
 
 ROLE: Final = "pipeline"
 POLL_S: Final = 0.2
@@ -27,8 +29,7 @@ PAUSES_S: Final = (1.0, 2.0, 5.0, 10.0, 30.0)
 def run_live(
     begin: Callable[[], Driver],
     *,
-    cycle_ms: int,
-    rows_per_cycle: int,
+    pace: Pace,
     wanted: Callable[[], bool],
     tell: Callable[[Progress], None],
     tell_failure: Callable[[str], None],
@@ -57,8 +58,8 @@ def run_live(
         failures = 0
         if progress is not None:
             tell(progress)
-            behind = progress.bronze_rows >= rows_per_cycle
-        _wait(started_s=started_s, for_s=0 if behind else cycle_ms / 1000, wanted=wanted)
+            behind = progress.bronze_rows >= pace.rows_per_cycle
+        _wait(started_s=started_s, for_s=0 if behind else pace.cycle_ms / 1000, wanted=wanted)
 
 
 def only_driver(lake: Lake) -> Lease:
@@ -69,3 +70,22 @@ def only_driver(lake: Lake) -> Lease:
 def _wait(*, started_s: float, for_s: float, wanted: Callable[[], bool]) -> None:
     while wanted() and (left_s := started_s + for_s - time.monotonic()) > 0:
         time.sleep(min(POLL_S, left_s))
+
+
+def await_first_shipment(lake: Lake, *, patience_ms: int, wanted: Callable[[], bool]) -> bool:
+    """Wait until a shipper has written to the lake; False when no longer wanted.
+
+    LakeError after `patience_ms`.
+    """
+    deadline_s = time.monotonic() + patience_ms / 1000
+    address = lake.bronze("shipments")
+    while wanted():
+        if lake.exists(address):
+            return True
+        if time.monotonic() > deadline_s:
+            raise LakeError(
+                f"nothing has been shipped to {lake.root} within {patience_ms} ms: start an engine "
+                f"with this lake (`tidemark engine --lake {lake.root} ...`), or name another one"
+            )
+        time.sleep(POLL_S)
+    return False

@@ -34,6 +34,8 @@ FILES_BEFORE_COMPACTION: Final = 500
 
 PLANNED: Final = "PLANNED"
 DONE: Final = "DONE"
+BEGUN: Final = "BEGUN"
+"""Phases of a cycle; BEGUN: gold tables that are new begin with it."""
 
 SNAPSHOT_US: Final = 3600 * SECOND_US
 """A state is kept for each so much of data time."""
@@ -177,6 +179,8 @@ class Plans:
         """Is the last plan carried out?"""
         self.chains: Mapping[int, tuple[str, ...]] = {}
         """The state's files behind the last cycle that is done."""
+        self.begun: dict[str, int] = {}
+        """Per gold table of the run, the first cycle that computes it."""
         self._snapshot_hour = 0
 
     @staticmethod
@@ -184,8 +188,8 @@ class Plans:
         """The plans of the lake, begun when there is nothing yet, with so many buckets. `gold`:
         names of the gold tables that exist.
 
-        LakeError when gold stands without plans, or when the run was begun with other settings:
-        each would mix or skip rows silently.
+        LakeError when gold stands without plans, when a table that was begun is gone, or when the
+        run was begun with other settings: each would mix or skip rows silently.
         """
         address = lake.state(PLANS)
         if not lake.exists(address):
@@ -199,10 +203,12 @@ class Plans:
             plans._append(0, DONE, body)
             return plans
         plans = Plans._restored(lake, settings, whole_table(lake.table(address)))
-        if plans.last is not None and not gold:
+        missing = [name for name in plans.begun if name not in gold]
+        if missing:
+            cycle = 0 if plans.last is None else plans.last.cycle
             raise LakeError(
-                f"{lake.root}: its plans say cycle {plans.last.cycle}, but there is no gold: "
-                f"remove {lake.root}/state to start anew"
+                f"{lake.root}: its plans say cycle {cycle}, but gold lacks {', '.join(missing)}: "
+                "restore them, or remove the folders gold and state to start anew"
             )
         return plans
 
@@ -225,9 +231,23 @@ class Plans:
         if planned:
             plans.last = _plan_of(planned[-1])
             plans.is_done = planned[-1]["cycle"] <= done["cycle"]
+        for record in records:
+            if record["phase"] == BEGUN:
+                plans.begun.update(dict.fromkeys(json.loads(record["body"]), record["cycle"]))
         for snapshot in snapshots_of(rows):
             plans._snapshot_hour = max(plans._snapshot_hour, snapshot.judged_us // SNAPSHOT_US)
         return plans
+
+    def begin_tables(self, names: Sequence[str]) -> None:
+        """Write that tables are there which the run did not know: they begin with the next cycle,
+        whatever lies before it.
+        """
+        new = [name for name in names if name not in self.begun]
+        if not new:
+            return
+        cycle = 1 if self.last is None else self.last.cycle + 1
+        self._append(cycle, BEGUN, new)
+        self.begun.update(dict.fromkeys(new, cycle))
 
     def positions(self) -> tuple[Cut, ...]:
         """Where each emitter stands once the last plan is carried out."""
@@ -265,7 +285,7 @@ class Plans:
         self.chains = chains
         self.finish(self.record(tuple(cut.rest() for cut in cuts), {}), chains)
 
-    def _append(self, cycle: int, phase: str, body: Mapping[str, Any]) -> None:
+    def _append(self, cycle: int, phase: str, body: Mapping[str, Any] | Sequence[str]) -> None:
         record = {
             "run_id": self.run_id,
             "cycle": cycle,

@@ -25,12 +25,29 @@ from pipelines.marts.declared import gold_tables
 from pipelines.settings import Evaluation, Pace
 
 
-def evaluation_of(source: Lake, asked: Evaluation | None) -> Evaluation:
-    """The figures that a replay is judged with: those asked for, else those of the lake's own run,
-    else the defaults.
+def evaluation_of(
+    source: Lake, *, window_ms: int | None = None, slide_ms: int | None = None
+) -> Evaluation:
+    """The figures that a replay is judged with: those of the lake's own run, else the defaults,
+    with what was asked for in their place.
     """
     text = settings_of(source)
-    return asked or (Evaluation() if text is None else Evaluation.from_text(text))
+    own = Evaluation() if text is None else Evaluation.from_text(text)
+    return replace(
+        own,
+        window_ms=own.window_ms if window_ms is None else window_ms,
+        slide_ms=own.slide_ms if slide_ms is None else slide_ms,
+    )
+
+
+def require(source: Lake, target: Lake) -> None:
+    """What a replay needs, looked at before Spark is started.
+
+    LakeError when nothing was ever shipped to `source`, or when `target` has been computed before.
+    """
+    source.table(source.bronze("shipments"))
+    if target.exists(target.state(PLANS)):
+        raise LakeError(f"{target.root} has been computed before: name an empty place for a replay")
 
 
 def replay(
@@ -49,8 +66,7 @@ def replay(
 
     LakeError when nothing was shipped then, or when `target` has been computed before.
     """
-    if target.exists(target.state(PLANS)):
-        raise LakeError(f"{target.root} has been computed before: name an empty place for a replay")
+    require(source, target)
     snapshot = snapshot_before(source, from_us)
     if snapshot is not None and settings_of(source) != evaluation.as_text():
         tell("other settings than the lake's own: computing from the first row of bronze")

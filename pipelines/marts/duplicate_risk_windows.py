@@ -100,6 +100,7 @@ DUPLICATE_RISK_WINDOWS: Final = GoldTable(
     ),
     ("window_id", "revision"),
     revised=True,
+    on_ticks="basis = 'EXPOSURE'",
 )
 
 

@@ -39,7 +39,7 @@ def parse(text: bytes, *, name: str) -> Fields:
     if len(text) > CASE_FILE_BYTES_MAX:
         raise CaseFileError(
             name,
-            f"{len(text)} bytes are more than the {CASE_FILE_BYTES_MAX} that are read",
+            f"is longer than the {CASE_FILE_BYTES_MAX} bytes that are read",
             "split it into several files",
         )
     try:

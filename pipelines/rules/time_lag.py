@@ -62,11 +62,11 @@ class Polled(StrEnum):
 
     ADDED = "ADDED"
     EXTENDED = "EXTENDED"
-    """The end stands: the newest point moves on in time."""
+    """The newest point moves: on in time while the end stands, or up within one ms."""
     NEW_LIFE = "NEW_LIFE"
     """The end fell."""
     OUT_OF_ORDER = "OUT_OF_ORDER"
-    """Not later than the newest poll: passed over."""
+    """Before the newest poll, or of its ms and no higher: passed over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,10 @@ class PolledEnds:
         """Take a poll: at `time_ms` the next offset to be written was `max_offset`."""
         offsets, times_ms = self._offsets, self._times_ms
         if times_ms and time_ms <= times_ms[-1]:
-            return Polled.OUT_OF_ORDER
+            if time_ms < times_ms[-1] or max_offset <= offsets[-1]:
+                return Polled.OUT_OF_ORDER
+            offsets[-1] = max_offset
+            return Polled.EXTENDED
         polled = Polled.ADDED
         if offsets and max_offset < offsets[-1]:
             while offsets and offsets[-1] > max_offset:

@@ -59,6 +59,7 @@ def maintain(
     dq_days: Annotated[int, typer.Option(help="Days outcomes of checks are kept.")] = 90,
     days: DaysOption = None,
     reader_hours: Annotated[int, typer.Option(help="Hours a replaced file stays.")] = 6,
+    settle: Annotated[int, typer.Option(help="Seconds after which a past day is merged.")] = 60,
     parent: Annotated[
         int | None, typer.Option(help="Number of the process that starts this one; end with it.")
     ] = None,
@@ -81,6 +82,7 @@ def maintain(
         dq_days=dq_days,
         table_days=_table_days(days or []),
         reader_hours=reader_hours,
+        settle_s=settle,
     )
     home = Lake.at(lake)
     tables_of(home)  # Refuses a lake that is missing, before anything is written there.

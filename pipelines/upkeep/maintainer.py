@@ -22,7 +22,7 @@ from pipelines.small_files import SmallFiles
 from pipelines.upkeep.plan import TableFacts, Work, plan
 from pipelines.upkeep.settings import Upkeep
 from pipelines.upkeep.table_facts import LakeTable, look, tables_of
-from pipelines.upkeep.work import FULL_VACUUM_EACH, Step, carry_out, reopened, tidy_log, vacuum
+from pipelines.upkeep.work import FULL_VACUUM_EACH, Step, carry_out, tidy_log, vacuum
 
 ROLE: Final = "maintainer"
 """The lease a maintainer holds."""
@@ -79,8 +79,8 @@ class Maintainer:
         note = noted(self._lake, table.name)
         steps: list[Step] = []
         if not work.is_empty and self._fruitless.get(table.name) != (facts.files, work):
-            steps = list(carry_out(handle, facts, work, self._upkeep))
-            handle = reopened(self._lake, handle)
+            steps = list(carry_out(self._lake, facts, work, self._upkeep))
+            handle = self._lake.table(table.address)
             if len(handle.file_uris()) >= facts.files and not work.drops:
                 self._fruitless[table.name] = (facts.files, work)
         is_due = note.vacuumed is None or (now - note.vacuumed).total_seconds() >= VACUUM_EACH_S
@@ -88,7 +88,7 @@ class Maintainer:
             full = note.vacuums % FULL_VACUUM_EACH == FULL_VACUUM_EACH - 1
             found = [vacuum(handle, work.vacuum_hours, full=full)]
             if steps or found[0] is not None:
-                found.append(tidy_log(reopened(self._lake, handle)))
+                found.append(tidy_log(self._lake.table(table.address)))
             steps += [step for step in found if step is not None]
         self._remember(table, note, steps, now if is_due else None)
         return sum(not step.failed for step in steps)

@@ -7,7 +7,7 @@ Rules:
 
     drop     a day that ended longer ago than the table's days; not one that a reader has still to
              read, unless that reader has stood still for longer than patience allows
-    merge    files below a tier (1, 8, 128 MiB) once there are many of them; in a day that is over,
+    merge    files below a tier (1, 8, 32 MiB) once there are many of them; in a day that is over,
              as soon as two fit into one file
     vacuum   files that were replaced before every reader's last place, and before the hours for
              which a query may hold a version
@@ -169,7 +169,7 @@ def writer_of(engines: Sequence[tuple[str | None, str | None]]) -> Writer:
     """
     told = [engine for operation, engine in engines if operation not in _UPKEEP_OPERATIONS]
     engine = (told or [engine for _operation, engine in engines] or [None])[0] or ""
-    if engine.startswith("delta-rs"):
+    if engine.startswith(("delta-rs", "tidemark-upkeep")):
         return Writer.DELTA_RS
     return Writer.SPARK if "Spark" in engine else Writer.OTHER
 

@@ -13,14 +13,14 @@ from engine.foundation.errors import ConfigError
 
 MIB: Final = 1 << 20
 
-TIERS_BYTES: Final = (1 * MIB, 8 * MIB, 128 * MIB)
+TIERS_BYTES: Final = (1 * MIB, 8 * MIB, 32 * MIB)
 """Sizes that files grow through. Those below a tier are merged up to it once there are many of
 them, so that a row is rewritten a few times and not with every merge. The last is as much as one
-merge holds in its hands: about 400 MiB of memory."""
+merge holds in its hands, some hundred MiB once unpacked."""
 
 FILES_BELOW_TIER_MAX: Final = 24
 """So many files below a tier, and they are merged: a day has at most three times as many, and one
-for each 128 MiB."""
+for each 32 MiB."""
 
 COMPACTIONS_A_ROUND: Final = 8
 """Merges of one table in one round; a lake long left alone is worked off in several."""
@@ -51,7 +51,8 @@ class Upkeep:
     patience_days: int = 7
     """A reader that stopped holds back the dropping of days it has not read by this at most."""
     settle_s: int = 60
-    """A partition that began to be written so recently is left to its writer."""
+    """A day that is over is merged whole once no file of it is younger than this: late rows have
+    come by then."""
 
     def __post_init__(self) -> None:
         for name in ("bronze_days", "gold_days", "dq_days", "reader_hours", "log_days"):

@@ -1,8 +1,8 @@
-"""Carrying out what was planned for a table: delta-rs merges, drops and vacuums.
+"""Carrying out what was planned for a table: drops and vacuums by delta-rs, merges by `merging`.
 
-Place in the walk: after `plan`. The thin side of upkeep: each step is one commit of delta-rs, or
-none, and every one of them leaves the table whole, so that a kill between any two is only upkeep
-not yet done.
+Place in the walk: after `plan`. The thin side of upkeep: each step is one commit, or a few, and
+every one of them leaves the table whole, so that a kill between any two is only upkeep not yet
+done.
 
 Invariant: no commit of upkeep adds rows or takes rows away, but for the drop of whole partitions.
 A conflict with a writer, or with another merge, ends the step, not the round: it is planned again.
@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import timedelta
 from functools import partial
 from typing import Final
 
@@ -22,12 +21,11 @@ from deltalake.exceptions import DeltaError
 
 from engine.foundation.errors import LakeError
 from pipelines.lake import Lake, first_line
+from pipelines.small_files import SmallFiles
+from pipelines.upkeep.merging import merge_partition
 from pipelines.upkeep.plan import Merge, TableFacts, Work
 from pipelines.upkeep.settings import Upkeep
 from pipelines.upkeep.table_facts import LOG_RETENTION
-
-COMMIT_EACH: Final = timedelta(seconds=30)
-"""A long merge is committed in parts: a kill loses no more work than this."""
 
 FULL_VACUUM_EACH: Final = 24
 """Each so many vacuums one looks for files that no log entry names: what killed writers leave."""
@@ -41,10 +39,11 @@ class Step:
     failed: bool = False
 
 
-def carry_out(handle: DeltaTable, facts: TableFacts, work: Work, upkeep: Upkeep) -> Iterator[Step]:
+def carry_out(lake: Lake, facts: TableFacts, work: Work, upkeep: Upkeep) -> Iterator[Step]:
     """Do it, step by step; a step that fails is told and the next one tried."""
     if work.refused:
         return
+    handle = lake.table(f"{lake.root}/{facts.name}")
     if work.set_log_days:
         days = f"interval {upkeep.log_days} days"
         yield _step("log kept " + days, partial(_set_property, handle, LOG_RETENTION, days))
@@ -52,7 +51,8 @@ def carry_out(handle: DeltaTable, facts: TableFacts, work: Work, upkeep: Upkeep)
         condition = f"{facts.partition_column} = '{day.isoformat()}'"
         yield _step(f"dropped {day}", partial(_drop, handle, condition))
     for merge in work.merges:
-        yield _merged(handle, facts, merge)
+        # As the table is now: the step before has made commits of its own.
+        yield _merged(lake, lake.table(f"{lake.root}/{facts.name}"), facts, merge)
 
 
 def vacuum(handle: DeltaTable, hours: int, *, full: bool) -> Step | None:
@@ -79,26 +79,16 @@ def tidy_log(handle: DeltaTable) -> Step | None:
     return None
 
 
-def reopened(lake: Lake, handle: DeltaTable) -> DeltaTable:
-    """The table as it is now."""
-    return lake.table(handle.table_uri)
-
-
-def _merged(handle: DeltaTable, facts: TableFacts, merge: Merge) -> Step:
-    days = None
-    if facts.partition_column is not None and merge.day is not None:
-        days = [(facts.partition_column, "=", merge.day.isoformat())]
+def _merged(lake: Lake, handle: DeltaTable, facts: TableFacts, merge: Merge) -> Step:
     of = "" if merge.day is None else f" of {merge.day}"
+    address = f"{lake.root}/{facts.name}"
     try:
-        told = handle.optimize.compact(
-            partition_filters=days,
-            target_size=merge.target_bytes,
-            max_concurrent_tasks=1,
-            min_commit_interval=COMMIT_EACH,
+        merged, made = merge_partition(
+            SmallFiles(lake), address, handle, merge.day, merge.target_bytes
         )
-    except (DeltaError, OSError) as error:
+    except (DeltaError, OSError, LakeError) as error:
         return Step(f"merge{of} failed ({first_line(error)})", failed=True)
-    return Step(f"merged {told['numFilesRemoved']} files{of} into {told['numFilesAdded']}")
+    return Step(f"merged {merged} files{of} into {made}")
 
 
 def _vacuumed(handle: DeltaTable, hours: int, *, full: bool, dry_run: bool) -> list[str]:

@@ -31,10 +31,10 @@ def incident_bronze(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def told(fresh_lake: Callable[[], Path], spark: SparkSession) -> Path:
+def told(fresh_lake: Callable[[], Path]) -> Path:
     """The same lake with its gold, computed in one cycle."""
     lake = fresh_lake()
-    compute(spark, lake)
+    compute(lake)
     return lake
 
 

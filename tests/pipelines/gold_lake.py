@@ -5,31 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import SparkSession
-
-from pipelines.catalogue import BY_NAME, SPARK_TABLES
-from pipelines.gold import create_gold
+from pipelines.catalogue import BY_NAME, COMPUTED_TABLES
+from pipelines.cycles.driver import Job
 from pipelines.lake import Lake, whole_table
-from pipelines.marks import Marks
-from pipelines.settings import Evaluation, Pace
-from pipelines.stream import carry_out, next_plan
-
-SHORT = Evaluation(window_ms=10_000, slide_ms=2_000)
-"""The demo's figures: stories need not be long."""
+from tests.pipelines.in_process import SHORT, driver_of, in_process, run_to_the_end
 
 
-def compute(spark: SparkSession, lake: Path, *, rows_per_cycle: int = 1_000_000) -> int:
+def compute(lake: Path, *, rows_per_cycle: int = 1_000_000, job: Job = in_process) -> int:
     """Run cycles until bronze is used up; returns how many."""
-    home = Lake.at(str(lake))
-    marks = Marks.open(home, SHORT.as_text())
-    create_gold(spark, home)
-    if marks.last is not None:
-        carry_out(spark, home, marks.last, SHORT)
-    cycles = 0
-    while (plan := next_plan(home, marks, Pace(rows_per_cycle=rows_per_cycle))) is not None:
-        carry_out(spark, home, plan, SHORT)
-        cycles += 1
-    return cycles
+    return run_to_the_end(driver_of(lake, evaluation=SHORT, rows_per_cycle=rows_per_cycle, job=job))
 
 
 def gold(lake: Path, table: str, **where: object) -> list[dict[str, Any]]:
@@ -56,5 +40,5 @@ def everything(lake: Path) -> dict[str, list[str]]:
     """All rows of all Spark tables, as sorted text: equal texts are equal rows in all columns."""
     return {
         table.name: sorted(str(tuple(row.values())) for row in gold(lake, table.name))
-        for table in SPARK_TABLES
+        for table in COMPUTED_TABLES
     }

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
-from pipelines.cycles.driver import Driver
+from pipelines.cycles.driver import Driver, Job
+from pipelines.cycles.live import run_live
 from pipelines.cycles.work import BucketDone, WorkOrder, judge, read
 from pipelines.lake import Lake
 from pipelines.settings import Evaluation, Pace
+
+SHORT = Evaluation(window_ms=10_000, slide_ms=2_000)
+"""The demo's figures: stories need not be long."""
 
 
 def in_process(order: WorkOrder) -> list[BucketDone]:
@@ -26,10 +31,11 @@ def driver_of(
     target: Path | None = None,
     rows_per_cycle: int = 1_000_000,
     buckets: int = 2,
+    job: Job = in_process,
 ) -> Driver:
-    """A driver over a lake, whose work this process does."""
+    """A driver over a lake, whose work this process does, or `job`."""
     return Driver(
-        in_process,
+        job,
         Lake.at(str(lake)),
         Lake.at(str(target or lake)),
         evaluation=evaluation,
@@ -43,3 +49,23 @@ def run_to_the_end(driver: Driver) -> int:
     while driver.next_cycle() is not None:
         cycles += 1
     return cycles
+
+
+def main() -> None:
+    """Compute a lake's gold for good, telling of each cycle: LAKE ROWS_PER_CYCLE."""
+    lake, rows_per_cycle = sys.argv[1:]
+    pace = Pace(cycle_ms=100, rows_per_cycle=int(rows_per_cycle))
+
+    def begin() -> Driver:
+        return driver_of(Path(lake), evaluation=SHORT, rows_per_cycle=int(rows_per_cycle))
+
+    def tell(what: object) -> None:
+        sys.stdout.write(f"{what}\n")
+        sys.stdout.flush()
+
+    tell("begun")
+    run_live(begin, pace=pace, wanted=lambda: True, tell=tell, tell_failure=tell)
+
+
+if __name__ == "__main__":
+    main()

@@ -28,14 +28,13 @@ class SparkCluster:
     url: str
     driver: Host
 
-    def run(self, command: Sequence[str], *, timeout_s: float) -> subprocess.CompletedProcess[str]:
-        """Run a command of this project on the driver's host."""
-        return subprocess.run(
-            [*self.driver.enter, sys.executable, *command],
-            capture_output=True,
+    def start(self, words: Sequence[str]) -> subprocess.Popen[str]:
+        """Start Python with these words on the driver's host."""
+        return subprocess.Popen(
+            [*self.driver.enter, sys.executable, *words],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
             text=True,
-            timeout=timeout_s,
-            check=False,
         )
 
 

@@ -1,8 +1,13 @@
-"""However cycles are cut, killed and run again: the same rows in all columns of all gold tables."""
+"""However cycles are cut, killed, run again or replayed: the same rows in all columns of all gold
+tables.
+"""
 
 from __future__ import annotations
 
+import os
+import random
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -10,152 +15,243 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
 from engine.foundation.errors import LakeError
 from pipelines import commands
-from pipelines.catalogue import SPARK_TABLES
-from pipelines.gold import create_gold
+from pipelines.catalogue import COMPUTED_TABLES
+from pipelines.cycles.comparing import Difference
+from pipelines.cycles.driver import on_spark
+from pipelines.cycles.live import only_driver
+from pipelines.cycles.plan import Cut
+from pipelines.cycles.replaying import differences, evaluation_of, judged_part, replay
 from pipelines.lake import Lake
-from pipelines.marks import Marks
-from pipelines.replay import Range, compare, find_range, replay_range
 from pipelines.settings import Evaluation, Pace
-from pipelines.stream import carry_out, next_plan
 from tests.pipelines.cluster_story import moment
 from tests.pipelines.gold_lake import SHORT, compute, everything, gold
+from tests.pipelines.in_process import driver_of, in_process
 
 pytestmark = pytest.mark.timeout(900)
 
-KILLS = [
-    pytest.param((1, 3), id="two kills"),
-    pytest.param((1, 2, 1, 3, 2), id="five kills", marks=pytest.mark.slow),
-]
-"""A killed process had appended this many marts since it started; the others of that cycle not."""
-ROWS_PER_CYCLE = 1500
+ROWS_PER_CYCLE = 500
+"""Eight cycles for the story."""
+KILLS = [pytest.param(8, id="8 kills"), pytest.param(60, id="60 kills", marks=pytest.mark.slow)]
 
 
-@pytest.mark.parametrize("commits_before_kill", KILLS)
-def test_a_stream_killed_again_and_again_equals_one_cycle_and_its_own_replay_after_gold_is_lost(
-    spark: SparkSession,
-    told: Path,
-    fresh_lake: Callable[[], Path],
-    commits_before_kill: tuple[int, ...],
+def test_executors_of_spark_write_the_rows_that_one_process_writes(
+    spark: SparkSession, told: Path, fresh_lake: Callable[[], Path]
 ) -> None:
     lake = fresh_lake()
-    home = Lake.at(str(lake))
-    Marks.open(home, SHORT.as_text())
-    create_gold(spark, home)
-    for commits in commits_before_kill:
-        kill_stream_after(lake, commits)
-    compute(spark, lake, rows_per_cycle=ROWS_PER_CYCLE)
+    compute(lake, rows_per_cycle=1500, job=on_spark(spark))
     live = everything(lake)
     without_rows = [table for table, rows in live.items() if not rows]
     assert not without_rows, f"the story of the fixture `told` gives them no row: {without_rows}"
     assert live == everything(told)
-    shutil.rmtree(lake / "gold")
-    shutil.rmtree(lake / "state")
-    replay(spark, lake, home, from_s=0, to_s=10_000)
-    assert everything(lake) == live
 
 
-def kill_stream_after(lake: Path, commits: int) -> None:
-    """Start the stream as a user would, and SIGKILL it once it has appended to `commits` marts."""
-    before = gold_commits(lake)
-    stream = subprocess.Popen(
+@pytest.mark.parametrize("kills", KILLS)
+def test_a_driver_killed_at_any_moment_again_and_again_ends_with_the_same_rows(
+    told: Path, fresh_lake: Callable[[], Path], kills: int
+) -> None:
+    lake = fresh_lake()
+    seeded = random.Random(kills)
+    for _ in range(kills):
+        driver = subprocess.Popen(
+            [sys.executable, "-m", "tests.pipelines.in_process", str(lake), str(ROWS_PER_CYCLE)],
+            stdout=subprocess.PIPE,
+        )
+        assert driver.stdout is not None
+        driver.stdout.readline()  # It has begun.
+        time.sleep(seeded.random() * 0.4)
+        driver.kill()
+        driver.communicate()
+    compute(lake, rows_per_cycle=ROWS_PER_CYCLE)
+    assert everything(lake) == everything(told)
+    for table in COMPUTED_TABLES:
+        committed = [
+            entry["cycle"]
+            for entry in DeltaTable(str(lake / "gold" / table.name)).history()
+            if "cycle" in entry
+        ]
+        assert len(set(committed)) == len(committed), f"{table.name}: one commit a cycle"
+
+
+def test_the_stream_killed_by_sigkill_goes_on_where_it_was(
+    told: Path, fresh_lake: Callable[[], Path]
+) -> None:
+    lake = fresh_lake()
+    with start_stream(lake) as stream:
+        try:
+            assert stream.stdout is not None
+            while "cycle 2:" not in (line := stream.stdout.readline()):
+                assert line, "the stream ended by itself"
+        finally:
+            stream.kill()
+    compute(lake, rows_per_cycle=ROWS_PER_CYCLE)
+    assert everything(lake) == everything(told)
+
+
+def start_stream(lake: Path) -> subprocess.Popen[str]:
+    """As a user would."""
+    return subprocess.Popen(
         [
             str(Path(sys.executable).parent / "tidemark"),
             *("pipeline", "run", "--lake", str(lake), "--cycle-ms", "0"),
             *("--window-ms", str(SHORT.window_ms), "--slide-ms", str(SHORT.slide_ms)),
             *("--rows-per-cycle", str(ROWS_PER_CYCLE)),
         ],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
         start_new_session=True,
     )
+
+
+def test_a_second_driver_of_a_lake_is_refused_with_who_holds_it(
+    fresh_lake: Callable[[], Path],
+) -> None:
+    lake = fresh_lake()
+    with only_driver(Lake.at(str(lake))), start_stream(lake) as second:
+        try:
+            assert second.wait(60) == 1
+            assert second.stderr is not None
+            told = second.stderr.read()
+        finally:
+            second.kill()
+    assert f"process {os.getpid()} on " in told
+    assert not (lake / "gold").exists(), "it has written nothing"
+
+
+def test_a_failing_store_is_told_and_tried_again_and_ends_nothing(
+    told: Path, fresh_lake: Callable[[], Path]
+) -> None:
+    """A file of bronze is away for a while, as in an object store that answers with errors."""
+    lake = fresh_lake()
+    [first, *_] = sorted((lake / "bronze" / "group_watermarks").glob("*/*.parquet"))
+    away = lake / "away.parquet"
+    first.rename(away)
+    driver = subprocess.Popen(
+        [sys.executable, "-m", "tests.pipelines.in_process", str(lake), str(ROWS_PER_CYCLE)],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     try:
-        deadline_s = time.monotonic() + 240
-        while gold_commits(lake) < before + commits:
-            assert stream.poll() is None, f"the stream ended by itself with {stream.returncode}"
-            assert time.monotonic() < deadline_s, "the stream appended nothing"
-            time.sleep(0.01)
+        assert driver.stdout is not None
+        driver.stdout.readline()
+        failure = driver.stdout.readline()
+        assert first.name in failure
+        assert "trying again in 1 s" in failure
+        away.rename(first)
+        while "cycle 8:" not in (line := driver.stdout.readline()):
+            assert line, "the run ended by itself"
     finally:
-        stream.kill()
-        stream.wait()
+        driver.send_signal(signal.SIGTERM)
+        driver.communicate()
+    assert everything(lake) == everything(told)
 
 
-def gold_commits(lake: Path) -> int:
-    """Delta commits in all gold tables together."""
-    return sum(1 for _ in (lake / "gold").glob("*/_delta_log/*.json"))
+def test_gold_that_is_lost_is_computed_again_from_bronze_alone(told: Path, tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
+    shutil.copytree(told, lake)
+    shutil.rmtree(lake / "gold")
+    shutil.rmtree(lake / "state")
+    home = Lake.at(str(lake))
+    replayed(home, home, from_s=0, to_s=10_000, evaluation=SHORT)
+    assert everything(lake) == everything(told)
 
 
-def test_the_command_compares_as_far_as_the_live_run_has_come(
-    spark: SparkSession, told: Path, fresh_lake: Callable[[], Path], tmp_path: Path
+def test_a_replay_of_a_range_starts_from_a_kept_state_and_equals_its_part_of_gold(
+    fresh_lake: Callable[[], Path], tmp_path: Path
+) -> None:
+    lake = fresh_lake()
+    compute(lake, rows_per_cycle=ROWS_PER_CYCLE)
+    live, side = Lake.at(str(lake)), Lake.at(str(tmp_path / "side"))
+    computed = replayed(live, side, from_s=61, to_s=95)
+    [cut] = computed
+    assert cut.seq_from > 0, "not from the first row"
+    found = list(differences(live, side, judged_part(computed, live)))
+    assert all(one.is_none for one in found), "\n".join(map(str, found))
+    rows = {one.table: one.rows for one in found}
+    assert rows["stalled_windows"] > 0
+    assert 0 < rows["consumer_lag"] < len(gold(lake, "consumer_lag"))
+
+
+def replayed(
+    live: Lake, side: Lake, *, from_s: int, to_s: int, evaluation: Evaluation | None = None
+) -> tuple[Cut, ...]:
+    """A replay of these seconds of the story."""
+    return replay(
+        in_process,
+        live,
+        side,
+        from_us=moment(from_s),
+        to_us=moment(to_s),
+        evaluation=evaluation or evaluation_of(live),
+        pace=Pace(rows_per_cycle=1_000_000),
+        tell=print,
+    )
+
+
+def test_a_row_that_was_changed_is_found_with_its_column(told: Path, tmp_path: Path) -> None:
+    live, side = Lake.at(str(told)), Lake.at(str(tmp_path / "side"))
+    computed = replayed(live, side, from_s=0, to_s=10_000)
+    DeltaTable(side.gold("dead_letters")).update(updates={"reconsume_times": "99"})
+    by_table: dict[str, Difference] = {one.table: one for one in differences(live, side, computed)}
+    assert by_table.pop("dead_letters").changed == {"reconsume_times": 1}
+    assert all(one.is_none for one in by_table.values())
+
+
+def test_the_command_compares_with_the_lakes_own_settings_as_far_as_the_live_run_has_come(
+    told: Path, fresh_lake: Callable[[], Path], tmp_path: Path
 ) -> None:
     """Bronze goes on behind the live run, and `--to` lies behind both."""
     lake = fresh_lake()
-    home = Lake.at(str(lake))
-    marks = Marks.open(home, SHORT.as_text())
-    create_gold(spark, home)
-    plan = next_plan(home, marks, Pace(rows_per_cycle=ROWS_PER_CYCLE))
-    assert plan is not None
-    carry_out(spark, home, plan, SHORT)
+    assert driver_of(lake, evaluation=SHORT, rows_per_cycle=1500).next_cycle() is not None
     done = CliRunner().invoke(
         commands.app,
         [
             *("pipeline", "replay", "--lake", str(lake), "--into", str(tmp_path / "side")),
             *("--from", "2026-03-01T12:00:00Z", "--to", "2026-03-01T15:00:00Z", "--compare"),
-            *("--window-ms", str(SHORT.window_ms), "--slide-ms", str(SHORT.slide_ms)),
         ],
     )
     assert done.exit_code == 0, done.output
     assert "compared up to where the live gold ends" in done.output
-    judged = [line for line in done.output.splitlines() if line.endswith("surplus")]
+    judged = [line for line in done.output.splitlines() if line.endswith("equal")]
     assert judged == [
-        f"{table.name}: {len(gold(lake, table.name))} rows, 0 missing, 0 surplus"
-        for table in SPARK_TABLES
+        f"{table.name}: {len(gold(lake, table.name))} rows, equal" for table in COMPUTED_TABLES
     ]
     assert everything(tmp_path / "side") == everything(told), "the replay goes on to --to"
 
 
-def test_a_replay_of_a_range_takes_over_what_was_open_and_equals_its_part_of_gold(
-    spark: SparkSession, told: Path, tmp_path: Path
-) -> None:
-    side = Lake.at(str(tmp_path / "side"))
-    span = replay(spark, told, side, from_s=61, to_s=95)
-    differences = compare(Lake.at(str(told)), side, span)
-    for one in differences:
-        assert (one.missing, one.surplus) == (0, 0), one
-    rows = {one.table: one.rows for one in differences}
-    assert rows["stalled_windows"] > 0
-    assert rows["consumer_lag"] < len(gold(told, "consumer_lag"))
-
-
-def replay(spark: SparkSession, lake: Path, into: Lake, *, from_s: int, to_s: int) -> Range:
-    """A replay in one cycle; returns what it covered."""
-    home = Lake.at(str(lake))
-    span = find_range(home, into, from_us=moment(from_s), to_us=moment(to_s), tell=print)
-    pace = Pace(rows_per_cycle=1_000_000)
-    replay_range(spark, home, into, span, evaluation=SHORT, pace=pace, tell=print)
-    return span
-
-
-def test_gold_without_marks_is_refused(told: Path, tmp_path: Path) -> None:
+def test_gold_without_plans_is_refused(told: Path, tmp_path: Path) -> None:
     lake = tmp_path / "lake"
     shutil.copytree(told, lake)
     shutil.rmtree(lake / "state")
-    with pytest.raises(LakeError, match=r"marks .* are gone"):
-        Marks.open(Lake.at(str(lake)), SHORT.as_text())
+    with pytest.raises(LakeError, match=r"its plans .* are gone"):
+        driver_of(lake, evaluation=SHORT)
 
 
-def test_marks_without_their_gold_are_refused(told: Path, tmp_path: Path) -> None:
+def test_plans_without_their_gold_are_refused(told: Path, tmp_path: Path) -> None:
     lake = tmp_path / "lake"
     shutil.copytree(told, lake)
-    shutil.rmtree(lake / "gold" / SPARK_TABLES[0].name)
-    with pytest.raises(LakeError, match=f"gold lacks {SPARK_TABLES[0].name}"):
-        Marks.open(Lake.at(str(lake)), SHORT.as_text())
+    shutil.rmtree(lake / "gold" / COMPUTED_TABLES[0].name)
+    with pytest.raises(LakeError, match=f"gold lacks {COMPUTED_TABLES[0].name}"):
+        driver_of(lake, evaluation=SHORT)
 
 
 def test_a_run_is_not_continued_with_other_settings(told: Path) -> None:
     with pytest.raises(LakeError, match="use the same settings"):
-        Marks.open(Lake.at(str(told)), Evaluation().as_text())
+        driver_of(told, evaluation=Evaluation())
+
+
+def test_a_replay_into_a_lake_that_has_gold_is_refused(told: Path) -> None:
+    home = Lake.at(str(told))
+    with pytest.raises(LakeError, match="has been computed before"):
+        replayed(home, home, from_s=0, to_s=10)
+
+
+def test_a_range_in_which_nothing_was_shipped_is_one_sentence(told: Path, tmp_path: Path) -> None:
+    with pytest.raises(LakeError, match="nothing was shipped in that range"):
+        replayed(Lake.at(str(told)), Lake.at(str(tmp_path)), from_s=90_000, to_s=99_000)

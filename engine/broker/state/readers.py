@@ -102,6 +102,10 @@ class Readers:
         """Was the queue ever pulled for the group?"""
         return key in self._readings
 
+    def keys(self) -> Collection[QueueKey]:
+        """Every queue that was ever pulled for a group."""
+        return self._readings.keys()
+
     def take_moved(self) -> dict[QueueKey, None]:
         """Readings that changed, or went, since the last call; the longest ago first."""
         moved, self._moved = self._moved, {}

@@ -56,9 +56,9 @@ LARGE_TARGET_BYTES: Final = 32 * MIB
 VACUUM_COMMITS: Final = 3_600
 """Replaced files are looked for after so many commits: each one to three hours."""
 
-VACUUM_RETENTION_HOURS: Final = 6
-"""Files that merging replaced stay this long: far longer than any reader holds a version. A day of
-them would be 86 400 files a table."""
+VACUUM_RETENTION_HOURS: Final = 24 * LOG_RETENTION_DAYS
+"""Files that merging replaced stay as long as the log that names them: who follows the log finds
+them. `tidemark lake maintain` knows how far its readers are, and removes them sooner."""
 
 APPEND_ATTEMPTS_MAX: Final = 5
 RETRY_PAUSE_S: Final = 0.2
@@ -142,6 +142,20 @@ class BronzeTable:
             _log.warning("%s: not tidied (%s); trying again later", self._uri, _told(error))
 
     def _merge(self) -> None:
+        """Merge, unless the table lies in an object store or another merges it now.
+
+        delta-rs lets two merges of the same files pass, and each row is there twice then. So one at
+        a time, from the newest version on; where no lock reaches, `tidemark lake maintain` merges.
+        """
+        if self._files is None:
+            self._small_files = 0
+            return
+        with self._files.alone() as is_alone:
+            if is_alone:
+                self._handle.update_incremental()
+                self._merge_alone()
+
+    def _merge_alone(self) -> None:
         # What an earlier shipper left may be of any day.
         days = [("event_date", "in", [str(day) for day in self._dates])] if self._merges else None
         is_large = self._merges % LARGE_MERGES == 0

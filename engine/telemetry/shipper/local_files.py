@@ -112,6 +112,15 @@ class LocalTableFiles:
         with _exclusive(log):
             self._mend()
 
+    @contextmanager
+    def alone(self) -> Iterator[bool]:
+        """Hold the lock of the log's folder, if it is free: False when another merges or mends."""
+        try:
+            with _exclusive(self._folder / _LOG, wait=False):
+                yield True
+        except BlockingIOError:
+            yield False
+
     def _mend(self) -> None:
         noted = self._noted()
         log = self._folder / _LOG
@@ -236,11 +245,11 @@ def _sync(path: Path) -> None:
 
 
 @contextmanager
-def _exclusive(folder: Path) -> Iterator[None]:
-    """Hold the folder's lock: only one shipper mends at a time."""
+def _exclusive(folder: Path, *, wait: bool = True) -> Iterator[None]:
+    """Hold the folder's lock: only one mends or merges at a time."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
     finally:
         os.close(descriptor)

@@ -323,8 +323,11 @@ def _play(case: Fields, storage: Storage, group: str, now_ms: int) -> None:
                     now_s=at_ms // 1000,
                 )
             case "owner":
-                owner, client_id = event.word("owner"), event.word("client_id", default="")
-                storage.set_owner(committer, topic, event.whole("partition"), owner, client_id)
+                storage.set_owner(
+                    *(committer, topic, event.whole("partition")),
+                    owner=event.word("owner"),
+                    client_id=event.word("client_id", default=""),
+                )
             case "clear_owners":
                 storage.clear_owners(committer)
             case "delete_topic":
@@ -333,7 +336,7 @@ def _play(case: Fields, storage: Storage, group: str, now_ms: int) -> None:
                 storage.delete_group(committer)
             case "fetch":
                 at_ms = now_ms + event.whole("at_ms_rel_now", default=0)
-                storage.fetch(committer, now_s=at_ms // 1000)
+                storage.is_known(committer, now_s=at_ms // 1000)
             case "reap":
                 storage.reap({name for name in event.items("groups") if isinstance(name, str)})
             case other:

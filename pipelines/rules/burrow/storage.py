@@ -63,7 +63,7 @@ class _Owner:
 @dataclass(slots=True)
 class _Group:
     topics: dict[str, list[_Ring | None]] = field(default_factory=dict)
-    owners: dict[tuple[str, int], _Owner] = field(default_factory=dict)
+    owners: dict[str, dict[int, _Owner]] = field(default_factory=dict)
     last_commit_ms: int = 0
 
 
@@ -90,7 +90,7 @@ class Storage:
             polls.append(deque(maxlen=self.settings.intervals))
         polls[partition].append(offset)
 
-    def add_commit(  # The names are Burrow's own request.
+    def add_commit(
         self,
         group: str,
         topic: str,
@@ -122,13 +122,15 @@ class Storage:
         self._put(ring, place, Commit(offset, order, timestamp_ms, lag))
         return True
 
-    def set_owner(self, group: str, topic: str, partition: int, owner: str, client_id: str) -> None:
+    def set_owner(
+        self, group: str, topic: str, partition: int, *, owner: str, client_id: str
+    ) -> None:
         """Tell who holds a partition; its ring exists from then on, if the topic is known."""
         known = self._groups.setdefault(group, _Group())
         if self._end_offset(topic, partition) is None:
             return
         self._ring(known, topic, partition)
-        known.owners[topic, partition] = _Owner(owner, client_id)
+        known.owners.setdefault(topic, {})[partition] = _Owner(owner, client_id)
 
     def clear_owners(self, group: str) -> None:
         """Forget who holds what; rings stay."""
@@ -138,15 +140,14 @@ class Storage:
     def owner(self, group: str, topic: str, partition: int) -> tuple[str, str] | None:
         """Owner and client id of a partition, if told."""
         known = self._groups.get(group)
-        found = known.owners.get((topic, partition)) if known else None
+        found = known.owners.get(topic, {}).get(partition) if known else None
         return (found.name, found.client_id) if found else None
 
     def delete_topic(self, topic: str) -> None:
         """Forget a topic and what groups committed to it; a group may be left with nothing."""
         for known in self._groups.values():
             known.topics.pop(topic, None)
-            for key in [key for key in known.owners if key[0] == topic]:
-                del known.owners[key]
+            known.owners.pop(topic, None)
         self._ends.pop(topic, None)
 
     def delete_group(self, group: str) -> None:
@@ -160,14 +161,21 @@ class Storage:
             self.delete_group(group)
         return absent
 
-    def fetch(self, group: str, *, now_s: int) -> dict[tuple[str, int], Partition] | None:
-        """The group's partitions by topic and number; null, and forgotten, when it has expired."""
+    def is_known(self, group: str, *, now_s: int) -> bool:
+        """Is there such a group? One that has expired is forgotten by the question."""
         known = self._groups.get(group)
         if known is None:
-            return None
+            return False
         if (now_s - self.settings.expire_group_s) * 1000 > known.last_commit_ms:
             self.delete_group(group)
+            return False
+        return True
+
+    def fetch(self, group: str, *, now_s: int) -> dict[tuple[str, int], Partition] | None:
+        """The group's partitions by topic and number; null when it is not known."""
+        if not self.is_known(group, now_s=now_s):
             return None
+        known = self._groups[group]
         return {
             (topic, number): self._partition(topic, number, ring)
             for topic, rings in sorted(known.topics.items())

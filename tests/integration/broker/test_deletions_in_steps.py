@@ -10,12 +10,16 @@ import json
 import shutil
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from engine.broker.config import BrokerConfig
 from engine.broker.deletions import delete_group, delete_topic
+from engine.broker.sampling import Watermarks
+from engine.broker.work_in_steps import in_steps
 from engine.foundation.errors import RequestRefused
-from engine.foundation.limits import DELETIONS_MAX
+from engine.foundation.limits import DELETIONS_MAX, WATERMARKS_PER_SAMPLE_MAX
+from engine.foundation.observing import GroupWatermark
 from engine.protocol.bodies import TopicConfig
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
@@ -30,6 +34,7 @@ from tests.integration.broker.cluster import (
     eventually,
 )
 from tests.integration.broker.spooled import spooled
+from tests.store_support import Listener
 
 GROUPS = 20_000
 """Of which each has an offset on the topic: some 160 steps."""
@@ -388,3 +393,36 @@ async def test_a_held_pull_of_a_deleted_group_is_handed_nothing_and_leaves_nothi
         assert not any(key[0] == GROUP for key in parts.readers._readings)
         assert not any(key[0] == GROUP for key in parts.traffic.gets.by_key)
         assert bodies(await client.pull(1)) == [b"second"]
+
+
+async def test_amid_a_deletion_no_mark_of_what_goes_is_told_nor_afterwards(tmp_path: Path) -> None:
+    async with cluster(quiet(tmp_path)) as running:
+        with_groups(running)
+        listener = Listener()
+        parts = replace(running.broker.parts, observer=listener)
+        watermarks = Watermarks(parts)
+        async with amid_deletion(running):
+            for _ in watermarks.sample(parts.steady_ms()):
+                pass
+            assert watermarks.waiting_count > 0, "they are looked at when it has ended"
+        for _ in range(GROUPS // WATERMARKS_PER_SAMPLE_MAX + 1):
+            await in_steps(watermarks.sample(parts.steady_ms()))
+        assert watermarks.waiting_count == 0
+    assert [fact for fact in listener.facts if isinstance(fact, GroupWatermark)] == []
+
+
+async def test_amid_a_groups_deletion_no_mark_of_it_is_told_nor_afterwards(tmp_path: Path) -> None:
+    async with cluster(quiet(tmp_path)) as running:
+        with_topics(running)
+        for number in range(0, GROUPS, 7):
+            key = (GROUP, f"t{number}", 0)
+            running.broker.parts.readers.arrived(key, "c", now_ms=1)
+        listener = Listener()
+        parts = replace(running.broker.parts, observer=listener)
+        watermarks = Watermarks(parts)
+        async with amid_group_deletion(running):
+            for _ in watermarks.sample(parts.steady_ms()):
+                pass
+        for _ in range(GROUPS // WATERMARKS_PER_SAMPLE_MAX + 1):
+            await in_steps(watermarks.sample(parts.steady_ms()))
+    assert [fact for fact in listener.facts if isinstance(fact, GroupWatermark)] == []

@@ -4,12 +4,16 @@ at most.
 
 from __future__ import annotations
 
+import asyncio
 import os
 from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from engine.broker.sampling import Watermarks
+import pytest
+
+from engine.broker.sampling import Watermarks, are_waiting
 from engine.broker.work_in_steps import in_steps
 from engine.foundation.limits import WATERMARKS_PER_SAMPLE_MAX
 from engine.foundation.observing import GroupWatermark, QueueWatermark
@@ -19,6 +23,7 @@ from tests.integration.broker.spooled import picked, spooled
 from tests.store_support import Listener, draft
 
 HOUR_MS = 3_600_000
+MARKS = ("pulled", "processed", "committed")
 ENDS = ("min_offset", "max_offset", "flushed_offset")
 
 
@@ -151,3 +156,113 @@ async def test_of_very_many_queues_of_groups_each_has_its_turn(tmp_path: Path) -
         await in_steps(watermarks.sample(parts.now_ms()))
         await in_steps(watermarks.sample(parts.now_ms()))
         assert told_queues()[told_before:].count(7) == 1, "who moved is told when its turn comes"
+
+
+def marks_of_group(folder: Path, *names: str) -> list[tuple[Any, ...]]:
+    """Columns of each row of GROUP on queue 0 of TOPIC, repeats left out."""
+    rows = spooled(folder / "store", "group_watermarks")
+    found = [picked(row, *names) for row in rows if queue_of(row) == (TOPIC, 0)]
+    return [one for one, _ in groupby(found)]
+
+
+async def test_a_group_that_pulls_and_finishes_is_told_though_it_commits_nothing(
+    tmp_path: Path,
+) -> None:
+    """One that commits each twenty minutes makes progress all the same."""
+    settings = {"sample_interval_ms": 50, "window_sample_interval_ms": 50}
+    config = broker_config(tmp_path, full_sample_interval_ms=HOUR_MS, **settings)
+    async with cluster(config) as running:
+        client = running.client("c1")
+        for _ in range(4):
+            await client.send()
+        await client.heartbeat()
+        for pulled in (2, 4):
+            await client.pull(pulled - 2, maxMsgNums=2)
+            for processed in (pulled - 1, pulled):
+                client.running_info = {
+                    f'{{"brokerName":"broker-a","queueId":0,"topic":"{TOPIC}"}}': {
+                        "processedOffset": processed, "heldRanges": [],
+                    }
+                }  # fmt: skip
+
+                async def is_told(mark: tuple[int, int] = (pulled, processed)) -> bool:
+                    return (*mark, None) in marks_of_group(tmp_path, *MARKS)
+
+                await eventually(is_told, f"that {pulled} are pulled and {processed} finished")
+        assert marks_of_group(tmp_path, "pulled")[-2:] == [(2,), (4,)]
+
+
+async def test_a_group_at_the_end_of_its_queue_that_pulls_and_reports_is_told_nothing_of(
+    tmp_path: Path,
+) -> None:
+    config = broker_config(tmp_path, sample_interval_ms=50, full_sample_interval_ms=HOUR_MS)
+    async with cluster(config) as running:
+        client = running.client("c1")
+        await client.send()
+        await client.heartbeat()
+        await client.pull(0)
+        await client.commit(1)
+
+        async def rests() -> bool:
+            return marks_of_group(tmp_path, "committed", "persisted")[-1:] == [(1, 1)]
+
+        await eventually(rests, "its offset is told as persisted")
+        rows_before = len(spooled(tmp_path / "store", "group_watermarks"))
+        for _ in range(10):
+            await client.pull(1)
+            await client.commit(1)
+            await asyncio.sleep(0.06)
+        assert len(spooled(tmp_path / "store", "group_watermarks")) == rows_before
+        await client.send()
+
+        async def waits() -> bool:
+            return marks_of_group(tmp_path, "max_offset")[-1] == (2,)
+
+        await eventually(waits, "that a message waits is told")
+        row = spooled(tmp_path / "store", "group_watermarks")[-1]
+        assert row["reports"] == 10, "none of them is left out"
+        rows_before = len(spooled(tmp_path / "store", "group_watermarks"))
+        await client.commit(1)
+
+        async def is_heard() -> bool:
+            return len(spooled(tmp_path / "store", "group_watermarks")) > rows_before
+
+        await eventually(is_heard, "while it is behind, each report is news")
+
+
+@pytest.mark.parametrize(
+    ("committed", "pulled", "maximum", "waiting"),
+    [
+        (5, 5, 5, False),
+        (4, 5, 5, True),
+        (7, None, 5, False),
+        (None, 5, 5, False),
+        (None, 4, 5, True),
+        (None, None, 0, True),
+    ],
+)
+def test_messages_wait_for_a_group_below_the_end_of_the_queue(
+    committed: int | None, pulled: int | None, maximum: int, *, waiting: bool
+) -> None:
+    assert are_waiting(committed, pulled, maximum) is waiting
+
+
+async def test_a_group_that_never_commits_and_has_pulled_all_is_told_nothing_of(
+    tmp_path: Path,
+) -> None:
+    config = broker_config(tmp_path, sample_interval_ms=50, full_sample_interval_ms=HOUR_MS)
+    async with cluster(config) as running:
+        client = running.client("c1")
+        await client.send()
+        await client.heartbeat()
+        await client.pull(0)
+
+        async def is_told() -> bool:
+            return marks_of_group(tmp_path, "pulled")[-1:] == [(1,)]
+
+        await eventually(is_told, "that it has pulled all")
+        rows_before = len(spooled(tmp_path / "store", "group_watermarks"))
+        for _ in range(5):
+            await client.pull(1)
+            await asyncio.sleep(0.06)
+        assert len(spooled(tmp_path / "store", "group_watermarks")) == rows_before

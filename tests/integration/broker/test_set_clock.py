@@ -89,3 +89,4 @@ async def test_a_step_of_the_clock_takes_nothing_from_anybody(tmp_path: Path, st
     (row,) = [r for r in spooled(tmp_path / "store", "lifecycle") if r["kind"] == "CLOCK_STEPPED"]
     assert ("forward" if step_ms > 0 else "back") in row["detail"]
     assert int(row["detail"].split()[-2]) == pytest.approx(HOUR_MS, abs=100)
+    assert row["step_ms"] == pytest.approx(step_ms, abs=100)

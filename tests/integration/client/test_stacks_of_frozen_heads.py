@@ -6,7 +6,7 @@ import asyncio
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -16,9 +16,18 @@ from engine.client.consuming.listeners import (
     ConsumeOrderlyStatus,
     ConsumeStatus,
 )
-from engine.foundation.limits import STACK_TOLD_BYTES_MAX
+from engine.foundation.limits import STACK_QUESTIONS_AT_ONCE, STACK_TOLD_BYTES_MAX
+from engine.protocol.command import RemotingCommand
 from engine.protocol.message import MessageExt
-from tests.integration.broker.cluster import GROUP, TOPIC, broker_config, cluster, eventually
+from engine.remoting import Peer
+from tests.integration.broker.cluster import (
+    GROUP,
+    TOPIC,
+    RawClient,
+    broker_config,
+    cluster,
+    eventually,
+)
 from tests.integration.broker.spooled import picked, spooled
 from tests.integration.client.cluster_users import consumer_config, consuming
 
@@ -173,3 +182,62 @@ async def test_a_stack_without_end_is_cut(tmp_path: Path) -> None:
         await eventually(is_told, "the stack is told")
     (stack,) = [row["stack"] for row in windows(tmp_path) if row["stack"]]
     assert len(stack.encode()) <= STACK_TOLD_BYTES_MAX
+
+
+async def test_a_client_in_two_groups_is_asked_once_in_its_interval(tmp_path: Path) -> None:
+    async with cluster(broker_config(tmp_path, **SETTINGS)) as running:
+        client = running.client("java")
+        await client.send()
+        place = f'{{"brokerName":"broker-a","queueId":0,"topic":"{TOPIC}"}}'
+        client.running_info = {place: {"cachedMsgCount": 1}}
+        client.jstack = "ConsumeMessageThread_1 TID: 1"
+        for group in (GROUP, "other"):
+            await client.heartbeat(group)
+
+        async def asked_often() -> bool:
+            return client.asked_count >= 30
+
+        await eventually(asked_often, "both groups' windows are looked at")
+        assert client.stacks_asked_count == 1
+
+
+class Reluctant(RawClient):
+    """Tells what it holds, and takes its time when it is asked for stacks."""
+
+    under_way: ClassVar[set[str]] = set()
+    most_under_way: ClassVar[int] = 0
+
+    async def _tell_running_info(  # type: ignore[override]
+        self, peer: Peer, request: RemotingCommand
+    ) -> RemotingCommand:
+        if request.fields.get("jstackEnable") == "true":
+            Reluctant.under_way.add(self.client_id)
+            Reluctant.most_under_way = max(Reluctant.most_under_way, len(Reluctant.under_way))
+            await asyncio.sleep(0.5)
+            Reluctant.under_way.discard(self.client_id)
+        return super()._tell_running_info(peer, request)
+
+
+async def test_of_many_frozen_clients_so_many_are_asked_at_a_time_and_all_in_the_end(
+    tmp_path: Path,
+) -> None:
+    async with cluster(broker_config(tmp_path, **SETTINGS)) as running:
+        await running.client().send()
+        place = f'{{"brokerName":"broker-a","queueId":0,"topic":"{TOPIC}"}}'
+        clients = [
+            Reluctant(running.broker.address, f"java{number}")
+            for number in range(2 * STACK_QUESTIONS_AT_ONCE)
+        ]
+        running.clients += clients
+        for client in clients:
+            client.running_info = {place: {"cachedMsgCount": 1}}
+            client.jstack = f"ConsumeMessageThread_1 of {client.client_id}"
+            await client.heartbeat()
+
+        async def all_told() -> bool:
+            return {row["client_id"] for row in windows(tmp_path) if row["stack"]} == {
+                client.client_id for client in clients
+            }
+
+        await eventually(all_told, "the stacks of all are told")
+    assert Reluctant.most_under_way == STACK_QUESTIONS_AT_ONCE

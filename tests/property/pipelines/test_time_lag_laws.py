@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.rules.time_lag import PolledEnds, Provenance, TimeLag
+from pipelines.rules.time_lag import Polled, PolledEnds, Provenance, TimeLag
 
 
 @dataclass
@@ -29,8 +29,8 @@ class Queue:
         self.lowest = min(self.lowest, len(self.stored_ms))
 
     def poll(self) -> None:
-        self.ends.add(len(self.stored_ms), self.now_ms)
-        self.lowest = len(self.stored_ms)
+        if self.ends.add(len(self.stored_ms), self.now_ms) is not Polled.OUT_OF_ORDER:
+            self.lowest = len(self.stored_ms)
 
     def truth_ms(self, committed: int) -> int:
         if committed >= len(self.stored_ms):
@@ -38,7 +38,7 @@ class Queue:
         return self.now_ms - self.stored_ms[committed]
 
 
-steps = st.lists(
+single_steps = st.lists(
     st.one_of(
         st.tuples(st.just("produce"), st.integers(1, 40)),
         st.tuples(st.just("wait"), st.integers(1, 5_000)),
@@ -48,6 +48,38 @@ steps = st.lists(
     min_size=3,
     max_size=60,
 )
+
+
+def _thrice(count: int) -> int:
+    return 3 * count
+
+
+counts = st.integers(0, 20)
+rounds = st.lists(
+    st.tuples(
+        counts,
+        st.integers(1, 5_000),
+        st.just(0) | st.integers(20, 80),
+        st.just(0) | counts.map(_thrice),
+    ),
+    min_size=3,
+    max_size=15,
+).map(
+    lambda told: [
+        step
+        for produced, waited_ms, lost, made_again in told
+        for step in [
+            ("produce", produced),
+            ("wait", waited_ms),
+            ("lose", lost),
+            ("produce", made_again),
+            ("wait", waited_ms),
+            ("poll", 0),
+        ]
+    ]
+)
+"""A poll each round, in many of them after a fall of several rounds, which is made up again."""
+steps = single_steps | rounds
 sizes = st.integers(3, 12)
 
 
@@ -66,8 +98,7 @@ def played(story: list[tuple[str, int]], points_max: int) -> Queue:
             case "wait":
                 queue.now_ms += size
             case "poll":
-                if not queue.ends.points or queue.now_ms > queue.ends.points[-1][1]:
-                    queue.poll()
+                queue.poll()
             case "lose":
                 queue.lose(size)
     return queue

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from engine.broker.config import BrokerConfig
 from engine.broker.rocketmq_settings import (
     WITHOUT_EFFECT,
     Start,
@@ -17,6 +18,7 @@ from engine.foundation.config_layers import from_flags
 from engine.foundation.errors import ConfigError, StorageError
 from engine.foundation.live_settings import REDACTED, redacted
 from engine.runtime import SystemDisk
+from engine.store import StoreConfig
 
 
 def start(
@@ -112,3 +114,11 @@ def test_secrets_are_not_told() -> None:
         "brokerName": "b",
         "e": "",
     }
+
+
+@pytest.mark.parametrize(
+    "name", ["sample_interval_ms", "full_sample_interval_ms", "window_sample_interval_ms"]
+)
+def test_an_interval_of_reports_that_never_ends_is_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match="at least 1 ms"):
+        BrokerConfig(store=StoreConfig(root="/store"), **{name: 0})  # type: ignore[arg-type]

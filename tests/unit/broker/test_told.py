@@ -56,6 +56,14 @@ def test_one_that_moves_all_the_time_takes_nobodys_turn_and_has_none_of_its_own(
     assert all("b" in row for row in rows)
 
 
+def test_those_told_longest_ago_come_first() -> None:
+    told = told_of("abcd")
+    told.told("a", 1)
+    told.begin_round()
+    assert sample(told) == ["b", "c", "d"]
+    assert sample(told) == ["a"]
+
+
 def test_what_had_moved_before_a_round_is_looked_at_before_the_round_is_over() -> None:
     told: ToldMarks[str, int] = ToldMarks()
     for key in "abcd":

@@ -122,6 +122,19 @@ def test_a_difference_names_the_field_and_both_values() -> None:
     assert str(first).split("  ")[-2].endswith("DIFFERENT")
 
 
+@pytest.mark.parametrize("entries", [0, 9, 11], ids=["none", "one fewer", "one more"])
+def test_a_case_that_expects_more_than_there_is_differs(entries: int) -> None:
+    """Or less: a ring of ten commits is expected to hold some other number of them."""
+    document = json.loads(DIFFERENTIAL.read_text(encoding="utf-8"))
+    ring = document["storage_ring_cases"]
+    case = next(one for one in ring["cases"] if len(one["expected"]) == 10)
+    case["expected"] = (case["expected"] * 2)[:entries]
+    ring["cases"] = [case]
+    text = json.dumps({"storage_ring_cases": ring}).encode()
+    (result,) = run_cases(parse(text, name="mine.json"))
+    assert f"expected {entries} entries, got 10" in result.differences[0]
+
+
 PARTITION: dict[str, Any] = {
     "id": 1,
     "allowed_lag": 0,
@@ -247,5 +260,5 @@ def test_hostile_bytes_get_one_short_printable_sentence(what: str) -> None:
 
 
 def test_a_file_longer_than_the_limit_is_not_read_as_json() -> None:
-    with pytest.raises(CaseFileError, match="bytes are more than the 67108864 that are read"):
+    with pytest.raises(CaseFileError, match="is longer than the 67108864 bytes that are read"):
         parse(b" " * (64 * 1024 * 1024 + 1), name="mine.json")

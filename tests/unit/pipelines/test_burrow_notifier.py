@@ -142,14 +142,14 @@ def test_a_cache_of_no_seconds_keeps_nothing() -> None:
 
 def test_owners_are_told_and_cleared_and_go_with_their_topic() -> None:
     storage = Storage()
-    storage.set_owner("orders", "sales", 0, "10.0.0.7", "client-1")
+    storage.set_owner("orders", "sales", 0, owner="10.0.0.7", client_id="client-1")
     assert storage.owner("orders", "sales", 0) is None, "the topic is not known yet"
     storage.add_end_offset("sales", 1, offset=9, partition_count=2)
-    storage.set_owner("orders", "sales", 1, "10.0.0.7", "client-1")
+    storage.set_owner("orders", "sales", 1, owner="10.0.0.7", client_id="client-1")
     assert storage.owner("orders", "sales", 1) == ("10.0.0.7", "client-1")
     storage.clear_owners("orders")
     assert storage.owner("orders", "sales", 1) is None
-    storage.set_owner("orders", "sales", 1, "10.0.0.8", "client-2")
+    storage.set_owner("orders", "sales", 1, owner="10.0.0.8", client_id="client-2")
     storage.delete_topic("sales")
     assert storage.owner("orders", "sales", 1) is None
     assert storage.groups == ["orders"]

@@ -24,6 +24,7 @@ from pipelines.cycles.files import DataFiles
 from pipelines.cycles.gold_files import NewFile, write_rows
 from pipelines.cycles.keyed_state import CHAIN_MAX, StateFiles, overlaid
 from pipelines.cycles.plan import Cut, Plan, Plans, Shipment, Snapshot, last_done, next_cuts, until
+from pipelines.cycles.replaying import judged_part
 from pipelines.cycles.sweeping import kept_snapshots
 from pipelines.lake import Lake, whole_table
 from pipelines.marts.computing import Computed
@@ -294,3 +295,40 @@ def test_of_kept_states_each_of_two_days_and_the_first_of_each_day_stay() -> Non
     ]
     kept = [one.judged_us // hour for one in kept_snapshots(snapshots, 24 * 15 * hour)]
     assert kept == [240, 264, 288, *range(24 * 13, 24 * 15)]
+
+
+def test_only_what_the_live_run_has_judged_is_compared(tmp_path: Path) -> None:
+    lake = Lake.at(str(tmp_path))
+    computed = (Cut("e", 0, 30, 0, 3, 0, 300),)
+    with pytest.raises(LakeError, match="has no gold that was computed live"):
+        judged_part(computed, lake)
+    plans = Plans.open(lake, SETTINGS, gold=(), buckets=2)
+    with pytest.raises(LakeError, match="has no gold that was computed live"):
+        judged_part(computed, lake)
+    first = plans.record((Cut("e", 0, 10, 0, 1, 0, 100),), {})
+    with pytest.raises(LakeError, match="has no gold that was computed live"):
+        judged_part(computed, lake)
+    plans.finish(first, {})
+    assert judged_part(computed, lake) == (Cut("e", 0, 10, 0, 1, 0, 100),)
+    with pytest.raises(LakeError, match=r"ends before --from"):
+        judged_part((Cut("e", 10, 30, 1, 3, 100, 300),), lake)
+    plans.finish(plans.record((Cut("e", 10, 30, 1, 3, 100, 300),), {}), {})
+    assert judged_part(computed, lake) == computed
+
+
+def test_a_table_that_is_new_to_a_lake_begins_at_a_recorded_cycle_and_one_that_is_gone_is_refused(
+    tmp_path: Path,
+) -> None:
+    lake = Lake.at(str(tmp_path))
+    plans = Plans.open(lake, SETTINGS, gold=(), buckets=2)
+    plans.begin_tables(["consumer_lag"])
+    plans.finish(plans.record((Cut("e", 0, 10, 0, 1, 0, 100),), {}), {})
+    later = Plans.open(lake, SETTINGS, gold=("consumer_lag",), buckets=2)
+    later.begin_tables(["consumer_lag", "retry_flow"])
+    both = ("consumer_lag", "retry_flow")
+    assert Plans.open(lake, SETTINGS, gold=both, buckets=2).begun == {
+        "consumer_lag": 1,
+        "retry_flow": 2,
+    }
+    with pytest.raises(LakeError, match="cycle 1, but gold lacks consumer_lag: restore"):
+        Plans.open(lake, SETTINGS, gold=("retry_flow",), buckets=2)

@@ -105,14 +105,33 @@ def test_below_a_fall_the_message_may_be_of_either_life() -> None:
     assert ends.time_lag(90, now_ms=25_000).least_ms == 5_000
 
 
+def test_what_was_lost_and_written_again_may_be_as_young_as_the_first_poll_after() -> None:
+    """End 100 at 10 s and 200 at 20 s, then 150 lost and 100 written: 150 at 30 s. Message 80 was
+    there at 10 s, and is another one since.
+    """
+    ends = polls((0, 0), (100, 10_000), (200, 20_000), (150, 30_000))
+    assert ends.time_lag(80, now_ms=30_000) == TimeLag(
+        15_000, 15_000, EXTRAPOLATED, least_ms=0, most_ms=30_000
+    )
+
+
 def test_polls_that_come_late_are_passed_over() -> None:
     ends = polls((100, 5_000))
-    assert ends.add(90, 4_000) is Polled.OUT_OF_ORDER
-    assert ends.add(110, 5_000) is Polled.OUT_OF_ORDER
+    assert ends.add(110, 4_000) is Polled.OUT_OF_ORDER
+    assert ends.add(100, 5_000) is Polled.OUT_OF_ORDER
+    assert ends.add(90, 5_000) is Polled.OUT_OF_ORDER
     assert ends.points == [(100, 5_000)]
     assert ends.add(100, 6_000) is Polled.ADDED
     assert ends.add(100, 7_000) is Polled.EXTENDED
     assert ends.points == [(100, 5_000), (100, 7_000)]
+
+
+def test_of_the_polls_of_one_ms_the_highest_counts() -> None:
+    ends = polls((0, 0), (100, 5_000))
+    assert ends.add(110, 5_000) is Polled.EXTENDED
+    assert ends.points == [(0, 0), (110, 5_000)]
+    assert ends.time_lag(110, now_ms=5_000).lag_ms == 0
+    assert ends.time_lag(109, now_ms=5_000).most_ms == 5_000
 
 
 def test_a_week_of_polls_fits_into_the_points_and_stays_known_to_a_share_of_its_age() -> None:

@@ -60,9 +60,9 @@ def test_files_grow_through_the_tiers_so_that_large_ones_are_seldom_rewritten() 
 
 
 def test_a_day_that_is_over_becomes_as_few_files_as_fit() -> None:
-    over = table(partition(YESTERDAY, 127 * MIB, 1000, 1000))
-    assert plan(over, UPKEEP, NOW).merges == (Merge(YESTERDAY, 128 * MIB, 3),)
-    assert plan(table(partition(YESTERDAY, 70 * MIB, 70 * MIB)), UPKEEP, NOW).merges == ()
+    over = table(partition(YESTERDAY, 31 * MIB, 1000, 1000))
+    assert plan(over, UPKEEP, NOW).merges == (Merge(YESTERDAY, 32 * MIB, 3),)
+    assert plan(table(partition(YESTERDAY, 20 * MIB, 20 * MIB)), UPKEEP, NOW).merges == ()
     assert plan(table(partition(YESTERDAY, 1000)), UPKEEP, NOW).merges == ()
 
 
@@ -158,7 +158,7 @@ def test_work_says_itself_in_words() -> None:
     assert str(plan(table(), UPKEEP, NOW)) == "nothing"
 
 
-SIZES = st.lists(st.integers(1, 130 * MIB), max_size=80)
+SIZES = st.lists(st.integers(1, 34 * MIB), max_size=80)
 
 
 @given(sizes=SIZES, is_today=st.booleans())

@@ -10,6 +10,7 @@ from engine.foundation.observing import (
     FlushDone,
     GroupWatermark,
     LifecycleEvent,
+    OffsetAnswer,
     OffsetReport,
     OwnedQueue,
     QueueWatermark,
@@ -164,3 +165,22 @@ def test_a_seconds_row_tells_the_most_that_was_at_risk_and_nothing_where_nothing
     sums.add(flush(10, flushed=100, cause="TIMER"))
     rows = [dict(zip(TABLES[n].own_names, values, strict=True)) for n, values in sums.take()]
     assert [row["at_risk_bytes_max"] for row in rows] == [700, None]
+
+
+def test_an_answered_question_and_a_snapshot_have_their_columns() -> None:
+    answer = OffsetAnswer("c@1", "g", "orders", 3, 40, 41, 50, "c@2")
+    assert by_column(answer) == (
+        "offset_answers",
+        {
+            "client_id": "c@1",
+            "group": "g",
+            "topic": "orders",
+            "queue_id": 3,
+            "told_offset": 40,
+            "committed": 41,
+            "pulled": 50,
+            "last_puller": "c@2",
+        },
+    )
+    _, row = by_column(LifecycleEvent("SNAPSHOT", None, seq_from=17, time_from_ms=2))
+    assert (row["seq_from"], row["time_from"]) == (17, 2000)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from engine.runtime import system_runtime
 from engine.telemetry import Telemetry
 from engine.telemetry.frames import Turn, encode_frame
 from engine.telemetry.segments import segment_name
+from tests.failing_disk import FailingDisk
 from tests.unit.telemetry.lives import DETAIL, MASTER, Broker, boot_event, report
 
 
@@ -196,3 +198,76 @@ def test_a_heartbeat_is_never_longer_than_what_is_written_over_it() -> None:
     shortest_mark = encode_frame(Turn(2**40, as_of + 1, [], [("", "", 0, 0, None, 0)]))
     next_heartbeat = encode_frame(Turn(2**40, as_of + 1, [], []))
     assert len(heartbeat) == len(next_heartbeat) < min(len(shortest_row), len(shortest_mark))
+
+
+def snapshot() -> LifecycleEvent:
+    return LifecycleEvent("SNAPSHOT", "2 queues", seq_from=1, time_from_ms=5)
+
+
+def kinds(broker: Broker) -> list[str]:
+    return [values[0] for _, table, values in broker.rows() if table == "lifecycle"]
+
+
+def test_the_place_of_a_fact_to_come_is_its_seq(broker: Broker) -> None:
+    telemetry = broker.boot()
+    at = telemetry.told_up_to()
+    assert at is not None
+    telemetry.observe(report(1))
+    telemetry.write_turn()
+    telemetry.observe(report(2))
+    later = telemetry.told_up_to()
+    assert later == replace(at, seq=at.seq + 2)
+    telemetry.observe_all([report(3), report(4)])
+    telemetry.write_turn()
+    assert telemetry.told_up_to() == replace(at, seq=at.seq + 4)
+    assert [seq for seq, _, _ in broker.rows()] == [1, 2, 3, 4]
+
+
+def test_a_snapshot_is_not_said_to_be_complete_when_its_turn_is_lost(broker: Broker) -> None:
+    disk = FailingDisk()
+    runtime = replace(broker.runtime, disk=disk)
+    telemetry = Telemetry.open(runtime, str(broker.spool), MASTER)
+    before = telemetry.told_up_to()
+    assert before is not None
+    disk.fail_writes = True
+    telemetry.observe(report(1))
+    telemetry.observe(boot_event("kept"))
+    telemetry.observe(snapshot())
+    telemetry.write_turn()
+    assert telemetry.told_up_to() is None, "nothing is numbered while rows are lost"
+    disk.fail_writes = False
+    telemetry.tick()
+    telemetry.tick()
+    assert kinds(broker) == ["BOOT", "SPOOL_LOSS"]
+    after = telemetry.told_up_to()
+    assert after is not None
+    assert after.losses > before.losses
+    assert after.seq == telemetry.next_seq, "a snapshot that begins now begins behind the loss"
+
+
+def test_a_snapshot_in_one_frame_with_a_row_that_no_table_can_hold_is_none(broker: Broker) -> None:
+    telemetry = broker.boot()
+    telemetry.observe(report(2**70))
+    telemetry.observe(snapshot())
+    telemetry.write_turn()
+    telemetry.tick()
+    assert kinds(broker) == ["SPOOL_LOSS"]
+
+
+def test_while_a_full_spool_refuses_facts_no_snapshot_can_begin_or_end(
+    broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    telemetry = full_spool(broker, caplog)
+    telemetry.observe_all([report(1), report(2)])
+    telemetry.observe(snapshot())
+    assert telemetry.told_up_to() is None
+    for name in broker.segments()[:-1]:  # The shipper made room.
+        (broker.spool / name).unlink()
+    telemetry.tick()
+    telemetry.tick()
+    assert kinds(broker) == ["SPOOL_LOSS"]
+    (loss,) = [values for _, table, values in broker.rows() if table == "lifecycle"]
+    assert loss[DETAIL].startswith("3 facts were not written")
+    after = telemetry.told_up_to()
+    assert after is not None
+    assert after.seq == telemetry.next_seq

@@ -1,0 +1,271 @@
+"""Lag of every queue, in messages and in time: one row per report of a group's state on a queue.
+
+Place in the walk: staged group_watermarks → gold consumer_lag. A projection, plus a look back of a
+minute for the trend: carried are the known lags of each queue in the minute before its last row.
+
+Invariant: a lag that is not known is null and `unknown_reason` says why; nothing is clamped, so a
+committed offset beyond the end of the log shows as a negative lag. Lag in a queue that nobody may
+read any more (at or above readQueueNums) is UNREADABLE: no consumer can work it off. A clock that
+is set back begins a new minute: rows from before it are no past. Absent on purpose: interpolation.
+The engine tells the store time of the very message at the committed offset.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from engine.telemetry.tables import Column, must
+from pipelines.marts.columns import (
+    BROKER,
+    CLUSTER,
+    EMITTER,
+    GROUP,
+    LONG,
+    OBSERVED_AT,
+    OBSERVED_DATE,
+    QUEUE,
+    SEQ,
+    STRING,
+    TIMESTAMP,
+    TOPIC,
+)
+from pipelines.marts.declaring import as_declared
+from pipelines.marts.judging.packed import UNKNOWN, Flags, as_column, numbers, truncated
+from pipelines.marts.judging.queue_numbers import NAME as QUEUE_NUMBERS
+from pipelines.marts.mart import Given, GoldTable, Made, Positions, mart
+from pipelines.settings import MS_US, SECOND_US, TREND_US
+
+CONSUMER_LAG: Final = GoldTable(
+    "consumer_lag",
+    "group, topic, broker, queue and grid second at which something changed (at least each 30 s)",
+    (
+        OBSERVED_AT,
+        CLUSTER,
+        BROKER,
+        GROUP,
+        TOPIC,
+        QUEUE,
+        Column(
+            "lag_messages",
+            LONG,
+            "max_offset - committed; negative when the log lost messages; null when unknown",
+        ),
+        Column(
+            "time_lag_ms",
+            LONG,
+            "event time minus store time of the message AT committed; 0 when nothing waits",
+        ),
+        Column(
+            "time_lag_error_ms", LONG, "half-width of the error bar of time_lag_ms; 0 when EXACT"
+        ),
+        must(
+            "provenance",
+            STRING,
+            "EXACT, UNREADABLE (nobody may read the queue), INTERPOLATED, EXTRAPOLATED, PURGED or "
+            "UNKNOWN",
+        ),
+        Column(
+            "unknown_reason",
+            STRING,
+            "why lag or time lag is null: NO_OFFSET, BROADCAST, PURGED, ...",
+        ),
+        Column("inflight_messages", LONG, "pulled - committed; null when nobody has pulled"),
+        Column("committed", LONG, "consume offset in broker memory (NEXT to consume)"),
+        Column("persisted", LONG, "consume offset in the broker's file"),
+        Column("pulled", LONG, "next offset nobody of the group has pulled"),
+        Column("processed", LONG, "one past the highest finished offset, as clients told"),
+        must("min_offset", LONG, "first message kept"),
+        must("max_offset", LONG, "next offset to be written"),
+        Column(
+            "trend",
+            STRING,
+            "GROWING, STEADY or SHRINKING over the last minute; null when too few rows",
+        ),
+        Column(
+            "lag_change_per_minute",
+            LONG,
+            "messages a minute by which lag_messages changes; null as trend",
+        ),
+        Column(
+            "drain_time_ms", LONG, "time until lag 0 at the present rate; null unless SHRINKING"
+        ),
+        Column("last_commit_time", TIMESTAMP, "when the group last reported an offset"),
+        Column("last_pull_time", TIMESTAMP, "when the group last pulled"),
+        Column("last_puller", STRING, "client that pulled last"),
+        EMITTER,
+        SEQ,
+        OBSERVED_DATE,
+    ),
+    ("cluster", "broker", "group", "topic", "queue_id", "observed_at", "seq"),
+)
+
+TREND_SPAN_US_MIN: Final = 10 * SECOND_US
+"""A trend needs an older row at least this far back."""
+STEADY_PER_MINUTE: Final = 10
+STEADY_SHARE: Final = 20
+"""STEADY: the lag changes by at most STEADY_PER_MINUTE, or by one part in STEADY_SHARE of it, a
+minute.
+"""
+MINUTE_US: Final = 60 * SECOND_US
+
+POINTS: Final = pa.schema([("number", pa.int64()), ("event_us", pa.int64()), ("lag", pa.int64())])
+"""Known lags: those of a queue lie in the order of seq, and their moments do not fall."""
+_POINT: Final = tuple(POINTS.names)
+
+
+def consumer_lag(given: Given) -> Made:
+    """One row per (group, topic, broker, queue, grid second) at which something changed, at least
+    each 30 s.
+    """
+    rows = given.facts["group_watermarks"]
+    change, points = _changes(rows, numbers(given.facts[QUEUE_NUMBERS]["number"]), given)
+    lag = numbers(rows["lag_messages"])
+    trend = trends(change, lag)
+    is_shrinking = np.asarray(pc.fill_null(pc.equal(trend, "SHRINKING"), False)) & (lag > 0)
+    rate = np.where(is_shrinking, -change, 1)
+    drain_ms = np.where(is_shrinking, lag, 0) * 60_000 // rate
+    time_lag_ms = pc.divide(rows["time_lag_us"], MS_US)
+    made = {
+        **dict(zip(rows.schema.names, rows.columns, strict=True)),
+        "observed_us": rows["event_us"],
+        "last_commit_time": rows["last_commit_us"],
+        "last_pull_time": rows["last_pull_us"],
+        "time_lag_ms": time_lag_ms,
+        "time_lag_error_ms": pc.multiply(time_lag_ms, 0),
+        "provenance": _provenance(rows),
+        "unknown_reason": _unknown_reason(rows),
+        "inflight_messages": pc.subtract(rows["pulled"], rows["committed"]),
+        "trend": trend,
+        "lag_change_per_minute": as_column(change),
+        "drain_time_ms": as_column(np.where(is_shrinking, drain_ms, UNKNOWN)),
+    }
+    return Made(as_declared(made, CONSUMER_LAG), {"points": points})
+
+
+def trends(change_per_minute: Positions, lag: Positions) -> pa.Array:
+    """GROWING, STEADY or SHRINKING; null when the change is unknown."""
+    words = pa.array(["GROWING", "STEADY", "SHRINKING"])
+    known = change_per_minute != UNKNOWN
+    change = np.where(known, change_per_minute, 0)
+    allowance = np.maximum(STEADY_PER_MINUTE, np.abs(np.where(known, lag, 0)) // STEADY_SHARE)
+    code = np.select([np.abs(change) <= allowance, change > 0], [1, 0], 2)
+    return words.take(pa.array(code, mask=~known))
+
+
+def _changes(rows: pa.Table, number: Positions, given: Given) -> tuple[Positions, pa.Table]:
+    """By how many messages a minute the lag of each row changes, against the oldest known lag of
+    the minute before it; and the points to be carried on.
+    """
+    carried = given.state["points"]
+    lag = numbers(rows["lag_messages"])
+    is_known = np.flatnonzero(lag != UNKNOWN)
+    change = np.full(rows.num_rows, UNKNOWN)
+    if not len(is_known):
+        return change, carried
+    new = (number[is_known], numbers(rows["event_us"])[is_known], lag[is_known])
+    has_new = np.zeros(int(number.max()) + 1, bool)
+    has_new[new[0]] = True
+    before = [numbers(carried[name]) for name in _POINT]
+    is_met = (before[0] < len(has_new)) & has_new[np.minimum(before[0], len(has_new) - 1)]
+    met = np.flatnonzero(is_met)
+    joined = [np.concatenate([old[met], one]) for old, one in zip(before, new, strict=True)]
+    order = np.argsort(joined[0], kind="stable")
+    of_queue, moments, lags = (column[order] for column in joined)
+    is_next = np.concatenate([[False], of_queue[1:] == of_queue[:-1]])
+    is_set_back = np.concatenate([[False], moments[1:] < moments[:-1]])
+    eras = np.cumsum(~is_next | is_set_back)
+    oldest = _oldest(eras, moments)
+    span_us = moments - moments[oldest]
+    grown = (lags - lags[oldest]) * MINUTE_US
+    found = np.where(
+        span_us >= TREND_SPAN_US_MIN, truncated(grown, np.maximum(span_us, 1)), UNKNOWN
+    )
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    change[is_known] = found[place[len(met) :]]
+    is_kept = _is_in_last_minute(of_queue, moments, eras)
+    others = np.flatnonzero(~is_met)
+    left = [
+        pa.array(np.concatenate([old[others], one[is_kept]]))
+        for old, one in zip(before, (of_queue, moments, lags), strict=True)
+    ]
+    return change, pa.table(left, schema=POINTS)
+
+
+def _oldest(eras: Positions, moments: Positions) -> Positions:
+    """Per point the first one of its era that is not older than a minute before it; moments do not
+    fall within an era.
+    """
+    begin = int(moments.min()) - TREND_US
+    span = int(moments.max()) - begin + 1
+    if int(eras[-1]) * span < 2**62:
+        place = eras * span + (moments - begin)
+        return np.searchsorted(place, place - TREND_US)
+    firsts = np.searchsorted(eras, eras)
+    return _oldest_by_walking(firsts, moments)
+
+
+def _oldest_by_walking(firsts: Positions, moments: Positions) -> Positions:
+    """The same for eras that lie too far from each other to be numbered in one."""
+    oldest = np.empty_like(firsts)
+    at = 0
+    for row, (first, moment) in enumerate(zip(firsts.tolist(), moments.tolist(), strict=True)):
+        at = max(at, first)
+        while moments[at] < moment - TREND_US:
+            at += 1
+        oldest[row] = at
+    return oldest
+
+
+def _is_in_last_minute(of_queue: Positions, moments: Positions, eras: Positions) -> Flags:
+    """Is the point in the last era of its queue, and in the last minute of it?"""
+    ends = np.flatnonzero(np.concatenate([of_queue[1:] != of_queue[:-1], [True]]))
+    counts = np.diff(ends, prepend=-1)
+    last_us, last_era = np.repeat(moments[ends], counts), np.repeat(eras[ends], counts)
+    return np.asarray((moments >= last_us - TREND_US) & (eras == last_era))
+
+
+def _provenance(rows: pa.Table) -> pa.ChunkedArray:
+    state = pc.cast(rows["committed_state"], pa.string())
+    is_read = pc.invert(rows["is_broadcast"])
+    return pc.case_when(
+        pc.make_struct(
+            pc.and_(is_read, pc.equal(state, "UNREADABLE")),
+            pc.is_valid(rows["time_lag_us"]),
+            pc.and_(is_read, pc.equal(state, "PURGED")),
+        ),
+        "UNREADABLE",
+        "EXACT",
+        "PURGED",
+        "UNKNOWN",
+    )
+
+
+def _unknown_reason(rows: pa.Table) -> pa.ChunkedArray:
+    state = pc.cast(rows["committed_state"], pa.string())
+    return pc.case_when(
+        pc.make_struct(
+            rows["is_broadcast"],
+            pc.equal(state, "NONE"),
+            pc.equal(state, "PURGED"),
+            pc.is_null(rows["time_lag_us"]),
+        ),
+        "BROADCAST",
+        "NO_OFFSET",
+        "PURGED",
+        "STORE_TIME_NOT_TOLD",
+        pa.scalar(None, pa.string()),
+    )
+
+
+MART = mart(
+    CONSUMER_LAG,
+    consumer_lag,
+    reads=("group_watermarks", QUEUE_NUMBERS),
+    carries={"points": POINTS},
+    wakes=("group_watermarks",),
+)

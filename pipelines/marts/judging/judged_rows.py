@@ -1,0 +1,228 @@
+"""Judged queues as rows: what the marts behind the judges start from.
+
+Every queue that was looked at at a tick is a row with its figures. Rows in trouble are those of
+queues shown as bad, or good again, at ticks at which something about it may have changed: they come
+first and have all columns. In other rows the columns behind `complete_from_us` are null.
+
+Invariant: a row a queue and tick; rows in trouble lie before all others, each kind in the order of
+ticks. Absent on purpose: sentences.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipelines.marts.judging.attention import NOTHING_SAMPLED, Attention, Told
+from pipelines.marts.judging.packed import UNKNOWN, Flags, as_column, numbers
+from pipelines.marts.judging.rules import KINDS, RULES, time_lag_us
+from pipelines.marts.mart import KEY_TEXT, Positions
+from pipelines.settings import SECOND_US, Evaluation
+
+PERIOD_US: Final = 10 * SECOND_US
+"""Groups, and what is exposed to a crash, are told on a grid of this period."""
+
+_THIN: Final = (
+    ("number", pa.int32()),
+    ("tick_us", pa.int64()),
+    ("is_troubled", pa.bool_()),
+    ("is_evaluated", pa.bool_()),
+    ("is_bad", pa.bool_()),
+    ("was_bad", pa.bool_()),
+    ("rule", KEY_TEXT),
+    ("lag", pa.int64()),
+    ("lag_before", pa.int64()),
+    ("waiting_since_us", pa.int64()),
+    ("members", pa.int32()),
+    ("seq", pa.int64()),
+    ("complete_from_us", pa.int64()),
+)
+_IN_TROUBLE: Final = (
+    ("cluster", KEY_TEXT),
+    ("broker", KEY_TEXT),
+    ("emitter", KEY_TEXT),
+    ("group", KEY_TEXT),
+    ("topic", KEY_TEXT),
+    ("queue_id", pa.int32()),
+    ("kind", KEY_TEXT),
+    ("is_exposed", pa.bool_()),
+    ("time_lag_us", pa.int64()),
+    ("committed", pa.int64()),
+    ("pulled", pa.int64()),
+    ("min_offset", pa.int64()),
+    ("max_offset", pa.int64()),
+    ("committed_before", pa.int64()),
+    ("pulled_before", pa.int64()),
+    ("max_offset_before", pa.int64()),
+    ("high", pa.int64()),
+    ("reports", pa.int64()),
+    ("last_pull_us", pa.int64()),
+    ("client_id", pa.string()),
+    ("held_count", pa.int64()),
+    ("head_message_id", pa.string()),
+    ("head_since_us", pa.int64()),
+    ("stack", pa.string()),
+)
+JUDGED: Final = pa.schema([*_THIN, *_IN_TROUBLE])
+"""waiting_since_us: store time of the message at the consume offset; far in the future when nothing
+waits, null when unknown. complete_from_us: the window is complete from this tick and a window on.
+"""
+
+
+class JudgedRows:
+    """Collects the rows of a cycle."""
+
+    def __init__(
+        self,
+        attention: Attention,
+        keys: pa.Table,
+        clients: pa.Table,
+        samples: pa.Table,
+        evaluation: Evaluation,
+    ) -> None:
+        self._attention = attention
+        self._keys = keys
+        self._clients = clients
+        self._samples = samples
+        self._slide_us = evaluation.slide_us
+        self._replaced = np.full(len(attention.chosen), NOTHING_SAMPLED)
+        self._has_samples = False
+        self._healthy: list[list[np.ndarray[tuple[int], np.dtype[np.generic]]]] = []
+        self._troubled: list[list[np.ndarray[tuple[int], np.dtype[np.generic]]]] = []
+        self._details: list[pa.Table] = []
+
+    def before_samples(self, places: Positions) -> None:
+        """These queues are about to have another sample."""
+        self._replaced[places] = self._attention.sample[places]
+        self._has_samples = True
+
+    def add(self, tick_us: int, told: Told) -> None:
+        """The rows of a tick."""
+        concerned = np.flatnonzero(told.is_counted & (told.is_bad | told.was_bad))
+        is_troubled = np.zeros(len(told.rows), bool)
+        if len(concerned):
+            is_period = tick_us % PERIOD_US == 0
+            is_news = told.is_changed | (told.is_bad != told.was_bad)
+            if is_period:
+                is_news |= told.is_exposed
+            changed = is_news[concerned] | self._has_new_head(told.rows[concerned])
+            is_troubled[concerned[changed]] = True
+        if self._has_samples:
+            self._replaced[:] = NOTHING_SAMPLED
+            self._has_samples = False
+        troubled = np.flatnonzero(is_troubled)
+        if not len(troubled):
+            self._healthy.append(self._thin(tick_us, told, slice(None), is_troubled=False))
+            return
+        others = np.flatnonzero(~is_troubled)
+        if len(others):
+            self._healthy.append(self._thin(tick_us, told, others, is_troubled=False))
+        self._troubled.append(self._thin(tick_us, told, troubled, is_troubled=True))
+        self._details.append(self._detail(tick_us, told, troubled))
+
+    def table(self) -> pa.Table:
+        """All rows."""
+        parts = [_thin_table(self._troubled), _thin_table(self._healthy)]
+        details = [*self._details, _no_details(parts[1].num_rows)]
+        detail = pa.concat_tables(details).unify_dictionaries()
+        thin = pa.concat_tables(parts).unify_dictionaries()
+        return pa.table([*thin.columns, *detail.columns], schema=JUDGED)
+
+    def _has_new_head(self, rows: Positions) -> Flags:
+        """Does the sample that the queue has now name another message than the one before?"""
+        attention, heads = self._attention, self._samples["head_message_id"]
+        sample, replaced = attention.sample[rows], self._replaced[rows]
+        found = np.zeros(len(rows), bool)
+        if not self._has_samples:
+            return found
+        both = np.flatnonzero(sample != replaced)
+        now = heads.take(pa.array(sample[both])).combine_chunks()
+        had = pa.array(replaced[both], mask=replaced[both] == NOTHING_SAMPLED)
+        before = heads.take(had).combine_chunks()
+        is_other = pc.fill_null(pc.not_equal(now, before), True)
+        found[both] = np.asarray(pc.and_(is_other, pc.is_valid(now)))
+        return found
+
+    def _thin(
+        self, tick_us: int, told: Told, some: Positions | slice, *, is_troubled: bool
+    ) -> list[np.ndarray[tuple[int], np.dtype[np.generic]]]:
+        attention = self._attention
+        rows = told.rows[some]
+        columns = attention.columns
+        return [
+            attention.chosen[rows].astype(np.int32),
+            np.full(len(rows), tick_us),
+            np.full(len(rows), is_troubled),
+            told.is_evaluated[some],
+            told.is_bad[some],
+            told.was_bad[some],
+            told.judged.rule[some].astype(np.int32),
+            columns["lag"][rows],
+            told.before["lag"][some],
+            columns["waiting_since_us"][rows],
+            columns["members"][rows],
+            columns["seq"][rows],
+            told.complete_from_us[some],
+        ]
+
+    def _detail(self, tick_us: int, told: Told, some: Positions) -> pa.Table:
+        attention = self._attention
+        rows = told.rows[some]
+        now = {name: column[rows] for name, column in attention.columns.items()}
+        keys = self._keys.take(pa.array(attention.chosen[rows]))
+        sample = attention.sampled_rows(rows, tick_us)
+        of_sample = self._samples.take(pa.array(sample, mask=sample == NOTHING_SAMPLED))
+        client = pa.array(now["client"], mask=now["client"] < 0)
+        before = {name: column[some] for name, column in told.before.items()}
+        made = {
+            **dict(zip(keys.schema.names, keys.columns, strict=True)),
+            "kind": _texts(told.judged.kind[some], KINDS),
+            "is_exposed": pa.array(told.is_exposed[some]),
+            "time_lag_us": as_column(time_lag_us(tick_us, now["waiting_since_us"])),
+            "committed_before": as_column(before["committed"]),
+            "pulled_before": as_column(before["pulled"]),
+            "max_offset_before": as_column(before["max_offset"]),
+            "high": as_column(attention.highs(rows, tick_us)),
+            "reports": as_column(_since(now["reports"], before["reports"], before["max_offset"])),
+            "client_id": self._clients["client_id"].take(client),
+            "held_count": as_column(numbers(of_sample["held_count"])),
+            "head_message_id": of_sample["head_message_id"],
+            "head_since_us": as_column(numbers(of_sample["head_since_us"])),
+            "stack": of_sample["stack"],
+        }
+        for name in ("committed", "pulled", "min_offset", "max_offset", "last_pull_us"):
+            made[name] = as_column(now[name])
+        return pa.table([made[name] for name, _ in _IN_TROUBLE], schema=pa.schema(_IN_TROUBLE))
+
+
+def _since(reports: Positions, before: Positions, max_offset_before: Positions) -> Positions:
+    """Reports within the window; none when the queue was not known at its beginning."""
+    return np.where(max_offset_before == UNKNOWN, 0, reports - before)
+
+
+def _texts(codes: Positions, words: tuple[str, ...]) -> pa.Array:
+    return pa.DictionaryArray.from_arrays(pa.array(codes.astype(np.int32)), list(words))
+
+
+def _thin_table(parts: list[list[np.ndarray[tuple[int], np.dtype[np.generic]]]]) -> pa.Table:
+    if not parts:
+        return pa.schema(_THIN).empty_table()
+    columns = []
+    for number, (name, kind) in enumerate(_THIN):
+        values = np.concatenate([part[number] for part in parts])
+        if name == "rule":
+            columns.append(_texts(values, RULES))
+        elif values.dtype == np.int64:
+            columns.append(as_column(values, kind))
+        else:
+            columns.append(pa.array(values))
+    return pa.table(columns, schema=pa.schema(_THIN))
+
+
+def _no_details(count: int) -> pa.Table:
+    """Nulls, which columns of a type share: a row in no trouble needs no memory for them."""
+    none = {kind: pa.nulls(count, kind) for kind in {kind for _, kind in _IN_TROUBLE}}
+    return pa.table([none[kind] for _, kind in _IN_TROUBLE], schema=pa.schema(_IN_TROUBLE))

@@ -1,0 +1,304 @@
+"""What is new of queues, in the columns of the judges: rows, samples, and offsets to regain.
+
+Place in the walk: facts of a cut → per tick one row per queue. Rows beyond the last tick wait, the
+last one per queue and tick.
+
+Invariant: a sample or a fall of a queue that has not been reported yet tells nothing, since nobody
+could say where it belongs. Absent on purpose: verdicts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipelines.marts.judging.arrivals import Grid, Shipped, batches, last_of, seen_from, ticks_of
+from pipelines.marts.judging.packed import NEVER, UNKNOWN, Flags, flags, numbers
+from pipelines.marts.judging.queue_numbers import QUEUE_KEY
+from pipelines.marts.judging.rules import EXACT, STATES, UNREADABLE
+from pipelines.marts.keys import as_text, positions_of
+from pipelines.marts.mart import KEY_TEXT, Positions
+from pipelines.settings import SECOND_US
+
+REWIND_MEMORY_US: Final = 3600 * SECOND_US
+"""A fall of the committed offset is remembered this long, or until it is regained or reset by an
+operator.
+"""
+
+FIGURES: Final = (
+    "event_us",
+    "seq",
+    "broker_epoch",
+    "pulled",
+    "committed",
+    "state",
+    "waiting_since_us",
+    "min_offset",
+    "max_offset",
+    "last_pull_us",
+    "last_commit_us",
+    "members",
+    "lag",
+    "is_broadcast",
+    "is_locked",
+    "reports",
+)
+"""Numbers of a row that the rules need. reports: since the row before; in the state the sum."""
+
+WAITING: Final = pa.schema(
+    [
+        ("number", pa.int64()),
+        ("emitter", KEY_TEXT),
+        ("seen_us", pa.int64()),
+        ("client", KEY_TEXT),
+        *((name, pa.int64()) for name in FIGURES),
+    ]
+)
+"""Rows that no tick has seen yet."""
+
+SAMPLES: Final = pa.schema(
+    [
+        ("number", pa.int64()),
+        ("emitter", KEY_TEXT),
+        ("seq", pa.int64()),
+        ("seen_us", pa.int64()),
+        ("tick_us", pa.int64()),
+        ("event_us", pa.int64()),
+        ("held_count", pa.int64()),
+        ("locked", pa.int64()),
+        ("client_pull_us", pa.int64()),
+        ("head_message_id", pa.string()),
+        ("head_since_us", pa.int64()),
+        ("stack", pa.string()),
+    ]
+)
+"""The last sample of a queue, and those that no tick has seen yet (tick_us 0)."""
+
+FALLS: Final = pa.schema(
+    [
+        ("number", pa.int64()),
+        ("emitter", KEY_TEXT),
+        ("seq", pa.int64()),
+        ("seen_us", pa.int64()),
+        ("tick_us", pa.int64()),
+        ("event_us", pa.int64()),
+        ("previous_offset", pa.int64()),
+        ("is_reset", pa.bool_()),
+    ]
+)
+"""Falls of committed offsets of the last hour."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """What a cycle has of emitters and queues."""
+
+    shipped: Mapping[str, Shipped]
+    grids: Mapping[str, Grid]
+    queues: pa.Table
+    """Keys of all queues, by their numbers."""
+    first_seqs: Positions
+    """Per queue the seq of its first row, or 0 when the queue was known before."""
+
+
+@dataclass(slots=True)
+class Arrived:
+    """Rows of a cut that ticks see, and those that go on waiting."""
+
+    number: Positions
+    columns: dict[str, Positions]
+    clients: pa.Array
+    """Last pullers, as texts of a dictionary."""
+    by_tick: dict[int, Positions]
+    waiting: pa.Table
+
+
+def figures_of(rows: pa.Table) -> dict[str, Positions]:
+    """The numbers of group_watermarks' facts."""
+    words = as_text(rows["committed_state"])
+    codes = _state_codes(words)
+    is_broadcast = flags(rows["is_broadcast"])
+    waiting = numbers(rows["time_lag_us"])
+    is_exact = ((codes == EXACT) | (codes == UNREADABLE)) & ~is_broadcast
+    since = np.where(is_exact, numbers(rows["store_us_at_committed"]), NEVER)
+    since[(waiting == UNKNOWN)] = UNKNOWN
+    plain = {
+        name: numbers(rows[name])
+        for name in FIGURES
+        if name not in ("state", "waiting_since_us", "lag", "is_broadcast", "is_locked")
+    }
+    return {
+        **plain,
+        "state": codes,
+        "waiting_since_us": since,
+        "lag": numbers(rows["lag_messages"]),
+        "is_broadcast": is_broadcast.astype(np.int64),
+        "is_locked": np.asarray(pc.is_valid(rows["lock_holder"])).astype(np.int64),
+    }
+
+
+def _state_codes(words: pa.ChunkedArray) -> Positions:
+    parts = []
+    for chunk in words.chunks:
+        known = pc.index_in(chunk.dictionary, value_set=pa.array(STATES))
+        parts.append(np.asarray(known.cast(pa.int64()))[np.asarray(chunk.indices)])
+    return np.concatenate(parts) if parts else np.empty(0, np.int64)
+
+
+def arrived(
+    rows: pa.Table, number: Positions, waiting: pa.Table, cut: Cut, slide_us: int
+) -> Arrived:
+    """The facts of a cut behind those that waited, by the tick that sees them first."""
+    new = figures_of(rows)
+    seen = seen_from(rows, new["event_us"], cut.shipped)
+    columns = {
+        name: np.concatenate([numbers(waiting[name]), new[name]]) if waiting.num_rows else new[name]
+        for name in FIGURES
+    }
+    seen = np.concatenate([numbers(waiting["seen_us"]), seen])
+    number = np.concatenate([numbers(waiting["number"]), number])
+    emitters = _joined(waiting["emitter"], rows["emitter"])
+    clients = _joined(waiting["client"], rows["last_puller"])
+    ticks = ticks_of(emitters, seen, cut.grids)
+    left = np.flatnonzero(ticks == 0)
+    told = _last_of_each_tick(number, seen, columns, left, slide_us)
+    kept = pa.table(
+        [
+            pa.array(number[told]),
+            emitters.take(pa.array(told)),
+            pa.array(seen[told]),
+            clients.take(pa.array(told)),
+            *(pa.array(columns[name][told]) for name in FIGURES),
+        ],
+        schema=WAITING,
+    )
+    return Arrived(number, columns, clients.combine_chunks(), batches(ticks), kept)
+
+
+def _last_of_each_tick(
+    number: Positions,
+    seen: Positions,
+    columns: dict[str, Positions],
+    rows: Positions,
+    slide_us: int,
+) -> Positions:
+    """Of the rows the last one per queue and tick to come, with the reports of those before it."""
+    if not len(rows):
+        return rows
+    columns["reports"] = columns["reports"].copy()
+    ticks = -(-seen[rows] // slide_us)
+    scratch = np.zeros(int(number[rows].max()) + 1, np.int64)
+    kept = []
+    for batch in batches(ticks).values():
+        of_batch = rows[batch]
+        numbers_here = number[of_batch]
+        last = last_of(numbers_here, scratch)
+        sums = np.zeros(len(of_batch), np.int64)
+        np.add.at(sums, scratch[numbers_here], columns["reports"][of_batch])
+        columns["reports"][of_batch[last]] = sums[last]
+        kept.append(of_batch[last])
+    return np.concatenate(kept)
+
+
+def _joined(first: pa.ChunkedArray, second: pa.ChunkedArray) -> pa.ChunkedArray:
+    parts = [*as_text(first).chunks, *as_text(second).chunks]
+    return pa.chunked_array(parts, KEY_TEXT).unify_dictionaries()
+
+
+def samples_arrived(known: pa.Table, rows: pa.Table, cut: Cut) -> pa.Table:
+    """SAMPLES of the cut behind those known; `tick_us` is the tick that sees them first, or 0."""
+    held = rows.filter(pc.invert(pc.fill_null(rows["dropped"], False)))
+    number, is_known = _numbers_of(held, cut)
+    held = held.filter(pa.array(is_known))
+    moments = numbers(held["event_us"])
+    new = pa.table(
+        [
+            pa.array(number),
+            as_text(held["emitter"]),
+            held["seq"],
+            pa.array(seen_from(held, moments, cut.shipped)),
+            pa.array(np.zeros(held.num_rows, np.int64)),
+            pa.array(moments),
+            pa.array(numbers(held["held_count"])),
+            pa.array(flags(held["locked"]).astype(np.int64)),
+            pa.array(numbers(held["last_pull_us"])),
+            pc.cast(held["head_message_id"], pa.string()),
+            pa.array(numbers(held["head_since_us"])),
+            pc.cast(held["stack"], pa.string()),
+        ],
+        schema=SAMPLES,
+    )
+    return _with_ticks(pa.concat_tables([known, new]), cut.grids)
+
+
+def falls_arrived(known: pa.Table, violations: pa.Table, cut: Cut) -> pa.Table:
+    """FALLS of the cut, from rows of offset_violations, behind those known."""
+    fell = violations.filter(pc.equal(violations["law"], "MONOTONIC")).sort_by(
+        [("emitter", "ascending"), ("seq", "ascending")]
+    )
+    number, is_known = _numbers_of(fell, cut)
+    fell = fell.filter(pa.array(is_known))
+    moments = numbers(pc.cast(fell["observed_at"], pa.int64()))
+    new = pa.table(
+        [
+            pa.array(number),
+            as_text(fell["emitter"]),
+            fell["seq"],
+            pa.array(seen_from(fell, moments, cut.shipped)),
+            pa.array(np.zeros(fell.num_rows, np.int64)),
+            pa.array(moments),
+            pa.array(numbers(fell["previous_offset"])),
+            pa.array(flags(pc.equal(fell["path"], "RESET"))),
+        ],
+        schema=FALLS,
+    )
+    return _with_ticks(pa.concat_tables([known, new]), cut.grids)
+
+
+def highs_of(falls: pa.Table) -> list[tuple[int, int, int, int]]:
+    """Per fall that a tick has seen, in order: its tick, queue, moment and the offset to regain
+    (UNKNOWN after an operator's reset).
+    """
+    told = []
+    since_reset: dict[int, list[tuple[int, int]]] = {}
+    for row in falls.select(
+        ["number", "tick_us", "event_us", "previous_offset", "is_reset"]
+    ).to_pylist():
+        offsets = since_reset.setdefault(row["number"], [])
+        if row["is_reset"]:
+            offsets.clear()
+        elif row["previous_offset"] != UNKNOWN:
+            offsets.append((row["event_us"], row["previous_offset"]))
+        oldest_us = row["event_us"] - REWIND_MEMORY_US
+        high = max((offset for at_us, offset in offsets if at_us >= oldest_us), default=UNKNOWN)
+        if row["tick_us"]:
+            told.append((row["tick_us"], row["number"], row["event_us"], high))
+    return told
+
+
+def _with_ticks(rows: pa.Table, grids: Mapping[str, Grid]) -> pa.Table:
+    """The rows with the tick that sees them first, where none has yet."""
+    whole = rows.unify_dictionaries().combine_chunks()
+    before = numbers(whole["tick_us"])
+    found = ticks_of(whole["emitter"], numbers(whole["seen_us"]), grids)
+    place = whole.schema.get_field_index("tick_us")
+    return whole.set_column(place, "tick_us", pa.array(np.where(before > 0, before, found)))
+
+
+def _numbers_of(rows: pa.Table, cut: Cut) -> tuple[Positions, Flags]:
+    """Numbers of the queues of those rows whose queue had been reported before, and which they
+    are.
+    """
+    if not rows.num_rows:
+        return np.empty(0, np.int64), np.empty(0, bool)
+    found, _ = positions_of(cut.queues, rows, QUEUE_KEY)
+    is_known = found < cut.queues.num_rows
+    place = np.where(is_known, found, 0)
+    if cut.queues.num_rows:
+        is_known &= numbers(rows["seq"]) > cut.first_seqs[place]
+    return found[is_known], is_known

@@ -1,0 +1,60 @@
+"""The number of every queue of a group: the row that it has in the states of all judges.
+
+Place in the walk: group_watermarks → numbers, which consumer_lag, judged_queues and group_state
+share, so that texts are looked up once a cycle.
+
+Invariant: numbers begin at 0, have no gaps, and stay; a new queue has the next one at its first
+row. Absent on purpose: queues without a state of a group.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from pipelines.marts.keys import as_text, positions_of
+from pipelines.marts.mart import KEY_TEXT, Given, Made, Positions, Step
+
+NAME: Final = "queue_numbers"
+QUEUE_KEY: Final = ("emitter", "group", "topic", "queue_id")
+"""One queue of one group: an emitter is one broker, so cluster and broker follow from it."""
+
+NUMBERED: Final = pa.schema([("number", pa.int64()), ("is_first", pa.bool_())])
+"""A row per row of group_watermarks, in its order."""
+QUEUES: Final = pa.schema(
+    [
+        ("emitter", KEY_TEXT),
+        ("group", KEY_TEXT),
+        ("topic", KEY_TEXT),
+        ("queue_id", pa.int32()),
+    ]
+)
+
+
+def queue_numbers(given: Given) -> Made:
+    """The number of each row's queue; is the row the first of it?"""
+    rows, known = given.facts["group_watermarks"], given.state["queues"]
+    found, first = positions_of(known, rows, QUEUE_KEY)
+    is_first = np.zeros(rows.num_rows, bool)
+    is_first[first] = True
+    made = pa.table([pa.array(found), pa.array(is_first)], schema=NUMBERED)
+    if not len(first):
+        return Made(made)
+    grown = np.arange(known.num_rows, known.num_rows + len(first))
+    return Made(made, {"queues": with_rows(known, rows, first)}, {"queues": grown})
+
+
+def with_rows(known: pa.Table, rows: pa.Table, chosen: Positions) -> pa.Table:
+    """`known` with the chosen rows at its end, in the columns of `known`."""
+    new = rows.select(known.schema.names).take(pa.array(chosen))
+    columns = [
+        as_text(column) if field.type == KEY_TEXT else column.cast(field.type)
+        for column, field in zip(new.columns, known.schema, strict=True)
+    ]
+    appended = pa.table(columns, schema=known.schema)
+    return pa.concat_tables([known, appended]).unify_dictionaries().combine_chunks()
+
+
+STEP: Final = Step(NAME, ("group_watermarks",), queue_numbers, {"queues": QUEUES}, makes=NUMBERED)

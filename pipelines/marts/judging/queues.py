@@ -1,0 +1,417 @@
+"""Every queue of every group, judged at every tick at which something about it may be new.
+
+Place in the walk: group_watermarks, client_windows, falls of offsets and ticks → judged rows, from
+which stalled_windows, group_state and the exposures to duplicates follow.
+
+Carried per queue: its last row, its verdict, and when it is due; beside it, for queues that moved
+within the last window, their figures at each tick of it; the last sample; falls of the last hour;
+and rows that lie beyond the last tick. Invariant: a judged row is a function of the facts that its
+tick sees; two cycles over the halves give the rows of one over the whole. Absent on purpose: rows
+of queues that nothing new can be said of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipelines.marts.judging import ticks as grid
+from pipelines.marts.judging.arrivals import (
+    HORIZONS,
+    NO_GRID,
+    Grid,
+    batches,
+    grids_by_emitter,
+    horizons_after,
+    last_of,
+    segments,
+    shipped_by_emitter,
+)
+from pipelines.marts.judging.attention import RING, VERDICT, Attention, Moment
+from pipelines.marts.judging.judged_rows import JUDGED, JudgedRows
+from pipelines.marts.judging.news import (
+    FALLS,
+    FIGURES,
+    REWIND_MEMORY_US,
+    SAMPLES,
+    WAITING,
+    Arrived,
+    Cut,
+    arrived,
+    falls_arrived,
+    highs_of,
+    samples_arrived,
+)
+from pipelines.marts.judging.packed import UNKNOWN, numbers
+from pipelines.marts.judging.queue_numbers import NAME as QUEUE_NUMBERS
+from pipelines.marts.judging.queue_numbers import with_rows
+from pipelines.marts.mart import KEY_TEXT, Given, Made, Positions, Step
+from pipelines.settings import SILENCE_US
+
+NAME: Final = "judged_queues"
+
+_KEYS: Final = ("cluster", "broker", "emitter", "group", "topic", "queue_id")
+_NARROW: Final = {
+    "state": pa.int8(),
+    "is_broadcast": pa.int8(),
+    "is_locked": pa.int8(),
+    "rule": pa.int8(),
+    "kind": pa.int8(),
+    "fires": pa.int8(),
+    "is_bad": pa.int8(),
+    "is_exposed": pa.int8(),
+    "client": pa.int32(),
+}
+"""Columns of a queue that need no 64 bits; the others may be UNKNOWN."""
+_NOBODY: Final = -1
+"""No client has pulled: inside the state, in place of its number."""
+
+KEYS: Final = pa.schema([(name, pa.int32() if name == "queue_id" else KEY_TEXT) for name in _KEYS])
+COLUMNS: Final = (*FIGURES, *VERDICT)
+QUEUES: Final = pa.schema([(name, _NARROW.get(name, pa.int64())) for name in COLUMNS])
+"""A row per queue, by its number; UNKNOWN stands for null."""
+CLIENTS: Final = pa.schema([("client_id", pa.string())])
+WINDOWS: Final = pa.schema(
+    [("number", pa.int64()), *((name, pa.list_(pa.int64())) for name in RING)]
+)
+"""Of queues whose window is not settled, their figures at its ticks."""
+EMITTERS: Final = pa.schema([("emitter", pa.string()), ("tick_us", pa.int64())])
+"""The last living tick of each emitter."""
+
+
+@dataclass(slots=True)
+class _Queues:
+    """All queues known in this cycle."""
+
+    keys: pa.Table
+    columns: dict[str, Positions]
+    known: int
+    """How many were known before."""
+    first_seqs: Positions
+    emitters: list[str]
+    emitter: Positions
+    """Per queue the number of its emitter."""
+
+
+def judged_queues(given: Given) -> Made:
+    """A row per queue looked at and tick."""
+    facts, state = given.facts, given.state
+    rows = facts["group_watermarks"]
+    shipped = shipped_by_emitter(state["horizons"], facts["shipments"])
+    grids = grids_by_emitter(facts[grid.NAME])
+    queues = _all_queues(given)
+    number = numbers(facts[QUEUE_NUMBERS]["number"])
+    slide_us = given.evaluation.slide_us
+    cut = Cut(shipped, grids, queues.keys, queues.first_seqs)
+    news = arrived(rows, number, state["waiting"], cut, slide_us)
+    samples = samples_arrived(state["samples"], facts["client_windows"], cut)
+    falls = falls_arrived(state["falls"], facts["offset_violations"], cut)
+    clients = _merge_clients(state["clients"], news)
+    attention = _attention(given, queues, news, cut)
+    _restore(attention, samples, given)
+    made = JudgedRows(attention, queues.keys, clients, samples, given.evaluation)
+    last = _walk(_Walk(given, queues, attention, news, samples, falls, cut), made)
+    carried, touched = _carried(given, queues, attention, clients)
+    carried["waiting"] = news.waiting
+    carried["samples"] = _samples_left(samples, queues, last)
+    carried["falls"] = _falls_left(falls)
+    carried["horizons"] = horizons_after(shipped)
+    carried["emitters"] = pa.Table.from_pylist(
+        [{"emitter": name, "tick_us": tick_us} for name, tick_us in sorted(last.items())], EMITTERS
+    )
+    return Made(made.table(), carried, touched)
+
+
+def _all_queues(given: Given) -> _Queues:
+    state, rows = given.state, given.facts["group_watermarks"]
+    keys, known = state["keys"], state["keys"].num_rows
+    first = np.flatnonzero(np.asarray(given.facts[QUEUE_NUMBERS]["is_first"]))
+    first_seqs = np.zeros(known + len(first), np.int64)
+    if len(first):
+        keys = with_rows(keys, rows, first)
+        first_seqs[known:] = numbers(rows["seq"])[first]
+    columns = {}
+    for name in COLUMNS:
+        before = np.asarray(state["queues"][name])
+        if len(first):
+            start = {"reports": 0, "client": _NOBODY}.get(name, VERDICT.get(name, UNKNOWN))
+            start = 0 if name in _NARROW and start == UNKNOWN else start
+            new = np.full(len(first), start, before.dtype)
+            before = np.concatenate([before, new])
+        columns[name] = before
+    emitters: dict[str, int] = {}
+    emitter = np.zeros(keys.num_rows, np.int32)
+    for name, begin, end in _emitter_runs(keys):
+        emitter[begin:end] = emitters.setdefault(name, len(emitters))
+    return _Queues(keys, columns, known, first_seqs, list(emitters), emitter)
+
+
+def _emitter_runs(keys: pa.Table) -> list[tuple[str, int, int]]:
+    return segments(keys["emitter"])
+
+
+def _merge_clients(known: pa.Table, news: Arrived) -> pa.Table:
+    """All clients, and `client` among the columns of the news: their numbers."""
+    words = news.clients.dictionary
+    new = words.filter(pc.is_null(pc.index_in(words, known["client_id"])))
+    both = pa.concat_tables([known, pa.table([new], schema=CLIENTS)])
+    codes = pc.index_in(words, both["client_id"]).cast(pa.int64())
+    indices = news.clients.indices.fill_null(0).to_numpy()
+    found = np.asarray(codes)[indices] if len(words) else np.zeros(len(indices), np.int64)
+    is_nobody = np.asarray(news.clients.is_null())
+    news.columns["client"] = np.where(is_nobody, _NOBODY, found)
+    return both.combine_chunks()
+
+
+def _attention(given: Given, queues: _Queues, news: Arrived, cut: Cut) -> Attention:
+    """The queues with news, due before the last tick, or with a window to be kept up."""
+    ends = np.array(
+        [
+            ticks[-1] if len(ticks := cut.grids.get(name, NO_GRID).ticks) else UNKNOWN
+            for name in queues.emitters
+        ],
+        np.int64,
+    )
+    is_due = np.zeros(queues.keys.num_rows, bool)
+    if len(ends):
+        due_us = queues.columns["due_us"]
+        is_due = due_us <= ends.max()
+        if ends.min() != ends.max():
+            is_due &= due_us <= ends[queues.emitter]
+    for rows in news.by_tick.values():
+        is_due[news.number[rows]] = True
+    windows = given.state["windows"]
+    is_due[numbers(windows["number"])] = True
+    chosen = np.flatnonzero(is_due)
+    columns = {name: column[chosen].astype(np.int64) for name, column in queues.columns.items()}
+    attention = Attention(chosen, queues.emitter[chosen], columns, given.evaluation)
+    if windows.num_rows:
+        held = np.searchsorted(chosen, numbers(windows["number"]))
+        for name in RING:
+            values = np.asarray(windows[name].combine_chunks().flatten()).reshape(len(held), -1)
+            attention.ring[name][:, held] = values.T
+    return attention
+
+
+_OF_SAMPLE: Final = ("event_us", "held_count", "client_pull_us", "locked")
+
+
+def _restore(attention: Attention, samples: pa.Table, given: Given) -> None:
+    """What was sampled and what had fallen before the first tick of the cycle."""
+    attention.samples = {name: numbers(samples[name]) for name in _OF_SAMPLE}
+    known = given.state["samples"].num_rows
+    before = np.flatnonzero(numbers(given.state["samples"]["tick_us"]) > 0)
+    places, is_chosen = _places(attention, numbers(samples["number"])[:known][before])
+    attention.sample[places] = before[is_chosen]
+    had = given.state["falls"].filter(pa.array(numbers(given.state["falls"]["tick_us"]) > 0))
+    for _, number, event_us, high in highs_of(had):
+        place = int(np.searchsorted(attention.chosen, number))
+        if place < len(attention.chosen) and attention.chosen[place] == number:
+            attention.high[place], attention.high_us[place] = high, event_us
+
+
+def _places(attention: Attention, number: Positions) -> tuple[Positions, Positions]:
+    """Places of those of the queues that are looked at, and which of them they are."""
+    chosen = attention.chosen
+    if not len(chosen):
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    places = np.searchsorted(chosen, number)
+    is_chosen = chosen[np.minimum(places, len(chosen) - 1)] == number
+    return places[is_chosen], np.flatnonzero(is_chosen)
+
+
+@dataclass(frozen=True, slots=True)
+class _Walk:
+    """What is walked over, from tick to tick."""
+
+    given: Given
+    queues: _Queues
+    attention: Attention
+    news: Arrived
+    samples: pa.Table
+    falls: pa.Table
+    cut: Cut
+
+
+def _walk(walk: _Walk, made: JudgedRows) -> dict[str, int]:
+    """Every tick in order; returns the last living tick of each emitter."""
+    given, queues, attention, news = walk.given, walk.queues, walk.attention, walk.news
+    samples = walk.samples
+    last = dict(
+        zip(
+            given.state["emitters"]["emitter"].to_pylist(),
+            given.state["emitters"]["tick_us"].to_pylist(),
+            strict=True,
+        )
+    )
+    known = given.state["samples"].num_rows
+    sample_ticks = numbers(samples["tick_us"]).copy()
+    was_seen = numbers(given.state["samples"]["tick_us"]) > 0
+    sample_ticks[:known][was_seen] = 0
+    by_sample = batches(sample_ticks)
+    sampled = numbers(samples["number"])
+    fell: dict[int, list[tuple[int, int, int]]] = {}
+    for tick_us, number, event_us, high in highs_of(walk.falls):
+        fell.setdefault(tick_us, []).append((number, event_us, high))
+    scratch = np.zeros(queues.keys.num_rows, np.int64)
+    for moment in _moments(queues.emitters, walk.cut.grids, last):
+        attention.skip(moment)
+        rows = news.by_tick.get(moment.tick_us)
+        if rows is not None:
+            _take(attention, news, rows, scratch, moment.tick_us)
+        replaced = by_sample.get(moment.tick_us)
+        if replaced is not None:
+            _take_samples(attention, sampled, replaced, made)
+        for number, event_us, high in fell.get(moment.tick_us, ()):
+            places, _ = _places(attention, np.array([number]))
+            attention.high[places], attention.high_us[places] = high, event_us
+        told = attention.look(moment)
+        if told is not None:
+            made.add(moment.tick_us, told)
+    return last
+
+
+def _take(
+    attention: Attention, news: Arrived, rows: Positions, scratch: Positions, tick_us: int
+) -> None:
+    number = news.number[rows]
+    everything = len(attention.chosen) == len(scratch)
+    places = number if everything else np.searchsorted(attention.chosen, number)
+    np.add.at(attention.columns["reports"], places, news.columns["reports"][rows])
+    is_last = last_of(number, scratch)
+    chosen = rows[is_last]
+    found = {name: column[chosen] for name, column in news.columns.items()}
+    attention.take(places[is_last], found, tick_us)
+
+
+def _take_samples(
+    attention: Attention, sampled: Positions, rows: Positions, made: JudgedRows
+) -> None:
+    places, among = _places(attention, sampled[rows])
+    made.before_samples(places)
+    attention.sample[places] = rows[among]
+
+
+def _moments(emitters: list[str], grids: Mapping[str, Grid], last: dict[str, int]) -> list[Moment]:
+    """The ticks of all emitters in order; moves `last` on."""
+    of = [grids.get(name, NO_GRID) for name in emitters]
+    count = len(emitters)
+    moments = []
+    at = [0] * count
+    for tick in np.unique(np.concatenate([one.ticks for one in of] or [np.empty(0, np.int64)])):
+        tick_us = int(tick)
+        has_tick = np.zeros(count, bool)
+        run, since, before = (np.full(count, UNKNOWN) for _ in range(3))
+        for code, one in enumerate(of):
+            place = at[code]
+            if place < len(one.ticks) and one.ticks[place] == tick_us:
+                has_tick[code] = True
+                run[code], since[code] = one.runs[place], one.alive_since[place]
+                before[code] = last.get(emitters[code], UNKNOWN)
+                last[emitters[code]] = tick_us
+                at[code] += 1
+        moments.append(Moment(tick_us, has_tick, run, since, before))
+    return moments
+
+
+def _carried(
+    given: Given, queues: _Queues, attention: Attention, clients: pa.Table
+) -> tuple[dict[str, pa.Table], dict[str, Positions]]:
+    """The queues with what the cycle has learnt, and the windows that are not settled."""
+    chosen, known = attention.chosen, queues.known
+    grown = queues.keys.num_rows > known
+    everything = len(chosen) == queues.keys.num_rows
+    carried: dict[str, pa.Table] = {}
+    touched: dict[str, Positions] = {}
+    columns = []
+    for field in QUEUES:
+        column = queues.columns[field.name]
+        narrow = attention.columns[field.name].astype(column.dtype)
+        if everything:
+            column = narrow
+        elif len(chosen):
+            column = column if grown else column.copy()
+            column[chosen] = narrow
+        columns.append(pa.array(column))
+    new = np.arange(known, queues.keys.num_rows)
+    if len(chosen) or grown:
+        carried["queues"] = pa.table(columns, schema=QUEUES)
+        touched["queues"] = np.union1d(chosen, new) if grown else chosen
+    if grown:
+        carried["keys"], touched["keys"] = queues.keys, new
+    if clients.num_rows > given.state["clients"].num_rows:
+        carried["clients"] = clients
+        touched["clients"] = np.arange(given.state["clients"].num_rows, clients.num_rows)
+    carried["windows"] = _windows(attention)
+    return carried, touched
+
+
+def _windows(attention: Attention) -> pa.Table:
+    rows = np.flatnonzero(attention.columns["due_us"] == 0)
+    size = attention.ring["lag"].shape[0]
+    offsets = pa.array(np.arange(0, (len(rows) + 1) * size, size, dtype=np.int32))
+    lists = [
+        pa.ListArray.from_arrays(offsets, pa.array(attention.ring[name].T[rows].reshape(-1)))
+        for name in RING
+    ]
+    return pa.table([pa.array(attention.chosen[rows]), *lists], schema=WINDOWS)
+
+
+def _samples_left(samples: pa.Table, queues: _Queues, last: Mapping[str, int]) -> pa.Table:
+    """The last sample of each queue as long as it speaks of now, and what no tick has seen."""
+    count = samples.num_rows
+    if not count:
+        return samples
+    ticks = numbers(samples["tick_us"])
+    is_seen = ticks > 0
+    number = numbers(samples["number"])
+    is_last = np.zeros(count, bool)
+    seen = np.flatnonzero(is_seen)
+    # In the order in which ticks saw them: of those of one queue the last one stays.
+    ordered = seen[np.argsort(ticks[seen], kind="stable")]
+    is_last[ordered] = last_of(number[ordered], np.zeros(queues.keys.num_rows, np.int64))
+    ends = np.array([last.get(name, 0) for name in queues.emitters], np.int64)
+    end_us = ends[queues.emitter[number]]
+    is_young = end_us - numbers(samples["event_us"]) <= SILENCE_US
+    kept = ~is_seen | (is_last & is_young)
+    return samples.filter(pa.array(kept)).combine_chunks()
+
+
+def _falls_left(falls: pa.Table) -> pa.Table:
+    if not falls.num_rows:
+        return falls
+    ticks, moments = numbers(falls["tick_us"]), numbers(falls["event_us"])
+    oldest_us = max(int(ticks.max()), int(moments.max())) - 2 * REWIND_MEMORY_US
+    return falls.filter(pa.array((ticks == 0) | (moments >= oldest_us))).combine_chunks()
+
+
+STEP: Final = Step(
+    NAME,
+    (
+        "group_watermarks",
+        QUEUE_NUMBERS,
+        "client_windows",
+        "offset_violations",
+        "shipments",
+        grid.NAME,
+    ),
+    judged_queues,
+    {
+        "keys": KEYS,
+        "queues": QUEUES,
+        "clients": CLIENTS,
+        "windows": WINDOWS,
+        "waiting": WAITING,
+        "samples": SAMPLES,
+        "falls": FALLS,
+        "horizons": HORIZONS,
+        "emitters": EMITTERS,
+    },
+    makes=JUDGED,
+    wakes=("group_watermarks", "client_windows", "shipments"),
+)

@@ -1,0 +1,26 @@
+"""Words of sentences: how the marts say figures in `evidence` and `reason`.
+
+Place in the walk: the last step of the marts that explain their figures. Invariant: an unknown
+figure is said to be unknown. Absent on purpose: whole sentences, which are their marts'.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+
+def messages(count: int | None) -> str:
+    """So many messages, in words: 1 message, 40 messages, an unknown number of messages."""
+    if count is None:
+        return "an unknown number of messages"
+    return "1 message" if count == 1 else f"{count} messages"
+
+
+def number(value: int | None) -> str:
+    """The number, or that it is unknown."""
+    return "unknown" if value is None else str(value)
+
+
+def clock(moment_us: int) -> str:
+    """Hours, minutes and seconds of a moment, UTC."""
+    return f"{datetime.fromtimestamp(moment_us // 1_000_000, UTC):%H:%M:%S}"

@@ -1,0 +1,159 @@
+"""Observations of queues from bronze rows, and what Burrow would have said of them.
+
+Place in the walk: bronze consume_offsets, queue_watermarks and group_watermarks → observations →
+rule sets. Rows are mappings by column name; times are µs or datetimes.
+
+A commit that changed nothing has no row of its own: group_watermarks counts it in `reports` and
+tells when the last one came. Burrow's window is counted in commits, so they are put back: the last
+one at its time, the others evenly before it, each wrong by less than the time between two rows of
+the queue. A commit that the broker refused, restored itself or never saw (LOCAL) is none.
+
+Invariant: order comes from event_time and seq, never from the order of rows. Absent on purpose:
+Spark, files.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from pipelines.rules.burrow.over_time import BurrowRules
+from pipelines.rules.observations import Kind, Observation, Queue, Ticks, Verdict, in_order
+
+Row = Mapping[str, Any]
+
+UNCHANGED_MAX: Final = 1_000
+"""Commits that changed nothing, put back for one row; of more, the newest: far more than a ring
+keeps.
+"""
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_NOT_BY_A_CLIENT: Final = ("RESTORE", "LOCAL")
+
+
+def observations_of(
+    consume_offsets: Iterable[Row],
+    queue_watermarks: Iterable[Row],
+    group_watermarks: Iterable[Row] = (),
+) -> dict[Queue, list[Observation]]:
+    """What is known of every queue that a group has committed to or is told of, in order."""
+    reported = _by_queue(
+        row for row in consume_offsets if row["accepted"] and row["path"] not in _NOT_BY_A_CLIENT
+    )
+    counted = _by_queue(group_watermarks)
+    ends = _ends(queue_watermarks)
+    found: dict[Queue, list[Observation]] = {}
+    for queue in sorted({*reported, *counted}):
+        changes, rows = reported.get(queue, []), counted.get(queue, [])
+        polled = ends.get((queue.cluster, queue.broker, queue.topic, queue.queue_id), [])
+        told = [_observation(row, Kind.END, "max_offset") for row in rows]
+        changed = [_observation(row, Kind.COMMIT, "offset") for row in changes]
+        found[queue] = in_order([*polled, *told, *changed, *_unchanged(rows, changes)])
+    return found
+
+
+def burrow_statuses(
+    observations: Mapping[Queue, Sequence[Observation]], ticks: Ticks, *, rules: BurrowRules
+) -> list[dict[str, Any]]:
+    """What Burrow says over time: a row for each interval of a queue, and of a group, whose topic,
+    broker and queue_id are null.
+    """
+    groups: dict[tuple[str, str], dict[Queue, Sequence[Observation]]] = {}
+    for queue, ones in observations.items():
+        groups.setdefault((queue.cluster, queue.group), {})[queue] = ones
+    rows = []
+    for (cluster, group), queues in sorted(groups.items()):
+        said = rules.judge_group(queues, ticks)
+        key = {"cluster": cluster, "group": group, "topic": None, "broker": None, "queue_id": None}
+        rows += [key | _columns(verdict) for verdict in said.group]
+        for queue, verdicts in sorted(said.queues.items()):
+            place = {"topic": queue.topic, "broker": queue.broker, "queue_id": queue.queue_id}
+            rows += [key | place | _columns(verdict) for verdict in verdicts]
+    return rows
+
+
+def _columns(verdict: Verdict) -> dict[str, Any]:
+    return {
+        "begin_us": verdict.begin_us,
+        "end_us": verdict.end_us,
+        "state": verdict.state,
+        "is_bad": verdict.is_bad,
+    }
+
+
+def _observation(row: Row, kind: Kind, column: str) -> Observation:
+    return Observation(micros(row["event_time"]), row["seq"], kind, row[column])
+
+
+def _unchanged(rows: Sequence[Row], changes: Sequence[Row]) -> list[Observation]:
+    """Reports that changed nothing, from what `rows` count, beside `changes`."""
+    times_us = [micros(row["event_time"]) for row in changes]
+    put_back = []
+    previous_us: int | None = None
+    for row in rows:
+        if row["reports"] and row["last_commit_time"] is not None:
+            last_us = micros(row["last_commit_time"])
+            begin_us = previous_us if previous_us is not None and previous_us < last_us else None
+            for at_us in _instants(row["reports"], begin_us, last_us, times_us):
+                offset = _offset_at(at_us, changes, times_us, row)
+                if offset is not None:
+                    put_back.append(Observation(at_us, row["seq"], Kind.COMMIT, offset))
+        previous_us = micros(row["event_time"])
+    return put_back
+
+
+def _instants(reports: int, begin_us: int | None, last_us: int, times_us: list[int]) -> list[int]:
+    """When the reports came that changed nothing, of `reports` after `begin_us`.
+
+    Without a row before, nobody knows since when they were counted: only the last one is put back.
+    """
+    is_told = bisect_right(times_us, last_us) > bisect_left(times_us, last_us)
+    if begin_us is None:
+        return [] if is_told else [last_us]
+    seen = bisect_right(times_us, last_us) - bisect_right(times_us, begin_us)
+    missing = max(0, reports - seen)
+    steps = missing + 1 if is_told else missing
+    first = max(1, missing - UNCHANGED_MAX + 1)
+    width_us = last_us - begin_us
+    return [begin_us + width_us * step // steps for step in range(first, missing + 1)]
+
+
+def _offset_at(at_us: int, changes: Sequence[Row], times_us: Sequence[int], row: Row) -> int | None:
+    """The group's consume offset then: what the change before left, or the one after found."""
+    place = bisect_right(times_us, at_us)
+    offset: int | None
+    if place:
+        offset = changes[place - 1]["offset"]
+    else:
+        offset = changes[0]["previous_offset"] if changes else row["committed"]
+    return offset
+
+
+def _ends(rows: Iterable[Row]) -> dict[tuple[str, str, str, int], list[Observation]]:
+    ends: dict[tuple[str, str, str, int], list[Observation]] = {}
+    for row in rows:
+        key = (row["cluster"], row["broker"], row["topic"], row["queue_id"])
+        ends.setdefault(key, []).append(_observation(row, Kind.END, "max_offset"))
+    return ends
+
+
+def _by_queue(rows: Iterable[Row]) -> dict[Queue, list[Row]]:
+    found: dict[Queue, list[Row]] = {}
+    for row in rows:
+        found.setdefault(_queue(row), []).append(row)
+    for ones in found.values():
+        ones.sort(key=lambda row: (micros(row["event_time"]), row["seq"]))
+    return found
+
+
+def _queue(row: Row) -> Queue:
+    return Queue(row["cluster"], row["group"], row["topic"], row["broker"], row["queue_id"])
+
+
+def micros(moment: int | datetime) -> int:
+    """µs since 1970 UTC."""
+    if isinstance(moment, int):
+        return moment
+    aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return (aware - _EPOCH) // timedelta(microseconds=1)

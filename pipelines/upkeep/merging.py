@@ -1,0 +1,322 @@
+"""Merging: files of a partition become fewer, each a slice of time, sorted by group and time.
+
+Place in the walk: one step of `work`. The log entry is written here and not by delta-rs, whose
+conflict check (1.6) lets two merges of the same files pass: each row is there twice then, and four
+times after the next. Here an entry is made only where none is, and one that came in between is
+looked at first: does it remove a file that is merged, or change what the table is? Then the merge
+is given up. Appends of others pass.
+
+On a disk the log's folder is locked around a commit, as the shipper locks it around its merges.
+
+Invariant: the entry removes exactly the files that were read, all of them in use at the version
+before it, and adds their rows and no others, with dataChange false: who follows the log sees
+nothing of it. Memory: the rows of one slice, whose files have TIERS_BYTES[-1] together.
+Absent on purpose: which partitions, and when (`plan`).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from typing import Any, Final
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+
+from engine.foundation.errors import LakeError
+from pipelines.small_files import SmallFiles
+from pipelines.tail import entry_address
+
+ENGINE: Final = "tidemark-upkeep"
+
+TIMES: Final = ("observed_at", "event_time")
+"""The column by which files are slices of time: the first that a table has."""
+
+ORDER: Final = ("group", *TIMES)
+"""Inside a file rows lie by these, as far as the table has them: a question about one group and a
+quarter of an hour reads a few pages of one or two files."""
+
+ROW_GROUP_ROWS: Final = 65_536
+
+SLICE_ROWS_MAX: Final = 2_000_000
+"""A slice has no more rows than this, however well they are packed."""
+
+COMMITS_PASSED_MAX: Final = 1_000
+"""So many commits of others a merge lets pass before it gives up."""
+
+_TEXT_BOUND_MAX: Final = 200
+"""Longer texts get no bounds: they would fill the log."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """A file in use, as the log names it."""
+
+    path: str
+    """Relative to the table and escaped, as in the log."""
+    size_bytes: int
+    rows: int
+    begins: Any
+    """Least value of the time column; the time of writing where there is none."""
+
+
+class MergeRefused(LakeError):
+    """Another commit came first, or the table is of a kind that is not rewritten here."""
+
+
+def slices(
+    files: Sequence[SourceFile], target_bytes: int, rows_max: int = SLICE_ROWS_MAX
+) -> list[list[SourceFile]]:
+    """Files below the target, in order of time, cut into slices that fit; a slice of one file is
+    left out."""
+    found: list[list[SourceFile]] = []
+    size, rows = 0, 0
+    small = [file for file in files if file.size_bytes < target_bytes]
+    for file in sorted(small, key=lambda file: (file.begins, file.path)):
+        if found and size + file.size_bytes <= target_bytes and rows + file.rows <= rows_max:
+            found[-1].append(file)
+        else:
+            found.append([file])
+            size, rows = 0, 0
+        size, rows = size + file.size_bytes, rows + file.rows
+    return [one for one in found if len(one) > 1]
+
+
+def merge_partition(
+    files: SmallFiles, address: str, handle: DeltaTable, day: date | None, target_bytes: int
+) -> tuple[int, int]:
+    """Merge the files of a partition below `target_bytes`; return how many became how many.
+
+    One commit a slice: a kill loses one slice's work. Raises MergeRefused, LakeError.
+    """
+    _refuse_features(handle)
+    metadata = handle.metadata()
+    schema = pa.schema(handle.schema().to_arrow())
+    partitions = metadata.partition_columns
+    data_schema = pa.schema([field for field in schema if field.name not in partitions])
+    place = {} if day is None else {partitions[0]: day.isoformat()}
+    version, merged, made = handle.version(), 0, 0
+    for one in slices(list(_sources(handle, schema, place)), target_bytes):
+        rows = _rows(files, address, one, data_schema)
+        add = _write(files, address, rows, place)
+        try:
+            version = _commit(files, address, version, [*_removals(one, place), add])
+        except BaseException:
+            files.remove(f"{address}/{unquote(add['add']['path'])}")
+            raise
+        merged, made = merged + len(one), made + 1
+    return merged, made
+
+
+def _refuse_features(handle: DeltaTable) -> None:
+    protocol = handle.protocol()
+    mapped = handle.metadata().configuration.get("delta.columnMapping.mode", "none")
+    if protocol.min_reader_version > 1 or protocol.min_writer_version > 2 or mapped != "none":
+        raise MergeRefused(
+            f"{handle.table_uri} has features that are not merged here (protocol "
+            f"{protocol.min_reader_version}, {protocol.min_writer_version})"
+        )
+    if len(handle.metadata().partition_columns) > 1:
+        raise MergeRefused(f"{handle.table_uri} has more than one partition column")
+
+
+def _sources(
+    handle: DeltaTable, schema: pa.Schema, place: Mapping[str, str]
+) -> Iterator[SourceFile]:
+    times = [name for name in TIMES if name in schema.names]
+    for row in pa.table(handle.get_add_actions(flatten=True)).to_pylist():
+        if any(str(row[f"partition.{name}"]) != value for name, value in place.items()):
+            continue
+        if row["num_records"] is None:
+            continue  # Written without statistics, by nobody of ours.
+        begins = row.get(f"min.{times[0]}") if times else None
+        written = datetime.fromtimestamp(row["modification_time"] / 1000, UTC)
+        yield SourceFile(
+            row["path"],
+            row["size_bytes"],
+            row["num_records"],
+            _moment(begins) if begins is not None else written,
+        )
+
+
+def _moment(value: Any) -> datetime:
+    moment = value if isinstance(value, datetime) else datetime.fromisoformat(str(value))
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def _rows(
+    files: SmallFiles, address: str, sources: Sequence[SourceFile], schema: pa.Schema
+) -> pa.Table:
+    """The rows of the files in the table's types, in order; a column that came later is null."""
+    parts = []
+    for source in sources:
+        held = files.read(f"{address}/{unquote(source.path)}")
+        if held is None:
+            raise MergeRefused(f"{source.path} of {address} is gone: merged by another")
+        try:
+            with pq.ParquetFile(pa.BufferReader(held.data)) as data:
+                parts.append(_declared(data.read(), schema))
+        except (pa.ArrowException, OSError) as error:
+            raise LakeError(f"{address}/{source.path} cannot be read ({error})") from error
+        if parts[-1].num_rows != source.rows:
+            raise LakeError(f"{address}/{source.path} has not the rows that the log tells")
+    rows = pa.concat_tables(parts)
+    order = [(name, "ascending") for name in ORDER if name in schema.names]
+    return rows.sort_by(order) if order else rows
+
+
+def _declared(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    columns = [
+        rows[field.name].cast(field.type)
+        if field.name in rows.column_names
+        else pa.nulls(rows.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _write(
+    files: SmallFiles, address: str, rows: pa.Table, place: Mapping[str, str]
+) -> dict[str, Any]:
+    """Write the rows as one file; return the action that adds it."""
+    out = pa.BufferOutputStream()
+    pq.write_table(
+        rows,
+        out,
+        compression="zstd",
+        row_group_size=ROW_GROUP_ROWS,
+        write_page_index=True,
+    )
+    data = out.getvalue().to_pybytes()
+    folder = "".join(f"{name}={value}/" for name, value in place.items())
+    path = f"{folder}part-{uuid.uuid4()}.zstd.parquet"
+    if not files.create(f"{address}/{path}", data):
+        raise AssertionError("a random name is there already")
+    return {
+        "add": {
+            "path": path,
+            "partitionValues": dict(place),
+            "size": len(data),
+            "modificationTime": time.time_ns() // 1_000_000,
+            "dataChange": False,
+            "stats": json.dumps(statistics(rows)),
+        }
+    }
+
+
+def statistics(rows: pa.Table) -> dict[str, Any]:
+    """What the log tells of a file, as delta-rs does: its rows, and bounds of flat columns."""
+    least: dict[str, Any] = {}
+    greatest: dict[str, Any] = {}
+    nulls: dict[str, int] = {}
+    for name in rows.column_names:
+        column = rows[name]
+        if pa.types.is_nested(column.type):
+            continue
+        nulls[name] = column.null_count
+        if pa.types.is_boolean(column.type) or column.null_count == len(column):
+            continue
+        bounds = pc.min_max(column)
+        low, high = (_told(bounds[side].as_py()) for side in ("min", "max"))
+        if low is not None and high is not None:
+            least[name], greatest[name] = low, high
+    return {
+        "numRecords": rows.num_rows,
+        "minValues": least,
+        "maxValues": greatest,
+        "nullCount": nulls,
+    }
+
+
+def _told(value: Any) -> Any:
+    """A bound in JSON; None when it is not told."""
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, str):
+        return value if len(value) <= _TEXT_BOUND_MAX else None
+    return value if isinstance(value, int) else None
+
+
+def _removals(sources: Sequence[SourceFile], place: Mapping[str, str]) -> list[dict[str, Any]]:
+    now_ms = time.time_ns() // 1_000_000
+    return [
+        {
+            "remove": {
+                "path": source.path,
+                "deletionTimestamp": now_ms,
+                "dataChange": False,
+                "extendedFileMetadata": True,
+                "partitionValues": dict(place),
+                "size": source.size_bytes,
+            }
+        }
+        for source in sources
+    ]
+
+
+def _commit(
+    files: SmallFiles, address: str, read_version: int, actions: Sequence[Mapping[str, Any]]
+) -> int:
+    """Put the actions into the log after whatever came since `read_version`; return their version.
+
+    Raises MergeRefused when one of those commits removed a file that is removed here.
+    """
+    removed = {one["remove"]["path"] for one in actions if "remove" in one}
+    info = {
+        "commitInfo": {
+            "timestamp": time.time_ns() // 1_000_000,
+            "operation": "OPTIMIZE",
+            "operationParameters": {},
+            "readVersion": read_version,
+            "engineInfo": ENGINE,
+        }
+    }
+    entry = "\n".join(json.dumps(one) for one in (info, *actions)).encode()
+    with _locked_log(files, address):
+        for version in range(read_version + 1, read_version + 1 + COMMITS_PASSED_MAX):
+            place = entry_address(address, version)
+            if files.create(place, entry):
+                return version
+            there = files.read(place)
+            if there is not None and there.data == entry:
+                return version  # Ours: the store had taken it, and was asked again.
+            if there is None or _stands_against(there.data, removed):
+                raise MergeRefused(f"a commit of another on {address} came before the merge")
+    raise MergeRefused(f"{COMMITS_PASSED_MAX} commits of others on {address} came before the merge")
+
+
+def _stands_against(entry: bytes, removed: set[str]) -> bool:
+    """Does a commit that came first remove a file of ours, or change what the table is?"""
+    for line in entry.splitlines():
+        action = json.loads(line)
+        if "metaData" in action or "protocol" in action:
+            return True
+        if "remove" in action and action["remove"]["path"] in removed:
+            return True
+    return False
+
+
+@contextmanager
+def _locked_log(files: SmallFiles, address: str) -> Iterator[None]:
+    """On a disk, hold the lock under which shippers merge: their check does not see ours."""
+    if not files.is_local:
+        yield
+        return
+    descriptor = os.open(f"{address}/_delta_log", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,54 @@
+"""The judges and what they read, as the tests of this folder run them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipelines.catalogue import OFFSET_VIOLATIONS
+from pipelines.marts.consumer_lag import MART as CONSUMER_LAG
+from pipelines.marts.declared import in_order
+from pipelines.marts.declaring import as_declared
+from pipelines.marts.group_state import MART as GROUP_STATE
+from pipelines.marts.judging.queue_numbers import STEP as QUEUE_NUMBERS
+from pipelines.marts.judging.queues import STEP as JUDGED_QUEUES
+from pipelines.marts.judging.ticks import STEP as TICKS
+from pipelines.marts.mart import Given, Made, Mart, Step, mart
+from pipelines.marts.risks.exposures import STEP as EXPOSURES
+from pipelines.marts.stalled_windows import MART as STALLED_WINDOWS
+
+
+def falls(given: Given) -> Made:
+    """Offsets that fell, whatever accounts for it: all that the judges want to know."""
+    rows = given.facts["consume_offsets"]
+    fell = pc.and_(rows["accepted"], pc.less(rows["offset"], rows["previous_offset"]))
+    fell = rows.filter(pc.fill_null(fell, False))
+    count = fell.num_rows
+    made = {
+        **dict(zip(fell.schema.names, fell.columns, strict=True)),
+        "observed_us": fell["event_us"],
+        "law": pa.array(["MONOTONIC"] * count),
+        "cause": pa.array(["UNEXPLAINED"] * count),
+        "explained": pa.array(np.zeros(count, bool)),
+        "delta": pc.subtract(fell["previous_offset"], fell["offset"]),
+    }
+    return Made(as_declared(made, OFFSET_VIOLATIONS))
+
+
+FALLS: Final = mart(OFFSET_VIOLATIONS, falls, reads=("consume_offsets",))
+JUDGES: Final[tuple[Step, ...]] = in_order(
+    [
+        CONSUMER_LAG,
+        GROUP_STATE,
+        QUEUE_NUMBERS,
+        JUDGED_QUEUES,
+        TICKS,
+        EXPOSURES,
+        STALLED_WINDOWS,
+        FALLS,
+    ]
+)
+MARTS: Final[tuple[Mart, ...]] = (CONSUMER_LAG, GROUP_STATE, STALLED_WINDOWS)

@@ -1,0 +1,127 @@
+"""Whoever reads the facts in their order knows what the broker knows: after kills, power cuts and
+disks that were full, with topics and groups that were deleted and made again, and though nothing is
+told of what stands still.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from engine.broker.deletions import delete_group, delete_topic
+from engine.broker.parts import BrokerParts
+from engine.protocol.bodies import TopicConfig
+from tests.seeds import seeded
+from tests.simulation.cluster import BROKER, SimCluster
+from tests.simulation.test_a_cluster_under_faults import crash_and_restart, play
+from tests.simulation.told_state import ToldState, told_state
+from tests.simulation.world import World, run_world
+
+SETTINGS = {"full_sample_interval_ms": 20_000}
+TOLD_S = 4.0
+"""Virtual seconds in which what has moved is told."""
+
+
+def parts_of(cluster: SimCluster) -> BrokerParts:
+    assert cluster.broker is not None, "it is up"
+    return cluster.broker.parts
+
+
+def told_of(cluster: SimCluster) -> ToldState:
+    return told_state(cluster.node(BROKER).runtime.disk, "/store/spool")
+
+
+def check_told_is_what_is(cluster: SimCluster) -> None:
+    """Every key, no other, and its marks."""
+    told, parts = told_of(cluster), parts_of(cluster)
+    assert told.unknown_since is None, "a snapshot has ended since the last boot or loss"
+    assert {key: ends for key, (_, ends) in told.queues.items()} == {
+        key: parts.store.max_offset(*key) for key in parts.store.queues()
+    }
+    known = {
+        (group, topic, queue_id)
+        for topic, group in parts.offsets.pairs()
+        for queue_id in parts.offsets.queues(group, topic)
+    }
+    known |= {key for key in told.pairs if key in parts.readers}
+    assert {key: marks[1:] for key, marks in told.pairs.items()} == {
+        key: (
+            parts.offsets.committed(*key),
+            None if (reading := parts.readers.of(key)) is None else reading.pulled_offset,
+            parts.store.max_offset(*key[1:]),
+        )
+        for key in known
+    }
+
+
+async def through_faults(world: World) -> None:
+    cluster = SimCluster(world, **SETTINGS)
+    await cluster.start()
+    await play(cluster)
+    await asyncio.sleep(TOLD_S)
+    check_told_is_what_is(cluster)
+    assert told_of(cluster).snapshots >= 2
+
+
+@seeded(8)
+def test_a_reader_knows_what_the_broker_knows_after_all_kinds_of_faults(seed: int) -> None:
+    run_world(seed, through_faults)
+
+
+async def deleting(world: World) -> None:
+    """Topics and groups come, are deleted, and come again; some of it over kills."""
+    cluster = SimCluster(world, **SETTINGS)
+    await cluster.start()
+    chance = world.random
+    for _ in range(25):
+        parts = parts_of(cluster)
+        topic, group = f"t{chance.randrange(3)}", f"g{chance.randrange(3)}"
+        match chance.choice(("commit", "commit", "commit", "topic", "group", "settings", "kill")):
+            case "commit":
+                if parts.topics.find(topic) is None:
+                    parts.topics.put(TopicConfig(topic, 2, 2))
+                parts.offsets.commit(group, topic, chance.randrange(2), 0, now_ms=1)
+                parts.offsets.commit(group, topic, 0, chance.randrange(9), now_ms=1)
+            case "topic":
+                await delete_topic(parts, topic)
+            case "group":
+                await delete_group(parts, group)
+            case "settings":
+                parts.group_configs.find(group)
+            case "kill":
+                await asyncio.sleep(1)  # The last change is on disk by then.
+                await crash_and_restart(cluster, BROKER, power_cut=chance.random() < 0.5)
+        await asyncio.sleep(chance.choice((0, 0.3, 3)))
+    await asyncio.sleep(TOLD_S)
+    await world.until("it is known", lambda: told_of(cluster).unknown_since is None, within_s=30)
+    check_told_is_what_is(cluster)
+
+
+@seeded(12)
+def test_what_was_deleted_is_not_believed_in_and_what_was_made_again_is(seed: int) -> None:
+    run_world(seed, deleting)
+
+
+async def over_a_full_disk(world: World) -> None:
+    cluster = SimCluster(world, full_sample_interval_ms=3_600_000)
+    await cluster.start()
+    await cluster.send(0)
+    await world.until("consumed", lambda: sum(cluster.committed().values()) == 1, within_s=30)
+    await asyncio.sleep(TOLD_S)
+    check_told_is_what_is(cluster)
+    parts, snapshots = parts_of(cluster), told_of(cluster).snapshots
+    parts.topics.put(TopicConfig("t", 1, 1))
+    disk = cluster.node(BROKER).disk
+    disk.free_bytes = 3
+    for offset in range(5):
+        parts.offsets.commit("g", "t", 0, offset, now_ms=1)
+        await asyncio.sleep(1)
+    disk.free_bytes = None
+    await asyncio.sleep(TOLD_S)
+    told = told_of(cluster)
+    assert told.snapshots == snapshots + 1, "one more begins at once, though an hour is not over"
+    check_told_is_what_is(cluster)
+
+
+@seeded(3)
+def test_after_lost_rows_a_snapshot_makes_the_reader_know_again(seed: int) -> None:
+    run_world(seed, over_a_full_disk)
