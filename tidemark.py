@@ -5,7 +5,7 @@ starting broker must not pay for Spark, Dash or Great Expectations.
 
 Absent on purpose: options, defaults, work. Each room's `commands.py` has an `app` in which the
 command of that name lives. A TidemarkError that reaches this file becomes one line on standard
-error and exit code 1.
+error, `tidemark COMMAND: what is wrong`, and exit code 1; docs/exit-codes.md has all codes.
 """
 
 from __future__ import annotations
@@ -95,7 +95,8 @@ def main() -> None:
     try:
         app()
     except TidemarkError as error:
-        sys.exit(f"tidemark: {error}")
+        name = next((word for word in sys.argv[1:] if word in COMMANDS), "")
+        sys.exit(f"tidemark {name}: {error}" if name else f"tidemark: {error}")
 
 
 if __name__ == "__main__":

@@ -8,16 +8,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final, cast
 
 import polars as pl
 
-from dashboards.theme import state_sign
-from dashboards.view import LATE_AFTER, STALE_AFTER, Span, topic_path
-from dashboards.words import UNKNOWN, clock, count, duration, plural, unknown, visible
+from dashboards.theme import STATES, state_sign
+from dashboards.view import CHECKS_OLD_AFTER, Span, topic_path
+from dashboards.words import (
+    UNKNOWN,
+    clock,
+    count,
+    duration,
+    plural,
+    spoken,
+    unknown,
+    visible,
+)
 
 Row = dict[str, Any]
+RETURN_WITHIN: Final = timedelta(seconds=120)
+"""Clients that join this soon after a restart came back because of it: they look for a broker each
+30 s."""
 CHANGES_MAX: Final = 60
 """Entries of the feed; older ones are counted."""
 
@@ -39,12 +51,26 @@ class GroupLine:
 
 
 @dataclass(frozen=True, slots=True)
+class BrokerEvent:
+    """Something that happened to a broker."""
+
+    at: datetime
+    broker: str
+    kind: str
+    """BOOT, SHUTDOWN, ROLE_CHANGE, SPOOL_LOSS, or SILENT."""
+    detail: str = ""
+    clean: bool | None = None
+    until: datetime | None = None
+    """End of a silence."""
+
+
+@dataclass(frozen=True, slots=True)
 class Change:
     """One entry of the feed: when, what kind, about whom, in words."""
 
     at: datetime
     kind: str
-    """stall, risk, rebalance, dead or check."""
+    """stall, risk (each also over), delivered twice, rebalance, dead or broker."""
     group: str | None
     text: str
     topic: str | None = None
@@ -61,43 +87,121 @@ class Quality:
     sentence: str
 
 
-def group_lines(states: pl.DataFrame) -> list[GroupLine]:
-    """Newest state of each group, worst first; brokers of one group are taken together."""
-    if states.is_empty():
-        return []
-    newest = states.sort("observed_at").unique(["broker", "group"], keep="last")
-    lines = [_line(part) for part in newest.partition_by("group", maintain_order=True)]
-    return sorted(lines, key=_worst_first)
+def group_table(
+    states: pl.DataFrame,
+    lag: pl.DataFrame,
+    stalls: pl.DataFrame,
+    *,
+    silent: Sequence[str] = (),
+) -> pl.DataFrame:
+    """One row a group, worst first: its worst state over all brokers, and its lag as it is now.
 
-
-def _line(parts: pl.DataFrame) -> GroupLine:
-    rows = parts.rows(named=True)
-    worst = min(rows, key=lambda row: state_sign(row["state"]).rank)
-    return GroupLine(
-        group=worst["group"],
-        state=worst["state"],
-        reason=worst["reason"],
-        lag_messages=_known(sum, parts["lag_messages"]),
-        time_lag_ms=_known(max, parts["time_lag_ms"]),
-        trend=worst["trend"],
-        members=_known(max, parts["members"]),
-        queues=int(parts["queues"].sum()),
-        queues_known=int(parts["queues_known"].sum()),
-        observed_at=max(row["observed_at"] for row in rows),
+    `states` and `lag` are the newest of every key, the lag held to the moment; `stalls` the windows
+    open at it. What an emitter that fell silent has told is unknown by now. A group with lag that
+    nobody has judged is unknown, too.
+    """
+    ranks = {name: sign.rank for name, sign in STATES.items()}
+    judged = states.with_columns(
+        pl.when(pl.col("emitter").is_in(list(silent)))
+        .then(pl.lit("UNKNOWN"))
+        .otherwise("state")
+        .alias("state"),
+        pl.when(pl.col("emitter").is_in(list(silent)))
+        .then(pl.format("nothing comes from {} any more", "broker"))
+        .otherwise("reason")
+        .alias("reason"),
+    ).with_columns(pl.col("state").replace_strict(ranks, default=ranks["UNKNOWN"]).alias("rank"))
+    worst = (
+        judged.sort("rank", "broker")
+        .group_by("group", maintain_order=True)
+        .agg(
+            pl.col("state", "reason", "trend", "rank").first(),
+            pl.col("members").max(),
+            pl.col("observed_at").max().alias("judged_at"),
+        )
+    )
+    behind = lag.group_by("group").agg(
+        pl.when(pl.col("lag_messages").is_not_null().any())
+        .then(pl.col("lag_messages").sum())
+        .alias("lag_messages"),
+        pl.col("time_lag_ms").max(),
+        pl.len().cast(pl.Int64).alias("queues"),
+        pl.col("lag_messages").is_not_null().sum().cast(pl.Int64).alias("queues_known"),
+        pl.col("observed_at").max(),
+    )
+    standing = stalls.group_by("group").agg(pl.len().cast(pl.Int64).alias("queues_not_ok"))
+    unknown = ranks["UNKNOWN"]
+    return (
+        behind.join(worst, on="group", how="full", coalesce=True)
+        .join(standing, on="group", how="left")
+        .with_columns(
+            pl.col("state").fill_null("UNKNOWN"),
+            pl.col("reason").fill_null("not judged yet"),
+            pl.col("rank").fill_null(unknown),
+            pl.col("queues", "queues_known", "queues_not_ok").fill_null(0),
+            pl.coalesce("observed_at", "judged_at").alias("observed_at"),
+        )
+        .sort(
+            ["rank", "time_lag_ms", "lag_messages", "group"],
+            descending=[False, True, True, False],
+            nulls_last=True,
+        )
     )
 
 
-def _known(combine: Any, values: pl.Series) -> int | None:
-    known = values.drop_nulls().to_list()
-    return combine(known) if known else None
+def chosen_groups(groups: pl.DataFrame, part: str, order: str) -> pl.DataFrame:
+    """The groups whose name holds a text, in the order that was asked for."""
+    found = groups
+    if part:
+        name = pl.col("group").str.to_lowercase()
+        found = groups.filter(name.str.contains(part.lower(), literal=True))
+    column = {"name": "group", "time": "time_lag_ms", "messages": "lag_messages"}.get(order, order)
+    if order == "worst":
+        return found
+    return found.sort(column, descending=order != "name", nulls_last=True, maintain_order=True)
 
 
-def _worst_first(line: GroupLine) -> tuple[int, int, int, str]:
+def page_of(groups: pl.DataFrame, page: int, size: int) -> pl.DataFrame:
+    """The groups of one page; beyond the last it is the last."""
+    last = max(1, -(-groups.height // size))
+    return groups.slice((min(page, last) - 1) * size, size)
+
+
+def group_lines(groups: pl.DataFrame, stalls: pl.DataFrame) -> list[GroupLine]:
+    """Rows of `group_table` in words; a group with open windows is told by what they are now."""
+    standing: dict[str, list[Row]] = {}
+    for row in stalls.sort("stood_ms", descending=True).iter_rows(named=True):
+        standing.setdefault(row["group"], []).append(row)
+    return [_line(row, standing.get(row["group"], [])) for row in groups.iter_rows(named=True)]
+
+
+def _line(row: Row, standing: Sequence[Row]) -> GroupLine:
+    reason = row["reason"]
+    if standing and row["rank"] < STATES["UNKNOWN"].rank:
+        worst = min(standing, key=lambda one: state_sign(one["rule"]).rank)
+        rest = f"; {len(standing)} of {plural(row['queues'], 'queue')} are not OK"
+        reason = stall_now_text(worst) + (rest if len(standing) > 1 else "")
+    return GroupLine(
+        group=row["group"],
+        state=row["state"],
+        reason=reason,
+        lag_messages=row["lag_messages"],
+        time_lag_ms=row["time_lag_ms"],
+        trend=row["trend"],
+        members=row["members"],
+        queues=row["queues"],
+        queues_known=row["queues_known"],
+        observed_at=row["observed_at"],
+    )
+
+
+def stall_now_text(row: Row) -> str:
+    """One open window as it is at the page's moment."""
+    waiting = row["lag_messages"]
+    wait = UNKNOWN if waiting is None else plural(waiting, "message")
     return (
-        state_sign(line.state).rank,
-        -(line.time_lag_ms or 0),
-        -(line.lag_messages or 0),
-        line.group,
+        f"{stall_text([row])} for {duration(row['stood_ms'])}, {wait} "
+        f"{'waits' if waiting == 1 else 'wait'}"
     )
 
 
@@ -118,12 +222,18 @@ def of_group(rows: pl.DataFrame, group: str) -> pl.DataFrame:
     return rows.filter(pl.col("group") == group)
 
 
-def quality(results: pl.DataFrame, tables: Sequence[str] = ()) -> Quality:
+def quality(
+    results: pl.DataFrame, tables: Sequence[str] = (), *, now: datetime | None = None
+) -> Quality:
     """The newest run's verdict over the tables that govern a number; all of them when none is
-    named."""
+    named. A run that is too old at `now` says nothing about it."""
     if results.is_empty():
         return Quality("unknown", 0, "no check has run: tidemark check")
     newest = newest_run(results)
+    ran_at = cast("datetime | None", newest["started_at"].max())
+    if now is not None and ran_at is not None and now - ran_at >= CHECKS_OLD_AFTER:
+        old = duration((now - ran_at).total_seconds() * 1000)
+        return Quality("unknown", 0, f"the last run is {old} old: tidemark check")
     if tables:
         newest = newest.filter(pl.col("table").is_in(list(tables)))
     judged = newest.filter(pl.col("checked_rows") > 0)
@@ -147,18 +257,6 @@ def newest_run(results: pl.DataFrame) -> pl.DataFrame:
     return results.filter(pl.col("run_id") == last)
 
 
-def freshness(data_end: datetime | None, now: datetime) -> tuple[str, str]:
-    """(fresh, late, stale or unknown; the sentence of the chip)."""
-    if data_end is None:
-        return "unknown", "no data yet"
-    age = now - data_end
-    day = age.days >= 1
-    text = f"data to {clock(data_end, day=day)} ({duration(age.total_seconds() * 1000)} ago)"
-    if age >= STALE_AFTER:
-        return "stale", text
-    return ("late" if age >= LATE_AFTER else "fresh"), text
-
-
 def changes(
     *,
     stalls: pl.DataFrame,
@@ -166,22 +264,102 @@ def changes(
     rebalances: pl.DataFrame,
     dead_letters: pl.DataFrame,
     span: Span,
+    brokers: Sequence[BrokerEvent] = (),
 ) -> list[Change]:
-    """What changed in the range, newest first."""
+    """What changed in the range, newest first; a broker's restart takes with it the clients that
+    came back to it."""
+    returned, rest = _returned(rebalances, brokers)
     found = [
         *_interval_changes(stalls, "stall"),
         *_interval_changes(risks, "risk"),
         *(
             Change(row["observed_at"], "rebalance", row["group"], rebalance_text(row))
-            for row in rebalances.iter_rows(named=True)
+            for row in rest
         ),
         *(
             Change(row["observed_at"], "dead", row["group"], _dead_text(row), row["origin_topic"])
             for row in dead_letters.iter_rows(named=True)
         ),
+        *(
+            Change(event.at, "broker", None, broker_text(event, returned.get(event, [])))
+            for event in brokers
+        ),
     ]
     inside = [change for change in found if span.start <= change.at <= span.end]
     return sorted(inside, key=lambda change: (change.at, change.kind), reverse=True)
+
+
+def _returned(
+    rebalances: pl.DataFrame, brokers: Sequence[BrokerEvent]
+) -> tuple[dict[BrokerEvent, list[Row]], list[Row]]:
+    """(changes that a restart explains, by restart; all the others)."""
+    boots = [event for event in brokers if event.kind == "BOOT"]
+    folded: dict[BrokerEvent, list[Row]] = {}
+    rest = []
+    for row in rebalances.iter_rows(named=True):
+        cause = next(
+            (
+                event
+                for event in boots
+                if row["broker"] == event.broker
+                and row["kind"] == "JOINED"
+                and timedelta(0) <= row["observed_at"] - event.at <= RETURN_WITHIN
+            ),
+            None,
+        )
+        if cause is None:
+            rest.append(row)
+        else:
+            folded.setdefault(cause, []).append(row)
+    return folded, rest
+
+
+def broker_events(lifecycle: pl.DataFrame, silences: pl.DataFrame) -> list[BrokerEvent]:
+    """Restarts, role changes, stops and silences of brokers, each told once, oldest first."""
+    told = [
+        BrokerEvent(
+            row["event_time"],
+            row["broker"],
+            row["kind"],
+            row["detail"] or "",
+            clean=row["clean"],
+        )
+        for row in lifecycle.iter_rows(named=True)
+    ]
+    silent = [
+        BrokerEvent(row["since"], _broker_of(row["emitter"]), "SILENT", until=row["until"])
+        for row in silences.iter_rows(named=True)
+    ]
+    unique = {(event.at, event.broker, event.kind): event for event in (*told, *silent)}
+    return sorted(unique.values(), key=lambda event: (event.at, event.broker, event.kind))
+
+
+def _broker_of(emitter: str) -> str:
+    """The broker's name in an emitter's: cluster/broker/id."""
+    parts = emitter.split("/")
+    return parts[1] if len(parts) == 3 else emitter
+
+
+def broker_text(event: BrokerEvent, returned: Sequence[Row] = ()) -> str:
+    """What happened to a broker, and who came back to it."""
+    if event.kind == "SILENT":
+        if event.until is None:
+            return f"{event.broker} told nothing any more"
+        lasted = duration((event.until - event.at).total_seconds() * 1000)
+        return f"{event.broker} told nothing for {lasted}: states in that time are unknown"
+    if event.kind == "BOOT":
+        said = f"{event.broker} restarted"
+        if event.clean is not None:
+            said += " after a clean stop" if event.clean else " after a crash"
+    else:
+        said = f"{event.broker}: {spoken(event.kind)}"
+    if event.detail:
+        said += f" ({event.detail})"
+    if returned:
+        groups = len({row["group"] for row in returned})
+        came = plural(len(returned), "client")
+        said += f"; {came} of {plural(groups, 'group')} came back"
+    return said
 
 
 def _interval_changes(windows: pl.DataFrame, kind: str) -> list[Change]:
@@ -198,10 +376,16 @@ def _interval_changes(windows: pl.DataFrame, kind: str) -> list[Change]:
     return [
         *(Change(key[0], kind, key[1], texts(rows), key[2]) for key, rows in begun.items()),
         *(
-            Change(key[0], f"{kind} over", key[1], _over(rows, kind), key[2])
+            Change(key[0], _end_kind(kind, rows), key[1], _over(rows, kind), key[2])
             for key, rows in ended.items()
         ),
     ]
+
+
+def _end_kind(kind: str, rows: Sequence[Row]) -> str:
+    """A risk that came true is no good news, though it is over."""
+    came_true = kind == "risk" and rows[0]["outcome"] == "CONFIRMED"
+    return "delivered twice" if came_true else f"{kind} over"
 
 
 def _over(rows: Sequence[Row], kind: str) -> str:
@@ -255,6 +439,16 @@ def _dead_text(row: Row) -> str:
         f"message {row['message_id'] or 'without id'} dead-lettered after "
         f"{plural(row['reconsume_times'], 'failed try').replace('trys', 'tries')}"
     )
+
+
+def origin_text(row: Row) -> str:
+    """Where a failed message came from, the same on every page: `orders queue 1 offset 123`."""
+    if not row["origin_topic"]:
+        return "not told"
+    queue, offset = row["origin_queue_id"], row["origin_offset"]
+    said = visible(row["origin_topic"])
+    said += " queue not told" if queue is None else f" queue {queue}"
+    return said + (" offset not told" if offset is None else f" offset {offset}")
 
 
 def queue_rows(lag: pl.DataFrame, stalls: pl.DataFrame) -> list[Row]:

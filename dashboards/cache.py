@@ -10,11 +10,35 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future
-from typing import Final
+from typing import Any, Final
 
 import polars as pl
 
 CACHE_BYTES_MAX: Final = 256 * 1024 * 1024
+PAGES_MAX: Final = 64
+"""Finished contents of pages that are kept: one a range, group and theme that is looked at."""
+
+
+class PageCache:
+    """Finished contents of pages, for all readers who look at the same thing in the same cycle."""
+
+    def __init__(self, pages_max: int = PAGES_MAX) -> None:
+        self._pages_max = pages_max
+        self._lock = threading.Lock()
+        self._pages: OrderedDict[Hashable, tuple[Any, ...]] = OrderedDict()
+
+    def get(self, key: Hashable, compute: Callable[[], tuple[Any, ...]]) -> tuple[Any, ...]:
+        """The content of `key`, kept or made; an error of `compute` is not kept."""
+        with self._lock:
+            if key in self._pages:
+                self._pages.move_to_end(key)
+                return self._pages[key]
+        made = compute()
+        with self._lock:
+            self._pages[key] = made
+            while len(self._pages) > self._pages_max:
+                self._pages.popitem(last=False)
+        return made
 
 
 class FrameCache:

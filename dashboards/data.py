@@ -1,49 +1,50 @@
-"""The one door from pages to the lake: tables by delta-rs, answers kept by table version.
+"""The one door from pages to the lake: every page is of one moment, answers are kept by cycle.
 
-Place in the walk: after gold. Pages ask questions (`rows`, `present`, `cells`), never tables; what
-gold does not hold is asked of bronze by `topic_data`, through `answer`.
+Place in the walk: after gold. A page takes a `Seen`, the lake at the last complete cycle, and asks
+it questions (`rows`, `present`, `cells`), never tables; what gold does not hold is asked of bronze
+by `topic_data`, through `answer`.
 
-Invariant: no Spark, no writing. A table that does not exist yet is an empty frame of its schema;
-one that is damaged is a LakeError, which a page shows as such. An interval's newest revision is
-its present truth, and the only one shown.
+Invariant: no Spark, no writing. Everything a `Seen` answers is of its moment, whatever is written
+meanwhile. A table that does not exist yet is an empty frame of its schema; one that is damaged is a
+LakeError, which a page shows as such. An interval's newest revision is its present truth, and the
+only one shown.
 """
 
 from __future__ import annotations
 
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 import polars as pl
 import pyarrow as pa
-from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from dashboards.cache import FrameCache
-from dashboards.held import REPORTED_EACH, held_cells
+from dashboards.followed import LAG_CELLS, Followed
+from dashboards.held import held_cells
 from dashboards.view import Span
 from engine.foundation.errors import LakeError
 from engine.telemetry.tables import BY_NAME as BRONZE
 from engine.telemetry.tables import Column
 from pipelines.catalogue import BY_NAME as GOLD
-from pipelines.lake import Lake, declared_rows, first_line
+from pipelines.lake import Lake, declared_rows, first_line, sql_text
+from pipelines.moment import Moment, last_complete, sql_time
+from pipelines.reading import LOOK_BACK, OpenTables, Reading, equals, stood_until
 from pipelines.schemas import arrow_schema
 
-TABLES: Final = (
-    "consumer_lag",
-    "group_state",
-    "stalled_windows",
-    "duplicate_risk_windows",
-    "ownership",
-    "rebalances",
-    "dead_letters",
-    "dq_results",
-    "dq_failures",
-)
+OWN_TABLES: Final = ("dq_results", "dq_failures")
+"""Tables that speak of runs of their own, not of cycles."""
+BROKER_KINDS: Final = ("BOOT", "SHUTDOWN", "ROLE_CHANGE", "SPOOL_LOSS", "DISK_FULL")
+"""Events of a broker that a reader of lag must know."""
 ROWS_MAX: Final = 2_000_000
 """Rows one question may bring into this process; what would bring more must be asked coarser."""
+MOMENTS_MAX: Final = 8
+"""Moments that open pages may still be at."""
+NO_MOMENT: Final = Moment("", 0, ())
 
 Question = Callable[[pl.LazyFrame], pl.LazyFrame]
 
@@ -52,15 +53,26 @@ Question = Callable[[pl.LazyFrame], pl.LazyFrame]
 class Pulse:
     """What the lake is like now: if two pulses are equal, every page is still true."""
 
-    versions: tuple[tuple[str, str | None], ...]
-    """Table -> identity and version; None when the table does not exist."""
-    data_end: datetime | None
-    """Newest moment of data time in consumer_lag."""
+    moment: Moment | None
+    """The last complete cycle; None when there is none."""
+    checks: tuple[str | None, ...]
+    """Identity and version of the tables of checks."""
 
     @property
     def first_run(self) -> bool:
-        """Gold was never made here."""
-        return dict(self.versions)["consumer_lag"] is None
+        """No cycle was ever completed here."""
+        return self.moment is None
+
+    @property
+    def data_end(self) -> datetime | None:
+        """To when the emitters that speak have been judged."""
+        return self.moment.judged_to if self.moment is not None else None
+
+    @property
+    def token(self) -> str:
+        """A text that changes when a page might."""
+        place = f"{self.moment.run_id}/{self.moment.cycle}" if self.moment is not None else "none"
+        return f"{place} {self.checks}"
 
 
 class LakeData:
@@ -69,142 +81,213 @@ class LakeData:
     def __init__(self, lake: Lake, cache: FrameCache | None = None) -> None:
         self.lake = lake
         self._cache = cache or FrameCache()
-        self._lock = threading.RLock()
-        self._open: dict[str, DeltaTable] = {}
+        self._tables = OpenTables(lake)
+        self._lock = threading.Lock()
+        self._moments: OrderedDict[str, Pulse] = OrderedDict()
+        self.followed = Followed()
 
     def pulse(self) -> Pulse:
-        """Look which versions there are, and how far data reaches."""
-        versions = tuple((name, self._version(name)) for name in TABLES)
-        return Pulse(versions, self._data_end("consumer_lag"))
+        """Look how far the lake has come."""
+        moment = last_complete(self.lake)
+        self._tables.follow(moment.run_id if moment is not None else None)
+        pulse = Pulse(moment, tuple(self._tables.version(name) for name in OWN_TABLES))
+        with self._lock:
+            self._moments[pulse.token] = pulse
+            self._moments.move_to_end(pulse.token)
+            while len(self._moments) > MOMENTS_MAX:
+                self._moments.popitem(last=False)
+        return pulse
+
+    def pulse_of(self, token: str | None) -> Pulse:
+        """The pulse of a page that has seen it already, so that all its parts are of one moment;
+        the present one when it is not known any more."""
+        with self._lock:
+            known = self._moments.get(token or "")
+        return known or self.pulse()
+
+    def seen(self, pulse: Pulse | None = None) -> Seen:
+        """The lake at a pulse's moment; without any complete cycle all its tables are empty."""
+        pulse = pulse or self.pulse()
+        return Seen(self, pulse, Reading(self._tables, pulse.moment or NO_MOMENT))
+
+    def kept(self, key: Hashable, compute: Callable[[], pl.DataFrame]) -> pl.DataFrame:
+        """A frame by everything it depends on."""
+        return self._cache.get(key, compute)
+
+    def scanned(self, table: str, moment: Moment, ask: Question) -> pl.DataFrame:
+        """What `ask` makes of a table's rows up to the moment."""
+        opened = self._tables.opened(table)
+        if opened is None:
+            empty = arrow_schema(_columns(table)).empty_table()
+            return ask(pl.DataFrame(pl.from_arrow(empty)).lazy()).collect()
+        try:
+            rows = pl.scan_pyarrow_dataset(declared_rows(opened, _columns(table)))
+            frame = ask(rows.filter(_seen(table, moment))).collect()
+        except (DeltaError, OSError, pa.ArrowException, pl.exceptions.PolarsError) as error:
+            again = ", or replay the table" * (table in GOLD)
+            raise LakeError(
+                f"rows of {self._tables.address(table)} cannot be read ({first_line(error)}): a "
+                f"data file is missing or damaged; restore it{again}"
+            ) from error
+        return _bounded(table, frame)
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The lake at one moment, as pages ask it."""
+
+    data: LakeData
+    pulse: Pulse
+    reading: Reading
+
+    @property
+    def moment(self) -> Moment:
+        """The moment everything here is of."""
+        return self.reading.moment
+
+    def at(self, end: datetime) -> Seen:
+        """The same cycle, asked about an earlier moment."""
+        newest = self.moment.newest
+        if newest is None or end >= newest:
+            return self
+        earlier = Reading(self.reading.tables, self.moment.capped(end), self.reading.versions)
+        return Seen(self.data, self.pulse, earlier)
 
     def rows(self, table: str, start: datetime, end: datetime) -> pl.DataFrame:
         """Rows that speak of moments in [start, end], in order."""
-        return self.answer(
-            table, ("rows", start, end), lambda all_rows: within(all_rows, start, end)
+        return self._read(
+            (table, "rows", start, end),
+            lambda: self.reading.rows(table, _until(end), since=start),
         )
 
     def group_rows(self, table: str, group: str, start: datetime, end: datetime) -> pl.DataFrame:
         """The same, of one group."""
-        return self.answer(
-            table,
-            ("group", group, start, end),
-            lambda all_rows: within(all_rows, start, end).filter(pl.col("group") == group),
+        return self._read(
+            (table, "group", group, start, end),
+            lambda: self.reading.rows(table, equals("group", group), _until(end), since=start),
         )
 
-    def present(self, table: str) -> pl.DataFrame:
-        """The newest revision of every interval."""
-        return self.answer(
-            table,
-            "present",
-            lambda all_rows: all_rows.sort("revision").unique("window_id", keep="last"),
-        ).sort("opened_at", "window_id")
+    def lag_of(self, groups: Sequence[str], start: datetime, end: datetime) -> pl.DataFrame:
+        """Lag of some groups from a look-back before `start` on: what was told before the range
+        may hold into it."""
+        begin = start - LOOK_BACK
+
+        def compute() -> pl.DataFrame:
+            if self._is_now and end >= (self.moment.newest or end):
+                return self.data.followed.lag_of(groups, begin, self.reading)
+            names = ", ".join(sql_text(group) for group in groups) or "NULL"
+            return self.reading.rows(
+                "consumer_lag",
+                f'"group" IN ({names})',
+                _until(end),
+                since=begin,
+                columns=LAG_CELLS,
+            )
+
+        return self._read(("consumer_lag", "lag of", tuple(groups), start, end), compute)
+
+    @property
+    def _is_now(self) -> bool:
+        """Is this the moment of the pulse itself, not an earlier one?"""
+        return self.moment == self.pulse.moment
+
+    def present(self, table: str, start: datetime, end: datetime) -> pl.DataFrame:
+        """The newest revision of every interval that meets the range."""
+        return self._read(
+            (table, "present", start, end),
+            lambda: self.reading.windows(table, since=start, until=end),
+        )
+
+    def stalls(self, start: datetime, end: datetime) -> pl.DataFrame:
+        """Stalled windows that meet the range, with what is true of them at the moment."""
+        return stood_until(
+            self.present("stalled_windows", start, end), self.newest_lag(), self.moment
+        )
 
     def everything(self, table: str) -> pl.DataFrame:
         """All rows of a small table."""
-        return self.answer(table, "everything", lambda all_rows: all_rows)
+        return self._read((table, "everything"), lambda: self.reading.rows(table))
 
-    def cells(self, span: Span, every: timedelta) -> pl.DataFrame:
+    def cells(self, span: Span, every: timedelta, groups: Sequence[str]) -> pl.DataFrame:
         """Largest known time lag and largest lag per group and bucket of the range."""
-        start, end = span.start, span.end
-        until = min(end, span.data_end or end)
-        found = self.answer(
-            "consumer_lag",
-            ("cells", start, end, until, every),
-            # A queue's last report before the range may hold into it.
-            lambda all_rows: held_cells(
-                within(all_rows, start - REPORTED_EACH, end), until=until, step=every
-            ),
-        )
-        return found.filter(pl.col("bucket") > start - every)
+        until = min(span.end, self.moment.newest or span.end)
 
-    def newest_lag(self, start: datetime, end: datetime) -> pl.DataFrame:
-        """The newest row of every queue a group reads, as of `end`."""
-        key = ["broker", "group", "topic", "queue_id"]
-        return self.answer(
-            "consumer_lag",
-            ("newest lag", start, end),
-            lambda all_rows: (
-                within(all_rows, start, end)
-                .sort("observed_at", "seq")
-                .unique(key, keep="last")
-                .sort(key)
+        def compute() -> pl.DataFrame:
+            lag = self.lag_of(groups, span.start, span.end)
+            silences = self.silences(span.start - LOOK_BACK, span.end)
+            found = held_cells(lag.lazy(), until=until, step=every, silences=silences).collect()
+            return found.filter(pl.col("bucket") > span.start - every)
+
+        return self._read(("cells", tuple(groups), span.start, span.end, every), compute)
+
+    def newest_lag(self) -> pl.DataFrame:
+        """The newest row of every queue a group reads."""
+        return self._newest("consumer_lag")
+
+    def newest_states(self) -> pl.DataFrame:
+        """The newest state of every group on every broker."""
+        return self._newest("group_state")
+
+    def lifecycle(self, start: datetime, end: datetime) -> pl.DataFrame:
+        """Restarts, role changes and stops of brokers in the range."""
+        kinds = ", ".join(sql_text(kind) for kind in BROKER_KINDS)
+        return self._read(
+            ("lifecycle", start, end),
+            lambda: self.reading.facts(
+                "lifecycle",
+                f"kind IN ({kinds}) AND event_time <= {sql_time(end)}",
+                since=start,
             ),
         )
 
-    def _data_end(self, table: str) -> datetime | None:
-        """Newest moment a table speaks of; only its newest day is read."""
-        with self._lock:
-            opened = self._open.get(table)
-            days = [part["observed_date"] for part in opened.partitions()] if opened else []
-        if not days:
-            return None
-        newest_day = date.fromisoformat(max(days))
-        newest = self.answer(
-            table,
-            ("data end", newest_day),
-            lambda all_rows: all_rows.filter(pl.col("observed_date") == newest_day).select(
-                pl.col("observed_at").max()
-            ),
-        )
-        moment = newest["observed_at"].max()
-        return moment if isinstance(moment, datetime) else None
+    def silences(self, start: datetime, end: datetime) -> pl.DataFrame:
+        """Stretches in which nothing is known of an emitter: emitter, since, until."""
+        return self._read(("silences", start, end), lambda: self.reading.silences(start, end))
 
     def answer(self, table: str, question: Hashable, ask: Question) -> pl.DataFrame:
         """What `ask` makes of a table's rows; `question` names everything that `ask` depends on."""
-        with self._lock:
-            version = self._version(table)
-            opened = self._open.get(table)
-        if opened is None:
-            schema = arrow_schema(_columns(table))
-            empty = pl.DataFrame(pl.from_arrow(schema.empty_table()))
-            return ask(empty.lazy()).collect()
-        return self._cache.get((table, version, question), lambda: self._ask(table, opened, ask))
+        return self._read((table, question), lambda: self.data.scanned(table, self.moment, ask))
 
-    def _ask(self, table: str, opened: DeltaTable, ask: Question) -> pl.DataFrame:
-        try:
-            rows = declared_rows(opened, _columns(table))
-            frame = ask(pl.scan_pyarrow_dataset(rows)).collect()
-        except (DeltaError, OSError, pa.ArrowException, pl.exceptions.PolarsError) as error:
-            raise LakeError(
-                f"rows of {self._address(table)} cannot be read ({first_line(error)}): a data "
-                f"file is missing or damaged; restore it{', or replay the table' * (table in GOLD)}"
-            ) from error
-        if frame.height > ROWS_MAX:
-            raise LakeError(
-                f"{table} answers with {frame.height:,} rows, more than {ROWS_MAX:,}: "
-                "choose a shorter range"
-            )
-        return frame
+    def _newest(self, table: str) -> pl.DataFrame:
+        def compute() -> pl.DataFrame:
+            if self._is_now:
+                return self.data.followed.newest(table, self.reading)
+            return self.reading.newest(table)
 
-    def _version(self, table: str) -> str | None:
-        """Identity and version of a table; opens it when it appeared, follows it when it grew."""
-        address = self._address(table)
-        with self._lock:
-            if not self.lake.exists(address):
-                self._open.pop(table, None)
-                return None
-            opened = self._open.get(table)
-            if opened is not None and not self._followed(opened):
-                opened = None
-            if opened is None:
-                opened = self._open[table] = self.lake.table(address)
-            return f"{opened.metadata().id}/{opened.version()}"
+        return self._read((table, "newest"), compute)
 
-    def _address(self, table: str) -> str:
-        return self.lake.gold(table) if table in GOLD else self.lake.bronze(table)
+    def _read(self, question: Hashable, compute: Callable[[], pl.DataFrame]) -> pl.DataFrame:
+        key = (self.pulse.token, self.moment, question)
+        return self.data.kept(key, lambda: _bounded(str(question), compute()))
 
-    @staticmethod
-    def _followed(opened: DeltaTable) -> bool:
-        """Bring a table up to date; False when it was replaced by another one."""
-        try:
-            opened.update_incremental()
-        except (DeltaError, OSError):
-            return False
-        return True
+
+def _bounded(table: str, frame: pl.DataFrame) -> pl.DataFrame:
+    if frame.height > ROWS_MAX:
+        raise LakeError(
+            f"{table} answers with {frame.height:,} rows, more than {ROWS_MAX:,}: "
+            "choose a shorter range"
+        )
+    return frame
 
 
 def _columns(table: str) -> Sequence[Column]:
     return GOLD[table].columns if table in GOLD else BRONZE[table].columns
+
+
+def _until(end: datetime) -> str:
+    return f"observed_at <= {sql_time(end)} AND observed_date <= DATE '{end:%Y-%m-%d}'"
+
+
+def _seen(table: str, moment: Moment) -> pl.Expr:
+    """Rows of emitters that had been judged so far."""
+    at = "observed_at" if table in GOLD else "event_time"
+    each = [
+        (pl.col("emitter") == one.emitter)
+        & (pl.col("seq") <= one.seq_to)
+        & (pl.col(at) <= one.judged_to)
+        for one in moment.reached
+    ]
+    return pl.any_horizontal(each) if each else pl.lit(False)
 
 
 def within(

@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, TypeVar
 
+from dashboards.cache import PageCache
 from dashboards.cluster import Cluster
-from dashboards.data import LakeData, Pulse
+from dashboards.data import LakeData, Pulse, Seen
 from dashboards.view import Span, View, parse, resolve
 
 Answer = TypeVar("Answer")
@@ -28,6 +29,18 @@ class Look:
     pulse: Pulse
     view: View
     span: Span
+    seen: Seen
+    """The lake at the pulse's moment."""
+
+    @property
+    def data(self) -> Seen:
+        """The lake at the end of the range."""
+        return self.seen.at(self.span.end) if self.view.closed else self.seen
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """Everything that a page's content depends on, beside the page itself."""
+        return self.pulse.token, self.span.start, self.span.end, self.view
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +50,16 @@ class Desk:
     data: LakeData
     clock: Clock
     cluster: Cluster = field(default_factory=Cluster)
+    pages: PageCache = field(default_factory=PageCache)
 
-    def look(self, search: str | None) -> Look:
-        """Resolve a URL's query against the lake of this moment. Raises LakeError."""
-        pulse, view = self.data.pulse(), parse(search)
-        return Look(pulse, view, resolve(view, now=self.clock(), data_end=pulse.data_end))
+    def look(self, search: str | None, pulse: Any = None) -> Look:
+        """Resolve a URL's query against the lake, at the moment of `pulse`: what a page's parts
+        were given, so that they are all of one moment; else of now. Raises LakeError."""
+        token = pulse.get("token") if isinstance(pulse, dict) else None
+        found = self.data.pulse_of(token) if isinstance(token, str) else self.data.pulse()
+        view = parse(search)
+        span = resolve(view, now=self.clock(), data_end=found.data_end)
+        return Look(found, view, span, self.data.seen(found))
 
 
 async def beside(work: Callable[..., Answer], *arguments: Any) -> Answer:

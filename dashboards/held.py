@@ -1,9 +1,9 @@
 """What is known between two reports of a queue: pure functions over lag rows.
 
-A queue is reported when it changed, and each 30 s in any case. So between two reports nothing
-changed: messages behind stay what they were, and when something waits, its time lag grows second
-by second, exactly. After 30 s without a report nothing is known: that is a gap, never the old
-value drawn on.
+A queue is reported when it changed, and in any case once in the snapshot period. So between two
+reports nothing changed: messages behind stay what they were, and when something waits, its time lag
+grows second by second, exactly. Without a report in that period, or from the moment on at which its
+emitter fell silent, nothing is known: that is a gap, never the old value drawn on.
 """
 
 from __future__ import annotations
@@ -13,17 +13,50 @@ from typing import Final
 
 import polars as pl
 
-REPORTED_EACH: Final = timedelta(seconds=30)
+from pipelines.reading import LOOK_BACK
+
 QUEUE: Final = ("broker", "group", "topic", "queue_id")
 _BEFORE_NEXT: Final = timedelta(milliseconds=1)
 _SHORT: Final = timedelta(seconds=2)
 """Gaps up to here are no wider than the grid on which queues are reported."""
+NO_SILENCE: Final = pl.DataFrame(
+    schema={
+        "emitter": pl.String,
+        "since": pl.Datetime("us", "UTC"),
+        "until": pl.Datetime("us", "UTC"),
+    }
+)
 
 
-def held_cells(rows: pl.LazyFrame, *, until: datetime, step: timedelta) -> pl.LazyFrame:
+def known_until(rows: pl.LazyFrame, silences: pl.DataFrame, *, at: str) -> pl.LazyFrame:
+    """Rows with `known_until`: up to when a report made `at` some moment tells about its queue."""
+    begins = silences.select("emitter", pl.col("since").alias("silent_from")).sort("silent_from")
+    return (
+        rows.sort(at)
+        .join_asof(
+            begins.lazy(),
+            left_on=at,
+            right_on="silent_from",
+            by="emitter",
+            strategy="forward",
+            check_sortedness=False,  # Both are sorted by time; polars cannot see it per emitter.
+        )
+        .with_columns(pl.min_horizontal(pl.col(at) + LOOK_BACK, "silent_from").alias("known_until"))
+        .drop("silent_from")
+    )
+
+
+def held_cells(
+    rows: pl.LazyFrame,
+    *,
+    until: datetime,
+    step: timedelta,
+    silences: pl.DataFrame = NO_SILENCE,
+) -> pl.LazyFrame:
     """Largest time lag and largest lag of a group's queues per bucket of `step`, up to `until`."""
     reported = (
-        rows.sort("observed_at", "seq")
+        known_until(rows, silences, at="observed_at")
+        .sort("observed_at", "seq")
         .group_by(*QUEUE, pl.col("observed_at").dt.truncate(step).alias("bucket"))
         .agg(
             pl.col("time_lag_ms").max().alias("most_ms"),
@@ -31,11 +64,12 @@ def held_cells(rows: pl.LazyFrame, *, until: datetime, step: timedelta) -> pl.La
             pl.col("time_lag_ms").last().alias("last_ms"),
             pl.col("lag_messages").last().alias("last"),
             pl.col("observed_at").last().alias("last_at"),
+            pl.col("known_until").last(),
         )
         .sort(*QUEUE, "bucket")
     )
     following = pl.col("bucket").shift(-1).over(QUEUE).fill_null(until + _BEFORE_NEXT)
-    ends = pl.min_horizontal(following, pl.col("bucket") + REPORTED_EACH)
+    ends = pl.min_horizontal(following, pl.col("known_until"))
     buckets = ((ends - pl.col("bucket")) / step).ceil().cast(pl.Int64).clip(lower_bound=1)
     held = reported.with_columns(pl.int_ranges(0, buckets).alias("ahead")).explode("ahead")
     moment = pl.col("bucket") + pl.col("ahead") * pl.lit(step)
@@ -58,25 +92,52 @@ def held_cells(rows: pl.LazyFrame, *, until: datetime, step: timedelta) -> pl.La
     )
 
 
-def held_line(rows: pl.DataFrame) -> pl.DataFrame:
+def held_line(
+    rows: pl.DataFrame,
+    *,
+    silences: pl.DataFrame = NO_SILENCE,
+    since: datetime | None = None,
+    until: datetime | None = None,
+) -> pl.DataFrame:
     """Points of one queue's lines (observed_at, time_lag_ms, lag_messages): the reports, the end of
-    each stretch between two, and a break where nothing is known."""
-    points = rows.sort("observed_at", "seq").select("observed_at", "time_lag_ms", "lag_messages")
-    gap = pl.col("observed_at").shift(-1) - pl.col("observed_at")
-    wide = points.with_columns(gap.alias("gap")).filter(pl.col("gap") > _SHORT)
-    stays = pl.min_horizontal(pl.col("gap"), pl.lit(REPORTED_EACH)) - _BEFORE_NEXT
-    waited_ms = stays.dt.total_milliseconds()
-    ends = wide.select(
-        pl.col("observed_at") + stays,
-        pl.when(pl.col("lag_messages") > 0)
-        .then(pl.col("time_lag_ms") + waited_ms)
-        .otherwise("time_lag_ms")
-        .alias("time_lag_ms"),
-        "lag_messages",
+    each stretch between two, and a break where nothing is known.
+
+    From `since` on: what was told before holds into the range; up to `until`, beyond the last
+    report.
+    """
+    columns = ("observed_at", "time_lag_ms", "lag_messages")
+    told = known_until(rows.lazy(), silences, at="observed_at").sort("observed_at", "seq").collect()
+    points = told.select(*columns, "known_until")
+    end = pl.lit(until, pl.Datetime("us", "UTC"))
+    following = pl.coalesce(pl.col("observed_at").shift(-1), end + _BEFORE_NEXT)
+    wide = points.with_columns(following.alias("next")).filter(
+        pl.col("next") - pl.col("observed_at") > _SHORT
     )
-    breaks = wide.filter(pl.col("gap") > REPORTED_EACH + _SHORT).select(
-        pl.col("observed_at") + REPORTED_EACH,
+    stays = pl.min_horizontal(pl.col("next"), pl.col("known_until")) - _BEFORE_NEXT
+    ends = wide.select(*_held_at(stays), "lag_messages")
+    breaks = wide.filter(pl.col("next") > pl.col("known_until") + _SHORT).select(
+        pl.col("known_until").alias("observed_at"),
         pl.lit(None, pl.Int64).alias("time_lag_ms"),
         pl.lit(None, pl.Int64).alias("lag_messages"),
     )
-    return pl.concat([points, ends, breaks]).sort("observed_at")
+    line = pl.concat([points.select(columns), ends.select(columns), breaks.select(columns)])
+    line = line.sort("observed_at")
+    return line if since is None else _from(line, points, since)
+
+
+def _held_at(moment: pl.Expr) -> list[pl.Expr]:
+    waited_ms = (moment - pl.col("observed_at")).dt.total_milliseconds()
+    grown = (
+        pl.when(pl.col("lag_messages") > 0)
+        .then(pl.col("time_lag_ms") + waited_ms)
+        .otherwise("time_lag_ms")
+    )
+    return [moment.alias("observed_at"), grown.alias("time_lag_ms")]
+
+
+def _from(line: pl.DataFrame, points: pl.DataFrame, since: datetime) -> pl.DataFrame:
+    """The line without what lies before the range; it begins with what held there."""
+    begin = pl.lit(since, pl.Datetime("us", "UTC"))
+    last = points.filter(pl.col("observed_at") < since).tail(1)
+    held = last.filter(pl.col("known_until") > since).select(*_held_at(begin), "lag_messages")
+    return pl.concat([held.select(line.columns), line.filter(pl.col("observed_at") >= since)])

@@ -16,7 +16,8 @@ from typing import Final
 
 import polars as pl
 
-from dashboards.data import LakeData, within
+from dashboards.data import Seen, within
+from pipelines.reading import LOOK_BACK, held_to
 
 QUEUE: Final = ("broker", "queue_id")
 OF_GROUP: Final = ("%RETRY%", "%DLQ%")
@@ -35,20 +36,22 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class TopicData:
-    """One lake, asked about topics."""
+    """One lake at one moment, asked about topics."""
 
-    data: LakeData
+    data: Seen
 
-    def lag_on(self, topic: str, start: datetime, end: datetime) -> pl.DataFrame:
-        """The newest row of every queue of the topic and group that reads it."""
-        return self.data.newest_lag(start, end).filter(pl.col("topic") == topic)
+    def lag_on(self, topic: str, end: datetime) -> pl.DataFrame:
+        """Every queue of the topic and group that reads it, as it is at the range's end."""
+        seen = self.data.at(end)
+        return held_to(seen.newest_lag().filter(pl.col("topic") == topic), seen.moment)
 
-    def stalls_on(self, topic: str) -> pl.DataFrame:
-        """Stalled windows of the topic's queues, as they are known now."""
-        return self.data.present("stalled_windows").filter(pl.col("topic") == topic)
+    def stalls_on(self, topic: str, start: datetime, end: datetime) -> pl.DataFrame:
+        """Stalled windows of the topic's queues that meet the range."""
+        return self.data.stalls(start, end).filter(pl.col("topic") == topic)
 
     def produced(self, topic: str, start: datetime, end: datetime) -> pl.DataFrame:
-        """First and last report of each queue's end in the range, one row a queue.
+        """What is known of each queue's end in the range, one row a queue: what held at its
+        beginning, and what was told last.
 
         A queue whose watermarks were not reported is taken from the lag of the group that was
         reported last; who may read it is unknown then.
@@ -57,8 +60,9 @@ class TopicData:
             "queue_watermarks",
             ("produced", topic, start, end),
             lambda rows: _ends(
-                within(rows, start, end, kind="event").filter(pl.col("topic") == topic),
+                within(rows, start - LOOK_BACK, end, kind="event").filter(pl.col("topic") == topic),
                 *("event_time", "readable", "last_store_time"),
+                start=start,
             ),
         )
         unknown = pl.lit(None)
@@ -67,7 +71,7 @@ class TopicData:
             ("produced", topic, start, end),
             lambda rows: (
                 _ends(
-                    within(rows, start, end)
+                    within(rows, start - LOOK_BACK, end)
                     .filter(pl.col("topic") == topic)
                     .with_columns(
                         unknown.cast(pl.Boolean).alias("readable"),
@@ -75,6 +79,7 @@ class TopicData:
                     ),
                     *("observed_at", "readable", "last_store_time"),
                     key=(*QUEUE, "group"),
+                    start=start,
                 )
                 .sort("last_at")
                 .unique(QUEUE, keep="last")
@@ -103,6 +108,7 @@ class TopicData:
                 .agg(
                     pl.col("message_id").last(),
                     pl.col("broker").last(),
+                    pl.col("origin_topic").drop_nulls().last(),
                     pl.col("origin_queue_id").drop_nulls().last(),
                     pl.col("origin_offset").drop_nulls().last(),
                     pl.col("reconsume_times").max(),
@@ -178,17 +184,24 @@ class TopicData:
 
 
 def _ends(
-    rows: pl.LazyFrame, moment: str, *told: str, key: tuple[str, ...] = QUEUE
+    rows: pl.LazyFrame,
+    moment: str,
+    *told: str,
+    start: datetime,
+    key: tuple[str, ...] = QUEUE,
 ) -> pl.LazyFrame:
+    """First and last of each queue's end; what was told before the range holds at its beginning."""
+    begin = pl.lit(start, pl.Datetime("us", "UTC"))
+    before = pl.col("max_offset").filter(pl.col(moment) <= begin).last()
     return (
         rows.sort(moment, "seq")
         .group_by(*key)
         .agg(
             pl.col("min_offset").last(),
-            pl.col("max_offset").first().alias("first_offset"),
+            pl.coalesce(before, pl.col("max_offset").first()).alias("first_offset"),
             pl.col("max_offset").last(),
-            (pl.col("max_offset").diff() < 0).any().alias("fell"),
-            pl.col(moment).first().alias("first_at"),
+            (pl.col("max_offset").filter(pl.col(moment) >= begin).diff() < 0).any().alias("fell"),
+            pl.max_horizontal(pl.col(moment).first(), begin).alias("first_at"),
             pl.col(moment).last().alias("last_at"),
             *(pl.col(name).last() for name in told),
         )

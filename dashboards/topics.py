@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import polars as pl
 
+from dashboards.answers import stall_now_text
 from dashboards.theme import StateSign, state_sign
 from dashboards.words import REASONS
 
@@ -132,7 +133,7 @@ def _reason(row: Row, stalls: dict[tuple[Any, ...], Row]) -> str:
     where = f"{row['broker']} queue {row['queue_id']}"
     window = _window(row, stalls)
     if window is not None:
-        return f"{where}: {window['evidence']}"
+        return f"{stall_now_text(window)}; first seen as: {window['evidence']}"
     if row["lag_messages"] is None:
         reason = row["unknown_reason"]
         return f"{where}: {REASONS.get(reason, reason or 'not told why')}"

@@ -19,6 +19,7 @@ from typing import Final
 
 import polars as pl
 
+from dashboards.answers import origin_text
 from dashboards.cluster import ClusterStory, StoredCopy, moment_of
 from dashboards.topic_data import Place
 from dashboards.topics import step_words
@@ -133,8 +134,7 @@ def flow_steps(flow: pl.DataFrame) -> Iterator[Step]:
         if row["delay_ms"] is not None:
             said.append(f"next try in {duration(row['delay_ms'])}")
         if row["origin_queue_id"] is not None and row["origin_offset"] is not None:
-            place = f"{row['broker']} queue {row['origin_queue_id']} offset {row['origin_offset']}"
-            said.append(f"{row['origin_topic'] or 'unknown topic'}, {place}")
+            said.append(f"{origin_text(row)} on {row['broker']}")
         if row["reason"]:
             said.append(row["reason"])
         yield Step(

@@ -23,10 +23,18 @@ RANGES: Final = {
 REFRESH_S: Final = {"off": None, "2": 2, "5": 5, "15": 15, "60": 60}
 DEFAULT_RANGE: Final = "15m"
 DEFAULT_REFRESH: Final = "2"
+SORTS: Final = ("worst", "name", "time", "messages", "members")
+DEFAULT_SORT: Final = "worst"
+PAGE_DIGITS: Final = 6
 SPAN_MAX: Final = timedelta(days=31)
 LATE_AFTER: Final = timedelta(seconds=60)
-"""Twice the 30 s in which every queue is reported, changed or not."""
+"""Emitters that have nothing to tell ship that, too, every few seconds."""
 STALE_AFTER: Final = timedelta(seconds=150)
+"""From then on what a page shows is not what is: its states are unknown."""
+CHECKS_OLD_AFTER: Final = timedelta(minutes=15)
+"""A run of the checks says nothing about now any more."""
+SILENCE_STEP_S: Final = 15
+"""While nothing comes, ranges move on in such steps: between two, pages stay as they are."""
 GROUP_PREFIX: Final = "/group/"
 TOPIC_PREFIX: Final = "/topic/"
 QUERY_MAX: Final = 256
@@ -42,22 +50,44 @@ class View:
     start: datetime | None = None
     end: datetime | None = None
     query: str = ""
-    """What is searched for on a topic's page."""
+    """What is searched for: a message on a topic's page, groups on the overview."""
+    sort: str = DEFAULT_SORT
+    """Column by which groups are sorted."""
+    page: int = 1
+    """Page of the groups."""
 
     @property
     def closed(self) -> bool:
         """A range that was named by its ends."""
         return self.start is not None and self.end is not None
 
+    @property
+    def around_page(self) -> View:
+        """The same range and refresh, for a link to another page."""
+        return View(self.range_name, self.refresh, self.start, self.end)
+
     def search(self, **changes: str) -> str:
         """The URL's query with some values changed; defaults are left out."""
-        asked = {"range": self.range_name, "live": self.refresh, "q": self.query, **changes}
+        asked = {
+            "range": self.range_name,
+            "live": self.refresh,
+            "q": self.query,
+            "sort": self.sort,
+            "page": str(self.page),
+            **changes,
+        }
         if self.closed and "range" not in changes:
             assert self.start is not None
             assert self.end is not None
             del asked["range"]
             asked |= {"from": _text(self.start), "to": _text(self.end)}
-        standard = {"range": DEFAULT_RANGE, "live": DEFAULT_REFRESH, "q": ""}
+        standard = {
+            "range": DEFAULT_RANGE,
+            "live": DEFAULT_REFRESH,
+            "q": "",
+            "sort": DEFAULT_SORT,
+            "page": "1",
+        }
         kept = {name: value for name, value in asked.items() if standard.get(name) != value}
         return f"?{urlencode(kept)}" if kept else ""
 
@@ -96,21 +126,27 @@ def parse(search: str | None) -> View:
         start=start if sound else None,
         end=end if sound else None,
         query=given.get("q", "").strip()[: QUERY_MAX + 1],
+        sort=_one_of(given, "sort", dict.fromkeys(SORTS)) or DEFAULT_SORT,
+        page=_number(given.get("page")),
     )
 
 
 def resolve(view: View, *, now: datetime, data_end: datetime | None) -> Span:
     """The range at this moment.
 
-    A relative range ends now, so that silence is seen as silence. Only when data ended before the
-    range would begin, it ends with the data instead: an old lake opens on its last minutes.
+    A relative range ends with the data while that is fresh: the same for everybody who looks at one
+    cycle, so answers are shared. Once nothing came for a while it ends now, so that silence is seen
+    as silence. Only when data ended before the range would begin, it ends with the data again: an
+    old lake opens on its last minutes.
     """
     if view.start is not None and view.end is not None:
         return Span(view.start, view.end, data_end, now)
     length = RANGES[view.range_name]
-    end = now
+    end = now - timedelta(seconds=now.timestamp() % SILENCE_STEP_S)
     if data_end is not None and now - data_end > length:
         end = data_end + length / 25
+    elif data_end is not None and now - data_end < LATE_AFTER:
+        end = data_end
     return Span(end - length, end, data_end, now)
 
 
@@ -147,6 +183,11 @@ def around(moment: datetime, *, minutes: int = 5) -> str:
 def _one_of(given: Mapping[str, str], name: str, allowed: Mapping[str, object]) -> str | None:
     value = given.get(name)
     return value if value in allowed else None
+
+
+def _number(text: str | None) -> int:
+    sound = text is not None and text.isascii() and text.isdigit() and len(text) <= PAGE_DIGITS
+    return max(1, int(text)) if sound and text is not None else 1
 
 
 def _moment(text: str | None) -> datetime | None:

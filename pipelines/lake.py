@@ -12,7 +12,7 @@ and writing of gold.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import unquote, urlparse
@@ -110,27 +110,33 @@ class Lake:
         after the table was made is null.
         """
         table = self.table(address)
-        later = _declared_later(table, columns)
+        later = declared_later(table, columns)
         names = ", ".join(
             f'NULL AS "{column.name}"' if column in later else f'"{column.name}"'
             for column in columns
         )
-        try:
-            found = (
-                QueryBuilder()
-                .register("rows_of", table)
-                .execute(f"SELECT {names} FROM rows_of WHERE {wanted}")  # noqa: S608 - ours
-                .read_all()
-            )
-        except (DeltaError, OSError, pa.ArrowInvalid) as error:
-            raise LakeError(
-                f"rows of {address} cannot be read ({first_line(error)}): a data file is missing "
-                "or damaged; restore it from a copy of the lake"
-            ) from error
-        return pa.table(found).cast(arrow_schema(columns))
+        sql = f"SELECT {names} FROM rows_of WHERE {wanted}"  # noqa: S608 - ours
+        return sql_over({"rows_of": table}, sql, what=address).cast(arrow_schema(columns))
 
 
-def _declared_later(table: DeltaTable, columns: Sequence[Column]) -> list[Column]:
+def sql_over(tables: Mapping[str, DeltaTable], sql: str, *, what: str) -> pa.Table:
+    """Carry out SQL over open tables, by their names. LakeError, naming `what`, for data that
+    cannot be read."""
+    asked = QueryBuilder()
+    for name, table in tables.items():
+        asked = asked.register(name, table)
+    try:
+        return pa.table(asked.execute(sql).read_all())
+    except Exception as error:
+        # Of a missing data file delta-rs's reader says so in a bare Exception.
+        again = ", or replay the table" if f"/{GOLD_FOLDER}/" in what else ""
+        raise LakeError(
+            f"rows of {what} cannot be read ({first_line(error)}): a data file is missing or "
+            f"damaged; restore it from a copy of the lake{again}"
+        ) from error
+
+
+def declared_later(table: DeltaTable, columns: Sequence[Column]) -> list[Column]:
     """The columns that were declared after the table was made: they are null in all its rows.
 
     Raises LakeError when one of them is never null.
@@ -169,7 +175,7 @@ def declared_rows(table: DeltaTable, columns: Sequence[Column]) -> FileSystemDat
     Raises LakeError as `Lake.rows` does for a table that lacks one it must have.
     """
     schema = pa.schema(table.schema().to_arrow())
-    for later in arrow_schema(_declared_later(table, columns)):
+    for later in arrow_schema(declared_later(table, columns)):
         schema = schema.append(later)
     return table.to_pyarrow_dataset(filesystem=arrow_files(table), schema=schema)
 

@@ -186,3 +186,8 @@ def spark_schema(columns: Sequence[Column]) -> StructType:
     return StructType(
         [StructField(column.name, _SPARK[column.type], column.nullable) for column in columns]
     )
+
+
+def spark_address(address: str) -> str:
+    """The same address in Spark's words: its S3 file system is called s3a."""
+    return "s3a://" + address.removeprefix("s3://") if address.startswith("s3://") else address

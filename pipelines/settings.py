@@ -24,6 +24,14 @@ SILENCE_US: Final = 35 * SECOND_US
 lateness.
 """
 
+SNAPSHOT_PERIOD_US: Final = 600 * SECOND_US
+"""Gold tells every key at least this often, changed or not."""
+
+LOOK_BACK_US: Final = SNAPSHOT_PERIOD_US + SILENCE_US
+"""The newest state of a key is its last row within this long before the moment asked about; a key
+without one is not there any more.
+"""
+
 TREND_US: Final = 60 * SECOND_US
 """Trends look back this far."""
 

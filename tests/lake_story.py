@@ -17,6 +17,7 @@ from deltalake import write_deltalake
 from engine.telemetry.tables import BY_NAME as BRONZE_TABLES
 from engine.telemetry.tables import Column
 from pipelines import catalogue
+from pipelines.cycles.plan import Cut, Plans
 from pipelines.lake import Lake
 from pipelines.schemas import arrow_schema
 
@@ -27,6 +28,8 @@ END = START + timedelta(seconds=LENGTH_S)
 
 CLUSTER, BROKER = "DemoCluster", "broker-a"
 EMITTER = f"{CLUSTER}/{BROKER}/0"
+SETTINGS = "{}"
+"""Of the run whose marks a story's lake has."""
 RESTART, BACK = 650, 655
 """The broker is down from one to the other."""
 
@@ -111,12 +114,31 @@ def write_story(story: Story, lake: Lake) -> Lake:
     for fact in story.facts:
         by_table.setdefault(fact.table, []).append(_bronze_row(fact))
     by_table["shipments"] = list(_shipments(story))
+    begin_run(lake)
     for name, rows in by_table.items():
         append_rows(lake.bronze(name), BRONZE_TABLES[name].columns, rows, "event_date")
     for table in catalogue.GOLD_TABLES:
         rows = story.gold.get(table.name, [])
         append_rows(lake.gold(table.name), table.columns, rows, "observed_date")
+    complete_cycle(lake, {EMITTER: (END, max((fact.seq for fact in story.facts), default=0))})
     return lake
+
+
+def begin_run(lake: Lake) -> None:
+    """Begin the plans of a lake, before its gold."""
+    Plans.open(lake, SETTINGS, gold=(), buckets=1)
+
+
+def complete_cycle(lake: Lake, reached: dict[str, tuple[datetime, int]]) -> None:
+    """Say that one cycle more has taken its emitters so far (data time, seq) and that all its gold
+    is there; a lake's first cycle is begun before its gold.
+    """
+    cuts = tuple(
+        Cut(emitter, 0, seq, 0, 1, 0, int(moment.timestamp() * 1_000_000))
+        for emitter, (moment, seq) in sorted(reached.items())
+    )
+    plans = Plans.open(lake, SETTINGS, gold=(), buckets=1)
+    plans.finish(plans.record(cuts, {}), {})
 
 
 def append_rows(

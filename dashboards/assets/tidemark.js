@@ -42,8 +42,231 @@
     },
   });
 
+  /* What the server said last, and when we heard it, by a clock that nobody sets. */
+  const last = { beat: null, heardAt: 0, heardWall: 0 };
+
+  function span(props, children) {
+    return {
+      type: "Span",
+      namespace: "dash_html_components",
+      props: Object.assign({ children: children }, props),
+    };
+  }
+
+  function sign(text) {
+    return span({ className: "pill-sign", "aria-hidden": "true" }, text);
+  }
+
+  function duration(ms) {
+    if (ms < 1000) {
+      return Math.max(0, Math.round(ms)) + " ms";
+    }
+    const seconds = ms / 1000;
+    if (seconds < 10) {
+      return seconds.toFixed(1) + " s";
+    }
+    if (seconds < 60) {
+      return Math.round(seconds) + " s";
+    }
+    const minutes = Math.floor(Math.round(seconds) / 60);
+    const rest = Math.round(seconds) % 60;
+    if (minutes < 60) {
+      return minutes + " min" + (rest ? " " + rest + " s" : "");
+    }
+    const hours = Math.floor(minutes / 60);
+    if (hours < 48) {
+      return hours + " h" + (minutes % 60 ? " " + (minutes % 60) + " min" : "");
+    }
+    return Math.floor(hours / 24) + " d " + (hours % 24) + " h";
+  }
+
+  function clock(ms, day) {
+    const text = new Date(ms).toISOString();
+    return (day ? text.slice(0, 10) + " " : "") + text.slice(11, 19);
+  }
+
+  const TAGS = new Set(
+    "a b code dd div dl dt h2 h3 li nav ol p small span table tbody td th thead time tr ul".split(" ")
+  );
+  const RENAMED = { className: "class", tabIndex: "tabindex", dateTime: "datetime" };
+  const KEPT = /^(class|href|id|title|role|scope|tabindex|datetime|(aria|data)-[a-z-]+)$/;
+
+  /* A link stays inside the application, as those of the frame do. */
+  function follow(event) {
+    if (event.button || event.ctrlKey || event.metaKey || event.shiftKey) {
+      return;
+    }
+    event.preventDefault();
+    const url = new URL(event.currentTarget.href);
+    const changed = {};
+    ["pathname", "search", "hash"].forEach(function (part) {
+      // What stays is not set: a page whose path is set anew is built anew, fields and all.
+      if (url[part] !== window.location[part]) {
+        changed[part] = url[part];
+      }
+    });
+    window.dash_clientside.set_props("url", changed);
+  }
+
+  /* Nodes of a tree of plain data. Text is text: nothing in it is ever markup. */
+  function nodes(tree) {
+    if (tree === null || tree === undefined) {
+      return [];
+    }
+    if (Array.isArray(tree)) {
+      return tree.flatMap(nodes);
+    }
+    if (typeof tree !== "object") {
+      return [document.createTextNode(String(tree))];
+    }
+    const node = document.createElement(TAGS.has(tree.tag) ? tree.tag : "span");
+    Object.entries(tree.props).forEach(function (entry) {
+      const name = RENAMED[entry[0]] || entry[0];
+      if (KEPT.test(name) && entry[1] !== null && (name !== "href" || /^[/?#]/.test(entry[1]))) {
+        node.setAttribute(name, entry[1]);
+      }
+    });
+    if (node.tagName === "A" && node.hasAttribute("href")) {
+      node.addEventListener("click", follow);
+    }
+    node.append.apply(node, nodes(tree.children));
+    return [node];
+  }
+
+  const SIGNS = { fresh: "●", late: "▲", stale: "■", unknown: "?", error: "✖" };
+
+  function freshness(heard, now, level) {
+    const observed = heard.observed_at ? Date.parse(heard.observed_at) : null;
+    const attributes = {
+      id: "freshness-chip",
+      "data-observed-at": heard.observed_at || "",
+      "data-freshness": level,
+    };
+    if (level === "error") {
+      return span(Object.assign(attributes, { className: "pill pill-stale" }), [
+        sign(SIGNS.error),
+        "unreadable",
+      ]);
+    }
+    let text = "no data yet";
+    if (observed !== null) {
+      const age = now - observed;
+      text = "judged to " + clock(observed, age >= 86400000) + " UTC (" + duration(age) + " ago)";
+      if (level === "stale") {
+        text = "UNKNOWN now: " + text;
+      }
+    }
+    const silent = (heard.silent || []).join("; ");
+    return span(
+      Object.assign(attributes, {
+        className: "pill pill-" + (silent && level === "fresh" ? "late" : level),
+        title:
+          "The last complete cycle: everything on the page is of this moment; amber after " +
+          duration(heard.late_after_ms) + ", unknown after " + duration(heard.stale_after_ms),
+      }),
+      [sign(SIGNS[level]), text + (silent ? "; " + silent : "")]
+    );
+  }
+
+  function health(checks, now, lost) {
+    const age = now - Date.parse(checks.ran_at);
+    const old = age >= checks.old_after_ms;
+    const level = old || lost ? "unknown" : checks.level;
+    const signs = { healthy: "✓", warning: "▲", degraded: "✖", unknown: "?" };
+    const why = lost ? "the dashboard's server does not answer" : "the last run is " + duration(age) + " old";
+    return {
+      type: "Link",
+      namespace: "dash_core_components",
+      props: {
+        href: "/checks",
+        id: "health-chip",
+        className: "pill pill-quality-" + level,
+        title: level === checks.level ? checks.sentence : why + "; it said: " + checks.sentence,
+        children: [
+          sign(signs[level]),
+          "checks " + level + (old && !lost ? ": " + why : ""),
+        ],
+      },
+    };
+  }
+
   window.dash_clientside = Object.assign({}, window.dash_clientside, {
     tidemark: {
+      /* Each second, and with each answer: the age of everything, and whether anybody answers. */
+      age: function (ticks, heard, search) {
+        if (!heard) {
+          return [[], [], []];
+        }
+        if (heard.beat !== last.beat) {
+          last.beat = heard.beat;
+          last.heardAt = performance.now();
+          last.heardWall = Date.now();
+        }
+        const waited = performance.now() - last.heardAt;
+        const now = Date.parse(heard.now) + waited;
+        const lost = waited > heard.lost_after_ms;
+        const observed = heard.observed_at ? Date.parse(heard.observed_at) : null;
+        let level = "fresh";
+        if (heard.error) {
+          level = "error";
+        } else if (observed === null) {
+          level = "unknown";
+        } else if (now - observed >= heard.stale_after_ms) {
+          level = "stale";
+        } else if (lost || now - observed >= heard.late_after_ms) {
+          level = "late";
+        }
+        const past = new URLSearchParams(search || "").has("from");
+        const aged = !past && level === "stale";
+        document.documentElement.setAttribute("data-aged", aged ? "stale" : "");
+        const said = [];
+        if (lost) {
+          said.push(
+            "Disconnected since " + clock(last.heardWall) +
+            " UTC: the dashboard's server does not answer. This page shows what it last said."
+          );
+        }
+        if (aged) {
+          said.push(
+            "Nothing newer than " + clock(observed, now - observed >= 86400000) +
+            " UTC has been judged, for " + duration(now - observed) +
+            ": the states below are of then, and unknown now."
+          );
+        }
+        return [
+          freshness(heard, now, level),
+          heard.checks && level !== "error" ? health(heard.checks, now, lost) : [],
+          said.map(function (text) {
+            return span({ className: lost ? "banner banner-lost" : "banner" }, text);
+          }),
+        ];
+      },
+
+      /* What is only read is drawn at once, into a place that is ours. */
+      draw: function (tree, id) {
+        const place = document.getElementById(id);
+        if (place) {
+          place.replaceChildren.apply(place, nodes(tree));
+        }
+      },
+
+      /* Groups by a part of their name: a new address, from its first page. */
+      findGroups: function (value) {
+        const asked = new URLSearchParams(window.location.search);
+        const text = (value || "").trim();
+        if ((asked.get("q") || "") !== text) {
+          asked.delete("page");
+          if (text) {
+            asked.set("q", text);
+          } else {
+            asked.delete("q");
+          }
+          const search = asked.toString();
+          window.dash_clientside.set_props("url", { search: search ? "?" + search : "" });
+        }
+        return window.dash_clientside.no_update;
+      },
+
       /* First call: what the reader prefers. Later ones: the other theme, kept. */
       theme: function (clicks) {
         if (!clicks) {

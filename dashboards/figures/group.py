@@ -7,6 +7,7 @@ panels below. When to use it: to see whether lag followed an event, or an event 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final, cast
 
@@ -14,7 +15,9 @@ import plotly.graph_objects as go
 import polars as pl
 from plotly.subplots import make_subplots
 
-from dashboards.held import held_line
+from dashboards.answers import BrokerEvent
+from dashboards.figures.overview import add_brokers
+from dashboards.held import NO_SILENCE, held_line
 from dashboards.theme import CLEAR, DASHES, Palette, frame, state_sign, time_axis, unknown_pattern
 from dashboards.view import Span
 from dashboards.words import clock, plain
@@ -43,17 +46,27 @@ def lag_timeline(
     rebalances: pl.DataFrame,
     span: Span,
     colours: Palette,
+    silences: pl.DataFrame = NO_SILENCE,
+    brokers: Sequence[BrokerEvent] = (),
 ) -> go.Figure:
-    """Rows of one group: consumer_lag in the range, and the intervals and events that meet it."""
+    """Rows of one group: consumer_lag of the range and of the look-back before it, and the
+    intervals and events that meet it."""
     figure = make_subplots(
         rows=3, cols=1, shared_xaxes=True, vertical_spacing=0.045, row_heights=[0.2, 0.46, 0.34]
     )
     queues = _worst_queues(lag)
     for index, key in enumerate(queues):
-        _add_queue(figure, lag, key=key, index=index, colours=colours)
+        points = held_line(
+            _of_queue(lag, key),
+            silences=silences,
+            since=span.start,
+            until=min(span.end, span.data_end or span.end),
+        )
+        _add_queue(figure, points, key=key, index=index, colours=colours)
     _add_intervals(figure, stalls, lane=2, span=span, colours=colours)
     _add_intervals(figure, risks, lane=1, span=span, colours=colours)
     _add_rebalances(figure, rebalances, colours)
+    add_brokers(figure, brokers, top=-0.55, bottom=2.55, colours=colours, row=1, col=1)
     if stalls.height + risks.height + rebalances.height <= OVERLAYS_MAX:
         figure.layout.shapes = [
             *_bands(stalls, span, colours.stall),
@@ -81,14 +94,17 @@ def _worst_queues(lag: pl.DataFrame) -> list[QueueKey]:
     return [(row["broker"], row["topic"], row["queue_id"]) for row in worst.iter_rows(named=True)]
 
 
-def _add_queue(
-    figure: go.Figure, lag: pl.DataFrame, *, key: QueueKey, index: int, colours: Palette
-) -> None:
+def _of_queue(lag: pl.DataFrame, key: QueueKey) -> pl.DataFrame:
     broker, topic, queue_id = key
-    rows = lag.filter(
+    return lag.filter(
         (pl.col("broker") == broker) & (pl.col("topic") == topic) & (pl.col("queue_id") == queue_id)
     )
-    points = held_line(rows)
+
+
+def _add_queue(
+    figure: go.Figure, points: pl.DataFrame, *, key: QueueKey, index: int, colours: Palette
+) -> None:
+    _, topic, queue_id = key
     name = f"{plain(topic)} {queue_id}"
     line = {
         "color": colours.series[index % len(colours.series)],

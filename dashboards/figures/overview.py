@@ -10,11 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
+import numpy as np
 import plotly.graph_objects as go
 import polars as pl
 
+from dashboards.answers import BrokerEvent, broker_text
 from dashboards.theme import CLEAR, Palette, frame, time_axis, unknown_pattern
 from dashboards.view import Span
 from dashboards.words import clock, duration, plain
@@ -24,6 +26,8 @@ STEPS_S: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200,
 TICKS_S: Final = (0, 10, 60, 600, 3600, 86_400)
 ROW_PX: Final = (26, 66)
 """Height of a group's row: at least, at most."""
+BROKERS_MAX: Final = 40
+"""Events of brokers that are drawn, the newest ones; all of them are in the feed."""
 ROWS_PX: Final = 200
 """What few groups share."""
 
@@ -46,9 +50,11 @@ def lag_heatmap(
     marks: Mapping[str, pl.DataFrame],
     span: Span,
     colours: Palette,
+    brokers: Sequence[BrokerEvent] = (),
 ) -> go.Figure:
     """`cells` (group, bucket, time_lag_ms, lag_messages); `groups` worst first; `marks` by kind
-    (stall, rebalance, dead), each with columns group and at."""
+    (stall, rebalance, dead), each with columns group and at; `brokers` are lines through all
+    groups."""
     step = bucket(span)
     moments = _buckets(span, step)
     place = {moment: index for index, moment in enumerate(moments)}
@@ -66,11 +72,12 @@ def lag_heatmap(
     figure = go.Figure()
     half = step / 2
     figure.add_heatmap(
-        x=[moment + half for moment in moments],
-        y=list(range(len(groups))),
-        z=z,
-        text=text,
-        customdata=[[group] * len(moments) for group in groups],
+        # Arrays and not lists: plotly copies and checks lists item by item.
+        x=np.array([(moment + half).replace(tzinfo=None) for moment in moments], "datetime64[ms]"),
+        y=np.arange(len(groups)),
+        z=_array(z),
+        text=_array(text),
+        customdata=_array([[group] * len(moments) for group in groups]),
         zmin=0,
         zmax=max(depth(600_000) or 0, _deepest(z)),
         colorscale="Cividis",
@@ -83,8 +90,17 @@ def lag_heatmap(
     for kind, rows in marks.items():
         _add_marks(figure, rows, kind=kind, row_of=row_of, colours=colours)
     _add_silence(figure, span, len(groups), colours)
+    add_brokers(figure, brokers, top=-0.5, bottom=len(groups) - 0.5, colours=colours)
     _lay_out(figure, groups, span, colours)
     return figure
+
+
+def _array(rows: Sequence[Sequence[object]]) -> np.ndarray:
+    """Rows of anything; None stays None."""
+    made = np.empty((len(rows), len(rows[0]) if rows else 0), dtype=object)
+    for at, row in enumerate(rows):
+        made[at, :] = row
+    return made
 
 
 def height(groups: int) -> int:
@@ -165,6 +181,33 @@ def _add_silence(figure: go.Figure, span: Span, rows: int, colours: Palette) -> 
         hoverinfo="skip",
         name=f"no data since {clock(since)}",
         showlegend=True,
+    )
+
+
+def add_brokers(
+    figure: go.Figure,
+    brokers: Sequence[BrokerEvent],
+    *,
+    top: float,
+    bottom: float,
+    colours: Palette,
+    **place: Any,
+) -> None:
+    """A line for every event of a broker: restart, role change, stop, silence."""
+    shown = brokers[-BROKERS_MAX:]
+    if not shown:
+        return
+    figure.add_scatter(
+        x=[moment for event in shown for moment in (event.at, event.at, None)],
+        y=[place for _ in shown for place in (top, bottom, None)],
+        mode="lines",
+        line={"color": colours.event, "width": 2, "dash": "dashdot"},
+        name="broker: restart, role, silence",
+        text=[plain(said) for event in shown for said in [broker_text(event)] * 3],
+        hovertemplate="%{text}<br>%{x|%H:%M:%S} UTC<extra></extra>",
+        connectgaps=False,
+        showlegend=True,
+        **place,
     )
 
 

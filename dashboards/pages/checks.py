@@ -45,13 +45,14 @@ def layout() -> html.Div:
     )
 
 
-def content(desk: Desk) -> tuple[Any, ...]:
+def content(desk: Desk, pulse: Any = None) -> tuple[Any, ...]:
     """(notice, body class, run, results, failures)."""
     try:
-        if desk.data.pulse().first_run:
+        look = desk.look(None, pulse)
+        if look.pulse.first_run:
             return _instead(first_run(desk.data.lake.root))
-        results = answers.newest_run(desk.data.everything("dq_results"))
-        failures = desk.data.everything("dq_failures")
+        results = answers.newest_run(look.data.everything("dq_results"))
+        failures = look.data.everything("dq_failures")
     except LakeError as error:
         return _instead(failure(str(error), desk.clock()))
     if results.is_empty():
@@ -59,7 +60,9 @@ def content(desk: Desk) -> tuple[Any, ...]:
         return _instead(notice("No check has run yet", [html.P(command)], kind="empty"))
     run_id = results["run_id"][0]
     started = cast("datetime | None", results["started_at"].max())
-    run = f"run {run_id}, started {clock(started, day=True)} UTC"
+    verdict = answers.quality(results, now=desk.clock())
+    old = f"; {verdict.sentence}" if verdict.level == "unknown" else ""
+    run = f"run {run_id}, started {clock(started, day=True)} UTC{old}"
     return None, SHOWN, run, _results(results), _failures(failures.filter(run_id=run_id))
 
 
@@ -130,5 +133,5 @@ def register(app: Dash, desk: Desk) -> None:
         Output("checks-failures", "children"),
         Input("pulse", "data"),
     )
-    async def show_checks(_pulse: Any) -> Any:
-        return await beside(content, desk)
+    async def show_checks(pulse: Any) -> Any:
+        return await beside(content, desk, pulse)

@@ -16,19 +16,24 @@ from dashboards.figures.group import HEIGHT, lag_timeline
 from dashboards.pages.parts import (
     TREND_SIGNS,
     card,
+    drawn,
     empty_range,
     failure,
     first_run,
+    origin,
     quality_badge,
     quiet,
+    register_drawn,
     state_pill,
     table,
     topic_link,
+    tree,
 )
 from dashboards.theme import palette
 from dashboards.view import Span, View, group_of, topic_path
 from dashboards.words import clock, count, duration, plural, visible
 from engine.foundation.errors import LakeError
+from pipelines.reading import LOOK_BACK, held_to
 
 HIDDEN, SHOWN = "group-body hidden", "group-body"
 GOVERNING: Final = (
@@ -127,26 +132,30 @@ def layout(name: str) -> html.Div:
                         "Queues",
                         _grid(),
                         element="group-queues-card",
-                        note="newest row of each queue in the range; offsets are exact",
+                        note="each queue at the moment the page is judged to; offsets are exact",
                     ),
                     card(
                         "Duplicate risk",
-                        html.Div(id="group-duplicates"),
+                        html.Div(drawn("group-duplicates")),
                         element="group-duplicates-card",
                         note="what may be, or was, delivered twice, and why",
                     ),
                     card(
-                        "Stalled windows", html.Div(id="group-stalls"), element="group-stalls-card"
+                        "Stalled windows",
+                        html.Div(drawn("group-stalls")),
+                        element="group-stalls-card",
                     ),
                     html.Div(
                         [
                             card(
                                 "Members",
-                                html.Div(id="group-members"),
+                                html.Div(drawn("group-members")),
                                 element="group-members-card",
                             ),
                             card(
-                                "Dead letters", html.Div(id="group-dead"), element="group-dead-card"
+                                "Dead letters",
+                                html.Div(drawn("group-dead")),
+                                element="group-dead-card",
                             ),
                         ],
                         className="halves",
@@ -179,15 +188,16 @@ def _grid() -> dag.AgGrid:
 
 
 def content(
-    desk: Desk, group: str | None, search: str | None, theme: str | None
+    desk: Desk, group: str | None, search: str | None, theme: str | None, pulse: Any = None
 ) -> tuple[Any, ...]:
     """(notice, body class, summary, figure, its summary, queue rows, duplicates, stalls, members,
     dead letters)."""
     try:
-        look = desk.look(search)
+        look = desk.look(search, pulse)
         if look.pulse.first_run:
             return _instead(first_run(desk.data.lake.root))
-        return _content(desk, group or "", look, theme)
+        key = ("group", group, look.key, theme, int(look.span.now.timestamp() // 60))
+        return desk.pages.get(key, lambda: _content(group or "", look, theme))
     except LakeError as error:
         return _instead(failure(str(error), desk.clock()))
 
@@ -196,25 +206,39 @@ def _instead(shown: Any) -> tuple[Any, ...]:
     return shown, HIDDEN, [], {}, "", [], [], [], [], []
 
 
-def _content(desk: Desk, group: str, look: Look, theme: str | None) -> tuple[Any, ...]:
-    data, span = desk.data, look.span
-    lag = data.group_rows("consumer_lag", group, span.start, span.end)
-    if lag.is_empty():
+def _content(group: str, look: Look, theme: str | None) -> tuple[Any, ...]:
+    data, span = look.data, look.span
+    newest = held_to(answers.of_group(data.newest_lag(), group), data.moment)
+    lag = data.lag_of([group], span.start, span.end)
+    if newest.is_empty() and lag.is_empty():
         return _instead(empty_range(span, look.view, what=f"Group {group!r} reported nothing"))
-    lines = answers.group_lines(data.group_rows("group_state", group, span.start, span.end))
-    stalls = _met(data.present("stalled_windows"), group, span)
-    risks = _met(data.present("duplicate_risk_windows"), group, span)
+    stalls = answers.of_group(data.stalls(span.start, span.end), group)
+    risks = _met(data.present("duplicate_risk_windows", span.start, span.end), group, span)
     rebalances = data.group_rows("rebalances", group, span.start, span.end)
     dead = data.group_rows("dead_letters", group, span.start, span.end)
-    newest = answers.of_group(data.newest_lag(span.start, span.end), group)
-    figure = lag_timeline(
-        lag, stalls=stalls, risks=risks, rebalances=rebalances, span=span, colours=palette(theme)
+    silences = data.silences(span.start - LOOK_BACK, span.end)
+    brokers = answers.broker_events(
+        data.lifecycle(span.start, span.end), data.silences(span.start, span.end)
     )
-    running = answers.open_at_end(stalls, span)
+    figure = lag_timeline(
+        lag,
+        stalls=stalls,
+        risks=risks,
+        rebalances=rebalances,
+        span=span,
+        colours=palette(theme),
+        silences=silences,
+        brokers=brokers,
+    )
+    standing = answers.open_at_end(stalls, span)
+    states = answers.of_group(data.newest_states(), group)
+    silent = [one.emitter for one in data.moment.silent]
+    groups = answers.group_table(states, newest, standing, silent=silent)
+    lines = answers.group_lines(groups, standing)
     line = lines[0] if lines else None
     badge = quality_badge(
-        answers.quality(data.everything("dq_results"), GOVERNING),
-        href="/checks" + look.view.search(),
+        answers.quality(data.everything("dq_results"), GOVERNING, now=span.now),
+        href="/checks" + look.view.around_page.search(),
     )
     return (
         None,
@@ -222,7 +246,7 @@ def _content(desk: Desk, group: str, look: Look, theme: str | None) -> tuple[Any
         _summary(line, newest, badge),
         figure,
         _sentence(group, line, stalls, risks),
-        answers.queue_rows(newest, running),
+        answers.queue_rows(newest, standing),
         _risk_table(risks, look.view),
         _stall_table(stalls, look.view),
         _member_table(rebalances),
@@ -321,6 +345,8 @@ def _stall_table(stalls: pl.DataFrame, view: View) -> Any:
         [
             html.Span(clock(row["opened_at"]), className="exact"),
             html.Span(clock(row["closed_at"]) if row["closed_at"] else "still", className="exact"),
+            html.Span(duration(row["stood_ms"]), className="number"),
+            html.Span(count(row["lag_messages"]), className="number"),
             state_pill(row["rule"]),
             row["kind"].replace("_", " ").lower(),
             html.Span([topic_link(row["topic"], view), f" {row['queue_id']}"]),
@@ -330,7 +356,18 @@ def _stall_table(stalls: pl.DataFrame, view: View) -> Any:
         ]
         for row in stalls.sort("opened_at", descending=True).iter_rows(named=True)
     ]
-    headings = ("from", "to", "rule", "kind", "queue", "client", "head message", "evidence")
+    headings = (
+        "from",
+        "to",
+        "stood for",
+        "waiting",
+        "rule",
+        "kind",
+        "queue",
+        "client",
+        "head message",
+        "first seen as",
+    )
     return table(headings, rows, label="Stalled windows")
 
 
@@ -355,7 +392,7 @@ def _dead_table(dead: pl.DataFrame, view: View) -> Any:
         [
             html.Span(clock(row["observed_at"]), className="exact"),
             _message(row, view),
-            html.Span([topic_link(row["origin_topic"], view), f" {count(row['origin_queue_id'])}"]),
+            origin(row, view),
             html.Span(count(row["reconsume_times"]), className="number"),
             html.Span(row["reason"] or "not told", className="wrap"),
         ]
@@ -369,7 +406,7 @@ def _message(row: dict[str, Any], view: View) -> Any:
     message_id, topic = row["message_id"], row["origin_topic"]
     if not message_id or not topic:
         return html.Span(message_id or "without id", className="exact")
-    href = topic_path(topic) + view.search(q=message_id)
+    href = topic_path(topic) + view.around_page.search(q=message_id)
     return dcc.Link(message_id, href=href, className="exact")
 
 
@@ -383,16 +420,21 @@ def register(app: Dash, desk: Desk) -> None:
         Output("group-timeline", "figure"),
         Output("group-timeline-text", "aria-label"),
         Output("group-queues", "rowData"),
-        Output("group-duplicates", "children"),
-        Output("group-stalls", "children"),
-        Output("group-members", "children"),
-        Output("group-dead", "children"),
+        Output("group-duplicates-tree", "data"),
+        Output("group-stalls-tree", "data"),
+        Output("group-members-tree", "data"),
+        Output("group-dead-tree", "data"),
         Input("pulse", "data"),
         Input("url", "pathname"),
         Input("url", "search"),
         Input("theme", "data"),
     )
     async def show_group(
-        _pulse: Any, pathname: str | None, search: str | None, theme: str | None
+        pulse: Any, pathname: str | None, search: str | None, theme: str | None
     ) -> Any:
-        return await beside(content, desk, group_of(pathname or ""), search, theme)
+        group = group_of(pathname or "")
+        shown = await beside(content, desk, group, search, theme, pulse)
+        return *shown[:6], *map(tree, shown[6:])
+
+    for element in ("group-duplicates", "group-stalls", "group-members", "group-dead"):
+        register_drawn(app, element)

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from dash import dcc, html
+from dash import ClientsideFunction, Dash, Input, State, dcc, html
 
-from dashboards.answers import Quality
+from dashboards.answers import Quality, origin_text
 from dashboards.theme import StateSign, state_sign
 from dashboards.view import Span, View, around, topic_path
 from dashboards.words import UNKNOWN, clock, visible
@@ -25,7 +25,7 @@ def sign_pill(sign: StateSign) -> html.Span:
     """The same of a state whose sign is at hand."""
     return html.Span(
         [html.Span(sign.sign, className="pill-sign", **{"aria-hidden": "true"}), sign.word],
-        className=f"pill pill-{sign.css}",
+        className=f"pill pill-state pill-{sign.css}",
     )
 
 
@@ -89,7 +89,51 @@ def topic_link(topic: str | None, view: View) -> Any:
     """A topic's name, leading to its page in the same range."""
     if not topic:
         return UNKNOWN
-    return dcc.Link(visible(topic), href=topic_path(topic) + view.search(q=""), className="topic")
+    return dcc.Link(
+        visible(topic), href=topic_path(topic) + view.around_page.search(), className="topic"
+    )
+
+
+def origin(row: dict[str, Any], view: View) -> Any:
+    """Where a failed message came from, the same on every page; its topic leads to its page."""
+    said, topic = origin_text(row), row["origin_topic"]
+    if not topic:
+        return html.Span(said, className="exact")
+    rest = said.removeprefix(visible(topic))
+    return html.Span([topic_link(topic, view), rest], className="exact")
+
+
+def drawn(element: str) -> list[Any]:
+    """A place whose content the browser draws by itself, from a tree of plain data.
+
+    Each component costs the renderer of Dash a subscription of its own: a table of some hundred of
+    them holds up a browser for a second. What is only read needs none.
+    """
+    return [dcc.Store(id=f"{element}-tree"), html.Div(id=element)]
+
+
+def register_drawn(app: Dash, element: str) -> None:
+    """Draw a place whenever its tree changes."""
+    app.clientside_callback(
+        ClientsideFunction("tidemark", "draw"),
+        Input(f"{element}-tree", "data"),
+        State(element, "id"),
+    )
+
+
+def tree(shown: Any) -> Any:
+    """Components as plain data: a text, a list, or {tag, props, children}."""
+    if shown is None or isinstance(shown, str):
+        return shown
+    if isinstance(shown, list | tuple):
+        return [tree(one) for one in shown]
+    if not hasattr(shown, "to_plotly_json"):
+        return str(shown)
+    told = shown.to_plotly_json()
+    props = dict(told["props"])
+    children = tree(props.pop("children", None))
+    tag = "a" if told["type"] == "Link" else told["type"].lower()
+    return {"tag": tag, "props": props, "children": children}
 
 
 def quiet(sentence: Any) -> html.P:

@@ -6,19 +6,20 @@ without a line of code.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from datetime import datetime, timedelta
+from typing import Any, Final, cast
 
 from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, no_update
 
-from dashboards.answers import freshness, quality
+from dashboards.answers import newest_run, quality
 from dashboards.desk import Desk, beside
 from dashboards.pages import checks, group, overview, topic
-from dashboards.pages.parts import quality_badge
 from dashboards.view import (
+    CHECKS_OLD_AFTER,
+    LATE_AFTER,
     RANGES,
     REFRESH_S,
     STALE_AFTER,
-    Span,
     View,
     group_of,
     parse,
@@ -27,8 +28,13 @@ from dashboards.view import (
 from dashboards.words import clock
 from engine.foundation.errors import LakeError
 
+MILLISECOND: Final = timedelta(milliseconds=1)
 PAGES: Final = (("/", "Overview"), ("/checks", "Checks"))
-IDLE_MS: Final = 24 * 3600 * 1000
+IDLE_MS: Final = 15_000
+"""Between two looks at the lake when pages are not refreshed: their age and the connection are."""
+LOST_AFTER_BEATS: Final = 3
+LOST_AFTER_MS_MIN: Final = 6_000
+"""Without an answer for three refreshes, and for this long, the server counts as gone."""
 
 
 def layout() -> html.Div:
@@ -37,8 +43,10 @@ def layout() -> html.Div:
         [
             dcc.Location(id="url", refresh="callback-nav"),
             dcc.Store(id="pulse"),
+            dcc.Store(id="heard"),
             dcc.Store(id="theme"),
             dcc.Interval(id="tick", interval=2000),
+            dcc.Interval(id="second", interval=1000),
             html.A("Skip to content", href="#page", className="skip"),
             html.Header(
                 [
@@ -46,7 +54,7 @@ def layout() -> html.Div:
                     html.Nav(id="navigation", **{"aria-label": "Pages"}),
                     html.Div(id="controls", className="controls"),
                     html.Div(id="health", className="health"),
-                    html.Div(id="freshness", role="status", **{"aria-live": "polite"}),
+                    html.Div(id="freshness"),
                     html.Button(
                         "◐",
                         id="theme-toggle",
@@ -57,6 +65,7 @@ def layout() -> html.Div:
                 ],
                 className="top",
             ),
+            html.Div(id="banner", role="alert"),
             html.Main(id="page", tabIndex="-1"),
         ],
         id="shell",
@@ -91,7 +100,7 @@ def navigation(pathname: str, view: View) -> list[dcc.Link]:
     return [
         dcc.Link(
             title,
-            href=path + view.search(q=""),
+            href=path + view.around_page.search(),
             className="nav-link here" if path == pathname else "nav-link",
         )
         for path, title in PAGES
@@ -139,44 +148,49 @@ def _choice(name: str, href: str, *, here: bool) -> dcc.Link:
     return dcc.Link(name, href=href, className="choice here" if here else "choice")
 
 
-def freshness_chip(span: Span) -> html.Span:
-    """How far data reaches, for people in words, for programs in attributes."""
-    level, text = freshness(span.data_end, span.now)
-    observed = span.data_end.isoformat() if span.data_end else ""
-    signs = {"fresh": "●", "late": "▲", "stale": "■", "unknown": "?"}
-    return html.Span(
-        [html.Span(signs[level], className="pill-sign", **{"aria-hidden": "true"}), text],
-        className=f"pill pill-{level}",
-        id="freshness-chip",
-        title="Newest moment of data time in consumer_lag; amber after 60 s, red after 150 s",
-        **{"data-observed-at": observed, "data-freshness": level},
-    )
-
-
-def beat(desk: Desk, known: dict[str, Any] | None) -> tuple[Any, Any, Any]:
-    """One refresh: (pulse when anything changed, freshness chip, health chip)."""
+def beat(
+    desk: Desk, ticks: int | None, known: dict[str, Any] | None, search: str | None = None
+) -> tuple[Any, dict[str, Any]]:
+    """One look at the lake: (the pulse when anything changed, what the browser ages by itself)."""
+    view = parse(search)
+    refresh_s = REFRESH_S[view.refresh]
+    interval_ms = IDLE_MS if refresh_s is None else refresh_s * 1000
+    heard: dict[str, Any] = {
+        "beat": ticks or 0,
+        "now": desk.clock().isoformat(),
+        "lost_after_ms": max(LOST_AFTER_BEATS * interval_ms, LOST_AFTER_MS_MIN),
+        "late_after_ms": LATE_AFTER / MILLISECOND,
+        "stale_after_ms": STALE_AFTER / MILLISECOND,
+    }
     try:
         look = desk.look(None)
-        results = desk.data.everything("dq_results")
+        look.seen.newest_lag()  # A lake that cannot be read is told here, on every page.
+        results = look.seen.everything("dq_results")
     except LakeError as error:
         token = {"token": f"error {error}"}
-        return (no_update if token == known else token), failure_chip(), []
+        return (no_update if token == known else token), {**heard, "error": str(error)}
     # Silence changes pages too: the hatched edge grows while nothing comes.
-    silent = look.span.data_end is not None and look.span.now - look.span.data_end > STALE_AFTER / 2
-    grown = int(look.span.now.timestamp() // 15) if silent else 0
-    token = {"token": f"{look.pulse.versions} {grown}"}
-    badge = quality_badge(quality(results), href="/checks") if results.height else []
-    return (no_update if token == known else token), freshness_chip(look.span), badge
-
-
-def failure_chip() -> html.Span:
-    """Freshness when the lake cannot be read."""
-    return html.Span(
-        "✖ unreadable",
-        className="pill pill-stale",
-        id="freshness-chip",
-        **{"data-freshness": "error", "data-observed-at": ""},
-    )
+    end = look.span.end
+    silent = look.pulse.data_end is not None and end > look.pulse.data_end
+    token = {"token": look.pulse.token, "end": end.isoformat() if silent else ""}
+    still = refresh_s is None and known is not None
+    pulse = no_update if still or token == known else token
+    observed = look.pulse.data_end
+    heard["observed_at"] = observed.isoformat() if observed else None
+    heard["silent"] = [
+        f"{one.emitter} silent since {clock(one.judged_to)}"
+        for one in (look.pulse.moment.silent if look.pulse.moment is not None else ())
+    ]
+    if results.height:
+        found = quality(results)
+        ran_at = cast("datetime", newest_run(results)["started_at"].max())
+        heard["checks"] = {
+            "level": found.level,
+            "sentence": found.sentence,
+            "ran_at": ran_at.isoformat(),
+            "old_after_ms": CHECKS_OLD_AFTER / MILLISECOND,
+        }
+    return pulse, heard
 
 
 def register(app: Dash, desk: Desk) -> None:
@@ -205,14 +219,24 @@ def register(app: Dash, desk: Desk) -> None:
 
     @app.callback(
         Output("pulse", "data"),
-        Output("freshness", "children"),
-        Output("health", "children"),
+        Output("heard", "data"),
         Input("tick", "n_intervals"),
         State("pulse", "data"),
+        State("url", "search"),
     )
-    async def refresh(_ticks: int | None, known: dict[str, Any] | None) -> Any:
-        return await beside(beat, desk, known)
+    async def refresh(ticks: int | None, known: dict[str, Any] | None, search: str | None) -> Any:
+        return await beside(beat, desk, ticks, known, search)
 
+    # In the browser: what a page shows grows old also when no server answers any more.
+    app.clientside_callback(
+        ClientsideFunction("tidemark", "age"),
+        Output("freshness", "children"),
+        Output("health", "children"),
+        Output("banner", "children"),
+        Input("second", "n_intervals"),
+        Input("heard", "data"),
+        State("url", "search"),
+    )
     app.clientside_callback(
         ClientsideFunction("tidemark", "theme"),
         Output("theme", "data"),

@@ -16,13 +16,17 @@ from dashboards.pages.parts import (
     TREND_SIGNS,
     card,
     coded,
+    drawn,
     empty_range,
     failure,
     first_run,
     known,
+    origin,
     quiet,
+    register_drawn,
     sign_pill,
     table,
+    tree,
 )
 from dashboards.topic_data import TopicData
 from dashboards.topics import GroupOnTopic, TopicQueue
@@ -56,20 +60,20 @@ def layout(name: str) -> html.Div:
                     html.Div(id="topic-summary"),
                     card(
                         "Who is behind on it?",
-                        html.Div(id="topic-groups"),
+                        html.Div(drawn("topic-groups")),
                         element="topic-groups-card",
-                        note="newest row of each queue in the range, worst group first",
+                        note="each queue as it is at the range's end, worst group first",
                     ),
                     card(
                         "Queues",
-                        html.Div(id="topic-queues"),
+                        html.Div(drawn("topic-queues")),
                         element="topic-queues-card",
                         note="newest report of each queue in the range; offsets are exact; "
                         "messages a minute between its first and last report",
                     ),
                     card(
                         "Failed messages",
-                        html.Div(id="topic-failed"),
+                        html.Div(drawn("topic-failed")),
                         element="topic-failed-card",
                         note="newest first; choose a message to see where it went",
                     ),
@@ -81,13 +85,15 @@ def layout(name: str) -> html.Div:
     )
 
 
-def content(desk: Desk, topic: str | None, search: str | None) -> tuple[Any, ...]:
+def content(
+    desk: Desk, topic: str | None, search: str | None, pulse: Any = None
+) -> tuple[Any, ...]:
     """(notice, body class, summary, groups, failed messages)."""
     try:
-        look = desk.look(search)
+        look = desk.look(search, pulse)
         if look.pulse.first_run:
             return _instead(first_run(desk.data.lake.root))
-        return _content(TopicData(desk.data), topic or "", look)
+        return _content(TopicData(look.data), topic or "", look)
     except LakeError as error:
         return _instead(failure(str(error), desk.clock()))
 
@@ -98,13 +104,13 @@ def _instead(shown: Any) -> tuple[Any, ...]:
 
 def _content(data: TopicData, topic: str, look: Look) -> tuple[Any, ...]:
     start, end = look.span.start, look.span.end
-    lag = data.lag_on(topic, start, end)
+    lag = data.lag_on(topic, end)
     produced = data.produced(topic, start, end)
     failed = data.failed(topic, start, end)
     if lag.is_empty() and produced.is_empty() and failed.is_empty():
         said = f"Topic {visible(topic)!r} is named by no report"
         return _instead(empty_range(look.span, look.view, what=said))
-    running = answers.open_at_end(data.stalls_on(topic), look.span)
+    running = answers.open_at_end(data.stalls_on(topic, start, end), look.span)
     groups = topics.groups_on(lag, running)
     return (
         None,
@@ -115,11 +121,15 @@ def _content(data: TopicData, topic: str, look: Look) -> tuple[Any, ...]:
     )
 
 
-def queues(desk: Desk, topic: str | None, search: str | None, route: Route) -> Any:
+def queues(
+    desk: Desk, topic: str | None, search: str | None, route: Route, pulse: Any = None
+) -> Any:
     """The queue table; `route` is what a name server said, or why none was asked."""
     try:
-        look = desk.look(search)
-        produced = TopicData(desk.data).produced(topic or "", look.span.start, look.span.end)
+        look = desk.look(search, pulse)
+        if look.pulse.first_run:
+            return []
+        produced = TopicData(look.data).produced(topic or "", look.span.start, look.span.end)
     except LakeError as error:
         return quiet(str(error))
     lines = topics.queues_of(produced, route.brokers, no_route=route.reason)
@@ -166,7 +176,7 @@ def _groups(lines: list[GroupOnTopic], view: View) -> Any:
             sign_pill(line.sign),
             dcc.Link(
                 visible(line.group),
-                href=group_path(line.group) + view.search(q=""),
+                href=group_path(line.group) + view.around_page.search(),
                 className="name",
             ),
             html.Span(duration(line.time_lag_ms), className="number"),
@@ -230,19 +240,19 @@ def _failed(failed: pl.DataFrame, view: View) -> Any:
             _message(row["message_id"], view),
             dcc.Link(
                 visible(row["group"]),
-                href=group_path(row["group"]) + view.search(q=""),
+                href=group_path(row["group"]) + view.around_page.search(),
                 className="name",
             ),
             html.Span(topics.step_words(row["step"]), className=f"step step-{_tone(row['step'])}"),
             html.Span(count(row["reconsume_times"]), className="number"),
-            html.Span(_origin(row), className="exact"),
+            origin(row, view),
             html.Span(clock(row["first_at"]), className="exact"),
             html.Span(visible(row["reason"] or "not told"), className="wrap"),
         ]
         for row in failed.head(FAILED_MAX).iter_rows(named=True)
     ]
     headings = (
-        *("newest step at", "message", "group", "newest step", "failed tries", "queue / offset"),
+        *("newest step at", "message", "group", "newest step", "failed tries", "origin"),
         *("first step in range", "reason"),
     )
     shown: list[Any] = [table(headings, rows, label="Failed messages of the topic")]
@@ -261,12 +271,6 @@ def _tone(step: str) -> str:
     return {"DEAD_LETTERED": "dead", "EXPIRED": "dead", "DISCARDED": "dead"}.get(step, "risk")
 
 
-def _origin(row: dict[str, Any]) -> str:
-    if row["origin_queue_id"] is None or row["origin_offset"] is None:
-        return "not told"
-    return f"{row['origin_queue_id']} / {row['origin_offset']}"
-
-
 def register(app: Dash, desk: Desk) -> None:
     """The page's callbacks."""
 
@@ -274,25 +278,29 @@ def register(app: Dash, desk: Desk) -> None:
         Output("topic-notice", "children"),
         Output("topic-body", "className"),
         Output("topic-summary", "children"),
-        Output("topic-groups", "children"),
-        Output("topic-failed", "children"),
+        Output("topic-groups-tree", "data"),
+        Output("topic-failed-tree", "data"),
         Input("pulse", "data"),
         Input("url", "pathname"),
         Input("url", "search"),
     )
-    async def show_topic(_pulse: Any, pathname: str | None, search: str | None) -> Any:
-        return await beside(content, desk, topic_of(pathname or ""), search)
+    async def show_topic(pulse: Any, pathname: str | None, search: str | None) -> Any:
+        shown = await beside(content, desk, topic_of(pathname or ""), search, pulse)
+        return *shown[:3], tree(shown[3]), tree(shown[4])
 
     @app.callback(
-        Output("topic-queues", "children"),
+        Output("topic-queues-tree", "data"),
         Input("pulse", "data"),
         Input("url", "pathname"),
         Input("url", "search"),
     )
-    async def show_queues(_pulse: Any, pathname: str | None, search: str | None) -> Any:
+    async def show_queues(pulse: Any, pathname: str | None, search: str | None) -> Any:
         # Beside the rest: a name server that does not answer holds up this table alone.
         topic = topic_of(pathname or "")
         route = await desk.cluster.route(topic or "")
-        return await beside(queues, desk, topic, search, route)
+        return tree(await beside(queues, desk, topic, search, route, pulse))
+
+    for element in ("topic-groups", "topic-queues", "topic-failed"):
+        register_drawn(app, element)
 
     trace.register(app, desk)

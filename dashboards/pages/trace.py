@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Final
 
 import polars as pl
@@ -46,7 +47,14 @@ def layout() -> html.Div:
     )
 
 
-def content(desk: Desk, topic: str | None, search: str | None, story: ClusterStory) -> Any:
+def content(
+    desk: Desk,
+    topic: str | None,
+    search: str | None,
+    story: ClusterStory,
+    *,
+    pulse: Any = None,
+) -> Any:
     """The way of the message that the URL's `q` names; nothing when it names none."""
     text = parse(search).query
     if not text:
@@ -55,8 +63,8 @@ def content(desk: Desk, topic: str | None, search: str | None, story: ClusterSto
     if fault is not None:
         return notice("That is no message id and no key", [html.P(fault)], kind="bad-input")
     try:
-        look = desk.look(search)
-        return _content(TopicData(desk.data), topic or "", look, story)
+        look = desk.look(search, pulse)
+        return _content(TopicData(look.data), topic or "", look, story)
     except LakeError as error:
         return failure(str(error), desk.clock())
 
@@ -124,7 +132,9 @@ def _steps(steps: list[Step], view: View) -> Any:
 def _group(group: str | None, view: View) -> Any:
     if not group:
         return ""
-    return dcc.Link(visible(group), href=group_path(group) + view.search(q=""), className="name")
+    return dcc.Link(
+        visible(group), href=group_path(group) + view.around_page.search(), className="name"
+    )
 
 
 def _elsewhere(flow: pl.DataFrame, topic: str, view: View) -> list[Any]:
@@ -134,7 +144,11 @@ def _elsewhere(flow: pl.DataFrame, topic: str, view: View) -> list[Any]:
         html.P(
             [
                 "It was sent to ",
-                dcc.Link(visible(name), href=topic_path(name) + view.search(), className="name"),
+                dcc.Link(
+                    visible(name),
+                    href=topic_path(name) + view.around_page.search(q=view.query),
+                    className="name",
+                ),
                 ".",
             ]
         )
@@ -220,8 +234,8 @@ def register(app: Dash, desk: Desk) -> None:
         Input("url", "pathname"),
         Input("url", "search"),
     )
-    async def show_trace(_pulse: Any, pathname: str | None, search: str | None) -> Any:
+    async def show_trace(pulse: Any, pathname: str | None, search: str | None) -> Any:
         topic, text = topic_of(pathname or "") or "", parse(search).query
         sound = text and topic and traces.fault_of(text) is None
         story = await desk.cluster.story(topic, text) if sound else ClusterStory()
-        return await beside(content, desk, topic, search, story)
+        return await beside(partial(content, pulse=pulse), desk, topic, search, story)

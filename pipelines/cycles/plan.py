@@ -229,7 +229,7 @@ class Plans:
         plans.chains = _chains_of(json.loads(done["body"])["chains"])
         planned = [row for row in records if row["phase"] == PLANNED]
         if planned:
-            plans.last = _plan_of(planned[-1])
+            plans.last = plan_of(planned[-1])
             plans.is_done = planned[-1]["cycle"] <= done["cycle"]
         for record in records:
             if record["phase"] == BEGUN:
@@ -331,7 +331,7 @@ def snapshots_of(rows: pa.Table) -> list[Snapshot]:
         body = json.loads(row["body"]) if row["phase"] == DONE else {}
         if body.get("snapshot") and row["cycle"] in planned:
             found.append(
-                Snapshot(_plan_of(planned[row["cycle"]]), _chains_of(body["chains"]), buckets)
+                Snapshot(plan_of(planned[row["cycle"]]), _chains_of(body["chains"]), buckets)
             )
     return found
 
@@ -371,14 +371,15 @@ def last_done(lake: Lake) -> Plan:
             f"`tidemark pipeline run --lake {lake.root}` first, or name another lake"
         )
     is_planned = pc.and_(pc.equal(rows["cycle"], cycle), pc.equal(rows["phase"], PLANNED))
-    return _plan_of(rows.filter(is_planned).to_pylist()[0])
+    return plan_of(rows.filter(is_planned).to_pylist()[0])
 
 
 def _newest_us(cuts: Sequence[Cut]) -> int:
     return max((cut.time_to_us for cut in cuts), default=0)
 
 
-def _plan_of(record: Mapping[str, Any]) -> Plan:
+def plan_of(record: Mapping[str, Any]) -> Plan:
+    """The plan that a record of the table tells."""
     body = json.loads(record["body"])
     return Plan(
         record["run_id"],

@@ -42,6 +42,7 @@ from pipelines.marts.judging.queue_numbers import NAME as QUEUE_NUMBERS
 from pipelines.marts.judging.queue_numbers import with_rows
 from pipelines.marts.judging.queues import NAME as JUDGED_QUEUES
 from pipelines.marts.judging.rules import time_lag_us
+from pipelines.marts.judging.ticks import EMITTER_SILENT, SPOOL_LOSS
 from pipelines.marts.judging.ticks import NAME as TICKS
 from pipelines.marts.keys import positions_of
 from pipelines.marts.mart import KEY_TEXT, Given, GoldTable, Made, Positions, mart
@@ -116,6 +117,14 @@ _FIGURE_TYPES: Final = {
 FIGURES: Final = pa.schema(list(_FIGURE_TYPES.items()))
 """Of every queue, by its number, as judged last; UNKNOWN stands for null."""
 
+WORDS: Final = {
+    EMITTER_SILENT: "the broker reported nothing more, and was started again later",
+    SPOOL_LOSS: "the broker lost reports; its next snapshot tells how it stands",
+}
+"""Why nothing is known of any queue."""
+
+Unknown = list[tuple[str, str]]
+"""Emitters of which nothing is known from a tick on, and why."""
 Values = np.ndarray[tuple[int], np.dtype[Any]]
 
 
@@ -138,9 +147,14 @@ def group_state(given: Given) -> Made:
     known = _known(given)
     judged = given.facts[JUDGED_QUEUES]
     rows = _Rows(judged)
-    grids = grids_by_emitter(given.facts[TICKS])
+    ticks = given.facts[TICKS]
+    unknown = _unknown_from(ticks)
     parts = []
-    for tick_us, runs in _ticks(known.emitters, grids):
+    for tick_us, runs in _ticks(known.emitters, grids_by_emitter(ticks), unknown):
+        for emitter, why in unknown.get(tick_us, ()):
+            part = _unknown(known, emitter, why, tick_us)
+            if part is not None:
+                parts.append(part)
         turned = _take(known, rows, tick_us)
         told = _is_told(known, turned, tick_us, runs)
         if told.any():
@@ -210,17 +224,56 @@ def _known(given: Given) -> _Known:
     return _Known(groups, queues, group_of, emitter_of, list(emitters), figures, is_changed)
 
 
-def _ticks(emitters: list[str], grids: Mapping[str, Grid]) -> list[tuple[int, Positions]]:
+def _ticks(
+    emitters: list[str], grids: Mapping[str, Grid], unknown: Mapping[int, Unknown]
+) -> list[tuple[int, Positions]]:
     """Every tick, with the first tick of the run it belongs to per emitter; UNKNOWN for those that
     have none.
     """
-    told: dict[int, Positions] = {}
+    told = {tick_us: np.full(len(emitters), UNKNOWN) for tick_us in unknown}
     for code, name in enumerate(emitters):
         if name not in grids:
             continue
         for tick_us, run in zip(grids[name].ticks.tolist(), grids[name].runs.tolist(), strict=True):
             told.setdefault(tick_us, np.full(len(emitters), UNKNOWN))[code] = run
     return sorted(told.items(), key=lambda one: one[0])
+
+
+def _unknown_from(ticks: pa.Table) -> dict[int, Unknown]:
+    """Ticks from which on nothing is known of an emitter."""
+    told: dict[int, Unknown] = {}
+    for row in ticks.filter(pc.invert(ticks["is_alive"])).to_pylist():
+        told.setdefault(row["tick_us"], []).append((row["emitter"], row["why_unknown"]))
+    return told
+
+
+def _unknown(known: _Known, emitter: str, why: str, tick_us: int) -> pa.Table | None:
+    """Rows that say of every group of an emitter that nothing is known, and why."""
+    if emitter not in known.emitters:
+        return None
+    code = known.emitters.index(emitter)
+    is_meant = (known.emitter_of == code)[known.group_of] & known.figures["is_evaluated"]
+    chosen = np.flatnonzero(is_meant)
+    if not len(chosen):
+        return None
+    groups, of_queue = np.unique(known.group_of[chosen], return_inverse=True)
+    count = len(groups)
+    known.is_changed[groups] = False
+    keys = known.groups.take(pa.array(groups))
+    nothing = pa.nulls(count, pa.int64())
+    columns = {
+        **dict(zip(keys.schema.names, keys.columns, strict=True)),
+        **dict.fromkeys(("lag_messages", "time_lag_ms", "members"), nothing),
+        "state": pa.repeat("UNKNOWN", count),
+        "reason": pa.repeat(f"unknown: {WORDS[why]}", count),
+        "queues": pa.array(np.bincount(of_queue, minlength=count)),
+        "queues_known": pa.array(np.zeros(count, np.int64)),
+        "queues_not_ok": pa.array(np.zeros(count, np.int64)),
+        "trend": pa.nulls(count, pa.string()),
+        "seq": pa.array(_most(of_queue, count, known.figures["seq"][chosen])),
+        "observed_us": pa.repeat(pa.scalar(tick_us, pa.int64()), count),
+    }
+    return as_declared(columns, GROUP_STATE)
 
 
 def _take(known: _Known, rows: _Rows, tick_us: int) -> Flags:
@@ -239,6 +292,8 @@ def _take(known: _Known, rows: _Rows, tick_us: int) -> Flags:
 
 
 def _is_told(known: _Known, turned: Flags, tick_us: int, runs: Positions) -> Flags:
+    # Behind a stretch of which nothing is known all groups are told anew.
+    turned |= (runs == tick_us)[known.emitter_of]
     if tick_us % SNAPSHOT_US == 0:
         told = np.ones(len(turned), bool)
     elif tick_us % PERIOD_US == 0:

@@ -39,9 +39,11 @@ def awaited(work: Coroutine[Any, Any, Answer]) -> Answer:
 
 
 @contextmanager
-def serving(lake: Lake, now: datetime, cluster: Cluster | None = None) -> Iterator[str]:
+def serving(
+    lake: Lake, now: datetime, cluster: Cluster | None = None, *, port: int = 0
+) -> Iterator[str]:
     """The address of a dashboard over `lake` whose clock stands at `now`."""
-    listener: socket.socket = listen("127.0.0.1", 0)
+    listener: socket.socket = listen("127.0.0.1", port)
     port = listener.getsockname()[1]
     ready = threading.Event()
     server = server_of(build(lake, clock=lambda: now, cluster=cluster), ready.set)

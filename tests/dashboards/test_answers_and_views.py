@@ -8,13 +8,22 @@ import polars as pl
 import pytest
 
 from dashboards import answers, view, words
-from dashboards.data import LakeData
+from dashboards.data import LakeData, Seen
 from dashboards.view import Span
 from pipelines.lake import Lake
+from pipelines.reading import held_to
 from tests.gold_lake import END, START
 
+MINUTE = timedelta(minutes=1)
 NOW = END + timedelta(seconds=8)
 SPAN = Span(END - timedelta(minutes=15), END, END, NOW)
+
+
+def lines_of(seen: Seen) -> list[answers.GroupLine]:
+    standing = answers.open_at_end(seen.stalls(START, END), SPAN)
+    lag = held_to(seen.newest_lag(), seen.moment)
+    groups = answers.group_table(seen.newest_states(), lag, standing)
+    return answers.group_lines(groups, standing)
 
 
 class TestView:
@@ -25,6 +34,7 @@ class TestView:
             "?range=1h",
             "?range=6h&live=off",
             "?from=2026-03-01T12:00:00Z&to=2026-03-01T12:05:00Z",
+            "?q=ship&sort=name&page=3",
         ],
     )
     def test_a_view_survives_its_own_address(self, search: str) -> None:
@@ -39,6 +49,8 @@ class TestView:
             "?from=2026-03-02T00:00:00Z&to=2026-03-01T00:00:00Z",
             "?from=1000-01-01T00:00:00Z&to=3000-01-01T00:00:00Z",
             "?%ff=%ff&range=",
+            "?sort=;drop&page=-1",
+            "?page=99999999999999999999",
         ],
     )
     def test_what_does_not_parse_counts_as_not_given(self, search: str) -> None:
@@ -92,7 +104,7 @@ class TestWords:
 
 class TestAnswers:
     def test_the_worst_group_is_first(self, story: Lake) -> None:
-        lines = answers.group_lines(LakeData(story).rows("group_state", START, END))
+        lines = lines_of(LakeData(story).seen())
         assert [(line.group, line.state, line.lag_messages) for line in lines] == [
             ("shipping", "STALLED", 3164),
             ("billing", "OK", 16),
@@ -100,18 +112,18 @@ class TestAnswers:
         ]
 
     def test_the_newest_revision_of_a_window_is_the_one_shown(self, story: Lake) -> None:
-        data = LakeData(story)
-        risks = answers.of_group(data.present("duplicate_risk_windows"), "ledger")
+        data = LakeData(story).seen()
+        risks = answers.of_group(data.present("duplicate_risk_windows", START, END), "ledger")
         assert sorted(risks["outcome"].to_list()) == ["CONFIRMED"] * 2 + ["PASSED"] * 4
         assert answers.open_at_end(risks, SPAN).is_empty()
-        stalls = data.present("stalled_windows")
+        stalls = data.stalls(START, END)
         assert answers.open_at_end(stalls, SPAN)["kind"].to_list() == ["FROZEN_HEAD"]
 
     def test_queues_that_fell_together_are_one_entry_of_the_feed(self, story: Lake) -> None:
-        data = LakeData(story)
+        data = LakeData(story).seen()
         found = answers.changes(
-            stalls=data.present("stalled_windows"),
-            risks=data.present("duplicate_risk_windows"),
+            stalls=data.stalls(START, END),
+            risks=data.present("duplicate_risk_windows", START, END),
             rebalances=data.rows("rebalances", START, END),
             dead_letters=data.rows("dead_letters", START, END),
             span=Span(START, END, END, NOW),
@@ -128,9 +140,9 @@ class TestAnswers:
         )
 
     def test_offsets_beyond_a_browsers_numbers_keep_every_digit(self, story: Lake) -> None:
-        data = LakeData(story)
-        lag = answers.of_group(data.newest_lag(START, END), "ledger")
-        rows = answers.queue_rows(lag, data.present("stalled_windows").clear())
+        data = LakeData(story).seen()
+        lag = answers.of_group(data.newest_lag(), "ledger")
+        rows = answers.queue_rows(lag, data.stalls(START, END).clear())
         assert {row["max_offset"] for row in rows} == {str(offset) for offset in lag["max_offset"]}
         unknown = rows[0]
         assert (unknown["lag"], unknown["lag_text"]) == (None, "unknown")
@@ -139,7 +151,7 @@ class TestAnswers:
     def test_quality_speaks_of_the_newest_run_and_of_the_tables_that_govern(
         self, story: Lake
     ) -> None:
-        results = LakeData(story).everything("dq_results")
+        results = LakeData(story).seen().everything("dq_results")
         assert answers.quality(results).level == "warning"
         assert answers.quality(results, ["emitter_health"]).level == "healthy"
         older = results.with_columns(
@@ -152,15 +164,15 @@ class TestAnswers:
         assert answers.quality(results.clear()).level == "unknown"
 
     def test_a_check_with_nothing_to_check_is_no_reassurance(self, story: Lake) -> None:
-        results = LakeData(story).everything("dq_results")
+        results = LakeData(story).seen().everything("dq_results")
         empty = results.with_columns(
             pl.lit(0, pl.Int64).alias("checked_rows"), pl.lit(False).alias("success")
         )
         assert answers.quality(empty).level == "unknown"
 
-    @pytest.mark.parametrize(
-        ("age_s", "level"), [(8, "fresh"), (60, "late"), (149, "late"), (150, "stale")]
-    )
-    def test_freshness_by_age(self, age_s: int, level: str) -> None:
-        assert answers.freshness(END, END + timedelta(seconds=age_s))[0] == level
-        assert answers.freshness(None, END) == ("unknown", "no data yet")
+    def test_a_run_of_the_checks_that_is_too_old_tells_nothing_about_now(self, story: Lake) -> None:
+        results = LakeData(story).seen().everything("dq_results")
+        assert answers.quality(results, now=END + 14 * MINUTE).level == "warning"
+        old = answers.quality(results, now=END + 15 * MINUTE)
+        assert (old.level, old.failing) == ("unknown", 0)
+        assert old.sentence == "the last run is 15 min 5 s old: tidemark check"

@@ -29,11 +29,11 @@ from dashboards.guard import BODY_BYTES_MAX, Guard, refusal
 from dashboards.pages import group, overview
 from engine.foundation.errors import ConfigError, LakeError
 from pipelines.catalogue import CONSUMER_LAG
-from pipelines.lake import Lake
+from pipelines.lake import Lake, whole_table
 from tests.dashboards.conftest import FRESH
 from tests.dashboards.served import serving
 from tests.gold_lake import END, START, write_gold_lake
-from tests.lake_story import append_rows
+from tests.lake_story import EMITTER, append_rows, complete_cycle
 
 
 class TestCache:
@@ -84,35 +84,92 @@ class TestCache:
 
 
 class TestLakeData:
-    def test_a_pulse_is_equal_until_the_lake_changes(self, tmp_path: Path) -> None:
+    def test_a_pulse_is_equal_until_another_cycle_is_complete(self, tmp_path: Path) -> None:
         lake = write_gold_lake(tmp_path / "lake")
         data = LakeData(lake)
         before = data.pulse()
         assert before == data.pulse()
         assert before.data_end == END
 
-        row = data.newest_lag(START, END).row(0, named=True)
-        later = {**row, "observed_at": END + timedelta(seconds=1)}
-        append_rows(lake.gold("consumer_lag"), CONSUMER_LAG.columns, [later], "observed_date")
+        add_lag(lake, seconds=5)
+        assert data.pulse() == before, "a cycle that is half written changes nothing"
+        complete_cycle(lake, {EMITTER: (END + timedelta(seconds=5), 10**9)})
 
         assert data.pulse() != before
-        assert data.pulse().data_end == END + timedelta(seconds=1)
+        assert data.pulse().data_end == END + timedelta(seconds=5)
+
+    def test_all_a_page_shows_is_of_one_moment_whatever_is_written_meanwhile(
+        self, tmp_path: Path
+    ) -> None:
+        lake = write_gold_lake(tmp_path / "lake")
+        desk = Desk(LakeData(lake), lambda: FRESH)
+        first = desk.look("")
+        add_lag(lake, seconds=5)
+        complete_cycle(lake, {EMITTER: (END + timedelta(seconds=5), 10**9)})
+        second = desk.look("")
+        later = desk.look("", {"token": first.pulse.token})
+
+        assert later.pulse == first.pulse, "a page's parts take the moment the page was given"
+        assert later.data.newest_lag().equals(first.data.newest_lag())
+        assert second.data.newest_lag()["observed_at"].max() == END + timedelta(seconds=5)
+        assert desk.look("", {"token": "never heard of"}).pulse == second.pulse
+
+    def test_the_newest_state_is_carried_from_cycle_to_cycle_as_if_it_were_read_anew(
+        self, tmp_path: Path
+    ) -> None:
+        lake = write_gold_lake(tmp_path / "lake")
+        data = LakeData(lake)
+        for step in range(1, 5):
+            data.seen().newest_lag()
+            add_lag(lake, seconds=200 * step - 50, queue_id=step % 4, seq=10**9 + step)
+            end = END + timedelta(seconds=200 * step)
+            complete_cycle(lake, {EMITTER: (end, 10**9 + step)})
+            carried = data.seen().newest_lag()
+            assert carried.equals(LakeData(lake).seen().newest_lag())
+            begin, groups = end - timedelta(minutes=15), ["shipping", "billing"][: 1 + step % 2]
+            followed = data.seen().lag_of(groups, begin, end)
+            assert followed.equals(LakeData(lake).seen().lag_of(groups, begin, end))
+        assert carried.height < 13, "what nobody tells any more is gone after the look-back"
+
+    def test_header_and_tables_of_a_page_tell_the_same_figures(self, tmp_path: Path) -> None:
+        lake = write_gold_lake(tmp_path / "lake")
+        end = END + timedelta(seconds=90)
+        complete_cycle(lake, {EMITTER: (end, 10**9)})
+        desk = Desk(LakeData(lake), lambda: end)
+        summary, _, _, queues, _, stalls = group.content(desk, "shipping", "", "dark")[2:8]
+        worst = max(queues, key=lambda row: row["time_lag"])
+        assert worst["time_lag_text"] == "8 min 4 s"
+        assert "8 min 4 s" in str(summary)
+        assert "3,152 messages wait" in str(summary)
+        assert "for 7 min 48 s" in str(summary)
+        assert "7 min 48 s" in str(stalls)
 
     def test_a_lake_that_is_made_anew_is_read_anew(self, tmp_path: Path) -> None:
         lake = write_gold_lake(tmp_path / "lake")
         data = LakeData(lake)
-        assert data.rows("dead_letters", START, END).height == 1
+        assert data.seen().rows("dead_letters", START, END).height == 1
 
         (tmp_path / "lake").rename(tmp_path / "old")
         assert data.pulse().first_run
         again = write_gold_lake(tmp_path / "lake")
         DeltaTable(again.gold("dead_letters")).delete()
 
-        assert data.rows("dead_letters", START, END).height == 0
+        assert data.seen().rows("dead_letters", START, END).height == 0
 
     def test_a_torn_table_is_one_sentence(self, torn_story: Lake) -> None:
         with pytest.raises(LakeError, match=r"consumer_lag cannot be read .* replay the table"):
-            LakeData(torn_story).newest_lag(START, END)
+            LakeData(torn_story).seen().newest_lag()
+
+
+def add_lag(lake: Lake, *, seconds: int, queue_id: int = 2, seq: int = 10**9) -> None:
+    """One row more of a queue of `shipping`."""
+    rows = whole_table(lake.table(lake.gold("consumer_lag"))).to_pylist()
+    mine = [row for row in rows if row["group"] == "shipping" and row["queue_id"] == queue_id]
+    newest = max(mine, key=lambda row: row["observed_at"])
+    later = {"observed_at": END + timedelta(seconds=seconds), "seq": seq}
+    append_rows(
+        lake.gold("consumer_lag"), CONSUMER_LAG.columns, [{**newest, **later}], "observed_date"
+    )
 
 
 class TestCallbacks:
@@ -120,7 +177,7 @@ class TestCallbacks:
         desk = Desk(LakeData(story), lambda: FRESH)
         notice, body, strip, figure, size, sentence, *_ = overview.content(desk, "", "dark")
         assert (notice, body) == (None, overview.SHOWN)
-        assert len(strip) == 7
+        assert len(strip) == 8
         assert size == {"height": figure.layout.height}
         assert sentence == (
             "Time lag of 3 groups over time; 1 not OK; shipping is furthest behind with 6 min 34 s."

@@ -14,7 +14,7 @@ import pytest
 from dashboards.data import LakeData
 from dashboards.figures.group import POINTS_MAX, QUEUES_MAX, lag_timeline, thinned
 from dashboards.figures.overview import COLUMNS_MAX, bucket, depth, height, lag_heatmap
-from dashboards.held import held_cells, held_line
+from dashboards.held import NO_SILENCE, held_cells, held_line
 from dashboards.theme import DARK, LIGHT
 from dashboards.view import Span
 from pipelines.lake import Lake
@@ -96,9 +96,9 @@ class TestHeatmap:
 
 
 def story_rows(story: Lake, group: str) -> dict[str, Any]:
-    data = LakeData(story)
+    data = LakeData(story).seen()
     windows = {
-        name: data.present(table).filter(pl.col("group") == group)
+        name: data.present(table, START, END).filter(pl.col("group") == group)
         for name, table in (("stalls", "stalled_windows"), ("risks", "duplicate_risk_windows"))
     }
     return {
@@ -167,6 +167,7 @@ class TestTimeline:
         lag = pl.DataFrame(
             [
                 {
+                    "emitter": "c/b/0",
                     "broker": "b",
                     "topic": "t",
                     "queue_id": number,
@@ -215,6 +216,7 @@ class TestBetweenReports:
         return pl.DataFrame(
             [
                 {
+                    "emitter": "c/b/0",
                     "broker": "b",
                     "group": "g",
                     "topic": "t",
@@ -242,11 +244,47 @@ class TestBetweenReports:
         idle = self.reports((0, 0, 0), (15, 0, 0))
         assert self.cells(idle, 15) == [(0, 0), (5, 0), (10, 0), (15, 0)]
 
-    def test_after_thirty_seconds_without_a_report_nothing_is_known(self) -> None:
+    def test_what_is_not_told_again_has_not_changed_for_a_snapshot_period(self) -> None:
         rows = self.reports((0, 2, 1_000), (60, 2, 61_000))
-        assert [second for second, _ in self.cells(rows, 60)] == [0, 5, 10, 15, 20, 25, 60]
+        assert [second for second, _ in self.cells(rows, 60, 20)] == [0, 20, 40, 60]
         line = held_line(rows)
-        assert line["time_lag_ms"].to_list() == [1_000, 30_999, None, 61_000]
+        assert line["time_lag_ms"].to_list() == [1_000, 60_999, 61_000]
+        late = self.reports((0, 2, 1_000), (700, 2, 701_000))
+        assert [second for second, _ in self.cells(late, 700, 100)] == [
+            *range(0, 700, 100),
+            700,
+        ]
+        assert held_line(late)["time_lag_ms"].to_list() == [1_000, 635_999, None, 701_000]
+
+    def test_while_its_emitter_is_silent_nothing_is_known_of_a_queue(self) -> None:
+        rows = self.reports((0, 2, 1_000), (120, 2, 121_000))
+        silences = pl.DataFrame(
+            {
+                "emitter": ["c/b/0"],
+                "since": [START + timedelta(seconds=20)],
+                "until": [START + timedelta(seconds=90)],
+            },
+            schema=NO_SILENCE.schema,
+        )
+        cells = held_cells(
+            rows.lazy(),
+            until=START + timedelta(seconds=120),
+            step=timedelta(seconds=10),
+            silences=silences,
+        ).collect()
+        seconds = (cells["bucket"] - START).dt.total_seconds().to_list()
+        assert seconds == [0, 10, 120]
+        line = held_line(rows, silences=silences)
+        assert line["time_lag_ms"].to_list() == [1_000, 20_999, None, 121_000]
+
+    def test_a_line_begins_with_what_held_and_goes_on_to_the_end_of_data(self) -> None:
+        rows = self.reports((0, 2, 1_000), (60, 0, 0))
+        line = held_line(
+            rows, since=START + timedelta(seconds=30), until=START + timedelta(seconds=90)
+        )
+        seconds = (line["observed_at"] - START).dt.total_seconds().to_list()
+        assert seconds == [30, 59, 60, 90]
+        assert line["time_lag_ms"].to_list() == [31_000, 60_999, 0, 0]
 
     def test_nothing_is_held_beyond_the_end_of_data(self) -> None:
         assert [second for second, _ in self.cells(self.reports((0, 2, 1_000)), 12)] == [0, 5, 10]

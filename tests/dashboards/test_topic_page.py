@@ -48,7 +48,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
 
 @pytest.fixture(scope="module")
 def asked(lake: Lake) -> TopicData:
-    return TopicData(LakeData(lake))
+    return TopicData(LakeData(lake).seen())
 
 
 @pytest.fixture(scope="module")
@@ -98,17 +98,20 @@ class TestGroups:
         self, asked: TopicData
     ) -> None:
         shipping, billing = topics.groups_on(
-            asked.lag_on(TOPIC, START, END), asked.stalls_on(TOPIC)
+            asked.lag_on(TOPIC, END), asked.stalls_on(TOPIC, START, END)
         )
         assert (shipping.group, shipping.sign.word) == ("shipping", "stalled")
-        assert shipping.reason == "broker-a queue 1: 7 commits in 30 s, offset unchanged"
+        assert shipping.reason == (
+            "orders queue 1 stalled (frozen head) for 11 min 40 s, 1,700 messages wait; first seen "
+            "as: 7 commits in 30 s, offset unchanged"
+        )
         assert (shipping.lag_messages, shipping.queues_known, shipping.queues) == (1710, 3, 4)
         assert (billing.group, billing.sign.word, billing.lag_messages) == ("billing", "OK", 20)
         assert billing.observed_at == END
 
     def test_a_group_without_an_offset_says_why(self, asked: TopicData) -> None:
-        lag = asked.lag_on(TOPIC, START, END).filter(group="shipping", queue_id=3)
-        (only,) = topics.groups_on(lag, asked.stalls_on(TOPIC))
+        lag = asked.lag_on(TOPIC, END).filter(group="shipping", queue_id=3)
+        (only,) = topics.groups_on(lag, asked.stalls_on(TOPIC, START, END))
         assert (only.sign.word, only.lag_messages, only.time_lag_ms) == ("no offset", None, None)
         assert only.reason == "broker-a queue 3: no offset was ever committed"
 

@@ -21,6 +21,7 @@ from pipelines.schemas import arrow_schema
 from pipelines.settings import Evaluation
 from pipelines.staging.facts import FACT_TABLES, SHIPPER_SUFFIX, as_facts, row_numbers
 
+_ORDER = [("event_time_to", "ascending"), ("seq", "ascending")]
 Bronze = Mapping[str, pa.Table]
 Horizons = Mapping[str, int]
 """Per emitter, shippers among them, the last seq of a cut."""
@@ -41,7 +42,7 @@ def horizons_of(bronze: Bronze) -> list[dict[str, int]]:
     """The places where a cycle may end, in the order of time: after each shipment."""
     places: list[dict[str, int]] = []
     here: dict[str, int] = {}
-    for row in bronze["shipments"].sort_by([("event_time_to", "ascending")]).to_pylist():
+    for row in bronze["shipments"].sort_by(_ORDER).to_pylist():
         of_rows = row["emitter"].removesuffix(SHIPPER_SUFFIX)
         here = {**here, of_rows: row["seq_to"], row["emitter"]: row["seq"]}
         places.append(here)

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from engine.foundation.errors import ConfigError, LakeError
 from pipelines import tm
@@ -26,14 +27,16 @@ def test_importing_it_starts_nothing() -> None:
 def test_every_answer_is_a_sentence_rows_and_their_source(told: Path) -> None:
     lake = tm.connect(told)
     stalls = lake.stalls("frozen")
-    assert "1 stalled windows" in stalls.verdict
+    assert "1 stalled window of frozen" in stalls.verdict
     assert stalls.df["kind"].to_list() == ["FROZEN_HEAD"]
-    assert f"[stalled_windows @ version {stalls.version}, 1 rows]" in repr(stalls)
-    assert "<strong>1 stalled windows" in stalls._repr_html_()
+    assert f"[stalled_windows @ version {stalls.version}, 1 row, 25 more columns in .df]" in repr(
+        stalls
+    )
+    assert "<strong>1 stalled window of frozen" in stalls._repr_html_()
     assert tm.duplicates("killed").df["outcome"].to_list().count("CONFIRMED") >= 1
     assert len(tm.rebalances("handed")) == 3
     assert len(tm.dead_letters()) == 1
-    assert tm.ownership("killed").verdict == "0 queues are read by 0 clients"  # It crashed last.
+    assert "No queue of killed has a reader." in tm.ownership("killed").verdict  # It crashed last.
 
 
 def test_groups_are_sorted_worst_first_and_filtered_by_state(told: Path) -> None:
@@ -57,6 +60,22 @@ def test_sql_asks_gold_by_the_tables_names(told: Path) -> None:
         'SELECT "group", COUNT(*) AS n FROM offset_violations GROUP BY "group" ORDER BY "group"'
     )
     assert rows.df["group"].to_list() == ["ghost", "reset", "restarted"]
+
+
+def test_spark_sees_gold_and_bronze_as_views_of_the_same_moment(
+    told: Path, spark: SparkSession
+) -> None:
+    lake = tm.connect(told)
+    assert lake.spark() is spark  # One session a process.
+    for query in (
+        "SELECT count(*) AS n FROM consumer_lag",
+        "SELECT count(*) AS n FROM group_watermarks",
+        "SELECT count(*) AS n FROM shipments",
+        "SELECT count(*) AS n FROM dead_letters JOIN retry_dlq_flow USING (message_id)",
+    ):
+        rows = spark.sql(query).collect()[0]["n"]
+        assert rows > 0
+        assert rows == lake.sql(query).df["n"][0]
 
 
 def test_wrong_questions_say_what_would_be_right(told: Path, tmp_path: Path) -> None:

@@ -42,6 +42,7 @@ VERDICT: Final = {
     "fires": UNSEEN,
     "is_bad": 0,
     "is_exposed": 0,
+    "is_gone": 0,
     "evaluated_from_us": UNKNOWN,
     "due_us": NEVER,
     "changed_us": UNKNOWN,
@@ -109,6 +110,8 @@ class Attention:
         self.sample = np.full(len(chosen), NOTHING_SAMPLED)
         """Row of the samples that is the queue's last one."""
         self.samples: Mapping[str, Positions] = {}
+        self.tells_snapshots: Flags = np.zeros(0, bool)
+        """Per emitter: does it tell only what changed, and everything in snapshots?"""
         self._evaluation = evaluation
         self._steps = evaluation.ticks_per_window
         self._size = self._steps + 1
@@ -134,14 +137,24 @@ class Attention:
 
     def take(self, rows: Positions, news: Mapping[str, Positions], tick_us: int) -> None:
         """The last row of each of some queues, as of this tick; `reports` are the sum so far."""
+        self.columns["changed_us"][rows] = tick_us
+        self.columns["due_us"][rows] = 0
         is_newer = news["seq"] > self.columns["seq"][rows]
-        if not is_newer.all():
+        if not is_newer.all():  # A clock was ahead: newer rows have been seen before.
             rows, news = rows[is_newer], Chosen(news, np.flatnonzero(is_newer))
+        self.columns["is_gone"][rows] = 0
         for name in (*FIGURES, "client"):
             if name != "reports":
                 self.columns[name][rows] = news[name]
-        self.columns["changed_us"][rows] = tick_us
+
+    def end(self, rows: Positions, below_seq: int) -> None:
+        """What was told of these queues before this seq speaks of nothing any more."""
+        rows = rows[self.columns["seq"][rows] < below_seq]
+        self.columns["is_gone"][rows] = 1
+        self.columns["evaluated_from_us"][rows] = UNKNOWN
         self.columns["due_us"][rows] = 0
+        self.high[rows] = UNKNOWN
+        self.sample[rows] = NOTHING_SAMPLED
 
     def look(self, moment: Moment) -> Told | None:
         """Judge what is due at this tick; None when nothing is."""
@@ -162,7 +175,9 @@ class Attention:
         emitter = self.emitter[rows]
         event_us = now["event_us"]
         exists = event_us != UNKNOWN
-        is_evaluated = exists & self._is_told(tick_us, event_us)
+        tells = self.tells_snapshots[emitter]
+        is_ended = now["is_gone"] == 1
+        is_evaluated = exists & ~is_ended & (tells | (tick_us - event_us <= SILENCE_US))
         from_us = now["evaluated_from_us"]
         from_us = np.where(is_evaluated, np.where(from_us == UNKNOWN, tick_us, from_us), UNKNOWN)
         complete_from = np.maximum(from_us, moment.run_from_us[emitter])
@@ -179,8 +194,8 @@ class Attention:
         verdict = judged(seen, self._evaluation)
         verdict.rule[~is_evaluated] = 0
         verdict.kind[~is_evaluated] = 0
-        had_chance = tick_us - moment.alive_since_us[emitter] > SILENCE_US
-        is_gone = exists & ~is_evaluated & had_chance
+        had_chance = ~tells & (tick_us - moment.alive_since_us[emitter] > SILENCE_US)
+        is_gone = exists & ~is_evaluated & (is_ended | had_chance)
         fires = is_evaluated & (verdict.rule > HEALTHY_MAX)
         fired = np.where(moment.run_from_us[emitter] == tick_us, UNSEEN, now["fires"])
         was_bad = now["is_bad"] == 1
@@ -218,10 +233,6 @@ class Attention:
         columns["due_us"][rows] = self._due_us(tick_us, told, fires)
         return told
 
-    def _is_told(self, tick_us: int, event_us: Positions) -> Flags:
-        """Is the queue's last row young enough to speak of now?"""
-        return np.asarray(tick_us - event_us <= SILENCE_US)
-
     def _due_us(self, tick_us: int, told: Told, fires: Flags) -> Positions:
         """From when on each queue must be looked at again: 0, at the next tick."""
         event_us = self.columns["event_us"][told.rows]
@@ -233,6 +244,7 @@ class Attention:
         late_us = np.where(is_waiting, since, 0) + allowed_us + 1
         due_us = np.where(is_waiting & (late_us > tick_us), late_us, NEVER)
         silent_us = np.where(event_us == UNKNOWN, 0, event_us) + SILENCE_US + 1
+        silent_us[self.tells_snapshots[self.emitter[told.rows]]] = NEVER
         is_calm = is_settled & ~fires & ~told.is_bad
         quiet = is_calm & told.is_complete & told.judged.is_at_rest
         absent = is_calm & ~told.is_evaluated
@@ -251,6 +263,7 @@ class Attention:
         found = np.full(len(rows), NOTHING_SAMPLED)
         if len(has):
             is_young = tick_us - self.samples["event_us"][sample[has]] <= SILENCE_US
+            is_young |= self.tells_snapshots[self.emitter[rows[has]]]
             found[has] = np.where(is_young, sample[has], NOTHING_SAMPLED)
         return found
 

@@ -20,7 +20,7 @@ from pipelines.marts.judging.attention import NOTHING_SAMPLED, Attention, Told
 from pipelines.marts.judging.packed import UNKNOWN, Flags, as_column, numbers
 from pipelines.marts.judging.rules import KINDS, RULES, time_lag_us
 from pipelines.marts.mart import KEY_TEXT, Positions
-from pipelines.settings import SECOND_US, Evaluation
+from pipelines.settings import SECOND_US, SILENCE_US, Evaluation
 
 PERIOD_US: Final = 10 * SECOND_US
 """Groups, and what is exposed to a crash, are told on a grid of this period."""
@@ -108,7 +108,7 @@ class JudgedRows:
             is_news = told.is_changed | (told.is_bad != told.was_bad)
             if is_period:
                 is_news |= told.is_exposed
-            changed = is_news[concerned] | self._has_new_head(told.rows[concerned])
+            changed = is_news[concerned] | self._has_new_head(told.rows[concerned], tick_us)
             is_troubled[concerned[changed]] = True
         if self._has_samples:
             self._replaced[:] = NOTHING_SAMPLED
@@ -131,7 +131,7 @@ class JudgedRows:
         thin = pa.concat_tables(parts).unify_dictionaries()
         return pa.table([*thin.columns, *detail.columns], schema=JUDGED)
 
-    def _has_new_head(self, rows: Positions) -> Flags:
+    def _has_new_head(self, rows: Positions, tick_us: int) -> Flags:
         """Does the sample that the queue has now name another message than the one before?"""
         attention, heads = self._attention, self._samples["head_message_id"]
         sample, replaced = attention.sample[rows], self._replaced[rows]
@@ -140,7 +140,9 @@ class JudgedRows:
             return found
         both = np.flatnonzero(sample != replaced)
         now = heads.take(pa.array(sample[both])).combine_chunks()
-        had = pa.array(replaced[both], mask=replaced[both] == NOTHING_SAMPLED)
+        moments = attention.samples["event_us"][np.maximum(replaced[both], 0)]
+        is_none = (replaced[both] == NOTHING_SAMPLED) | (tick_us - moments > SILENCE_US)
+        had = pa.array(replaced[both], mask=is_none)
         before = heads.take(had).combine_chunks()
         is_other = pc.fill_null(pc.not_equal(now, before), True)
         found[both] = np.asarray(pc.and_(is_other, pc.is_valid(now)))

@@ -75,6 +75,8 @@ SAMPLES: Final = pa.schema(
         ("head_message_id", pa.string()),
         ("head_since_us", pa.int64()),
         ("stack", pa.string()),
+        ("client_id", pa.string()),
+        ("is_dropped", pa.bool_()),
     ]
 )
 """The last sample of a queue, and those that no tick has seen yet (tick_us 0)."""
@@ -202,7 +204,7 @@ def _last_of_each_tick(
         np.add.at(sums, scratch[numbers_here], columns["reports"][of_batch])
         columns["reports"][of_batch[last]] = sums[last]
         kept.append(of_batch[last])
-    return np.concatenate(kept)
+    return np.sort(np.concatenate(kept))
 
 
 def _joined(first: pa.ChunkedArray, second: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -212,9 +214,8 @@ def _joined(first: pa.ChunkedArray, second: pa.ChunkedArray) -> pa.ChunkedArray:
 
 def samples_arrived(known: pa.Table, rows: pa.Table, cut: Cut) -> pa.Table:
     """SAMPLES of the cut behind those known; `tick_us` is the tick that sees them first, or 0."""
-    held = rows.filter(pc.invert(pc.fill_null(rows["dropped"], False)))
-    number, is_known = _numbers_of(held, cut)
-    held = held.filter(pa.array(is_known))
+    number, is_known = _numbers_of(rows, cut)
+    held = rows.filter(pa.array(is_known))
     moments = numbers(held["event_us"])
     new = pa.table(
         [
@@ -230,6 +231,8 @@ def samples_arrived(known: pa.Table, rows: pa.Table, cut: Cut) -> pa.Table:
             pc.cast(held["head_message_id"], pa.string()),
             pa.array(numbers(held["head_since_us"])),
             pc.cast(held["stack"], pa.string()),
+            pc.cast(held["client_id"], pa.string()),
+            pa.array(flags(held["dropped"])),
         ],
         schema=SAMPLES,
     )

@@ -32,7 +32,14 @@ from pipelines.marts.judging.arrivals import (
     segments,
     shipped_by_emitter,
 )
-from pipelines.marts.judging.attention import RING, VERDICT, Attention, Moment
+from pipelines.marts.judging.attention import NOTHING_SAMPLED, RING, VERDICT, Attention, Moment
+from pipelines.marts.judging.endings import (
+    ENDINGS,
+    SNAPSHOT,
+    Ending,
+    Texts,
+    endings_arrived,
+)
 from pipelines.marts.judging.judged_rows import JUDGED, JudgedRows
 from pipelines.marts.judging.news import (
     FALLS,
@@ -47,7 +54,7 @@ from pipelines.marts.judging.news import (
     highs_of,
     samples_arrived,
 )
-from pipelines.marts.judging.packed import UNKNOWN, numbers
+from pipelines.marts.judging.packed import UNKNOWN, Flags, flags, numbers
 from pipelines.marts.judging.queue_numbers import NAME as QUEUE_NUMBERS
 from pipelines.marts.judging.queue_numbers import with_rows
 from pipelines.marts.mart import KEY_TEXT, Given, Made, Positions, Step
@@ -65,6 +72,7 @@ _NARROW: Final = {
     "fires": pa.int8(),
     "is_bad": pa.int8(),
     "is_exposed": pa.int8(),
+    "is_gone": pa.int8(),
     "client": pa.int32(),
 }
 """Columns of a queue that need no 64 bits; the others may be UNKNOWN."""
@@ -80,8 +88,10 @@ WINDOWS: Final = pa.schema(
     [("number", pa.int64()), *((name, pa.list_(pa.int64())) for name in RING)]
 )
 """Of queues whose window is not settled, their figures at its ticks."""
-EMITTERS: Final = pa.schema([("emitter", pa.string()), ("tick_us", pa.int64())])
-"""The last living tick of each emitter."""
+EMITTERS: Final = pa.schema(
+    [("emitter", pa.string()), ("tick_us", pa.int64()), ("tells_snapshots", pa.bool_())]
+)
+"""The last living tick of each emitter, and whether it has told a snapshot by then."""
 
 
 @dataclass(slots=True)
@@ -96,6 +106,8 @@ class _Queues:
     emitters: list[str]
     emitter: Positions
     """Per queue the number of its emitter."""
+    tells_snapshots: dict[str, bool]
+    """Emitters that have told a snapshot before this cycle."""
 
 
 def judged_queues(given: Given) -> Made:
@@ -112,17 +124,25 @@ def judged_queues(given: Given) -> Made:
     samples = samples_arrived(state["samples"], facts["client_windows"], cut)
     falls = falls_arrived(state["falls"], facts["offset_violations"], cut)
     clients = _merge_clients(state["clients"], news)
-    attention = _attention(given, queues, news, cut)
-    _restore(attention, samples, given)
+    endings, unseen = endings_arrived(state["endings"], facts["lifecycle"], shipped, grids)
+    attention = _attention(given, queues, news, cut, endings)
+    _restore(attention, samples, queues, given)
     made = JudgedRows(attention, queues.keys, clients, samples, given.evaluation)
-    last = _walk(_Walk(given, queues, attention, news, samples, falls, cut), made)
+    last = _walk(_Walk(given, queues, attention, news, samples, falls, cut, endings), made)
     carried, touched = _carried(given, queues, attention, clients)
     carried["waiting"] = news.waiting
-    carried["samples"] = _samples_left(samples, queues, last)
+    carried["endings"] = unseen
+    carried["samples"] = _samples_left(samples, queues, last, attention)
     carried["falls"] = _falls_left(falls)
     carried["horizons"] = horizons_after(shipped)
+    tells = {one.emitter for one in endings if one.kind == SNAPSHOT}
+    tells |= {name for name, has_told in queues.tells_snapshots.items() if has_told}
     carried["emitters"] = pa.Table.from_pylist(
-        [{"emitter": name, "tick_us": tick_us} for name, tick_us in sorted(last.items())], EMITTERS
+        [
+            {"emitter": name, "tick_us": last.get(name), "tells_snapshots": name in tells}
+            for name in sorted({*last, *tells})
+        ],
+        EMITTERS,
     )
     return Made(made.table(), carried, touched)
 
@@ -148,7 +168,8 @@ def _all_queues(given: Given) -> _Queues:
     emitter = np.zeros(keys.num_rows, np.int32)
     for name, begin, end in _emitter_runs(keys):
         emitter[begin:end] = emitters.setdefault(name, len(emitters))
-    return _Queues(keys, columns, known, first_seqs, list(emitters), emitter)
+    tells = {row["emitter"]: row["tells_snapshots"] for row in state["emitters"].to_pylist()}
+    return _Queues(keys, columns, known, first_seqs, list(emitters), emitter, tells)
 
 
 def _emitter_runs(keys: pa.Table) -> list[tuple[str, int, int]]:
@@ -168,7 +189,9 @@ def _merge_clients(known: pa.Table, news: Arrived) -> pa.Table:
     return both.combine_chunks()
 
 
-def _attention(given: Given, queues: _Queues, news: Arrived, cut: Cut) -> Attention:
+def _attention(
+    given: Given, queues: _Queues, news: Arrived, cut: Cut, endings: list[Ending]
+) -> Attention:
     """The queues with news, due before the last tick, or with a window to be kept up."""
     ends = np.array(
         [
@@ -185,6 +208,8 @@ def _attention(given: Given, queues: _Queues, news: Arrived, cut: Cut) -> Attent
             is_due &= due_us <= ends[queues.emitter]
     for rows in news.by_tick.values():
         is_due[news.number[rows]] = True
+    for ending in endings:
+        is_due |= _concerned(queues, ending, None)
     windows = given.state["windows"]
     is_due[numbers(windows["number"])] = True
     chosen = np.flatnonzero(is_due)
@@ -201,8 +226,40 @@ def _attention(given: Given, queues: _Queues, news: Arrived, cut: Cut) -> Attent
 _OF_SAMPLE: Final = ("event_us", "held_count", "client_pull_us", "locked")
 
 
-def _restore(attention: Attention, samples: pa.Table, given: Given) -> None:
+def _concerned(queues: _Queues, ending: Ending, rows: Positions | None) -> Flags:
+    """Which queues (of these rows; None: of all) may an ending end?"""
+    emitter = queues.emitter if rows is None else queues.emitter[rows]
+    if ending.emitter not in queues.emitters:
+        return np.zeros(len(emitter), bool)
+    found: Flags = emitter == queues.emitters.index(ending.emitter)
+    if ending.kind == SNAPSHOT and rows is None:
+        # The first one concerns all: from now on silence means that nothing changed.
+        is_first = not queues.tells_snapshots.get(ending.emitter, False)
+        return np.asarray(found & (is_first | (queues.columns["seq"] < ending.below_seq)))
+    for name, word in (("group", ending.group), ("topic", ending.topic)):
+        if word is not None:
+            found &= Texts.of(queues.keys[name]).are(word, rows)
+    return found
+
+
+def _end(walk: _Walk, endings: list[Ending]) -> None:
+    """What ends at a tick; from an emitter's first snapshot on silence means: unchanged."""
+    attention, queues = walk.attention, walk.queues
+    for ending in endings:
+        rows = np.flatnonzero(_concerned(queues, ending, attention.chosen))
+        if ending.kind == SNAPSHOT and ending.emitter in queues.emitters:
+            code = queues.emitters.index(ending.emitter)
+            if not attention.tells_snapshots[code]:
+                attention.tells_snapshots[code] = True
+                attention.columns["due_us"][rows] = 0
+        attention.end(rows, ending.below_seq)
+
+
+def _restore(attention: Attention, samples: pa.Table, queues: _Queues, given: Given) -> None:
     """What was sampled and what had fallen before the first tick of the cycle."""
+    attention.tells_snapshots = np.array(
+        [queues.tells_snapshots.get(name, False) for name in queues.emitters], dtype=bool
+    )
     attention.samples = {name: numbers(samples[name]) for name in _OF_SAMPLE}
     known = given.state["samples"].num_rows
     before = np.flatnonzero(numbers(given.state["samples"]["tick_us"]) > 0)
@@ -236,19 +293,18 @@ class _Walk:
     samples: pa.Table
     falls: pa.Table
     cut: Cut
+    endings: list[Ending]
 
 
 def _walk(walk: _Walk, made: JudgedRows) -> dict[str, int]:
     """Every tick in order; returns the last living tick of each emitter."""
     given, queues, attention, news = walk.given, walk.queues, walk.attention, walk.news
     samples = walk.samples
-    last = dict(
-        zip(
-            given.state["emitters"]["emitter"].to_pylist(),
-            given.state["emitters"]["tick_us"].to_pylist(),
-            strict=True,
-        )
-    )
+    last = {
+        row["emitter"]: row["tick_us"]
+        for row in given.state["emitters"].to_pylist()
+        if row["tick_us"] is not None
+    }
     known = given.state["samples"].num_rows
     sample_ticks = numbers(samples["tick_us"]).copy()
     was_seen = numbers(given.state["samples"]["tick_us"]) > 0
@@ -258,18 +314,24 @@ def _walk(walk: _Walk, made: JudgedRows) -> dict[str, int]:
     fell: dict[int, list[tuple[int, int, int]]] = {}
     for tick_us, number, event_us, high in highs_of(walk.falls):
         fell.setdefault(tick_us, []).append((number, event_us, high))
+    ends: dict[int, list[Ending]] = {}
+    for ending in walk.endings:
+        ends.setdefault(ending.tick_us, []).append(ending)
     scratch = np.zeros(queues.keys.num_rows, np.int64)
     for moment in _moments(queues.emitters, walk.cut.grids, last):
         attention.skip(moment)
+        ended = ends.get(moment.tick_us, [])
+        _end(walk, ended)  # What comes at this tick with a higher seq is another life.
         rows = news.by_tick.get(moment.tick_us)
         if rows is not None:
             _take(attention, news, rows, scratch, moment.tick_us)
         replaced = by_sample.get(moment.tick_us)
         if replaced is not None:
-            _take_samples(attention, sampled, replaced, made)
+            _take_samples(attention, samples, sampled, replaced, made)
         for number, event_us, high in fell.get(moment.tick_us, ()):
             places, _ = _places(attention, np.array([number]))
             attention.high[places], attention.high_us[places] = high, event_us
+        _end(walk, ended)  # What came at this tick with a lower seq has ended too.
         told = attention.look(moment)
         if told is not None:
             made.add(moment.tick_us, told)
@@ -290,11 +352,27 @@ def _take(
 
 
 def _take_samples(
-    attention: Attention, sampled: Positions, rows: Positions, made: JudgedRows
+    attention: Attention,
+    samples: pa.Table,
+    sampled: Positions,
+    rows: Positions,
+    made: JudgedRows,
 ) -> None:
+    """The last sample of each queue; a client that gave a queue up takes its own one back."""
     places, among = _places(attention, sampled[rows])
+    rows = rows[among]
     made.before_samples(places)
-    attention.sample[places] = rows[among]
+    is_dropped = flags(samples["is_dropped"].take(pa.array(rows)))
+    if not is_dropped.any():
+        attention.sample[places] = rows
+        return
+    clients = samples["client_id"]
+    for place, row, dropped in zip(places, rows, is_dropped, strict=True):
+        before = attention.sample[place]
+        if not dropped:
+            attention.sample[place] = row
+        elif before >= 0 and clients[before].as_py() == clients[row].as_py():
+            attention.sample[place] = NOTHING_SAMPLED
 
 
 def _moments(emitters: list[str], grids: Mapping[str, Grid], last: dict[str, int]) -> list[Moment]:
@@ -362,7 +440,9 @@ def _windows(attention: Attention) -> pa.Table:
     return pa.table([pa.array(attention.chosen[rows]), *lists], schema=WINDOWS)
 
 
-def _samples_left(samples: pa.Table, queues: _Queues, last: Mapping[str, int]) -> pa.Table:
+def _samples_left(
+    samples: pa.Table, queues: _Queues, last: Mapping[str, int], attention: Attention
+) -> pa.Table:
     """The last sample of each queue as long as it speaks of now, and what no tick has seen."""
     count = samples.num_rows
     if not count:
@@ -371,14 +451,22 @@ def _samples_left(samples: pa.Table, queues: _Queues, last: Mapping[str, int]) -
     is_seen = ticks > 0
     number = numbers(samples["number"])
     is_last = np.zeros(count, bool)
-    seen = np.flatnonzero(is_seen)
+    is_dropped = flags(samples["is_dropped"])
+    _, among = _places(attention, number)
+    looked_at = np.zeros(count, bool)
+    looked_at[among] = True
+    is_held = np.zeros(count, bool)
+    held = attention.sample[attention.sample != NOTHING_SAMPLED]
+    is_held[held] = True
+    seen = np.flatnonzero(is_seen & ~is_dropped)
     # In the order in which ticks saw them: of those of one queue the last one stays.
     ordered = seen[np.argsort(ticks[seen], kind="stable")]
     is_last[ordered] = last_of(number[ordered], np.zeros(queues.keys.num_rows, np.int64))
     ends = np.array([last.get(name, 0) for name in queues.emitters], np.int64)
     end_us = ends[queues.emitter[number]]
     is_young = end_us - numbers(samples["event_us"]) <= SILENCE_US
-    kept = ~is_seen | (is_last & is_young)
+    is_young |= attention.tells_snapshots[queues.emitter[number]]
+    kept = ~is_seen | (np.where(looked_at, is_held, is_last) & is_young)
     return samples.filter(pa.array(kept)).combine_chunks()
 
 
@@ -396,6 +484,7 @@ STEP: Final = Step(
         "group_watermarks",
         QUEUE_NUMBERS,
         "client_windows",
+        "lifecycle",
         "offset_violations",
         "shipments",
         grid.NAME,
@@ -411,6 +500,7 @@ STEP: Final = Step(
         "falls": FALLS,
         "horizons": HORIZONS,
         "emitters": EMITTERS,
+        "endings": ENDINGS,
     },
     makes=JUDGED,
     wakes=("group_watermarks", "client_windows", "shipments"),

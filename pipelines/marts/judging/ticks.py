@@ -1,13 +1,17 @@
 """The grid of evaluation: at which moments each emitter can be judged.
 
-Place in the walk: shipped horizons and boots → ticks, at which queues are judged. Ticks are
+Place in the walk: shipped horizons, boots and losses → ticks, at which queues are judged. Ticks are
 multiples of the slide in data time; those of a shipment lie between the horizon before it and its
 own, so they do not depend on where a cycle was cut.
 
 A horizon says that everything up to it was reported, so an emitter lives on between two horizons of
-one life, however far apart they are (a shipper may have stood still, its emitter did not). Between
-the last horizon of a life and the boot of the next one nobody reports: when that took longer than
-SILENCE_US, no tick in it is alive, and of those ticks only the first is a row.
+one life, however far apart they are (a shipper may have stood still, its emitter did not). Nothing
+can be concluded, and no tick is alive,
+- between the last horizon of a life and the boot of the next one, when that took longer than
+  SILENCE_US: EMITTER_SILENT;
+- from a loss of rows to the end of the first snapshot that began after it: SPOOL_LOSS. An emitter
+  that tells no snapshots reports every queue within SILENCE_US.
+Of the ticks of such a stretch only the first is a row.
 
 Invariant: a horizon never goes back; a clock that was set back gives no ticks until it has regained
 it. Absent on purpose: rows of queues, and the wall clock.
@@ -28,7 +32,7 @@ from pipelines.settings import SILENCE_US
 
 NAME: Final = "ticks"
 EMITTER_SILENT: Final = "EMITTER_SILENT"
-"""Why nothing is known at a tick: its emitter reported nothing, and was no more."""
+SPOOL_LOSS: Final = "SPOOL_LOSS"
 
 TICKS: Final = pa.schema(
     [
@@ -50,6 +54,10 @@ EMITTERS: Final = pa.schema(
         ("epoch", pa.int64()),
         ("alive_since_us", pa.int64()),
         ("run_from_us", pa.int64()),
+        ("why_unknown", pa.string()),
+        ("lost_seq", pa.int64()),
+        ("lost_us", pa.int64()),
+        ("tells_snapshots", pa.bool_()),
     ]
 )
 
@@ -62,15 +70,32 @@ class Emitter:
     epoch: int
     alive_since_us: int
     run_from_us: int
+    why_unknown: str | None = None
+    """Why its last tick was not alive; None when it was."""
+    lost_seq: int | None = None
+    """The row that told of a loss that no snapshot has made good yet."""
+    lost_us: int | None = None
+    tells_snapshots: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A row that ends one stretch of ticks and begins another."""
+
+    seq: int
+    kind: str
+    moment_us: int
+    seq_from: int | None
+    """Of a snapshot, the first row that may be of it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shipment:
-    """A shipment: its horizon, and the boots among its rows."""
+    """A shipment: its horizon, and the marks among its rows, in the order of seq."""
 
     epoch: int
     horizon_us: int
-    boots: tuple[int, ...]
+    marks: tuple[Mark, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +103,7 @@ class Stretch:
     """Ticks of an emitter that are alike."""
 
     ticks: Positions
-    is_alive: bool
+    why_unknown: str | None
     alive_since_us: int
     run_from_us: int
 
@@ -105,25 +130,31 @@ def ticks(given: Given) -> Made:
 
 
 def _by_emitter(given: Given) -> Iterator[tuple[str, list[Shipment]]]:
-    """Per emitter its new shipments in order, each with the boots among its rows."""
+    """Per emitter its new shipments in order, each with the marks among its rows."""
     shipments, lifecycle = given.facts["shipments"], given.facts["lifecycle"]
-    is_boot = pc.equal(pc.cast(lifecycle["kind"], pa.string()), "BOOT")
-    boots: dict[str, list[tuple[int, int]]] = {}
-    for row in lifecycle.filter(is_boot).select(["emitter", "seq", "event_us"]).to_pylist():
-        boots.setdefault(row["emitter"], []).append((row["seq"], row["event_us"]))
+    marks = _marks(lifecycle)
     told: dict[str, list[Shipment]] = {}
     columns = ["emitter", "seq_from", "seq_to", "broker_epoch", "event_us_to"]
     for row in shipments.select(columns).to_pylist():
-        own = tuple(
-            sorted(
-                moment
-                for seq, moment in boots.get(row["emitter"], [])
-                if row["seq_from"] <= seq <= row["seq_to"]
-            )
-        )
-        shipment = Shipment(row["broker_epoch"], row["event_us_to"], own)
+        own = [
+            mark
+            for mark in marks.get(row["emitter"], [])
+            if row["seq_from"] <= mark.seq <= row["seq_to"]
+        ]
+        shipment = Shipment(row["broker_epoch"], row["event_us_to"], tuple(own))
         told.setdefault(row["emitter"], []).append(shipment)
     yield from told.items()
+
+
+def _marks(lifecycle: pa.Table) -> dict[str, list[Mark]]:
+    """Per emitter, in the order of seq."""
+    kind = pc.cast(lifecycle["kind"], pa.string())
+    rows = lifecycle.filter(pc.is_in(kind, value_set=pa.array(["BOOT", "SNAPSHOT", SPOOL_LOSS])))
+    marks: dict[str, list[Mark]] = {}
+    for row in rows.to_pylist():
+        mark = Mark(row["seq"], row["kind"], row["event_us"], row.get("seq_from"))
+        marks.setdefault(row["emitter"], []).append(mark)
+    return marks
 
 
 def _stretches(
@@ -131,9 +162,10 @@ def _stretches(
 ) -> Iterator[Stretch]:
     """What the shipment adds; moves the emitter on."""
     known = emitters.get(name)
-    boots = shipment.boots
+    marks = shipment.marks
+    boots = [mark.moment_us for mark in marks if mark.kind == "BOOT"]
     if known is None:
-        begin_us = boots[0] if boots else shipment.horizon_us - SILENCE_US
+        begin_us = min(boots, default=shipment.horizon_us - SILENCE_US)
         known = emitters[name] = Emitter(
             min(begin_us, shipment.horizon_us) - 1,
             shipment.epoch,
@@ -141,38 +173,70 @@ def _stretches(
             -(-begin_us // slide_us) * slide_us,
         )
     elif not boots and shipment.epoch > known.epoch:
-        boots = (shipment.epoch,)  # The row of the boot was lost; every row knows its life.
+        # The row of the boot was lost; every row knows its life.
+        marks = (Mark(0, "BOOT", shipment.epoch, None), *marks)
     known.epoch = shipment.epoch
     end_us = max(shipment.horizon_us, known.horizon_us)
-    for boot_us in (min(max(boot, known.horizon_us), end_us) for boot in boots):
-        yield from _until(known, boot_us - 1, boot_us - known.horizon_us <= SILENCE_US, slide_us)
-        known.alive_since_us = boot_us
-    yield from _until(known, end_us, True, slide_us)
+    for mark in marks:
+        moment_us = min(max(mark.moment_us, known.horizon_us + 1), end_us)
+        is_boot = mark.kind == "BOOT"
+        is_silent = is_boot and moment_us - known.horizon_us > SILENCE_US
+        why = EMITTER_SILENT if is_silent else None
+        yield from _until(known, moment_us - 1, why, slide_us)
+        _pass(known, mark, moment_us)
+    yield from _until(known, end_us, None, slide_us)
 
 
-def _until(known: Emitter, end_us: int, is_alive: bool, slide_us: int) -> Iterator[Stretch]:
-    """The ticks in (horizon, end]."""
+def _pass(known: Emitter, mark: Mark, moment_us: int) -> None:
+    """What a mark changes about its emitter."""
+    match mark.kind:
+        case "BOOT":
+            known.alive_since_us = moment_us
+        case "SNAPSHOT":
+            known.tells_snapshots = True
+            lost = known.lost_seq
+            if lost is not None and (mark.seq_from is None or mark.seq_from > lost):
+                known.lost_seq = known.lost_us = None
+        case _:
+            known.lost_seq, known.lost_us = mark.seq, moment_us
+
+
+def _until(known: Emitter, end_us: int, why: str | None, slide_us: int) -> Iterator[Stretch]:
+    """The ticks in (horizon, end]: unknown for `why`, or since rows were lost, or alive."""
+    if known.lost_us is not None and not known.tells_snapshots:
+        made_good_us = known.lost_us + SILENCE_US
+        if made_good_us <= end_us:
+            yield from _alike(known, made_good_us - 1, why or SPOOL_LOSS, slide_us)
+            known.lost_seq = known.lost_us = None
+    if why is None and known.lost_us is not None:
+        why = SPOOL_LOSS
+    yield from _alike(known, end_us, why, slide_us)
+
+
+def _alike(known: Emitter, end_us: int, why: str | None, slide_us: int) -> Iterator[Stretch]:
     first = (known.horizon_us // slide_us + 1) * slide_us
     grid = np.arange(first, end_us + 1, slide_us, dtype=np.int64)
     known.horizon_us = max(known.horizon_us, end_us)
     if not len(grid):
         return
-    if is_alive:
-        yield Stretch(grid, True, known.alive_since_us, known.run_from_us)
-    else:
-        known.run_from_us = int(grid[-1]) + slide_us
-        yield Stretch(grid[:1], False, known.alive_since_us, known.run_from_us)
+    is_told, known.why_unknown = known.why_unknown == why, why
+    if why is None:
+        yield Stretch(grid, None, known.alive_since_us, known.run_from_us)
+        return
+    known.run_from_us = int(grid[-1]) + slide_us
+    if not is_told:
+        yield Stretch(grid[:1], why, known.alive_since_us, known.run_from_us)
 
 
 def _as_rows(name: str, stretch: Stretch) -> pa.Table:
     count = len(stretch.ticks)
     emitter = pa.DictionaryArray.from_arrays(pa.array(np.zeros(count, np.int32)), [name])
-    why = None if stretch.is_alive else EMITTER_SILENT
+    why = stretch.why_unknown
     return pa.table(
         [
             emitter,
             pa.array(stretch.ticks),
-            pa.repeat(pa.scalar(stretch.is_alive), count),
+            pa.repeat(pa.scalar(why is None), count),
             pa.repeat(pa.scalar(stretch.alive_since_us, pa.int64()), count),
             pa.repeat(pa.scalar(stretch.run_from_us, pa.int64()), count),
             pa.repeat(pa.scalar(why, pa.string()), count),

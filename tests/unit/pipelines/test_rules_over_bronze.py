@@ -9,11 +9,11 @@ import pyarrow as pa
 import pytest
 
 from engine.telemetry.tables import BY_NAME
-from pipelines.lake import arrow_schema
 from pipelines.rules.burrow.over_time import BurrowRules
 from pipelines.rules.from_bronze import UNCHANGED_MAX, burrow_statuses, observations_of
 from pipelines.rules.observations import Kind, Observation, Queue, Ticks
 from pipelines.rules.observed_lag import observed_time_lags
+from pipelines.schemas import arrow_schema
 
 S = 1_000_000
 T0 = 1_700_000_000 * S

@@ -1,0 +1,285 @@
+"""Reading gold and bronze with conditions: few rows come in, whatever the table holds.
+
+Place in the walk: below `tm` and the dashboard, above Delta. Conditions are SQL, carried out by
+delta-rs: files and row groups are skipped by their statistics, only named columns are read.
+
+Invariant: every reading is of one `Moment`; and "the newest state" is in one place, `newest`: the
+last row of each key at or before the moment, within the period in which gold tells every key at
+least once. Absent on purpose: Spark, caching, and words.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Final
+
+import polars as pl
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+from engine.telemetry.tables import BY_NAME as BRONZE
+from engine.telemetry.tables import Column
+from pipelines.catalogue import BY_NAME as GOLD
+from pipelines.lake import Lake, declared_later, sql_over, sql_text
+from pipelines.moment import Moment, reached_rows, sql_time
+from pipelines.schemas import arrow_schema
+from pipelines.settings import LOOK_BACK_US, SECOND_US, SILENCE_US
+from pipelines.staging.facts import SHIPPER_SUFFIX
+
+LOOK_BACK: Final = timedelta(microseconds=LOOK_BACK_US)
+QUEUE: Final = ("cluster", "broker", "group", "topic", "queue_id")
+STATE_KEYS: Final = {"consumer_lag": QUEUE, "group_state": ("cluster", "broker", "group")}
+"""Tables that tell a state, and what has one."""
+
+
+class OpenTables:
+    """The tables of a lake, opened once and followed. Safe for use by several threads."""
+
+    def __init__(self, lake: Lake) -> None:
+        self.lake = lake
+        self._lock = threading.RLock()
+        self._open: dict[str, DeltaTable] = {}
+        self._run_id: str | None = None
+
+    def follow(self, run_id: str | None) -> None:
+        """Forget what was opened when another run began: its tables are others, at the same
+        address."""
+        with self._lock:
+            if run_id != self._run_id:
+                self._open.clear()
+            self._run_id = run_id
+
+    def address(self, name: str) -> str:
+        """Where a gold or bronze table lies."""
+        return self.lake.gold(name) if name in GOLD else self.lake.bronze(name)
+
+    def opened(self, name: str) -> DeltaTable | None:
+        """The table in its newest version; None when there is none. Raises LakeError."""
+        address = self.address(name)
+        with self._lock:
+            if not self.lake.exists(address):
+                self._open.pop(name, None)
+                return None
+            known = self._open.get(name)
+            if known is None or not _followed(known):
+                known = self._open[name] = self.lake.table(address)
+            return known
+
+    def version(self, name: str) -> str | None:
+        """Identity and version of a table; None when there is none."""
+        with self._lock:
+            table = self.opened(name)
+            return None if table is None else f"{table.metadata().id}/{table.version()}"
+
+
+def _followed(table: DeltaTable) -> bool:
+    """Bring a table up to date; False when it was replaced by another one."""
+    try:
+        table.update_incremental()
+    except (DeltaError, OSError):
+        return False
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """The tables of a lake, seen at one moment."""
+
+    tables: OpenTables
+    moment: Moment
+    versions: dict[str, int] = field(default_factory=dict)
+    """Delta version of each table that was read."""
+
+    def rows(
+        self,
+        name: str,
+        *conditions: str,
+        since: datetime | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> pl.DataFrame:
+        """Rows of a gold table seen at the moment, in the order of their time."""
+        wanted = self._where(name, conditions, since)
+        sql = f"SELECT {_select(columns or _names(name))} FROM {name} WHERE {wanted}"  # noqa: S608
+        order = [one for one in ("observed_at", "seq") if one in (columns or _names(name))]
+        return self.ask(sql, name, columns=columns).sort(order, maintain_order=True)
+
+    def facts(self, name: str, *conditions: str, since: datetime | None = None) -> pl.DataFrame:
+        """Rows of a bronze table that the moment's cycle had taken, in the order of their seq."""
+        parts = [self.moment.fact_condition(since=since), *conditions]
+        sql = f"SELECT {_select(_names(name))} FROM {name} WHERE {' AND '.join(parts)}"  # noqa: S608
+        return self.ask(sql, name).sort("event_time", "seq")
+
+    def newest(
+        self,
+        name: str,
+        *conditions: str,
+        columns: Sequence[str] | None = None,
+        since: datetime | None = None,
+    ) -> pl.DataFrame:
+        """The newest state of each key: its last row at or before the moment.
+
+        A key that was not told within the look-back (from `since`, when that is later) has none:
+        gold tells every key that exists at least once in it.
+        """
+        key = STATE_KEYS[name]
+        judged_to = self.moment.newest
+        begin = None if judged_to is None else judged_to - LOOK_BACK
+        if since is not None and (begin is None or since > begin):
+            begin = since
+        shown = columns or _names(name)
+        wanted = self._where(name, conditions, begin)
+        over = f"PARTITION BY {_select(key)} ORDER BY observed_at DESC, seq DESC"
+        sql = (
+            f"SELECT {_select(shown)} FROM (SELECT {_select(dict.fromkeys((*shown, *key)))},"  # noqa: S608
+            f" row_number() OVER ({over}) AS nth FROM {name} WHERE {wanted}) WHERE nth = 1"
+        )
+        found = self.ask(sql, name, columns=columns)
+        return found.sort([one for one in key if one in shown])
+
+    def windows(
+        self,
+        name: str,
+        *conditions: str,
+        since: datetime | None = None,
+        until: datetime | None = None,
+    ) -> pl.DataFrame:
+        """The newest revision of every interval, as it was known at the moment, oldest first.
+
+        With `since` and `until`: those that have a moment in common with that range. The table's
+        keys are looked through whole, since an interval may have been open for any time.
+        """
+        seen = self._where(name, conditions, None)
+        kept = ["nth = 1"]
+        if since is not None:
+            kept.append(f"(closed_at IS NULL OR closed_at >= {sql_time(since)})")
+        if until is not None:
+            kept.append(f"opened_at <= {sql_time(until)}")
+        newest = (
+            "SELECT window_id AS newest_id, revision AS newest_revision FROM (SELECT window_id,"  # noqa: S608
+            " revision, opened_at, closed_at, row_number() OVER (PARTITION BY window_id ORDER BY"
+            f" revision DESC) AS nth FROM {name} WHERE {seen}) WHERE {' AND '.join(kept)}"
+        )
+        sql = (
+            f"SELECT {_select(_names(name))} FROM {name} JOIN ({newest})"  # noqa: S608
+            f" ON window_id = newest_id AND revision = newest_revision WHERE {seen}"
+        )
+        return self.ask(sql, name).sort("opened_at", "window_id")
+
+    def silences(self, start: datetime, end: datetime) -> pl.DataFrame:
+        """Stretches in which an emitter shipped nothing for so long that nothing is known of it:
+        emitter, since, until."""
+        columns = ("emitter", "event_time", "event_time_to")
+        sql = (
+            'SELECT emitter, told_before AS "event_time", event_time_to FROM (SELECT emitter,'  # noqa: S608
+            " event_time_to, lag(event_time_to) OVER (PARTITION BY emitter ORDER BY seq)"
+            f" AS told_before FROM shipments WHERE {self.moment.fact_condition(since=start)}"
+            f" AND event_time <= {sql_time(end)}) WHERE event_time_to > told_before"
+            f" + INTERVAL '{SILENCE_US // SECOND_US} seconds'"
+        )
+        return self.ask(sql, "shipments", columns=columns).select(
+            pl.col("emitter").str.strip_suffix(SHIPPER_SUFFIX),
+            pl.col("event_time").alias("since"),
+            pl.col("event_time_to").alias("until"),
+        )
+
+    def distinct(self, name: str, column: str, *conditions: str) -> list[str]:
+        """Every value a column has had up to the moment, sorted."""
+        seen = self._where(name, conditions, None)
+        sql = f'SELECT DISTINCT "{column}" FROM {name} WHERE {seen} AND "{column}" IS NOT NULL'  # noqa: S608
+        values: list[str] = self.ask(sql, name, columns=[column])[column].to_list()
+        return sorted(values)
+
+    def has(self, name: str, *conditions: str) -> bool:
+        """Is there a row seen at the moment for which the conditions hold?"""
+        column = "observed_at"
+        seen = self._where(name, conditions, None)
+        sql = f'SELECT "{column}" FROM {name} WHERE {seen} LIMIT 1'  # noqa: S608
+        return self.ask(sql, name, columns=[column]).height > 0
+
+    def ask(self, sql: str, name: str, *, columns: Sequence[str] | None = None) -> pl.DataFrame:
+        """What a query over one declared table brings, in the declared types of its columns."""
+        declared = _columns(name)
+        if columns is not None:
+            by_name = {column.name: column for column in declared}
+            declared = [by_name[one] for one in columns]
+        schema = arrow_schema(declared)
+        table = self.tables.opened(name)
+        if table is None:
+            return pl.DataFrame(pl.from_arrow(schema.empty_table()))
+        self.versions[name] = table.version()
+        later = declared_later(table, _columns(name))
+        for column in later:
+            sql = sql.replace(f'"{column.name}"', f'NULL AS "{column.name}"', 1)
+        found = sql_over({name: table}, sql, what=self.tables.address(name))
+        return pl.DataFrame(pl.from_arrow(found.cast(schema)))
+
+    def _where(self, name: str, conditions: Iterable[str], since: datetime | None) -> str:
+        return " AND ".join([self.moment.condition(GOLD[name], since=since), *conditions])
+
+
+def held_to(lag: pl.DataFrame, moment: Moment) -> pl.DataFrame:
+    """Rows of consumer_lag as they are true at the moment, which is beyond their own.
+
+    A queue that was not told again has not changed; so what waits has waited for longer, exactly.
+    """
+    reached = pl.DataFrame(
+        reached_rows(moment.reached),
+        schema={
+            "emitter": pl.String,
+            "judged_to": pl.Datetime("us", "UTC"),
+            "seq_to": pl.Int64,
+        },
+    )
+    waited_ms = (pl.col("judged_to") - pl.col("observed_at")).dt.total_milliseconds()
+    grown = pl.when(pl.col("lag_messages") > 0).then(waited_ms.clip(lower_bound=0)).otherwise(0)
+    return (
+        lag.join(reached.select("emitter", "judged_to"), on="emitter", how="left")
+        .with_columns((pl.col("time_lag_ms") + grown.fill_null(0)).alias("time_lag_ms"))
+        .select(lag.columns)
+    )
+
+
+def stood_until(windows: pl.DataFrame, lag: pl.DataFrame, moment: Moment) -> pl.DataFrame:
+    """Stalled windows with what is true of them at the moment.
+
+    `stood_ms`: how long they have lasted; of those still open also the queue's lag now, in place of
+    what a revision has recorded. `lag` is the newest lag of every queue.
+    """
+    now = held_to(lag, moment).select(
+        *QUEUE, pl.col("lag_messages").alias("lag_now"), pl.col("time_lag_ms").alias("time_lag_now")
+    )
+    judged_to = pl.lit(moment.newest, pl.Datetime("us", "UTC"))
+    is_open = pl.col("closed_at").is_null()
+    lasted = pl.coalesce("closed_at", judged_to) - pl.col("opened_at")
+    return windows.join(now, on=QUEUE, how="left").select(
+        *(
+            pl.when(is_open)
+            .then(pl.coalesce(f"{of}_now", name))
+            .otherwise(pl.col(name))
+            .alias(name)
+            if (of := {"lag_messages": "lag", "time_lag_ms": "time_lag"}.get(name))
+            else pl.col(name)
+            for name in windows.columns
+        ),
+        lasted.dt.total_milliseconds().clip(lower_bound=0).alias("stood_ms"),
+    )
+
+
+def equals(column: str, value: str | int) -> str:
+    """An SQL condition."""
+    return f'"{column}" = {value if isinstance(value, int) else sql_text(value)}'
+
+
+def _select(names: Iterable[str]) -> str:
+    return ", ".join(f'"{name}"' for name in names)
+
+
+def _columns(name: str) -> Sequence[Column]:
+    return GOLD[name].columns if name in GOLD else BRONZE[name].columns
+
+
+def _names(name: str) -> list[str]:
+    return [column.name for column in _columns(name)]

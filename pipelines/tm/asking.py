@@ -1,0 +1,210 @@
+"""What a question may name, checked: groups, topics, queues, states, moments.
+
+Invariant: a name that the lake does not have is an error that offers the nearest ones; it is never
+taken as a name about which there is nothing to tell. Upper and lower case do not matter as long as
+one name is meant. Absent on purpose: answers.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from engine.foundation.errors import ConfigError, LakeError
+from pipelines.lake import sql_text
+from pipelines.moment import sql_time
+from pipelines.reading import Reading, equals
+
+STATES: Final = (
+    "OK",
+    "BROADCAST",
+    "UNKNOWN",
+    "SLOW",
+    "NO_OFFSET",
+    "REWOUND",
+    "STALLED",
+    "STOPPED",
+    "DATA_LOST",
+)
+"""States of a group; those that a lake has besides are names too."""
+STATUSES: Final = ("failed", "passed")
+UNITS_S: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+NEAR_MAX: Final = 3
+LISTED_MAX: Final = 20
+"""Names shown when none is near."""
+GROUP_TABLES: Final = (
+    "group_state",
+    "consumer_lag",
+    "rebalances",
+    "ownership",
+    "stalled_windows",
+    "duplicate_risk_windows",
+    "dead_letters",
+)
+"""A group is known when one of them names it."""
+
+When = datetime | str
+"""A moment (without a zone it is UTC), an ISO 8601 text, or how long ago, like "15m"."""
+
+
+class NoSuchName(ConfigError):
+    """A question names what the lake does not have; the text says what it has instead."""
+
+    def __str__(self) -> str:
+        return self.allowed
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a question is about; None is everything."""
+
+    group: str | None = None
+    topic: str | None = None
+    queue: int | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+
+    @property
+    def place(self) -> list[str]:
+        """SQL conditions on group, topic and queue."""
+        named = (("group", self.group), ("topic", self.topic), ("queue_id", self.queue))
+        return [equals(column, value) for column, value in named if value is not None]
+
+    @property
+    def times(self) -> list[str]:
+        """SQL conditions on the end of the range; its beginning is asked for apart."""
+        return [f"observed_at <= {sql_time(self.until)}"] if self.until is not None else []
+
+    @property
+    def words(self) -> str:
+        """The same for a sentence: ` of shipping on orders queue 2`."""
+        said = f" of {self.group}" if self.group is not None else ""
+        if self.topic is not None:
+            said += f" on {self.topic}"
+        if self.queue is not None:
+            said += f" queue {self.queue}"
+        return said
+
+
+def the_name(kind: str, given: str, names: Iterable[str], *, of: str = "this lake") -> str:
+    """The one of `names` that is meant; ConfigError that offers the nearest ones otherwise."""
+    known = sorted(set(names))
+    if given in known:
+        return given
+    same = [name for name in known if name.casefold() == str(given).casefold()]
+    if len(same) == 1:
+        return same[0]
+    raise NoSuchName(kind, given, f"no {kind} {given!r} in {of}{_offer(str(given), known, same)}")
+
+
+def _offer(given: str, known: Sequence[str], same: Sequence[str]) -> str:
+    if not known:
+        return ": it has none yet"
+    folded = {name.casefold(): name for name in known}
+    found = difflib.get_close_matches(given.casefold(), list(folded), n=NEAR_MAX)
+    near = list(same) or [folded[name] for name in found]
+    if near:
+        return f"; did you mean {' or '.join(repr(name) for name in near)}?"
+    more = f", and {len(known) - LISTED_MAX} more" if len(known) > LISTED_MAX else ""
+    return f"; there are {', '.join(repr(name) for name in known[:LISTED_MAX])}{more}"
+
+
+def the_group(reading: Reading, given: str) -> str:
+    """The group that is meant: exactly so named at any time, or the only one but for case."""
+    for table in GROUP_TABLES:
+        if reading.has(table, equals("group", given)):
+            return given
+    names: set[str] = set()
+    for table in GROUP_TABLES:
+        # Every group with lag has a state or will have one: the largest table is not looked
+        # through whole for a name that may be wrong.
+        recent = table == "consumer_lag"
+        names |= set(
+            reading.newest(table, columns=["group"])["group"].to_list()
+            if recent
+            else reading.distinct(table, "group")
+        )
+    return the_name("group", given, names)
+
+
+def the_topic(reading: Reading, given: str, group: str | None) -> str:
+    """The topic that is meant, among those the group has read (any group's without one)."""
+    of_group = [equals("group", group)] if group is not None else []
+    if reading.has("consumer_lag", equals("topic", given), *of_group):
+        return given
+    names = reading.distinct("consumer_lag", "topic", *of_group)
+    of = f"what group {group!r} reads" if group is not None else "this lake"
+    return the_name("topic", given, names, of=of)
+
+
+def the_queue(reading: Reading, given: int, asked: Asked) -> int:
+    """The queue, when the group and topic have it."""
+    if reading.has("consumer_lag", *asked.place, equals("queue_id", int(given))):
+        return int(given)
+    rows = reading.newest("consumer_lag", *asked.place, columns=["queue_id"])
+    names = sorted(set(rows["queue_id"].to_list()))
+    shown = ", ".join(str(name) for name in names[:LISTED_MAX]) or "none now"
+    raise NoSuchName("queue", given, f"no queue {given}{asked.words}; there are {shown}")
+
+
+def the_moment(kind: str, given: When, judged_to: datetime) -> datetime:
+    """A moment as it was given; "15m" is counted back from how far the lake has been judged."""
+    if isinstance(given, datetime):
+        return _aware(given)
+    unit, number = given[-1:], given[:-1]
+    if unit in UNITS_S and number.isdigit():
+        try:
+            return judged_to - timedelta(seconds=int(number) * UNITS_S[unit])
+        except OverflowError:
+            raise ConfigError(kind, given, "a time that a calendar has") from None
+    try:
+        return _aware(datetime.fromisoformat(given))
+    except ValueError:
+        raise ConfigError(
+            kind,
+            given,
+            'a moment like "2026-03-01T12:05:00Z" (UTC unless it says else), a datetime, or how '
+            'long ago, like "90s", "15m", "6h" or "2d"',
+        ) from None
+
+
+def _aware(moment: datetime) -> datetime:
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+
+
+def asked_of(
+    reading: Reading,
+    *,
+    group: str | None = None,
+    topic: str | None = None,
+    queue: int | None = None,
+    since: When | None = None,
+    until: When | None = None,
+) -> Asked:
+    """A question's names and moments, all of them checked. Raises ConfigError."""
+    judged_to = reading.moment.judged_to
+    if judged_to is None:
+        raise LakeError(f"nothing has been judged in {reading.tables.lake.root} yet")
+    if group is not None:
+        group = the_group(reading, group)
+    if topic is not None:
+        topic = the_topic(reading, topic, group)
+    if queue is not None:
+        queue = the_queue(reading, queue, Asked(group, topic))
+    begin = the_moment("since", since, judged_to) if since is not None else None
+    end = the_moment("until", until, judged_to) if until is not None else None
+    if begin is not None and end is not None and begin > end:
+        raise ConfigError("since", since, f"a moment before until={until!r}")
+    if begin is not None and begin > judged_to:
+        raise ConfigError(
+            "since", since, f"a moment up to which there is data: {judged_to:%Y-%m-%d %H:%M:%S} UTC"
+        )
+    return Asked(group, topic, queue, begin, end)
+
+
+def the_message(given: str) -> str:
+    """SQL condition values of a message's id, in the two ways it is written."""
+    return ", ".join(sql_text(one) for one in dict.fromkeys((given, given.upper(), given.lower())))

@@ -1,0 +1,89 @@
+"""SQL over a whole lake at one moment: DataFusion here and now, Spark where a session is wanted.
+
+Invariant: both see every gold and bronze table by its own name, cut at the moment of the last
+complete cycle; neither writes. Absent on purpose: Spark until it is asked for.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+import polars as pl
+import pyarrow as pa
+from deltalake import QueryBuilder
+
+from engine.foundation.errors import ConfigError
+from engine.telemetry.tables import TABLES
+from pipelines.catalogue import GOLD_TABLES
+from pipelines.lake import first_line
+from pipelines.marts.mart import GoldTable
+from pipelines.moment import Moment
+from pipelines.reading import Reading
+
+READING_VERBS: Final = ("select", "with", "values", "explain")
+_COMMENTS: Final = re.compile(r"/\*.*?\*/|--[^\n]*", re.DOTALL)
+_RAW: Final = "whole_"
+_BY_NAME: Final = {table.name: table for table in GOLD_TABLES}
+NAMES: Final = (*_BY_NAME, *(table.name for table in TABLES))
+
+
+def sql_answer(reading: Reading, query: str) -> tuple[pl.DataFrame, str]:
+    """(rows, the first table the query names). Raises ConfigError for what is not a reading."""
+    text = _COMMENTS.sub(" ", query).strip()
+    words = text.split(None, 1)
+    if not words or words[0].lower() not in READING_VERBS or ";" in text.rstrip("; \n"):
+        raise ConfigError("query", query, "one SELECT")
+    named = [name for name in NAMES if re.search(rf"\b{name}\b", text)]
+    present = {name: table for name in named if (table := reading.tables.opened(name)) is not None}
+    missing = [name for name in named if name not in present]
+    if missing or not named:
+        there = [name for name in NAMES if reading.tables.opened(name) is not None]
+        raise ConfigError("query", query, f"a SELECT from one of {', '.join(there)}")
+    asked = QueryBuilder()
+    for name, table in present.items():
+        reading.versions[name] = table.version()
+        asked = asked.register(_RAW + name, table)
+    try:
+        for name in present:
+            seen = _seen(reading.moment, name)
+            asked.execute(f"CREATE VIEW {name} AS SELECT * FROM {_RAW}{name} WHERE {seen}")  # noqa: S608
+        found = pa.table(asked.execute(text.rstrip("; \n")).read_all())
+    except Exception as error:
+        # delta-rs's reader raises a bare Exception for what goes wrong while rows are read.
+        raise ConfigError(
+            "query", query, f"SQL that the engine takes: {first_line(error)}"
+        ) from error
+    return pl.DataFrame(pl.from_arrow(found)), named[0]
+
+
+def _seen(moment: Moment, name: str) -> str:
+    return moment.condition(_BY_NAME[name]) if name in _BY_NAME else moment.fact_condition()
+
+
+def views_in_spark(reading: Reading, master: str) -> Any:
+    """A Spark session with a view for every table that is there."""
+    from pipelines.session import (  # noqa: PLC0415 - Spark takes seconds to load
+        open_session,
+        spark_address,
+    )
+
+    spark = open_session(master)
+    for name in NAMES:
+        if reading.tables.opened(name) is None:
+            continue
+        table: GoldTable | None = _BY_NAME.get(name)
+        moment = reading.moment
+        seen = (
+            moment.condition(table, time=spark_time)
+            if table is not None
+            else moment.fact_condition(time=spark_time)
+        )
+        rows = spark.read.format("delta").load(spark_address(reading.tables.address(name)))
+        rows.where(seen).createOrReplaceTempView(name)
+    return spark
+
+
+def spark_time(micros: int) -> str:
+    """A moment as a value of Spark's SQL."""
+    return f"timestamp_micros({micros})"

@@ -1,0 +1,116 @@
+"""An answer as a person meets it: a sentence, the columns that matter first, its source, its
+figure.
+
+Invariant: the sentence says to when the data had been judged; the rows are all of the answer, in
+all columns. Absent on purpose: reading.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+
+from engine.foundation.errors import ConfigError
+from pipelines.wording import plural
+
+SHOWN_ROWS: Final = 20
+_WHOLE: Final = {pa.int64(): pd.Int64Dtype(), pa.int32(): pd.Int32Dtype()}
+_QUEUE: Final = ("group", "topic", "queue_id")
+
+FIRST: Final = {
+    "group_state": ("group", "state", "reason", "time_lag_ms", "lag_messages", "trend", "members"),
+    "consumer_lag": ("observed_at", *_QUEUE, "lag_messages", "time_lag_ms", "trend", "committed"),
+    "stalled_windows": (*_QUEUE, "rule", "kind", "state", "opened_at", "stood_ms", "lag_messages"),
+    "duplicate_risk_windows": (
+        *_QUEUE,
+        "cause",
+        "outcome",
+        "state",
+        "opened_at",
+        "at_risk_messages",
+        "redelivered_messages",
+    ),
+    "ownership": (*_QUEUE, "client_id", "state", "opened_at", "closed_at", "ended_by"),
+    "rebalances": ("observed_at", "group", "kind", "client_id", "members_after", "reason"),
+    "dead_letters": (
+        "observed_at",
+        "group",
+        "message_id",
+        "origin_topic",
+        "origin_queue_id",
+        "origin_offset",
+        "reconsume_times",
+        "reason",
+    ),
+    "dq_results": ("expectation", "table", "success", "severity", "failed_rows", "observed_value"),
+}
+"""The columns that a person looks at, first in every answer and alone where it is printed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """An answer: its rows, the sentence that sums them up, and where they come from."""
+
+    verdict: str
+    rows: pl.DataFrame
+    table: str
+    version: int | None
+    """Delta version of the table that was read; None when it does not exist yet."""
+    judged_to: datetime | None
+    """Up to when the emitters that speak had been judged."""
+    draw: Callable[[], Any] | None = None
+    first: tuple[str, ...] = ()
+    """The columns shown where the answer is printed; all of them when none is named."""
+
+    @property
+    def df(self) -> Any:
+        """The rows as pandas.
+
+        Whole numbers stay whole beside unknowns: as floats, offsets above 2**53 would lose their
+        last digits.
+        """
+        return self.rows.to_arrow().to_pandas(types_mapper=_WHOLE.get)
+
+    def plot(self) -> Any:
+        """The dashboard's figure of what was asked: the same groups, queues and time."""
+        if self.draw is None:
+            raise ConfigError(
+                "plot", self.table, "a question about groups, lag, windows or dead letters"
+            )
+        return self.draw()
+
+    def __len__(self) -> int:
+        return self.rows.height
+
+    @property
+    def _shown(self) -> pl.DataFrame:
+        return self.rows.select(self.first or self.rows.columns).head(SHOWN_ROWS)
+
+    @property
+    def _source(self) -> str:
+        version = "not there yet" if self.version is None else f"@ version {self.version}"
+        rest = len(self.rows.columns) - len(self._shown.columns)
+        more = f", {plural(rest, 'more column')} in .df" if rest else ""
+        return f"{self.table} {version}, {plural(self.rows.height, 'row')}{more}"
+
+    def __repr__(self) -> str:
+        with pl.Config(tbl_cols=-1, tbl_rows=SHOWN_ROWS, tbl_hide_dataframe_shape=True):
+            return f"{self.verdict}\n{self._shown}\n[{self._source}]"
+
+    def _repr_html_(self) -> str:
+        shown = self._shown.to_arrow().to_pandas(types_mapper=_WHOLE.get)
+        table = shown.to_html(index=False, notebook=True, na_rep="unknown")
+        return (
+            f"<p><strong>{escaped(self.verdict)}</strong></p>{table}<p>{escaped(self._source)}</p>"
+        )
+
+
+def escaped(text: str) -> str:
+    """A text inside HTML."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

@@ -1,0 +1,64 @@
+"""Numbers and moments in words, the same wherever a person reads them: pages, notebooks, terminals.
+
+Invariant: unknown is a word with its reason, never 0 or a dash alone. Absent on purpose: markup.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Final
+
+UNKNOWN: Final = "unknown"
+
+REASONS: Final = {
+    "NO_OFFSET": "no offset was ever committed",
+    "BROADCAST": "broadcast: each client keeps its own offset",
+    "PURGED": "the message at the offset is deleted already",
+}
+
+
+def duration(milliseconds: float | None, *, reason: str | None = None) -> str:
+    """A span of time with two units at most; None is unknown, with its reason when known."""
+    if milliseconds is None:
+        return unknown(reason)
+    if milliseconds < 1000:
+        return f"{milliseconds:.0f} ms" if milliseconds else "0 s"
+    seconds = milliseconds / 1000
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s" if rest else f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 48:
+        return f"{hours} h {minutes} min" if minutes else f"{hours} h"
+    return f"{hours // 24} d {hours % 24} h"
+
+
+def count(number: int | None, *, reason: str | None = None) -> str:
+    """A whole number with thousands separated; None is unknown."""
+    return unknown(reason) if number is None else f"{number:,}"
+
+
+def unknown(reason: str | None) -> str:
+    """The word, and why."""
+    return f"{UNKNOWN}: {REASONS.get(reason, reason)}" if reason else UNKNOWN
+
+
+def clock(moment: datetime | None, *, day: bool = False) -> str:
+    """A moment as UTC time of day, with its date when asked for."""
+    if moment is None:
+        return UNKNOWN
+    return f"{moment:%Y-%m-%d %H:%M:%S}" if day else f"{moment:%H:%M:%S}"
+
+
+def plural(number: int, noun: str) -> str:
+    """`1 queue`, `2 queues`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def spoken(constant: str) -> str:
+    """FROZEN_HEAD as `frozen head`."""
+    return constant.replace("_", " ").lower()

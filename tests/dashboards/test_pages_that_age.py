@@ -1,0 +1,97 @@
+"""A page grows old by itself: with its server gone it says so, and what it shows turns unknown.
+
+The servers' clocks stand still, so every second that passes on a page is the browser's own.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import ExitStack
+from datetime import timedelta
+
+import pytest
+from playwright.sync_api import expect
+
+from pipelines.lake import Lake
+from tests.dashboards.conftest import FRESH
+from tests.dashboards.served import Visit, Windows, serving, visiting
+from tests.gold_lake import END
+
+WITHIN_MS = 30_000
+NEARLY_STALE = END + timedelta(seconds=144)
+"""Six seconds before the data is too old to tell about now."""
+CHECKS_NEARLY_OLD = END + timedelta(minutes=14, seconds=52)
+"""The checks ran five seconds before the end of data, and count for 15 minutes."""
+
+
+def expect_chip(visit: Visit, level: str, text: str) -> None:
+    shown = visit.page.locator("#freshness-chip")
+    expect(shown).to_have_attribute("data-freshness", level, timeout=WITHIN_MS)
+    expect(shown).to_contain_text(re.compile(text))
+
+
+@pytest.mark.parametrize("path", ["/", "/group/shipping"])
+def test_with_the_server_gone_a_page_says_since_when_and_nothing_stays_green(
+    windows: Windows, story: Lake, path: str
+) -> None:
+    with ExitStack() as server:
+        origin = server.enter_context(serving(story, NEARLY_STALE))
+        with visiting(windows, origin) as visit:
+            visit.open(path)
+            expect_chip(visit, "late", r"judged to 12:15:00 UTC \(2 min 2\d s ago\)")
+            banner = visit.page.locator(".banner")
+            pill = visit.page.locator(".pill-state.pill-stalled").first
+            expect(banner).to_have_count(0)
+            before = pill.evaluate("one => getComputedStyle(one).color")
+
+            server.close()
+
+            expect(banner.first).to_contain_text(
+                re.compile(r"Disconnected since \d\d:\d\d:\d\d UTC"), timeout=WITHIN_MS
+            )
+            expect_chip(visit, "stale", "UNKNOWN now: judged to 12:15:00 UTC")
+            expect(banner.nth(1)).to_contain_text("the states below are of then, and unknown now")
+            said = pill.evaluate("one => getComputedStyle(one, '::before').content")
+            assert said == '"unknown, was"'
+            assert pill.evaluate("one => getComputedStyle(one).color") != before
+            expect(visit.page.locator("#health-chip")).to_have_text(re.compile("checks unknown"))
+
+            with serving(story, FRESH, port=int(origin.rsplit(":", 1)[1])):
+                expect(banner).to_have_count(0, timeout=WITHIN_MS)
+                expect_chip(visit, "fresh", r"judged to 12:15:00 UTC \((8|9)\.\d s ago\)")
+                assert pill.evaluate("one => getComputedStyle(one).color") == before
+
+
+def test_figures_grow_older_each_second_also_when_nothing_is_refreshed(
+    windows: Windows, story: Lake
+) -> None:
+    with serving(story, FRESH) as origin, visiting(windows, origin) as visit:
+        visit.open("/?live=off")
+        for age in (r"9\.\d s", "1[0-9] s", "1[2-9] s"):
+            expect(visit.page.locator("#freshness-chip")).to_contain_text(
+                re.compile(rf"\({age} ago\)"), timeout=WITHIN_MS
+            )
+        expect(visit.page.locator(".banner")).to_have_count(0)
+        assert visit.faults == []
+
+
+def test_checks_grow_old_to_unknown_with_the_reason(windows: Windows, story: Lake) -> None:
+    with serving(story, CHECKS_NEARLY_OLD) as origin, visiting(windows, origin) as visit:
+        visit.open("/checks?live=off")
+        health = visit.page.locator("#health-chip")
+        expect(health).to_have_text(re.compile("checks warning"))
+        expect(health).to_have_text(
+            re.compile("checks unknown: the last run is 15 min"), timeout=WITHIN_MS
+        )
+        assert "1 of 8 checks failing: offsets_known" in str(health.get_attribute("title"))
+        assert visit.faults == []
+
+
+def test_a_range_of_the_past_is_no_statement_about_now(windows: Windows, story: Lake) -> None:
+    with serving(story, END + timedelta(hours=1)) as origin, visiting(windows, origin) as visit:
+        visit.open("/?from=2026-03-01T12:05:00Z&to=2026-03-01T12:10:00Z")
+        expect_chip(visit, "stale", "UNKNOWN now: judged to 12:15:00 UTC")
+        expect(visit.page.locator(".banner")).to_have_count(0)
+        assert visit.page.locator("html").get_attribute("data-aged") == ""
+        assert "shipping" in visit.text
+        assert visit.faults == []

@@ -1,0 +1,325 @@
+"""`tm` never reassures falsely: names are checked, sentences are whole and say to when the data
+was judged, and an answer is of one moment. No Spark: the lake is told by a story.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.foundation.errors import ConfigError, LakeError
+from pipelines import tm
+from pipelines.catalogue import CONSUMER_LAG
+from pipelines.lake import Lake, whole_table
+from pipelines.marts.group_state import SEVERITY
+from pipelines.tm.asking import STATES, NoSuchName
+from tests.gold_lake import END, write_gold_lake
+from tests.lake_story import EMITTER, append_rows, complete_cycle
+
+MESSAGE = "7F0000010A2B18B4AAC2166C0D4E0007"
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    return write_gold_lake(tmp_path_factory.mktemp("asked") / "lake")
+
+
+@pytest.fixture(scope="module")
+def lake(told: Lake) -> tm.LakeHandle:
+    return tm.connect(told.root)
+
+
+class TestNames:
+    @pytest.mark.parametrize(
+        "question",
+        ["lag", "stalls", "duplicates", "ownership", "rebalances", "dead_letters", "timeline"],
+    )
+    def test_a_group_that_is_not_there_is_no_answer_about_nothing(
+        self, lake: tm.LakeHandle, question: str
+    ) -> None:
+        with pytest.raises(NoSuchName) as refused:
+            getattr(lake, question)("shiping")
+        assert str(refused.value) == "no group 'shiping' in this lake; did you mean 'shipping'?"
+
+    def test_case_does_not_matter(self, lake: tm.LakeHandle) -> None:
+        assert lake.stalls("SHIPPING").rows.equals(lake.stalls("shipping").rows)
+        assert len(lake.groups(state="stalled")) == len(lake.groups(state="STALLED")) == 1
+        assert len(lake.lag("Shipping", topic="ORDERS")) == len(lake.lag("shipping"))
+        assert lake.checks("FAILED").df["expectation"].to_list() == ["offsets_known"]
+
+    @pytest.mark.parametrize(
+        ("ask", "sentence"),
+        [
+            (lambda tm: tm.groups(state="stoped"), "did you mean 'STOPPED'"),
+            (lambda tm: tm.groups(state="fine"), "'BROADCAST', 'DATA_LOST', 'NO_OFFSET', 'OK'"),
+            (lambda tm: tm.lag("shipping", topic="order"), "did you mean 'orders'?"),
+            (lambda tm: tm.lag("shipping", topic="payments"), "what group 'shipping' reads"),
+            (lambda tm: tm.stalls("shipping", queue=9), "no queue 9 of shipping; there are 0, 1"),
+            (lambda tm: tm.checks("faild"), "did you mean 'failed'?"),
+            (lambda tm: tm.lag("nobody-like-this"), "there are 'billing', 'ledger', 'shipping'"),
+            (lambda tm: tm.explain("0123"), "window_id of a row of stalled_windows"),
+            (lambda tm: tm.lag("shipping", since="yesterday"), '"15m"'),
+            (lambda tm: tm.stalls(since="1m", until="5m"), "a moment before until='5m'"),
+            (lambda tm: tm.stalls(since="2030-01-01"), "2026-03-01 12:15:00 UTC"),
+            (lambda tm: tm.groups(as_of="2030-01-01"), "a moment up to 2026-03-01 12:15:00"),
+            (lambda tm: tm.groups(as_of=2), "a complete cycle, 1 to 1"),
+        ],
+    )
+    def test_other_wrong_names_and_moments_say_what_would_be_right(
+        self, lake: tm.LakeHandle, ask: Any, sentence: str
+    ) -> None:
+        with pytest.raises(ConfigError) as refused:
+            ask(lake)
+        assert sentence in str(refused.value)
+
+    def test_every_state_that_is_computed_may_be_asked_for(self) -> None:
+        assert STATES == SEVERITY
+
+    def test_an_attribute_that_is_no_question_names_the_questions(self) -> None:
+        assert {"groups", "stalls", "message", "explain", "spark", "connect"} <= set(dir(tm))
+        assert "SHOWN_ROWS" not in dir(tm)
+        with pytest.raises(AttributeError, match="stalls"):
+            tm.stals  # noqa: B018
+
+
+class TestSentences:
+    @pytest.mark.parametrize(
+        ("ask", "sentence"),
+        [
+            (lambda tm: tm.groups("slow"), "None of 3 groups is SLOW; they are: 2 OK, 1 STALLED."),
+            (lambda tm: tm.groups("stalled"), "1 of 3 groups is STALLED: shipping."),
+            (
+                lambda tm: tm.stalls("shipping"),
+                (
+                    "2 stalled windows of shipping, 1 still open: shipping on orders queue 2 has "
+                    "been stalled (frozen head) for 6 min 18 s, 3,152 messages wait."
+                ),
+            ),
+            (lambda tm: tm.stalls("billing"), "No stalled window of billing was ever told."),
+            (
+                lambda tm: tm.lag("shipping", topic="orders", queue=2),
+                (
+                    "shipping is 3,152 messages behind on orders queue 2, on 1 of 1 queue; the "
+                    "oldest has waited for 6 min 34 s."
+                ),
+            ),
+            (
+                lambda tm: tm.lag("ledger"),
+                (
+                    "ledger is 8 messages behind, on 4 of 5 queues; the oldest has waited for "
+                    "400 ms; the lag of 1 queue is unknown."
+                ),
+            ),
+            (
+                lambda tm: tm.duplicates("ledger"),
+                "6 windows of duplicate risk of ledger, 2 confirmed: 14 messages delivered twice.",
+            ),
+            (lambda tm: tm.dead_letters(), "1 dead letter, from orders."),
+            (
+                lambda tm: tm.checks(),
+                "1 of 8 checks failed: offsets_known; run of 2026-03-01 12:14:55 UTC.",
+            ),
+        ],
+    )
+    def test_a_verdict_is_whole_and_says_to_when_the_data_was_judged(
+        self, lake: tm.LakeHandle, ask: Any, sentence: str
+    ) -> None:
+        assert ask(lake).verdict == f"{sentence} Judged to 2026-03-01 12:15:00 UTC."
+
+    def test_what_a_person_wants_comes_first_and_is_what_is_printed(
+        self, lake: tm.LakeHandle
+    ) -> None:
+        stalls = lake.stalls("shipping")
+        first = ["group", "topic", "queue_id", "rule", "kind", "state"]
+        assert stalls.rows.columns[:6] == first
+        assert "window_id" in stalls.rows.columns
+        assert "window_id" not in repr(stalls)
+        assert "[stalled_windows @ version 0, 2 rows, 25 more columns in .df]" in repr(stalls)
+        assert "<th>window_id</th>" not in stalls._repr_html_()
+
+    def test_a_group_with_lag_that_nobody_has_judged_is_told(self, tmp_path: Path) -> None:
+        told = write_gold_lake(tmp_path / "lake")
+        row = _newest_lag(told)
+        append_rows(
+            told.gold("consumer_lag"),
+            CONSUMER_LAG.columns,
+            [{**row, "group": "new"}],
+            "observed_date",
+        )
+        said = tm.connect(told.root).groups().verdict
+        assert "1 group has lag and has not been judged: new." in said
+
+
+class TestOneMoment:
+    def test_rows_of_a_cycle_that_is_not_complete_are_not_seen(self, tmp_path: Path) -> None:
+        told = write_gold_lake(tmp_path / "lake")
+        lake = tm.connect(told.root)
+        before = lake.lag("shipping")
+        row = _newest_lag(told)
+        later = END + timedelta(seconds=5)
+        half = [
+            {**row, "observed_at": later, "seq": row["seq"] + 1000, "lag_messages": 9999},
+            # Of the very same second, and yet of the next cycle.
+            {**row, "observed_at": END, "seq": row["seq"] + 900, "lag_messages": 8888},
+        ]
+        append_rows(told.gold("consumer_lag"), CONSUMER_LAG.columns, half, "observed_date")
+        assert lake.lag("shipping").verdict == before.verdict
+        assert len(lake.lag("shipping")) == len(before)
+        counted = "SELECT count(*) AS n FROM consumer_lag WHERE lag_messages > 8000"
+        assert lake.sql(counted).df["n"].to_list() == [0]
+
+        complete_cycle(told, {EMITTER: (later, row["seq"] + 1000)})
+        after = lake.lag("shipping")
+        assert "Judged to 2026-03-01 12:15:05 UTC." in after.verdict
+        assert len(after) == len(before) + 2
+        assert lake.lag("shipping", as_of=1).verdict == before.verdict
+        assert lake.sql(counted).df["n"].to_list() == [2]
+
+    def test_an_open_window_tells_what_is_true_now_not_what_its_revision_recorded(
+        self, lake: tm.LakeHandle, told: Lake
+    ) -> None:
+        recorded = whole_table(told.table(told.gold("stalled_windows"))).to_pylist()
+        frozen = next(row for row in recorded if row["kind"] == "FROZEN_HEAD")
+        assert frozen["lag_messages"] == 127
+        stalls = lake.stalls("shipping").df.set_index("kind")
+        assert stalls.loc["FROZEN_HEAD", "lag_messages"] == 3152
+        assert stalls.loc["FROZEN_HEAD", "stood_ms"] == 378_000
+        assert stalls.loc["UNDETERMINED", "lag_messages"] == 230  # It is over: as recorded.
+
+    def test_an_unchanged_queue_is_known_for_a_snapshot_period_and_waits_longer(
+        self, tmp_path: Path
+    ) -> None:
+        told = write_gold_lake(tmp_path / "lake")
+        lake = tm.connect(told.root)
+        seq = _newest_lag(told)["seq"] + 10_000
+        complete_cycle(told, {EMITTER: (END + timedelta(minutes=10), seq)})
+        assert "the oldest has waited for 16 min 34 s" in lake.lag("shipping").verdict
+        assert "for 16 min 18 s, 3,152 messages wait" in lake.stalls("shipping").verdict
+        complete_cycle(told, {EMITTER: (END + timedelta(minutes=11), seq)})
+        assert "Unknown: no queue of shipping was reported" in lake.lag("shipping").verdict
+        assert lake.groups().verdict.startswith("No group has been judged.")
+
+    def test_as_of_a_moment_tells_what_was_known_then(self, lake: tm.LakeHandle) -> None:
+        then = lake.stalls("shipping", as_of="2026-03-01T12:04:00Z")
+        assert then.df["rule"].to_list() == ["SLOW"]
+        assert then.df["state"].to_list() == ["OPEN"]
+        assert "Judged to 2026-03-01 12:04:00 UTC." in then.verdict
+        ago = lake.stalls("shipping", as_of="11m")
+        assert ago.rows.equals(then.rows)
+        cycle = lake.stalls("shipping", as_of=1)
+        assert cycle.rows.equals(lake.stalls("shipping").rows)
+
+    def test_an_emitter_that_fell_silent_is_named_and_does_not_hold_back_the_others(
+        self, tmp_path: Path
+    ) -> None:
+        told = write_gold_lake(tmp_path / "lake")
+        silent = {"DemoCluster/broker-b/0": (END - timedelta(hours=2), 5)}
+        complete_cycle(told, {EMITTER: (END, 10**9), **silent})
+        said = tm.connect(told.root).groups().verdict
+        assert said.endswith(
+            "Judged to 2026-03-01 12:15:00 UTC; DemoCluster/broker-b/0 only to 2026-03-01 10:15:00."
+        )
+
+    def test_a_lake_without_a_complete_cycle_says_so(self, tmp_path: Path) -> None:
+        told = write_gold_lake(tmp_path / "lake")
+        (tmp_path / "lake" / "state" / "completed").rename(tmp_path / "completed")
+        with pytest.raises(LakeError, match=r"no cycle of .* is complete yet"):
+            tm.connect(told.root).groups()
+
+
+class TestRanges:
+    def test_since_and_until_are_moments_texts_or_how_long_ago(self, lake: tm.LakeHandle) -> None:
+        ways = [
+            lake.lag("shipping", since="5m", until="4m"),
+            lake.lag("shipping", since="2026-03-01T12:10:00Z", until="2026-03-01 12:11:00"),
+            lake.lag(
+                "shipping", since=END - timedelta(minutes=5), until=END - timedelta(minutes=4)
+            ),
+        ]
+        assert len(ways[0]) == 4 * 56  # The broker was down for five of the 61 seconds.
+        assert ways[0].rows.equals(ways[1].rows)
+        assert ways[0].rows.equals(ways[2].rows)
+        assert "Judged to 2026-03-01 12:11:00 UTC." in ways[0].verdict
+
+    def test_windows_are_those_that_have_a_moment_in_common_with_the_range(
+        self, lake: tm.LakeHandle
+    ) -> None:
+        during = lake.stalls(since="2026-03-01T12:06:00", until="2026-03-01T12:08:00")
+        assert during.df["group"].to_list() == ["ledger"]
+        assert lake.stalls(since="5m").df["kind"].to_list() == ["FROZEN_HEAD"]
+
+    def test_a_figure_draws_what_was_asked(self, lake: tm.LakeHandle) -> None:
+        one = lake.lag("shipping", topic="orders", queue=2, since="5m", until="1m").plot()
+        names = {trace.name for trace in one.data if trace.name}
+        assert names == {"orders 2"}
+        begin, end = one.layout.xaxis.range
+        assert (begin, end) == (END - timedelta(minutes=5), END - timedelta(minutes=1))
+        stalled = lake.groups("stalled").plot()
+        assert list(stalled.layout.yaxis.ticktext) == ["shipping"]
+        with pytest.raises(LakeError, match="about no group"):
+            lake.groups("slow").plot()
+        with pytest.raises(ConfigError, match="a question about groups"):
+            lake.checks().plot()
+
+
+class TestStories:
+    def test_what_the_lake_knows_of_a_message(self, lake: tm.LakeHandle) -> None:
+        story = lake.message(MESSAGE.lower())
+        assert story.df["source"].to_list() == [
+            "retry_dlq_flow",
+            "dead_letters",
+            "retry_dlq_flow",
+            "stalled_windows",
+        ]
+        assert "sent back after 1 failed delivery" in story.df["what"][0]
+        unknown = lake.message("7F00").verdict
+        assert unknown.startswith("The lake knows nothing of message '7F00': it tells of messages")
+
+    def test_the_evidence_behind_a_window(self, lake: tm.LakeHandle) -> None:
+        hit = lake.duplicates("ledger", queue=2).df
+        crash = hit[hit["cause"] == "CONSUMER_CRASH"].iloc[0]
+        ways = [lake.explain(crash), lake.explain(crash["window_id"])]
+        assert ways[0].rows.equals(ways[1].rows)
+        counts = ways[0].df["source"].value_counts().to_dict()
+        assert counts["duplicate_risk_windows"] == 2
+        assert counts["rebalances"] == 1
+        assert counts["redeliveries"] == 1
+        assert counts["consumer_lag"] > 10
+        assert "was handed [" in " ".join(ways[0].df["what"])
+        assert ways[0].plot().data
+        assert len(lake.explain(lake.stalls("ledger"))) > 1
+
+    def test_sql_joins_gold_and_bronze(self, lake: tm.LakeHandle) -> None:
+        found = lake.sql(
+            'SELECT d."group", count(*) AS steps FROM dead_letters d JOIN retry_dlq_flow f '
+            'ON d.message_id = f.message_id GROUP BY d."group"'
+        )
+        assert found.df.to_dict("records") == [{"group": "billing", "steps": 2}]
+        assert lake.sql("WITH x AS (SELECT * FROM rebalances) SELECT count(*) AS n FROM x").df[
+            "n"
+        ].to_list() == [9]
+
+    @pytest.mark.parametrize(
+        "query",
+        [
+            "DROP TABLE consumer_lag",
+            "COPY (SELECT * FROM consumer_lag) TO '/dev/null'",
+            "SELECT 1 FROM consumer_lag; DROP TABLE consumer_lag",
+            "SELECT 1",
+            "SELECT nothing FROM consumer_lag",
+        ],
+    )
+    def test_sql_only_reads_and_says_what_is_wrong(self, lake: tm.LakeHandle, query: str) -> None:
+        with pytest.raises(ConfigError):
+            lake.sql(query)
+
+
+def _newest_lag(told: Lake) -> dict[str, Any]:
+    rows = whole_table(told.table(told.gold("consumer_lag"))).to_pylist()
+    mine = [row for row in rows if row["group"] == "shipping" and row["queue_id"] == 2]
+    newest = max(mine, key=lambda row: row["observed_at"])
+    highest = max(row["seq"] for row in rows)
+    return {**newest, "seq": highest}
