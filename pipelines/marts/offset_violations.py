@@ -133,7 +133,8 @@ def offset_violations(given: Given) -> Made:
     for report in broken.to_pylist():
         cause, other = accounts.cause(report)
         rows.extend(
-            _violation(report, law, delta, cause, other) for law, delta in _broken_laws(report)
+            _violation(report, law, delta, cause=cause, other=other)
+            for law, delta in _broken_laws(report)
         )
     carried = {}
     for name, excuse in EXCUSES.items():
@@ -239,7 +240,7 @@ class _Accounts:
 
 
 def _violation(
-    report: Mapping[str, Any], law: str, delta: int, cause: str, other: str | None
+    report: Mapping[str, Any], law: str, delta: int, *, cause: str, other: str | None
 ) -> dict[str, Any]:
     return {
         **report,

@@ -85,6 +85,7 @@ class ClusterStory:
             for queue in self.queues:
                 self._tell(queue, always=self.second % REPORT_PERIOD_S == 0)
             self._sample()
+            self._flush()
             if self.second % ship_every == 0:
                 self.writer.ship()
 
@@ -298,6 +299,36 @@ class ClusterStory:
             reports=reports,
             message_model=queue.message_model,
             members=len(self.members[queue.group]),
+        )
+
+    def _flush(self) -> None:
+        """Every five seconds the commit log is flushed, and what came meanwhile is not."""
+        if self.second % PERSIST_PERIOD_S:
+            return
+        for queue in self.queues:
+            self.writer.report(
+                "queue_watermarks",
+                topic=queue.topic,
+                queue_id=queue.queue_id,
+                min_offset=0,
+                max_offset=queue.max_offset,
+                flushed_offset=queue.max_offset - queue.rate,
+                readable=True,
+            )
+        stored = 100 * sum(queue.max_offset for queue in self.queues)
+        flushed = 100 * sum(queue.max_offset - queue.rate for queue in self.queues)
+        self.writer.report(
+            "flush_checkpoints",
+            component="COMMIT_LOG",
+            action="FLUSH",
+            cause="TIMER",
+            written=stored,
+            committed=stored,
+            flushed=flushed,
+            count=10,
+            duration_us_sum=9_000,
+            duration_us_max=2_000,
+            at_risk_bytes_max=stored - flushed,
         )
 
     def _sample(self) -> None:

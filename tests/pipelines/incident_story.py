@@ -30,6 +30,8 @@ def tell_incidents(lake: Path, *, seed: int = 7) -> None:
     story.group("restarted", ["restarted-1"], queues=1, rate=0)
     restarted = story.queue("restarted", 0)
     restarted.max_offset = 9
+    # At noon sharp: the ten minutes of offset_health that end here have a report.
+    story.commit(story.queue("idle", 0), 0, path="COMMIT_RPC", client="idle-1")
     story.run(32)
     story.freeze(story.queue("frozen", 0))
     dead = story.queue("dead-queue", 1)

@@ -78,9 +78,11 @@ def test_a_rebalance_s_duplicates_are_a_hand_over(told: Path) -> None:
     assert (joined["members_before"], joined["members_after"]) == (2, 3)
 
 
-def test_a_ghost_s_old_offset_is_an_unexplained_violation_and_a_rewind(told: Path) -> None:
+def test_a_ghost_s_old_offset_is_a_finding_with_both_names_and_a_rewind(told: Path) -> None:
     [violation] = gold(told, "offset_violations", group="ghost")
-    assert (violation["law"], violation["cause"]) == ("MONOTONIC", "UNEXPLAINED")
+    assert (violation["law"], violation["cause"]) == ("MONOTONIC", "TWO_WRITERS")
+    assert (violation["client_id"], violation["other_client_id"]) == ("ghost-0", "ghost-1")
+    assert not violation["explained"]
     assert violation["delta"] == violation["previous_offset"] - 100
     [window] = present(told, "duplicate_risk_windows", group="ghost", cause="REWIND")
     assert (window["from_offset"], window["to_offset"]) == (100, violation["previous_offset"])
@@ -171,3 +173,22 @@ def test_telemetry_is_gapless_and_unique(told: Path) -> None:
     assert rows
     for row in rows:
         assert row["rows_expected"] == row["rows_found"] == row["rows_distinct"]
+
+
+def test_failed_messages_have_a_balance_sheet_that_does_not_hide_what_is_lacking(
+    told: Path,
+) -> None:
+    sheet = gold(told, "retry_flow", group="failing")[-1]
+    counts = ("sent_back", "scheduled", "delivered", "delayed", "failed_again", "dead_lettered")
+    assert [sheet[name] for name in counts] == [2, 2, 2, 0, 1, 1]
+    assert sheet["difference"] == -1, "the story gives up a message without telling a failure"
+    assert sheet["difference_reason"].startswith("given up without a failure told")
+
+
+def test_what_a_power_cut_would_cost_is_told_while_the_broker_lives(told: Path) -> None:
+    rows = gold(told, "flush_health")
+    assert len(rows) >= 10
+    for row in rows:
+        assert row["kill_bytes"] == 0
+        assert row["power_cut_bytes"] == row["power_cut_bytes_max"] > 0
+        assert row["power_cut_messages"] * 100 == row["power_cut_bytes"]

@@ -32,6 +32,7 @@ def falls(given: Given) -> Made:
         "observed_us": fell["event_us"],
         "law": pa.array(["MONOTONIC"] * count),
         "cause": pa.array(["UNEXPLAINED"] * count),
+        "other_client_id": pa.nulls(count, pa.string()),
         "explained": pa.array(np.zeros(count, bool)),
         "delta": pc.subtract(fell["previous_offset"], fell["offset"]),
     }
