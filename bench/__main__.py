@@ -8,10 +8,10 @@ topics and catchup. Below their defaults a table says that it is no figure of re
 
 Parts: throughput (ours beside Apache RocketMQ, both up and warm), telemetry (its cost), freshness
 (commit to gold to page), topics (sends over 10,000 of them), catchup (sends beside a reader of cold
-data), replay (rows a second), spool, store, paths and filter (micro-benchmarks of the hot paths),
-cpu (what a message sent costs our broker), connections (10,000 idle ones and a slow reader), turns
-(how long one step holds the event loop, with 10,000 clients), start (to ready; takes 12 GiB for a
-while).
+data), replay (rows a second), judging (CPU of the columnar judges), spool, store, paths and filter
+(micro-benchmarks of the hot paths), cpu (what a message sent costs our broker), connections (10,000
+idle ones and a slow reader), turns (how long one step holds the event loop, with 10,000 clients),
+start (to ready; takes 12 GiB for a while).
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ PARTS = (
     "topics",
     "catchup",
     "replay",
+    "judging",
     "spool",
     "store",
     "paths",
@@ -47,6 +48,7 @@ PARTS = (
 )
 MODULES = {
     "replay": "bench.replay",
+    "judging": "bench.judging",
     "spool": "bench.spool",
     "store": "bench.store_paths",
     "filter": "bench.filter",

@@ -23,9 +23,9 @@ from pipelines.settings import MS_US, SECOND_US, TREND_US
 TREND_SPAN_US_MIN: Final = 10 * SECOND_US
 """A trend needs an older row at least this far back."""
 STEADY_PER_MINUTE: Final = 10
-STEADY_SHARE: Final = 20
+STEADY_SHARE: Final = 20 * 60
 """STEADY: the lag changes by at most STEADY_PER_MINUTE, or by one part in STEADY_SHARE of it, a
-minute.
+minute: in an hour by a twentieth.
 """
 _MINUTE_US: Final = 60 * SECOND_US
 
