@@ -172,20 +172,11 @@ class Attention:
 
     def look(self, moment: Moment) -> Told | None:
         """Judge what is due at this tick; None when nothing is."""
-        due = self.columns["due_us"] <= moment.tick_us
-        if not moment.has_tick.all():
-            due &= moment.has_tick[self.emitter]
-        rows = np.flatnonzero(due)
+        rows = self._due_rows(moment)
         if not len(rows):
             return None
-        everything = len(rows) == len(self.chosen)
-        now = Chosen(self.columns, slice(None) if everything else rows)
+        now, before = self._window_at(rows, moment.tick_us)
         tick_us, window_us = moment.tick_us, self._evaluation.window_us
-        slot = self.slot(tick_us)
-        for name in RING:
-            self.ring[name][slot][rows] = now[name]
-        past = self.slot(tick_us - window_us)
-        before = {name: self.ring[name][past][rows] for name in RING}
         emitter = self.emitter[rows]
         event_us = now["event_us"]
         exists = event_us != UNKNOWN
@@ -249,6 +240,24 @@ class Attention:
         columns["evaluated_from_us"][rows] = from_us
         columns["due_us"][rows] = self._due_us(tick_us, told, fires)
         return told
+
+    def _due_rows(self, moment: Moment) -> Positions:
+        due = self.columns["due_us"] <= moment.tick_us
+        if not moment.has_tick.all():
+            due &= moment.has_tick[self.emitter]
+        return np.flatnonzero(due)
+
+    def _window_at(
+        self, rows: Positions, tick_us: int
+    ) -> tuple[Mapping[str, Positions], Mapping[str, Positions]]:
+        """What is known of queues now, which joins their window, and what was a window ago."""
+        everything = len(rows) == len(self.chosen)
+        now = Chosen(self.columns, slice(None) if everything else rows)
+        slot = self.slot(tick_us)
+        for name in RING:
+            self.ring[name][slot][rows] = now[name]
+        past = self.slot(tick_us - self._evaluation.window_us)
+        return now, {name: self.ring[name][past][rows] for name in RING}
 
     def _growth(
         self, rows: Positions, moment: Moment, now: Mapping[str, Positions], is_evaluated: Flags

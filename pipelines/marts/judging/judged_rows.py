@@ -83,6 +83,7 @@ class JudgedRows:
         keys: pa.Table,
         clients: pa.Table,
         samples: pa.Table,
+        *,
         evaluation: Evaluation,
     ) -> None:
         self._attention = attention

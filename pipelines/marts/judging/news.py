@@ -153,7 +153,7 @@ def _state_codes(words: pa.ChunkedArray) -> Positions:
 
 
 def arrived(
-    rows: pa.Table, number: Positions, waiting: pa.Table, cut: Cut, slide_us: int
+    rows: pa.Table, number: Positions, waiting: pa.Table, cut: Cut, *, slide_us: int
 ) -> Arrived:
     """The facts of a cut behind those that waited, by the tick that sees them first."""
     new = figures_of(rows)
@@ -168,7 +168,7 @@ def arrived(
     clients = _joined(waiting["client"], rows["last_puller"])
     ticks = ticks_of(emitters, seen, cut.grids)
     left = np.flatnonzero(ticks == 0)
-    told = _last_of_each_tick(number, seen, columns, left, slide_us)
+    told = _last_of_each_tick(number, seen, columns, left, slide_us=slide_us)
     kept = pa.table(
         [
             pa.array(number[told]),
@@ -187,6 +187,7 @@ def _last_of_each_tick(
     seen: Positions,
     columns: dict[str, Positions],
     rows: Positions,
+    *,
     slide_us: int,
 ) -> Positions:
     """Of the rows the last one per queue and tick to come, with the reports of those before it."""

@@ -119,15 +119,15 @@ def judged_queues(given: Given) -> Made:
     number = numbers(facts[QUEUE_NUMBERS]["number"])
     slide_us = given.evaluation.slide_us
     cut = Cut(shipped, grids, queues.keys, queues.first_seqs)
-    news = arrived(rows, number, state["waiting"], cut, slide_us)
+    news = arrived(rows, number, state["waiting"], cut, slide_us=slide_us)
     samples = samples_arrived(state["samples"], facts["client_windows"], cut)
     falls = falls_arrived(state["falls"], facts["offset_violations"], cut)
     clients = _merge_clients(state["clients"], news)
     endings, unseen = endings_arrived(state["endings"], facts["lifecycle"], shipped, grids)
-    attention = _attention(given, queues, news, cut, endings)
+    attention = _attention(given, queues, news, cut, endings=endings)
     highs = Highs(falls.filter(pa.array(_was_seen(falls, state["falls"]))))
-    _restore(attention, samples, queues, highs, given)
-    made = JudgedRows(attention, queues.keys, clients, samples, given.evaluation)
+    _restore(attention, samples, queues, highs, given=given)
+    made = JudgedRows(attention, queues.keys, clients, samples, evaluation=given.evaluation)
     last = _walk(_Walk(given, queues, attention, news, samples, falls, cut, endings, highs), made)
     carried, touched = _carried(given, queues, attention, clients)
     carried["waiting"] = news.waiting
@@ -190,7 +190,7 @@ def _merge_clients(known: pa.Table, news: Arrived) -> pa.Table:
 
 
 def _attention(
-    given: Given, queues: _Queues, news: Arrived, cut: Cut, endings: list[Ending]
+    given: Given, queues: _Queues, news: Arrived, cut: Cut, *, endings: list[Ending]
 ) -> Attention:
     """The queues with news, due before the last tick, or with a window to be kept up."""
     ends = np.array(
@@ -259,7 +259,7 @@ def _end(walk: _Walk, endings: list[Ending]) -> None:
 
 
 def _restore(
-    attention: Attention, samples: pa.Table, queues: _Queues, highs: Highs, given: Given
+    attention: Attention, samples: pa.Table, queues: _Queues, highs: Highs, *, given: Given
 ) -> None:
     """What was sampled and what had fallen before the first tick of the cycle."""
     attention.tells_snapshots = np.array(
@@ -333,10 +333,10 @@ def _walk(walk: _Walk, made: JudgedRows) -> dict[str, int]:
         _end(walk, ended)  # What comes at this tick with a higher seq is another life.
         rows = news.by_tick.get(moment.tick_us)
         if rows is not None:
-            _take(attention, news, rows, scratch, moment.tick_us)
+            _take(attention, news, rows, scratch, tick_us=moment.tick_us)
         replaced = by_sample.get(moment.tick_us)
         if replaced is not None:
-            _take_samples(attention, samples, sampled, replaced, made)
+            _take_samples(attention, samples, sampled, replaced, made=made)
         for row in fell.get(moment.tick_us, ()):
             _set_high(attention, *walk.highs.take(row))
         _end(walk, ended)  # What came at this tick with a lower seq has ended too.
@@ -347,7 +347,7 @@ def _walk(walk: _Walk, made: JudgedRows) -> dict[str, int]:
 
 
 def _take(
-    attention: Attention, news: Arrived, rows: Positions, scratch: Positions, tick_us: int
+    attention: Attention, news: Arrived, rows: Positions, scratch: Positions, *, tick_us: int
 ) -> None:
     number = news.number[rows]
     everything = len(attention.chosen) == len(scratch)
@@ -364,6 +364,7 @@ def _take_samples(
     samples: pa.Table,
     sampled: Positions,
     rows: Positions,
+    *,
     made: JudgedRows,
 ) -> None:
     """The last sample of each queue; a client that gave a queue up takes its own one back."""

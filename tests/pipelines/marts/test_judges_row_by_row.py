@@ -351,3 +351,16 @@ def test_a_lag_that_grows_by_a_tenth_in_an_hour_is_not_steady() -> None:
     rates = {"produced": 1000, "consumed": 970, "behind": 1_045_000}
     last = consuming(**rates, commit_s=1, seconds=70).gold()["consumer_lag"][-1]
     assert (last["trend"], last["lag_change_per_minute"]) == ("GROWING", 1800)
+
+
+def test_a_row_of_a_clock_that_was_ahead_does_not_overrule_a_newer_one() -> None:
+    """The clock was at 20 s when it said 0 behind, and right again when 50 waited."""
+    story = Story()
+    broker = story.at(2)
+    broker.at(20)
+    broker.watermark(committed=100, committed_state="AT_END")
+    broker.at(3)
+    broker.watermark(committed=50)
+    story.at(31)
+    states = story.gold()["group_state"]
+    assert {row["lag_messages"] for row in states} == {50}
