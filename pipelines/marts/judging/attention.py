@@ -162,7 +162,8 @@ class Attention:
         """What was told of these queues before this seq speaks of nothing any more; returns the
         queues that it ends.
         """
-        rows = rows[self.columns["seq"][rows] < below_seq]
+        seq = self.columns["seq"][rows]
+        rows = rows[(seq < below_seq) & (seq != UNKNOWN)]
         self.columns["is_gone"][rows] = 1
         self.columns["evaluated_from_us"][rows] = UNKNOWN
         self.columns["due_us"][rows] = 0
