@@ -8,11 +8,11 @@ topics and catchup. Below their defaults a table says that it is no figure of re
 
 Parts: throughput (ours beside Apache RocketMQ, both up and warm), telemetry (its cost), freshness
 (commit to gold to page), topics (sends over 10,000 of them), catchup (sends beside a reader of cold
-data), replay (rows a second), upkeep (files a day and what a question costs), spool, store, paths
-and filter (micro-benchmarks of the hot paths), cpu (what a message sent costs our broker),
-connections (10,000 idle ones and a slow reader), turns (how long one step holds the event loop,
-with 10,000 clients), sampling (what the watermarks of 100,000 queues of groups take of it), start
-(to ready; takes 12 GiB for a while).
+data), replay (rows a second), upkeep (files a day and what a question costs), judging (CPU of the
+columnar judges), spool, store, paths and filter (micro-benchmarks of the hot paths), cpu (what a
+message sent costs our broker), connections (10,000 idle ones and a slow reader), turns (how long
+one step holds the event loop, with 10,000 clients), sampling (what the watermarks of 100,000 queues
+of groups take of it), start (to ready; takes 12 GiB for a while).
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ PARTS = (
     "catchup",
     "replay",
     "upkeep",
+    "judging",
     "spool",
     "store",
     "paths",
@@ -51,6 +52,7 @@ PARTS = (
 MODULES = {
     "replay": "bench.replay",
     "upkeep": "bench.upkeep",
+    "judging": "bench.judging",
     "spool": "bench.spool",
     "store": "bench.store_paths",
     "filter": "bench.filter",

@@ -117,15 +117,27 @@ def given(rows: pa.Table, shipment: int, to_second: int, last_seq: int) -> dict[
         "seq": shipment,
         "seq_from": first,
         "seq_to": last_seq,
-        "event_time_to": datetime.fromtimestamp(START_US / SECOND_US + to_second, UTC),
+        "event_time_to": _moment(to_second),
     }
     return {
         "group_watermarks": rows,
         "shipments": as_facts("shipments", pa.Table.from_pylist([shipped])),
         "client_windows": no_facts("client_windows"),
-        "lifecycle": no_facts("lifecycle"),
+        "lifecycle": snapshot(last_seq),
         "offset_violations": no_rows(OFFSET_VIOLATIONS),
     }
+
+
+def snapshot(seq: int) -> pa.Table:
+    """The emitter tells snapshots: what it does not speak of has not changed."""
+    row = {"emitter": EMITTER, "seq": seq, "kind": "SNAPSHOT", "event_time": _moment(0)}
+    facts = as_facts("lifecycle", pa.Table.from_pylist([row]))
+    named = [name for name in facts.schema.names if name != "seq_from"]
+    return facts.select(named).append_column("seq_from", pa.array([1], pa.int64()))
+
+
+def _moment(second: int) -> datetime:
+    return datetime.fromtimestamp(START_US / SECOND_US + second, UTC)
 
 
 def cycles(parts: Sequence[tuple[np.ndarray, np.ndarray, int]]) -> tuple[Computed, float, int]:
@@ -168,10 +180,10 @@ def many_rows() -> tuple[Computed, float, int]:
 def a_million_of_which_few_move() -> tuple[Computed, float, int]:
     """A tick of 1,000,000 queues, 10,000 of which have moved."""
     warm = (*every_second(1_000_000, AT_REST, AT_REST + 1), 10)
-    settled = (np.empty(0, np.int64), np.empty(0, np.int64), 39)
+    settled = (np.empty(0, np.int64), np.empty(0, np.int64), 59)
     random = np.random.default_rng(7)
     moved = np.sort(random.choice(1_000_000, 10_000, replace=False))
-    return cycles([warm, settled, (moved, np.full(10_000, 40), 40)])
+    return cycles([warm, settled, (moved, np.full(10_000, 60), 60)])
 
 
 def ten_facts_each() -> tuple[Computed, float, int]:

@@ -106,9 +106,9 @@ CONSUMER_LAG: Final = GoldTable(
 TREND_SPAN_US_MIN: Final = 10 * SECOND_US
 """A trend needs an older row at least this far back."""
 STEADY_PER_MINUTE: Final = 10
-STEADY_SHARE: Final = 20
+STEADY_SHARE: Final = 20 * 60
 """STEADY: the lag changes by at most STEADY_PER_MINUTE, or by one part in STEADY_SHARE of it, a
-minute.
+minute: in an hour by a twentieth.
 """
 MINUTE_US: Final = 60 * SECOND_US
 

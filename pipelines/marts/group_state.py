@@ -159,7 +159,7 @@ def group_state(given: Given) -> Made:
         told = _is_told(known, turned, tick_us, runs)
         if told.any():
             known.is_changed &= ~told
-            part = _summed(known, told, tick_us, runs, given.evaluation)
+            part = _summed(known, told, tick_us, runs, evaluation=given.evaluation)
             if part is not None:
                 parts.append(part)
     made = pa.concat_tables(parts) if parts else MART.none
@@ -306,7 +306,7 @@ def _is_told(known: _Known, turned: Flags, tick_us: int, runs: Positions) -> Fla
 
 
 def _summed(
-    known: _Known, told: Flags, tick_us: int, runs: Positions, evaluation: Evaluation
+    known: _Known, told: Flags, tick_us: int, runs: Positions, *, evaluation: Evaluation
 ) -> pa.Table | None:
     """Rows of the groups that are told at a tick."""
     chosen = np.flatnonzero(told[known.group_of] & known.figures["is_evaluated"])
@@ -344,8 +344,8 @@ def _summed(
         "observed_us": pa.repeat(pa.scalar(tick_us, pa.int64()), count),
     }
     reason = _behind(summed).to_pylist()
-    for group, queue in _worst_queues(known, code, worst, chosen, tick_us).items():
-        reason[group] = _reason(known, summed, group, queue, reason[group])
+    for group, queue in _worst_queues(known, code, worst, chosen, tick_us=tick_us).items():
+        reason[group] = _reason(known, summed, group, queue, behind=reason[group])
     keys = known.groups.take(pa.array(groups))
     named = dict(zip(keys.schema.names, keys.columns, strict=True))
     return as_declared({**named, **summed, "reason": pa.array(reason, pa.string())}, GROUP_STATE)
@@ -379,7 +379,7 @@ def _behind(summed: Mapping[str, pa.Array]) -> pa.ChunkedArray:
 
 
 def _worst_queues(
-    known: _Known, code: Positions, worst: Positions, chosen: Positions, tick_us: int
+    known: _Known, code: Positions, worst: Positions, chosen: Positions, *, tick_us: int
 ) -> dict[int, int]:
     """Per told group whose state is not OK, the number of its worst queue: the most behind, in
     messages, then in time; then by its name.
@@ -399,7 +399,7 @@ def _worst_queues(
 
 
 def _reason(
-    known: _Known, summed: Mapping[str, pa.Array], group: int, queue: int, behind: str
+    known: _Known, summed: Mapping[str, pa.Array], group: int, queue: int, *, behind: str
 ) -> str:
     """Why a group is not OK, in words."""
     state = summed["state"][group].as_py()

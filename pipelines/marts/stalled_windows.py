@@ -218,6 +218,11 @@ def _what(row: Row, seconds: int) -> str:
             return f"commit offset stood at {committed} for {seconds} s{moved}"
         case "STOPPED":
             return f"no offset report for {seconds} s, the last said {committed}{moved}"
+        case "SLOW" if row["growth"] is not None:
+            return (
+                f"{behind} behind, and falling behind by {row['growth']} messages an hour: the "
+                f"least lag grew in each of the last three minutes{_retention(row)}"
+            )
         case "SLOW":
             return (
                 f"commits advance from {number(row['committed_from'])} to {committed} in "
@@ -230,6 +235,17 @@ def _what(row: Row, seconds: int) -> str:
             kept = f"[{row['min_offset']}, {end}]"
             return f"commit offset {committed} lies outside what the queue keeps, {kept}"
     return f"no offset was ever committed in {seconds} s while messages up to {end} wait"
+
+
+def _retention(row: Row) -> str:
+    """When what waits will be beyond what the queue keeps, at the present rate; a queue that keeps
+    everything from offset 0 on says nothing about it.
+    """
+    kept = None if row["max_offset"] is None else row["max_offset"] - row["min_offset"]
+    if not row["min_offset"] or kept is None or row["lag_messages"] is None:
+        return ""
+    minutes = max(0, kept - row["lag_messages"]) * 60 // row["growth"]
+    return f"; the oldest of them are deleted unread in about {minutes} minutes at this rate"
 
 
 def _who(row: Row) -> str:

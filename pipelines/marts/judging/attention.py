@@ -30,7 +30,7 @@ from pipelines.marts.judging.rules import (
     judged,
 )
 from pipelines.marts.mart import Positions
-from pipelines.settings import SILENCE_US, Evaluation
+from pipelines.settings import SECOND_US, SILENCE_US, Evaluation
 
 RING: Final = ("committed", "max_offset", "pulled", "lag", "reports")
 """What is remembered of every tick of the window."""
@@ -46,13 +46,20 @@ VERDICT: Final = {
     "evaluated_from_us": UNKNOWN,
     "due_us": NEVER,
     "changed_us": UNKNOWN,
+    "looked_us": UNKNOWN,
+    "low_from_us": UNKNOWN,
     "client": UNKNOWN,
 }
 """What is remembered of a queue beside its last row, with what it is at the beginning.
 
 due_us: the moment from which a tick must look at it again. changed_us: tick that saw its last news.
+looked_us: the last tick that looked at it. low_from_us: since when every tick has, so that the
+least lag of each minute is known.
 """
 NOTHING_SAMPLED: Final = -1
+LOW_MINUTES: Final = 4
+"""Minutes of which the least lag is remembered: three that have passed, and the present one."""
+MINUTE_US: Final = 60 * SECOND_US
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +94,8 @@ class Told:
     """Has rule, kind or exposure changed since the tick before?"""
     before: Mapping[str, Positions]
     complete_from_us: Positions
+    growth: Positions
+    """Messages an hour by which the queue falls further behind, or UNKNOWN."""
 
 
 class Attention:
@@ -115,6 +124,8 @@ class Attention:
         self._evaluation = evaluation
         self._steps = evaluation.ticks_per_window
         self._size = self._steps + 1
+        self.lows = np.tile(np.full(len(chosen), UNKNOWN), (LOW_MINUTES, 1))
+        """Least lag of a minute, by its number modulo LOW_MINUTES."""
         self.ring = {name: np.tile(columns[name], (self._size, 1)) for name in RING}
         """Per tick of the window, by its number modulo the size, the queues' figures."""
 
@@ -147,31 +158,26 @@ class Attention:
             if name != "reports":
                 self.columns[name][rows] = news[name]
 
-    def end(self, rows: Positions, below_seq: int) -> None:
-        """What was told of these queues before this seq speaks of nothing any more."""
-        rows = rows[self.columns["seq"][rows] < below_seq]
+    def end(self, rows: Positions, below_seq: int) -> Positions:
+        """What was told of these queues before this seq speaks of nothing any more; returns the
+        queues that it ends.
+        """
+        seq = self.columns["seq"][rows]
+        rows = rows[(seq < below_seq) & (seq != UNKNOWN)]
         self.columns["is_gone"][rows] = 1
         self.columns["evaluated_from_us"][rows] = UNKNOWN
         self.columns["due_us"][rows] = 0
         self.high[rows] = UNKNOWN
         self.sample[rows] = NOTHING_SAMPLED
+        return rows
 
     def look(self, moment: Moment) -> Told | None:
         """Judge what is due at this tick; None when nothing is."""
-        due = self.columns["due_us"] <= moment.tick_us
-        if not moment.has_tick.all():
-            due &= moment.has_tick[self.emitter]
-        rows = np.flatnonzero(due)
+        rows = self._due_rows(moment)
         if not len(rows):
             return None
-        everything = len(rows) == len(self.chosen)
-        now = Chosen(self.columns, slice(None) if everything else rows)
+        now, before = self._window_at(rows, moment.tick_us)
         tick_us, window_us = moment.tick_us, self._evaluation.window_us
-        slot = self.slot(tick_us)
-        for name in RING:
-            self.ring[name][slot][rows] = now[name]
-        past = self.slot(tick_us - window_us)
-        before = {name: self.ring[name][past][rows] for name in RING}
         emitter = self.emitter[rows]
         event_us = now["event_us"]
         exists = event_us != UNKNOWN
@@ -182,11 +188,13 @@ class Attention:
         from_us = np.where(is_evaluated, np.where(from_us == UNKNOWN, tick_us, from_us), UNKNOWN)
         complete_from = np.maximum(from_us, moment.run_from_us[emitter])
         is_complete = is_evaluated & (tick_us - complete_from >= window_us)
+        growth = self._growth(rows, moment, now, is_evaluated)
         seen = Seen(
             tick_us,
             now,
             before,
             is_complete,
+            growth,
             self.highs(rows, tick_us),
             lambda some: self._sampled(rows[some], tick_us),
             lambda some: self._extremes(rows[some], tick_us),
@@ -223,6 +231,7 @@ class Attention:
             is_changed,
             before,
             complete_from,
+            growth,
         )
         columns = self.columns
         columns["rule"][rows] = verdict.rule
@@ -232,6 +241,55 @@ class Attention:
         columns["evaluated_from_us"][rows] = from_us
         columns["due_us"][rows] = self._due_us(tick_us, told, fires)
         return told
+
+    def _due_rows(self, moment: Moment) -> Positions:
+        due = self.columns["due_us"] <= moment.tick_us
+        if not moment.has_tick.all():
+            due &= moment.has_tick[self.emitter]
+        return np.flatnonzero(due)
+
+    def _window_at(
+        self, rows: Positions, tick_us: int
+    ) -> tuple[Mapping[str, Positions], Mapping[str, Positions]]:
+        """What is known of queues now, which joins their window, and what was a window ago."""
+        everything = len(rows) == len(self.chosen)
+        now = Chosen(self.columns, slice(None) if everything else rows)
+        slot = self.slot(tick_us)
+        for name in RING:
+            self.ring[name][slot][rows] = now[name]
+        past = self.slot(tick_us - self._evaluation.window_us)
+        return now, {name: self.ring[name][past][rows] for name in RING}
+
+    def _growth(
+        self, rows: Positions, moment: Moment, now: Mapping[str, Positions], is_evaluated: Flags
+    ) -> Positions:
+        """By how many messages an hour each queue falls behind, by the least lag of each of the
+        last three minutes; UNKNOWN where it did not grow in each of them.
+
+        The least lag of a minute leaves out the swing that each commit brings.
+        """
+        tick_us, slide_us = moment.tick_us, self._evaluation.slide_us
+        columns = self.columns
+        is_new = (columns["looked_us"][rows] != tick_us - slide_us) | ~is_evaluated
+        since = np.where(is_new, tick_us, columns["low_from_us"][rows])
+        since = np.maximum(since, moment.run_from_us[self.emitter[rows]])
+        minute = tick_us // MINUTE_US
+        low = self.lows[minute % LOW_MINUTES]
+        lag = now["lag"]
+        begins = (tick_us - slide_us) // MINUTE_US != minute
+        low[rows] = np.where(is_new | begins, lag, np.minimum(low[rows], lag))
+        columns["looked_us"][rows] = tick_us
+        columns["low_from_us"][rows] = since
+        growth = np.full(len(rows), UNKNOWN)
+        told = np.flatnonzero(since <= (minute - LOW_MINUTES + 1) * MINUTE_US)
+        if len(told):
+            first, second, third = (
+                self.lows[(minute - back) % LOW_MINUTES][rows[told]] for back in (3, 2, 1)
+            )
+            grows = (first != UNKNOWN) & (second > first) & (third > second)
+            grows &= lag[told] >= third
+            growth[told] = np.where(grows, (third - first) * (60 // 2), UNKNOWN)
+        return growth
 
     def _due_us(self, tick_us: int, told: Told, fires: Flags) -> Positions:
         """From when on each queue must be looked at again: 0, at the next tick."""

@@ -58,6 +58,7 @@ _IN_TROUBLE: Final = (
     ("pulled_before", pa.int64()),
     ("max_offset_before", pa.int64()),
     ("high", pa.int64()),
+    ("growth", pa.int64()),
     ("reports", pa.int64()),
     ("last_pull_us", pa.int64()),
     ("client_id", pa.string()),
@@ -69,6 +70,7 @@ _IN_TROUBLE: Final = (
 JUDGED: Final = pa.schema([*_THIN, *_IN_TROUBLE])
 """waiting_since_us: store time of the message at the consume offset; far in the future when nothing
 waits, null when unknown. complete_from_us: the window is complete from this tick and a window on.
+growth: messages an hour by which the queue falls further behind.
 """
 
 
@@ -81,6 +83,7 @@ class JudgedRows:
         keys: pa.Table,
         clients: pa.Table,
         samples: pa.Table,
+        *,
         evaluation: Evaluation,
     ) -> None:
         self._attention = attention
@@ -88,7 +91,9 @@ class JudgedRows:
         self._clients = clients
         self._samples = samples
         self._slide_us = evaluation.slide_us
-        self._replaced = np.full(len(attention.chosen), NOTHING_SAMPLED)
+        self._before = np.full(len(attention.chosen), NOTHING_SAMPLED)
+        """The sample that each queue had before the one of this tick."""
+        self._is_replaced = np.zeros(len(attention.chosen), bool)
         self._has_samples = False
         self._healthy: list[list[np.ndarray[tuple[int], np.dtype[np.generic]]]] = []
         self._troubled: list[list[np.ndarray[tuple[int], np.dtype[np.generic]]]] = []
@@ -96,7 +101,8 @@ class JudgedRows:
 
     def before_samples(self, places: Positions) -> None:
         """These queues are about to have another sample."""
-        self._replaced[places] = self._attention.sample[places]
+        self._before[places] = self._attention.sample[places]
+        self._is_replaced[places] = True
         self._has_samples = True
 
     def add(self, tick_us: int, told: Told) -> None:
@@ -111,7 +117,7 @@ class JudgedRows:
             changed = is_news[concerned] | self._has_new_head(told.rows[concerned], tick_us)
             is_troubled[concerned[changed]] = True
         if self._has_samples:
-            self._replaced[:] = NOTHING_SAMPLED
+            self._is_replaced[:] = False
             self._has_samples = False
         troubled = np.flatnonzero(is_troubled)
         if not len(troubled):
@@ -134,11 +140,11 @@ class JudgedRows:
     def _has_new_head(self, rows: Positions, tick_us: int) -> Flags:
         """Does the sample that the queue has now name another message than the one before?"""
         attention, heads = self._attention, self._samples["head_message_id"]
-        sample, replaced = attention.sample[rows], self._replaced[rows]
+        sample, replaced = attention.sample[rows], self._before[rows]
         found = np.zeros(len(rows), bool)
         if not self._has_samples:
             return found
-        both = np.flatnonzero(sample != replaced)
+        both = np.flatnonzero(self._is_replaced[rows] & (sample != NOTHING_SAMPLED))
         now = heads.take(pa.array(sample[both])).combine_chunks()
         moments = attention.samples["event_us"][np.maximum(replaced[both], 0)]
         is_none = (replaced[both] == NOTHING_SAMPLED) | (tick_us - moments > SILENCE_US)
@@ -188,6 +194,7 @@ class JudgedRows:
             "pulled_before": as_column(before["pulled"]),
             "max_offset_before": as_column(before["max_offset"]),
             "high": as_column(attention.highs(rows, tick_us)),
+            "growth": as_column(told.growth[some]),
             "reports": as_column(_since(now["reports"], before["reports"], before["max_offset"])),
             "client_id": self._clients["client_id"].take(client),
             "held_count": as_column(numbers(of_sample["held_count"])),

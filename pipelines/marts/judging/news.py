@@ -9,9 +9,9 @@ could say where it belongs. Absent on purpose: verdicts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -153,7 +153,7 @@ def _state_codes(words: pa.ChunkedArray) -> Positions:
 
 
 def arrived(
-    rows: pa.Table, number: Positions, waiting: pa.Table, cut: Cut, slide_us: int
+    rows: pa.Table, number: Positions, waiting: pa.Table, cut: Cut, *, slide_us: int
 ) -> Arrived:
     """The facts of a cut behind those that waited, by the tick that sees them first."""
     new = figures_of(rows)
@@ -168,7 +168,7 @@ def arrived(
     clients = _joined(waiting["client"], rows["last_puller"])
     ticks = ticks_of(emitters, seen, cut.grids)
     left = np.flatnonzero(ticks == 0)
-    told = _last_of_each_tick(number, seen, columns, left, slide_us)
+    told = _last_of_each_tick(number, seen, columns, left, slide_us=slide_us)
     kept = pa.table(
         [
             pa.array(number[told]),
@@ -187,6 +187,7 @@ def _last_of_each_tick(
     seen: Positions,
     columns: dict[str, Positions],
     rows: Positions,
+    *,
     slide_us: int,
 ) -> Positions:
     """Of the rows the last one per queue and tick to come, with the reports of those before it."""
@@ -263,25 +264,51 @@ def falls_arrived(known: pa.Table, violations: pa.Table, cut: Cut) -> pa.Table:
     return _with_ticks(pa.concat_tables([known, new]), cut.grids)
 
 
-def highs_of(falls: pa.Table) -> list[tuple[int, int, int, int]]:
-    """Per fall that a tick has seen, in order: its tick, queue, moment and the offset to regain
-    (UNKNOWN after an operator's reset).
-    """
-    told = []
-    since_reset: dict[int, list[tuple[int, int]]] = {}
-    for row in falls.select(
-        ["number", "tick_us", "event_us", "previous_offset", "is_reset"]
-    ).to_pylist():
-        offsets = since_reset.setdefault(row["number"], [])
+class Highs:
+    """Falls of the committed offsets of queues, and from them the offsets to regain."""
+
+    def __init__(self, seen: pa.Table) -> None:
+        self._falls: dict[int, list[dict[str, Any]]] = {}
+        for row in seen.to_pylist():
+            self._falls.setdefault(row["number"], []).append(row)
+
+    def present(self) -> Iterator[tuple[int, int, int]]:
+        """Per queue that has fallen: its number, the moment of its last fall, and the offset to
+        regain since then.
+        """
+        for number, falls in self._falls.items():
+            yield number, falls[-1]["event_us"], _high(falls)
+
+    def take(self, row: dict[str, Any]) -> tuple[int, int, int]:
+        """One more fall: the same for its queue; nothing is to be regained after a reset."""
+        number = row["number"]
         if row["is_reset"]:
-            offsets.clear()
-        elif row["previous_offset"] != UNKNOWN:
-            offsets.append((row["event_us"], row["previous_offset"]))
+            self.forget(number)
+            return number, row["event_us"], UNKNOWN
+        falls = self._falls.setdefault(number, [])
+        falls.append(row)
         oldest_us = row["event_us"] - REWIND_MEMORY_US
-        high = max((offset for at_us, offset in offsets if at_us >= oldest_us), default=UNKNOWN)
-        if row["tick_us"]:
-            told.append((row["tick_us"], row["number"], row["event_us"], high))
-    return told
+        falls[:] = [fall for fall in falls if fall["event_us"] >= oldest_us]
+        return number, row["event_us"], _high(falls)
+
+    def forget(self, number: int) -> None:
+        """What the queue had is its past no more."""
+        self._falls.pop(number, None)
+
+    def left(self, now_us: int) -> pa.Table:
+        """FALLS that may matter later than `now_us`."""
+        oldest_us = now_us - 2 * REWIND_MEMORY_US
+        rows = [
+            row
+            for _, falls in sorted(self._falls.items())
+            for row in falls
+            if falls[-1]["event_us"] >= oldest_us
+        ]
+        return pa.Table.from_pylist(rows, FALLS)
+
+
+def _high(falls: list[dict[str, Any]]) -> int:
+    return max(int(fall["previous_offset"]) for fall in falls)
 
 
 def _with_ticks(rows: pa.Table, grids: Mapping[str, Grid]) -> pa.Table:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -44,14 +44,13 @@ from pipelines.marts.judging.judged_rows import JUDGED, JudgedRows
 from pipelines.marts.judging.news import (
     FALLS,
     FIGURES,
-    REWIND_MEMORY_US,
     SAMPLES,
     WAITING,
     Arrived,
     Cut,
+    Highs,
     arrived,
     falls_arrived,
-    highs_of,
     samples_arrived,
 )
 from pipelines.marts.judging.packed import UNKNOWN, Flags, flags, numbers
@@ -85,7 +84,7 @@ QUEUES: Final = pa.schema([(name, _NARROW.get(name, pa.int64())) for name in COL
 """A row per queue, by its number; UNKNOWN stands for null."""
 CLIENTS: Final = pa.schema([("client_id", pa.string())])
 WINDOWS: Final = pa.schema(
-    [("number", pa.int64()), *((name, pa.list_(pa.int64())) for name in RING)]
+    [("number", pa.int64()), *((name, pa.list_(pa.int64())) for name in (*RING, "lows"))]
 )
 """Of queues whose window is not settled, their figures at its ticks."""
 EMITTERS: Final = pa.schema(
@@ -120,20 +119,21 @@ def judged_queues(given: Given) -> Made:
     number = numbers(facts[QUEUE_NUMBERS]["number"])
     slide_us = given.evaluation.slide_us
     cut = Cut(shipped, grids, queues.keys, queues.first_seqs)
-    news = arrived(rows, number, state["waiting"], cut, slide_us)
+    news = arrived(rows, number, state["waiting"], cut, slide_us=slide_us)
     samples = samples_arrived(state["samples"], facts["client_windows"], cut)
     falls = falls_arrived(state["falls"], facts["offset_violations"], cut)
     clients = _merge_clients(state["clients"], news)
     endings, unseen = endings_arrived(state["endings"], facts["lifecycle"], shipped, grids)
-    attention = _attention(given, queues, news, cut, endings)
-    _restore(attention, samples, queues, given)
-    made = JudgedRows(attention, queues.keys, clients, samples, given.evaluation)
-    last = _walk(_Walk(given, queues, attention, news, samples, falls, cut, endings), made)
+    attention = _attention(given, queues, news, cut, endings=endings)
+    highs = Highs(falls.filter(pa.array(_was_seen(falls, state["falls"]))))
+    _restore(attention, samples, queues, highs, given=given)
+    made = JudgedRows(attention, queues.keys, clients, samples, evaluation=given.evaluation)
+    last = _walk(_Walk(given, queues, attention, news, samples, falls, cut, endings, highs), made)
     carried, touched = _carried(given, queues, attention, clients)
     carried["waiting"] = news.waiting
     carried["endings"] = unseen
     carried["samples"] = _samples_left(samples, queues, last, attention)
-    carried["falls"] = _falls_left(falls)
+    carried["falls"] = _falls_left(falls, highs, last)
     carried["horizons"] = horizons_after(shipped)
     tells = {one.emitter for one in endings if one.kind == SNAPSHOT}
     tells |= {name for name, has_told in queues.tells_snapshots.items() if has_told}
@@ -190,7 +190,7 @@ def _merge_clients(known: pa.Table, news: Arrived) -> pa.Table:
 
 
 def _attention(
-    given: Given, queues: _Queues, news: Arrived, cut: Cut, endings: list[Ending]
+    given: Given, queues: _Queues, news: Arrived, cut: Cut, *, endings: list[Ending]
 ) -> Attention:
     """The queues with news, due before the last tick, or with a window to be kept up."""
     ends = np.array(
@@ -220,6 +220,8 @@ def _attention(
         for name in RING:
             values = np.asarray(windows[name].combine_chunks().flatten()).reshape(len(held), -1)
             attention.ring[name][:, held] = values.T
+        lows = np.asarray(windows["lows"].combine_chunks().flatten())
+        attention.lows[:, held] = lows.reshape(len(held), -1).T
     return attention
 
 
@@ -252,10 +254,13 @@ def _end(walk: _Walk, endings: list[Ending]) -> None:
             if not attention.tells_snapshots[code]:
                 attention.tells_snapshots[code] = True
                 attention.columns["due_us"][rows] = 0
-        attention.end(rows, ending.below_seq)
+        for row in attention.end(rows, ending.below_seq).tolist():
+            walk.highs.forget(int(attention.chosen[row]))
 
 
-def _restore(attention: Attention, samples: pa.Table, queues: _Queues, given: Given) -> None:
+def _restore(
+    attention: Attention, samples: pa.Table, queues: _Queues, highs: Highs, *, given: Given
+) -> None:
     """What was sampled and what had fallen before the first tick of the cycle."""
     attention.tells_snapshots = np.array(
         [queues.tells_snapshots.get(name, False) for name in queues.emitters], dtype=bool
@@ -265,11 +270,13 @@ def _restore(attention: Attention, samples: pa.Table, queues: _Queues, given: Gi
     before = np.flatnonzero(numbers(given.state["samples"]["tick_us"]) > 0)
     places, is_chosen = _places(attention, numbers(samples["number"])[:known][before])
     attention.sample[places] = before[is_chosen]
-    had = given.state["falls"].filter(pa.array(numbers(given.state["falls"]["tick_us"]) > 0))
-    for _, number, event_us, high in highs_of(had):
-        place = int(np.searchsorted(attention.chosen, number))
-        if place < len(attention.chosen) and attention.chosen[place] == number:
-            attention.high[place], attention.high_us[place] = high, event_us
+    for number, event_us, high in highs.present():
+        _set_high(attention, number, event_us, high)
+
+
+def _set_high(attention: Attention, number: int, event_us: int, high: int) -> None:
+    places, _ = _places(attention, np.array([number]))
+    attention.high[places], attention.high_us[places] = high, event_us
 
 
 def _places(attention: Attention, number: Positions) -> tuple[Positions, Positions]:
@@ -294,6 +301,7 @@ class _Walk:
     falls: pa.Table
     cut: Cut
     endings: list[Ending]
+    highs: Highs
 
 
 def _walk(walk: _Walk, made: JudgedRows) -> dict[str, int]:
@@ -311,9 +319,10 @@ def _walk(walk: _Walk, made: JudgedRows) -> dict[str, int]:
     sample_ticks[:known][was_seen] = 0
     by_sample = batches(sample_ticks)
     sampled = numbers(samples["number"])
-    fell: dict[int, list[tuple[int, int, int]]] = {}
-    for tick_us, number, event_us, high in highs_of(walk.falls):
-        fell.setdefault(tick_us, []).append((number, event_us, high))
+    fell: dict[int, list[dict[str, Any]]] = {}
+    is_new = ~_was_seen(walk.falls, given.state["falls"]) & (numbers(walk.falls["tick_us"]) > 0)
+    for row in walk.falls.filter(pa.array(is_new)).to_pylist():
+        fell.setdefault(row["tick_us"], []).append(row)
     ends: dict[int, list[Ending]] = {}
     for ending in walk.endings:
         ends.setdefault(ending.tick_us, []).append(ending)
@@ -324,13 +333,12 @@ def _walk(walk: _Walk, made: JudgedRows) -> dict[str, int]:
         _end(walk, ended)  # What comes at this tick with a higher seq is another life.
         rows = news.by_tick.get(moment.tick_us)
         if rows is not None:
-            _take(attention, news, rows, scratch, moment.tick_us)
+            _take(attention, news, rows, scratch, tick_us=moment.tick_us)
         replaced = by_sample.get(moment.tick_us)
         if replaced is not None:
-            _take_samples(attention, samples, sampled, replaced, made)
-        for number, event_us, high in fell.get(moment.tick_us, ()):
-            places, _ = _places(attention, np.array([number]))
-            attention.high[places], attention.high_us[places] = high, event_us
+            _take_samples(attention, samples, sampled, replaced, made=made)
+        for row in fell.get(moment.tick_us, ()):
+            _set_high(attention, *walk.highs.take(row))
         _end(walk, ended)  # What came at this tick with a lower seq has ended too.
         told = attention.look(moment)
         if told is not None:
@@ -339,7 +347,7 @@ def _walk(walk: _Walk, made: JudgedRows) -> dict[str, int]:
 
 
 def _take(
-    attention: Attention, news: Arrived, rows: Positions, scratch: Positions, tick_us: int
+    attention: Attention, news: Arrived, rows: Positions, scratch: Positions, *, tick_us: int
 ) -> None:
     number = news.number[rows]
     everything = len(attention.chosen) == len(scratch)
@@ -356,6 +364,7 @@ def _take_samples(
     samples: pa.Table,
     sampled: Positions,
     rows: Positions,
+    *,
     made: JudgedRows,
 ) -> None:
     """The last sample of each queue; a client that gave a queue up takes its own one back."""
@@ -431,12 +440,11 @@ def _carried(
 
 def _windows(attention: Attention) -> pa.Table:
     rows = np.flatnonzero(attention.columns["due_us"] == 0)
-    size = attention.ring["lag"].shape[0]
-    offsets = pa.array(np.arange(0, (len(rows) + 1) * size, size, dtype=np.int32))
-    lists = [
-        pa.ListArray.from_arrays(offsets, pa.array(attention.ring[name].T[rows].reshape(-1)))
-        for name in RING
-    ]
+    lists = []
+    for figures in (*attention.ring.values(), attention.lows):
+        size = len(figures)
+        offsets = pa.array(np.arange(0, (len(rows) + 1) * size, size, dtype=np.int32))
+        lists.append(pa.ListArray.from_arrays(offsets, pa.array(figures.T[rows].reshape(-1))))
     return pa.table([pa.array(attention.chosen[rows]), *lists], schema=WINDOWS)
 
 
@@ -470,12 +478,18 @@ def _samples_left(
     return samples.filter(pa.array(kept)).combine_chunks()
 
 
-def _falls_left(falls: pa.Table) -> pa.Table:
-    if not falls.num_rows:
-        return falls
-    ticks, moments = numbers(falls["tick_us"]), numbers(falls["event_us"])
-    oldest_us = max(int(ticks.max()), int(moments.max())) - 2 * REWIND_MEMORY_US
-    return falls.filter(pa.array((ticks == 0) | (moments >= oldest_us))).combine_chunks()
+def _was_seen(rows: pa.Table, known: pa.Table) -> Flags:
+    """Which of the rows, those known at their beginning, had a tick seen before this cycle?"""
+    seen = np.zeros(rows.num_rows, bool)
+    seen[: known.num_rows] = numbers(known["tick_us"]) > 0
+    return seen
+
+
+def _falls_left(falls: pa.Table, highs: Highs, last: Mapping[str, int]) -> pa.Table:
+    """Falls that may matter, and those that no tick has seen."""
+    unseen = falls.filter(pc.equal(falls["tick_us"], 0))
+    left = highs.left(min(last.values(), default=0))
+    return pa.concat_tables([left, unseen]).unify_dictionaries().combine_chunks()
 
 
 STEP: Final = Step(

@@ -92,6 +92,8 @@ class Seen:
     """A window ago: committed, max_offset, lag."""
     is_complete: Flags
     """Was the queue evaluated at every tick of the window?"""
+    growth: Positions
+    """Messages an hour by which it fell behind in each of the last three minutes; else UNKNOWN."""
     high: Positions
     """Offset to regain."""
     sample: Callable[[Positions], Mapping[str, Positions]]
@@ -194,13 +196,12 @@ def _judge_rest(seen: Seen, evaluation: Evaluation, rest: Positions, rule: Posit
     grown = np.where(lag_before == UNKNOWN, 0, lag - lag_before)
     # A queue that has just stood still is not slow: it is about to be STALLED.
     midway = window.committed_midway
-    is_slow = (
-        complete
-        & (grown > allowed_lag(now["max_offset"], max_before, evaluation))
-        & (window.lag_least == lag_before)
-        & (midway != UNKNOWN)
-        & (committed > midway)
-    )
+    allowed = allowed_lag(now["max_offset"], max_before, evaluation)
+    only_grew = (grown > allowed) & (window.lag_least == lag_before)
+    # However small a part of what is produced: an hour of it would be too much.
+    falls_behind = seen.growth[rest] > allowed
+    advances = (midway != UNKNOWN) & (committed > midway)
+    is_slow = complete & (falls_behind | (only_grew & advances))
     found = np.select(
         [is_stopped, is_rewound, is_stalled, is_slow], [STOPPED, REWOUND, STALLED, SLOW], OK
     )

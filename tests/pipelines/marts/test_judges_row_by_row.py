@@ -302,3 +302,65 @@ def test_a_broker_that_was_dead_for_a_while_makes_its_groups_unknown() -> None:
         (82, "OK", 4),
         (90, "OK", 4),
     ]
+
+
+def consuming(*, produced: int, consumed: int, commit_s: int, behind: int, seconds: int) -> Story:
+    """Rows each second of a queue that is written and read at these rates a second."""
+    story = Story()
+    for at in range(1, seconds):
+        broker = story.at(at)
+        done = at // commit_s * commit_s * consumed
+        end = behind + at * produced
+        begin = broker.now_us - behind // produced * SECOND
+        broker.watermark(
+            committed=1000 + done,
+            pulled=1000 + at * consumed,
+            max_offset=1000 + end,
+            min_offset=500,
+            store_time_at_committed=begin,
+        )
+    story.at(seconds)
+    return story
+
+
+@pytest.mark.parametrize("commit_s", [1, 2, 5])
+def test_a_group_that_falls_behind_by_one_message_in_a_hundred_is_slow(commit_s: int) -> None:
+    """1,045,000 messages and 17 minutes behind, and falling further: not OK, whatever share of
+    what is produced is missing, and however often offsets are reported.
+    """
+    rates = {"produced": 1000, "consumed": 990, "behind": 1_045_000}
+    gold = consuming(**rates, commit_s=commit_s, seconds=310).gold()
+    [window] = [row for row in gold["stalled_windows"] if row["rule"] == "SLOW"]
+    assert window["state"] == "OPEN"
+    assert 240 <= second(window["observed_at"]) <= 250
+    rate, growth = window["evidence"].split(" messages an hour")[0].rsplit(" ", 1)[1], 36_000
+    assert abs(int(rate) - growth) <= growth // 5
+    assert "are deleted unread in about" in window["evidence"]
+    assert gold["group_state"][-1]["state"] == "SLOW"
+    assert gold["consumer_lag"][-1]["trend"] != "SHRINKING"
+
+
+@pytest.mark.parametrize("consumed", [1000, 1010])
+def test_a_group_far_behind_that_holds_or_gains_is_not_slow(consumed: int) -> None:
+    rates = {"produced": 1000, "consumed": consumed, "behind": 1_045_000}
+    gold = consuming(**rates, commit_s=5, seconds=310).gold()
+    assert "stalled_windows" not in gold
+
+
+def test_a_lag_that_grows_by_a_tenth_in_an_hour_is_not_steady() -> None:
+    rates = {"produced": 1000, "consumed": 970, "behind": 1_045_000}
+    last = consuming(**rates, commit_s=1, seconds=70).gold()["consumer_lag"][-1]
+    assert (last["trend"], last["lag_change_per_minute"]) == ("GROWING", 1800)
+
+
+def test_a_row_of_a_clock_that_was_ahead_does_not_overrule_a_newer_one() -> None:
+    """The clock was at 20 s when it said 0 behind, and right again when 50 waited."""
+    story = Story()
+    broker = story.at(2)
+    broker.at(20)
+    broker.watermark(committed=100, committed_state="AT_END")
+    broker.at(3)
+    broker.watermark(committed=50)
+    story.at(31)
+    states = story.gold()["group_state"]
+    assert {row["lag_messages"] for row in states} == {50}
