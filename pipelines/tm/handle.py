@@ -17,7 +17,7 @@ from engine.foundation.errors import ConfigError, LakeError
 from pipelines.catalogue import BY_NAME
 from pipelines.lake import Lake
 from pipelines.moment import Moment, cycle_moment, last_complete
-from pipelines.reading import OpenTables, Reading, held_to, stood_until
+from pipelines.reading import OpenTables, Reading, held_to, states_with, stood_until
 from pipelines.tm import drawing, sentences, stories
 from pipelines.tm.asking import (
     STATES,
@@ -48,9 +48,10 @@ class LakeHandle:
     def groups(self, state: str | None = None, *, as_of: When | Cycle | None = None) -> Result:
         """The state of every group, the worst time lag first; `state` keeps one state."""
         reading = self._reading(as_of)
-        rows = reading.newest("group_state").sort("time_lag_ms", descending=True, nulls_last=True)
-        reported = reading.newest("consumer_lag", columns=["group"])["group"].unique()
-        unjudged = sorted({*reported.to_list()} - {*rows["group"].to_list()})
+        lag = held_to(reading.newest("consumer_lag"), reading.moment)
+        rows = states_with(lag, reading.newest("group_state"))
+        rows = rows.sort("time_lag_ms", descending=True, nulls_last=True)
+        unjudged = sorted({*lag["group"].to_list()} - {*rows["group"].to_list()})
         verdict = sentences.of_groups(rows, unjudged)
         if state is not None:
             known = {*STATES, *rows["state"].to_list()}
