@@ -25,7 +25,8 @@ from rich.table import Table
 
 from bench.bars import FILES_A_DAY, QUESTION_CPU
 from pipelines.catalogue import CONSUMER_LAG
-from pipelines.lake import Lake, arrow_schema, sql_moment
+from pipelines.lake import Lake, sql_moment
+from pipelines.schemas import arrow_schema
 from pipelines.upkeep.maintainer import Maintainer
 from pipelines.upkeep.settings import Upkeep
 

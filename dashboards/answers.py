@@ -181,6 +181,13 @@ def _line(row: Row, standing: Sequence[Row]) -> GroupLine:
         worst = min(standing, key=lambda one: state_sign(one["rule"]).rank)
         rest = f"; {len(standing)} of {plural(row['queues'], 'queue')} are not OK"
         reason = stall_now_text(worst) + (rest if len(standing) > 1 else "")
+    elif row["state"] == "OK" and row["lag_messages"] is not None:
+        reason = (
+            f"{plural(row['lag_messages'], 'message')} behind on {row['queues_known']} of "
+            f"{plural(row['queues'], 'queue')}"
+        )
+    elif row["judged_at"] is not None and row["state"] != "OK":
+        reason = f"{reason} (seen at {clock(row['judged_at'])})"
     return GroupLine(
         group=row["group"],
         state=row["state"],

@@ -16,7 +16,8 @@ from deltalake.exceptions import DeltaError
 
 from engine.foundation.errors import LakeError
 from engine.telemetry.tables import Column
-from pipelines.lake import Lake, arrow_schema, first_line
+from pipelines.lake import Lake, first_line
+from pipelines.schemas import arrow_schema
 
 
 def add_declared_columns(lake: Lake, address: str, columns: Sequence[Column]) -> tuple[str, ...]:

@@ -242,6 +242,28 @@ def held_to(lag: pl.DataFrame, moment: Moment) -> pl.DataFrame:
     )
 
 
+def states_with(lag: pl.DataFrame, states: pl.DataFrame) -> pl.DataFrame:
+    """Newest states of groups with their lag as it is now, in place of what each has recorded.
+
+    `lag` is the newest lag of every queue, held to the moment.
+    """
+    key = list(STATE_KEYS["group_state"])
+    known = pl.col("lag_messages").is_not_null()
+    now = lag.group_by(key).agg(
+        pl.when(known.any()).then(pl.col("lag_messages").sum()).alias("lag_messages_now"),
+        pl.col("time_lag_ms").max().alias("time_lag_ms_now"),
+        pl.len().cast(pl.Int32).alias("queues_now"),
+        known.sum().cast(pl.Int32).alias("queues_known_now"),
+    )
+    told = [name.removesuffix("_now") for name in now.columns if name.endswith("_now")]
+    joined = states.join(now, on=key, how="left")
+    reported = pl.col("queues_now").is_not_null()
+    return joined.with_columns(
+        pl.when(reported).then(pl.col(f"{name}_now")).otherwise(pl.col(name)).alias(name)
+        for name in told
+    ).select(states.columns)
+
+
 def stood_until(windows: pl.DataFrame, lag: pl.DataFrame, moment: Moment) -> pl.DataFrame:
     """Stalled windows with what is true of them at the moment.
 

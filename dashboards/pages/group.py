@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from functools import partial
 from typing import Any, Final, cast
 
 import dash_ag_grid as dag
@@ -188,7 +189,12 @@ def _grid() -> dag.AgGrid:
 
 
 def content(
-    desk: Desk, group: str | None, search: str | None, theme: str | None, pulse: Any = None
+    desk: Desk,
+    group: str | None,
+    search: str | None,
+    theme: str | None,
+    *,
+    pulse: Any = None,
 ) -> tuple[Any, ...]:
     """(notice, body class, summary, figure, its summary, queue rows, duplicates, stalls, members,
     dead letters)."""
@@ -433,7 +439,7 @@ def register(app: Dash, desk: Desk) -> None:
         pulse: Any, pathname: str | None, search: str | None, theme: str | None
     ) -> Any:
         group = group_of(pathname or "")
-        shown = await beside(content, desk, group, search, theme, pulse)
+        shown = await beside(partial(content, pulse=pulse), desk, group, search, theme)
         return *shown[:6], *map(tree, shown[6:])
 
     for element in ("group-duplicates", "group-stalls", "group-members", "group-dead"):

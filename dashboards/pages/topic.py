@@ -3,6 +3,7 @@ went (`pages/trace`)."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Final
 
 import polars as pl
@@ -122,7 +123,7 @@ def _content(data: TopicData, topic: str, look: Look) -> tuple[Any, ...]:
 
 
 def queues(
-    desk: Desk, topic: str | None, search: str | None, route: Route, pulse: Any = None
+    desk: Desk, topic: str | None, search: str | None, route: Route, *, pulse: Any = None
 ) -> Any:
     """The queue table; `route` is what a name server said, or why none was asked."""
     try:
@@ -298,7 +299,7 @@ def register(app: Dash, desk: Desk) -> None:
         # Beside the rest: a name server that does not answer holds up this table alone.
         topic = topic_of(pathname or "")
         route = await desk.cluster.route(topic or "")
-        return tree(await beside(queues, desk, topic, search, route, pulse))
+        return tree(await beside(partial(queues, pulse=pulse), desk, topic, search, route))
 
     for element in ("topic-groups", "topic-queues", "topic-failed"):
         register_drawn(app, element)

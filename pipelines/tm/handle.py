@@ -17,7 +17,7 @@ from engine.foundation.errors import ConfigError, LakeError
 from pipelines.catalogue import BY_NAME
 from pipelines.lake import Lake
 from pipelines.moment import Moment, cycle_moment, last_complete
-from pipelines.reading import OpenTables, Reading, held_to, stood_until
+from pipelines.reading import OpenTables, Reading, held_to, states_with, stood_until
 from pipelines.tm import drawing, sentences, stories
 from pipelines.tm.asking import (
     STATES,
@@ -48,9 +48,10 @@ class LakeHandle:
     def groups(self, state: str | None = None, *, as_of: When | Cycle | None = None) -> Result:
         """The state of every group, the worst time lag first; `state` keeps one state."""
         reading = self._reading(as_of)
-        rows = reading.newest("group_state").sort("time_lag_ms", descending=True, nulls_last=True)
-        reported = reading.newest("consumer_lag", columns=["group"])["group"].unique()
-        unjudged = sorted({*reported.to_list()} - {*rows["group"].to_list()})
+        lag = held_to(reading.newest("consumer_lag"), reading.moment)
+        rows = states_with(lag, reading.newest("group_state"))
+        rows = rows.sort("time_lag_ms", descending=True, nulls_last=True)
+        unjudged = sorted({*lag["group"].to_list()} - {*rows["group"].to_list()})
         verdict = sentences.of_groups(rows, unjudged)
         if state is not None:
             known = {*STATES, *rows["state"].to_list()}
@@ -59,7 +60,7 @@ class LakeHandle:
             rows = rows.filter(pl.col("state") == wanted)
         names = rows["group"].unique(maintain_order=True).to_list()
         figure = lambda: drawing.heatmap(reading, Asked(), groups=names)  # noqa: E731
-        return _result(reading, verdict, rows, "group_state", figure)
+        return _result(reading, verdict, rows, "group_state", draw=figure)
 
     def lag(
         self,
@@ -81,7 +82,7 @@ class LakeHandle:
         newest = held_to(at_end.newest("consumer_lag", *asked.place), at_end.moment)
         verdict = sentences.of_lag(asked, newest, at_end.moment)
         figure = lambda: drawing.timeline(reading, asked, lag=rows)  # noqa: E731
-        return _result(at_end, verdict, rows, "consumer_lag", figure)
+        return _result(at_end, verdict, rows, "consumer_lag", draw=figure)
 
     def stalls(
         self,
@@ -99,7 +100,9 @@ class LakeHandle:
         windows = _windows(reading, "stalled_windows", asked)
         rows = stood_until(windows, reading.newest("consumer_lag", *asked.place), reading.moment)
         verdict = sentences.of_stalls(asked, rows)
-        return _result(reading, verdict, rows, "stalled_windows", drawing.of(reading, asked, rows))
+        return _result(
+            reading, verdict, rows, "stalled_windows", draw=drawing.of(reading, asked, rows)
+        )
 
     def duplicates(
         self,
@@ -117,7 +120,7 @@ class LakeHandle:
         rows = _windows(reading, "duplicate_risk_windows", asked)
         verdict = sentences.of_duplicates(asked, rows)
         figure = drawing.of(reading, asked, rows)
-        return _result(reading, verdict, rows, "duplicate_risk_windows", figure)
+        return _result(reading, verdict, rows, "duplicate_risk_windows", draw=figure)
 
     def ownership(
         self,
@@ -134,7 +137,7 @@ class LakeHandle:
         asked = asked_of(reading, group=group, topic=topic, queue=queue, since=since, until=until)
         rows = _windows(reading, "ownership", asked)
         verdict = sentences.of_ownership(asked, rows)
-        return _result(reading, verdict, rows, "ownership", drawing.of(reading, asked, rows))
+        return _result(reading, verdict, rows, "ownership", draw=drawing.of(reading, asked, rows))
 
     def rebalances(
         self,
@@ -149,7 +152,7 @@ class LakeHandle:
         asked = asked_of(reading, group=group, since=since, until=until)
         rows = reading.rows("rebalances", *asked.place, *asked.times, since=asked.since)
         verdict = sentences.of_rebalances(asked, rows)
-        return _result(reading, verdict, rows, "rebalances", drawing.of(reading, asked, rows))
+        return _result(reading, verdict, rows, "rebalances", draw=drawing.of(reading, asked, rows))
 
     def dead_letters(
         self,
@@ -164,7 +167,9 @@ class LakeHandle:
         asked = asked_of(reading, group=group, since=since, until=until)
         rows = reading.rows("dead_letters", *asked.place, *asked.times, since=asked.since)
         verdict = sentences.of_dead_letters(asked, rows)
-        return _result(reading, verdict, rows, "dead_letters", drawing.of(reading, asked, rows))
+        return _result(
+            reading, verdict, rows, "dead_letters", draw=drawing.of(reading, asked, rows)
+        )
 
     def checks(self, status: str | None = None) -> Result:
         """The newest run of the data-quality checks; `status` "failed" or "passed" keeps those."""
@@ -178,7 +183,7 @@ class LakeHandle:
         verdict = sentences.of_checks(rows)
         if status is not None:
             rows = rows.filter(pl.col("success") == (status == "passed"))
-        return _result(reading, verdict, rows, "dq_results", None)
+        return _result(reading, verdict, rows, "dq_results")
 
     def message(self, message_id: str, *, as_of: When | Cycle | None = None) -> Result:
         """What the lake knows of a message: tries, dead letter, second deliveries, a stall it
@@ -286,7 +291,9 @@ def _windows(reading: Reading, name: str, asked: Asked) -> pl.DataFrame:
     return reading.windows(name, *asked.place, since=asked.since, until=asked.until)
 
 
-def _result(reading: Reading, verdict: str, rows: pl.DataFrame, table: str, draw: Any) -> Result:
+def _result(
+    reading: Reading, verdict: str, rows: pl.DataFrame, table: str, *, draw: Any = None
+) -> Result:
     """Rows of one table, the columns that a person looks at first."""
     first = tuple(name for name in FIRST.get(table, ()) if name in rows.columns)
     ordered = rows.select(*first, *(name for name in rows.columns if name not in first))

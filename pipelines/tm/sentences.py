@@ -45,7 +45,14 @@ def of_groups(rows: pl.DataFrame, unjudged: Sequence[str] = ()) -> str:
     said = f"{_groups(bad)} of {total} {_is(_groups(bad))} not OK"
     if unknown.height:
         said += f" ({_groups(unknown)} unknown)"
-    return f"{said}; the furthest behind is {worst['group']}: {worst['reason']}.{rest}"
+    behind = "by how much is unknown"
+    if worst["lag_messages"] is not None:
+        messages = plural(worst["lag_messages"], "message")
+        behind = f"{messages} and {duration(worst['time_lag_ms'])} behind"
+    return (
+        f"{said}; the furthest behind is {worst['group']}, {spoken(worst['state'])}, {behind} "
+        f"(first seen as: {worst['reason']}).{rest}"
+    )
 
 
 def of_state(rows: pl.DataFrame, state: str, unjudged: Sequence[str] = ()) -> str:

@@ -7,12 +7,15 @@ from datetime import timedelta
 import polars as pl
 import pytest
 
-from dashboards import answers, view, words
+from dashboards import answers, traces, view, words
 from dashboards.data import LakeData, Seen
+from dashboards.pages import overview
+from dashboards.topic_data import TopicData
 from dashboards.view import Span
 from pipelines.lake import Lake
 from pipelines.reading import held_to
 from tests.gold_lake import END, START
+from tests.lake_story import EMITTER
 
 MINUTE = timedelta(minutes=1)
 NOW = END + timedelta(seconds=8)
@@ -176,3 +179,71 @@ class TestAnswers:
         old = answers.quality(results, now=END + 15 * MINUTE)
         assert (old.level, old.failing) == ("unknown", 0)
         assert old.sentence == "the last run is 15 min 5 s old: tidemark check"
+
+
+class TestBrokers:
+    def test_a_restart_takes_with_it_the_clients_that_came_back(self, story: Lake) -> None:
+        data = LakeData(story).seen()
+        brokers = answers.broker_events(data.lifecycle(START, END), data.silences(START, END))
+        assert [(event.broker, event.kind) for event in brokers] == [("broker-a", "BOOT")]
+        found = answers.changes(
+            stalls=data.stalls(START, END).clear(),
+            risks=data.present("duplicate_risk_windows", START, END).clear(),
+            rebalances=data.rows("rebalances", START, END),
+            dead_letters=data.rows("dead_letters", START, END),
+            span=Span(START, END, END, NOW),
+            brokers=brokers,
+        )
+        said = [change.text for change in found if change.kind == "broker"]
+        assert said == [
+            "broker-a restarted after a crash (after SIGKILL); 1 client of 1 group came back"
+        ]
+        joined = [
+            change for change in found if "joined" in change.text and change.at > brokers[0].at
+        ]
+        assert joined == []
+
+    def test_a_silence_is_told_with_its_length(self) -> None:
+        silences = pl.DataFrame(
+            {
+                "emitter": ["DemoCluster/broker-b/0"],
+                "since": [END - 5 * MINUTE],
+                "until": [END - 3 * MINUTE],
+            }
+        )
+        (event,) = answers.broker_events(pl.DataFrame(), silences)
+        assert answers.broker_text(event) == (
+            "broker-b told nothing for 2 min: states in that time are unknown"
+        )
+
+    def test_messages_delivered_twice_are_no_good_news(self, story: Lake) -> None:
+        data = LakeData(story).seen()
+        found = answers.changes(
+            stalls=data.stalls(START, END),
+            risks=data.present("duplicate_risk_windows", START, END),
+            rebalances=data.rows("rebalances", START, END),
+            dead_letters=data.rows("dead_letters", START, END),
+            span=Span(START, END, END, NOW),
+        )
+        kinds = {change.kind for change in found if "confirmed" in change.text}
+        assert kinds == {"delivered twice"}
+        assert overview.CHANGE_SIGNS["delivered twice"][1] != "ok"
+
+    def test_states_that_a_silent_emitter_told_are_unknown(self, story: Lake) -> None:
+        data = LakeData(story).seen()
+        lag = held_to(data.newest_lag(), data.moment)
+        silent = answers.group_table(
+            data.newest_states(), lag, data.stalls(START, END).clear(), silent=[EMITTER]
+        )
+        assert set(silent["state"]) == {"UNKNOWN"}
+        assert set(silent["reason"]) == {"nothing comes from broker-a any more"}
+
+    def test_a_dead_letter_s_origin_reads_the_same_everywhere(self, story: Lake) -> None:
+        data = LakeData(story).seen()
+        gold = data.rows("dead_letters", START, END).row(0, named=True)
+        failed = TopicData(data).failed("orders", START, END).row(0, named=True)
+        assert answers.origin_text(gold) == "orders queue 1 offset 123311"
+        assert answers.origin_text(failed) == answers.origin_text(gold)
+        steps = TopicData(data).steps_of(gold["message_id"], START, END)
+        told = [step.text for step in traces.flow_steps(steps)]
+        assert all("orders queue 1 offset 123311 on broker-a" in text for text in told)

@@ -16,7 +16,8 @@ from engine.telemetry.shipper.lake import BronzeTable
 from engine.telemetry.tables import LIFECYCLE, ColumnType, Table
 from pipelines.catalogue import CONSUMER_LAG, DQ_FAILURES
 from pipelines.evolution import add_declared_columns
-from pipelines.lake import Lake, arrow_schema
+from pipelines.lake import Lake
+from pipelines.schemas import arrow_schema
 from pipelines.upkeep.maintainer import Maintainer
 from pipelines.upkeep.settings import Upkeep
 

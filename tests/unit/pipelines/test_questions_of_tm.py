@@ -92,6 +92,14 @@ class TestSentences:
             (lambda tm: tm.groups("slow"), "None of 3 groups is SLOW; they are: 2 OK, 1 STALLED."),
             (lambda tm: tm.groups("stalled"), "1 of 3 groups is STALLED: shipping."),
             (
+                lambda tm: tm.groups(),
+                (
+                    "1 of 3 groups is not OK; the furthest behind is shipping, stalled, 3,164 "
+                    "messages and 6 min 34 s behind (first seen as: orders queue 2: 78 commits in "
+                    "390 s, offset unchanged, lag 3,152 messages and growing)."
+                ),
+            ),
+            (
                 lambda tm: tm.stalls("shipping"),
                 (
                     "2 stalled windows of shipping, 1 still open: shipping on orders queue 2 has "
@@ -198,6 +206,8 @@ class TestOneMoment:
         complete_cycle(told, {EMITTER: (END + timedelta(minutes=10), seq)})
         assert "the oldest has waited for 16 min 34 s" in lake.lag("shipping").verdict
         assert "for 16 min 18 s, 3,152 messages wait" in lake.stalls("shipping").verdict
+        assert "3,164 messages and 16 min 34 s behind" in lake.groups().verdict
+        assert lake.groups("stalled").df["time_lag_ms"].to_list() == [994_000]
         complete_cycle(told, {EMITTER: (END + timedelta(minutes=11), seq)})
         assert "Unknown: no queue of shipping was reported" in lake.lag("shipping").verdict
         assert lake.groups().verdict.startswith("No group has been judged.")

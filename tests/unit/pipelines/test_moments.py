@@ -1,0 +1,194 @@
+"""The last complete cycle of a lake: what readers go up to, whatever a run was killed at."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipelines.catalogue import COMPUTED_TABLES, CONSUMER_LAG
+from pipelines.cycles.plan import PLANS, Cut, Plan, Plans
+from pipelines.lake import Lake
+from pipelines.moment import Moment, Reached, cycle_moment, last_complete
+from pipelines.reading import LOOK_BACK, OpenTables, Reading, held_to
+from tests.lake_story import append_rows
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+NOON_US = int(NOON.timestamp()) * 1_000_000
+A, B = "c/broker-a/0", "c/broker-b/0"
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    """A lake whose run has begun and whose gold tables are there, empty."""
+    home = Lake.at(str(tmp_path / "lake"))
+    plans_of(home)
+    for table in COMPUTED_TABLES:
+        append_rows(home.gold(table.name), table.columns, [], "observed_date")
+    return home
+
+
+def plans_of(lake: Lake) -> Plans:
+    """The run of a lake, as a process that starts finds it."""
+    return Plans.open(lake, "{}", gold=(), buckets=1)
+
+
+def plan(plans: Plans, *cuts: Cut) -> Plan:
+    """The next cycle takes these."""
+    return plans.record(cuts, {})
+
+
+def cut(emitter: str, second: int, seq: int) -> Cut:
+    return Cut(emitter, 0, seq, 0, second, 0, NOON_US + second * 1_000_000)
+
+
+def moment(**seconds: int) -> Moment:
+    reached = tuple(
+        Reached(f"c/{name}/0", NOON + timedelta(seconds=second), second)
+        for name, second in seconds.items()
+    )
+    return Moment("run", 1, reached)
+
+
+class TestLastComplete:
+    def test_before_the_first_cycle_there_is_none(self, lake: Lake, tmp_path: Path) -> None:
+        assert last_complete(Lake.at(str(tmp_path / "elsewhere"))) is None
+        assert last_complete(lake) is None
+
+    def test_a_planned_cycle_is_not_complete_until_that_is_said(self, lake: Lake) -> None:
+        plans = plans_of(lake)
+        first = plan(plans, cut(A, 5, 50))
+        assert last_complete(lake) is None
+        plans.finish(first, {})
+        found = last_complete(lake)
+        assert found is not None
+        assert (found.run_id, found.cycle) == (plans.run_id, 1)
+        assert found.reached == (Reached(A, NOON + timedelta(seconds=5), 50),)
+
+        second = plan(plans, cut(A, 10, 100), cut(B, 7, 70))
+        assert last_complete(lake) == found, "cycle 2 is being written"
+        plans.finish(second, {})
+        later = last_complete(lake)
+        assert later is not None
+        assert (later.cycle, len(later.reached)) == (2, 2)
+
+    def test_a_cycle_that_was_carried_out_twice_is_complete_once(self, lake: Lake) -> None:
+        first = plan(plans_of(lake), cut(A, 5, 50))
+        plans_of(lake).finish(first, {})
+        plans_of(lake).finish(first, {})
+        found = last_complete(lake)
+        assert found is not None
+        assert found.cycle == 1
+
+    def test_a_table_that_is_new_to_the_run_hides_no_cycle(self, lake: Lake) -> None:
+        plans = plans_of(lake)
+        plans.finish(plan(plans, cut(A, 5, 50)), {})
+        plans.begin_tables(["retry_flow"])
+        found = last_complete(lake)
+        assert found is not None
+        assert found.cycle == 1
+
+    def test_what_an_earlier_run_at_the_same_place_completed_does_not_count(
+        self, lake: Lake, tmp_path: Path
+    ) -> None:
+        plans = plans_of(lake)
+        for _ in range(3):
+            plans.finish(plan(plans, cut(A, 5, 50)), {})
+        Path(lake.state(PLANS)).rename(tmp_path / "old-plans")
+        Path(lake.root, "gold").rename(tmp_path / "old-gold")
+        plan(plans_of(lake), cut(A, 9, 90))
+        assert last_complete(lake) is None
+
+    def test_a_cycle_is_found_by_its_number(self, lake: Lake) -> None:
+        plans = plans_of(lake)
+        for second in (5, 10, 15):
+            plans.finish(plan(plans, cut(A, second, second)), {})
+        found = cycle_moment(lake, 2)
+        assert found is not None
+        assert found.judged_to == NOON + timedelta(seconds=10)
+        assert cycle_moment(lake, 4) is None
+        assert cycle_moment(lake, 0) is None
+
+
+class TestMoment:
+    def test_an_emitter_that_fell_silent_does_not_hold_back_what_is_said(self) -> None:
+        together = moment(a=100, b=90)
+        assert together.judged_to == together.least == NOON + timedelta(seconds=90)
+        assert together.silent == ()
+        apart = moment(a=100, b=60)
+        assert apart.judged_to == NOON + timedelta(seconds=100)
+        assert apart.least == NOON + timedelta(seconds=60)
+        assert [one.emitter for one in apart.silent] == ["c/b/0"]
+
+    def test_an_earlier_moment_of_the_same_cycle_ends_no_emitter_later_than_it_did(self) -> None:
+        earlier = moment(a=100, b=60).capped(NOON + timedelta(seconds=80))
+        assert [one.judged_to for one in earlier.reached] == [
+            NOON + timedelta(seconds=80),
+            NOON + timedelta(seconds=60),
+        ]
+
+    def test_without_any_emitter_nothing_is_seen(self) -> None:
+        nothing = Moment("", 0, ())
+        assert (nothing.newest, nothing.least, nothing.judged_to) == (None, None, None)
+        assert nothing.condition(CONSUMER_LAG) == "(false)"
+
+
+class TestNewest:
+    """Rows of one queue each second or never, asked at any moment."""
+
+    @settings(max_examples=25, deadline=None)
+    @given(
+        told=st.lists(
+            st.tuples(st.integers(0, 1500), st.integers(0, 2)), min_size=1, max_size=12, unique=True
+        ),
+        asked=st.integers(0, 1600),
+    )
+    def test_it_is_the_last_row_at_or_before_the_moment_within_the_look_back(
+        self, tmp_path_factory: pytest.TempPathFactory, told: list[tuple[int, int]], asked: int
+    ) -> None:
+        lake = Lake.at(str(tmp_path_factory.mktemp("newest") / "lake"))
+        rows = [row(second, queue) for second, queue in told]
+        append_rows(lake.gold("consumer_lag"), CONSUMER_LAG.columns, rows, "observed_date")
+        at = NOON + timedelta(seconds=asked)
+        seen = Reading(OpenTables(lake), Moment("run", 1, (Reached(A, at, 10**9),)))
+
+        within = (asked - LOOK_BACK.total_seconds(), asked)
+        expected = {
+            queue: second for second, queue in sorted(told) if within[0] <= second <= within[1]
+        }
+        newest = seen.newest("consumer_lag")
+        seconds = (newest["observed_at"] - NOON).dt.total_seconds().to_list()
+        assert dict(zip(newest["queue_id"].to_list(), seconds, strict=True)) == expected
+        held = held_to(newest, seen.moment)
+        assert held["time_lag_ms"].to_list() == [
+            (asked - expected[queue]) * 1000 if queue else 0 for queue in sorted(expected)
+        ]
+
+
+def row(second: int, queue: int) -> dict[str, object]:
+    """Queue 0 has nothing waiting, the others a message that has just come."""
+    return {
+        "observed_at": NOON + timedelta(seconds=second),
+        "observed_date": NOON.date(),
+        "cluster": "c",
+        "broker": "broker-a",
+        "emitter": A,
+        "group": "g",
+        "topic": "t",
+        "queue_id": queue,
+        "lag_messages": 1 if queue else 0,
+        "time_lag_ms": 0,
+        "provenance": "EXACT",
+        "min_offset": 0,
+        "max_offset": 1,
+        "seq": second,
+    }
+
+
+def test_a_queue_that_was_told_before_its_emitter_existed_here_is_not_aged() -> None:
+    lag = pl.DataFrame([{**row(5, 1), "emitter": "c/stranger/0"}])
+    assert held_to(lag, moment(a=100))["time_lag_ms"].to_list() == [0]
