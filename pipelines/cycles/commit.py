@@ -13,18 +13,22 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
-import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction
 
 from engine.foundation.errors import LakeError
 from pipelines.cycles.gold_files import PARTITION, NewFile
+from pipelines.evolution import add_declared_columns
 from pipelines.lake import Lake, first_line
 from pipelines.marts.mart import GoldTable
 from pipelines.schemas import arrow_schema
 
-PROPERTIES: Final = {"delta.checkpointInterval": "50", "delta.enableDeletionVectors": "false"}
+PROPERTIES: Final = {
+    "delta.checkpointInterval": "50",
+    "delta.enableDeletionVectors": "false",
+    "delta.logRetentionDuration": "interval 2 days",
+}
 
 
 class GoldTables:
@@ -41,12 +45,13 @@ class GoldTables:
 
     def create(self) -> None:
         """Make those that do not exist yet, and give the others the columns that were declared
-        since. LakeError when a table lacks a column that is never null.
+        since. LakeError when a table is of another version.
         """
         for name, table in self._declared.items():
             address, schema = self._lake.gold(name), arrow_schema(table.columns)
             if self._lake.exists(address):
-                self._handles[name] = self._evolved(table)
+                add_declared_columns(self._lake, address, table.columns)
+                self._handles[name] = self._lake.table(address)
                 continue
             self._handles[name] = DeltaTable.create(
                 address,
@@ -57,21 +62,6 @@ class GoldTables:
                 configuration=PROPERTIES,
                 storage_options=self._lake.storage_options or None,
             )
-
-    def _evolved(self, table: GoldTable) -> DeltaTable:
-        handle = self._lake.table(self._lake.gold(table.name))
-        there = {field.name for field in handle.schema().fields}
-        later = [column for column in table.columns if column.name not in there]
-        if not all(column.nullable for column in later):
-            raise LakeError(
-                f"the gold table at {handle.table_uri} has no "
-                f"{', '.join(one.name for one in later if not one.nullable)}: it is of another "
-                "version; move gold and state away and let `tidemark pipeline run` compute anew"
-            )
-        if later:
-            fields = Schema.from_arrow(arrow_schema(later)).fields
-            handle.alter.add_columns(fields)
-        return handle
 
     def commit(self, name: str, files: Sequence[NewFile], *, run_id: str, cycle: int) -> bool:
         """Make the files rows of a table; False when this cycle has done so before."""
@@ -106,8 +96,3 @@ def _action(file: NewFile) -> AddAction:
         data_change=True,
         stats=file.statistics,
     )
-
-
-def no_rows(table: GoldTable) -> pa.Table:
-    """None of a table's rows."""
-    return arrow_schema(table.columns).empty_table()

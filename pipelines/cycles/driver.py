@@ -18,6 +18,7 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
+from engine.telemetry.tables import BRONZE_FOLDER
 from pipelines.cycles.bronze_tail import BronzeTail
 from pipelines.cycles.commit import GoldTables
 from pipelines.cycles.gold_files import NewFile
@@ -27,12 +28,15 @@ from pipelines.cycles.sweeping import sweep
 from pipelines.cycles.work import BucketDone, WorkOrder
 from pipelines.lake import Lake
 from pipelines.marts.declared import gold_tables
+from pipelines.read_places import note_places
 from pipelines.settings import Evaluation, Pace
 from pipelines.staging.facts import SHIPPER_SUFFIX
 
 COMMITTERS: Final = 4
 """Tables that are committed at the same time."""
 
+READER: Final = "pipeline"
+"""Under this name upkeep learns what the live run has still to read."""
 SWEEP_EACH: Final = 200
 """Cycles after which files of the state that nobody needs are removed."""
 
@@ -101,6 +105,12 @@ class Driver:
         counts = self._commit(plan, done)
         self.plans.finish(plan, {one.bucket: one.chain for one in done})
         self._bronze.finish(plan.cuts)
+        if self._until_us is None:
+            versions = {
+                f"{BRONZE_FOLDER}/{name}": place.version
+                for name, place in self._bronze.places.items()
+            }
+            note_places(self._target, READER, versions)
         if plan.cycle % SWEEP_EACH == 0:
             sweep(self._target, plan.run_id, self.plans.chains)
         moved = [cut.time_to_us for cut in plan.cuts if not cut.is_empty]

@@ -29,9 +29,6 @@ from pipelines.settings import SECOND_US
 from pipelines.tail import Place
 
 PLANS: Final = "plans"
-FILES_BEFORE_COMPACTION: Final = 500
-"""Two small files a cycle; beyond this many they are made one again."""
-
 PLANNED: Final = "PLANNED"
 DONE: Final = "DONE"
 BEGUN: Final = "BEGUN"
@@ -169,7 +166,6 @@ class Plans:
 
     def __init__(self, lake: Lake, run_id: str, *, buckets: int) -> None:
         self._lake = lake
-        self._records = 0
         self.run_id = run_id
         self.buckets = buckets
         """Into how many parts the run's keys are divided, for good."""
@@ -293,16 +289,12 @@ class Plans:
             "recorded_at": datetime.now(UTC),
             "body": json.dumps(body),
         }
-        address = self._lake.state(PLANS)
         write_deltalake(
-            address,
+            self._lake.state(PLANS),
             pa.Table.from_pylist([record], _SCHEMA),
             mode="append",
             storage_options=self._lake.storage_options or None,
         )
-        self._records += 1
-        if self._records % FILES_BEFORE_COMPACTION == 0:
-            self._lake.table(address).optimize.compact()
 
 
 @dataclass(frozen=True, slots=True)

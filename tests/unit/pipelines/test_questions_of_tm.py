@@ -60,7 +60,10 @@ class TestNames:
             (lambda tm: tm.stalls("shipping", queue=9), "no queue 9 of shipping; there are 0, 1"),
             (lambda tm: tm.checks("faild"), "did you mean 'failed'?"),
             (lambda tm: tm.lag("nobody-like-this"), "there are 'billing', 'ledger', 'shipping'"),
-            (lambda tm: tm.explain("0123"), "window_id of a row of stalled_windows"),
+            (
+                lambda tm: tm.explain("0123"),
+                "window_id of a row of duplicate_risk_windows, ownership, stalled_windows",
+            ),
             (lambda tm: tm.lag("shipping", since="yesterday"), '"15m"'),
             (lambda tm: tm.stalls(since="1m", until="5m"), "a moment before until='5m'"),
             (lambda tm: tm.stalls(since="2030-01-01"), "2026-03-01 12:15:00 UTC"),
@@ -235,7 +238,7 @@ class TestOneMoment:
 
     def test_a_lake_without_a_complete_cycle_says_so(self, tmp_path: Path) -> None:
         told = write_gold_lake(tmp_path / "lake")
-        (tmp_path / "lake" / "state" / "completed").rename(tmp_path / "completed")
+        (tmp_path / "lake" / "state" / "plans").rename(tmp_path / "plans")
         with pytest.raises(LakeError, match=r"no cycle of .* is complete yet"):
             tm.connect(told.root).groups()
 
