@@ -283,7 +283,7 @@ def _is_ordinary(row: dict[str, Any]) -> bool:
     """Would a start on a sound store tell this, too?"""
     if row["kind"] == "RECOVERY":
         return row["truncated_from"] is None and " 0 bytes dropped" in row["detail"]
-    return row["kind"] in {"BOOT", "SHUTDOWN"}
+    return row["kind"] in {"BOOT", "SHUTDOWN", "SNAPSHOT"}
 
 
 class _Lines(logging.Handler):
