@@ -196,10 +196,11 @@ def evaluate(
             text = opened.read(CASE_FILE_BYTES_MAX + 1)
         results = list(run_cases(parse(text, name=file.name)))
     except OSError as error:
-        typer.echo(f"tidemark: {file} cannot be read: {error.strerror}; name a file", err=True)
+        problem = f"{file} cannot be read: {error.strerror}; name a file"
+        typer.echo(f"tidemark evaluate: {problem}", err=True)
         raise typer.Exit(2) from None
     except CaseFileError as error:
-        typer.echo(f"tidemark: {error}", err=True)
+        typer.echo(f"tidemark evaluate: {error}", err=True)
         raise typer.Exit(2) from None
     for one in results:
         typer.echo(str(one))

@@ -72,7 +72,7 @@ def test_a_lake_that_is_missing_is_one_sentence_and_nothing_is_made(tmp_path: Pa
     for verb in ("maintain", "status"):
         answer = tidemark(verb, "--lake", str(tmp_path / "none"))
         assert answer.returncode == 1
-        assert answer.stderr.startswith(f"tidemark: there is no lake at {tmp_path}/none: ")
+        assert answer.stderr.startswith(f"tidemark lake: there is no lake at {tmp_path}/none: ")
         assert len(answer.stderr.splitlines()) == 1
     assert not (tmp_path / "none").exists()
 

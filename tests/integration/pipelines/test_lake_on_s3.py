@@ -139,5 +139,5 @@ def test_a_store_that_is_not_reached_is_one_sentence(tmp_path: Path) -> None:
     )
     assert answer.returncode == 1
     [line] = answer.stderr.strip().splitlines()
-    assert line.startswith("tidemark: s3://bucket/lake")
+    assert line.startswith("tidemark lake: s3://bucket/lake")
     assert time.monotonic() - began_s < 60

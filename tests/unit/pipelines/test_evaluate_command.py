@@ -62,7 +62,7 @@ def test_a_bad_file_gets_one_sentence_and_2(tmp_path: Path, text: str, said: str
     file.write_text(text, encoding="utf-8")
     code, output, errors = evaluate(file)
     assert (code, output) == (2, "")
-    assert errors.startswith("tidemark: mine.json")
+    assert errors.startswith("tidemark evaluate: mine.json")
     assert said in errors
     assert errors.count("\n") == 1
 
