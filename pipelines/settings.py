@@ -16,9 +16,6 @@ from engine.foundation.errors import ConfigError
 MS_US: Final = 1_000
 SECOND_US: Final = 1_000_000
 
-REPORT_PERIOD_US: Final = 30 * SECOND_US
-"""Every key is reported at least this often (engine.telemetry.tables, group_watermarks)."""
-
 SILENCE_US: Final = 35 * SECOND_US
 """A key or emitter whose last row is older than this tells nothing about now: the period, and its
 lateness.
@@ -88,13 +85,6 @@ class Evaluation:
     def ticks_per_window(self) -> int:
         """Slides that make a window."""
         return self.window_ms // self.slide_ms
-
-    @property
-    def look_back_us(self) -> int:
-        """How far before its mark a cycle must read, so that no verdict depends on where it was
-        cut.
-        """
-        return max(self.window_us + 2 * self.slide_us + 2 * SILENCE_US, TREND_US) + SILENCE_US
 
     def as_text(self) -> str:
         """One line, equal for equal figures: what the marks remember."""

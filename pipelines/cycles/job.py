@@ -10,7 +10,7 @@ Invariant: the driver holds what grows with files and buckets, never with rows
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -71,6 +71,3 @@ def _judge(order: WorkOrder, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.R
             parts.setdefault(row["bucket"], []).append((row["bucket"], row["table"], row["rows"]))
     for bucket, of_bucket in sorted(parts.items()):
         yield pa.record_batch([[judge(order, bucket, of_bucket).as_json()]], schema=_DONE)
-
-
-ReadTask = Callable[[WorkOrder, int], Iterator[Part]]
