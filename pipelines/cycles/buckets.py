@@ -16,6 +16,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from pipelines.cycles.streams import read_stream, write_stream
 from pipelines.marts.keys import numbered
 from pipelines.marts.mart import Positions
 from pipelines.staging.facts import Reach
@@ -68,13 +69,10 @@ def within(rows: pa.Table, cuts: dict[str, tuple[int, int]]) -> pa.Table:
 def packed(rows: pa.Table) -> bytes:
     """Rows as one value."""
     sink = pa.BufferOutputStream()
-    whole = rows.unify_dictionaries().combine_chunks()
-    with pa.ipc.new_stream(sink, whole.schema) as stream:
-        stream.write_table(whole)
+    write_stream(sink, rows)
     return bytes(sink.getvalue())
 
 
 def unpacked(value: bytes) -> pa.Table:
     """The reverse."""
-    with pa.ipc.open_stream(pa.py_buffer(value)) as stream:
-        return stream.read_all()
+    return read_stream(pa.py_buffer(value))

@@ -23,7 +23,9 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines.cycles.files import DataFiles
+from pipelines.cycles.streams import read_stream, write_stream
 from pipelines.marts.computing import Computed
+from pipelines.marts.keys import overlaid
 from pipelines.marts.mart import Positions
 
 CHAIN_MAX: Final = 20
@@ -85,29 +87,16 @@ def _smallest(step: str, table: str, positions: Positions | None, rows: pa.Table
     return step, table, positions, rows.take(pa.array(positions))
 
 
-def overlaid(rows: pa.Table, positions: Positions, news: pa.Table) -> pa.Table:
-    """The rows with others in the places `positions`, those behind the end appended in order."""
-    count = max(rows.num_rows, int(positions.max()) + 1 if len(positions) else 0)
-    taken = np.arange(count)
-    taken[positions] = rows.num_rows + np.arange(len(positions))
-    both = pa.concat_tables([rows, news]).unify_dictionaries().combine_chunks()
-    return both.take(pa.array(taken))
-
-
 def _packed(parts: Sequence[_Part]) -> pa.Buffer:
     """One file of several tables: Arrow streams behind each other, and an index of them."""
     sink = pa.BufferOutputStream()
     index = []
     for step, table, positions, rows in parts:
         start = sink.tell()
-        whole = rows.unify_dictionaries().combine_chunks()
-        with pa.ipc.new_stream(sink, whole.schema) as stream:
-            stream.write_table(whole)
+        write_stream(sink, rows)
         middle = sink.tell()
         if positions is not None:
-            numbers = pa.table({"position": positions})
-            with pa.ipc.new_stream(sink, numbers.schema) as stream:
-                stream.write_table(numbers)
+            write_stream(sink, pa.table({"position": positions}))
         index.append([step, table, start, middle, sink.tell()])
     told = json.dumps(index).encode()
     sink.write(told)
@@ -119,12 +108,7 @@ def _parts(data: pa.Buffer) -> list[_Part]:
     length = int.from_bytes(bytes(data[-8:]), "big")
     parts = []
     for step, table, start, middle, end in json.loads(bytes(data[-8 - length : -8])):
-        rows = _stream(data[start:middle])
-        positions = None if middle == end else np.asarray(_stream(data[middle:end])["position"])
+        rows = read_stream(data[start:middle])
+        positions = None if middle == end else np.asarray(read_stream(data[middle:end])["position"])
         parts.append((step, table, positions, rows))
     return parts
-
-
-def _stream(data: pa.Buffer) -> pa.Table:
-    with pa.ipc.open_stream(data) as stream:
-        return stream.read_all()

@@ -69,11 +69,19 @@ def newest_of_each(known: pa.Table, new: pa.Table, key: Sequence[str]) -> pa.Tab
     """
     if not new.num_rows:
         return known
-    positions, first = positions_of(known, new, key)
-    rows = np.arange(known.num_rows + len(first))
-    rows[positions] = known.num_rows + np.arange(new.num_rows)
-    both = pa.concat_tables([known, new]).unify_dictionaries().combine_chunks()
-    return both.take(pa.array(rows))
+    positions, _ = positions_of(known, new, key)
+    return overlaid(known, positions, new)
+
+
+def overlaid(rows: pa.Table, positions: Positions, news: pa.Table) -> pa.Table:
+    """The rows with others in the places `positions`, those behind the end appended in order; of
+    several for one place the last stays.
+    """
+    count = max(rows.num_rows, int(positions.max()) + 1 if len(positions) else 0)
+    taken = np.arange(count)
+    taken[positions] = rows.num_rows + np.arange(len(positions))
+    both = pa.concat_tables([rows, news]).unify_dictionaries().combine_chunks()
+    return both.take(pa.array(taken))
 
 
 def are_among(rows: pa.Table, others: pa.Table, key: Sequence[str]) -> pa.Array:
