@@ -16,11 +16,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
-from pipelines.cycles.plan import DONE, PLANNED, PLANS, plan_of
-from pipelines.lake import Lake, sql_moment, sql_over, sql_text
+from pipelines.cycles.plan import Plan, last_done, plan_of_cycle
+from pipelines.lake import Lake, sql_moment, sql_text
 from pipelines.marts.mart import GoldTable
 from pipelines.settings import SILENCE_US
 from pipelines.staging.facts import SHIPPER_SUFFIX
@@ -142,51 +139,22 @@ def last_complete(lake: Lake) -> Moment | None:
 
     LakeError for a table of plans that cannot be read.
     """
-    newest = _newest_cycle(lake)
-    if newest is None:
-        return None
-    for cycle in (newest, newest - 1):  # The newest may be under way; the one before it is done.
-        if any(row["phase"] == DONE for row in _records(lake, cycle)):
-            return cycle_moment(lake, cycle)
-    return None
+    return _moment_of(last_done(lake))
 
 
 def cycle_moment(lake: Lake, cycle: int) -> Moment | None:
     """The moment of one cycle, as its plan tells it; None when there was no such cycle."""
-    planned = [row for row in _records(lake, cycle) if row["phase"] == PLANNED]
-    if not planned:
+    return _moment_of(plan_of_cycle(lake, cycle))
+
+
+def _moment_of(plan: Plan | None) -> Moment | None:
+    if plan is None:
         return None
-    plan = plan_of(planned[0])
     reached = tuple(
         Reached(cut.emitter, _EPOCH + timedelta(microseconds=cut.time_to_us), cut.seq_to)
         for cut in plan.cuts
     )
-    return Moment(plan.run_id, cycle, reached)
-
-
-def _newest_cycle(lake: Lake) -> int | None:
-    """The cycle of the newest record, by the statistics of the table's files."""
-    if not lake.exists(lake.state(PLANS)):
-        return None
-    actions = pa.table(lake.table(lake.state(PLANS)).get_add_actions(flatten=True))
-    newest = pc.max(actions["max.cycle"]).as_py() if actions.num_rows else None
-    return int(newest) if newest else None
-
-
-def _records(lake: Lake, cycle: int) -> list[dict[str, Any]]:
-    if cycle < 1:
-        return []
-    rows: list[dict[str, Any]] = _ask(
-        lake,
-        PLANS,
-        f"SELECT run_id, cycle, phase, body FROM asked WHERE cycle = {cycle}",  # noqa: S608
-    ).to_pylist()
-    return rows
-
-
-def _ask(lake: Lake, name: str, sql: str) -> pa.Table:
-    address = lake.state(name)
-    return sql_over({"asked": lake.table(address)}, sql, what=address)
+    return Moment(plan.run_id, plan.cycle, reached)
 
 
 def reached_rows(moments: Sequence[Reached]) -> list[dict[str, Any]]:

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines.cycles.files import DataFiles
-from pipelines.cycles.plan import Cut, Shipment
+from pipelines.cycles.plan import Cut, Shipment, begins_of, ends_of
 from pipelines.lake import Lake
 from pipelines.staging.facts import FACT_TABLES, SHIPPER_SUFFIX
 from pipelines.tail import AddedFile, LogTruncated, Place, is_read, read_tail, snapshot
@@ -76,7 +76,7 @@ class BronzeTail:
         where very many wait.
         """
         known = {cut.emitter: cut.shipment_to for cut in marks}
-        self._look_for_shipments({f"{name}{SHIPPER_SUFFIX}": seq for name, seq in known.items()})
+        self._look_for_shipments(ends_of(marks))
         self._shipments = [one for one in self._shipments if one.seq > known.get(one.emitter, -1)]
         while self._unseen and len(self._shipments) < SHIPMENTS_AT_ONCE:
             for one in self._rows(self._unseen.pop(0)):
@@ -86,10 +86,7 @@ class BronzeTail:
 
     def files(self, cuts: Sequence[Cut]) -> dict[str, list[AddedFile]]:
         """Per table, the files that may hold rows of the cuts."""
-        read = {cut.emitter: cut.seq_from for cut in cuts}
-        read.update({f"{cut.emitter}{SHIPPER_SUFFIX}": cut.shipment_from for cut in cuts})
-        wanted = {cut.emitter: cut.seq_to for cut in cuts}
-        wanted.update({f"{cut.emitter}{SHIPPER_SUFFIX}": cut.shipment_to for cut in cuts})
+        read, wanted = begins_of(cuts), ends_of(cuts)
         found = {}
         for name, table in self._tables.items():
             if name == SHIPMENTS:
@@ -102,8 +99,7 @@ class BronzeTail:
 
     def finish(self, cuts: Sequence[Cut]) -> None:
         """Forget the files whose rows all lie at or below the ends of these cuts."""
-        read = {cut.emitter: cut.seq_to for cut in cuts}
-        read.update({f"{cut.emitter}{SHIPPER_SUFFIX}": cut.shipment_to for cut in cuts})
+        read = ends_of(cuts)
         for table in self._tables.values():
             for unread in table.unread:
                 unread.files = [file for file in unread.files if not is_read(file, read)]

@@ -23,14 +23,13 @@ from pipelines.cycles.bronze_tail import BronzeTail
 from pipelines.cycles.commit import GoldTables
 from pipelines.cycles.gold_files import NewFile
 from pipelines.cycles.job import readings_of, run_job
-from pipelines.cycles.plan import Plan, Plans, next_cuts, until
+from pipelines.cycles.plan import Plan, Plans, begins_of, ends_of, next_cuts, until
 from pipelines.cycles.sweeping import sweep
 from pipelines.cycles.work import BucketDone, WorkOrder
 from pipelines.lake import Lake
 from pipelines.marts.declared import gold_tables
 from pipelines.read_places import note_places
 from pipelines.settings import Evaluation, Pace
-from pipelines.staging.facts import SHIPPER_SUFFIX
 
 COMMITTERS: Final = 4
 """Tables that are committed at the same time."""
@@ -132,16 +131,14 @@ class Driver:
         return self.plans.record(cuts, self._bronze.places)
 
     def _order(self, plan: Plan) -> WorkOrder:
-        cuts = {cut.emitter: (cut.seq_from, cut.seq_to) for cut in plan.cuts}
-        for cut in plan.cuts:
-            cuts[f"{cut.emitter}{SHIPPER_SUFFIX}"] = (cut.shipment_from, cut.shipment_to)
+        begins, ends = begins_of(plan.cuts), ends_of(plan.cuts)
         return WorkOrder(
             source=self._source,
             target=self._target,
             run_id=plan.run_id,
             cycle=plan.cycle,
             buckets=self.plans.buckets,
-            cuts=cuts,
+            cuts={name: (begins[name], ends[name]) for name in begins},
             readings=readings_of(self._bronze.files(plan.cuts)),
             chains=plan.chains,
             evaluation=self._evaluation,

@@ -24,8 +24,9 @@ import pyarrow.compute as pc
 from deltalake import write_deltalake
 
 from engine.foundation.errors import LakeError
-from pipelines.lake import Lake, whole_table
+from pipelines.lake import Lake, sql_over, whole_table
 from pipelines.settings import SECOND_US
+from pipelines.staging.facts import SHIPPER_SUFFIX
 from pipelines.tail import Place
 
 PLANS: Final = "plans"
@@ -79,6 +80,17 @@ class Cut:
             self.time_to_us,
             self.time_to_us,
         )
+
+
+def begins_of(cuts: Sequence[Cut]) -> dict[str, int]:
+    """Where cuts begin: the last seq before them, per emitter and per shipper."""
+    begins = {cut.emitter: cut.seq_from for cut in cuts}
+    return begins | {f"{cut.emitter}{SHIPPER_SUFFIX}": cut.shipment_from for cut in cuts}
+
+
+def ends_of(cuts: Sequence[Cut]) -> dict[str, int]:
+    """Where cuts end: their last seq, per emitter and per shipper."""
+    return begins_of([cut.rest() for cut in cuts])
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,40 +342,54 @@ def snapshots_of(rows: pa.Table) -> list[Snapshot]:
 
 def snapshot_before(lake: Lake, moment_us: int) -> Snapshot | None:
     """The newest kept state of a lake's run that judged nothing beyond a moment; None without."""
-    address = lake.state(PLANS)
-    if not lake.exists(address):
-        return None
-    found = [
-        one for one in snapshots_of(whole_table(lake.table(address))) if one.judged_us <= moment_us
-    ]
+    found = [one for one in snapshots_of(records_of(lake)) if one.judged_us <= moment_us]
     return found[-1] if found else None
 
 
 def settings_of(lake: Lake) -> str | None:
     """The settings with which a lake's run was begun; None without a run."""
-    address = lake.state(PLANS)
-    if not lake.exists(address):
-        return None
-    rows = whole_table(lake.table(address)).to_pylist()
+    rows = records_of(lake).to_pylist()
     return next((json.loads(row["body"])["settings"] for row in rows if not row["cycle"]), None)
 
 
-def last_done(lake: Lake) -> Plan:
-    """The last cycle whose gold is whole.
+def records_of(lake: Lake) -> pa.Table:
+    """All records of a lake's run; none where no run was begun."""
+    address = lake.state(PLANS)
+    return whole_table(lake.table(address)) if lake.exists(address) else _SCHEMA.empty_table()
 
-    LakeError when no run has begun there.
+
+def last_done(lake: Lake) -> Plan | None:
+    """The last cycle whose gold is whole; None when no cycle of this lake was ever completed.
+
+    By the statistics of the table's files, whatever its age. LakeError when it cannot be read.
     """
     address = lake.state(PLANS)
-    rows = whole_table(lake.table(address)) if lake.exists(address) else _SCHEMA.empty_table()
-    done = rows.filter(pc.equal(rows["phase"], DONE))
-    cycle = pc.max(done["cycle"]).as_py()
-    if not cycle:
-        raise LakeError(
-            f"{lake.root} has no gold that was computed live ({address} says so): run "
-            f"`tidemark pipeline run --lake {lake.root}` first, or name another lake"
-        )
-    is_planned = pc.and_(pc.equal(rows["cycle"], cycle), pc.equal(rows["phase"], PLANNED))
-    return plan_of(rows.filter(is_planned).to_pylist()[0])
+    if not lake.exists(address):
+        return None
+    actions = pa.table(lake.table(address).get_add_actions(flatten=True))
+    newest = pc.max(actions["max.cycle"]).as_py() if actions.num_rows else None
+    for cycle in (newest, newest - 1) if newest else ():
+        # The newest may be under way; then the one before it is done.
+        if any(row["phase"] == DONE for row in _of_cycle(lake, cycle)):
+            return plan_of_cycle(lake, cycle)
+    return None
+
+
+def plan_of_cycle(lake: Lake, cycle: int) -> Plan | None:
+    """What a cycle of a lake has taken; None when there was no such cycle."""
+    planned = [row for row in _of_cycle(lake, cycle) if row["phase"] == PLANNED]
+    return plan_of(planned[0]) if planned else None
+
+
+def _of_cycle(lake: Lake, cycle: int) -> list[dict[str, Any]]:
+    if cycle < 1:
+        return []
+    address = lake.state(PLANS)
+    query = f"SELECT run_id, cycle, phase, body FROM asked WHERE cycle = {cycle}"  # noqa: S608
+    rows: list[dict[str, Any]] = sql_over(
+        {"asked": lake.table(address)}, query, what=address
+    ).to_pylist()
+    return rows
 
 
 def _newest_us(cuts: Sequence[Cut]) -> int:

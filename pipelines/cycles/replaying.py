@@ -107,7 +107,13 @@ def judged_part(computed: tuple[Cut, ...], live: Lake) -> tuple[Cut, ...]:
 
     LakeError when there is no such part.
     """
-    marks = {cut.emitter: cut for cut in last_done(live).cuts}
+    done = last_done(live)
+    if done is None:
+        raise LakeError(
+            f"{live.root} has no gold that was computed live ({live.state(PLANS)} says so): run "
+            f"`tidemark pipeline run --lake {live.root}` first, or name another lake"
+        )
+    marks = {cut.emitter: cut for cut in done.cuts}
     parts = []
     for cut in computed:
         mark = marks.get(cut.emitter)

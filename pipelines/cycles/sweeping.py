@@ -15,9 +15,9 @@ from typing import Final
 
 import obstore
 
-from pipelines.cycles.plan import PLANS, Snapshot, snapshots_of
+from pipelines.cycles.plan import Snapshot, records_of, snapshots_of
 from pipelines.cycles.work import KEYED
-from pipelines.lake import Lake, whole_table
+from pipelines.lake import Lake
 from pipelines.settings import SECOND_US
 from pipelines.small_files import object_store
 
@@ -42,8 +42,7 @@ def kept_snapshots(snapshots: Iterable[Snapshot], now_us: int) -> list[Snapshot]
 
 def sweep(lake: Lake, run_id: str, chains: Mapping[int, tuple[str, ...]]) -> int:
     """Remove files of a run's state that nobody needs any more; returns how many."""
-    records = whole_table(lake.table(lake.state(PLANS)))
-    snapshots = snapshots_of(records)
+    snapshots = snapshots_of(records_of(lake))
     newest_us = max((one.judged_us for one in snapshots), default=0)
     needed = {_path(bucket, name) for bucket, names in chains.items() for name in names}
     for snapshot in kept_snapshots(snapshots, newest_us):

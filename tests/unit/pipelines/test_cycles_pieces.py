@@ -22,12 +22,13 @@ from pipelines.cycles.commit import GoldTables
 from pipelines.cycles.comparing import Difference, compare
 from pipelines.cycles.files import DataFiles
 from pipelines.cycles.gold_files import NewFile, write_rows
-from pipelines.cycles.keyed_state import CHAIN_MAX, StateFiles, overlaid
+from pipelines.cycles.keyed_state import CHAIN_MAX, StateFiles
 from pipelines.cycles.plan import Cut, Plan, Plans, Shipment, Snapshot, last_done, next_cuts, until
 from pipelines.cycles.replaying import judged_part
 from pipelines.cycles.sweeping import kept_snapshots
 from pipelines.lake import Lake, whole_table
 from pipelines.marts.computing import Computed
+from pipelines.marts.keys import overlaid
 from pipelines.schemas import arrow_schema
 from pipelines.staging.facts import Reach
 from pipelines.tail import Place
@@ -224,7 +225,9 @@ def test_a_plan_that_was_not_carried_out_is_handed_back_whole(tmp_path: Path) ->
     assert not again.is_done
     assert again.last == second
     assert again.chains == {0: ("a",), 2: ("b", "c")}
-    assert last_done(lake).cuts == cuts, "what is whole, not what is planned"
+    done = last_done(lake)
+    assert done is not None
+    assert done.cuts == cuts, "what is whole, not what is planned"
 
 
 def test_gold_without_plans_and_other_settings_are_refused(tmp_path: Path) -> None:
