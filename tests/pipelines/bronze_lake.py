@@ -7,6 +7,7 @@ name and "/shipper".
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -78,14 +79,21 @@ class BronzeWriter:
         }
 
     def _append(self, table: str, rows: list[dict[str, Any]]) -> None:
-        schema = arrow_schema(BY_NAME[table].columns)
-        columns = [_column([row[field.name] for row in rows], field.type) for field in schema]
         write_deltalake(
             self.lake.bronze(table),
-            pa.Table.from_arrays(columns, schema=schema),
+            bronze_table(table, rows),
             mode="append",
             partition_by=["event_date"],
         )
+
+
+def bronze_table(table: str, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
+    """Rows of a bronze table in its types; moments are whole µs, and what a row does not name is
+    unknown.
+    """
+    schema = arrow_schema(BY_NAME[table].columns)
+    columns = [_column([row.get(field.name) for row in rows], field.type) for field in schema]
+    return pa.Table.from_arrays(columns, schema=schema)
 
 
 def _column(values: list[Any], kind: pa.DataType) -> pa.Array:

@@ -15,8 +15,8 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from engine.telemetry.tables import BY_NAME
-from pipelines.schemas import arrow_schema
 from pipelines.staging.facts import FACT_TABLES
+from tests.pipelines.bronze_lake import bronze_table
 
 SECOND = 1_000_000
 START_US = 1_772_366_400 * SECOND
@@ -407,16 +407,7 @@ def told(story: list[Operation], names: tuple[tuple[str, str], ...]) -> list[Mem
 
 def bronze_of(*writers: MemoryWriter) -> Bronze:
     """What they reported, as bronze tables."""
-    tables = {}
-    for name in FACT_TABLES:
-        rows = [row for writer in writers for row in writer.rows[name]]
-        schema = arrow_schema(BY_NAME[name].columns)
-        columns = [_column([row[field.name] for row in rows], field.type) for field in schema]
-        tables[name] = pa.table(columns, schema=schema)
-    return tables
-
-
-def _column(values: list[Any], kind: pa.DataType) -> pa.Array:
-    if pa.types.is_timestamp(kind):
-        return pa.array(values, pa.int64()).cast(kind)
-    return pa.array(values, kind)
+    return {
+        name: bronze_table(name, [row for writer in writers for row in writer.rows[name]])
+        for name in FACT_TABLES
+    }

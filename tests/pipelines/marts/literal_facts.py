@@ -12,9 +12,9 @@ from pipelines.marts.computing import beginning
 from pipelines.marts.mart import ROW_NUMBERS, Given, Mart, Step
 from pipelines.marts.offset_violations import MART as OFFSET_VIOLATIONS
 from pipelines.marts.risks.windows import WINDOWS
-from pipelines.schemas import arrow_schema
 from pipelines.settings import Evaluation
 from pipelines.staging.facts import NUMBERS, as_facts, no_facts
+from tests.pipelines.bronze_lake import bronze_table
 
 SECOND = 1_000_000
 NOON = 1_772_366_400 * SECOND
@@ -24,7 +24,6 @@ State = dict[str, pa.Table]
 
 def facts(table: str, *rows: Row) -> pa.Table:
     """Facts with `at` in seconds after noon; what a row does not name is unknown."""
-    schema = arrow_schema(BY_NAME[table].columns)
     made = [
         {
             "cluster": "c",
@@ -38,10 +37,7 @@ def facts(table: str, *rows: Row) -> pa.Table:
         }
         for number, row in enumerate(rows, start=1)
     ]
-    columns = {
-        field.name: _column([row.get(field.name) for row in made], field.type) for field in schema
-    }
-    return as_facts(table, pa.table(columns))
+    return as_facts(table, bronze_table(table, made))
 
 
 def numbers(*seqs: int, emitter: str = "c/b/0") -> pa.Table:
@@ -66,12 +62,6 @@ def computed(
 def only(rows: list[Row], *names: str) -> list[tuple[Any, ...]]:
     """These columns of the rows."""
     return [tuple(row[name] for name in names) for row in rows]
-
-
-def _column(values: list[Any], kind: pa.DataType) -> pa.Array:
-    if pa.types.is_timestamp(kind):
-        return pa.array(values, pa.int64()).cast(kind)
-    return pa.array(values, kind)
 
 
 def _nothing(name: str) -> pa.Table:

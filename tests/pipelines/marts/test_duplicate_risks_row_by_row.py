@@ -210,52 +210,34 @@ def test_messages_delivered_once_more_from_another_place_are_surely_duplicates()
 PLACE = Place("c", "b", "c/b/0", "g", "t", 0)
 
 
-def answer(seq: int, begin: int, end: int) -> Event:
-    """Client c2 was told to begin at `begin` when c1 had pulled up to `end`."""
+def event(seq: int, begin: int, end: int, **what: Any) -> Event:
+    """Something of client c1 about [begin, end), `seq` seconds in."""
     return Event(
         place=PLACE,
         seq=seq,
         event_us=seq * SECOND,
-        type="ANSWER",
-        basis="OFFSET_ANSWER",
-        cause="HAND_OVER",
         client_id="c1",
-        next_client_id="c2",
         from_offset=begin,
         to_offset=end,
+        **what,
     )
+
+
+def answer(seq: int, begin: int, end: int) -> Event:
+    """Client c2 was told to begin at `begin` when c1 had pulled up to `end`."""
+    told = {"type": "ANSWER", "basis": "OFFSET_ANSWER", "cause": "HAND_OVER"}
+    return event(seq, begin, end, **told, next_client_id="c2")
 
 
 def departure(seq: int, begin: int, end: int) -> Event:
     """Client c1 was lost with [begin, end) pulled and not committed."""
-    return Event(
-        place=PLACE,
-        seq=seq,
-        event_us=seq * SECOND,
-        type="OPENING",
-        basis="DEPARTURE",
-        cause="CONSUMER_CRASH",
-        client_id="c1",
-        from_offset=begin,
-        to_offset=end,
-    )
+    return event(seq, begin, end, type="OPENING", basis="DEPARTURE", cause="CONSUMER_CRASH")
 
 
 def again(seq: int, begin: int, end: int) -> Event:
     """Client c2 pulled [begin, end) once more."""
-    return Event(
-        place=PLACE,
-        seq=seq,
-        event_us=seq * SECOND,
-        type="REDELIVERY",
-        basis="REDELIVERY",
-        cause="HAND_OVER",
-        client_id="c1",
-        next_client_id="c2",
-        from_offset=begin,
-        to_offset=end,
-        messages=end - begin,
-    )
+    told = {"type": "REDELIVERY", "basis": "REDELIVERY", "cause": "HAND_OVER"}
+    return event(seq, begin, end, **told, next_client_id="c2", messages=end - begin)
 
 
 def progress(seq: int, committed: int, pulled: int) -> Progress:

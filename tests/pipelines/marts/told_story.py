@@ -5,11 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
 from engine.telemetry.tables import BY_NAME
-from pipelines.schemas import arrow_schema
-from tests.pipelines.bronze_lake import SECOND, START_US, BronzeWriter
+from tests.pipelines.bronze_lake import SECOND, START_US, BronzeWriter, bronze_table
 from tests.pipelines.partition import Bronze
 
 Rows = dict[str, list[dict[str, Any]]]
@@ -82,23 +79,9 @@ class Emitter(BronzeWriter):
 
 def bronze(rows: Rows) -> Bronze:
     """The rows as tables of all names."""
-    made = {}
-    for name, table in BY_NAME.items():
-        schema = arrow_schema(table.columns)
-        of_table = rows.get(name, [])
-        made[name] = pa.table(
-            [_column([row[field.name] for row in of_table], field.type) for field in schema],
-            schema=schema,
-        )
-    return made
+    return {name: bronze_table(name, rows.get(name, [])) for name in BY_NAME}
 
 
 def second(moment: Any) -> float:
     """Seconds of the story of a moment that was read back."""
     return float(moment.timestamp() - START_US / SECOND)
-
-
-def _column(values: list[Any], kind: pa.DataType) -> pa.Array:
-    if pa.types.is_timestamp(kind):
-        return pa.array(values, pa.int64()).cast(kind)
-    return pa.array(values, kind)
