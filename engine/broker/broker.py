@@ -36,6 +36,7 @@ from engine.broker.metrics import BrokerMetrics, MetricsPort
 from engine.broker.parts import BrokerParts
 from engine.broker.registration import Registration
 from engine.broker.sampling import Watermarks
+from engine.broker.state.cold_reads import TOLD_EACH_SAMPLES
 from engine.broker.state.group_configs import GroupConfigs
 from engine.broker.state.groups import ConsumerGroups
 from engine.broker.state.offsets import ConsumerOffsets
@@ -66,6 +67,9 @@ from engine.store.table_file import TableFile
 from engine.telemetry import SPOOL_DIRECTORY, EmitterIdentity, Telemetry
 
 _log = logging.getLogger(__name__)
+
+RESENDS_TOLD_MS = 30 * SECOND_MS
+"""How often it is told what became of messages that were sent again."""
 
 
 @dataclass(slots=True)
@@ -190,6 +194,7 @@ class Broker:
         if running.metrics is not None:
             await running.metrics.stop()
         await running.woken.finish()
+        running.membership.stop()
         await running.server.stop()
         if running.loops is not None:
             running.loops.cancel()
@@ -306,7 +311,7 @@ class Broker:
         parts.group_configs_changed = tables.want
         parts.settings_saved = tables.save_settings
         parts.filters_changed = parts.settings_kept = tables.want
-        parts.watermarks_wanted = lambda keys: watermarks.tell(keys, clock.steady_ms())
+        watermarks.offer(parts)
         store.retention.on_doomed = lambda below: tell_expired(parts, below, delay.cursors())
         store.retention.on_purged = lambda gone: tell_unconsumed(parts, gone, delay.cursors())
         return _Running(
@@ -404,8 +409,15 @@ class Broker:
     async def _count(self, running: _Running) -> None:
         """Take the samples of rates and times on each point of the grid."""
         parts, clock = running.parts, self._runtime.clock
+        cold_ms = TOLD_EACH_SAMPLES * self._config.sample_interval_ms
+        cold_told = clock.now_ms() // cold_ms
+        parts.cold_reads.take(self._runtime.disk.fetched_bytes())
         while True:
             now_ms = await self._next_sample_ms()
+            if now_ms // cold_ms != cold_told:
+                cold_told = now_ms // cold_ms
+                fetched_bytes = self._runtime.disk.fetched_bytes()
+                parts.observer.observe_all(parts.cold_reads.take(fetched_bytes))
             parts.put_times.sample(clock.steady_ms())
             await in_steps(parts.traffic.sample(clock.steady_ms(), wall_ms=now_ms))
             await in_steps(running.membership.judge())
@@ -414,13 +426,13 @@ class Broker:
         """Tell the watermarks on each point of the grid. When many moved, and others want the loop,
         it takes until after the next one, which is passed over then.
         """
-        all_ms, clock = self._config.full_sample_interval_ms, self._runtime.clock
-        rounds_begun = clock.now_ms() // all_ms
+        clock = self._runtime.clock
+        rounds_begun = clock.now_ms() // RESENDS_TOLD_MS
         while True:
             now_ms = await self._next_sample_ms()
             await in_steps(running.watermarks.sample(clock.steady_ms()))
-            if now_ms // all_ms != rounds_begun:
-                rounds_begun = now_ms // all_ms
+            if now_ms // RESENDS_TOLD_MS != rounds_begun:
+                rounds_begun = now_ms // RESENDS_TOLD_MS
                 Putting(running.parts).tell_resends()
 
     async def _next_sample_ms(self) -> int:

@@ -2,7 +2,8 @@
 
 Place in the walk: beside it; each consumer is asked every 5 s (GET_CONSUMER_RUNNING_INFO), and at
 once when one of its queues looks frozen: pulls go on, the consume offset does not. What it holds is
-told when that changed (told_windows). When a head stands for STANDS_AFTER_SAMPLES samples, its
+told when that changed (told_windows), once more when it answers no more for UNANSWERED_MS, and when
+it is gone. When a head stands for STANDS_AFTER_SAMPLES samples, its
 client is asked once more, for the stacks of its listeners, at most each STACK_INTERVAL_MS.
 
 Invariant: one question per client is under way at a time, and STACK_QUESTIONS_AT_ONCE for stacks of
@@ -20,6 +21,7 @@ from engine.broker.listener_stacks import bounded, consume_threads
 from engine.broker.parts import BrokerParts
 from engine.broker.state.members import ClientChannel, Member
 from engine.broker.state.readers import QueueKey
+from engine.broker.told_stats import ToldStats, stats_of
 from engine.broker.told_windows import Place, ToldWindows
 from engine.foundation.errors import RequestRefused, TidemarkError
 from engine.foundation.limits import (
@@ -27,7 +29,7 @@ from engine.foundation.limits import (
     LOOP_STEP_ENTRIES_MAX,
     STACK_QUESTIONS_AT_ONCE,
 )
-from engine.foundation.observing import ClientWindow, RetryStep
+from engine.foundation.observing import ClientWindow, ConsumeStats, RetryStep
 from engine.foundation.units import MIB, SECOND_MS
 from engine.protocol.bodies import ConsumerRunningInfo, ConsumeStatus, ProcessQueueInfo
 from engine.protocol.codes import RequestCode, ResponseCode
@@ -46,6 +48,9 @@ STACK_INTERVAL_MS = 30 * SECOND_MS
 """A client is asked for its stacks no more often: a dump of all threads stops a Java client for
 some milliseconds."""
 
+UNANSWERED_MS = 12 * SECOND_MS
+"""A client that was silent for so long, and missed two questions, answers no more."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -55,15 +60,25 @@ class ClientWindows:
     def __init__(self, parts: BrokerParts) -> None:
         self._parts = parts
         self._asked_ms: dict[tuple[str, str], int] = {}
+        self._answered_ms: dict[tuple[str, str], int] = {}
+        """When each member told last what it holds."""
         self._under_way: set[tuple[str, str]] = set()
         self._read: dict[QueueKey, None] = {}
         """Queues of groups that were pulled a moment ago."""
+        self._patience_ms = max(
+            UNANSWERED_MS,
+            2 * (parts.config.window_sample_interval_ms + parts.config.window_ask_timeout_ms),
+        )
         self._retries_told_ms: dict[tuple[str, str], int] = {}
         """Up to when each member's local retries have been told."""
         config = parts.config
         self._told = ToldWindows(
             # The next answer comes an interval later, and what is told must not be older by then.
             max(1, config.full_sample_interval_ms - config.window_sample_interval_ms)
+        )
+        self._told_stats = ToldStats(
+            rest_ms=2 * config.window_sample_interval_ms,
+            interval_ms=max(1, config.full_sample_interval_ms - config.window_sample_interval_ms),
         )
         self._stacks_asked_ms: dict[tuple[str, str], int] = {}
         """When each member was asked for its stacks."""
@@ -113,7 +128,12 @@ class ClientWindows:
                 due = []
         yield due
         for key in list(self._asked_ms):
-            self._forget_unless_member(*key)
+            for told in self._forget_unless_member(*key, now_ms=now_ms):
+                if told is not None:
+                    self._parts.observer.observe(told)
+                looked_at += 1
+                if not looked_at % LOOP_STEP_ENTRIES_MAX:
+                    yield []
             looked_at += 1
             if not looked_at % LOOP_STEP_ENTRIES_MAX:
                 yield []
@@ -124,15 +144,24 @@ class ClientWindows:
             for member in list(group.members.values()):
                 yield group.name, member
 
-    def _forget_unless_member(self, name: str, client_id: str) -> None:
+    def _forget_unless_member(
+        self, name: str, client_id: str, *, now_ms: int
+    ) -> Iterator[ClientWindow | None]:
+        """What to tell of the windows of a member that is gone, or answers no more."""
         group = self._parts.groups.of(name)
-        if group is None or client_id not in group.members:
+        if group is not None and client_id in group.members:
+            answered_ms = self._answered_ms.get((name, client_id), now_ms)
+            if now_ms - answered_ms >= self._patience_ms:
+                yield from self._told.unanswered(name, client_id)
+        else:
             del self._asked_ms[name, client_id]
+            self._answered_ms.pop((name, client_id), None)
             self._retries_told_ms.pop((name, client_id), None)
             self._stacks_asked_ms.pop((name, client_id), None)
             self._clients_asked_ms.pop(client_id, None)
-            self._told.forget(name, client_id)
+            self._told_stats.forget(name, client_id)
             self._parts.client_figures.forget(name, client_id)
+            yield from self._told.forget(name, client_id)
 
     def _frozen_readers(self, now_ms: int) -> Iterator[tuple[str, str] | None]:
         """Of each queue that was pulled a moment ago: its reader (by group) when its offset stands
@@ -187,8 +216,11 @@ class ClientWindows:
         if member not in self._asked_ms:
             return
         ours = self._ours(info)
+        self._answered_ms[member] = parts.steady_ms()
         self._tell_local_retries(group, client_id, ours)
-        parts.client_figures.take(group, client_id, self._figures(info))
+        figures = self._figures(info)
+        parts.client_figures.take(group, client_id, figures)
+        self._tell_stats(stats_of(group, client_id, info, figures))
         stacks = None if info.jstack is None else consume_threads(info.jstack)
         for number, (queue, told) in enumerate(ours, 1):
             window = window_of(group, client_id, queue, told)
@@ -206,9 +238,23 @@ class ClientWindows:
             if window_gone is not None:
                 parts.observer.observe(window_gone)
 
+    def _tell_stats(self, all_stats: list[ConsumeStats]) -> None:
+        at, now_ms = self._parts.observer.told_up_to(), self._parts.steady_ms()
+        losses = -1 if at is None else at.losses  # What is told now is lost.
+        for stats in all_stats:
+            if self._told_stats.is_news(stats, now_ms, losses=losses):
+                self._parts.observer.observe(stats)
+
     def _tell_window(self, window: ClientWindow) -> None:
         at = self._parts.observer.told_up_to()
         losses = -1 if at is None else at.losses  # What is told now is lost.
+        if not self._told.knows(window):
+            # How far the group is comes first: nobody can do anything with a window of a queue that
+            # the group was never said to read.
+            key = (window.group, window.topic, window.queue_id)
+            self._parts.watermarks_wanted([key])
+            if not window.held_count and not self._parts.is_watermark_told(key):
+                return  # It never pulled, and holds nothing. The next answer comes soon.
         if self._told.is_news(window, self._parts.steady_ms(), losses=losses):
             self._parts.observer.observe(window)
 
@@ -343,6 +389,9 @@ def window_of(
         dropped=told.dropped,
         last_pull_time_ms=told.last_pull_timestamp_ms or None,
         last_consume_time_ms=told.last_consume_timestamp_ms or None,
+        top_key=told.top_key,
+        top_key_messages=told.top_key_messages,
+        keyed_messages=told.keyed_messages,
     )
 
 

@@ -33,8 +33,10 @@ class MetricsExporter(Enum):
     """An HTTP port that a Prometheus scrapes."""
 
 
-SNAPSHOT_INTERVAL_MS: Final = 30 * SECOND_MS
-"""From the begin of a snapshot of all marks to the begin of the next."""
+SNAPSHOT_INTERVAL_MS: Final = 600 * SECOND_MS
+"""From the begin of a snapshot of all marks to that of the next. Between two of them what moves is
+told, and what is gone.
+"""
 
 OP_BYTES_MIN = 32
 """An op message lists at least one offset of up to 19 digits."""

@@ -44,6 +44,7 @@ class Membership:
         """What members still have to hear."""
         self._unjudged: dict[str, str] = {}
         """Large groups in which somebody told another subscription, and who did so last."""
+        self._is_stopping = False
 
     def check_room(
         self, data: HeartbeatData, account: str | None, *, keep_subscription: bool
@@ -132,8 +133,14 @@ class Membership:
         if departure is not None:
             self._departed(departure, "LEFT", "UNREGISTERED")
 
+    def stop(self) -> None:
+        """The broker stops: whose connection ends from now on was not lost."""
+        self._is_stopping = True
+
     def lost(self, peer: Peer, reason: str = "CONNECTION_LOST") -> None:
         """A client's connection ended, or names another client from now on."""
+        if self._is_stopping:
+            reason = "BROKER_STOPPED"
         self._parts.producers.lost(peer)
         client_id = client_id_of(peer)
         if client_id is not None:
@@ -277,6 +284,8 @@ class Membership:
                     after=change.members_after,
                 )
             )
+        if change.shared_with is not None:
+            self._tell_shared(group, client_id, change)
         if change.subscription_before != change.subscription_after:
             self._parts.observer.observe(
                 RebalanceEvent(
@@ -289,6 +298,32 @@ class Membership:
                     after=change.subscription_after,
                 )
             )
+
+    def _tell_shared(self, group: str, client_id: str, change: Registration) -> None:
+        """Two processes bear one client id: the group takes them for one member, so both read the
+        same queues and others are read by nobody.
+        """
+        found = self._parts.groups.of(group)
+        member = None if found is None else found.members.get(client_id)
+        here = "unknown" if member is None else member.channel.peer.address
+        reason = (
+            f"heartbeats of {client_id} come from {change.shared_with} and {here} in turn: two "
+            "processes bear one client id and read the same queues; give each an instanceName of "
+            "its own"
+        )
+        _log.warning("group %s: %s", group, reason)
+        self._parts.observer.observe(
+            RebalanceEvent(
+                group=group,
+                client_id=client_id,
+                kind="CLIENT_ID_SHARED",
+                inferred=False,
+                generation=change.generation,
+                before=[str(change.shared_with)],
+                after=[here],
+                reason=reason,
+            )
+        )
 
     def _tell_ownership(
         self, group: str, client_id: str, kind: str, keys: Iterable[QueueKey]

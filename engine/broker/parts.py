@@ -16,6 +16,7 @@ from engine.broker.config import BrokerConfig
 from engine.broker.long_poll import HeldPulls
 from engine.broker.state.client_figures import ClientFigures
 from engine.broker.state.client_ids import ClientIds
+from engine.broker.state.cold_reads import ColdReadSums
 from engine.broker.state.consumer_filters import ConsumerFilters
 from engine.broker.state.deduplication import Deduplication
 from engine.broker.state.group_configs import GroupConfigs
@@ -90,6 +91,8 @@ class BrokerParts:
     """Which account goes by which client id."""
     questions: Questions = field(default_factory=Questions)
     """What may be replied to."""
+    cold_reads: ColdReadSums = field(default_factory=ColdReadSums)
+    """Answers that were read from far behind the end of the log."""
     client_figures: ClientFigures = field(default_factory=ClientFigures)
     """How fast members of groups say that they consume."""
     work: WorkInSteps = field(default_factory=WorkInSteps)
@@ -114,6 +117,8 @@ class BrokerParts:
     """Persist the groups' selectors, soon."""
     watermarks_wanted: Callable[[list[QueueKey]], None] = lambda _keys: None
     """Tell the watermarks of these (group, topic, queue) now."""
+    is_watermark_told: Callable[[QueueKey], bool] = lambda _key: True
+    """Was anything told of how far this group is on this queue?"""
     handed: Callable[[QueueKey, range, Sequence[Buffer]], None] = lambda _key, _span, _bodies: None
     """An answer over these queue offsets, with these messages, brought a group further."""
 

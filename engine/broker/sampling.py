@@ -6,9 +6,12 @@ besides, and at once for the queues of a client that left, expired, was revoked 
 stands still is not looked at but for its turn in a snapshot: to look at 100,000 queues of groups
 holds the loop for a second.
 
-A snapshot begins at boot, each `full_sample_interval_ms`, and at once when facts were lost; it is
-told in the course of some samples, and its end by a SNAPSHOT (`engine.telemetry.tables` says what a
-reader may conclude from it). When facts are lost before its end none is told, and the next begins.
+A snapshot begins at boot, each `full_sample_interval_ms`, and at once when facts were lost, for
+that reason no more often than each SNAPSHOT_DISTANCE_MS; it is told in the course of some samples,
+and its end by a SNAPSHOT (`engine.telemetry.tables` says what a reader may conclude from it). When
+facts are lost before its end none is told, and the next begins. One that somebody waits for (the
+first, and one after a loss) is told in SNAPSHOT_IN_HASTE_SAMPLES; others take their whole interval
+if they are long.
 
 Invariant: a row tells one instant: all of its columns are read in the same turn of the loop. No
 step reads more than LOOP_STEP_ENTRIES_MAX marks. Nothing of a topic or a group is told while it is
@@ -17,15 +20,16 @@ being deleted. Absent on purpose: timers (broker), what follows from the rows (p
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from typing import Final
 
 from engine.broker.parts import BrokerParts
 from engine.broker.state.readers import QueueKey
 from engine.broker.told_marks import ToldMarks, ToldPairs
-from engine.broker.work_in_steps import stepped
+from engine.broker.work_in_steps import counted, stepped
 from engine.foundation.limits import LOOP_STEP_ENTRIES_MAX, WATERMARKS_PER_SAMPLE_MAX
 from engine.foundation.observing import (
     GroupWatermark,
@@ -33,15 +37,26 @@ from engine.foundation.observing import (
     QueueWatermark,
     ToldUpTo,
 )
+from engine.foundation.units import SECOND_MS
 from engine.protocol.names import PERM_READ
 from engine.store.queue_table import QueueMarks
 
 NOTED_PER_STEP = 10 * LOOP_STEP_ENTRIES_MAX
 """Marks that one step notes as moved: to note one costs less than a tenth of reading it."""
 
+NOTED_AT_ONCE = LOOP_STEP_ENTRIES_MAX // 2
+"""Marks of a step that are noted in one go."""
+
 SNAPSHOT_TURNS_MIN = WATERMARKS_PER_SAMPLE_MAX // 2
 """Marks of each kind that a sample tells of a snapshot, if there are so many; more when it would
-not end within its interval else."""
+not end in time else."""
+
+SNAPSHOT_IN_HASTE_SAMPLES = 30
+"""Until it ends, nothing is known of the broker after a loss: in so many samples it does."""
+
+SNAPSHOT_DISTANCE_MS = 5 * SECOND_MS
+"""Between the begins of two snapshots because of losses: a disk that fails again and again makes no
+broker tell everything all the time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +66,10 @@ class Snapshot:
     at: ToldUpTo
     began_ms: int
     """Wall-clock time."""
+    in_haste: bool
+    """Is nothing known of the broker until it ends?"""
+    again_ms: int
+    """Steady time from which on the next one may begin if this one comes to nothing."""
 
 
 @dataclass(slots=True)
@@ -59,8 +78,8 @@ class QueueRead:
 
     marks: QueueMarks
     is_readable: bool
-    store_times_ms: dict[int, int | None]
-    """Of the messages at offsets that were asked for."""
+    at: dict[int | None, tuple[str, int | None]]
+    """What the message at each offset that was asked for is, and when it was stored (ms)."""
 
 
 NO_MESSAGES: Final = QueueMarks(0, 0, 0, None)
@@ -90,6 +109,8 @@ class Watermarks:
         """Steady time; None: as soon as may be."""
         self._losses = 0
         """Of the observer, when the last snapshot began."""
+        self._hasty_from_ms = 0
+        """Steady time from which on a loss may begin another one."""
 
     @property
     def waiting_count(self) -> int:
@@ -102,9 +123,9 @@ class Watermarks:
         LOOP_STEP_ENTRIES_MAX marks each. `now_ms` is steady time, as leases go by it.
         """
         yield from stepped(self._parts.locks.drop_expired(now_ms))
-        yield from stepped(self._note_moved(), NOTED_PER_STEP)
+        yield from counted(self._note_moved(), NOTED_PER_STEP)
         if everything:
-            yield from stepped(self._note_all(), NOTED_PER_STEP)
+            yield from counted(self._note_all(), NOTED_PER_STEP)
         self._begin_snapshot_if_due(now_ms, at_once=everything)
         yield from stepped(self._sample_queues(everything=everything))
         yield from self._sample_groups(now_ms, everything=everything)
@@ -115,8 +136,13 @@ class Watermarks:
         if at is None or not (self._queues.round_is_over and self._groups.round_is_over):
             return
         due_ms = self._next_snapshot_ms
-        if at_once or due_ms is None or now_ms >= due_ms or at.losses != self._losses:
-            self._snapshot = Snapshot(at, self._parts.now_ms())
+        is_lost = at.losses != self._losses and now_ms >= self._hasty_from_ms
+        if at_once or due_ms is None or now_ms >= due_ms or is_lost:
+            again_ms = now_ms + SNAPSHOT_DISTANCE_MS
+            if is_lost:
+                self._hasty_from_ms = again_ms
+            in_haste = due_ms is None or is_lost
+            self._snapshot = Snapshot(at, self._parts.now_ms(), in_haste, again_ms)
             self._losses = at.losses
             self._next_snapshot_ms = now_ms + self._round_ms
             self._queues.begin_round()
@@ -128,9 +154,11 @@ class Watermarks:
             return
         self._snapshot = None
         at = observer.told_up_to()
-        if at is None or at.losses != snapshot.at.losses:
-            self._next_snapshot_ms = None
+        if at is None:  # Nothing can be told just now, which need not be a loss.
+            self._next_snapshot_ms = snapshot.again_ms
             return
+        if at.losses != snapshot.at.losses:
+            return  # The next one begins because of the loss.
         detail = f"{len(self._queues)} queues, {len(self._groups)} queues of groups"
         observer.observe(
             LifecycleEvent(
@@ -138,17 +166,31 @@ class Watermarks:
             )
         )
 
+    @property
+    def _is_in_haste(self) -> bool:
+        return self._snapshot is not None and self._snapshot.in_haste
+
     def _turns(self, told_count: int) -> int:
         """Marks that one sample tells of a snapshot."""
-        return max(SNAPSHOT_TURNS_MIN, told_count // self._round_samples + 1)
+        samples = self._round_samples
+        if self._is_in_haste:
+            samples = min(samples, SNAPSHOT_IN_HASTE_SAMPLES)
+        return max(SNAPSHOT_TURNS_MIN, told_count // samples + 1)
 
-    def _note_moved(self) -> Iterator[None]:
-        """Ask the tables what moved since the last sample, and whom it concerns, one by one."""
+    def _moved_max(self, waiting_count: int) -> int:
+        """Marks that one sample looks at because they may have moved; at boot that is all."""
+        if not self._is_in_haste:
+            return WATERMARKS_PER_SAMPLE_MAX
+        return max(WATERMARKS_PER_SAMPLE_MAX, self._turns(waiting_count))
+
+    def _note_moved(self) -> Iterator[int]:
+        """Ask the tables what moved since the last sample, and whom it concerns; how many are noted
+        at a time."""
         parts, pairs = self._parts, self._pairs
         queues = parts.store.moved_queues()
         for queue in queues:
             self._queues.moved(queue)
-            yield
+            yield 1
         for source in (parts.offsets, parts.readers, parts.locks):
             yield from self._note(source.take_moved())
         for heard in (parts.offsets.take_heard(), parts.readers.take_heard()):
@@ -161,23 +203,24 @@ class Watermarks:
             yield from self._note(pairs.of_group(group))
         yield from self._note_readers_of(queues)
 
-    def _note_all(self) -> Iterator[None]:
+    def _note_all(self) -> Iterator[int]:
         """All that is there, once nobody is served: the sample before may have been given up after
         it had asked what moved.
         """
         for queue in self._parts.store.queues():
             self._queues.moved(queue)
-            yield
+            yield 1
         yield from self._note(self._parts.offsets.keys())
         yield from self._note(self._parts.readers.keys())
 
-    def _note(self, keys: Iterable[QueueKey]) -> Iterator[None]:
-        for key in keys:
-            self._groups.moved(key)
-            yield
-        yield
+    def _note(self, keys: Iterable[QueueKey]) -> Iterator[int]:
+        waiting = iter(keys)
+        while some := list(islice(waiting, NOTED_AT_ONCE)):
+            self._groups.all_moved(some)
+            yield len(some)
+        yield 1
 
-    def _note_waited_for(self, keys: Iterable[QueueKey]) -> Iterator[None]:
+    def _note_waited_for(self, keys: Iterable[QueueKey]) -> Iterator[int]:
         """Their groups pulled or reported, and nothing moved: that says something only while
         messages wait for the group, or when it was never told of.
         """
@@ -189,26 +232,26 @@ class Watermarks:
                 self._parts.store.max_offset(*key[1:]),
             ):
                 self._groups.moved(key)
-            yield
+            yield 1
 
-    def _note_readers_of(self, queues: Iterable[tuple[str, int]]) -> Iterator[None]:
+    def _note_readers_of(self, queues: Iterable[tuple[str, int]]) -> Iterator[int]:
         """Their ends moved, and so did how far every group on them is behind."""
         for topic, queue_id in queues:
             for group in self._pairs.groups_on(topic):
                 key = (group, topic, queue_id)
                 if key in self._groups:
                     self._groups.moved(key)
-                yield
-            yield
+                yield 1
+            yield 1
 
     def _sample_queues(self, *, everything: bool) -> Iterator[None]:
         """One that stands still costs nothing, and of those that move WATERMARKS_PER_SAMPLE_MAX are
         told; the others come first in the next sample.
         """
         turns = None if everything else self._turns(len(self._queues))
-        count = None if everything else WATERMARKS_PER_SAMPLE_MAX
+        count = None if everything else self._moved_max(self._queues.waiting_count)
         for key, always in self._queues.due(turns=turns, moved=count).items():
-            self._queues.looked_at(key)
+            self._queues.looked_at((key,))
             self._look_at_queue(key, always=always)
             yield
 
@@ -235,11 +278,16 @@ class Watermarks:
 
     def _sample_groups(self, now_ms: int, *, everything: bool) -> Iterator[None]:
         turns = None if everything else self._turns(len(self._groups))
-        count = None if everything else WATERMARKS_PER_SAMPLE_MAX
-        due = iter(self._groups.due(turns=turns, moved=count).items())
+        count = None if everything else self._moved_max(self._groups.waiting_count)
+        due = iter(by_queue(self._groups.due(turns=turns, moved=count)))
         while step := list(islice(due, LOOP_STEP_ENTRIES_MAX)):
             self._tell_groups(step, now_ms)
             yield
+
+    def offer(self, parts: BrokerParts) -> None:
+        """Let the broker's other parts have marks told at once, and ask whether they were."""
+        parts.watermarks_wanted = lambda keys: self.tell(keys, parts.steady_ms())
+        parts.is_watermark_told = self._groups.__contains__
 
     def tell(self, keys: Iterable[QueueKey], now_ms: int) -> None:
         """Tell the marks of these queues of groups now, changed or not; of very many the first ones
@@ -273,23 +321,18 @@ class Watermarks:
         """
         parts = self._parts
         group, topic, queue_id = key
-        standing, reading = parts.offsets.standing(key), parts.readers.of(key)
-        committed, reported = standing.committed, standing.reported
+        committed, persisted, reported = parts.offsets.standing(key)
+        reading = parts.readers.of(key)
         if committed is None and reading is None:
             return None
         read = reads.get((topic, queue_id))
         if read is None:
             read = reads[topic, queue_id] = self._read(topic, queue_id)
         minimum, maximum, _, last_store_time_ms = read.marks
-        state = committed_state(committed, minimum, maximum, readable=read.is_readable)
-        store_time_ms = None
-        if committed is not None and state in {"EXACT", "UNREADABLE"}:
-            times_ms = read.store_times_ms  # Groups that keep pace are at the same one.
-            if committed not in times_ms:
-                times_ms[committed] = parts.store.store_time_at(topic, queue_id, committed)
-            store_time_ms = times_ms[committed]
-            if store_time_ms is None:  # Its bytes went between the two looks: retention was faster.
-                state = "PURGED"
+        at = read.at.get(committed)  # Groups that keep pace are at the same message.
+        if at is None:
+            at = read.at[committed] = self._message_at(topic, queue_id, committed, read)
+        state, store_time_ms = at
         members = parts.groups.of(group)
         return GroupWatermark(  # By position: names cost a microsecond more.
             group,
@@ -298,7 +341,7 @@ class Watermarks:
             None if reading is None else reading.pulled_offset,
             None if reading is None else reading.processed_offset,
             committed,
-            standing.persisted,
+            persisted,
             state,
             store_time_ms,
             minimum,
@@ -313,21 +356,36 @@ class Watermarks:
             0 if members is None else len(members.members),
         )
 
+    def _message_at(
+        self, topic: str, queue_id: int, committed: int | None, read: QueueRead
+    ) -> tuple[str, int | None]:
+        """What the message at a consume offset is (`committed_state`), and when it was stored."""
+        marks = read.marks
+        state = committed_state(
+            committed, marks.min_offset, marks.max_offset, readable=read.is_readable
+        )
+        if committed is None or state not in {"EXACT", "UNREADABLE"}:
+            return state, None
+        store_time_ms = self._parts.store.store_time_at(topic, queue_id, committed)
+        if store_time_ms is None:  # Its bytes went between the two looks: retention was faster.
+            return "PURGED", None
+        return state, store_time_ms
+
     def _tell_groups(self, step: Sequence[tuple[QueueKey, bool]], now_ms: int) -> None:
         """Look at these in one step of the loop; True: tell its marks changed or not. Hot."""
         parts, groups = self._parts, self._groups
-        topics_leaving, groups_leaving = (
-            parts.topics.being_deleted,
-            parts.group_configs.being_deleted,
-        )
+        topics_leaving = parts.topics.being_deleted
+        groups_leaving = parts.group_configs.being_deleted
+        is_any_leaving = bool(topics_leaving or groups_leaving)
         reads: Reads = {}
         facts: list[GroupWatermark] = []
+        of_group, told_of, tell = self.of_group, groups.get, groups.told
+        groups.looked_at([key for key, _ in step])
         for key, always in step:
-            groups.looked_at(key)
-            if key[1] in topics_leaving or key[0] in groups_leaving:
+            if is_any_leaving and (key[1] in topics_leaving or key[0] in groups_leaving):
                 groups.moved(key)
                 continue
-            mark, told = self.of_group(key, now_ms, reads), groups.get(key)
+            mark, told = of_group(key, now_ms, reads), told_of(key)
             if mark is None:
                 if groups.forget(key):
                     self._pairs.drop(key)
@@ -339,8 +397,16 @@ class Watermarks:
             facts.append(mark)
             if told is None:
                 self._pairs.add(key)
-            groups.told(key, mark)
+            tell(key, mark)
         parts.observer.observe_all(facts)
+
+
+def by_queue(due: dict[QueueKey, bool]) -> list[tuple[QueueKey, bool]]:
+    """Those of one queue behind each other, so that a step reads it once for all its groups."""
+    found: defaultdict[tuple[str, int], list[tuple[QueueKey, bool]]] = defaultdict(list)
+    for one in due.items():
+        found[one[0][1:]].append(one)
+    return list(chain.from_iterable(found.values()))
 
 
 def is_news(told: GroupWatermark, now: GroupWatermark) -> bool:

@@ -16,6 +16,7 @@ marks.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterable
 from itertools import chain, islice
 from typing import Generic, TypeVar
 
@@ -59,12 +60,19 @@ class ToldMarks(Generic[Key, Mark]):
         if key not in self._moved_before:
             self._moved[key] = None
 
+    def all_moved(self, keys: Iterable[Key]) -> None:
+        """As `moved`, of several. Hot."""
+        if self._moved_before:
+            keys = [key for key in keys if key not in self._moved_before]
+        self._moved.update(dict.fromkeys(keys))
+
     def told(self, key: Key, mark: Mark) -> None:
         """This was told just now."""
         if self._former:
             self._former.pop(key, None)
-        self._present[key] = mark
-        self._present.move_to_end(key)
+        present = self._present
+        present[key] = mark
+        present.move_to_end(key)
 
     def forget(self, key: Key) -> bool:
         """Forget one that is there no more; was it there?"""
@@ -86,16 +94,25 @@ class ToldMarks(Generic[Key, Mark]):
         """Whom to look at now: of those the round has not come to so many, to be told changed or
         not (True); of those that moved so many, to be told when changed (False). None: all.
         """
+        moving = islice(chain(self._moved_before, self._moved), moved)
+        if not self._former:  # So it is most of the time: between two snapshots.
+            return dict.fromkeys(moving, False)
         due = dict.fromkeys(islice(self._former, turns), True)
-        for key in islice(chain(self._moved_before, self._moved), moved):
+        for key in moving:
             due.setdefault(key, False)
         return due
 
-    def looked_at(self, key: Key) -> None:
-        """Its marks are read now: what moves it from here on is news."""
-        for waiting in (self._moved, self._moved_before):
-            if waiting:
-                waiting.pop(key, None)
+    def looked_at(self, keys: Iterable[Key]) -> None:
+        """Their marks are read now: what moves them from here on is news. Hot."""
+        drop = self._moved.pop
+        if not self._moved_before:
+            for key in keys:
+                drop(key, None)
+            return
+        drop_before = self._moved_before.pop
+        for key in keys:
+            drop(key, None)
+            drop_before(key, None)
 
 
 class ToldPairs:

@@ -5,18 +5,25 @@ Place in the walk: `client_windows` asks clients and hands their answers over he
 becomes a row.
 
 Invariant: a window is told when anything but its times differs from what was told last, when that
-is `interval_ms` ago, and when facts were lost since. One that a client holds no more is told once
-more, as dropped. A client's windows are forgotten with the client. Absent on purpose: asking,
-time (callers bring steady time).
+is `interval_ms` ago, and when facts were lost since. So no row means: it is as it was told last.
+What would make that untrue is told: a window that a client holds no more, or whose client is gone,
+once more as dropped; one whose client answers no more, as unanswered; and when the client turns to
+the queue no more, or again. Absent on purpose: asking, time (callers bring steady time).
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
+from typing import Final
 
 from engine.foundation.limits import WINDOWS_TOLD_MAX
 from engine.foundation.observing import ClientWindow
+
+ATTENDED_MS: Final = 30_000
+"""A client that works on a queue turns to it more often: a pull that finds nothing is held for up
+to 20 s, and one that is paused looks each second whether it still is.
+"""
 
 MemberKey = tuple[str, str]
 """(group, client id)"""
@@ -35,6 +42,10 @@ class ToldWindow:
     """Of the observer, when it was told."""
     head_seen_ms: int
     """When its head was first seen there."""
+    pull_time_ms: int | None
+    """When its client pulled last, by the clock of the client, as answered last."""
+    pull_seen_ms: int
+    """When that was another one before."""
 
 
 class ToldWindows:
@@ -51,17 +62,24 @@ class ToldWindows:
         return self._count
 
     def is_news(self, window: ClientWindow, now_ms: int, *, losses: int) -> bool:
-        """Is this to be told? It counts as told then. The stack that is known of its head is
-        added to it, whichever it is.
+        """Is this answer to be told? It counts as told then. The stack that is known of its head,
+        and whether its client attends to it, are added to it, whichever it is.
         """
+        window.answered = True
+        window.attended = True if window.last_pull_time_ms is not None else None
         member, place = (window.group, window.client_id), (window.topic, window.queue_id)
         windows = self._told.setdefault(member, {})
         last = windows.get(place)
         if last is None:
             if self._count < self._count_max:
                 self._count += 1
-                windows[place] = ToldWindow(window, now_ms, losses, now_ms)
+                pulled_ms = window.last_pull_time_ms
+                windows[place] = ToldWindow(window, now_ms, losses, now_ms, pulled_ms, now_ms)
             return True
+        if window.last_pull_time_ms != last.pull_time_ms:
+            last.pull_time_ms, last.pull_seen_ms = window.last_pull_time_ms, now_ms
+        elif window.attended:
+            window.attended = now_ms - last.pull_seen_ms <= ATTENDED_MS
         has_moved = _head(last.window) != _head(window)
         if has_moved:
             last.head_seen_ms = now_ms
@@ -72,6 +90,22 @@ class ToldWindows:
             return False
         last.window, last.told_ms, last.losses = window, now_ms, losses
         return True
+
+    def knows(self, window: ClientWindow) -> bool:
+        """Was anything told of what this client holds of this queue?"""
+        windows = self._told.get((window.group, window.client_id), {})
+        return (window.topic, window.queue_id) in windows
+
+    def unanswered(self, group: str, client_id: str) -> Iterator[ClientWindow | None]:
+        """What to tell of the windows of a client that does not answer any more; None for each of
+        which that was told, or which is dropped.
+        """
+        for told in list(self._told.get((group, client_id), {}).values()):
+            if told.window.answered is False or told.window.dropped:
+                yield None
+                continue
+            told.window = replace(told.window, answered=False)
+            yield told.window
 
     def given_up(
         self, group: str, client_id: str, held: Collection[Place]
@@ -103,8 +137,9 @@ class ToldWindows:
         windows = self._told.get((group, client_id), {})
         return all(place in windows and windows[place].window.stack for place in places)
 
-    def forget(self, group: str, client_id: str) -> None:
-        """The client has left the group."""
+    def forget(self, group: str, client_id: str) -> Iterator[ClientWindow | None]:
+        """The client has left the group: what to tell of its windows, as `given_up`."""
+        yield from self.given_up(group, client_id, ())
         self._count -= len(self._told.pop((group, client_id), {}))
 
 
@@ -140,4 +175,8 @@ def _emptied(window: ClientWindow) -> ClientWindow:
         locked=False,
         dropped=True,
         stack=None,
+        attended=None,
+        top_key=None,
+        top_key_messages=None,
+        keyed_messages=None,
     )

@@ -65,6 +65,16 @@ def stepped(entries: Iterable[object], per_step: int = LOOP_STEP_ENTRIES_MAX) ->
             yield
 
 
+def counted(entries: Iterable[int], per_step: int) -> Iterator[None]:
+    """Steps of at least `per_step` entries each; so many at a time as `entries` tells."""
+    done = 0
+    for count in entries:
+        done += count
+        if done >= per_step:
+            done = 0
+            yield
+
+
 def _ends(steps: Iterator[None]) -> bool:
     """Do one step; was it the last?"""
     for _ in steps:

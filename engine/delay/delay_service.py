@@ -344,7 +344,7 @@ class DelayService:
             self._step_over(level, queue_offset, record, str(error))
             return False
         if topic.startswith(RETRY_PREFIX):
-            self._tell_step(draft, decode_properties(told.decode()), "DELIVERED")
+            self._tell_step(draft, decode_properties(told.decode()), "DELIVERED", level)
         return True
 
     def _step_over(self, level: int, queue_offset: int, record: memoryview, why: str) -> None:
@@ -360,7 +360,9 @@ class DelayService:
                 self._put_end = self._store.put(draft).end_offset
                 fate = f"what can be read of it is a dead letter of group {group}"
                 if group != SCHEDULE_GROUP:
-                    self._tell_step(draft, properties, "DEAD_LETTERED", group=group, reason=why)
+                    self._tell_step(
+                        draft, properties, "DEAD_LETTERED", level, group=group, reason=why
+                    )
             except LocalProtocolError as error:
                 fate = f"no record can hold what is left of it: {error}"
         place = f"message {queue_offset} of delay level {level}"
@@ -372,6 +374,7 @@ class DelayService:
         draft: MessageDraft,
         properties: Mapping[str, str],
         step: str,
+        level: int,
         *,
         group: str | None = None,
         reason: str | None = None,
@@ -385,7 +388,7 @@ class DelayService:
                 group=group or draft.topic.removeprefix(RETRY_PREFIX),
                 reconsume_times=draft.reconsume_times,
                 step=step,
-                delay_ms=None,
+                delay_ms=self._levels_ms[level - 1],
                 reason=reason,
             )
         )

@@ -486,6 +486,11 @@ CLIENT_FIGURES_MAX: Final = 100_000
 0.6 KiB each); those of a member that would be more are counted and not told.
 """
 
+COLD_READERS_MAX: Final = 10_000
+"""Pairs of a group and a topic whose reads from far behind the end of the log are summed up for ten
+seconds (some 0.3 KiB each); the reads of further ones are not told.
+"""
+
 METRIC_SERIES_MAX: Final = 20_000
 """Series of one metric family in one answer to a scrape; those left out are counted."""
 

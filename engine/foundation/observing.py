@@ -189,6 +189,51 @@ class ClientWindow:
     last_pull_time_ms: int | None
     last_consume_time_ms: int | None
     stack: str | None = None
+    attended: bool | None = None
+    answered: bool | None = None
+    top_key: str | None = None
+    top_key_messages: int | None = None
+    keyed_messages: int | None = None
+
+
+@dataclass(slots=True)
+class ConsumeStats:
+    """How a member works on a topic, as it says. See table consume_stats."""
+
+    client_id: str
+    group: str
+    topic: str
+    listeners: int | None
+    listeners_busy: int | None
+    listeners_queued: int | None
+    paused: bool | None
+    calls: int | None
+    consume_us_mean: int | None
+    consume_ms_p50: int | None
+    consume_ms_p99: int | None
+    consumed: int | None
+    failed: int | None
+    flow_count_ms: int | None
+    flow_bytes_ms: int | None
+    flow_span_ms: int | None
+    queues_held: int
+    topic_queues: int | None
+    group_members: int | None
+
+
+@dataclass(slots=True)
+class ColdReads:
+    """A group was given messages that lay far behind the end of the log. See table cold_reads."""
+
+    group: str
+    topic: str
+    pulls: int
+    messages: int
+    size_bytes: int
+    behind_bytes_max: int
+    resident_bytes: int
+    messages_a_pull_max: int
+    disk_read_bytes: int | None = None
 
 
 @dataclass(slots=True)
@@ -225,6 +270,8 @@ Fact = (
     | GroupWatermark
     | ClientWindow
     | OffsetAnswer
+    | ConsumeStats
+    | ColdReads
 )
 
 

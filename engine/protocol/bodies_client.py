@@ -256,6 +256,12 @@ class ProcessQueueInfo(Part):
     """When, message id, queue offset and failed tries of messages that no way back took."""
     head_stack: str | None = None
     """Where the listener of the head stands; told when stacks are asked for."""
+    top_key: str | None = None
+    """Sharding key, or else keys, of most of the held messages that have one."""
+    top_key_messages: Int64 | None = None
+    """Of the lowest held messages, as many as were looked at, those that have it."""
+    keyed_messages: Int64 | None = None
+    """Of these, those that have any."""
 
 
 class ConsumeStatus(Part):
@@ -268,6 +274,36 @@ class ConsumeStatus(Part):
     consume_failed_tps: float | None = msgspec.field(name="consumeFailedTPS", default=None)
     consume_failed_msgs: float | None = None
     """Of the last hour."""
+    calls: Int64 | None = None
+    """Listener calls that ended; this field and those below are told by our own clients only, of
+    the last minute.
+    """
+    consume_p50: Int64 | None = None
+    """Half of the listener calls took no longer, in ms."""
+    consume_p99: Int64 | None = None
+    flow_count_ms: Int64 | None = None
+    """How long pulls rested since their windows held too many messages, summed over the queues."""
+    flow_bytes_ms: Int64 | None = None
+    """The same, since they held too many bytes."""
+    flow_span_ms: Int64 | None = None
+    """The same, since the offsets they held lay too far apart."""
+    topic_queues: Int64 | None = None
+    """Readable queues of the topic over all brokers, when the member divided them last."""
+    group_members: Int64 | None = None
+    """Members among which it divided them."""
+
+
+class ListenerPool(Part):
+    """The listeners of a consumer at the moment; told by our own clients only."""
+
+    slots: Int64
+    """Calls that may be under way at once."""
+    busy: Int64
+    """Calls that are."""
+    queued: Int64
+    """Batches (concurrent) or queues (orderly) that wait for their turn."""
+    paused: bool = False
+    """Did the application suspend the consumer?"""
 
 
 @dataclass(slots=True)
@@ -279,7 +315,9 @@ class ConsumerRunningInfo:
     mq_table: dict[MessageQueue, ProcessQueueInfo] = field(default_factory=dict)
     jstack: str | None = None
     status_table: dict[str, ConsumeStatus] = field(default_factory=dict)
-    """By topic; our own clients leave it empty."""
+    """By topic."""
+    listener_pool: ListenerPool | None = None
+    """None: it does not say, or has no listeners."""
 
     @classmethod
     def decode(cls, body: Buffer) -> Self:
@@ -295,6 +333,7 @@ class ConsumerRunningInfo:
             by_queue(table_of(document, "mqTable"), ProcessQueueInfo),
             convert(document.get("jstack"), str | None),  # type: ignore[arg-type]
             _status_table(document),
+            _listener_pool(document),
         )
 
 
@@ -305,6 +344,14 @@ def _status_table(document: object) -> dict[str, ConsumeStatus]:
         return {}  # What the client holds is told all the same.
 
 
+def _listener_pool(document: object) -> ListenerPool | None:
+    try:
+        told = table_of(document, "listenerPool")
+        return convert(told, ListenerPool) if told else None
+    except RemoteProtocolError:
+        return None  # As above.
+
+
 def encode_running_info(
     properties: Mapping[str, str],
     subscriptions: Sequence[SubscriptionData],
@@ -312,12 +359,14 @@ def encode_running_info(
     speeds: Mapping[str, ConsumeStatus],
     *,
     jstack: str | None = None,
+    listener_pool: ListenerPool | None = None,
 ) -> bytes:
     """A consumer's answer to GET_CONSUMER_RUNNING_INFO; entries are under their wire names."""
     return encode_object_keyed(
         "mqTable",
         queue_infos,
         jstack=jstack,
+        listenerPool=None if listener_pool is None else listener_pool.to_json(),
         mqPopTable={},
         properties=dict(properties),
         statusTable={topic: speed.to_json() for topic, speed in speeds.items()},

@@ -30,19 +30,25 @@ _log = logging.getLogger(__name__)
 class Dispatcher:
     """The handlers of one party and the tasks they started."""
 
-    __slots__ = ("_broken", "_ends_when_broken", "_handlers", "_is_broken", "_tasks")
+    __slots__ = (
+        *("_broken", "_ends_when_broken", "_handlers", "_is_broken", "_is_stopped", "_tasks"),
+    )
 
     def __init__(self, handlers: Mapping[int, Handler], *, ends_when_broken: bool = False) -> None:
         """`ends_when_broken`: is this the party of a process that ends for a broken invariant?"""
         self._ends_when_broken = ends_when_broken
         self._handlers = handlers
-        self._tasks: dict[asyncio.Task[None], None] = {}
+        self._tasks: dict[asyncio.Task[None], HandlerResult] = {}
+        """With what each waits for."""
+        self._is_stopped = False
         self._broken: AssertionError | None = None
         self._is_broken = asyncio.Event()
 
     def dispatch(self, peer: Peer, request: RemotingCommand) -> None:
-        """Run the handler of `request`, or say that there is none."""
-        if self._broken is not None:
+        """Run the handler of `request`, or say that there is none. Nothing from `stop` on: the
+        connection is about to end.
+        """
+        if self._broken is not None or self._is_stopped:
             return
         handler = self._handlers.get(request.code)
         if handler is None:
@@ -63,7 +69,7 @@ class Dispatcher:
             _answer(peer, request, result)
         elif result is not None:
             peer.keep(request)  # A one-way one as well: it takes as much while it waits.
-            self.own(self._finish(peer, request, result))
+            self._own(self._finish(peer, request, result), result)
 
     async def failed(self) -> None:
         """Return never, while every invariant holds; raise the AssertionError of the first that
@@ -85,18 +91,22 @@ class Dispatcher:
             )
         return True
 
-    def own(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run `work` as a task that ends with this party at the latest."""
+    def _own(self, work: Coroutine[Any, Any, None], result: HandlerResult) -> None:
+        """Run `work`, which waits for `result`, as a task that ends no later than this party."""
         task = asyncio.get_running_loop().create_task(work)
-        self._tasks[task] = None
+        self._tasks[task] = result
         task.add_done_callback(self._tasks.pop)
 
     async def stop(self) -> None:
-        """Cancel what still runs and wait for its end."""
-        tasks = list(self._tasks)
+        """Cancel what still runs and wait for its end; nothing begins any more."""
+        self._is_stopped = True
+        tasks = dict(self._tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        for result in tasks.values():
+            if isinstance(result, Coroutine):
+                result.close()  # Its task may have been cancelled before its first step.
 
     async def _finish(
         self, peer: Peer, request: RemotingCommand, result: Awaitable[RemotingCommand | None]

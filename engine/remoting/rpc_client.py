@@ -102,12 +102,6 @@ class RpcClient:
         connection = await self._connection(address)
         connection.send(command)
 
-    def close_address(self, address: str) -> None:
-        """End the connection to `address`, if there is one."""
-        connection = self._connections.get(address)
-        if connection is not None:
-            connection.close("asked to")
-
     async def close(self) -> None:
         """End everything.
 

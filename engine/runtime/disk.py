@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
 from engine.foundation.errors import DiskFull, StorageError
-from engine.runtime.kernel import UnwrittenPages, unwritten_pages
+from engine.runtime.kernel import UnwrittenPages, fetched_bytes, unwritten_pages
 
 Answer = TypeVar("Answer")
 
@@ -142,6 +142,11 @@ class Disk(Protocol):
 
     def unwritten_pages(self) -> UnwrittenPages | None:
         """What the kernel has not written yet; None where it does not tell."""
+
+    def fetched_bytes(self) -> int | None:
+        """What this process had read from storage since it began, for it was not in memory; None
+        where the kernel does not tell.
+        """
 
 
 def storage_error(doing: str, path: str, error: OSError) -> StorageError:
@@ -388,3 +393,7 @@ class SystemDisk:
     def unwritten_pages(self) -> UnwrittenPages | None:
         """See `Disk.unwritten_pages`."""
         return unwritten_pages()
+
+    def fetched_bytes(self) -> int | None:
+        """See `Disk.fetched_bytes`."""
+        return fetched_bytes()

@@ -1,4 +1,5 @@
-"""What the kernel has promised and not yet done: pages of files that wait to be written.
+"""What the kernel tells of files: pages that wait to be written, and bytes that had to be read from
+storage since they were not in memory.
 
 Invariant: a figure that cannot be read is None, never 0.
 """
@@ -9,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _MEMORY = Path("/proc/meminfo")
+_OWN_INPUT = Path("/proc/self/io")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,3 +43,23 @@ def parse_memory(text: str) -> UnwrittenPages | None:
     if len(kilobytes) != 2:
         return None
     return UnwrittenPages(kilobytes["Dirty"] * 1024, kilobytes["Writeback"] * 1024)
+
+
+def fetched_bytes() -> int | None:
+    """Bytes that this process has made the kernel read from storage since it began, ahead of what
+    it asked for included; None where the kernel does not tell.
+    """
+    try:
+        text = _OWN_INPUT.read_text(encoding="ascii")
+    except OSError:
+        return None
+    return parse_input(text)
+
+
+def parse_input(text: str) -> int | None:
+    """The figure from the text of /proc/self/io; None when it is missing."""
+    for line in text.splitlines():
+        name, _, number = line.partition(":")
+        if name == "read_bytes" and number.strip().isdecimal():
+            return int(number)
+    return None

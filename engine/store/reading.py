@@ -67,6 +67,10 @@ class GetResult:
     size_bytes: int = 0
     suggest_pulling_from_slave: bool = False
     """Is the reader so far behind that what it reads is likely not in memory?"""
+    behind_bytes: int | None = None
+    """How far behind the end of the log its first message lies: from `resident_bytes` on the answer
+    is smaller. None: there is none.
+    """
 
     def body(self) -> bytes | memoryview:
         """The records one after the other: the one view there is, or a copy of several."""
@@ -140,6 +144,7 @@ def read_queue(
     result = _collect(log, seen, queue_offset, capped)
     result.min_offset = queue.min_offset
     result.max_offset = queue.max_offset
+    result.behind_bytes = behind_bytes
     last_seen = units[result.next_begin_offset - queue_offset - 1]
     behind_bytes = log.end_offset - last_seen[0]
     if not result.count and (hole := log.holes.at(last_seen[0])) is not None:

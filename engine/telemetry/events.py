@@ -18,6 +18,8 @@ from typing import Any, Final
 
 from engine.foundation.observing import (
     ClientWindow,
+    ColdReads,
+    ConsumeStats,
     Fact,
     FlushDone,
     GroupWatermark,
@@ -33,7 +35,9 @@ from engine.foundation.units import MILLISECOND_US
 from engine.telemetry.frames import Row, Values
 from engine.telemetry.tables import (
     CLIENT_WINDOWS,
+    COLD_READS,
     CONSUME_OFFSETS,
+    CONSUME_STATS,
     FLUSH_CHECKPOINTS,
     GROUP_WATERMARKS,
     LIFECYCLE,
@@ -174,6 +178,36 @@ def _maker(table: Table, fact_type: type) -> Callable[[Any], TableRow]:
     return make
 
 
+def _group_watermark(fact: GroupWatermark) -> TableRow:
+    """As `_maker` would make it, in half the time: these are most of all rows. Hot."""
+    stored_ms, newest_ms = fact.store_time_at_committed_ms, fact.last_store_time_ms
+    pulled_ms, committed_ms = fact.last_pull_time_ms, fact.last_commit_time_ms
+    return _GROUP_WATERMARKS, (
+        fact.group,
+        fact.topic,
+        fact.queue_id,
+        fact.pulled,
+        fact.processed,
+        fact.committed,
+        fact.persisted,
+        fact.committed_state,
+        None if stored_ms is None else stored_ms * MILLISECOND_US,
+        fact.min_offset,
+        fact.max_offset,
+        None if newest_ms is None else newest_ms * MILLISECOND_US,
+        fact.last_puller,
+        fact.lock_holder,
+        None if pulled_ms is None else pulled_ms * MILLISECOND_US,
+        None if committed_ms is None else committed_ms * MILLISECOND_US,
+        fact.reports,
+        fact.message_model,
+        fact.members,
+    )
+
+
+_GROUP_WATERMARKS: Final = TABLES.index(GROUP_WATERMARKS)
+_any_watermark: Final[Any] = GroupWatermark(*range(len(fields(GroupWatermark))))
+assert _group_watermark(_any_watermark) == _maker(GROUP_WATERMARKS, GroupWatermark)(_any_watermark)
 _FLUSH_CHECKPOINTS: Final = TABLES.index(FLUSH_CHECKPOINTS)
 _plain_rebalance: Final = _maker(REBALANCE_EVENTS, RebalanceEvent)
 _plain_window: Final = _maker(CLIENT_WINDOWS, ClientWindow)
@@ -200,7 +234,7 @@ def _client_window(fact: ClientWindow) -> TableRow:
 _MAKERS: Final[dict[type, Callable[[Any], TableRow]]] = {
     OffsetReport: _maker(CONSUME_OFFSETS, OffsetReport),
     QueueWatermark: _maker(QUEUE_WATERMARKS, QueueWatermark),
-    GroupWatermark: _maker(GROUP_WATERMARKS, GroupWatermark),
+    GroupWatermark: _group_watermark,
     RebalanceEvent: _rebalance,
     ClientWindow: _client_window,
     RetryStep: _maker(RETRY_DLQ_FLOW, RetryStep),
@@ -208,4 +242,6 @@ _MAKERS: Final[dict[type, Callable[[Any], TableRow]]] = {
     FlushDone: lambda fact: _FlushSum(fact).row(),
     LifecycleEvent: _maker(LIFECYCLE, LifecycleEvent),
     OffsetAnswer: _maker(OFFSET_ANSWERS, OffsetAnswer),
+    ConsumeStats: _maker(CONSUME_STATS, ConsumeStats),
+    ColdReads: _maker(COLD_READS, ColdReads),
 }

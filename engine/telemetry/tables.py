@@ -198,7 +198,8 @@ REBALANCE_EVENTS: Final = Table(
             "kind",
             _S,
             "JOINED, LEFT, EXPIRED, SUBSCRIPTION_CHANGED, SUBSCRIPTION_CONFLICT, QUEUES_CHANGED, "
-            "ASSIGNED or REVOKED",
+            "CLIENT_ID_SHARED (two open connections tell of one client id in turn), ASSIGNED or "
+            "REVOKED",
         ),
         must(
             "inferred",
@@ -217,14 +218,16 @@ REBALANCE_EVENTS: Final = Table(
         Column(
             "reason",
             _S,
-            "UNREGISTERED, CONNECTION_LOST, HEARTBEAT_EXPIRED or other words; null when obvious",
+            "UNREGISTERED, CONNECTION_LOST, BROKER_STOPPED, HEARTBEAT_EXPIRED or other words; null "
+            "when obvious",
         ),
     ),
 )
 CLIENT_WINDOWS: Final = Table(
     "client_windows",
     "process queue of a client and sample, when anything but its times changed; unchanged ones as "
-    "often as there are snapshots; one with dropped when the client holds the queue no more",
+    "often as there are snapshots; one with dropped when the client holds the queue no more, or is "
+    "gone",
     (
         must("client_id", _S, "client"),
         _GROUP,
@@ -262,6 +265,26 @@ CLIENT_WINDOWS: Final = Table(
             "where the listeners of a head that does not move stand, as the client says; null "
             "when it was not asked or did not say",
         ),
+        Column(
+            "attended",
+            _B,
+            "did the client turn to the queue of late, to pull or to see that it may not: has its "
+            "own last_pull_time moved, by the broker's clock? null when not told",
+        ),
+        Column(
+            "answered",
+            _B,
+            "false: the client answers no more, and the rest of the row is what it said last; true "
+            "when it did; null when not told",
+        ),
+        Column(
+            "top_key",
+            _S,
+            "sharding key, or else keys, that most of the lowest held messages have, 256 of which "
+            "are looked at; null when none has any, or the client does not tell",
+        ),
+        Column("top_key_messages", _L, "messages of these that have it"),
+        Column("keyed_messages", _L, "messages of these that have any"),
     ),
 )
 RETRY_DLQ_FLOW: Final = Table(
@@ -283,7 +306,12 @@ RETRY_DLQ_FLOW: Final = Table(
             "EXPIRED; SENT_AGAIN: the group was handed a second copy that the producer had sent, "
             "whose queue and offset the row names",
         ),
-        Column("delay_ms", _L, "delay until the next delivery; null when none follows"),
+        Column(
+            "delay_ms",
+            _L,
+            "delay until the next delivery; of what came out of a delay level, DELIVERED or given "
+            "up there, the one that was over; null when none follows",
+        ),
         Column("reason", _S, "why, in words"),
     ),
 )
@@ -433,6 +461,73 @@ OFFSET_ANSWERS: Final = Table(
     ),
 )
 
+CONSUME_STATS: Final = Table(
+    "consume_stats",
+    "member of a group, topic and sample, when the member tells other figures than before; "
+    "unchanged ones as often as there are snapshots. Figures of time are of the minute before",
+    (
+        must("client_id", _S, "client"),
+        _GROUP,
+        _TOPIC,
+        Column(
+            "listeners",
+            _I,
+            "listener calls that the client makes at once, over all topics; null when not told",
+        ),
+        Column("listeners_busy", _I, "of these, calls under way; null when not told"),
+        Column(
+            "listeners_queued",
+            _L,
+            "batches of messages (of an orderly consumer: queues) that wait for a listener; null "
+            "when not told",
+        ),
+        Column("paused", _B, "did the application suspend the consumer? Null when not told"),
+        Column("calls", _L, "listener calls that ended in the minute; null when not told"),
+        Column("consume_us_mean", _L, "their mean length, µs; null without calls or when not told"),
+        Column("consume_ms_p50", _L, "half of them took no longer; to within a quarter; as above"),
+        Column("consume_ms_p99", _L, "99 % of them took no longer; to within a quarter; as above"),
+        Column("consumed", _L, "messages that listeners took well in the minute"),
+        Column("failed", _L, "messages that listeners failed in the minute"),
+        Column(
+            "flow_count_ms",
+            _L,
+            "for how long of the minute pulls rested since windows held too many messages, summed "
+            "over the queues held; null when not told",
+        ),
+        Column("flow_bytes_ms", _L, "the same, since windows held too many bytes"),
+        Column("flow_span_ms", _L, "the same, since held offsets lay too far apart"),
+        must("queues_held", _I, "queues of the topic that the client holds, over all brokers"),
+        Column("topic_queues", _I, "queues of the topic, when the client divided them last"),
+        Column("group_members", _I, "members among which it divided them"),
+    ),
+)
+COLD_READS: Final = Table(
+    "cold_reads",
+    "group, topic and ten seconds in which pulls were answered with messages that lay so far "
+    "behind the end of the commit log that they are taken to be on disk alone, or nearer ones "
+    "(from 64 MiB on) while the broker had to read as much from disk",
+    (
+        _GROUP,
+        _TOPIC,
+        must("pulls", _L, "such answers"),
+        must("messages", _L, "messages in them"),
+        must("size_bytes", _L, "their bytes"),
+        must("behind_bytes_max", _L, "how far behind the end of the log the furthest lay"),
+        must(
+            "resident_bytes",
+            _L,
+            "nearer messages are taken to be in memory (accessMessageInMemoryMaxRatio)",
+        ),
+        must("messages_a_pull_max", _L, "messages that one such answer may hold"),
+        Column(
+            "disk_read_bytes",
+            _L,
+            "bytes of any file that the broker's process made the kernel read from storage in "
+            "these seconds, for whomever; null where the kernel does not tell",
+        ),
+    ),
+)
+
 TABLES: Final = (
     CONSUME_OFFSETS,
     QUEUE_WATERMARKS,
@@ -445,6 +540,8 @@ TABLES: Final = (
     LIFECYCLE,
     SHIPMENTS,
     OFFSET_ANSWERS,
+    CONSUME_STATS,
+    COLD_READS,
 )
 """Their order is the table number inside the spool: append only."""
 

@@ -19,6 +19,7 @@ from engine.broker.membership import Membership
 from engine.broker.parts import BrokerParts, client_id_of
 from engine.broker.pull_filter import PullFilter, pull_filter
 from engine.broker.reported_offsets import goes_back_to, tell_commit
+from engine.broker.state.cold_reads import FAR_BEHIND_BYTES
 from engine.broker.state.group_configs import TOOLS_GROUP
 from engine.broker.state.readers import QueueKey
 from engine.foundation.errors import RequestRefused
@@ -63,6 +64,7 @@ class PullHandlers:
     def __init__(self, parts: BrokerParts, membership: Membership) -> None:
         self._parts = parts
         self._membership = membership
+        self._far_bytes = min(FAR_BEHIND_BYTES, parts.config.store.resident_bytes)
         self._spent = 0
         """What filters have cost in this pass of the loop."""
         self._in_turn = asyncio.Lock()
@@ -286,12 +288,27 @@ class PullHandlers:
         if found.count:
             group, topic, _ = pull.key
             self._parts.traffic.got(group, topic, found.count, found.size_bytes)
+            behind_bytes = found.behind_bytes
+            if behind_bytes is not None and behind_bytes > self._far_bytes:
+                self._note_cold(group, topic, found, behind_bytes)
         else:
             self._parts.traffic.missed()
         fields = _fields(pull, found.next_begin_offset, found.min_offset, found.max_offset)
         response = pull.request.respond(code, found.status.value, fields, body)
         response.pieces = pieces
         return response
+
+    def _note_cold(self, group: str, topic: str, found: GetResult, behind_bytes: int) -> None:
+        config = self._parts.config.store
+        self._parts.cold_reads.add(
+            group,
+            topic,
+            messages=found.count,
+            size_bytes=found.size_bytes,
+            behind_bytes=behind_bytes,
+            resident_bytes=config.resident_bytes,
+            messages_a_pull_max=config.max_transfer_count_in_disk,
+        )
 
     def _note_progress(self, pull: Pull, found: GetResult, bodies: Sequence[Buffer]) -> None:
         """Move the group's pulled mark, and tell what the answer delivers again."""

@@ -145,6 +145,8 @@ class Registration:
     generation: int
     members_count: int
     """How many there are now."""
+    shared_with: str | None = None
+    """Address of the other process that bears the same client id, when it has just shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,6 +295,7 @@ class ConsumerGroups:
         members_before = _listed(group) if is_new else None
         group.note_told(client_id, told_before, told)
         heard = Member(channel, now_ms, channel.account, told)
+        is_shared = member is not None and member.heard_again(heard)
         self._count(member, heard)
         group.put(heard)
         if member is None or member.channel.peer is not channel.peer:
@@ -325,6 +328,7 @@ class ConsumerGroups:
             subscription_after=group.spelled_subscription(),
             generation=self.generation(name),
             members_count=len(group.members),
+            shared_with=heard.former.address if is_shared and heard.former is not None else None,
         )
 
     def take_fingerprint(self, group: str, fingerprint: int, *, without_subscription: bool) -> bool:

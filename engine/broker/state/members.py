@@ -45,11 +45,29 @@ class Member:
     """`topic:expression` of what it told last, sorted; None when it has told nothing yet. Empty is
     a subscription too: that of a member which takes every topic away from the others.
     """
+    former: Peer | None = None
+    """The other connection that its heartbeats came by, if it is open still."""
+    is_shared: bool = False
+    """Do heartbeats come by two open connections in turn? Two processes bear its client id then."""
 
     @property
     def client_id(self) -> str:
         """The client's id."""
         return self.channel.client_id
+
+    def heard_again(self, heard: Member) -> bool:
+        """Takes over into `heard`, its next heartbeat, by which connections it was heard; does it
+        show only now that two processes bear its id? A client that connects anew leaves its old
+        connection for good, so that one comes back says it.
+        """
+        last, now = self.channel.peer, heard.channel.peer
+        if last is now:
+            heard.former = self.former if self.former is None or not self.former.closed else None
+            heard.is_shared = self.is_shared and heard.former is not None
+            return False
+        heard.former = None if last.closed else last
+        heard.is_shared = heard.former is not None and (self.is_shared or self.former is now)
+        return heard.is_shared and not self.is_shared
 
     @property
     def told_bytes(self) -> int:

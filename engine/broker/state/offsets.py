@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from engine.broker.state.readers import QueueKey
 from engine.foundation.errors import CorruptRecord, RequestRefused
@@ -46,13 +45,9 @@ class Reported:
     count: int = 0
 
 
-class Standing(NamedTuple):
-    """All that is known of a group's offset on one queue."""
-
-    committed: int | None
-    persisted: int | None
-    reported: Reported | None
-    """None: never reported in this life of the broker."""
+Standing = tuple[int | None, int | None, Reported | None]
+"""(committed, persisted, reported): all that is known of a group's offset on one queue. Reported is
+None when it never was in this life of the broker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,11 +198,9 @@ class ConsumerOffsets:
     def standing(self, key: QueueKey) -> Standing:
         """What is committed, persisted and reported of a queue. Hot."""
         group, topic, queue_id = key
-        committed, persisted = (
-            self._committed.get((topic, group)),
-            self._persisted.get((topic, group)),
-        )
-        return Standing(
+        pair = (topic, group)
+        committed, persisted = self._committed.get(pair), self._persisted.get(pair)
+        return (
             None if committed is None else committed.get(queue_id),
             None if persisted is None else persisted.get(queue_id),
             self._reported.get(key),

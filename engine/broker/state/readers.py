@@ -130,10 +130,6 @@ class Readers:
             reading.processed_offset = processed_offset
             self._moved[key] = None
 
-    def read_by(self, group: str, client_id: str) -> Collection[QueueKey]:
-        """The queues whose reader this client is."""
-        return self._read_by.get((group, client_id), {}).keys()
-
     def arrived(
         self, key: QueueKey, client_id: str | None, *, now_ms: int, is_sent_back: bool = False
     ) -> tuple[bool, str | None]:

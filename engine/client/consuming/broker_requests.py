@@ -16,7 +16,7 @@ from engine.client.consuming.group_state import GroupState
 from engine.client.consuming.listeners import LISTENER_TASK, ListenerOutcome
 from engine.client.consuming.orderly_service import OrderlyService
 from engine.client.consuming.rebalance import Rebalancer
-from engine.client.consuming.running_info import heads, properties, queue_infos
+from engine.client.consuming.running_info import heads, properties, queue_infos, speeds_of
 from engine.client.owned_tasks import OwnedTasks
 from engine.foundation.errors import RequestRefused
 from engine.protocol.bodies import (
@@ -99,7 +99,6 @@ class BrokerRequests:
         shown = properties(
             consumer.state, consumer.started_ms, namesrv_addresses=consumer.namesrv_addresses
         )
-        subscribed = [] if consumer.state.polls else list(consumer.state.subscriptions)
         body = encode_running_info(
             shown,
             [s.data for s in consumer.state.subscriptions.values()],
@@ -108,8 +107,9 @@ class BrokerRequests:
                 offset_ms=consumer.clock.offset_ms(),
                 head_stacks=head_stacks,
             ),
-            consumer.state.speeds.table(subscribed, now_ms=consumer.clock.steady_ms()),
+            speeds_of(consumer.state, now_ms=consumer.clock.steady_ms()),
             jstack=stacks,
+            listener_pool=None if consumer.service is None else consumer.service.pool(),
         )
         return request.respond(ResponseCode.SUCCESS, body=body)
 

@@ -42,6 +42,11 @@ class BusyListeners:
             if self._count == 0:
                 self._all_idle.set()
 
+    @property
+    def listening_count(self) -> int:
+        """Listener calls under way."""
+        return len(self._calls)
+
     @contextmanager
     def listening(self, queue: MessageQueue, messages: Sequence[MessageExt]) -> Iterator[None]:
         """These messages are in a listener inside, called by this task."""

@@ -30,6 +30,7 @@ from engine.client.consuming.listeners import (
 from engine.client.consuming.process_queue import ProcessQueue
 from engine.client.owned_tasks import OwnedTasks
 from engine.foundation.units import MINUTE_MS
+from engine.protocol.bodies import ListenerPool
 from engine.protocol.message import MessageExt, MessageQueue
 from engine.runtime.clock import Clock
 
@@ -89,6 +90,13 @@ class ConcurrentService:
         time.
         """
         return await self._busy.stop(wait_ms)
+
+    def pool(self) -> ListenerPool:
+        """How many listeners there are, are at work, and how many batches wait for one."""
+        slots = self._state.config.consume_concurrency
+        return ListenerPool(
+            slots, self._busy.listening_count, self._requests.qsize(), self._state.paused
+        )
 
     def head_stacks(self, heads: Mapping[MessageQueue, int]) -> dict[MessageQueue, str]:
         """See `BusyListeners.head_stacks`."""

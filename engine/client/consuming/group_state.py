@@ -57,6 +57,10 @@ class GroupState:
     consume_type: str = "CONSUME_PASSIVELY"
     """What brokers are told: CONSUME_PASSIVELY (push), CONSUME_ACTIVELY (pull)."""
     speeds: Speeds = field(default_factory=Speeds)
+    divided: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Topic → among how many members how many queues of all brokers were divided last, as (queues,
+    members); of topics that were subscribed to.
+    """
 
     @property
     def polls(self) -> bool:

@@ -29,6 +29,7 @@ from engine.client.consuming.listeners import (
 from engine.client.consuming.process_queue import ProcessQueue
 from engine.client.owned_tasks import OwnedTasks
 from engine.foundation.units import SECOND_MS
+from engine.protocol.bodies import ListenerPool
 from engine.protocol.message import MessageExt, MessageQueue
 from engine.runtime.clock import Clock
 
@@ -102,6 +103,13 @@ class OrderlyService:
                     return True
         except TimeoutError:
             return False
+
+    def pool(self) -> ListenerPool:
+        """How many listeners there are, are at work, and how many queues wait for one."""
+        slots = self._state.config.consume_concurrency
+        return ListenerPool(
+            slots, self._busy.listening_count, self._sessions.qsize(), self._state.paused
+        )
 
     def head_stacks(self, heads: Mapping[MessageQueue, int]) -> dict[MessageQueue, str]:
         """See `BusyListeners.head_stacks`."""

@@ -16,11 +16,13 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 
 from engine.foundation.limits import CLIENT_LOCK_EXPIRY_MS
 from engine.foundation.units import SECOND_MS
 from engine.protocol.message import MessageExt
+from engine.protocol.properties import PROPERTY_KEYS, PROPERTY_SHARDING_KEY
 
 PULL_EXPIRY_MS = 120 * SECOND_MS
 """A queue not pulled for this long is taken up anew by the next rebalance (RocketMQ:
@@ -38,6 +40,9 @@ counted.
 
 LOCAL_RETRIES_MAX = 32
 """Newest local retries told about a window."""
+
+KEYS_LOOKED_AT_MAX = 256
+"""Held messages of a window whose keys are counted: enough to see which key most of them have."""
 
 LocalRetry = tuple[int, str, int, int]
 """When (ms since 1970), message id, queue offset, failed tries so far."""
@@ -280,6 +285,19 @@ class ProcessQueue:
         """All held offsets, sorted."""
         return sorted(self._taken) + self._offsets
 
+    def keys_held(self) -> Iterator[str]:
+        """Sharding key, or else keys, of the lowest held messages that have one, KEYS_LOOKED_AT_MAX
+        messages at most.
+        """
+        for offset in islice(self._taken, KEYS_LOOKED_AT_MAX):
+            key = _key_of(self._taken[offset])
+            if key:
+                yield key
+        for offset in self._offsets[: max(0, KEYS_LOOKED_AT_MAX - len(self._taken))]:
+            key = _key_of(self._messages[offset])
+            if key:
+                yield key
+
     def waiting_bounds(self) -> tuple[int, int] | None:
         """Lowest and highest waiting offset."""
         return (self._offsets[0], self._offsets[-1]) if self._offsets else None
@@ -347,3 +365,8 @@ class ProcessQueue:
             self._finished_forgotten = 0
         if not self._finished and not self._offsets:
             self._finished_forgotten = 0
+
+
+def _key_of(message: MessageExt) -> str | None:
+    found = message.properties
+    return found.get(PROPERTY_SHARDING_KEY) or found.get(PROPERTY_KEYS)

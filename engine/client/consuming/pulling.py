@@ -21,6 +21,7 @@ from typing import Protocol
 from engine.client.consuming.group_state import GroupState, Subscription
 from engine.client.consuming.process_queue import ProcessQueue
 from engine.client.consuming.pull_service import PullMessageService, PullRequest
+from engine.client.consuming.speeds import FlowControl
 from engine.foundation.errors import RequestRefused, TidemarkError
 from engine.foundation.units import SECOND_MS
 from engine.protocol.codes import ResponseCode
@@ -131,7 +132,7 @@ class Puller:
         """Begin the next pull of a queue, or let it rest."""
         queue, window = request.queue, request.window
         now_ms = window.last_pull_ms = self._clock.steady_ms()
-        pause_ms = self._pause_ms(queue, window)
+        pause_ms = self._pause_ms(queue, window, now_ms)
         if pause_ms:
             request.pauses += 1
             if request.pauses % FLOW_CONTROL_LOG_EACH == 1:
@@ -199,20 +200,30 @@ class Puller:
         self._state.offsets.update_and_freeze(request.queue, offset)
         self._hooks.on_offset_illegal(request.queue)
 
-    def _pause_ms(self, queue: MessageQueue, window: ProcessQueue) -> int:
+    def _pause_ms(self, queue: MessageQueue, window: ProcessQueue, now_ms: int) -> int:
         """How long this queue must not be pulled; 0: pull now."""
         config = self._state.config
         if self._state.paused:
             return PAUSED_MS
-        if window.count > self._queue_messages_max(queue.topic):
-            return FLOW_CONTROL_PAUSE_MS
-        if window.held_bytes > config.queue_bytes_max:
-            return FLOW_CONTROL_PAUSE_MS
-        if not config.orderly and window.max_span > config.queue_span_max:
+        why = self._holds_too_much(queue, window)
+        if why is not None:
+            self._state.speeds.rested(
+                queue.topic, why, rest_ms=FLOW_CONTROL_PAUSE_MS, now_ms=now_ms
+            )
             return FLOW_CONTROL_PAUSE_MS
         if config.orderly and self._state.is_clustering and not window.locked:
             return LOCK_WAIT_MS
         return 0
+
+    def _holds_too_much(self, queue: MessageQueue, window: ProcessQueue) -> FlowControl | None:
+        config = self._state.config
+        if window.count > self._queue_messages_max(queue.topic):
+            return FlowControl.COUNT
+        if window.held_bytes > config.queue_bytes_max:
+            return FlowControl.BYTES
+        if not config.orderly and window.max_span > config.queue_span_max:
+            return FlowControl.SPAN
+        return None
 
     def _queue_messages_max(self, topic: str) -> int:
         config = self._state.config

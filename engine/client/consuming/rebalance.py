@@ -182,6 +182,7 @@ class Rebalancer:
         if members is None:
             _log.warning("no member list of %s, its queues stay as they are", topic)
             return False
+        self._state.divided[topic] = (len(queues), len(members))
         try:
             mine = self._state.config.allocation.allocate(
                 self._state.client_id, sorted(queues), sorted(members)
@@ -245,6 +246,8 @@ class Rebalancer:
         return True
 
     async def _drop_unsubscribed(self) -> None:
+        for topic in sorted(self._state.divided.keys() - self._state.subscriptions.keys()):
+            del self._state.divided[topic]
         read = {queue.topic for queue in self._state.windows}
         for topic in sorted(read - self._state.subscriptions.keys()):
             await self._hold_exactly(topic, [])

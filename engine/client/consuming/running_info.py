@@ -9,13 +9,18 @@ Invariant: reading changes nothing. Absent on purpose: sending; the consumer ans
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from engine.client.consuming.group_state import GroupState
 from engine.client.consuming.process_queue import ProcessQueue
 from engine.foundation.units import MIB
+from engine.protocol.bodies import ConsumeStatus
 from engine.protocol.message import MessageQueue
+
+TOP_KEY_CHARS_MAX: Final = 128
+"""Of the key that most held messages have; the rest is cut off."""
 
 
 def queue_info(
@@ -27,6 +32,8 @@ def queue_info(
     """
     waiting, taken = window.waiting_bounds(), window.taken_bounds()
     head = window.head()
+    keys = Counter(window.keys_held())
+    top_key, top_key_messages = keys.most_common(1)[0] if keys else (None, 0)
     return {
         "commitOffset": client_committed or 0,
         "cachedMsgMinOffset": waiting[0] if waiting else 0,
@@ -51,6 +58,9 @@ def queue_info(
         "processedOffset": window.processed_offset,
         "localRetries": [list(retry) for retry in window.local_retries],
         "clientCommitted": client_committed,
+        "topKey": top_key[:TOP_KEY_CHARS_MAX] if top_key else None,
+        "topKeyMessages": top_key_messages,
+        "keyedMessages": keys.total(),
     }
 
 
@@ -68,6 +78,14 @@ def queue_infos(
         if queue in infos:
             infos[queue]["headStack"] = stack
     return infos
+
+
+def speeds_of(state: GroupState, *, now_ms: int) -> dict[str, ConsumeStatus]:
+    """What is told of the speed of each topic, with how its queues were divided last."""
+    told = state.speeds.table([] if state.polls else list(state.subscriptions), now_ms=now_ms)
+    for topic, status in told.items():
+        status.topic_queues, status.group_members = state.divided.get(topic, (None, None))
+    return told
 
 
 def heads(state: GroupState) -> dict[MessageQueue, int]:

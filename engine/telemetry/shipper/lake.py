@@ -90,10 +90,20 @@ class BronzeTable:
         self._merges = 0
         self._commits = 0
         self._dates: dict[date, None] = {}
+        self._known: dict[str, int] = {}
+        """What the table has said, or taken, per application."""
 
     def shipped_seq(self, app_id: str) -> int:
         """Version of the application's last transaction here; 0 when it has none."""
-        return self._handle.transaction_version(app_id) or 0
+        self._known[app_id] = self._handle.transaction_version(app_id) or 0
+        return self._known[app_id]
+
+    def known_seq(self, app_id: str) -> int:
+        """The same as far as this process knows: no other one ships what this one ships. To ask
+        costs a millisecond, and there are many tables.
+        """
+        known = self._known.get(app_id)
+        return self.shipped_seq(app_id) if known is None else known
 
     def append(
         self, speaker: Speaker, rows: Sequence[SpooledRow], also: Sequence[Transaction] = ()
@@ -114,6 +124,9 @@ class BronzeTable:
                 if fresh:
                     self._commit(speaker, fresh, [Transaction(app_id, fresh[-1].seq), *also])
                 self._sync()
+                self._known[app_id] = fresh[-1].seq if fresh else done
+                if fresh:
+                    self._known.update({one.app_id: one.version for one in also})
             except (
                 DeltaError,
                 OSError,
@@ -217,10 +230,12 @@ class BronzeTable:
             if not DeltaTable.is_deltatable(self._uri, storage_options=self._storage_options):
                 self._refuse_leftovers()
                 self._create()
+            # Before the table is opened: others write to it meanwhile.
+            written = 0 if self._files is None else self._files.written_version()
             handle = DeltaTable(self._uri, storage_options=self._storage_options)
             self._adapt(handle)
             if self._files is not None:
-                self._files.refuse_lost_commits(handle.version())
+                self._files.refuse_lost_commits(handle.version(), written=written)
                 self._files.sync_through(handle.version())
         except (DeltaError, OSError, ValueError) as error:
             raise LakeError(

@@ -15,6 +15,7 @@ import fcntl
 import json
 import logging
 import os
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -92,11 +93,17 @@ class LocalTableFiles:
             _sync(folder)
         self._note(version)
 
-    def refuse_lost_commits(self, version: int) -> None:
-        """Raise LakeError when the table is at a lower version than was once synced."""
-        if version < (noted := self._noted()):
+    def written_version(self) -> int:
+        """The version that was once synced; another writer moves it on at any moment."""
+        return self._noted()
+
+    def refuse_lost_commits(self, version: int, *, written: int) -> None:
+        """Raise LakeError when the table is at a lower version than was written before it was
+        opened.
+        """
+        if version < written:
             raise LakeError(
-                f"{self._folder} is at version {version}, but {noted} was written: its log "
+                f"{self._folder} is at version {version}, but {written} was written: its log "
                 "lost commits. Put the table back from a copy, then start the shipper again"
             )
 
@@ -202,10 +209,13 @@ class LocalTableFiles:
 
     def _note(self, version: int) -> None:
         path = self._folder / SYNCED_NAME
-        draft = path.with_name(f"{SYNCED_NAME}.{os.getpid()}")
-        draft.write_text(str(version), encoding="ascii")
-        _sync(draft)
-        draft.rename(path)
+        # A name of its own: two writers may have one process number, each in its container.
+        descriptor, draft = tempfile.mkstemp(prefix=f"{SYNCED_NAME}.", dir=self._folder)
+        with os.fdopen(descriptor, "w", encoding="ascii") as file:
+            file.write(str(version))
+            file.flush()
+            os.fsync(file.fileno())
+        Path(draft).rename(path)
         _sync(self._folder)
         self._synced_version = version
 

@@ -146,7 +146,7 @@ class Shipper:
         tables = {
             table.declared.name: seq
             for table in self._tables
-            if (seq := table.shipped_seq(_app_id(emitter, table)))
+            if (seq := table.known_seq(_app_id(emitter, table)))
         }
         mark = ShippedMark(emitter, run.seq_to, run.as_of, self._lake, tables)
         write_shipped_mark(self._disk, self._directory, mark)
