@@ -41,6 +41,7 @@ __all__ = [
     "BY_NAME",
     "COMPUTED_TABLES",
     "CONSUMER_LAG",
+    "DATA_DOCS_FOLDER",
     "DEAD_LETTERS",
     "DELTA_RS_TABLES",
     "DQ_FAILURES",
@@ -75,6 +76,12 @@ DQ_RESULTS: Final = GoldTable(
         must("started_at", TIMESTAMP, "wall clock at which the run began"),
         must("seconds_ms", LONG, "how long the check took, ms"),
         OBSERVED_DATE,
+        Column(
+            "judged_from",
+            TIMESTAMP,
+            "the run judged rows of data time after this, up to observed_at; null: all before",
+        ),
+        Column("cycle", LONG, "the last cycle whose rows the run judged; null when not told"),
     ),
     ("run_id", "expectation"),
 )
@@ -89,6 +96,9 @@ DQ_FAILURES: Final = GoldTable(
         must("row_key", STRING, "key of the failing row, readable"),
         must("detail", STRING, "the row's figures, readable"),
         OBSERVED_DATE,
+        Column("about_emitter", STRING, "whose facts it is about; null: it may be anybody's"),
+        Column("about_group", STRING, "the group it is about; null: it may be any"),
+        Column("since", TIMESTAMP, "data time after which it holds; null: the run's judged_from"),
     ),
     ("run_id", "expectation", "row_key"),
 )
@@ -107,3 +117,5 @@ STATE_FOLDER: Final = "state"
 """A lake is a folder or object-store prefix: <lake>/bronze/<table>, <lake>/gold/<table>,
 <lake>/state/<table>.
 """
+DATA_DOCS_FOLDER: Final = "data_docs"
+"""Of a local lake: Great Expectations' pages about the newest run of checks."""

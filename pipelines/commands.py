@@ -12,7 +12,7 @@ import signal
 import sys
 import time
 from contextlib import nullcontext
-from datetime import UTC, datetime
+from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 from types import FrameType
@@ -21,6 +21,7 @@ from typing import Annotated
 import typer
 
 from engine.foundation.errors import ConfigError
+from pipelines.microseconds import micros
 
 app = typer.Typer(no_args_is_help=True)
 pipeline = typer.Typer(no_args_is_help=True, help="Compute the gold tables: run (live) or replay.")
@@ -72,7 +73,7 @@ def run(
     lake: LakeOption,
     window_ms: Annotated[int, typer.Option(help="Length of the evaluation window.")] = 30_000,
     slide_ms: Annotated[int, typer.Option(help="Distance of evaluation ticks.")] = 5_000,
-    cycle_ms: Annotated[int, typer.Option(help="Shortest time between cycle starts.")] = 2_000,
+    cycle_ms: Annotated[int, typer.Option(help="Shortest time between cycle starts.")] = 1_000,
     rows_per_cycle: Annotated[int, typer.Option(help="Bronze rows a cycle takes.")] = 200_000,
     buckets: BucketsOption = 2,
     for_s: Annotated[
@@ -84,22 +85,27 @@ def run(
     upkeep: Annotated[
         bool, typer.Option("--upkeep/--no-upkeep", help="Maintain the lake beside it.")
     ] = True,
+    checks_every: Annotated[
+        int, typer.Option(help="Check the lake beside it after so many cycles; 0: never.", min=0)
+    ] = 30,
 ) -> None:
     """Compute gold from what the shipper brings, until stopped."""
     from pipelines.cycles.driver import Driver, Progress, on_spark
-    from pipelines.cycles.live import await_first_shipment, only_driver, run_live
+    from pipelines.cycles.live import await_first_shipment, only_driver, poll_s_of, run_live
     from pipelines.lake import Lake
     from pipelines.session import open_session, require_java
     from pipelines.settings import Evaluation, Pace
-    from pipelines.upkeep.companion import Companion
+    from pipelines.upkeep.companion import Companion, checking
 
+    if for_s is not None and not for_s > 0:
+        raise ConfigError("--for", for_s, "seconds, more than 0")
     stop = StopSignal(for_s)
     evaluation = Evaluation(window_ms=window_ms, slide_ms=slide_ms)
     pace = Pace(cycle_ms=cycle_ms, rows_per_cycle=rows_per_cycle, buckets=buckets)
     home = Lake.at(lake)
     require_java()
-    with only_driver(home):
-        spark = open_session(master, address=address, conf=_settings_of(conf))
+    with only_driver(home) as lease:
+        spark = open_session(master, address=address, conf=spark_settings_of(conf))
         stop.listen()  # Again: Spark has put its own handler of SIGINT in place.
 
         def tell(progress: Progress) -> None:
@@ -116,17 +122,36 @@ def run(
         sys.stdout.flush()
         patience_ms = pace.first_shipment_wait_ms
         if await_first_shipment(home, patience_ms=patience_ms, wanted=stop.absent):
-            with Companion(home.root, tell_failure) if upkeep else nullcontext():
-                run_live(begin, pace=pace, wanted=stop.absent, tell=tell, tell_failure=tell_failure)
+            check = checking(home.root, checks_every)
+            with (
+                Companion(home.root, tell_failure) if upkeep else nullcontext(),
+                Companion(home.root, tell_failure, name="checks", command=check)
+                if checks_every
+                else nullcontext(),
+            ):
+                run_live(
+                    begin,
+                    lease,
+                    pace=pace,
+                    wanted=stop.absent,
+                    poll_s=poll_s_of(home),
+                    tell=tell,
+                    tell_failure=tell_failure,
+                )
         spark.stop()
 
 
 @pipeline.command("replay")
 def replay(
     lake: LakeOption,
-    begin: Annotated[str, typer.Option("--from", help="Begin, ISO 8601; UTC unless it says else.")],
-    end: Annotated[str, typer.Option("--to", help="End, ISO 8601.")],
     into: Annotated[str, typer.Option(help="Path or URI of the lake to compute into.")],
+    begin: Annotated[
+        str | None, typer.Option("--from", help="Begin, ISO 8601; UTC unless it says else.")
+    ] = None,
+    end: Annotated[str | None, typer.Option("--to", help="End, ISO 8601.")] = None,
+    cycle: Annotated[
+        int | None, typer.Option(help="In place of --to: what was known at the end of a cycle.")
+    ] = None,
     compare: Annotated[bool, typer.Option(help="Compare with the gold that is there.")] = False,
     window_ms: Annotated[
         int | None, typer.Option(help="Length of the evaluation window; else the lake's own.")
@@ -140,7 +165,7 @@ def replay(
     address: AddressOption = None,
     conf: ConfOption = None,
 ) -> None:
-    """Compute gold again for a past range, into a lake of its own."""
+    """Compute gold again for a past range, or as it was at a cycle, into a lake of its own."""
     from pipelines.cycles import replaying
     from pipelines.cycles.driver import on_spark
     from pipelines.lake import Lake
@@ -148,17 +173,16 @@ def replay(
     from pipelines.settings import Pace
 
     source, target = Lake.at(lake), Lake.at(into)
-    from_us, to_us = _micros("--from", begin), _micros("--to", end)
-    if from_us >= to_us:
-        raise ConfigError("--to", end, f"a moment after --from {begin}")
+    from_us, to_us = _replayed_range(begin, end, cycle)
+    to = replaying.cuts_of_cycle(source, cycle) if cycle is not None else to_us
     evaluation = replaying.evaluation_of(source, window_ms=window_ms, slide_ms=slide_ms)
-    replaying.require(source, target)
+    replaying.require(source, target, from_us=from_us, to=to)
     computed = replaying.replay(
-        on_spark(open_session(master, address=address, conf=_settings_of(conf))),
+        on_spark(open_session(master, address=address, conf=spark_settings_of(conf))),
         source,
         target,
         from_us=from_us,
-        to_us=to_us,
+        to=to,
         evaluation=evaluation,
         pace=Pace(rows_per_cycle=rows_per_cycle, buckets=buckets),
         tell=typer.echo,
@@ -226,7 +250,21 @@ def lab(
     os.execve(command[0], command, lab_environment(JUPYTER, Lake.at(lake)))  # noqa: S606
 
 
-def _settings_of(told: list[str] | None) -> dict[str, str]:
+def _replayed_range(begin: str | None, end: str | None, cycle: int | None) -> tuple[int, int]:
+    """From when to when; without a beginning from the first row, and 0 where a cycle is the end."""
+    if (end is None) == (cycle is None):
+        raise ConfigError("--to", end, "a moment, or --cycle in its place")
+    if begin is None and cycle is None:
+        raise ConfigError("--from", begin, "a moment; only with --cycle it may be left out")
+    from_us = 0 if begin is None else micros_of("--from", begin)
+    to_us = 0 if end is None else micros_of("--to", end)
+    if end is not None and from_us >= to_us:
+        raise ConfigError("--to", end, f"a moment after --from {begin}")
+    return from_us, to_us
+
+
+def spark_settings_of(told: list[str] | None) -> dict[str, str]:
+    """Settings of Spark, as `--conf` tells them. Raises ConfigError."""
     settings = {}
     for one in told or ():
         name, is_set, value = one.partition("=")
@@ -236,10 +274,9 @@ def _settings_of(told: list[str] | None) -> dict[str, str]:
     return settings
 
 
-def _micros(option: str, text: str) -> int:
+def micros_of(option: str, text: str) -> int:
+    """A moment of the command line, µs since 1970 UTC. Raises ConfigError."""
     try:
-        moment = datetime.fromisoformat(text)
+        return micros(datetime.fromisoformat(text))
     except ValueError:
         raise ConfigError(option, text, "an ISO 8601 moment like 2026-03-01T12:00:00Z") from None
-    aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    return int(aware.timestamp()) * 1_000_000 + aware.microsecond

@@ -34,6 +34,9 @@ tools read them.
 """
 
 
+TRACEBACK: Final = "Traceback (most recent call last):"
+
+
 @dataclass(frozen=True, slots=True)
 class Lake:
     """One lake: a root address and how to reach it."""
@@ -191,6 +194,13 @@ def sql_moment(micros: int) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error's text: libraries append whole reports to it."""
-    text = str(error).strip()
-    return text.splitlines()[0] if text else type(error).__name__
+    """The line of an error's text that says what is wrong: the first, as libraries append whole
+    reports to it; of what went wrong in a worker of Spark the end of its traceback.
+    """
+    lines = str(error).strip().splitlines()
+    if not lines:
+        return type(error).__name__
+    trace = next((number for number, line in enumerate(lines) if TRACEBACK in line), None)
+    if trace is None:
+        return lines[0]
+    return next((line for line in lines[trace + 1 :] if not line.startswith(" ")), lines[0])

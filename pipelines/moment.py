@@ -2,27 +2,28 @@
 
 Place in the walk: between gold and everybody who reads it. Every page, every answer and every
 figure of one look takes its rows up to one `Moment`, so that no two numbers beside each other are
-of different times.
+of different times. It says as well of which emitters nothing is known by then, and why: `unknown`.
 
 Invariant: a moment is that of a complete cycle: a row is seen when its emitter had been judged at
 least that far, in data time and in seq; what a cycle has half written is not seen. An emitter that
-nobody has judged yet has no rows. Absent on purpose: Spark, and the wall clock.
+nobody has judged yet has no rows. Absent on purpose: Spark, and the wall clock of the reader; when
+the cycle was planned is recorded, and tells a clock that is ahead.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any
 
 from pipelines.cycles.plan import Plan, last_done, plan_of_cycle
 from pipelines.lake import Lake, sql_moment, sql_text
 from pipelines.marts.mart import GoldTable
-from pipelines.settings import SILENCE_US
+from pipelines.microseconds import micros, moment_at
+from pipelines.settings import CLOCK_SKEW_ALLOWED_US, SILENCE_US
 from pipelines.staging.facts import SHIPPER_SUFFIX
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 TimeInSql = Callable[[int], str]
 
 
@@ -44,6 +45,32 @@ class Moment:
     run_id: str
     cycle: int
     reached: tuple[Reached, ...]
+    planned_at: datetime | None = field(default=None, compare=False)
+    """When the cycle was planned, by the clock of the machine that computes; None: not known."""
+    cluster: str | None = None
+    """The one cluster that it is about; None: all of the lake."""
+    others: tuple[Reached, ...] = ()
+    """Emitters of other clusters: they say how late it is, and nothing else."""
+
+    @property
+    def clusters(self) -> tuple[str, ...]:
+        """The clusters that the lake holds, sorted, whichever one this is about."""
+        return tuple(sorted({cluster_of(one.emitter) for one in self._everybody}))
+
+    def of_cluster(self, cluster: str) -> Moment:
+        """The same moment, of one cluster: rows of others are not seen."""
+        own = tuple(one for one in self._everybody if cluster_of(one.emitter) == cluster)
+        others = tuple(one for one in self._everybody if cluster_of(one.emitter) != cluster)
+        return replace(self, reached=own, cluster=cluster, others=others)
+
+    @property
+    def whole(self) -> Moment:
+        """The same moment, of all clusters."""
+        return replace(self, reached=self._everybody, cluster=None, others=())
+
+    @property
+    def _everybody(self) -> tuple[Reached, ...]:
+        return (*self.reached, *self.others)
 
     @property
     def newest(self) -> datetime | None:
@@ -56,27 +83,75 @@ class Moment:
         return min((one.judged_to for one in self.reached), default=None)
 
     @property
+    def ahead(self) -> tuple[Reached, ...]:
+        """Emitters that were judged to moments that had not come when the cycle was planned: their
+        clocks are ahead.
+        """
+        return tuple(one for one in self.reached if self._is_ahead(one))
+
+    def _is_ahead(self, one: Reached) -> bool:
+        allowed = timedelta(microseconds=CLOCK_SKEW_ALLOWED_US)
+        return self.planned_at is not None and one.judged_to > self.planned_at + allowed
+
+    @property
+    def present(self) -> datetime | None:
+        """The furthest any emitter has been judged whose clock is not ahead; if all are, of all."""
+        timely = [one.judged_to for one in self._everybody if not self._is_ahead(one)]
+        return max(timely, default=max((one.judged_to for one in self._everybody), default=None))
+
+    @property
     def silent(self) -> tuple[Reached, ...]:
-        """Emitters that ended so long before the newest one that they tell nothing about now."""
-        newest = self.newest
-        return tuple(
-            one
-            for one in self.reached
-            if newest is not None and newest - one.judged_to > timedelta(microseconds=SILENCE_US)
-        )
+        """Emitters that ended so long before the newest one that they tell nothing about now; one
+        whose clock is ahead makes no other one silent.
+        """
+        present = self.present
+        if present is None:
+            return ()
+        oldest = present - timedelta(microseconds=SILENCE_US)
+        return tuple(one for one in self.reached if one.judged_to < oldest)
+
+    @property
+    def unknown(self) -> dict[str, str]:
+        """Per emitter of which nothing is known at this moment, why, in words."""
+        told = {
+            one.emitter: f"nothing comes from {one.emitter} any more since {_clock(one.judged_to)}"
+            for one in self.silent
+        }
+        for one in self.ahead:
+            assert self.planned_at is not None
+            seconds = int((one.judged_to - self.planned_at).total_seconds())
+            told[one.emitter] = f"the clock of {one.emitter} is {seconds} s ahead of the lake's"
+        return told
 
     @property
     def judged_to(self) -> datetime | None:
-        """How far every emitter that still speaks has been judged."""
+        """How far every emitter that still speaks has been judged; of a cluster in which none
+        does, the one that spoke last."""
         silent = self.silent
-        return min((one.judged_to for one in self.reached if one not in silent), default=None)
+        speaking = (one.judged_to for one in self.reached if one not in silent)
+        return min(speaking, default=self.newest)
+
+    def least_of(self, emitters: Iterable[str]) -> datetime | None:
+        """How far all of these have been judged, those that fell silent included."""
+        wanted = set(emitters)
+        return min((one.judged_to for one in self.reached if one.emitter in wanted), default=None)
 
     def capped(self, at: datetime) -> Moment:
         """The same cycle, asked about an earlier moment."""
-        ends = tuple(
-            Reached(one.emitter, min(one.judged_to, at), one.seq_to) for one in self.reached
+
+        def ends(emitters: Iterable[Reached]) -> tuple[Reached, ...]:
+            return tuple(replace(one, judged_to=min(one.judged_to, at)) for one in emitters)
+
+        return replace(self, reached=ends(self.reached), others=ends(self.others))
+
+    def only(self, emitters: Iterable[str]) -> Moment:
+        """The same moment without the emitters of which nothing had been judged by then."""
+        known = set(emitters)
+        return replace(
+            self,
+            reached=tuple(one for one in self.reached if one.emitter in known),
+            others=tuple(one for one in self.others if one.emitter in known),
         )
-        return Moment(self.run_id, self.cycle, ends)
 
     def condition(
         self, table: GoldTable, *, since: datetime | None = None, time: TimeInSql = sql_moment
@@ -86,7 +161,7 @@ class Moment:
         Tables without an emitter are seen whole: they speak of runs of their own. `time` writes a
         moment, µs since 1970 UTC, in the words of the engine that is asked.
         """
-        parts = [f"observed_at >= {time(_micros(since))}"] if since is not None else []
+        parts = [f"observed_at >= {time(micros(since))}"] if since is not None else []
         if since is not None:
             parts.append(f"observed_date >= DATE '{since:%Y-%m-%d}'")
         if "emitter" in table.column_names:
@@ -98,7 +173,7 @@ class Moment:
 
         Rows of shippers have their own numbers: of shipments only the time is looked at.
         """
-        parts = [f"event_time >= {time(_micros(since))}"] if since is not None else []
+        parts = [f"event_time >= {time(micros(since))}"] if since is not None else []
         if since is not None:
             parts.append(f"event_date >= DATE '{since:%Y-%m-%d}'")
         parts += self._seen("event", "seq", time)
@@ -108,30 +183,35 @@ class Moment:
         at = "observed_at" if kind == "observed" else "event_time"
         each = [
             f"(emitter = {sql_text(one.emitter)} AND {seq} <= {one.seq_to}"
-            f" AND {at} <= {time(_micros(one.judged_to))})"
+            f" AND {at} <= {time(micros(one.judged_to))})"
             for one in self.reached
         ]
         if kind == "event":
             each += [
                 f"(emitter = {sql_text(one.emitter + SHIPPER_SUFFIX)}"
-                f" AND event_time <= {time(_micros(one.judged_to))})"
+                f" AND event_time <= {time(micros(one.judged_to))})"
                 for one in self.reached
             ]
         parts = [f"({' OR '.join(each) or 'false'})"]
         newest = self.newest
         if newest is not None:  # Alone, so that it is held against partitions and statistics.
-            parts.append(f"{at} <= {time(_micros(newest))}")
+            parts.append(f"{at} <= {time(micros(newest))}")
             parts.append(f"{kind}_date <= DATE '{newest:%Y-%m-%d}'")
         return parts
 
 
+def cluster_of(emitter: str) -> str:
+    """The cluster in an emitter's name, cluster/broker/broker_id: no part has a slash in it."""
+    return emitter.partition("/")[0]
+
+
 def sql_time(moment: datetime) -> str:
     """A moment as an SQL value, to the microsecond."""
-    return sql_moment(_micros(moment))
+    return sql_moment(micros(moment))
 
 
-def _micros(moment: datetime) -> int:
-    return (moment - _EPOCH) // timedelta(microseconds=1)
+def _clock(moment: datetime) -> str:
+    return f"{moment:%H:%M:%S}"
 
 
 def last_complete(lake: Lake) -> Moment | None:
@@ -139,22 +219,22 @@ def last_complete(lake: Lake) -> Moment | None:
 
     LakeError for a table of plans that cannot be read.
     """
-    return _moment_of(last_done(lake))
+    plan = last_done(lake)
+    return None if plan is None else moment_of(plan)
 
 
 def cycle_moment(lake: Lake, cycle: int) -> Moment | None:
     """The moment of one cycle, as its plan tells it; None when there was no such cycle."""
-    return _moment_of(plan_of_cycle(lake, cycle))
+    plan = plan_of_cycle(lake, cycle)
+    return None if plan is None else moment_of(plan)
 
 
-def _moment_of(plan: Plan | None) -> Moment | None:
-    if plan is None:
-        return None
+def moment_of(plan: Plan) -> Moment:
+    """The moment that a plan tells, once it is carried out."""
     reached = tuple(
-        Reached(cut.emitter, _EPOCH + timedelta(microseconds=cut.time_to_us), cut.seq_to)
-        for cut in plan.cuts
+        Reached(cut.emitter, moment_at(cut.time_to_us), cut.seq_to) for cut in plan.cuts
     )
-    return Moment(plan.run_id, plan.cycle, reached)
+    return Moment(plan.run_id, plan.cycle, reached, plan.recorded_at)
 
 
 def reached_rows(moments: Sequence[Reached]) -> list[dict[str, Any]]:

@@ -5,15 +5,16 @@ delta-rs: files and row groups are skipped by their statistics, only named colum
 
 Invariant: every reading is of one `Moment`; and "the newest state" is in one place, `newest`: the
 last row of each key at or before the moment, within the period in which gold tells every key at
-least once. Absent on purpose: Spark, caching, and words.
+least once, counted from where its emitter ended; and nothing of what has ended. Absent on purpose:
+Spark, caching, and words.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from dataclasses import dataclass, field, replace
+from datetime import date, datetime, timedelta
 from typing import Final
 
 import polars as pl
@@ -24,15 +25,30 @@ from engine.telemetry.tables import BY_NAME as BRONZE
 from engine.telemetry.tables import Column
 from pipelines.catalogue import BY_NAME as GOLD
 from pipelines.lake import Lake, declared_later, sql_over, sql_text
+from pipelines.marts.ended_queues import ENDED_QUEUES
+from pipelines.marts.group_state import GONE
 from pipelines.moment import Moment, reached_rows, sql_time
+from pipelines.revisions import Revision
 from pipelines.schemas import arrow_schema
 from pipelines.settings import LOOK_BACK_US, SECOND_US, SILENCE_US
 from pipelines.staging.facts import SHIPPER_SUFFIX
 
 LOOK_BACK: Final = timedelta(microseconds=LOOK_BACK_US)
 QUEUE: Final = ("cluster", "broker", "group", "topic", "queue_id")
-STATE_KEYS: Final = {"consumer_lag": QUEUE, "group_state": ("cluster", "broker", "group")}
+STATE_KEYS: Final = {
+    "consumer_lag": QUEUE,
+    "group_state": ("cluster", "broker", "group"),
+    ENDED_QUEUES.name: QUEUE,
+}
 """Tables that tell a state, and what has one."""
+SILENT_KEPT: Final = timedelta(days=7)
+"""For so long a broker that tells nothing any more is shown as one of which nothing is known; after
+that it is told by `emitter_health` alone.
+"""
+
+
+_NAMING: Final = {"consumer_lag": (*QUEUE, "seq"), "group_state": ("state",)}
+"""What tells whether a row is of something that has ended."""
 
 
 class OpenTables:
@@ -68,6 +84,14 @@ class OpenTables:
                 known = self._open[name] = self.lake.table(address)
             return known
 
+    def oldest_day(self, name: str) -> date | None:
+        """The oldest day that a table has rows of; None without any."""
+        with self._lock:
+            table = self.opened(name)
+            parts = table.partitions() if table is not None else []
+        days = [str(one["observed_date"]) for one in parts if "observed_date" in one]
+        return min((date.fromisoformat(day) for day in days), default=None)
+
     def version(self, name: str) -> str | None:
         """Identity and version of a table; None when there is none."""
         with self._lock:
@@ -92,6 +116,10 @@ class Reading:
     moment: Moment
     versions: dict[str, int] = field(default_factory=dict)
     """Delta version of each table that was read."""
+    asked_at: datetime | None = None
+    """When somebody asked about now; None when it is about an earlier moment."""
+    revision: Revision | None = None
+    """How the moment, one of the past, was told otherwise before, or is now."""
 
     def rows(
         self,
@@ -103,14 +131,19 @@ class Reading:
         """Rows of a gold table seen at the moment, in the order of their time."""
         wanted = self._where(name, conditions, since)
         sql = f"SELECT {_select(columns or _names(name))} FROM {name} WHERE {wanted}"  # noqa: S608
-        order = [one for one in ("observed_at", "seq") if one in (columns or _names(name))]
+        # The table's key last: what is equal to there lies in the order of files, which upkeep
+        # changes.
+        shown = columns or _names(name)
+        order = [
+            one for one in dict.fromkeys(("observed_at", "seq", *GOLD[name].key)) if one in shown
+        ]
         return self.ask(sql, name, columns=columns).sort(order, maintain_order=True)
 
     def facts(self, name: str, *conditions: str, since: datetime | None = None) -> pl.DataFrame:
         """Rows of a bronze table that the moment's cycle had taken, in the order of their seq."""
         parts = [self.moment.fact_condition(since=since), *conditions]
         sql = f"SELECT {_select(_names(name))} FROM {name} WHERE {' AND '.join(parts)}"  # noqa: S608
-        return self.ask(sql, name).sort("event_time", "seq")
+        return self.ask(sql, name).sort("event_time", "seq", "emitter")
 
     def newest(
         self,
@@ -119,18 +152,45 @@ class Reading:
         columns: Sequence[str] | None = None,
         since: datetime | None = None,
     ) -> pl.DataFrame:
-        """The newest state of each key: its last row at or before the moment.
+        """The newest state of each key that is still there: its last row at or before the moment.
 
         A key that was not told within the look-back (from `since`, when that is later) has none:
         gold tells every key that exists at least once in it.
         """
+        if columns is None:
+            return self.present(name, self.told_last(name, *conditions, since=since))
+        needed = dict.fromkeys((*columns, *_NAMING[name]))
+        rows = self.told_last(name, *conditions, columns=list(needed), since=since)
+        return self.present(name, rows).select(columns)
+
+    def present(
+        self, name: str, last: pl.DataFrame, ended: pl.DataFrame | None = None
+    ) -> pl.DataFrame:
+        """Rows told last of each key, without those of what has ended; `ended`: the last rows of
+        ended_queues, where somebody follows them.
+        """
+        if name == "group_state":
+            return last.filter(pl.col("state") != GONE)
+        if ended is None:
+            ended = self.told_last(ENDED_QUEUES.name)
+        if not ended.height:
+            return last
+        lives = last.join(ended.select(*QUEUE, ended_seq="seq"), on=QUEUE, how="left")
+        is_over = (pl.col("seq") <= pl.col("ended_seq")).fill_null(value=False)
+        return lives.filter(~is_over).select(last.columns)
+
+    def told_last(
+        self,
+        name: str,
+        *conditions: str,
+        columns: Sequence[str] | None = None,
+        since: datetime | None = None,
+    ) -> pl.DataFrame:
+        """The last row of each key, of what has ended as well."""
         key = STATE_KEYS[name]
-        judged_to = self.moment.newest
-        begin = None if judged_to is None else judged_to - LOOK_BACK
-        if since is not None and (begin is None or since > begin):
-            begin = since
         shown = columns or _names(name)
-        wanted = self._where(name, conditions, begin)
+        begin, told = self._look_back(since)
+        wanted = self._where(name, [*told, *conditions], begin)
         over = f"PARTITION BY {_select(key)} ORDER BY observed_at DESC, seq DESC"
         sql = (
             f"SELECT {_select(shown)} FROM (SELECT {_select(dict.fromkeys((*shown, *key)))},"  # noqa: S608
@@ -138,6 +198,43 @@ class Reading:
         )
         found = self.ask(sql, name, columns=columns)
         return found.sort([one for one in key if one in shown])
+
+    def _look_back(self, since: datetime | None) -> tuple[datetime | None, list[str]]:
+        """From when on rows are read, and of which emitters only later ones: those that speak are
+        told anew within the look-back before the moment, others were before they fell silent.
+        """
+        present = self.moment.present
+        if present is None:
+            return since, []
+        begin = present - LOOK_BACK
+        if since is not None and since > begin:
+            return since, []
+        kept = [one for one in self.moment.silent if one.judged_to >= present - SILENT_KEPT]
+        if not kept:
+            return begin, []
+        first = min(one.judged_to - LOOK_BACK for one in kept)
+        speaks = [f"observed_at >= {sql_time(begin)}"]
+        speaks += [
+            f"(emitter = {sql_text(one.emitter)}"
+            f" AND observed_at >= {sql_time(one.judged_to - LOOK_BACK)})"
+            for one in kept
+        ]
+        return first, [f"({' OR '.join(speaks)})"]
+
+    def held_from(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """Rows without those that `told_last` would not read again."""
+        present = self.moment.present
+        if present is None:
+            return frame
+        kept = {
+            one.emitter: one.judged_to - LOOK_BACK
+            for one in self.moment.silent
+            if one.judged_to >= present - SILENT_KEPT
+        }
+        begin = pl.lit(present - LOOK_BACK)
+        for emitter, from_then in kept.items():
+            begin = pl.when(pl.col("emitter") == emitter).then(pl.lit(from_then)).otherwise(begin)
+        return frame.filter(pl.col("observed_at") >= begin)
 
     def windows(
         self,
@@ -167,6 +264,10 @@ class Reading:
             f" ON window_id = newest_id AND revision = newest_revision WHERE {seen}"
         )
         return self.ask(sql, name).sort("opened_at", "window_id")
+
+    def of_cluster(self, cluster: str) -> Reading:
+        """The same tables at the same moment, rows of one cluster alone."""
+        return replace(self, moment=self.moment.of_cluster(cluster))
 
     def silences(self, start: datetime, end: datetime) -> pl.DataFrame:
         """Stretches in which an emitter shipped nothing for so long that nothing is known of it:
@@ -220,10 +321,31 @@ class Reading:
         return " AND ".join([self.moment.condition(GOLD[name], since=since), *conditions])
 
 
+def judged_by(reading: Reading, at: datetime) -> Moment:
+    """The moment `at` of the past: of the emitters of which something had been judged by then.
+
+    Judged is what has a row in the look-back, or any row in emitter_health, which tells of every
+    shipment; of days that are not kept there, nothing is said.
+    """
+    moment = reading.moment.capped(at)
+    past = replace(reading, moment=moment)
+    known: set[str] = set()
+    for name in STATE_KEYS:
+        since = f"observed_at >= {sql_time(at - LOOK_BACK)}"
+        known |= set(past.distinct(name, "emitter", since))
+    oldest = reading.tables.oldest_day("emitter_health")
+    if oldest is None or at.date() < oldest:
+        return moment
+    if len(known) < len(moment.reached):
+        known |= set(past.distinct("emitter_health", "emitter"))
+    return moment.only(known)
+
+
 def held_to(lag: pl.DataFrame, moment: Moment) -> pl.DataFrame:
     """Rows of consumer_lag as they are true at the moment, which is beyond their own.
 
     A queue that was not told again has not changed; so what waits has waited for longer, exactly.
+    Of emitters of which nothing is known by then the lag is unknown.
     """
     reached = pl.DataFrame(
         reached_rows(moment.reached),
@@ -235,11 +357,69 @@ def held_to(lag: pl.DataFrame, moment: Moment) -> pl.DataFrame:
     )
     waited_ms = (pl.col("judged_to") - pl.col("observed_at")).dt.total_milliseconds()
     grown = pl.when(pl.col("lag_messages") > 0).then(waited_ms.clip(lower_bound=0)).otherwise(0)
-    return (
+    held = (
         lag.join(reached.select("emitter", "judged_to"), on="emitter", how="left")
         .with_columns((pl.col("time_lag_ms") + grown.fill_null(0)).alias("time_lag_ms"))
         .select(lag.columns)
     )
+    return without_lag(held, pl.col("emitter").is_in(list(moment.unknown)), "EMITTER_SILENT")
+
+
+def without_lag(lag: pl.DataFrame, is_unknown: pl.Expr, why: str) -> pl.DataFrame:
+    """Rows of consumer_lag, some of which tell nothing about now."""
+    said = {"lag_messages": None, "time_lag_ms": None, "provenance": "UNKNOWN"}
+    said |= {"unknown_reason": why, "trend": None, "drain_time_ms": None}
+    return lag.with_columns(
+        pl.when(is_unknown).then(pl.lit(value)).otherwise(pl.col(name)).alias(name)
+        for name, value in said.items()
+        if name in lag.columns
+    )
+
+
+def lag_known(lag: pl.DataFrame, states: pl.DataFrame) -> pl.DataFrame:
+    """Lag of queues as far as their group is known on their broker: while nothing is known of any
+    of them (rows were lost, a clock was set), what was told before says nothing.
+    """
+    is_nothing = (pl.col("state") == "UNKNOWN") & (pl.col("queues_known") == 0)
+    key = list(STATE_KEYS["group_state"])
+    lost = states.filter(is_nothing).select(*key, pl.lit(value=True).alias("is_lost"))
+    marked = lag.join(lost, on=key, how="left")
+    is_lost = pl.col("is_lost").fill_null(value=False) & pl.col("lag_messages").is_not_null()
+    return without_lag(marked, is_lost, "NOT_TOLD").select(lag.columns)
+
+
+def states_at(states: pl.DataFrame, moment: Moment) -> pl.DataFrame:
+    """Newest states of groups as they are at the moment: unknown, and why, where nothing is known
+    of their broker any more.
+    """
+    unknown = moment.unknown
+    is_unknown = pl.col("emitter").is_in(list(unknown))
+    why = pl.col("emitter").replace_strict(unknown, default=None, return_dtype=pl.String)
+    said = {
+        "state": pl.lit("UNKNOWN"),
+        "reason": why,
+        "queues_known": pl.lit(0, pl.Int32),
+        "lag_messages": pl.lit(None, pl.Int64),
+        "time_lag_ms": pl.lit(None, pl.Int64),
+        "trend": pl.lit(None, pl.String),
+    }
+    return states.with_columns(
+        pl.when(is_unknown).then(value).otherwise(pl.col(name)).alias(name)
+        for name, value in said.items()
+        if name in states.columns
+    )
+
+
+def present_causes(reading: Reading, *conditions: str) -> pl.DataFrame:
+    """Why groups are behind at the moment: of each group the rows of the tick at which its causes
+    were told last; none of a group that was told to be behind no more.
+    """
+    newest = reading.moment.newest
+    since = None if newest is None else newest - LOOK_BACK
+    rows = reading.rows("lag_causes", *conditions, since=since)
+    last = pl.col("observed_at") == pl.col("observed_at").max().over("emitter", "group")
+    present = rows.filter(last).filter(pl.col("cause") != "NONE")
+    return present.sort("group", "broker", "cause")
 
 
 def states_with(lag: pl.DataFrame, states: pl.DataFrame) -> pl.DataFrame:
@@ -268,18 +448,29 @@ def stood_until(windows: pl.DataFrame, lag: pl.DataFrame, moment: Moment) -> pl.
     """Stalled windows with what is true of them at the moment.
 
     `stood_ms`: how long they have lasted; of those still open also the queue's lag now, in place of
-    what a revision has recorded. `lag` is the newest lag of every queue.
+    what a revision has recorded. `lag` is the newest lag of every queue. An open window of which
+    nothing is known any more stays open, and says why.
     """
     now = held_to(lag, moment).select(
         *QUEUE, pl.col("lag_messages").alias("lag_now"), pl.col("time_lag_ms").alias("time_lag_now")
     )
-    judged_to = pl.lit(moment.newest, pl.Datetime("us", "UTC"))
+    judged_to = pl.lit(moment.present, pl.Datetime("us", "UTC"))
     is_open = pl.col("closed_at").is_null()
     lasted = pl.coalesce("closed_at", judged_to) - pl.col("opened_at")
+    unknown = moment.unknown
+    is_silent = is_open & pl.col("emitter").is_in(list(unknown))
+    why = pl.when(is_silent).then(pl.lit("EMITTER_SILENT")).otherwise(pl.col("unknown_reason"))
+    words = pl.col("emitter").replace_strict(unknown, default=None, return_dtype=pl.String)
+    said = pl.format("unknown: {}; before: {}", words, pl.col("evidence"))
+    windows = windows.with_columns(
+        why.alias("unknown_reason"),
+        pl.when(is_silent).then(said).otherwise(pl.col("evidence")).alias("evidence"),
+    )
+    is_known = pl.col("unknown_reason").is_null()
     return windows.join(now, on=QUEUE, how="left").select(
         *(
             pl.when(is_open)
-            .then(pl.coalesce(f"{of}_now", name))
+            .then(pl.when(is_known).then(pl.coalesce(f"{of}_now", name)))
             .otherwise(pl.col(name))
             .alias(name)
             if (of := {"lag_messages": "lag", "time_lag_ms": "time_lag"}.get(name))

@@ -11,6 +11,7 @@ next write.
 
 from __future__ import annotations
 
+import atexit
 import os
 import re
 import shutil
@@ -18,26 +19,15 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
-from pyspark.sql.types import (
-    ArrayType,
-    BooleanType,
-    DataType,
-    DateType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
 
 from engine.foundation.errors import ConfigError, LakeError
-from engine.telemetry.tables import Column, ColumnType
 
 JARS_FOLDER: Final = Path(
     os.environ.get("TIDEMARK_JARS") or Path(__file__).resolve().parent.parent / ".cache" / "jars"
@@ -49,7 +39,7 @@ LOOPBACK: Final = "127.0.0.1"
 """Where a driver listens whose executors are threads of its own process."""
 
 ROOT: Final = Path(__file__).resolve().parent.parent
-ROOMS_OF_EXECUTORS: Final = ("engine", "pipelines")
+ROOMS_OF_EXECUTORS: Final = ("engine", "pipelines", "expectations")
 
 SETTINGS: Final = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -68,34 +58,16 @@ SETTINGS: Final = {
     "spark.databricks.delta.snapshotPartitions": "1",
     # Values that travel between executors and their Python workers are parts of some ten megabytes.
     "spark.sql.execution.arrow.maxBytesPerBatch": "64m",
+    # Arrow's own allocators give memory back at once and take it anew: a third of the CPU time of a
+    # large cycle was the kernel's, for pages.
+    "spark.executorEnv.ARROW_DEFAULT_MEMORY_POOL": "system",
     # Tables are addressed by path, so the warehouse stays empty; here, not in the user's folder.
     "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / f"tidemark-spark-{os.getuid()}"),
 }
 
-_RANGES: Final = StructType(
-    [StructField("from_offset", LongType()), StructField("to_offset", LongType())]
-)
-_OWNED: Final = StructType(
-    [
-        StructField("topic", StringType()),
-        StructField("queue_id", IntegerType()),
-        StructField("committed", LongType()),
-        StructField("pulled", LongType()),
-    ]
-)
-_COUNTS: Final = StructType([StructField("table", StringType()), StructField("rows", LongType())])
-_SPARK: Final[dict[ColumnType, DataType]] = {
-    ColumnType.STRING: StringType(),
-    ColumnType.INT: IntegerType(),
-    ColumnType.LONG: LongType(),
-    ColumnType.BOOLEAN: BooleanType(),
-    ColumnType.TIMESTAMP: TimestampType(),
-    ColumnType.DATE: DateType(),
-    ColumnType.STRINGS: ArrayType(StringType()),
-    ColumnType.RANGES: ArrayType(_RANGES),
-    ColumnType.OWNED_QUEUES: ArrayType(_OWNED),
-    ColumnType.TABLE_COUNTS: ArrayType(_COUNTS),
-}
+
+JAVA_END_S: Final = 10
+"""Spark's Java has ended by then, once nobody needs it."""
 
 
 def open_session(
@@ -124,10 +96,39 @@ def open_session(
     told = {"spark.driver.host": own, "spark.driver.bindAddress": own, **SETTINGS, **(conf or {})}
     for name, value in told.items():
         builder = builder.config(name, value)
+    _begin_java({**told, "spark.jars": ",".join(str(jar) for jar in require_jars())})
     session = builder.getOrCreate()
     if not is_local:
         session.sparkContext.addPyFile(str(_packed_rooms()))
     return session
+
+
+def _begin_java(settings: Mapping[str, str]) -> None:
+    """Start Spark's Java in a session of its own: a signal to the process group of a run ends the
+    run, and the run ends its Java. (It ends by itself when its standard input does, which is how it
+    hears that a run was killed.)
+    """
+    if getattr(SparkContext, "_gateway", None) is not None:
+        return
+    conf = SparkConf()
+    for name, value in settings.items():
+        conf.set(name, value)
+    launch: Any = launch_gateway  # PySpark declares no types here.
+    gateway = launch(conf, {"start_new_session": True})
+    atexit.register(_end_java, gateway.proc)
+    # No context yet: settings of the session are the builder's.
+    SparkContext._ensure_initialized(gateway=gateway, conf=conf)  # noqa: SLF001
+
+
+def _end_java(process: subprocess.Popen[bytes]) -> None:
+    """When this process ends its Java has ended."""
+    if process.stdin is not None:
+        process.stdin.close()
+    try:
+        process.wait(JAVA_END_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def _packed_rooms() -> Path:
@@ -174,20 +175,3 @@ def require_jars() -> tuple[Path, ...]:
     if missing:
         raise LakeError(f"{', '.join(missing)} not in {JARS_FOLDER}: run `make setup` once")
     return jars
-
-
-def spark_type(kind: ColumnType) -> DataType:
-    """Spark's type of a declared column type."""
-    return _SPARK[kind]
-
-
-def spark_schema(columns: Sequence[Column]) -> StructType:
-    """The declared columns in Spark's types."""
-    return StructType(
-        [StructField(column.name, _SPARK[column.type], column.nullable) for column in columns]
-    )
-
-
-def spark_address(address: str) -> str:
-    """The same address in Spark's words: its S3 file system is called s3a."""
-    return "s3a://" + address.removeprefix("s3://") if address.startswith("s3://") else address

@@ -16,18 +16,34 @@ from engine.foundation.errors import ConfigError
 MS_US: Final = 1_000
 SECOND_US: Final = 1_000_000
 
-SILENCE_US: Final = 35 * SECOND_US
-"""A key or emitter whose last row is older than this tells nothing about now: the period, and its
-lateness.
+SILENCE_US: Final = 25 * SECOND_US
+"""An emitter whose horizon is older than this tells nothing about now: one that lives ships its
+horizon each 5 s, with nothing else to tell, too. So what is unknown is called so within 30 s.
+"""
+
+REPORT_SPAN_US: Final = 35 * SECOND_US
+"""An engine that tells no snapshots tells every key each 30 s: a key whose last row is older than
+this, its lateness included, tells nothing about now.
 """
 
 SNAPSHOT_PERIOD_US: Final = 600 * SECOND_US
-"""Gold tells every key at least this often, changed or not."""
+"""Every key is told at least this often, changed or not: by brokers, and by gold."""
 
-LOOK_BACK_US: Final = SNAPSHOT_PERIOD_US + SILENCE_US
+SNAPSHOT_SPAN_US: Final = 120 * SECOND_US
+"""From the begin of a snapshot until it has told everything, of brokers with many keys."""
+
+LOOK_BACK_US: Final = SNAPSHOT_PERIOD_US + SNAPSHOT_SPAN_US + SILENCE_US
 """The newest state of a key is its last row within this long before the moment asked about; a key
 without one is not there any more.
 """
+
+CLOCK_SKEW_ALLOWED_US: Final = 10 * SECOND_US
+"""A broker's clock that is further from that of the lake is told wherever its times are read. Up to
+here it may as well be that its rows were under way.
+"""
+
+CLOCK_STEP_ALLOWED_US: Final = SECOND_US
+"""A broker's clock that is set by less than this changes no verdict."""
 
 TREND_US: Final = 60 * SECOND_US
 """Trends look back this far."""
@@ -100,8 +116,10 @@ class Evaluation:
 class Pace:
     """Figures that decide only when work is done, never what comes out."""
 
-    cycle_ms: int = 2_000
-    """Shortest time from the start of one cycle to the start of the next."""
+    cycle_ms: int = 1_000
+    """Shortest time from the start of one cycle to the start of the next: a shipment that comes
+    later than that begins one at once.
+    """
     rows_per_cycle: int = 200_000
     """Bronze rows one cycle reads at most; a backlog is worked off in several cycles."""
     first_shipment_wait_ms: int = 120_000
@@ -112,8 +130,10 @@ class Pace:
     """
 
     def __post_init__(self) -> None:
-        for name in ("cycle_ms", "rows_per_cycle", "first_shipment_wait_ms"):
+        for name in ("cycle_ms", "first_shipment_wait_ms"):
             if getattr(self, name) < 0:
                 raise ConfigError(name, getattr(self, name), "0 or more")
+        if self.rows_per_cycle < 1:
+            raise ConfigError("rows_per_cycle", self.rows_per_cycle, "1 or more")
         if not 1 <= self.buckets <= BUCKETS_MAX:
             raise ConfigError("buckets", self.buckets, f"1 to {BUCKETS_MAX}")

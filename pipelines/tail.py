@@ -212,6 +212,21 @@ def is_read(file: AddedFile, read: Mapping[str, int]) -> bool:
     return same and emitter in read and int(file.seqs.greatest) <= read[emitter]
 
 
+def may_hold(file: AddedFile, begins: Mapping[str, int], ends: Mapping[str, int]) -> bool:
+    """May a file hold rows that lie behind `begins` and not behind `ends`, both emitter -> seq?"""
+    return begins_by(file, ends) and not is_read(file, begins)
+
+
+def begins_by(file: AddedFile, marks: Mapping[str, int]) -> bool:
+    """May a file hold rows at or below the mark of an emitter? Emitters without one have none."""
+    if file.emitters is None or file.seqs is None:
+        return True
+    least, greatest, seq = file.emitters.least, file.emitters.greatest, int(file.seqs.least)
+    if least == greatest:
+        return least in marks and seq <= marks[least]
+    return any(seq <= mark for emitter, mark in marks.items() if least <= emitter <= greatest)
+
+
 def fingerprint(entry: bytes) -> str:
     """What tells a log entry from any other of its number: 32 hexadecimal digits."""
     return hashlib.sha256(entry).hexdigest()[:32]

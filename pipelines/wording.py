@@ -5,15 +5,19 @@ Invariant: unknown is a word with its reason, never 0 or a dash alone. Absent on
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 UNKNOWN: Final = "unknown"
 
 REASONS: Final = {
     "NO_OFFSET": "no offset was ever committed",
     "BROADCAST": "broadcast: each client keeps its own offset",
+    "BEYOND_END": "the consume offset lies beyond the end of the queue",
     "PURGED": "the message at the offset is deleted already",
+    "STORED_AHEAD": "it was stored after now: the broker's clock was set, or runs wrong",
+    "WORD_NOT_KNOWN": "a later version of the broker wrote it",
 }
 
 
@@ -62,3 +66,10 @@ def plural(number: int, noun: str) -> str:
 def spoken(constant: str) -> str:
     """FROZEN_HEAD as `frozen head`."""
     return constant.replace("_", " ").lower()
+
+
+def cause_text(row: Mapping[str, Any]) -> str:
+    """One cause in words. That queues stand still is told in the words in which it was seen first,
+    the figures in them with it."""
+    first = "first seen as: " if row["cause"] == "STANDING_QUEUES" else ""
+    return f"{first}{row['evidence']}"

@@ -17,11 +17,12 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines.cycles.files import DataFiles
-from pipelines.cycles.plan import Cut, Shipment, begins_of, ends_of
+from pipelines.cycles.cuts import Cut, Shipment, begins_of, ends_of
+from pipelines.cycles.files import DataFiles, FileGone
 from pipelines.lake import Lake
 from pipelines.staging.facts import FACT_TABLES, SHIPPER_SUFFIX
-from pipelines.tail import AddedFile, LogTruncated, Place, is_read, read_tail, snapshot
+from pipelines.staging.soundness import sound
+from pipelines.tail import AddedFile, LogTruncated, Place, is_read, may_hold, read_tail, snapshot
 
 SHIPMENTS: Final = "shipments"
 SHIPMENTS_AT_ONCE: Final = 10_000
@@ -62,7 +63,8 @@ class BronzeTail:
         self._follows = follows
         self._files = DataFiles(lake)
         self._tables = {name: _Table(places.get(name, Place.start())) for name in FACT_TABLES}
-        self._shipments: list[Shipment] = []
+        self._shipments: dict[tuple[str, int], Shipment] = {}
+        """Those that no cycle has taken yet, by emitter and seq: files tell some of them again."""
         self._unseen: list[AddedFile] = []
         """Files of shipments that were not looked into yet."""
 
@@ -76,13 +78,25 @@ class BronzeTail:
         where very many wait.
         """
         known = {cut.emitter: cut.shipment_to for cut in marks}
-        self._look_for_shipments(ends_of(marks))
-        self._shipments = [one for one in self._shipments if one.seq > known.get(one.emitter, -1)]
+        read = ends_of(marks)
+        self._look_for_shipments(read)
+        self._shipments = {
+            key: one for key, one in self._shipments.items() if one.seq > known.get(one.emitter, -1)
+        }
+        is_taken_anew = False
         while self._unseen and len(self._shipments) < SHIPMENTS_AT_ONCE:
-            for one in self._rows(self._unseen.pop(0)):
+            try:
+                rows = self._rows(self._unseen[0])
+            except FileGone:
+                if is_taken_anew:
+                    raise
+                self._unseen, is_taken_anew = [*self._take(SHIPMENTS, read)], True
+                continue
+            del self._unseen[0]
+            for one in rows:
                 if one.seq > known.get(one.emitter, -1):
-                    self._shipments.append(one)
-        return self._shipments
+                    self._shipments.setdefault((one.emitter, one.seq), one)
+        return list(self._shipments.values())
 
     def files(self, cuts: Sequence[Cut]) -> dict[str, list[AddedFile]]:
         """Per table, the files that may hold rows of the cuts."""
@@ -94,8 +108,20 @@ class BronzeTail:
             else:
                 self._look(name, read)
             files = [file for unread in table.unread for file in unread.files]
-            found[name] = [file for file in files if _may_hold(file, read, wanted)]
+            found[name] = [file for file in files if may_hold(file, read, wanted)]
         return found
+
+    def replace_gone(self, cuts: Sequence[Cut]) -> bool:
+        """Where files of these cuts are not there any more, take what their tables hold now: merged
+        files hold the same rows. Was one gone?
+        """
+        read, is_one_gone = begins_of(cuts), False
+        for name, files in self.files(cuts).items():
+            address = self._lake.bronze(name)
+            if not all(self._files.is_there(f"{address}/{file.path}") for file in files):
+                self._take(name, read)
+                is_one_gone = True
+        return is_one_gone
 
     def finish(self, cuts: Sequence[Cut]) -> None:
         """Forget the files whose rows all lie at or below the ends of these cuts."""
@@ -132,7 +158,7 @@ class BronzeTail:
 
     def _take(self, name: str, read: Mapping[str, int]) -> list[AddedFile]:
         """All present files of the table that may hold rows which were not read."""
-        table, begin = self._tables[name], self._tables[name].end
+        table, begin = self._tables[name], self._tables[name].place
         present, table.end = snapshot(self._lake, self._lake.bronze(name), read)
         in_order = sorted(present, key=lambda one: -1 if one.seqs is None else one.seqs.least)
         table.unread = [_Unread(begin, in_order)] if in_order else []
@@ -141,18 +167,10 @@ class BronzeTail:
     def _rows(self, file: AddedFile) -> list[Shipment]:
         address = f"{self._lake.bronze(SHIPMENTS)}/{file.path}"
         rows = pq.read_table(pa.BufferReader(self._files.read(address)), columns=list(_OF_SHIPMENT))
+        rows, _ = sound(SHIPMENTS, rows)  # Readers of the cut tell of the others.
         moments = rows["event_time_to"].cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())
         plain = rows.drop_columns(["event_time_to"]).append_column("time_to_us", moments)
         return [
             Shipment(**{**row, "emitter": row["emitter"].removesuffix(SHIPPER_SUFFIX)})
             for row in plain.to_pylist()
         ]
-
-
-def _may_hold(file: AddedFile, read: Mapping[str, int], wanted: Mapping[str, int]) -> bool:
-    if file.emitters is None or file.seqs is None or file.emitters.least != file.emitters.greatest:
-        return True
-    emitter = file.emitters.least
-    if emitter not in wanted:
-        return False
-    return int(file.seqs.least) <= wanted[emitter] and int(file.seqs.greatest) > read[emitter]

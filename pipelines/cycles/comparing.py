@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.cycles.plan import Cut
+from pipelines.cycles.cuts import Cut
 from pipelines.lake import Lake, sql_moment, sql_text
 from pipelines.marts.keys import positions_of
 from pipelines.marts.mart import GoldTable
@@ -142,6 +142,9 @@ def _as_text(rows: pa.Table, key: Sequence[str]) -> pa.Table:
 
 def _differs(ours: pa.ChunkedArray, theirs: pa.ChunkedArray) -> np.ndarray[Any, np.dtype[np.bool_]]:
     """Where two columns differ; unknown equals unknown."""
+    if pa.types.is_nested(ours.type):
+        pairs = zip(ours.to_pylist(), theirs.to_pylist(), strict=True)
+        return np.fromiter((one != other for one, other in pairs), bool, len(ours))
     either = pc.xor(pc.is_null(ours), pc.is_null(theirs))
     return np.asarray(pc.or_(either, pc.fill_null(pc.not_equal(ours, theirs), False)))
 

@@ -10,7 +10,7 @@ and comes to the same rows. Absent on purpose: waiting, and progress lines.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -21,15 +21,17 @@ from pyspark.sql import SparkSession
 from engine.telemetry.tables import BRONZE_FOLDER
 from pipelines.cycles.bronze_tail import BronzeTail
 from pipelines.cycles.commit import GoldTables
+from pipelines.cycles.cuts import Cut, Shipment, begins_of, ends_of, next_cuts
 from pipelines.cycles.gold_files import NewFile
 from pipelines.cycles.job import readings_of, run_job
-from pipelines.cycles.plan import Plan, Plans, begins_of, ends_of, next_cuts, until
+from pipelines.cycles.plan import Plan, Plans
 from pipelines.cycles.sweeping import sweep
 from pipelines.cycles.work import BucketDone, WorkOrder
 from pipelines.lake import Lake
 from pipelines.marts.declared import gold_tables
 from pipelines.read_places import note_places
 from pipelines.settings import Evaluation, Pace
+from pipelines.staging.soundness import Odd, summed
 
 COMMITTERS: Final = 4
 """Tables that are committed at the same time."""
@@ -41,6 +43,8 @@ SWEEP_EACH: Final = 200
 
 Job = Callable[[WorkOrder], list[BucketDone]]
 """Carries out a work order."""
+Until = Callable[[Sequence[Cut], list[Shipment]], list[Shipment]]
+"""Of marks and the shipments beyond them, those that a run of the past takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +57,15 @@ class Progress:
     horizon_us: int
     """The least moment up to which an emitter that brought something new has been judged."""
     seconds: float
+    odd: tuple[Odd, ...] = ()
+    """Rows of bronze that could not be judged, or not wholly."""
 
     def __str__(self) -> str:
         horizon = datetime.fromtimestamp(self.horizon_us / 1_000_000, UTC)
         return (
             f"cycle {self.cycle}: {self.bronze_rows} rows in, {sum(self.gold_rows.values())} out, "
             f"horizon {horizon:%H:%M:%S}, {self.seconds:.1f} s"
+            + "".join(f"\n  {one}" for one in self.odd)
         )
 
 
@@ -73,9 +80,9 @@ class Driver:
         *,
         evaluation: Evaluation,
         pace: Pace,
-        until_us: int | None = None,
+        until: Until | None = None,
     ) -> None:
-        """`until_us`: the run is of a range of the past, which ends there.
+        """`until`: the run is of a range of the past, which ends there.
 
         LakeError when the lake has gold that this run may not go on with.
         """
@@ -84,7 +91,7 @@ class Driver:
         self._target = target
         self._evaluation = evaluation
         self._pace = pace
-        self._until_us = until_us
+        self._until = until
         self._gold = GoldTables(target, gold_tables())
         self.plans = Plans.open(
             target, evaluation.as_text(), gold=self._gold.present(), buckets=pace.buckets
@@ -92,7 +99,7 @@ class Driver:
         self._gold.create()
         self.plans.begin_tables([table.name for table in gold_tables()])
         places = self.plans.last.places if self.plans.last is not None else {}
-        self._bronze = BronzeTail(source, places, follows=until_us is None)
+        self._bronze = BronzeTail(source, places, follows=until is None)
 
     def next_cycle(self) -> Progress | None:
         """Carry out the cycle that was interrupted, or the next one; None when nothing is new."""
@@ -100,11 +107,11 @@ class Driver:
         plan = self._interrupted() or self._next_plan()
         if plan is None:
             return None
-        done = self._job(self._order(plan))
+        done = self._carry_out(plan)
         counts = self._commit(plan, done)
         self.plans.finish(plan, {one.bucket: one.chain for one in done})
         self._bronze.finish(plan.cuts)
-        if self._until_us is None:
+        if self._until is None:
             versions = {
                 f"{BRONZE_FOLDER}/{name}": place.version
                 for name, place in self._bronze.places.items()
@@ -114,7 +121,12 @@ class Driver:
             sweep(self._target, plan.run_id, self.plans.chains)
         moved = [cut.time_to_us for cut in plan.cuts if not cut.is_empty]
         return Progress(
-            plan.cycle, plan.rows, counts, min(moved, default=0), time.monotonic() - began_s
+            plan.cycle,
+            plan.rows,
+            counts,
+            min(moved, default=0),
+            time.monotonic() - began_s,
+            summed(odd for one in done for odd in one.odd),
         )
 
     def _interrupted(self) -> Plan | None:
@@ -123,15 +135,27 @@ class Driver:
     def _next_plan(self) -> Plan | None:
         marks = self.plans.positions()
         shipments = self._bronze.shipments(marks)
-        if self._until_us is not None:
-            shipments = until(marks, shipments, self._until_us)
+        if self._until is not None:
+            shipments = self._until(marks, shipments)
         cuts = next_cuts(marks, shipments, rows_max=self._pace.rows_per_cycle)
         if all(cut.is_empty for cut in cuts):
             return None
         return self.plans.record(cuts, self._bronze.places)
 
+    def _carry_out(self, plan: Plan) -> list[BucketDone]:
+        """Let the work be done. Files that somebody merged and vacuumed meanwhile, in spite of the
+        place that is noted for upkeep, are no end: their rows lie in others.
+        """
+        try:
+            return self._job(self._order(plan))
+        except Exception:  # raised again unless a file was gone
+            if not self._bronze.replace_gone(plan.cuts):
+                raise
+        return self._job(self._order(plan))
+
     def _order(self, plan: Plan) -> WorkOrder:
         begins, ends = begins_of(plan.cuts), ends_of(plan.cuts)
+        files = self._bronze.files(plan.cuts)
         return WorkOrder(
             source=self._source,
             target=self._target,
@@ -139,7 +163,8 @@ class Driver:
             cycle=plan.cycle,
             buckets=self.plans.buckets,
             cuts={name: (begins[name], ends[name]) for name in begins},
-            readings=readings_of(self._bronze.files(plan.cuts)),
+            readings=readings_of(files),
+            read_bytes=sum(file.size_bytes for told in files.values() for file in told),
             chains=plan.chains,
             evaluation=self._evaluation,
         )

@@ -10,6 +10,7 @@ purpose: listings, retries beyond the client's own.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import obstore
@@ -21,6 +22,10 @@ from pipelines.lake import Lake, first_line
 from pipelines.small_files import object_store
 
 
+class FileGone(LakeError):
+    """A file that a table's log has told of is not there any more."""
+
+
 class DataFiles:
     """The data files of one lake, by their address."""
 
@@ -29,32 +34,54 @@ class DataFiles:
         self._store = object_store(lake) if "://" in lake.root else None
 
     def read(self, address: str) -> pa.Buffer:
-        """A file's bytes; mapped, on a disk. LakeError when it is gone."""
+        """A file's bytes; mapped, on a disk. FileGone when it is not there."""
         try:
             if self._store is None:
                 return pa.memory_map(address).read_buffer()
             return pa.py_buffer(bytes(obstore.get(self._store, self._key(address)).bytes()))
         except (OSError, BaseError) as error:
-            raise LakeError(
+            kind = FileGone if isinstance(error, FileNotFoundError) else LakeError
+            raise kind(
                 f"{address} cannot be read ({first_line(error)}): restore it from a copy of the "
                 "lake, or compute gold again from bronze in another lake (`tidemark replay`)"
             ) from error
 
+    def is_there(self, address: str) -> bool:
+        """Is there such a file? LakeError when that cannot be told."""
+        try:
+            if self._store is None:
+                return Path(address).exists()
+            obstore.head(self._store, self._key(address))
+        except FileNotFoundError:
+            return False
+        except (OSError, BaseError) as error:
+            raise LakeError(f"{address} cannot be read ({first_line(error)})") from error
+        return True
+
     def write(self, address: str, data: pa.Buffer) -> int:
         """Write a new file, synced; returns its size in bytes."""
+        return self.write_by(address, lambda sink: sink.write(data))
+
+    def write_by(self, address: str, fill: Callable[[pa.NativeFile], object]) -> int:
+        """The same of what `fill` writes into the sink it is given: on a disk nothing is gathered
+        in memory first.
+        """
         try:
             if self._store is None:
                 path = Path(address)
                 path.parent.mkdir(parents=True, exist_ok=True)
-                with path.open("xb") as file:
-                    file.write(data)
+                with path.open("xb") as file:  # Buffered: that writes on after a short write.
+                    fill(pa.PythonFile(file, mode="w"))
                     file.flush()
                     os.fsync(file.fileno())
-            else:
-                obstore.put(self._store, self._key(address), bytes(data), mode="create")
+                    return file.tell()
+            gathered = pa.BufferOutputStream()
+            fill(gathered)
+            data = gathered.getvalue()
+            obstore.put(self._store, self._key(address), bytes(data), mode="create")
+            return int(data.size)
         except (OSError, BaseError) as error:
             raise LakeError(f"{address} cannot be written ({first_line(error)})") from error
-        return int(data.size)
 
     def _key(self, address: str) -> str:
         return address.removeprefix(f"{self._root}/")

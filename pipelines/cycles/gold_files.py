@@ -65,7 +65,14 @@ def write_rows(
         partition = date.as_py().isoformat()
         path = f"{PARTITION}={partition}/{name}-{uuid.uuid4().hex[:12]}.parquet"
         sink = pa.BufferOutputStream()
-        pq.write_table(of_date, sink, compression="zstd", write_statistics=list(STATISTICS))
+        # Without Arrow's own schema in it: whether texts were a dictionary here is nobody's matter.
+        pq.write_table(
+            of_date,
+            sink,
+            compression="zstd",
+            write_statistics=list(STATISTICS),
+            store_schema=False,
+        )
         size_bytes = files.write(f"{folder}/{path}", sink.getvalue())
         yield NewFile(table, path, size_bytes, of_date.num_rows, partition, statistics_of(of_date))
 
@@ -80,6 +87,8 @@ def statistics_of(rows: pa.Table) -> str:
             continue
         column = rows[name]
         nulls[name] = column.null_count
+        if pa.types.is_dictionary(column.type):
+            column = pc.cast(column.unique(), pa.string())
         bounds = pc.min_max(column).as_py()
         if bounds["min"] is not None:
             least[name], greatest[name] = _told(bounds["min"]), _told(bounds["max"])

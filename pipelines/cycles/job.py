@@ -2,7 +2,8 @@
 
 Place in the walk: the driver's one call a cycle. Two stages: a reading task takes some files and
 yields their rows by bucket, packed; Spark brings each bucket's parts together; a judging task
-computes it and writes its gold and state. What comes back is names of files.
+computes it and writes its gold and state. Of a small cut each judging task reads the files itself.
+What comes back is names of files.
 
 Invariant: the driver holds what grows with files and buckets, never with rows
 (docs/adr/0027-executors-judge-and-the-driver-commits.md). Absent on purpose: meaning.
@@ -10,33 +11,40 @@ Invariant: the driver holds what grows with files and buckets, never with rows
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final
 
-import pyarrow as pa
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
+from pipelines.cycles.buckets import packed, unpacked
 from pipelines.cycles.work import BucketDone, Part, WorkOrder, judge, read
 from pipelines.tail import AddedFile
 
 READ_BYTES: Final = 8 << 20
 """A reading task takes files of about so many bytes."""
 
-_PARTS: Final = pa.schema([("bucket", pa.int32()), ("table", pa.string()), ("rows", pa.binary())])
-_DONE: Final = pa.schema([("done", pa.string())])
+WAKE: Final = ""
+"""Name of a part without rows: it brings a bucket to work in a cycle that has no facts for it."""
+
+SHARED_BYTES: Final = 1 << 20
+"""A cut whose files are this small, times the buckets, is read by every judging task for itself:
+that costs less than a stage and a shuffle.
+"""
 
 
-def run_job(spark: SparkSession, order: WorkOrder) -> list[BucketDone]:
+def run_job(
+    spark: SparkSession, order: WorkOrder, *, shared_bytes: int = SHARED_BYTES
+) -> list[BucketDone]:
     """Carry out a work order: what every bucket has made."""
-    tasks, buckets = max(1, len(order.readings)), order.buckets
-    parts = spark.range(0, tasks, 1, tasks).mapInArrow(
-        partial(_read, order), "bucket int, table string, rows binary"
-    )
-    gathered = parts.repartitionById(buckets, F.col("bucket"))
-    told = gathered.mapInArrow(partial(_judge, order), "done string").toArrow()
-    done = [BucketDone.from_json(text) for text in told["done"].to_pylist()]
+    context, buckets = spark.sparkContext, order.buckets
+    if order.read_bytes * buckets <= shared_bytes:
+        told = context.range(0, buckets, 1, buckets).mapPartitions(partial(_read_and_judge, order))
+    else:
+        tasks = max(1, len(order.readings))
+        parts = context.range(0, tasks, 1, tasks).mapPartitions(partial(_read, order))
+        told = parts.partitionBy(buckets, _own).mapPartitions(partial(_judge, order))
+    done = [BucketDone.from_json(text) for text in told.collect()]
     assert sorted(one.bucket for one in done) == list(range(buckets)), "every bucket answers once"
     return done
 
@@ -57,17 +65,30 @@ def readings_of(
     return tuple(tuple(task) for task in tasks)
 
 
-def _read(order: WorkOrder, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        for task in batch.column("id").to_pylist():
-            for bucket, table, rows in read(order, task):
-                yield pa.record_batch([[bucket], [table], [rows]], schema=_PARTS)
+def _read(order: WorkOrder, tasks: Iterable[int]) -> Iterator[tuple[int, tuple[str, bytes]]]:
+    for task in tasks:
+        if task == 0:
+            yield from ((bucket, (WAKE, b"")) for bucket in range(order.buckets))
+        for bucket, table, rows in read(order, task):
+            yield bucket, (table, packed(rows))
 
 
-def _judge(order: WorkOrder, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _own(bucket: int) -> int:
+    """The partition of a bucket: that of its number."""
+    return bucket
+
+
+def _judge(order: WorkOrder, told: Iterable[tuple[int, tuple[str, bytes]]]) -> Iterator[str]:
     parts: dict[int, list[Part]] = {}
-    for batch in batches:
-        for row in batch.to_pylist():
-            parts.setdefault(row["bucket"], []).append((row["bucket"], row["table"], row["rows"]))
+    for bucket, (table, rows) in told:
+        of_bucket = parts.setdefault(bucket, [])
+        if table != WAKE:
+            of_bucket.append((bucket, table, unpacked(rows)))
     for bucket, of_bucket in sorted(parts.items()):
-        yield pa.record_batch([[judge(order, bucket, of_bucket).as_json()]], schema=_DONE)
+        yield judge(order, bucket, of_bucket).as_json()
+
+
+def _read_and_judge(order: WorkOrder, buckets: Iterable[int]) -> Iterator[str]:
+    for own in buckets:
+        told = (part for task in range(len(order.readings)) for part in read(order, task))
+        yield judge(order, own, (part for part in told if part[0] == own)).as_json()

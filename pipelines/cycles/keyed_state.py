@@ -17,6 +17,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -24,7 +25,7 @@ import pyarrow as pa
 
 from pipelines.cycles.files import DataFiles
 from pipelines.cycles.streams import read_stream, write_stream
-from pipelines.marts.computing import Computed
+from pipelines.marts.computing import Computed, means_the_same
 from pipelines.marts.keys import overlaid
 from pipelines.marts.mart import Positions
 
@@ -61,14 +62,15 @@ class StateFiles:
         self, chain: Sequence[str], state: Tables, done: Computed, *, cycle: int
     ) -> tuple[str, ...]:
         """Write what a cycle has changed of the `state` that was loaded from `chain`; returns the
-        chain that stands for the new one. Nothing changed, nothing written.
+        chain that stands for the new one. Nothing changed, nothing written. A table whose columns
+        are others than before, or have other words, is written as a whole.
         """
         is_full = not chain or len(chain) >= CHAIN_MAX
         parts: list[_Part] = []
         for step, carried in ({**state, **done.state} if is_full else done.state).items():
             for table, rows in carried.items():
                 before = state.get(step, {}).get(table)
-                if is_full or before is None:
+                if is_full or before is None or not means_the_same(before, rows):
                     parts.append((step, table, None, rows))
                 elif before is not rows:
                     positions = done.touched.get(step, {}).get(table)
@@ -76,7 +78,7 @@ class StateFiles:
         if not parts or not done.state:
             return tuple(chain)
         name = f"{cycle:012d}-{uuid.uuid4().hex[:12]}.state"
-        self._files.write(f"{self._folder}/{name}", _packed(parts))
+        self._files.write_by(f"{self._folder}/{name}", partial(_pack, parts))
         return (name,) if is_full else (*chain, name)
 
 
@@ -87,9 +89,8 @@ def _smallest(step: str, table: str, positions: Positions | None, rows: pa.Table
     return step, table, positions, rows.take(pa.array(positions))
 
 
-def _packed(parts: Sequence[_Part]) -> pa.Buffer:
+def _pack(parts: Sequence[_Part], sink: pa.NativeFile) -> None:
     """One file of several tables: Arrow streams behind each other, and an index of them."""
-    sink = pa.BufferOutputStream()
     index = []
     for step, table, positions, rows in parts:
         start = sink.tell()
@@ -101,7 +102,6 @@ def _packed(parts: Sequence[_Part]) -> pa.Buffer:
     told = json.dumps(index).encode()
     sink.write(told)
     sink.write(len(told).to_bytes(8, "big"))
-    return sink.getvalue()
 
 
 def _parts(data: pa.Buffer) -> list[_Part]:

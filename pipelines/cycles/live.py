@@ -1,6 +1,7 @@
 """The live run: cycle after cycle, as long as it is wanted.
 
-Place in the walk: `tidemark pipeline run`, `tidemark demo` and the freshness bench call it.
+Place in the walk: `tidemark pipeline run`, `tidemark demo` and the freshness bench call it. A cycle
+begins as soon as a shipment is there, and no sooner than `Pace.cycle_ms` after the one before it.
 
 Invariant: one process a lake computes its gold, and whoever comes second is refused with who holds
 it; what goes wrong in a cycle is told and tried again with a growing pause, from what is recorded,
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 from engine.foundation.errors import LakeError
 from pipelines.cycles.driver import Driver, Progress
@@ -21,29 +22,52 @@ from pipelines.lease import Lease, acquire
 from pipelines.settings import Pace
 
 ROLE: Final = "pipeline"
-POLL_S: Final = 0.2
+POLL_S: Final = 0.1
+"""How often the log of the shipments is looked at: one file that is not there yet."""
+REMOTE_POLL_S: Final = 0.5
+"""The same in an object store, where each look is two requests."""
 PAUSES_S: Final = (1.0, 2.0, 5.0, 10.0, 30.0)
 """After so many failures in a row; the last one stays."""
 
 
+class Right(Protocol):
+    """The lease of the lake's driver, as `Lease` has it."""
+
+    @property
+    def is_held(self) -> bool:
+        """May this process act now?"""
+
+    @property
+    def is_lost(self) -> bool:
+        """Has another process taken it over?"""
+
+
 def run_live(
     begin: Callable[[], Driver],
+    lease: Right,
     *,
     pace: Pace,
     wanted: Callable[[], bool],
+    poll_s: float = POLL_S,
     tell: Callable[[Progress], None],
     tell_failure: Callable[[str], None],
 ) -> None:
-    """Compute gold while `wanted()`; a cycle under way is finished first.
+    """Compute gold while `wanted()`; a cycle under way is finished first. Where nothing is new, one
+    looks again after `poll_s`.
 
     begin: makes the driver, from what is recorded. What it raises the first time is raised: such a
     lake is not this run's. Later failures, of storage or of executors, are told and tried again.
+    LakeError when another process has taken the lease over.
     """
     driver: Driver | None = begin()
     failures = 0
     while wanted():
         started_s = time.monotonic()
-        behind = False
+        if lease.is_lost:
+            raise LakeError("the lake's gold is computed by another process now; this one ends")
+        if not lease.is_held:  # It can't be renewed now: another one may take it.
+            _wait(started_s=started_s, for_s=POLL_S, wanted=wanted)
+            continue
         try:
             if driver is None:
                 driver = begin()
@@ -56,10 +80,17 @@ def run_live(
             _wait(started_s=time.monotonic(), for_s=pause_s, wanted=wanted)
             continue
         failures = 0
-        if progress is not None:
-            tell(progress)
-            behind = progress.bronze_rows >= pace.rows_per_cycle
-        _wait(started_s=started_s, for_s=0 if behind else pace.cycle_ms / 1000, wanted=wanted)
+        if progress is None:
+            _wait(started_s=started_s, for_s=poll_s, wanted=wanted)
+            continue
+        tell(progress)
+        if progress.bronze_rows < pace.rows_per_cycle:
+            _wait(started_s=started_s, for_s=pace.cycle_ms / 1000, wanted=wanted)
+
+
+def poll_s_of(lake: Lake) -> float:
+    """How often it is worth while to look whether a lake has something new."""
+    return REMOTE_POLL_S if "://" in lake.root else POLL_S
 
 
 def only_driver(lake: Lake) -> Lease:

@@ -1,13 +1,15 @@
 """How far the run of a lake has come: the plan of every cycle, recorded before its first gold row,
 and what it has left behind, recorded after its last.
 
-Place in the walk: `next_cuts` reads the shipped horizons and decides what the next cycle takes;
-`Plans` records that decision in <lake>/state/plans and hands it back after a restart.
+Place in the walk: `next_cuts` decides what the next cycle takes; `Plans` records that decision in
+<lake>/state/plans and hands it back after a restart.
 
 Invariant: cycle n + 1 is planned only when cycle n is recorded as done, and it is done when all its
 gold is committed. So a restart repeats at most one cycle, with the very cut, settings and state
 that it had; tables that were committed already are passed over. Run, plans and the names of the
-state's files live in one table; gold without it is refused. Absent on purpose: Spark.
+state's files live in one table; gold without it is refused. Every record of a cycle that is done
+says all that the run needs to go on, so opening costs the same at any age, and older days may go.
+Absent on purpose: Spark.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -24,9 +26,10 @@ import pyarrow.compute as pc
 from deltalake import write_deltalake
 
 from engine.foundation.errors import LakeError
-from pipelines.lake import Lake, sql_over, whole_table
-from pipelines.settings import SECOND_US
-from pipelines.staging.facts import SHIPPER_SUFFIX
+from pipelines.catalogue import GOLD_FOLDER, STATE_FOLDER
+from pipelines.cycles.cuts import Cut
+from pipelines.cycles.kept_states import KeptState, ends_an_hour, keep
+from pipelines.lake import Lake, sql_over
 from pipelines.tail import Place
 
 PLANS: Final = "plans"
@@ -35,73 +38,16 @@ DONE: Final = "DONE"
 BEGUN: Final = "BEGUN"
 """Phases of a cycle; BEGUN: gold tables that are new begin with it."""
 
-SNAPSHOT_US: Final = 3600 * SECOND_US
-"""A state is kept for each so much of data time."""
-
 _SCHEMA: Final = pa.schema(
     [
         pa.field("run_id", pa.string(), False),
         pa.field("cycle", pa.int64(), False),
         pa.field("phase", pa.string(), False),
         pa.field("recorded_at", pa.timestamp("us", tz="UTC"), False),
+        pa.field("recorded_date", pa.date32(), False),
         pa.field("body", pa.string(), False),
     ]
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Cut:
-    """What one cycle takes of one emitter: rows in (seq_from, seq_to], shipments likewise by their
-    own seq, ticks in (time_from_us, time_to_us].
-    """
-
-    emitter: str
-    seq_from: int
-    seq_to: int
-    shipment_from: int
-    shipment_to: int
-    time_from_us: int
-    """0: from the emitter's first row."""
-    time_to_us: int
-
-    @property
-    def is_empty(self) -> bool:
-        """Nothing new, not even time."""
-        return self.shipment_from == self.shipment_to
-
-    def rest(self) -> Cut:
-        """The empty cut that begins where this one ends."""
-        return Cut(
-            self.emitter,
-            self.seq_to,
-            self.seq_to,
-            self.shipment_to,
-            self.shipment_to,
-            self.time_to_us,
-            self.time_to_us,
-        )
-
-
-def begins_of(cuts: Sequence[Cut]) -> dict[str, int]:
-    """Where cuts begin: the last seq before them, per emitter and per shipper."""
-    begins = {cut.emitter: cut.seq_from for cut in cuts}
-    return begins | {f"{cut.emitter}{SHIPPER_SUFFIX}": cut.shipment_from for cut in cuts}
-
-
-def ends_of(cuts: Sequence[Cut]) -> dict[str, int]:
-    """Where cuts end: their last seq, per emitter and per shipper."""
-    return begins_of([cut.rest() for cut in cuts])
-
-
-@dataclass(frozen=True, slots=True)
-class Shipment:
-    """A shipped run of rows of an emitter, whose own number is `seq`."""
-
-    emitter: str
-    seq: int
-    seq_from: int
-    seq_to: int
-    time_to_us: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +62,8 @@ class Plan:
     """Per bronze table, a place in its log before everything that the cut takes."""
     chains: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     """Per hash bucket, the files of the state that the cycle starts from."""
+    recorded_at: datetime | None = field(default=None, compare=False)
+    """When it was recorded, by the clock of the machine that computes; None before that."""
 
     @property
     def rows(self) -> int:
@@ -123,62 +71,13 @@ class Plan:
         return sum(cut.seq_to - cut.seq_from for cut in self.cuts)
 
 
-def next_cuts(
-    marks: Sequence[Cut], shipments: Iterable[Shipment], *, rows_max: int
-) -> tuple[Cut, ...]:
-    """The next cuts, from where each emitter stands and shipments (any order; old ones are passed
-    over).
-
-    An emitter takes whole shipments until `rows_max` is passed, so a backlog is worked off in steps
-    whose ends are the shipper's own; which ends they are changes no gold row.
-    """
-    by_emitter: dict[str, list[Shipment]] = {}
-    for shipment in shipments:
-        by_emitter.setdefault(shipment.emitter, []).append(shipment)
-    known = {cut.emitter: cut.rest() for cut in marks}
-    return tuple(
-        _next_cut(emitter, known.get(emitter), by_emitter.get(emitter, []), rows_max)
-        for emitter in sorted({*known, *by_emitter})
-    )
-
-
-def until(marks: Sequence[Cut], shipments: Iterable[Shipment], to_us: int) -> list[Shipment]:
-    """The shipments up to the first of each emitter that reaches `to_us`."""
-    reached = {cut.emitter for cut in marks if cut.time_to_us >= to_us}
-    ends: dict[str, int] = {}
-    left = [one for one in shipments if one.emitter not in reached]
-    for one in left:
-        if one.time_to_us >= to_us:
-            ends[one.emitter] = min(one.seq, ends.get(one.emitter, one.seq))
-    return [one for one in left if one.seq <= ends.get(one.emitter, one.seq)]
-
-
-def _next_cut(emitter: str, mark: Cut | None, shipments: list[Shipment], rows_max: int) -> Cut:
-    ordered = sorted(shipments, key=lambda one: one.seq)
-    if mark is None:
-        seq, own = ordered[0].seq_from - 1, ordered[0].seq - 1
-        mark = Cut(emitter, seq, seq, own, own, 0, 0)
-    cut = mark
-    for one in ordered:
-        if one.seq <= cut.shipment_to:
-            continue
-        if cut.seq_to - mark.seq_to >= rows_max:
-            break
-        cut = replace(
-            cut,
-            seq_to=max(cut.seq_to, one.seq_to),
-            shipment_to=one.seq,
-            time_to_us=max(cut.time_to_us, one.time_to_us),
-        )
-    return cut
-
-
 class Plans:
     """The table <lake>/state/plans of one run."""
 
-    def __init__(self, lake: Lake, run_id: str, *, buckets: int) -> None:
+    def __init__(self, lake: Lake, run_id: str, settings: str, *, buckets: int) -> None:
         self._lake = lake
         self.run_id = run_id
+        self.settings = settings
         self.buckets = buckets
         """Into how many parts the run's keys are divided, for good."""
         self.last: Plan | None = None
@@ -189,7 +88,6 @@ class Plans:
         """The state's files behind the last cycle that is done."""
         self.begun: dict[str, int] = {}
         """Per gold table of the run, the first cycle that computes it."""
-        self._snapshot_hour = 0
 
     @staticmethod
     def open(lake: Lake, settings: str, *, gold: Sequence[str], buckets: int) -> Plans:
@@ -206,11 +104,15 @@ class Plans:
                     f"{lake.root}: gold holds {', '.join(gold)}, but its plans ({address}) are "
                     "gone: restore them, or move the gold folder away and start anew"
                 )
-            plans = Plans(lake, uuid.uuid4().hex, buckets=buckets)
-            body = {"settings": settings, "buckets": buckets, "chains": {}}
-            plans._append(0, DONE, body)
+            plans = Plans(lake, uuid.uuid4().hex, settings, buckets=buckets)
+            plans._append(0, DONE, plans._standing())
             return plans
-        plans = Plans._restored(lake, settings, whole_table(lake.table(address)))
+        plans = Plans.restored(lake)
+        if plans.settings != settings:
+            raise LakeError(
+                f"{lake.root}: its gold was made with {plans.settings}, not with {settings}: use "
+                "the same settings, or replay into another lake"
+            )
         missing = [name for name in plans.begun if name not in gold]
         if missing:
             cycle = 0 if plans.last is None else plans.last.cycle
@@ -221,29 +123,27 @@ class Plans:
         return plans
 
     @staticmethod
-    def _restored(lake: Lake, settings: str, rows: pa.Table) -> Plans:
-        records = sorted(rows.to_pylist(), key=lambda row: (row["cycle"], row["phase"] == DONE))
-        if not records:
-            raise LakeError(f"{lake.state(PLANS)} is empty: remove it and gold to start anew")
-        beginning = json.loads(records[0]["body"])
-        begun = beginning["settings"]
-        if begun != settings:
+    def restored(lake: Lake) -> Plans:
+        """The plans of a lake that has some. LakeError when they are not ours."""
+        records = _newest_records(lake)
+        done = next((row for row in reversed(records) if row["phase"] == DONE), None)
+        standing = {} if done is None else json.loads(done["body"])
+        if done is None or "settings" not in standing:
             raise LakeError(
-                f"{lake.root}: its gold was made with {begun}, not with {settings}: use the same "
-                "settings, or replay into another lake"
+                f"{lake.state(PLANS)} is of an earlier version, or tells of no cycle that is done: "
+                f"move {lake.root}/{GOLD_FOLDER} and {lake.root}/{STATE_FOLDER} away, and gold is "
+                "computed anew from bronze"
             )
-        plans = Plans(lake, records[0]["run_id"], buckets=beginning["buckets"])
-        done = next(row for row in reversed(records) if row["phase"] == DONE)
-        plans.chains = _chains_of(json.loads(done["body"])["chains"])
+        plans = Plans(lake, done["run_id"], standing["settings"], buckets=standing["buckets"])
+        plans.chains = _chains_of(standing["chains"])
+        plans.begun = standing["begun"]
+        for record in records:
+            if record["phase"] == BEGUN and record["cycle"] > done["cycle"]:
+                plans.begun.update(dict.fromkeys(json.loads(record["body"]), record["cycle"]))
         planned = [row for row in records if row["phase"] == PLANNED]
         if planned:
             plans.last = plan_of(planned[-1])
             plans.is_done = planned[-1]["cycle"] <= done["cycle"]
-        for record in records:
-            if record["phase"] == BEGUN:
-                plans.begun.update(dict.fromkeys(json.loads(record["body"]), record["cycle"]))
-        for snapshot in snapshots_of(rows):
-            plans._snapshot_hour = max(plans._snapshot_hour, snapshot.judged_us // SNAPSHOT_US)
         return plans
 
     def begin_tables(self, names: Sequence[str]) -> None:
@@ -278,14 +178,14 @@ class Plans:
     def finish(self, plan: Plan, chains: Mapping[int, tuple[str, ...]]) -> None:
         """Write that the plan's gold is whole, and which files hold the state behind it.
 
-        The first cycle that ends in another hour of data time is a snapshot: its state is kept for
-        replays to start from.
+        The first cycle that ends in another hour of data time leaves a state that is kept; it is
+        noted first, so whatever is done is noted.
         """
-        hour = _newest_us(plan.cuts) // SNAPSHOT_US
-        is_snapshot = hour > self._snapshot_hour
-        self._snapshot_hour = max(hour, self._snapshot_hour)
-        self._append(plan.cycle, DONE, {"chains": chains, "snapshot": is_snapshot})
-        self.chains, self.is_done = chains, True
+        if ends_an_hour(plan.cuts):
+            keep(self._lake, KeptState(plan.run_id, plan.cycle, plan.cuts, chains, self.buckets))
+        self.chains = chains
+        self._append(plan.cycle, DONE, self._standing())
+        self.is_done = True
 
     def begin_at(self, cuts: Sequence[Cut], chains: Mapping[int, tuple[str, ...]]) -> None:
         """Start a new run at given positions and with a given state, as a cycle without rows."""
@@ -293,69 +193,37 @@ class Plans:
         self.chains = chains
         self.finish(self.record(tuple(cut.rest() for cut in cuts), {}), chains)
 
+    def _standing(self) -> dict[str, Any]:
+        """All that the run needs to go on."""
+        return {
+            "settings": self.settings,
+            "buckets": self.buckets,
+            "begun": self.begun,
+            "chains": self.chains,
+        }
+
     def _append(self, cycle: int, phase: str, body: Mapping[str, Any] | Sequence[str]) -> None:
+        now = datetime.now(UTC)
         record = {
             "run_id": self.run_id,
             "cycle": cycle,
             "phase": phase,
-            "recorded_at": datetime.now(UTC),
+            "recorded_at": now,
+            "recorded_date": now.date(),
             "body": json.dumps(body),
         }
         write_deltalake(
             self._lake.state(PLANS),
             pa.Table.from_pylist([record], _SCHEMA),
             mode="append",
+            partition_by=["recorded_date"],
             storage_options=self._lake.storage_options or None,
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """A cycle whose state is kept."""
-
-    plan: Plan
-    """What the cycle took: its cuts' ends are where the state stands."""
-    chains: Mapping[int, tuple[str, ...]]
-    """The state's files behind it."""
-    buckets: int
-
-    @property
-    def judged_us(self) -> int:
-        """No emitter was judged beyond this moment."""
-        return _newest_us(self.plan.cuts)
-
-
-def snapshots_of(rows: pa.Table) -> list[Snapshot]:
-    """The snapshots among the records of a run, oldest first."""
-    records = rows.to_pylist()
-    planned = {row["cycle"]: row for row in records if row["phase"] == PLANNED}
-    buckets = next((json.loads(row["body"])["buckets"] for row in records if not row["cycle"]), 0)
-    found = []
-    for row in sorted(records, key=lambda one: one["cycle"]):
-        body = json.loads(row["body"]) if row["phase"] == DONE else {}
-        if body.get("snapshot") and row["cycle"] in planned:
-            found.append(
-                Snapshot(plan_of(planned[row["cycle"]]), _chains_of(body["chains"]), buckets)
-            )
-    return found
-
-
-def snapshot_before(lake: Lake, moment_us: int) -> Snapshot | None:
-    """The newest kept state of a lake's run that judged nothing beyond a moment; None without."""
-    found = [one for one in snapshots_of(records_of(lake)) if one.judged_us <= moment_us]
-    return found[-1] if found else None
-
-
 def settings_of(lake: Lake) -> str | None:
     """The settings with which a lake's run was begun; None without a run."""
-    rows = records_of(lake).to_pylist()
-    return next((json.loads(row["body"])["settings"] for row in rows if not row["cycle"]), None)
-
-
-def records_of(lake: Lake) -> pa.Table:
-    """All records of a lake's run; none where no run was begun."""
-    address = lake.state(PLANS)
-    return whole_table(lake.table(address)) if lake.exists(address) else _SCHEMA.empty_table()
+    return Plans.restored(lake).settings if lake.exists(lake.state(PLANS)) else None
 
 
 def last_done(lake: Lake) -> Plan | None:
@@ -363,37 +231,49 @@ def last_done(lake: Lake) -> Plan | None:
 
     By the statistics of the table's files, whatever its age. LakeError when it cannot be read.
     """
-    address = lake.state(PLANS)
-    if not lake.exists(address):
+    if not lake.exists(lake.state(PLANS)):
         return None
-    actions = pa.table(lake.table(address).get_add_actions(flatten=True))
-    newest = pc.max(actions["max.cycle"]).as_py() if actions.num_rows else None
-    for cycle in (newest, newest - 1) if newest else ():
-        # The newest may be under way; then the one before it is done.
-        if any(row["phase"] == DONE for row in _of_cycle(lake, cycle)):
-            return plan_of_cycle(lake, cycle)
-    return None
+    records = _newest_records(lake)
+    done = [row["cycle"] for row in records if row["phase"] == DONE]
+    planned = [row for row in records if row["phase"] == PLANNED and row["cycle"] in done]
+    return plan_of(planned[-1]) if planned else None
 
 
 def plan_of_cycle(lake: Lake, cycle: int) -> Plan | None:
-    """What a cycle of a lake has taken; None when there was no such cycle."""
-    planned = [row for row in _of_cycle(lake, cycle) if row["phase"] == PLANNED]
+    """What a cycle of a lake has taken; None when there was no such cycle, or when its plan is
+    older than plans are kept.
+    """
+    records = _records(lake, f"cycle = {cycle}") if cycle >= 1 else []
+    planned = [row for row in records if row["phase"] == PLANNED]
     return plan_of(planned[0]) if planned else None
 
 
-def _of_cycle(lake: Lake, cycle: int) -> list[dict[str, Any]]:
-    if cycle < 1:
-        return []
+def plans_among(lake: Lake, cycles: Iterable[int]) -> dict[int, Plan]:
+    """What some cycles have taken, by their numbers; those that there are not are missing."""
+    asked = ", ".join(str(cycle) for cycle in cycles if cycle >= 1)
+    if not asked:
+        return {}
+    rows = _records(lake, f"cycle IN ({asked}) AND phase = '{PLANNED}'")
+    return {row["cycle"]: plan_of(row) for row in rows}
+
+
+def _newest_records(lake: Lake) -> list[dict[str, Any]]:
+    """The records of the newest cycles, found by the statistics of the table's files, whatever its
+    age. One of them is done: of the newest there may be tables that begin only, and the one before
+    may be under way.
+    """
+    actions = pa.table(lake.table(lake.state(PLANS)).get_add_actions(flatten=True))
+    newest = pc.max(actions["max.cycle"]).as_py() if actions.num_rows else None
+    return [] if newest is None else _records(lake, f"cycle >= {newest - 2}")
+
+
+def _records(lake: Lake, wanted: str) -> list[dict[str, Any]]:
+    """Records by an SQL condition, in the order in which they were written."""
     address = lake.state(PLANS)
-    query = f"SELECT run_id, cycle, phase, body FROM asked WHERE cycle = {cycle}"  # noqa: S608
-    rows: list[dict[str, Any]] = sql_over(
-        {"asked": lake.table(address)}, query, what=address
-    ).to_pylist()
-    return rows
-
-
-def _newest_us(cuts: Sequence[Cut]) -> int:
-    return max((cut.time_to_us for cut in cuts), default=0)
+    names = "run_id, cycle, phase, recorded_at, body"
+    query = f"SELECT {names} FROM asked WHERE {wanted}"  # noqa: S608 - ours
+    found = sql_over({"asked": lake.table(address)}, query, what=address).to_pylist()
+    return sorted(found, key=lambda row: (row["cycle"], row["phase"] == DONE))
 
 
 def plan_of(record: Mapping[str, Any]) -> Plan:
@@ -405,6 +285,7 @@ def plan_of(record: Mapping[str, Any]) -> Plan:
         tuple(Cut(**cut) for cut in body["cuts"]),
         {name: Place(**place) for name, place in body["places"].items()},
         _chains_of(body["chains"]),
+        record["recorded_at"],
     )
 
 

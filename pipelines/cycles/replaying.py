@@ -4,23 +4,32 @@ there.
 Place in the walk: the same cycles as the live run, over bronze that is there already.
 
 A range begins where a state of the live run was kept (each hour of data time, at or before
-`--from`), or with the first row of bronze; it ends at the first shipped horizon that reaches
-`--to`. Invariant: rows of the same range are equal in all columns, whichever way they were made.
-Absent on purpose: Spark; the job is handed in.
+`--from`), or with the first row of bronze. It ends at the first shipped horizon that reaches
+`--to`, or with the very rows that a cycle of the live run had taken: then what was known at that
+cycle is there again, without what an emitter has told late since.
+
+Invariant: rows of the same range are equal in all columns, whichever way they were made. Absent on
+purpose: Spark; the job is handed in.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 
-from engine.foundation.errors import LakeError
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from engine.foundation.errors import ConfigError, LakeError
 from pipelines.cycles.comparing import Difference, compare
-from pipelines.cycles.driver import Driver, Job
+from pipelines.cycles.cuts import Cut, until, until_cuts
+from pipelines.cycles.driver import Driver, Job, Until
 from pipelines.cycles.files import DataFiles
-from pipelines.cycles.plan import PLANS, Cut, Snapshot, last_done, settings_of, snapshot_before
+from pipelines.cycles.kept_states import KeptState, kept_before
+from pipelines.cycles.plan import PLANS, last_done, plan_of_cycle, settings_of
 from pipelines.cycles.work import KEYED
-from pipelines.lake import Lake
+from pipelines.lake import Lake, sql_over
 from pipelines.marts.declared import gold_tables
 from pipelines.settings import Evaluation, Pace
 
@@ -40,12 +49,20 @@ def evaluation_of(
     )
 
 
-def require(source: Lake, target: Lake) -> None:
+def require(source: Lake, target: Lake, *, from_us: int = 0, to: int | Sequence[Cut] = ()) -> None:
     """What a replay needs, looked at before Spark is started.
 
-    LakeError when nothing was ever shipped to `source`, or when `target` has been computed before.
+    LakeError when nothing was shipped to `source` in the range, or when `target` has been computed
+    before.
     """
-    source.table(source.bronze("shipments"))
+    shipments = source.table(source.bronze("shipments"))
+    sql = "SELECT min(event_time_to), max(event_time_to) FROM shipments"
+    told = sql_over({"shipments": shipments}, sql, what=source.bronze("shipments"))
+    first_us, last_us = (pc.cast(column, pa.int64())[0].as_py() for column in told.columns)
+    is_before = isinstance(to, int) and first_us is not None and to < first_us
+    if first_us is None or from_us > last_us or is_before:
+        reach = "" if first_us is None else f": it reaches from {_utc(first_us)} to {_utc(last_us)}"
+        raise LakeError(f"nothing was shipped in that range{reach} (bronze/shipments tells)")
     if target.exists(target.state(PLANS)):
         raise LakeError(f"{target.root} has been computed before: name an empty place for a replay")
 
@@ -56,35 +73,37 @@ def replay(
     target: Lake,
     *,
     from_us: int,
-    to_us: int,
+    to: int | Sequence[Cut],
     evaluation: Evaluation,
     pace: Pace,
     tell: Callable[[str], None],
 ) -> tuple[Cut, ...]:
-    """Compute gold of [from_us, to_us] from the bronze of `source` into `target`; returns what was
+    """Compute gold from `from_us` on from the bronze of `source` into `target`; returns what was
     computed of each emitter.
+
+    to: the moment, µs since 1970 UTC, or the cuts (`cuts_of_cycle`) at whose ends it ends.
 
     LakeError when nothing was shipped then, or when `target` has been computed before.
     """
-    require(source, target)
-    snapshot = snapshot_before(source, from_us)
-    if snapshot is not None and settings_of(source) != evaluation.as_text():
+    require(source, target, from_us=from_us, to=to)
+    kept = kept_before(source, from_us)
+    if kept is not None and settings_of(source) != evaluation.as_text():
         tell("other settings than the lake's own: computing from the first row of bronze")
-        snapshot = None
-    buckets = pace.buckets if snapshot is None else snapshot.buckets
+        kept = None
+    buckets = pace.buckets if kept is None else kept.buckets
     driver = Driver(
         job,
         source,
         target,
         evaluation=evaluation,
         pace=replace(pace, buckets=buckets),
-        until_us=to_us,
+        until=_until(to),
     )
     begins: dict[str, Cut] = {}
-    if snapshot is not None:
-        _carry_over(source, target, snapshot, run_id=driver.plans.run_id)
-        driver.plans.begin_at(snapshot.plan.cuts, snapshot.chains)
-        begins = {cut.emitter: cut.rest() for cut in snapshot.plan.cuts}
+    if kept is not None:
+        _carry_over(source, target, kept, run_id=driver.plans.run_id)
+        driver.plans.begin_at(kept.cuts, kept.chains)
+        begins = {cut.emitter: cut.rest() for cut in kept.cuts}
     while (progress := driver.next_cycle()) is not None:
         tell(str(progress))
     done = [
@@ -99,6 +118,28 @@ def replay(
     if all(cut.is_empty for cut in done):
         raise LakeError("nothing was shipped in that range: look at the times in bronze/shipments")
     return tuple(done)
+
+
+def cuts_of_cycle(lake: Lake, cycle: int) -> tuple[Cut, ...]:
+    """What a complete cycle of a lake's run had taken of each emitter. Raises ConfigError."""
+    done = last_done(lake)
+    plan = plan_of_cycle(lake, cycle) if done is not None and cycle <= done.cycle else None
+    if plan is None:
+        known = "this lake has none" if done is None else f"a complete cycle, 1 to {done.cycle}"
+        raise ConfigError("--cycle", cycle, known)
+    return plan.cuts
+
+
+def _utc(moment_us: int) -> str:
+    """A moment, as it is given on the command line."""
+    moment = datetime.fromtimestamp(moment_us / 1_000_000, UTC)
+    return moment.isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def _until(to: int | Sequence[Cut]) -> Until:
+    if isinstance(to, int):
+        return lambda marks, shipments: until(marks, shipments, to)
+    return lambda _marks, shipments: until_cuts(shipments, to)
 
 
 def judged_part(computed: tuple[Cut, ...], live: Lake) -> tuple[Cut, ...]:
@@ -144,10 +185,10 @@ def _from_the_first(cut: Cut) -> Cut:
     return replace(cut, seq_from=0, shipment_from=0, time_from_us=0)
 
 
-def _carry_over(source: Lake, target: Lake, snapshot: Snapshot, *, run_id: str) -> None:
+def _carry_over(source: Lake, target: Lake, state: KeptState, *, run_id: str) -> None:
     """Give the replay the state that was kept."""
     read, write = DataFiles(source), DataFiles(target)
-    for bucket, chain in snapshot.chains.items():
+    for bucket, chain in state.chains.items():
         for name in chain:
-            kept = f"{source.state(KEYED)}/{snapshot.plan.run_id}/{bucket}/{name}"
-            write.write(f"{target.state(KEYED)}/{run_id}/{bucket}/{name}", read.read(kept))
+            held = f"{source.state(KEYED)}/{state.run_id}/{bucket}/{name}"
+            write.write(f"{target.state(KEYED)}/{run_id}/{bucket}/{name}", read.read(held))

@@ -16,10 +16,11 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from engine.telemetry.tables import BY_NAME
-from pipelines.cycles.buckets import bucket_of, packed, split, unpacked, within
+from pipelines.cycles.buckets import bucket_of, split, within
 from pipelines.cycles.files import DataFiles
 from pipelines.cycles.gold_files import NewFile, write_rows
 from pipelines.cycles.keyed_state import StateFiles
@@ -37,14 +38,15 @@ from pipelines.staging.facts import (
     no_facts,
     reach_of,
 )
+from pipelines.staging.soundness import Odd, sound, summed
 
 KEYED: Final = "keyed"
 """The folder of the state's files, beside the tables of a lake's state."""
 
-WAKE: Final = ""
-"""Name of a part without rows: it brings a bucket to work in a cycle that has no facts for it."""
+ODD: Final = "odd"
+"""Name of a part that tells which rows of a file were set aside, and why."""
 
-Part = tuple[int, str, bytes]
+Part = tuple[int, str, pa.Table]
 """Bucket, bronze table (or ROW_NUMBERS), rows."""
 
 
@@ -63,6 +65,8 @@ class WorkOrder:
     """Per emitter, and per shipper, the rows that are taken: seq in (from, to]."""
     readings: tuple[tuple[tuple[str, str], ...], ...]
     """Per reading task: bronze tables and paths of their files."""
+    read_bytes: int
+    """Size of all these files."""
     chains: Mapping[int, tuple[str, ...]]
     evaluation: Evaluation
 
@@ -74,6 +78,8 @@ class BucketDone:
     bucket: int
     files: tuple[NewFile, ...]
     chain: tuple[str, ...]
+    odd: tuple[Odd, ...] = ()
+    """What readers of the cut's files found that cannot be judged, or not wholly."""
 
     def as_json(self) -> str:
         """One line."""
@@ -84,28 +90,36 @@ class BucketDone:
         """The reverse."""
         told: dict[str, Any] = json.loads(text)
         return BucketDone(
-            told["bucket"], tuple(NewFile(**one) for one in told["files"]), tuple(told["chain"])
+            told["bucket"],
+            tuple(NewFile(**one) for one in told["files"]),
+            tuple(told["chain"]),
+            tuple(Odd(**one) for one in told["odd"]),
         )
 
 
 def read(order: WorkOrder, task: int) -> Iterator[Part]:
-    """The parts of one reading task's files, for each bucket; the first task wakes every bucket."""
-    if task == 0:
-        yield from ((bucket, WAKE, b"") for bucket in range(order.buckets))
+    """The parts of one reading task's files, for each bucket. Rows that cannot be judged are set
+    aside here, and told to the first bucket.
+    """
     files, wanted = DataFiles(order.source), inputs_of(steps())
     for table, path in order.readings[task]:
         needs_numbers = ROW_NUMBERS in wanted and table != "shipments"
         if table not in wanted and not needs_numbers:
             continue
         rows = _rows(files, order.source, table, path, everything=table in wanted)
+        rows, odd = _numbered(table, rows)
         rows = within(rows, dict(order.cuts))
         if table in wanted:
-            for bucket, part in split(rows, reach_of(table), order.buckets):
-                yield bucket, table, packed(part)
+            judged, found = sound(table, rows)
+            odd.extend(found)
+            for bucket, part in split(judged, reach_of(table), order.buckets):
+                yield bucket, table, part
+        if odd:
+            yield 0, ODD, pa.Table.from_pylist([asdict(one) for one in odd])
         if needs_numbers:
             numbers = rows.select(NUMBERS.names)
             for bucket, part in split(numbers, Reach.EMITTER, order.buckets):
-                yield bucket, ROW_NUMBERS, packed(part)
+                yield bucket, ROW_NUMBERS, part
 
 
 def judge(order: WorkOrder, bucket: int, parts: Iterable[Part]) -> BucketDone:
@@ -117,7 +131,8 @@ def judge(order: WorkOrder, bucket: int, parts: Iterable[Part]) -> BucketDone:
     kept = StateFiles(files, f"{order.target.state(KEYED)}/{order.run_id}/{bucket}")
     state = kept.load(chain)
     own = (name for name in order.cuts if bucket_of(name, buckets=order.buckets) == bucket)
-    facts, emitters = _facts(ordered, parts), frozenset(own)
+    odd: list[Odd] = []
+    facts, emitters = _facts(ordered, _without(odd, parts)), frozenset(own)
     done = compute(ordered, facts, state, order.evaluation, emitters=emitters)
     name = f"{order.run_id[:8]}-{order.cycle:09d}-{bucket:04d}"
     written = [
@@ -125,7 +140,17 @@ def judge(order: WorkOrder, bucket: int, parts: Iterable[Part]) -> BucketDone:
         for table, rows in done.rows.items()
         for file in write_rows(files, order.target.gold(table), table, rows, name=name)
     ]
-    return BucketDone(bucket, tuple(written), kept.save(chain, state, done, cycle=order.cycle))
+    saved = kept.save(chain, state, done, cycle=order.cycle)
+    return BucketDone(bucket, tuple(written), saved, summed(odd))
+
+
+def _without(odd: list[Odd], parts: Iterable[Part]) -> Iterator[Part]:
+    """The parts that are facts; what was set aside goes to `odd`."""
+    for part in parts:
+        if part[1] == ODD:
+            odd.extend(Odd(**one) for one in part[2].to_pylist())
+        else:
+            yield part
 
 
 def inputs_of(ordered: Sequence[Step]) -> frozenset[str]:
@@ -137,8 +162,7 @@ def inputs_of(ordered: Sequence[Step]) -> frozenset[str]:
 def _facts(ordered: Sequence[Step], parts: Iterable[Part]) -> dict[str, pa.Table]:
     told: dict[str, list[pa.Table]] = {name: [] for name in inputs_of(ordered)}
     for _, table, rows in parts:
-        if table != WAKE:
-            told[table].append(unpacked(rows))
+        told[table].append(rows)
     facts = {}
     for name, tables in told.items():
         if name == ROW_NUMBERS:
@@ -148,6 +172,16 @@ def _facts(ordered: Sequence[Step], parts: Iterable[Part]) -> dict[str, pa.Table
             whole = pa.concat_tables(tables, promote_options="default") if tables else None
             facts[name] = no_facts(name) if whole is None else as_facts(name, whole)
     return facts
+
+
+def _numbered(table: str, rows: pa.Table) -> tuple[pa.Table, list[Odd]]:
+    """The rows that have an emitter and a number, without which nobody knows the cycle of a row;
+    and what the others are.
+    """
+    if not (rows["emitter"].null_count or rows["seq"].null_count):
+        return rows, []
+    has_number = pc.and_(pc.is_valid(rows["emitter"]), pc.is_valid(rows["seq"]))
+    return rows.filter(has_number), list(sound(table, rows.filter(pc.invert(has_number)))[1])
 
 
 def _rows(files: DataFiles, lake: Lake, table: str, path: str, *, everything: bool) -> pa.Table:

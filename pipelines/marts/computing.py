@@ -13,8 +13,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from pipelines.marts.mart import Given, Mart, Positions, Step
+from engine.foundation.errors import LakeError
+from pipelines.marts.mart import Given, Mart, Positions, Step, words_of
 from pipelines.settings import Evaluation
 
 State = Mapping[str, Mapping[str, pa.Table]]
@@ -50,7 +52,7 @@ def compute(
         if not any(known[name].num_rows for name in step.woken_by):
             known[step.name] = step.none
             continue
-        carried = state.get(step.name) or beginning(step)
+        carried = _carried(step, state.get(step.name) or {})
         given = {name: known[name] for name in step.reads}
         made = step.compute(Given(given, carried, evaluation, emitters))
         known[step.name] = made.rows
@@ -60,6 +62,59 @@ def compute(
         if isinstance(step, Mart) and made.rows.num_rows:
             done.rows[step.name] = made.rows
     return done
+
+
+def means_the_same(rows: pa.Table, others: pa.Table) -> bool:
+    """Have two tables the same columns, whose numbers stand for the same words?"""
+    return _meaning(rows.schema) == _meaning(others.schema)
+
+
+def _carried(step: Step, known: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
+    """What a step carries; tables and columns that an earlier version did not carry are empty, or
+    null. Raises LakeError for numbers whose words this version does not have.
+    """
+    return {
+        name: _declared(known[name], schema, f"{step.name}/{name}")
+        if name in known
+        else schema.empty_table()
+        for name, schema in step.carries.items()
+    }
+
+
+def _declared(table: pa.Table, schema: pa.Schema, where: str) -> pa.Table:
+    if _meaning(table.schema) == _meaning(schema):
+        return table
+    columns, names = [], table.schema.names
+    for one in schema:
+        if one.name in names:
+            columns.append(_translated(table, one, where))
+        else:
+            columns.append(pa.nulls(table.num_rows, one.type))
+    kinds = [one.with_type(column.type) for one, column in zip(schema, columns, strict=True)]
+    return pa.table(columns, schema=pa.schema(kinds))
+
+
+def _meaning(schema: pa.Schema) -> list[tuple[str, list[str] | None]]:
+    return [(one.name, words_of(one)) for one in schema]
+
+
+def _translated(table: pa.Table, declared: pa.Field, where: str) -> pa.ChunkedArray:
+    """A column as it is; of a coded one, the numbers by which this version knows its words."""
+    name, known = declared.name, words_of(declared)
+    column, told = table[name], words_of(table.schema.field(name))
+    if known is None or told == known:
+        return column
+    told = told or []
+    used = pc.unique(column).drop_null().to_pylist()
+    meanings = [told[code] if 0 <= code < len(told) else f"the number {code}" for code in used]
+    if strange := [meaning for meaning in meanings if meaning not in known]:
+        raise LakeError(
+            f"the state of {where} is of another version: its {name} has "
+            f"{', '.join(strange)}, which this one cannot read: move the folders gold "
+            "and state of the lake away, and gold is computed anew from bronze"
+        )
+    meant = [known.index(word) if word in known else None for word in told]
+    return pc.take(pa.array(meant, declared.type), column)
 
 
 def beginning(step: Step) -> dict[str, pa.Table]:

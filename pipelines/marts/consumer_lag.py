@@ -3,8 +3,10 @@
 Place in the walk: staged group_watermarks → gold consumer_lag. A projection, plus a look back of a
 minute for the trend: carried are the known lags of each queue in the minute before its last row.
 
-Invariant: a lag that is not known is null and `unknown_reason` says why; nothing is clamped, so a
-committed offset beyond the end of the log shows as a negative lag. Lag in a queue that nobody may
+Invariant: a lag that is not known is null and `unknown_reason` says why; nothing is clamped. A
+consume offset beyond the end of the queue (the log has lost messages) says nothing of what waits:
+BEYOND_END, no number, so that it can reduce no sum; by how much it is beyond, committed and
+max_offset tell. Lag in a queue that nobody may
 read any more (at or above readQueueNums) is UNREADABLE: no consumer can work it off. A clock that
 is set back begins a new minute: rows from before it are no past. Absent on purpose: interpolation.
 The engine tells the store time of the very message at the committed offset.
@@ -36,12 +38,17 @@ from pipelines.marts.columns import (
 from pipelines.marts.declaring import as_declared
 from pipelines.marts.judging.packed import UNKNOWN, Flags, as_column, numbers, truncated
 from pipelines.marts.judging.queue_numbers import NAME as QUEUE_NUMBERS
+from pipelines.marts.judging.ticks import CLOCK_STEPPED
+from pipelines.marts.keys import is_one_of
 from pipelines.marts.mart import Given, GoldTable, Made, Positions, mart
+from pipelines.marts.timeless import NAME as TIMELESS
+from pipelines.marts.timeless import timely
 from pipelines.settings import MS_US, SECOND_US, TREND_US
+from pipelines.staging.soundness import COMMITTED_STATES
 
 CONSUMER_LAG: Final = GoldTable(
     "consumer_lag",
-    "group, topic, broker, queue and grid second at which something changed (at least each 30 s)",
+    "group, topic, broker, queue and grid second at which something changed (at least each 10 min)",
     (
         OBSERVED_AT,
         CLUSTER,
@@ -52,7 +59,7 @@ CONSUMER_LAG: Final = GoldTable(
         Column(
             "lag_messages",
             LONG,
-            "max_offset - committed; negative when the log lost messages; null when unknown",
+            "max_offset - committed, never below 0; null when unknown",
         ),
         Column(
             "time_lag_ms",
@@ -71,7 +78,10 @@ CONSUMER_LAG: Final = GoldTable(
         Column(
             "unknown_reason",
             STRING,
-            "why lag or time lag is null: NO_OFFSET, BROADCAST, PURGED, ...",
+            "why lag or time lag is null: NO_OFFSET, BROADCAST, PURGED, BEYOND_END (the consume "
+            "offset lies beyond max_offset), CLOCK_STEPPED, STORED_AHEAD (the message was "
+            "stored after the row's own moment), WORD_NOT_KNOWN (a later version wrote "
+            "the state), ...",
         ),
         Column("inflight_messages", LONG, "pulled - committed; null when nobody has pulled"),
         Column("committed", LONG, "consume offset in broker memory (NEXT to consume)"),
@@ -106,10 +116,7 @@ CONSUMER_LAG: Final = GoldTable(
 TREND_SPAN_US_MIN: Final = 10 * SECOND_US
 """A trend needs an older row at least this far back."""
 STEADY_PER_MINUTE: Final = 10
-STEADY_SHARE: Final = 20 * 60
-"""STEADY: the lag changes by at most STEADY_PER_MINUTE, or by one part in STEADY_SHARE of it, a
-minute: in an hour by a twentieth.
-"""
+"""STEADY: the lag changes by at most so many messages a minute, however large it is."""
 MINUTE_US: Final = 60 * SECOND_US
 
 POINTS: Final = pa.schema([("number", pa.int64()), ("event_us", pa.int64()), ("lag", pa.int64())])
@@ -119,12 +126,12 @@ _POINT: Final = tuple(POINTS.names)
 
 def consumer_lag(given: Given) -> Made:
     """One row per (group, topic, broker, queue, grid second) at which something changed, at least
-    each 30 s.
+    in each snapshot.
     """
-    rows = given.facts["group_watermarks"]
+    rows = timely(given)
     change, points = _changes(rows, numbers(given.facts[QUEUE_NUMBERS]["number"]), given)
     lag = numbers(rows["lag_messages"])
-    trend = trends(change, lag)
+    trend = trends(change)
     is_shrinking = np.asarray(pc.fill_null(pc.equal(trend, "SHRINKING"), False)) & (lag > 0)
     rate = np.where(is_shrinking, -change, 1)
     drain_ms = np.where(is_shrinking, lag, 0) * 60_000 // rate
@@ -137,22 +144,22 @@ def consumer_lag(given: Given) -> Made:
         "time_lag_ms": time_lag_ms,
         "time_lag_error_ms": pc.multiply(time_lag_ms, 0),
         "provenance": _provenance(rows),
-        "unknown_reason": _unknown_reason(rows),
+        "unknown_reason": unknown_reason(rows),
         "inflight_messages": pc.subtract(rows["pulled"], rows["committed"]),
         "trend": trend,
         "lag_change_per_minute": as_column(change),
         "drain_time_ms": as_column(np.where(is_shrinking, drain_ms, UNKNOWN)),
     }
-    return Made(as_declared(made, CONSUMER_LAG), {"points": points})
+    gold = as_declared(made, CONSUMER_LAG, keeps_dictionaries=True)
+    return Made(gold, {"points": points})
 
 
-def trends(change_per_minute: Positions, lag: Positions) -> pa.Array:
+def trends(change_per_minute: Positions) -> pa.Array:
     """GROWING, STEADY or SHRINKING; null when the change is unknown."""
     words = pa.array(["GROWING", "STEADY", "SHRINKING"])
     known = change_per_minute != UNKNOWN
     change = np.where(known, change_per_minute, 0)
-    allowance = np.maximum(STEADY_PER_MINUTE, np.abs(np.where(known, lag, 0)) // STEADY_SHARE)
-    code = np.select([np.abs(change) <= allowance, change > 0], [1, 0], 2)
+    code = np.select([np.abs(change) <= STEADY_PER_MINUTE, change > 0], [1, 0], 2)
     return words.take(pa.array(code, mask=~known))
 
 
@@ -230,13 +237,13 @@ def _is_in_last_minute(of_queue: Positions, moments: Positions, eras: Positions)
 
 
 def _provenance(rows: pa.Table) -> pa.ChunkedArray:
-    state = pc.cast(rows["committed_state"], pa.string())
+    state = rows["committed_state"]
     is_read = pc.invert(rows["is_broadcast"])
     return pc.case_when(
         pc.make_struct(
-            pc.and_(is_read, pc.equal(state, "UNREADABLE")),
+            pc.and_(is_read, is_one_of(state, "UNREADABLE")),
             pc.is_valid(rows["time_lag_us"]),
-            pc.and_(is_read, pc.equal(state, "PURGED")),
+            pc.and_(is_read, is_one_of(state, "PURGED")),
         ),
         "UNREADABLE",
         "EXACT",
@@ -245,27 +252,41 @@ def _provenance(rows: pa.Table) -> pa.ChunkedArray:
     )
 
 
-def _unknown_reason(rows: pa.Table) -> pa.ChunkedArray:
-    state = pc.cast(rows["committed_state"], pa.string())
+def unknown_reason(rows: pa.Table) -> pa.ChunkedArray:
+    """Why lag or time lag of each row is null."""
+    state = rows["committed_state"]
     return pc.case_when(
         pc.make_struct(
             rows["is_broadcast"],
-            pc.equal(state, "NONE"),
-            pc.equal(state, "PURGED"),
+            is_one_of(state, "NONE"),
+            is_one_of(state, "PURGED"),
+            pc.fill_null(pc.greater(rows["committed"], rows["max_offset"]), False),
+            pc.invert(is_one_of(state, *COMMITTED_STATES)),
+            rows["is_timeless"],
+            _is_stored_ahead(rows),
             pc.is_null(rows["time_lag_us"]),
         ),
         "BROADCAST",
         "NO_OFFSET",
         "PURGED",
+        "BEYOND_END",
+        "WORD_NOT_KNOWN",
+        CLOCK_STEPPED,
+        "STORED_AHEAD",
         "STORE_TIME_NOT_TOLD",
         pa.scalar(None, pa.string()),
     )
 
 
+def _is_stored_ahead(rows: pa.Table) -> pa.ChunkedArray:
+    """Is the message at the consume offset one of the future, so that nobody knows its age?"""
+    is_ahead = pc.greater(rows["store_us_at_committed"], rows["event_us"])
+    return pc.and_(pc.is_null(rows["time_lag_us"]), pc.fill_null(is_ahead, False))
+
+
 MART = mart(
     CONSUMER_LAG,
     consumer_lag,
-    reads=("group_watermarks", QUEUE_NUMBERS),
+    reads=("group_watermarks", QUEUE_NUMBERS, TIMELESS),
     carries={"points": POINTS},
-    wakes=("group_watermarks",),
 )

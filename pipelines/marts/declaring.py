@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.marts.mart import GoldTable
+from pipelines.marts.mart import KEY_TEXT, GoldTable
 from pipelines.schemas import arrow_schema
 
 MICROS = pa.timestamp("us", tz="UTC")
@@ -22,11 +22,20 @@ MOMENTS = ("observed_at", "valid_from")
 """Columns that are the moment `observed_us`, unless the mart has made them itself."""
 
 
-def as_declared(columns: Mapping[str, pa.ChunkedArray | pa.Array], table: GoldTable) -> pa.Table:
+def as_declared(
+    columns: Mapping[str, pa.ChunkedArray | pa.Array],
+    table: GoldTable,
+    *,
+    keeps_dictionaries: bool = False,
+) -> pa.Table:
     """The declared columns of `table`, taken by name; `observed_us` becomes observed_at,
     observed_date (and valid_from). Whole numbers become moments where one is declared.
+
+    keeps_dictionaries: texts stay as they are told apart already, for a table of many rows that no
+    other mart reads: a file holds them so anyway.
     """
     schema = arrow_schema(table.columns)
+    fields = []
     moment = pc.cast(columns["observed_us"], MICROS)
     made = []
     for field in schema:
@@ -38,13 +47,17 @@ def as_declared(columns: Mapping[str, pa.ChunkedArray | pa.Array], table: GoldTa
             column = pc.cast(moment, pa.date32())
         else:
             raise KeyError(f"{table.name}: the mart has made no {field.name}")
-        if pa.types.is_dictionary(column.type):
+        if pa.types.is_dictionary(column.type) and not (
+            keeps_dictionaries and column.type == KEY_TEXT and pa.types.is_string(field.type)
+        ):
             column = pc.cast(column, column.type.value_type)
-        column = pc.cast(column, field.type)
+        if column.type not in (field.type, KEY_TEXT):
+            column = pc.cast(column, field.type)
         if not field.nullable and column.null_count:
             raise ValueError(f"{table.name}: {field.name} is null in {column.null_count} rows")
         made.append(column)
-    return pa.table(made, schema=schema)
+        fields.append(field.with_type(column.type))
+    return pa.table(made, schema=pa.schema(fields))
 
 
 def rows_as_declared(rows: Sequence[Mapping[str, Any]], table: GoldTable) -> pa.Table:

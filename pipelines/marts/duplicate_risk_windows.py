@@ -12,11 +12,12 @@ redeliveries, never from a prediction. Absent on purpose: the sources (`risks/`)
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import pyarrow as pa
 
-from engine.telemetry.tables import Column, must
+from engine.telemetry.tables import Column, ColumnType, must
 from pipelines.marts.columns import (
     BROKER,
     CLUSTER,
@@ -34,11 +35,13 @@ from pipelines.marts.declaring import rows_as_declared, window_id
 from pipelines.marts.keys import QUEUE_KEY
 from pipelines.marts.mart import Given, GoldTable, Made, Positions, mart
 from pipelines.marts.risks.answers import answered
-from pipelines.marts.risks.departures import LOSERS, SAMPLES, departures, newest_samples
+from pipelines.marts.risks.departures import LOSERS, departures
 from pipelines.marts.risks.evidence import OF_ONE_MESSAGE, evidence
 from pipelines.marts.risks.fold import Revision
+from pipelines.marts.risks.holdings import Range
 from pipelines.marts.risks.marks import MARKS, Marks
 from pipelines.marts.risks.restarts import CUTS, restarts
+from pipelines.marts.risks.samples import SAMPLES, newest_samples
 from pipelines.marts.risks.sightings import delivered_once_more, falls, redelivered
 from pipelines.marts.risks.windows import WINDOWS, folded
 
@@ -97,6 +100,24 @@ DUPLICATE_RISK_WINDOWS: Final = GoldTable(
         EMITTER,
         SEQ,
         OBSERVED_DATE,
+        Column(
+            "certain_ranges",
+            ColumnType.RANGES,
+            "which offsets the certain messages are; null when only their number is told, or not "
+            "even that",
+        ),
+        Column(
+            "all_from_offset",
+            LONG,
+            "two members read the queue, or may: what either pulls from here on comes again as "
+            "well, however much; null when one reads it",
+        ),
+        Column(
+            "first_from_offset",
+            LONG,
+            "from_offset when the window opened: of a DEPARTURE what was committed then, so what "
+            "comes again from below it does so since the committed offset fell; null when unknown",
+        ),
     ),
     ("window_id", "revision"),
     revised=True,
@@ -109,24 +130,20 @@ def duplicate_risk_windows(given: Given) -> Made:
     facts, state = given.facts, given.state
     watermarks, new_samples = facts["group_watermarks"], facts["client_windows"]
     marks = Marks(state["marks"], state["earlier"], watermarks)
-    restarted = restarts(facts["lifecycle"], state["cuts"], marks)
-    marks.take_all()
-    ends = [gone.event for gone in restarted.gone if gone.still_there is None]
     new_samples = new_samples.select(SAMPLES.names).cast(SAMPLES)
     samples = pa.concat_tables([state["samples"], new_samples])
+    restarted = restarts(facts["lifecycle"], state["cuts"], marks, samples)
+    marks.take_all()
+    ends = [gone.event for gone in restarted.gone if gone.still_there is None]
     departed = departures(facts["rebalance_events"], samples, state["losers"], ends)
-    windows, revisions = folded(
-        state["windows"],
-        [
-            *departed.openings,
-            *restarted.openings,
-            *falls(facts["offset_violations"]),
-            *answered(facts["offset_answers"]),
-            *redelivered(facts["redeliveries"]),
-        ],
-        watermarks,
-        restarted.gone,
-    )
+    events = [
+        *departed.openings,
+        *restarted.openings,
+        *falls(facts["offset_violations"]),
+        *redelivered(facts["redeliveries"]),
+    ]
+    events += answered(facts["offset_answers"], state["windows"], events)
+    windows, revisions = folded(state["windows"], events, watermarks, restarted.gone)
     revisions += delivered_once_more(facts["retry_dlq_flow"])
     revisions += facts["exposures"].to_pylist()
     carried = {"windows": windows, "cuts": restarted.cuts, "losers": departed.losers}
@@ -155,8 +172,17 @@ def _row(revision: Revision) -> dict[str, Any]:
         "certain_messages": revision["certain"],
         "uncertain_messages": revision["uncertain"],
         "redelivered_messages": revision["redelivered"],
+        "certain_ranges": _as_ranges(revision.get("certain_ranges")),
+        "all_from_offset": revision.get("all_from_offset"),
+        "first_from_offset": revision.get("first_from_offset"),
         "evidence": evidence(revision),
     }
+
+
+def _as_ranges(ranges: Sequence[Range] | None) -> list[dict[str, int]] | None:
+    if ranges is None:
+        return None
+    return [{"from_offset": begin, "to_offset": end} for begin, end in ranges]
 
 
 def _window_id(revision: Revision) -> str:

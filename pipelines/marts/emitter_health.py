@@ -1,7 +1,14 @@
-"""Is telemetry gapless and unique? What each shipment promised against what bronze holds.
+"""Is telemetry gapless and unique? What each shipment promised against what bronze holds. And is
+the emitter's clock that of its lake?
 
 Place in the walk: shipments and the (emitter, seq) of all new bronze rows → gold emitter_health.
-Carried: rows beyond the last shipment of their emitter, which belong to its next one.
+Carried: rows beyond the last shipment of their emitter, which belong to its next one; and how far
+horizons lay from the moments at which they were shipped.
+
+A horizon is a moment by the emitter's clock, and it is shipped a second or two later by the clock
+of the shipper. Of the last SKEW_SHIPMENTS the least late one tells how far the clocks are apart:
+one that is ahead shows in full but for that second; of one that is behind it is an upper bound,
+because rows that come late look the same. A backlog tells nothing.
 
 Invariant: a shipment that is complete has rows_expected = rows_found = rows_distinct. Each emitter
 is judged in one partition, its own. Absent on purpose: a row per cycle. Shipments are facts, so the
@@ -10,16 +17,18 @@ same rows come out however cycles were cut.
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from engine.telemetry.tables import must
-from pipelines.marts.columns import EMITTER, LONG, OBSERVED_AT, OBSERVED_DATE
+from engine.telemetry.tables import Column, must
+from pipelines.marts.columns import EMITTER, LONG, OBSERVED_AT, OBSERVED_DATE, STRING
 from pipelines.marts.declaring import as_declared
 from pipelines.marts.mart import ROW_NUMBERS, Given, GoldTable, Made, Positions, mart
+from pipelines.settings import CLOCK_SKEW_ALLOWED_US, MS_US
 from pipelines.staging.facts import NUMBERS, in_order
 
 EMITTER_HEALTH: Final = GoldTable(
@@ -38,9 +47,28 @@ EMITTER_HEALTH: Final = GoldTable(
             "distinct seq among them; all three equal when telemetry is gapless and unique",
         ),
         OBSERVED_DATE,
+        Column(
+            "clock_skew_ms",
+            LONG,
+            "horizon minus time of shipping, the largest of the last 12 shipments: by how much the "
+            "emitter's clock is ahead of its shipper's, at least; negative: how late its rows "
+            "come, or how far it is behind, at most; null when that cannot be told",
+        ),
+        Column(
+            "clock_skew_reason",
+            STRING,
+            "why clock_skew_ms is null: NOT_TOLD (by an earlier shipper) or BACKLOG",
+        ),
     ),
     ("emitter", "seq_to"),
 )
+
+SKEW_SHIPMENTS: Final = 12
+"""A minute of an emitter that has nothing to tell."""
+BACKLOG_ROWS: Final = 5_000
+"""A shipment of so many rows is followed by the next one at once: it had waited."""
+SKEWS: Final = pa.schema([("emitter", pa.string()), ("skew_us", pa.int64())])
+"""Of each emitter the last SKEW_SHIPMENTS, in order; null where it was not told."""
 
 
 def emitter_health(given: Given) -> Made:
@@ -52,7 +80,8 @@ def emitter_health(given: Given) -> Made:
         shipments = shipments.filter(
             pc.is_in(pc.cast(shipments["emitter"], pa.string()), value_set=own)
         )
-    carried = shipments.filter(pc.greater_equal(shipments["seq_to"], shipments["seq_from"]))
+    is_carried = pc.greater_equal(shipments["seq_to"], shipments["seq_from"])
+    carried = shipments.filter(is_carried)
     is_ahead = np.ones(numbers.num_rows, bool)
     found = np.zeros(carried.num_rows, np.int64)
     distinct = np.zeros(carried.num_rows, np.int64)
@@ -75,9 +104,49 @@ def emitter_health(given: Given) -> Made:
         "rows_found": pa.array(found),
         "rows_distinct": pa.array(distinct),
     }
+    skews, carried_skews = _skews(shipments, given.state["skews"])
+    columns |= {name: column.filter(is_carried) for name, column in skews.items()}
     ahead = numbers.filter(pa.array(is_ahead))
     is_changed = ahead.num_rows or given.state["ahead"].num_rows
-    return Made(as_declared(columns, EMITTER_HEALTH), {"ahead": ahead} if is_changed else {})
+    state = {"ahead": ahead} if is_changed else {}
+    if shipments.num_rows:
+        state["skews"] = carried_skews
+    return Made(as_declared(columns, EMITTER_HEALTH), state)
+
+
+def _skews(shipments: pa.Table, known: pa.Table) -> tuple[dict[str, pa.ChunkedArray], pa.Table]:
+    """Per shipment the skew and why it is unknown; and what is carried on."""
+    last: dict[str, deque[int | None]] = {}
+    for row in known.to_pylist():
+        last.setdefault(row["emitter"], deque(maxlen=SKEW_SHIPMENTS)).append(row["skew_us"])
+    told: list[int | None] = []
+    why: list[str | None] = []
+    for row in shipments.select(_OF_SKEW).to_pylist():
+        shipped_us = row["shipped_us"]
+        recent = last.setdefault(row["emitter"], deque(maxlen=SKEW_SHIPMENTS))
+        recent.append(None if shipped_us is None else row["event_us_to"] - shipped_us)
+        skew_us = max((one for one in recent if one is not None), default=None)
+        is_backlog = row["seq_to"] - row["seq_from"] + 1 >= BACKLOG_ROWS
+        reason: str | None = None
+        if skew_us is None:
+            reason = "NOT_TOLD"
+        elif is_backlog and skew_us < -CLOCK_SKEW_ALLOWED_US:
+            reason = "BACKLOG"
+        told.append(None if reason or skew_us is None else skew_us // MS_US)
+        why.append(reason)
+    rows = [
+        {"emitter": emitter, "skew_us": one}
+        for emitter, ones in sorted(last.items())
+        for one in ones
+    ]
+    made = {
+        "clock_skew_ms": pa.chunked_array([pa.array(told, pa.int64())]),
+        "clock_skew_reason": pa.chunked_array([pa.array(why, pa.string())]),
+    }
+    return made, pa.Table.from_pylist(rows, SKEWS)
+
+
+_OF_SKEW: Final = ("emitter", "seq_from", "seq_to", "event_us_to", "shipped_us")
 
 
 def _inside(
@@ -107,5 +176,5 @@ MART: Final = mart(
     EMITTER_HEALTH,
     emitter_health,
     reads=("shipments", ROW_NUMBERS),
-    carries={"ahead": NUMBERS},
+    carries={"ahead": NUMBERS, "skews": SKEWS},
 )

@@ -32,22 +32,24 @@ from pipelines.marts.columns import (
     OBSERVED_DATE,
     SEQ,
     STRING,
+    TIMESTAMP,
 )
-from pipelines.marts.consumer_lag import trends
+from pipelines.marts.consumer_lag import STEADY_PER_MINUTE
 from pipelines.marts.declaring import as_declared
 from pipelines.marts.judging.arrivals import Grid, batches, grids_by_emitter, segments
 from pipelines.marts.judging.judged_rows import PERIOD_US
-from pipelines.marts.judging.packed import UNKNOWN, Flags, as_column, numbers, truncated
+from pipelines.marts.judging.packed import NEVER, UNKNOWN, Flags, as_column, numbers, truncated
 from pipelines.marts.judging.queue_numbers import NAME as QUEUE_NUMBERS
 from pipelines.marts.judging.queue_numbers import with_rows
 from pipelines.marts.judging.queues import NAME as JUDGED_QUEUES
 from pipelines.marts.judging.rules import time_lag_us
-from pipelines.marts.judging.ticks import EMITTER_SILENT, SPOOL_LOSS
 from pipelines.marts.judging.ticks import NAME as TICKS
+from pipelines.marts.judging.ticks import WORDS
 from pipelines.marts.keys import positions_of
-from pipelines.marts.mart import KEY_TEXT, Given, GoldTable, Made, Positions, mart
-from pipelines.marts.sentences import messages
+from pipelines.marts.mart import KEY_TEXT, Given, GoldTable, Made, Positions, coded, mart
+from pipelines.marts.sentences import deleted_unread, messages, rate
 from pipelines.settings import MS_US, SECOND_US, Evaluation
+from pipelines.wording import duration
 
 GROUP_STATE: Final = GoldTable(
     "group_state",
@@ -60,8 +62,9 @@ GROUP_STATE: Final = GoldTable(
         must(
             "state",
             STRING,
-            "worst queue: OK, SLOW, STALLED, STOPPED, REWOUND, NO_OFFSET, DATA_LOST, BROADCAST or "
-            "UNKNOWN",
+            "worst queue: OK, CATCHING_UP, PAUSED, SLOW, STALLED, STOPPED, REWOUND, NO_OFFSET, "
+            "DATA_LOST, "
+            "BROADCAST or UNKNOWN; GONE: it has no queue here any more",
         ),
         must("reason", STRING, "the state in words, naming queue and figures"),
         Column("lag_messages", LONG, "sum over queues whose lag is known; null when none is"),
@@ -72,10 +75,34 @@ GROUP_STATE: Final = GoldTable(
         must("queues_known", INT, "of these, queues whose lag is known"),
         must("queues_not_ok", INT, "of these, queues whose state is not OK"),
         Column("members", INT, "clients of the group; null when not told"),
-        Column("trend", STRING, "GROWING, STEADY or SHRINKING of the summed lag"),
+        Column("trend", STRING, "GROWING, STEADY or SHRINKING of the messages that are unfinished"),
         EMITTER,
         SEQ,
         OBSERVED_DATE,
+        Column(
+            "unfinished_messages",
+            LONG,
+            "of lag_messages those that no client says it has finished; what is judged. Equal to "
+            "it for clients that tell nothing and report their offsets often",
+        ),
+        Column(
+            "lag_change_per_hour",
+            LONG,
+            "messages an hour by which unfinished_messages changes: certain courses of queues, and "
+            "the last window's where none is known yet; null as trend",
+        ),
+        Column(
+            "drain_time_ms",
+            LONG,
+            "time until the last queue that catches up has done so, at its rate; null when none "
+            "does",
+        ),
+        Column(
+            "retained_until",
+            TIMESTAMP,
+            "when the first queue that falls behind loses unread messages, at its rate; null when "
+            "none does, or when its queue has deleted nothing yet",
+        ),
     ),
     ("cluster", "broker", "group", "observed_at"),
     on_ticks="true",
@@ -86,7 +113,9 @@ SNAPSHOT_US: Final = 600 * SECOND_US
 SEVERITY: Final = (
     "OK",
     "BROADCAST",
+    "CATCHING_UP",
     "UNKNOWN",
+    "PAUSED",
     "SLOW",
     "NO_OFFSET",
     "REWOUND",
@@ -95,7 +124,11 @@ SEVERITY: Final = (
     "DATA_LOST",
 )
 """From harmless to worst."""
-_BROADCAST, _UNKNOWN = SEVERITY.index("BROADCAST"), SEVERITY.index("UNKNOWN")
+GONE: Final = "GONE"
+"""Not a state of a group: it has none here any more."""
+_CALM: Final = tuple(SEVERITY.index(state) for state in ("BROADCAST", "CATCHING_UP", "UNKNOWN"))
+"""Shown without a rule that fires."""
+_CATCHING_UP, _UNKNOWN = SEVERITY.index("CATCHING_UP"), SEVERITY.index("UNKNOWN")
 
 GROUP_KEY: Final = ("cluster", "broker", "emitter", "group")
 GROUPS: Final = pa.schema([*((name, KEY_TEXT) for name in GROUP_KEY), ("is_changed", pa.bool_())])
@@ -104,24 +137,30 @@ QUEUES: Final = pa.schema(
     [("group_number", pa.int32()), ("topic", KEY_TEXT), ("queue_id", pa.int32())]
 )
 _FIGURE_TYPES: Final = {
-    "severity": pa.int8(),
     "is_evaluated": pa.bool_(),
     "is_bad": pa.bool_(),
+    "is_beyond": pa.bool_(),
     "lag": pa.int64(),
-    "lag_before": pa.int64(),
+    "open": pa.int64(),
+    "open_before": pa.int64(),
+    "growth": pa.int64(),
+    "retained": pa.int64(),
     "waiting_since_us": pa.int64(),
     "members": pa.int64(),
     "seq": pa.int64(),
     "complete_from_us": pa.int64(),
 }
-FIGURES: Final = pa.schema(list(_FIGURE_TYPES.items()))
-"""Of every queue, by its number, as judged last; UNKNOWN stands for null."""
+FIGURES: Final = pa.schema(
+    [coded("severity", SEVERITY), *((name, kind) for name, kind in _FIGURE_TYPES.items())]
+)
+"""Of every queue, by its number, as judged last; UNKNOWN stands for null. is_beyond: its consume
+offset lies beyond its end.
+"""
 
-WORDS: Final = {
-    EMITTER_SILENT: "the broker reported nothing more, and was started again later",
-    SPOOL_LOSS: "the broker lost reports; its next snapshot tells how it stands",
-}
-"""Why nothing is known of any queue."""
+_FIGURES_ADDED: Final = (
+    *("unfinished_messages", "lag_change_per_hour"),
+    *("drain_time_ms", "retained_until"),
+)
 
 Unknown = list[tuple[str, str]]
 """Emitters of which nothing is known from a tick on, and why."""
@@ -155,7 +194,9 @@ def group_state(given: Given) -> Made:
             part = _unknown(known, emitter, why, tick_us)
             if part is not None:
                 parts.append(part)
-        turned = _take(known, rows, tick_us)
+        turned, ended = _take(known, rows, tick_us)
+        if len(ended):
+            parts.append(_gone(known, ended, tick_us))
         told = _is_told(known, turned, tick_us, runs)
         if told.any():
             known.is_changed &= ~told
@@ -176,24 +217,39 @@ class _Rows:
         self.number = numbers(judged["number"])
         evaluated = np.asarray(judged["is_evaluated"])
         self.turned = evaluated & (is_bad != np.asarray(judged["was_bad"]))
+        self.ends = np.asarray(judged["ends"])
+        self.turned |= self.ends
         self.figures: dict[str, Values] = {
-            "severity": _severities(rules, is_bad, lag),
             "is_evaluated": evaluated,
             "is_bad": is_bad,
             "lag": lag,
         }
-        for name in ("lag_before", "waiting_since_us", "members", "seq", "complete_from_us"):
+        for name in _NUMBERS:
             self.figures[name] = numbers(judged[name])
+        is_unseen = (lag == UNKNOWN) & (self.figures["open"] == UNKNOWN)
+        ranks = _ranks(rules)
+        self.figures["severity"] = _severities(ranks, is_bad, is_unseen)
+        self.figures["is_beyond"] = is_unseen & (ranks == SEVERITY.index("DATA_LOST"))
 
 
-def _severities(rules: pa.ChunkedArray, is_bad: Flags, lag: Positions) -> Values:
+_NUMBERS: Final = (
+    *("open", "open_before", "growth", "retained"),
+    *("waiting_since_us", "members", "seq", "complete_from_us"),
+)
+
+
+def _ranks(rules: pa.ChunkedArray) -> Values:
     parts = []
     for chunk in rules.chunks:
         ranks = pc.index_in(chunk.dictionary, value_set=pa.array(SEVERITY)).cast(pa.int8())
         parts.append(np.asarray(ranks)[np.asarray(chunk.indices)])
-    rank = np.concatenate(parts) if parts else np.empty(0, np.int8)
-    unseen = np.where(lag == UNKNOWN, _UNKNOWN, 0)
-    calm = np.where(rank == _BROADCAST, _BROADCAST, unseen)
+    return np.concatenate(parts) if parts else np.empty(0, np.int8)
+
+
+def _severities(rank: Values, is_bad: Flags, is_unseen: Flags) -> Values:
+    calm = np.where(is_unseen, _UNKNOWN, 0)
+    for one in _CALM:
+        calm[rank == one] = one
     return np.where(is_bad & (rank > 0), rank, calm).astype(np.int8)
 
 
@@ -259,36 +315,65 @@ def _unknown(known: _Known, emitter: str, why: str, tick_us: int) -> pa.Table | 
     groups, of_queue = np.unique(known.group_of[chosen], return_inverse=True)
     count = len(groups)
     known.is_changed[groups] = False
-    keys = known.groups.take(pa.array(groups))
-    nothing = pa.nulls(count, pa.int64())
     columns = {
-        **dict(zip(keys.schema.names, keys.columns, strict=True)),
-        **dict.fromkeys(("lag_messages", "time_lag_ms", "members"), nothing),
         "state": pa.repeat("UNKNOWN", count),
         "reason": pa.repeat(f"unknown: {WORDS[why]}", count),
         "queues": pa.array(np.bincount(of_queue, minlength=count)),
-        "queues_known": pa.array(np.zeros(count, np.int64)),
-        "queues_not_ok": pa.array(np.zeros(count, np.int64)),
-        "trend": pa.nulls(count, pa.string()),
         "seq": pa.array(_most(of_queue, count, known.figures["seq"][chosen])),
+    }
+    return _without_figures(known, groups, columns, tick_us)
+
+
+def _gone(known: _Known, ended: Positions, tick_us: int) -> pa.Table:
+    """Rows that say of groups of which a queue has ended that none is left."""
+    is_left = np.zeros(known.groups.num_rows, bool)
+    is_left[known.group_of[known.figures["is_evaluated"]]] = True
+    groups = ended[~is_left[ended]]
+    count = len(groups)
+    seq = _most(known.group_of, len(is_left), known.figures["seq"])
+    columns = {
+        "state": pa.repeat(GONE, count),
+        "reason": pa.repeat("gone: it has no queue here any more", count),
+        "queues": pa.array(np.zeros(count, np.int64)),
+        "seq": pa.array(seq[groups]),
+    }
+    return _without_figures(known, groups, columns, tick_us)
+
+
+def _without_figures(
+    known: _Known, groups: Positions, columns: Mapping[str, pa.Array], tick_us: int
+) -> pa.Table:
+    """Rows of groups of which there is nothing to sum up."""
+    count = len(groups)
+    keys = known.groups.take(pa.array(groups))
+    nothing = pa.nulls(count, pa.int64())
+    none = pa.array(np.zeros(count, np.int64))
+    made = {
+        **dict(zip(keys.schema.names, keys.columns, strict=True)),
+        **dict.fromkeys(("lag_messages", "time_lag_ms", "members", *_FIGURES_ADDED), nothing),
+        **dict.fromkeys(("queues_known", "queues_not_ok"), none),
+        **columns,
+        "trend": pa.nulls(count, pa.string()),
         "observed_us": pa.repeat(pa.scalar(tick_us, pa.int64()), count),
     }
-    return as_declared(columns, GROUP_STATE)
+    return as_declared(made, GROUP_STATE)
 
 
-def _take(known: _Known, rows: _Rows, tick_us: int) -> Flags:
-    """The judged rows of a tick into the figures; which groups have a queue that turned?"""
+def _take(known: _Known, rows: _Rows, tick_us: int) -> tuple[Flags, Positions]:
+    """The judged rows of a tick into the figures; which groups have a queue that turned, and which
+    one that has ended?
+    """
     turned = np.zeros(known.groups.num_rows, bool)
     batch = rows.by_tick.get(tick_us)
     if batch is None:
-        return turned
+        return turned, np.empty(0, np.int64)
     number = rows.number[batch]
     for name, column in known.figures.items():
         column[number] = rows.figures[name][batch]
     groups = known.group_of[number]
     known.is_changed[groups] = True
     turned[groups[rows.turned[batch]]] = True
-    return turned
+    return turned, np.unique(groups[rows.ends[batch]])
 
 
 def _is_told(known: _Known, turned: Flags, tick_us: int, runs: Positions) -> Flags:
@@ -320,14 +405,14 @@ def _summed(
     code, count = rank[of_group], len(groups)
     figures = {name: column[chosen] for name, column in known.figures.items()}
     lag, queues_known = _sum(code, count, figures["lag"])
-    before, known_before = _sum(code, count, figures["lag_before"])
+    unfinished, open_known = _sum(code, count, figures["open"])
     waited = _most(code, count, time_lag_us(tick_us, figures["waiting_since_us"]))
     complete_from = np.maximum(
         _most(code, count, figures["complete_from_us"]), runs[known.emitter_of[groups]]
     )
-    is_compared = (queues_known > 0) & (known_before > 0)
-    is_compared &= tick_us - complete_from >= evaluation.window_us
-    grown = truncated((lag - before) * 60_000, evaluation.window_ms)
+    change, trend = _courses(code, count, figures, evaluation)
+    is_early = tick_us - complete_from < evaluation.window_us
+    change[is_early] = UNKNOWN
     not_ok = np.bincount(code[figures["is_bad"]], minlength=count)
     queues = np.bincount(code, minlength=count)
     worst = _most(code, count, figures["severity"].astype(np.int64))
@@ -339,7 +424,13 @@ def _summed(
         "queues_known": pa.array(queues_known),
         "queues_not_ok": pa.array(not_ok),
         "members": as_column(_most(code, count, figures["members"])),
-        "trend": trends(np.where(is_compared, grown, UNKNOWN), lag),
+        "trend": pa.array(_TRENDS).take(pa.array(trend, mask=change == UNKNOWN)),
+        "unfinished_messages": as_column(np.where(open_known > 0, unfinished, UNKNOWN)),
+        "lag_change_per_hour": as_column(change),
+        "drain_time_ms": as_column(
+            _most(code, count, _drain_ms(figures, evaluation)),
+        ),
+        "retained_until": as_column(_retained_until(code, count, figures, tick_us)),
         "seq": pa.array(_most(code, count, figures["seq"])),
         "observed_us": pa.repeat(pa.scalar(tick_us, pa.int64()), count),
     }
@@ -349,6 +440,54 @@ def _summed(
     keys = known.groups.take(pa.array(groups))
     named = dict(zip(keys.schema.names, keys.columns, strict=True))
     return as_declared({**named, **summed, "reason": pa.array(reason, pa.string())}, GROUP_STATE)
+
+
+_TRENDS: Final = ("GROWING", "STEADY", "SHRINKING")
+
+
+def _courses(
+    code: Positions, count: int, figures: Mapping[str, Values], evaluation: Evaluation
+) -> tuple[Positions, Positions]:
+    """By how many messages an hour what is open of each group changes, and the place of that in
+    _TRENDS. Courses that are certain count whatever they are; changes over a window alone, where no
+    course is known yet, must be more than STEADY_PER_MINUTE.
+    """
+    now, before, growth = figures["open"], figures["open_before"], figures["growth"]
+    is_certain = growth != UNKNOWN
+    has_window = ~is_certain & (now != UNKNOWN) & (before != UNKNOWN)
+    moved = np.where(has_window, now - np.where(has_window, before, 0), 0)
+    moved = truncated(moved * 3600, evaluation.window_ms // 1000)
+    change, known = _sum(code, count, np.where(is_certain, growth, UNKNOWN))
+    by_window, known_by_window = _sum(code, count, np.where(has_window, moved, UNKNOWN))
+    total = change + by_window
+    allowance = np.where(known_by_window > 0, STEADY_PER_MINUTE * 60, 0)
+    place = np.select([np.abs(total) <= allowance, total > 0], [1, 0], 2)
+    return np.where(known + known_by_window > 0, total, UNKNOWN), place
+
+
+def _drain_ms(figures: Mapping[str, Values], evaluation: Evaluation) -> Positions:
+    """Per queue that catches up the time until it has done so; UNKNOWN for all others."""
+    left, before, growth = figures["open"], figures["open_before"], figures["growth"]
+    is_certain = (growth != UNKNOWN) & (growth < 0)
+    has_window = (before != UNKNOWN) & (left != UNKNOWN)
+    fell = np.where(has_window, before, 0) - np.where(has_window, left, 0)
+    fell = truncated(fell * 3600, evaluation.window_ms // 1000)
+    per_hour = np.where(is_certain, -np.where(is_certain, growth, 0), fell)
+    catches_up = (figures["severity"] == _CATCHING_UP) & (left != UNKNOWN) & (per_hour > 0)
+    seconds = np.where(catches_up, left, 0) * 3600 // np.maximum(per_hour, 1)
+    return np.where(catches_up, seconds * 1000, UNKNOWN)
+
+
+def _retained_until(
+    code: Positions, count: int, figures: Mapping[str, Values], tick_us: int
+) -> Positions:
+    """Per group the moment at which retention reaches what waits in the first of its queues."""
+    retained, growth = figures["retained"], figures["growth"]
+    is_known = (retained != UNKNOWN) & (growth > 0) & figures["is_bad"]
+    hours = np.where(is_known, np.maximum(retained, 0), 0) * 3600 // np.maximum(growth, 1)
+    first = np.full(count, NEVER)
+    np.minimum.at(first, code[is_known], tick_us + hours[is_known] * SECOND_US)
+    return np.where(first == NEVER, UNKNOWN, first)
 
 
 def _sum(code: Positions, count: int, values: Positions) -> tuple[Positions, Positions]:
@@ -375,7 +514,10 @@ def _behind(summed: Mapping[str, pa.Array]) -> pa.ChunkedArray:
     told = pc.fill_null(told, messages(None))
     parts = (" behind on ", summed["queues_known"], " of ", summed["queues"], " queues")
     words = [one if isinstance(one, str) else pc.cast(one, pa.string()) for one in parts]
-    return pc.binary_join_element_wise(told, *words, "")
+    unfinished = summed["unfinished_messages"]
+    is_ahead = pc.fill_null(pc.less(unfinished, summed["lag_messages"]), False)
+    ahead = pc.binary_join_element_wise(", ", pc.cast(unfinished, pa.string()), " unfinished", "")
+    return pc.binary_join_element_wise(told, *words, pc.if_else(is_ahead, ahead, ""), "")
 
 
 def _worst_queues(
@@ -407,13 +549,35 @@ def _reason(
     place = (
         f"{known.queues['topic'][queue].as_py()} queue {known.queues['queue_id'][queue].as_py()}"
     )
+    figures = {
+        name: None if (value := int(known.figures[name][queue])) == UNKNOWN else value
+        for name in ("lag", "open", "growth", "retained")
+    }
+    lag = figures["lag"]
+    how_far = "" if lag is None else f", {messages(lag)} behind"
     if not_ok:
-        lag = int(known.figures["lag"][queue])
-        how_far = "" if lag == UNKNOWN else f", {messages(lag)} behind"
-        return f"{state.lower()}: {place}{how_far}; {not_ok} of {queues} queues are not OK"
+        further = _falling(figures) if state == "SLOW" else ""
+        return f"{state.lower()}: {place}{how_far}{further}; {not_ok} of {queues} queues are not OK"
     if state == "BROADCAST":
         return "broadcasting: each client keeps its own offsets"
+    if state == "CATCHING_UP":
+        drain_ms = summed["drain_time_ms"][group].as_py()
+        when = "" if drain_ms is None else f"; done in about {duration(drain_ms)} at this rate"
+        return f"catching up: {place}{how_far}{when}; {behind}"
+    if figures["open"] is not None:
+        return (
+            f"too early to say whether it gains: {place}{how_far}, waiting for too long; {behind}"
+        )
+    if known.figures["is_beyond"][queue]:
+        return f"the consume offset of {place} lies beyond its end; {behind}"
     return f"no offset on {place}; {behind}"
+
+
+def _falling(figures: Mapping[str, int | None]) -> str:
+    growth = figures["growth"]
+    if growth is None or growth <= 0:
+        return ", waiting for longer than is allowed"
+    return f", falling behind by {rate(growth)}; {deleted_unread(figures['retained'], growth)}"
 
 
 def _carried(known: _Known) -> dict[str, pa.Table]:

@@ -41,12 +41,12 @@ def positions_of(
     if not is_new.any():
         return positions, np.empty(0, np.int64)
     new_rows = np.flatnonzero(is_new)
-    _, first, inverse = np.unique(row_codes[new_rows], return_index=True, return_inverse=True)
-    in_order = np.argsort(first, kind="stable")
-    rank = np.empty_like(in_order)
-    rank[in_order] = np.arange(len(in_order))
-    positions[new_rows] = known.num_rows + rank[inverse]
-    return positions, new_rows[first[in_order]]
+    news = pa.array(row_codes[new_rows]).dictionary_encode()  # In the order of appearance.
+    rank = np.asarray(news.indices)
+    positions[new_rows] = known.num_rows + rank
+    first = np.empty(len(news.dictionary), np.int64)
+    first[rank[::-1]] = new_rows[::-1]  # Of several assignments to one place the last stays.
+    return positions, first
 
 
 def numbered(rows: pa.Table, key: Sequence[str]) -> tuple[Positions, Positions]:
@@ -90,9 +90,23 @@ def are_among(rows: pa.Table, others: pa.Table, key: Sequence[str]) -> pa.Array:
     return pc.is_in(pa.array(codes), value_set=pa.array(other_codes))
 
 
+def texts_of(column: pa.ChunkedArray) -> list[str | None]:
+    """The texts of a column; what lies in a dictionary is read once, not for each row."""
+    if not pa.types.is_dictionary(column.type):
+        return list(column.to_pylist())
+    whole = column.unify_dictionaries().combine_chunks()
+    texts = [*whole.dictionary.to_pylist(), None]
+    return [texts[place] for place in pc.fill_null(whole.indices, -1).to_numpy().tolist()]
+
+
 def is_one_of(column: pa.ChunkedArray, *texts: str) -> pa.ChunkedArray:
     """Per row: is the text one of these? False where it is unknown."""
-    return pc.is_in(pc.cast(column, pa.string()), value_set=pa.array(texts, pa.string()))
+    wanted = pa.array(texts, pa.string())
+    if not pa.types.is_dictionary(column.type):
+        return pc.is_in(column, value_set=wanted)
+    whole = column.unify_dictionaries().combine_chunks()  # Each text is looked at once, not a row.
+    found = pc.is_in(pc.cast(whole.dictionary, pa.string()), value_set=wanted)
+    return pa.chunked_array([pc.fill_null(found.take(whole.indices), False)], pa.bool_())
 
 
 def _codes(known: pa.Table, rows: pa.Table, key: Sequence[str]) -> tuple[Positions, Positions]:

@@ -17,7 +17,8 @@ tests alike.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -99,7 +100,7 @@ class Step:
     """Its inputs: bronze tables, ROW_NUMBERS, and steps."""
     compute: Callable[[Given], Made]
     carries: Mapping[str, pa.Schema] = field(default_factory=dict)
-    """Names and schemas of what it remembers."""
+    """Names and schemas of what it remembers; numbers that stand for words are `coded`."""
     makes: pa.Schema | None = None
     """The columns of its rows; a mart's are those of its table."""
     wakes: tuple[str, ...] | None = None
@@ -151,6 +152,23 @@ def mart(
 
 KEY_TEXT: Final = pa.dictionary(pa.int32(), pa.string())
 """Texts that repeat: clusters, groups, topics, clients. In facts and in states alike."""
+
+_SMALL: Final = pa.int8()
+_WORDS: Final = b"words"
+
+
+def coded(name: str, words: Sequence[str], kind: pa.DataType = _SMALL) -> pa.Field:
+    """A carried column of numbers that stand for words. What is written tells the words with the
+    numbers: a version that has other words, or another order, reads what was meant.
+    """
+    return pa.field(name, kind, metadata={_WORDS: json.dumps(list(words)).encode()})
+
+
+def words_of(column: pa.Field) -> list[str] | None:
+    """The words of a coded column, by their numbers; None when it tells none."""
+    told = (column.metadata or {}).get(_WORDS)
+    return None if told is None else list(json.loads(told))
+
 
 ROW_NUMBERS: Final = "row_numbers"
 """An input that is no table: emitter and seq of every new row of every bronze table but shipments.

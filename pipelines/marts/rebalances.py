@@ -40,7 +40,8 @@ REBALANCES: Final = GoldTable(
         must(
             "kind",
             STRING,
-            "JOINED, LEFT, EXPIRED, SUBSCRIPTION_CHANGED, SUBSCRIPTION_CONFLICT or QUEUES_CHANGED",
+            "JOINED, LEFT, EXPIRED, SUBSCRIPTION_CHANGED, SUBSCRIPTION_CONFLICT (members subscribe "
+            "differently), QUEUES_CHANGED or CLIENT_ID_SHARED (two processes bear one client id)",
         ),
         must("generation", LONG, "membership changes of the group since the broker's boot"),
         Column("members_before", INT, "members before"),
@@ -54,7 +55,10 @@ REBALANCES: Final = GoldTable(
 )
 
 MEMBERSHIP: Final = ("JOINED", "LEFT", "EXPIRED")
-KINDS: Final = (*MEMBERSHIP, "SUBSCRIPTION_CHANGED", "SUBSCRIPTION_CONFLICT", "QUEUES_CHANGED")
+KINDS: Final = (
+    *MEMBERSHIP,
+    *("SUBSCRIPTION_CHANGED", "SUBSCRIPTION_CONFLICT", "QUEUES_CHANGED", "CLIENT_ID_SHARED"),
+)
 
 
 def rebalances(given: Given) -> Made:

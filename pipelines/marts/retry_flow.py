@@ -35,9 +35,9 @@ from pipelines.marts.columns import (
 )
 from pipelines.marts.declaring import as_declared
 from pipelines.marts.keys import is_one_of, last_of_each, numbered
-from pipelines.marts.mart import KEY_TEXT, Given, GoldTable, Made, mart
+from pipelines.marts.mart import KEY_TEXT, Given, GoldTable, Made, Positions, mart
 from pipelines.marts.slots import HORIZONS, horizons, is_over, ones, running, slots_of, summed
-from pipelines.settings import SECOND_US
+from pipelines.settings import MS_US, SECOND_US
 
 SLOT_US: Final = 10 * SECOND_US
 UNKNOWN_ORIGIN: Final = ""
@@ -45,7 +45,8 @@ UNKNOWN_ORIGIN: Final = ""
 
 RETRY_FLOW: Final = GoldTable(
     "retry_flow",
-    "group, broker, topic of origin and ten seconds in which messages failed; totals at their end",
+    "group, broker, topic of origin and ten seconds in which messages failed or were due again; "
+    "totals at their end",
     (
         OBSERVED_AT,
         CLUSTER,
@@ -71,6 +72,12 @@ RETRY_FLOW: Final = GoldTable(
         EMITTER,
         SEQ,
         OBSERVED_DATE,
+        Column(
+            "overdue",
+            LONG,
+            "scheduled messages whose delay was over by the end, and that had not come by then: a "
+            "few on their way, or those that a delay level keeps for ever",
+        ),
     ),
     ("emitter", "group", "origin_topic", "observed_at"),
     on_ticks="true",
@@ -84,7 +91,7 @@ _STEPS: Final = {
     "discarded": "DISCARDED",
     "expired": "EXPIRED",
 }
-_COUNTS: Final = (*_STEPS, "failed_again")
+_COUNTS: Final = (*_STEPS, "failed_again", "due")
 _ORIGIN: Final = ("cluster", "broker", "emitter", "group", "origin_topic")
 COUNTED: Final = pa.schema(
     [
@@ -99,7 +106,7 @@ COUNTED: Final = pa.schema(
 
 def retry_flow(given: Given) -> Made:
     """One row per group, broker, topic of origin and ten seconds with steps of failed messages."""
-    state = given.state
+    state = {name: _whole(rows) for name, rows in given.state.items()}
     known = horizons(state["horizons"], given.facts["shipments"])
     new = _contributions(given.facts["retry_dlq_flow"])
     counted = summed(pa.concat_tables([state["counted"], new]), (*_ORIGIN, "slot_us"))
@@ -114,8 +121,17 @@ def retry_flow(given: Given) -> Made:
     totals = running(rows, numbers, _COUNTS)
     for name, total in totals.items():
         rows = rows.set_column(rows.column_names.index(name), name, pa.array(total))
+    seqs = newest_so_far(np.asarray(rows["seq"]), numbers)
+    rows = rows.set_column(rows.column_names.index("seq"), "seq", pa.array(seqs))
     carried["totals"] = rows.take(pa.array(last_of_each(numbers, len(first))))
     return Made(_rows(rows.slice(state["totals"].num_rows)), carried)
+
+
+def _whole(rows: pa.Table) -> pa.Table:
+    """What is carried; of a lake that began before what is due was counted, with none of it."""
+    if rows.schema.names != COUNTED.names[:-1]:
+        return rows
+    return rows.append_column("due", pa.array(np.zeros(rows.num_rows, np.int64)))
 
 
 def _contributions(steps: pa.Table) -> pa.Table:
@@ -129,8 +145,36 @@ def _contributions(steps: pa.Table) -> pa.Table:
     columns["failed_again"] = ones(
         pc.and_(is_one_of(steps["step"], "SENT_BACK"), has_failed_before)
     )
+    columns["due"] = pa.array(np.zeros(steps.num_rows, np.int64))
     table = pa.table([columns[name] for name in COUNTED.names], names=COUNTED.names)
-    return summed(table.cast(COUNTED), (*_ORIGIN, "slot_us"))
+    both = pa.concat_tables([table.cast(COUNTED), _due(table.cast(COUNTED), steps)])
+    return summed(both, (*_ORIGIN, "slot_us"))
+
+
+def _due(counted: pa.Table, steps: pa.Table) -> pa.Table:
+    """What is scheduled, in the slot in which its delay will be over."""
+    is_timed = pc.and_(is_one_of(steps["step"], "SCHEDULED"), pc.is_valid(steps["delay_ms"]))
+    timed, rows = steps.filter(is_timed), counted.filter(is_timed)
+    due_us = pc.add(timed["event_us"], pc.multiply(timed["delay_ms"], MS_US))
+    nothing = pa.array(np.zeros(rows.num_rows, np.int64))
+    told = {
+        **dict(zip(rows.schema.names, rows.columns, strict=True)),
+        **dict.fromkeys(_COUNTS, nothing),
+        "slot_us": slots_of(pa.table({"event_us": due_us}), SLOT_US),
+        "due": pa.array(np.ones(rows.num_rows, np.int64)),
+    }
+    return pa.table([told[name] for name in COUNTED.names], names=COUNTED.names).cast(COUNTED)
+
+
+def newest_so_far(seqs: Positions, numbers: Positions) -> Positions:
+    """Per row the highest seq of all rows of its number up to it: what came due rests on a row that
+    was told before.
+    """
+    above = int(seqs.max()) + 1
+    order = np.argsort(numbers, kind="stable")
+    found = np.empty_like(seqs)
+    found[order] = np.maximum.accumulate(seqs[order] + numbers[order] * above)
+    return np.asarray(found - numbers * above)
 
 
 def _rows(totals: pa.Table) -> pa.Table:
@@ -147,6 +191,9 @@ def _rows(totals: pa.Table) -> pa.Table:
         "delayed": delayed,
         "retried": pc.subtract(in_topic, totals["failed_again"]),
         "difference": difference,
+        "overdue": pc.max_element_wise(
+            pc.subtract(totals["due"], totals["delivered"]), pa.scalar(0, pa.int64())
+        ),
         "difference_reason": pa.array(_reasons(np.asarray(difference)), pa.string()),
     }
     return as_declared(columns, RETRY_FLOW)

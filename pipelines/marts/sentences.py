@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+from pipelines.wording import duration
+
 
 def messages(count: int | None) -> str:
     """So many messages, in words: 1 message, 40 messages, an unknown number of messages."""
@@ -24,3 +26,18 @@ def number(value: int | None) -> str:
 def clock(moment_us: int) -> str:
     """Hours, minutes and seconds of a moment, UTC."""
     return f"{datetime.fromtimestamp(moment_us // 1_000_000, UTC):%H:%M:%S}"
+
+
+def rate(messages_per_hour: int) -> str:
+    """Messages a second; those of an hour where it is less than one in ten seconds."""
+    if messages_per_hour < 360:
+        return f"{messages_per_hour:,} messages an hour"
+    return f"{messages_per_hour / 3600:,.1f} messages/s"
+
+
+def deleted_unread(retained: int | None, growth_per_hour: int) -> str:
+    """When what waits goes: the queue keeps `retained` messages before the first of them."""
+    if retained is None:
+        return "when they are deleted unread is unknown, the queue has deleted nothing yet"
+    left_ms = max(0, retained) * 3_600_000 // growth_per_hour
+    return f"the oldest of them are deleted unread in about {duration(left_ms)} at this rate"

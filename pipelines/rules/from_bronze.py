@@ -16,9 +16,9 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
+from pipelines.microseconds import micros
 from pipelines.rules.burrow.over_time import BurrowRules
 from pipelines.rules.observations import Kind, Observation, Queue, Ticks, Verdict, in_order
 
@@ -28,7 +28,6 @@ UNCHANGED_MAX: Final = 1_000
 """Commits that changed nothing, put back for one row; of more, the newest: far more than a ring
 keeps.
 """
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _NOT_BY_A_CLIENT: Final = ("RESTORE", "LOCAL")
 
 
@@ -149,11 +148,3 @@ def _by_queue(rows: Iterable[Row]) -> dict[Queue, list[Row]]:
 
 def _queue(row: Row) -> Queue:
     return Queue(row["cluster"], row["group"], row["topic"], row["broker"], row["queue_id"])
-
-
-def micros(moment: int | datetime) -> int:
-    """µs since 1970 UTC."""
-    if isinstance(moment, int):
-        return moment
-    aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    return (aware - _EPOCH) // timedelta(microseconds=1)

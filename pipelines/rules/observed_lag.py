@@ -14,7 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from pipelines.rules.from_bronze import Row, micros
+from pipelines.microseconds import micros
+from pipelines.rules.from_bronze import Row
 from pipelines.rules.time_lag import PolledEnds
 
 _QueueKey = tuple[str, str, str, int]

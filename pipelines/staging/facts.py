@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from enum import Enum
+from functools import cache
 from typing import Final
 
 import numpy as np
@@ -21,8 +22,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from engine.telemetry.tables import BY_NAME, TABLES, Column, ColumnType
+from pipelines.marts.keys import is_one_of
 from pipelines.marts.mart import KEY_TEXT
 from pipelines.schemas import arrow_schema
+from pipelines.settings import CLOCK_STEP_ALLOWED_US
+from pipelines.staging.soundness import COMMITTED_STATES
 
 SHIPPER_SUFFIX: Final = "/shipper"
 
@@ -54,6 +58,7 @@ def reach_of(table: str) -> Reach:
     return _REACHES.get(table, Reach.GROUP)
 
 
+@cache
 def fact_schema(table: str) -> pa.Schema:
     """The columns of a bronze table's facts, without its derived ones."""
     return pa.schema(
@@ -78,7 +83,8 @@ def moment_name(name: str) -> str:
     return name.replace("_time", "_us") if "_time" in name else f"{name}_us"
 
 
-def bronze_names(table: str) -> dict[str, str]:
+@cache
+def bronze_names(table: str) -> Mapping[str, str]:
     """Per bronze column of a table, its name among facts."""
     return {
         column.name: moment_name(column.name)
@@ -111,6 +117,7 @@ def as_facts(table: str, rows: pa.Table) -> pa.Table:
     return in_order(facts if derive is None else derive(facts))
 
 
+@cache
 def no_facts(table: str) -> pa.Table:
     """None of a bronze table's facts."""
     return as_facts(table, arrow_schema(BY_NAME[table].columns).empty_table())
@@ -139,24 +146,28 @@ def _ranks(texts: pa.DictionaryArray) -> np.ndarray[tuple[int], np.dtype[np.int6
 
 def _with_lag(facts: pa.Table) -> pa.Table:
     """Is the group a broadcasting one, and how far behind is it, in messages and in time? Null
-    where one is unknown.
+    where one is unknown: a consume offset beyond the end says nothing of either, and a message
+    that was stored after now, by more than clocks may differ, nothing of time.
     """
-    state = pc.cast(facts["committed_state"], pa.string())
-    is_broadcast = pc.fill_null(
-        pc.equal(pc.cast(facts["message_model"], pa.string()), "BROADCASTING"), False
-    )
-    waited_us = pc.max_element_wise(
-        pc.subtract(facts["event_us"], facts["store_us_at_committed"]), 0, skip_nulls=False
-    )
+    state = facts["committed_state"]
+    is_broadcast = is_one_of(facts["message_model"], "BROADCASTING")
     unknown = pa.scalar(None, pa.int64())
+    since_us = pc.subtract(facts["event_us"], facts["store_us_at_committed"])
+    waited_us = pc.if_else(
+        pc.less(since_us, -CLOCK_STEP_ALLOWED_US),
+        unknown,
+        pc.max_element_wise(since_us, 0, skip_nulls=False),
+    )
+    is_beyond = pc.fill_null(pc.greater(facts["committed"], facts["max_offset"]), False)
+    has_lag = is_one_of(state, *(word for word in COMMITTED_STATES if word != "NONE"))
     lag = pc.if_else(
-        pc.or_(is_broadcast, pc.equal(state, "NONE")),
+        pc.or_(pc.or_(is_broadcast, is_beyond), pc.invert(has_lag)),
         unknown,
         pc.subtract(facts["max_offset"], facts["committed"]),
     )
-    is_waiting = pc.is_in(state, value_set=pa.array(["EXACT", "UNREADABLE"]))
+    is_waiting = is_one_of(state, "EXACT", "UNREADABLE")
     time_lag_us = pc.case_when(
-        pc.make_struct(is_broadcast, is_waiting, pc.equal(state, "AT_END")),
+        pc.make_struct(pc.or_(is_broadcast, is_beyond), is_waiting, is_one_of(state, "AT_END")),
         unknown,
         waited_us,
         pa.scalar(0, pa.int64()),

@@ -8,30 +8,24 @@ one name is meant. Absent on purpose: answers.
 from __future__ import annotations
 
 import difflib
+import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Final, cast
 
 from engine.foundation.errors import ConfigError, LakeError
 from pipelines.lake import sql_text
+from pipelines.long_ranges import ROLLUPS, SPANS, span_for
+from pipelines.marts.group_state import SEVERITY
 from pipelines.moment import sql_time
 from pipelines.reading import Reading, equals
 
-STATES: Final = (
-    "OK",
-    "BROADCAST",
-    "UNKNOWN",
-    "SLOW",
-    "NO_OFFSET",
-    "REWOUND",
-    "STALLED",
-    "STOPPED",
-    "DATA_LOST",
-)
+STATES: Final = SEVERITY
 """States of a group; those that a lake has besides are names too."""
 STATUSES: Final = ("failed", "passed")
 UNITS_S: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+BY_ROW: Final = "row"
 NEAR_MAX: Final = 3
 LISTED_MAX: Final = 20
 """Names shown when none is near."""
@@ -46,8 +40,13 @@ GROUP_TABLES: Final = (
 )
 """A group is known when one of them names it."""
 
-When = datetime | str
-"""A moment (without a zone it is UTC), an ISO 8601 text, or how long ago, like "15m"."""
+When = datetime | timedelta | str
+"""A moment (without a zone it is UTC), an ISO 8601 text, or how long ago: a timedelta, or a text
+like "15m"."""
+A_MOMENT: Final = (
+    'a moment like "2026-03-01T12:05:00Z" (UTC unless it says else), a datetime, or how long ago, '
+    'like "90s", "15m", "6h", "2d" or a timedelta'
+)
 
 
 class NoSuchName(ConfigError):
@@ -91,6 +90,7 @@ class Asked:
 
 def the_name(kind: str, given: str, names: Iterable[str], *, of: str = "this lake") -> str:
     """The one of `names` that is meant; ConfigError that offers the nearest ones otherwise."""
+    given = the_text(kind, given)
     known = sorted(set(names))
     if given in known:
         return given
@@ -112,11 +112,33 @@ def _offer(given: str, known: Sequence[str], same: Sequence[str]) -> str:
     return f"; there are {', '.join(repr(name) for name in known[:LISTED_MAX])}{more}"
 
 
+def the_text(kind: str, given: object) -> str:
+    """What was given, if it is a text. Raises ConfigError."""
+    if isinstance(given, str):
+        return given
+    raise ConfigError(kind, given, f"a text, not a {type(given).__name__}")
+
+
+def the_cluster(reading: Reading, given: str | None) -> str | None:
+    """The cluster that is meant; None asks about all of the lake."""
+    return None if given is None else the_name("cluster", given, reading.moment.clusters)
+
+
+def whole_name(reading: Reading) -> str:
+    """What a reading is of, for the sentence that refuses a name."""
+    cluster = reading.moment.cluster
+    return "this lake" if cluster is None else f"cluster {cluster!r}"
+
+
+def has_group(reading: Reading, name: str) -> bool:
+    """Does any table name the group, exactly so?"""
+    return any(reading.has(table, equals("group", name)) for table in GROUP_TABLES)
+
+
 def the_group(reading: Reading, given: str) -> str:
     """The group that is meant: exactly so named at any time, or the only one but for case."""
-    for table in GROUP_TABLES:
-        if reading.has(table, equals("group", given)):
-            return given
+    if has_group(reading, the_text("group", given)):
+        return given
     names: set[str] = set()
     for table in GROUP_TABLES:
         # Every group with lag has a state or will have one: the largest table is not looked
@@ -127,51 +149,73 @@ def the_group(reading: Reading, given: str) -> str:
             if recent
             else reading.distinct(table, "group")
         )
-    return the_name("group", given, names)
+    return the_name("group", given, names, of=whole_name(reading))
 
 
 def the_topic(reading: Reading, given: str, group: str | None) -> str:
     """The topic that is meant, among those the group has read (any group's without one)."""
     of_group = [equals("group", group)] if group is not None else []
-    if reading.has("consumer_lag", equals("topic", given), *of_group):
+    if reading.has("consumer_lag", equals("topic", the_text("topic", given)), *of_group):
         return given
     names = reading.distinct("consumer_lag", "topic", *of_group)
-    of = f"what group {group!r} reads" if group is not None else "this lake"
+    of = f"what group {group!r} reads" if group is not None else whole_name(reading)
     return the_name("topic", given, names, of=of)
 
 
 def the_queue(reading: Reading, given: int, asked: Asked) -> int:
     """The queue, when the group and topic have it."""
-    if reading.has("consumer_lag", *asked.place, equals("queue_id", int(given))):
-        return int(given)
+    number = the_number("queue", given)
+    if reading.has("consumer_lag", *asked.place, equals("queue_id", number)):
+        return number
     rows = reading.newest("consumer_lag", *asked.place, columns=["queue_id"])
     names = sorted(set(rows["queue_id"].to_list()))
     shown = ", ".join(str(name) for name in names[:LISTED_MAX]) or "none now"
     raise NoSuchName("queue", given, f"no queue {given}{asked.words}; there are {shown}")
 
 
+def the_number(kind: str, given: object, *, or_else: str = "") -> int:
+    """What was given, if it is a whole number, or a text of its digits. Raises ConfigError, which
+    says what may be given beside it."""
+    if isinstance(given, str) and given.isascii() and given.isdigit():
+        return int(given)
+    try:
+        number = None if isinstance(given, bool) else operator.index(cast("int", given))
+    except TypeError:
+        number = None
+    if number is None:
+        raise ConfigError(kind, given, f"a whole number{or_else}, not a {type(given).__name__}")
+    return number
+
+
 def the_moment(kind: str, given: When, judged_to: datetime) -> datetime:
     """A moment as it was given; "15m" is counted back from how far the lake has been judged."""
-    if isinstance(given, datetime):
-        return _aware(given)
-    unit, number = given[-1:], given[:-1]
-    if unit in UNITS_S and number.isdigit():
-        try:
-            return judged_to - timedelta(seconds=int(number) * UNITS_S[unit])
-        except OverflowError:
-            raise ConfigError(kind, given, "a time that a calendar has") from None
     try:
-        return _aware(datetime.fromisoformat(given))
-    except ValueError:
-        raise ConfigError(
-            kind,
-            given,
-            'a moment like "2026-03-01T12:05:00Z" (UTC unless it says else), a datetime, or how '
-            'long ago, like "90s", "15m", "6h" or "2d"',
-        ) from None
+        if isinstance(given, datetime):
+            return _aware(given)
+        ago = _ago(given)
+        if ago is not None:
+            return judged_to - ago
+        return _aware(datetime.fromisoformat(given if isinstance(given, str) else ""))
+    except OverflowError:
+        raise ConfigError(kind, given, "a time that a calendar has") from None
+    except (ValueError, TypeError):
+        raise ConfigError(kind, given, A_MOMENT) from None
+
+
+def _ago(given: object) -> timedelta | None:
+    """How long ago it says; None when it says something else. Raises ValueError, OverflowError."""
+    if isinstance(given, timedelta):
+        if not given >= timedelta(0):  # Of no time at all neither holds.
+            raise ValueError(given)
+        return given
+    if not isinstance(given, str) or given[-1:] not in UNITS_S or not given[:-1].isdigit():
+        return None
+    return timedelta(seconds=int(given[:-1]) * UNITS_S[given[-1]])
 
 
 def _aware(moment: datetime) -> datetime:
+    if moment != moment:  # noqa: PLR0124 - pandas' NaT is a datetime that equals nothing
+        raise ValueError(moment)
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
 
 
@@ -185,7 +229,7 @@ def asked_of(
     until: When | None = None,
 ) -> Asked:
     """A question's names and moments, all of them checked. Raises ConfigError."""
-    judged_to = reading.moment.judged_to
+    judged_to = reading.moment.whole.judged_to
     if judged_to is None:
         raise LakeError(f"nothing has been judged in {reading.tables.lake.root} yet")
     if group is not None:
@@ -203,6 +247,24 @@ def asked_of(
             "since", since, f"a moment up to which there is data: {judged_to:%Y-%m-%d %H:%M:%S} UTC"
         )
     return Asked(group, topic, queue, begin, end)
+
+
+def slots_asked(by: str | None, asked: Asked, reading: Reading) -> int | None:
+    """Length, in seconds, of the slots in which lag is listed; None: row by row. ConfigError."""
+    if by is None:
+        end = asked.until or reading.moment.whole.newest  # The same slots of all clusters.
+        if asked.since is None or end is None or not _has_slots(reading, asked.since):
+            return None
+        return span_for(end - asked.since)
+    if by not in (BY_ROW, *SPANS):
+        raise ConfigError("by", by, f"one of {', '.join((BY_ROW, *SPANS))}")
+    return SPANS.get(by)
+
+
+def _has_slots(reading: Reading, since: datetime) -> bool:
+    """Do the roll-ups go back so far? A lake may have been begun before it had any."""
+    rolled, told = (reading.tables.oldest_day(name) for name in (ROLLUPS, "consumer_lag"))
+    return rolled is not None and (rolled < since.date() or rolled == told)
 
 
 def the_message(given: str) -> str:

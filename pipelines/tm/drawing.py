@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
 import polars as pl
 
 from engine.foundation.errors import LakeError
+from pipelines.long_ranges import lag_points, span_for
 from pipelines.moment import sql_time
 from pipelines.reading import LOOK_BACK, Reading
 from pipelines.tm.asking import Asked
@@ -18,6 +20,11 @@ DRAWN: Final = timedelta(days=1)
 """How far back a figure of many groups goes when no beginning was asked for."""
 GROUPS_MAX: Final = 50
 """Groups in a figure, worst first."""
+_DRAWN: Final = (
+    *("observed_at", "seq", "emitter", "cluster", "broker", "group", "topic", "queue_id"),
+    *("lag_messages", "time_lag_ms"),
+)
+"""What lines and cells of lag are made of."""
 
 
 def of(reading: Reading, asked: Asked, rows: pl.DataFrame) -> Callable[[], Any]:
@@ -31,7 +38,7 @@ def of(reading: Reading, asked: Asked, rows: pl.DataFrame) -> Callable[[], Any]:
 def timeline(reading: Reading, asked: Asked, *, lag: pl.DataFrame | None = None) -> Any:
     """Lag, stalls, duplicate risk and rebalances of a group, or of one queue, on one time axis."""
     if lag is None:
-        lag = reading.rows("consumer_lag", *asked.place, *asked.times, since=asked.since)
+        lag = _lag(reading, asked)
     span = _span(asked, lag)
     # What was told before the range may hold into it.
     earlier = reading.rows(
@@ -46,7 +53,7 @@ def timeline(reading: Reading, asked: Asked, *, lag: pl.DataFrame | None = None)
         for name in ("stalled_windows", "duplicate_risk_windows")
     }
     of_group = Asked(asked.group, since=span.start, until=span.end)
-    return _shown("figures.group").lag_timeline(
+    drawn = _shown("figures.group").lag_timeline(
         lag,
         stalls=windows["stalled_windows"],
         risks=windows["duplicate_risk_windows"],
@@ -55,27 +62,30 @@ def timeline(reading: Reading, asked: Asked, *, lag: pl.DataFrame | None = None)
         colours=_shown("theme").palette(None),
         silences=reading.silences(span.start - LOOK_BACK, span.end),
     )
+    return _figure(drawn)
 
 
-def heatmap(reading: Reading, asked: Asked, *, groups: Sequence[str] | None = None) -> Any:
-    """Time lag of groups over time, worst on top; `groups` keeps those."""
+def heatmap(
+    reading: Reading,
+    asked: Asked,
+    *,
+    groups: Sequence[str] | None = None,
+    lines: Sequence[tuple[str, str]] | None = None,
+) -> Any:
+    """Time lag of groups over time, worst on top; `groups` keeps those, `lines` those of their
+    clusters: (cluster, group)."""
+    if lines is not None:
+        groups = list(dict.fromkeys(group for _, group in lines))
     if groups is not None and not groups:
         raise LakeError("nothing to draw: the answer is about no group")
-    newest = reading.moment.newest
+    newest = reading.moment.present
     since = asked.since or (newest - DRAWN if newest is not None else None)
     places = asked.place
     if groups is not None:
         names = ", ".join("'" + name.replace("'", "''") + "'" for name in groups)
         places = [*places, f'"group" IN ({names})']
-    columns = ("observed_at", "seq", "emitter", "broker", "group", "topic", "queue_id")
     begin = since - LOOK_BACK if since is not None else None
-    lag = reading.rows(
-        "consumer_lag",
-        *places,
-        *asked.times,
-        since=begin,
-        columns=[*columns, "lag_messages", "time_lag_ms"],
-    )
+    lag = _lag(reading, replace(asked, since=begin), places)
     inside = lag if since is None else lag.filter(pl.col("observed_at") >= since)
     span = _span(asked, inside if inside.height else lag)
     figures = _shown("figures.overview")
@@ -84,15 +94,33 @@ def heatmap(reading: Reading, asked: Asked, *, groups: Sequence[str] | None = No
     held = _shown("held").held_cells(lag.lazy(), until=span.end, step=step, silences=silences)
     cells = held.collect()
     cells = cells.filter(pl.col("bucket") > span.start - step)
-    worst = cells.group_by("group").agg(pl.col("time_lag_ms").max())
-    order = worst.sort("time_lag_ms", descending=True, nulls_last=True)["group"].to_list()
-    return figures.lag_heatmap(
+    worst = cells.group_by("cluster", "group").agg(pl.col("time_lag_ms").max())
+    worst = worst.sort("time_lag_ms", descending=True, nulls_last=True)
+    order = [(cluster, group) for cluster, group, _ in worst.iter_rows()]
+    drawn = figures.lag_heatmap(
         cells,
-        groups=order[:GROUPS_MAX],
+        groups=[one for one in order if lines is None or one in lines][:GROUPS_MAX],
+        names_clusters=len(reading.moment.clusters) > 1,
         marks={},
         span=span,
         colours=_shown("theme").palette(None),
     )
+    return _figure(drawn)
+
+
+def _figure(drawn: Any) -> Any:
+    """What the dashboard sends to a browser as plain data, as plotly's own figure."""
+    return importlib.import_module("plotly.graph_objects").Figure(drawn)
+
+
+def _lag(reading: Reading, asked: Asked, places: Sequence[str] | None = None) -> pl.DataFrame:
+    """What lines and cells are made of; of a long range from roll-ups."""
+    wanted = asked.place if places is None else places
+    end = asked.until or reading.moment.newest
+    span_s = span_for(end - asked.since) if end is not None and asked.since is not None else None
+    if span_s is not None and end is not None and asked.since is not None:
+        return lag_points(reading, span_s, *wanted, since=asked.since, until=end)
+    return reading.rows("consumer_lag", *wanted, *asked.times, since=asked.since, columns=_DRAWN)
 
 
 def _shown(name: str) -> Any:

@@ -63,10 +63,8 @@ def _seen(moment: Moment, name: str) -> str:
 
 def views_in_spark(reading: Reading, master: str) -> Any:
     """A Spark session with a view for every table that is there."""
-    from pipelines.session import (  # noqa: PLC0415 - Spark takes seconds to load
-        open_session,
-        spark_address,
-    )
+    from pipelines.session import open_session  # noqa: PLC0415 - Spark takes seconds to load
+    from pipelines.spark_source import read_table  # noqa: PLC0415
 
     spark = open_session(master)
     for name in NAMES:
@@ -79,7 +77,7 @@ def views_in_spark(reading: Reading, master: str) -> Any:
             if table is not None
             else moment.fact_condition(time=spark_time)
         )
-        rows = spark.read.format("delta").load(spark_address(reading.tables.address(name)))
+        rows = read_table(spark, reading.tables.lake, reading.tables.address(name))
         rows.where(seen).createOrReplaceTempView(name)
     return spark
 

@@ -7,60 +7,102 @@ been judged. Absent on purpose: writing, and keeping rows between questions.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import polars as pl
 
 from engine.foundation.errors import ConfigError, LakeError
 from pipelines.catalogue import BY_NAME
+from pipelines.check_results import of_each_check, recent_results, trust_at
+from pipelines.emitters import emitters_at
 from pipelines.lake import Lake
-from pipelines.moment import Moment, cycle_moment, last_complete
-from pipelines.reading import OpenTables, Reading, held_to, states_with, stood_until
+from pipelines.long_ranges import ROLLUPS
+from pipelines.moment import cluster_of, cycle_moment, last_complete
+from pipelines.reading import (
+    STATE_KEYS,
+    OpenTables,
+    Reading,
+    equals,
+    held_to,
+    judged_by,
+    lag_known,
+    present_causes,
+    states_at,
+    states_with,
+    stood_until,
+)
+from pipelines.revisions import revision_after, revision_of
+from pipelines.rollbacks import BOOTS, NO_BOOTS, rollbacks
+from pipelines.rollbacks import FIRST as ROLLBACK_FIRST
 from pipelines.tm import drawing, sentences, stories
 from pipelines.tm.asking import (
+    A_MOMENT,
     STATES,
     STATUSES,
     Asked,
     When,
     asked_of,
+    slots_asked,
+    the_cluster,
     the_moment,
     the_name,
+    the_number,
+    the_text,
 )
+from pipelines.tm.clusters import NOTHING_NAMED, Answer, as_result, told
 from pipelines.tm.engines import sql_answer, views_in_spark
 from pipelines.tm.results import FIRST, Result, escaped
+from pipelines.trust import WITHHELD
 from pipelines.wording import plural
 
 ROWS_MAX: Final = 5_000_000
 """Rows one answer may bring into this process."""
 Cycle = int
+Clock = Callable[[], datetime]
 
 
 @dataclass(frozen=True, slots=True)
 class LakeHandle:
     """A connected lake; `as_of` in a question asks what was known at an earlier moment of data
-    time, or at the end of a cycle by its number."""
+    time, or at the end of a cycle by its number; `cluster` asks one of several clusters: without it
+    each answers for itself."""
 
     lake: Lake
     tables: OpenTables
+    clock: Clock = lambda: datetime.now(UTC)
 
-    def groups(self, state: str | None = None, *, as_of: When | Cycle | None = None) -> Result:
+    def groups(
+        self,
+        state: str | None = None,
+        *,
+        cluster: str | None = None,
+        as_of: When | Cycle | None = None,
+    ) -> Result:
         """The state of every group, the worst time lag first; `state` keeps one state."""
-        reading = self._reading(as_of)
-        lag = held_to(reading.newest("consumer_lag"), reading.moment)
-        rows = states_with(lag, reading.newest("group_state"))
-        rows = rows.sort("time_lag_ms", descending=True, nulls_last=True)
-        unjudged = sorted({*lag["group"].to_list()} - {*rows["group"].to_list()})
-        verdict = sentences.of_groups(rows, unjudged)
-        if state is not None:
-            known = {*STATES, *rows["state"].to_list()}
-            wanted = the_name("state", state, known, of="the states a group may have")
-            verdict = sentences.of_state(rows, wanted, unjudged)
-            rows = rows.filter(pl.col("state") == wanted)
-        names = rows["group"].unique(maintain_order=True).to_list()
-        figure = lambda: drawing.heatmap(reading, Asked(), groups=names)  # noqa: E731
-        return _result(reading, verdict, rows, "group_state", draw=figure)
+
+        def answer(reading: Reading, _: str | None) -> Answer:
+            states = states_at(reading.newest("group_state"), reading.moment)
+            lag = lag_known(held_to(reading.newest("consumer_lag"), reading.moment), states)
+            trust = trust_at(reading)
+            rows = trust.over_states(states_with(lag, states), reading.moment.newest)
+            rows = rows.sort("time_lag_ms", descending=True, nulls_last=True, maintain_order=True)
+            unjudged = sorted({*lag["group"].to_list()} - {*rows["group"].to_list()})
+            verdict = sentences.of_groups(rows, unjudged)
+            if state is not None:
+                known = {*STATES, WITHHELD, *rows["state"].to_list()}
+                wanted = the_name("state", state, known, of="the states a group may have")
+                verdict = sentences.of_state(rows, wanted, unjudged)
+                rows = rows.filter(pl.col("state") == wanted)
+            names = rows["group"].unique(maintain_order=True).to_list()
+            figure = lambda: drawing.heatmap(reading, Asked(), groups=names)  # noqa: E731
+            for held in trust.standing("group_state", reading.moment.newest)[-1:]:
+                verdict = sentences.withheld(held, about=verdict)
+            return _answer(reading, verdict, rows, "group_state", draw=figure)
+
+        return told(self._reading(as_of, cluster), answer, order=("time_lag_ms",))
 
     def lag(
         self,
@@ -68,21 +110,40 @@ class LakeHandle:
         *,
         topic: str | None = None,
         queue: int | None = None,
+        cluster: str | None = None,
         since: When | None = None,
         until: When | None = None,
+        by: str | None = None,
         as_of: When | Cycle | None = None,
     ) -> Result:
-        """Lag of a group, row by row; its sentence is about the end of the range."""
-        reading = self._reading(as_of)
-        asked = asked_of(reading, group=group, topic=topic, queue=queue, since=since, until=until)
-        rows = reading.rows("consumer_lag", *asked.place, *asked.times, since=asked.since)
-        if rows.height > ROWS_MAX:
-            raise ConfigError("since", since, f"a range of at most {ROWS_MAX:,} rows")
-        at_end = reading if asked.until is None else _capped(reading, asked.until)
-        newest = held_to(at_end.newest("consumer_lag", *asked.place), at_end.moment)
-        verdict = sentences.of_lag(asked, newest, at_end.moment)
-        figure = lambda: drawing.timeline(reading, asked, lag=rows)  # noqa: E731
-        return _result(at_end, verdict, rows, "consumer_lag", draw=figure)
+        """Lag of a group; its sentence is about the end of the range. Row by row, or, of more than
+        some hours, by slots with their least, greatest and last: `by` is "row", "1m", "5m" or "1h".
+        """
+
+        def answer(reading: Reading, name: str | None) -> Answer:
+            asked = asked_of(
+                reading, group=name, topic=topic, queue=queue, since=since, until=until
+            )
+            span_s = slots_asked(by, asked, reading)
+            table, times = "consumer_lag", asked.times
+            if span_s is not None:
+                table, times = ROLLUPS, [*times, f"span_s = {span_s}"]
+            rows = reading.rows(table, *asked.place, *times, since=asked.since)
+            if rows.height > ROWS_MAX:
+                most = f"a range of at most {ROWS_MAX:,} rows, or by slots"
+                raise ConfigError("since", since, most)
+            at_end = reading if asked.until is None else _capped(reading, asked.until)
+            lag = held_to(at_end.newest("consumer_lag", *asked.place), at_end.moment)
+            states = at_end.newest("group_state", equals("group", asked.group or group))
+            newest = lag_known(lag, states)
+            said = sentences.of_lag(asked, newest, at_end.moment)
+            verdict = _unless_withheld(at_end, asked, "consumer_lag", said)
+            drawn = rows if span_s is None else None
+            figure = lambda: drawing.timeline(reading, asked, lag=drawn)  # noqa: E731
+            found = _answer(at_end, verdict, rows, table, draw=figure, asked=asked)
+            return replace(found, until=asked.until)
+
+        return told(self._reading(as_of, cluster), answer, group=the_text("group", group))
 
     def stalls(
         self,
@@ -90,19 +151,44 @@ class LakeHandle:
         *,
         topic: str | None = None,
         queue: int | None = None,
+        cluster: str | None = None,
         since: When | None = None,
         until: When | None = None,
         as_of: When | Cycle | None = None,
     ) -> Result:
         """Intervals in which consumption was not OK; of those still open, what is true now."""
-        reading = self._reading(as_of)
-        asked = asked_of(reading, group=group, topic=topic, queue=queue, since=since, until=until)
-        windows = _windows(reading, "stalled_windows", asked)
-        rows = stood_until(windows, reading.newest("consumer_lag", *asked.place), reading.moment)
-        verdict = sentences.of_stalls(asked, rows)
-        return _result(
-            reading, verdict, rows, "stalled_windows", draw=drawing.of(reading, asked, rows)
-        )
+
+        def answer(reading: Reading, name: str | None) -> Answer:
+            asked = asked_of(
+                reading, group=name, topic=topic, queue=queue, since=since, until=until
+            )
+            windows = _windows(reading, "stalled_windows", asked)
+            lag = reading.newest("consumer_lag", *asked.place)
+            rows = stood_until(windows, lag, reading.moment)
+            said = sentences.of_stalls(asked, rows)
+            return _judged(reading, asked, "stalled_windows", rows=rows, verdict=said)
+
+        return told(self._reading(as_of, cluster), answer, group=group)
+
+    def why(
+        self,
+        group: str | None = None,
+        *,
+        cluster: str | None = None,
+        as_of: When | Cycle | None = None,
+    ) -> Result:
+        """Why groups are behind: every cause that held at the newest tick at which it was told."""
+
+        def answer(reading: Reading, name: str | None) -> Answer:
+            asked = asked_of(reading, group=name)
+            rows = present_causes(reading, *asked.place)
+            states = states_at(reading.newest("group_state", *asked.place), reading.moment)
+            lag = held_to(reading.newest("consumer_lag", *asked.place), reading.moment)
+            now = states_with(lag_known(lag, states), states)
+            said = sentences.of_causes(asked, rows, now)
+            return _answer(reading, said, rows, "lag_causes", asked=asked)
+
+        return told(self._reading(as_of, cluster), answer, group=group)
 
     def duplicates(
         self,
@@ -110,17 +196,42 @@ class LakeHandle:
         *,
         topic: str | None = None,
         queue: int | None = None,
+        cluster: str | None = None,
         since: When | None = None,
         until: When | None = None,
         as_of: When | Cycle | None = None,
     ) -> Result:
         """Intervals in which messages were at risk of being consumed twice, and what came of it."""
-        reading = self._reading(as_of)
-        asked = asked_of(reading, group=group, topic=topic, queue=queue, since=since, until=until)
-        rows = _windows(reading, "duplicate_risk_windows", asked)
-        verdict = sentences.of_duplicates(asked, rows)
-        figure = drawing.of(reading, asked, rows)
-        return _result(reading, verdict, rows, "duplicate_risk_windows", draw=figure)
+
+        def answer(reading: Reading, name: str | None) -> Answer:
+            asked = asked_of(
+                reading, group=name, topic=topic, queue=queue, since=since, until=until
+            )
+            table = "duplicate_risk_windows"
+            rows = _windows(reading, table, asked)
+            said = sentences.of_duplicates(asked, rows, _rollbacks(reading, rows))
+            return _judged(reading, asked, table, rows=rows, verdict=said)
+
+        return told(self._reading(as_of, cluster), answer, group=group)
+
+    def rollbacks(
+        self,
+        *,
+        cluster: str | None = None,
+        since: When | None = None,
+        until: When | None = None,
+        as_of: When | Cycle | None = None,
+    ) -> Result:
+        """Brokers that went back on many groups at once: one row each, with the groups' names."""
+
+        def answer(reading: Reading, _: str | None) -> Answer:
+            asked = asked_of(reading, since=since, until=until)
+            table = "duplicate_risk_windows"
+            rows = _rollbacks(reading, _windows(reading, table, asked))
+            said = _unless_withheld(reading, asked, table, sentences.of_rollbacks(rows))
+            return _answer(reading, said, rows, table, first=ROLLBACK_FIRST)
+
+        return told(self._reading(as_of, cluster), answer)
 
     def ownership(
         self,
@@ -128,104 +239,175 @@ class LakeHandle:
         *,
         topic: str | None = None,
         queue: int | None = None,
+        cluster: str | None = None,
         since: When | None = None,
         until: When | None = None,
         as_of: When | Cycle | None = None,
     ) -> Result:
         """Who read which queue, from when until when."""
-        reading = self._reading(as_of)
-        asked = asked_of(reading, group=group, topic=topic, queue=queue, since=since, until=until)
-        rows = _windows(reading, "ownership", asked)
-        verdict = sentences.of_ownership(asked, rows)
-        return _result(reading, verdict, rows, "ownership", draw=drawing.of(reading, asked, rows))
+
+        def answer(reading: Reading, name: str | None) -> Answer:
+            asked = asked_of(
+                reading, group=name, topic=topic, queue=queue, since=since, until=until
+            )
+            rows = _windows(reading, "ownership", asked)
+            said = sentences.of_ownership(asked, rows)
+            return _judged(reading, asked, "ownership", rows=rows, verdict=said)
+
+        return told(self._reading(as_of, cluster), answer, group=group)
 
     def rebalances(
         self,
         group: str | None = None,
         *,
+        cluster: str | None = None,
         since: When | None = None,
         until: When | None = None,
         as_of: When | Cycle | None = None,
     ) -> Result:
         """Changes of membership and subscription."""
-        reading = self._reading(as_of)
-        asked = asked_of(reading, group=group, since=since, until=until)
-        rows = reading.rows("rebalances", *asked.place, *asked.times, since=asked.since)
-        verdict = sentences.of_rebalances(asked, rows)
-        return _result(reading, verdict, rows, "rebalances", draw=drawing.of(reading, asked, rows))
+
+        def answer(reading: Reading, name: str | None) -> Answer:
+            asked = asked_of(reading, group=name, since=since, until=until)
+            rows = reading.rows("rebalances", *asked.place, *asked.times, since=asked.since)
+            said = sentences.of_rebalances(asked, rows)
+            return _judged(reading, asked, "rebalances", rows=rows, verdict=said)
+
+        return told(self._reading(as_of, cluster), answer, group=group)
 
     def dead_letters(
         self,
         group: str | None = None,
         *,
+        cluster: str | None = None,
         since: When | None = None,
         until: When | None = None,
         as_of: When | Cycle | None = None,
     ) -> Result:
         """Messages that ended in a dead-letter queue, with the place they came from."""
-        reading = self._reading(as_of)
-        asked = asked_of(reading, group=group, since=since, until=until)
-        rows = reading.rows("dead_letters", *asked.place, *asked.times, since=asked.since)
-        verdict = sentences.of_dead_letters(asked, rows)
-        return _result(
-            reading, verdict, rows, "dead_letters", draw=drawing.of(reading, asked, rows)
-        )
+
+        def answer(reading: Reading, name: str | None) -> Answer:
+            asked = asked_of(reading, group=name, since=since, until=until)
+            rows = reading.rows("dead_letters", *asked.place, *asked.times, since=asked.since)
+            said = sentences.of_dead_letters(asked, rows)
+            return _judged(reading, asked, "dead_letters", rows=rows, verdict=said)
+
+        return told(self._reading(as_of, cluster), answer, group=group)
+
+    def emitters(self, *, cluster: str | None = None, as_of: When | Cycle | None = None) -> Result:
+        """Who reports, how far each has been judged, what is unknown of it, and how far its clock
+        is from the lake's; the one judged least far first."""
+
+        def answer(reading: Reading, _: str | None) -> Answer:
+            rows = emitters_at(reading)
+            first = tuple(rows.columns)
+            return Answer(reading, sentences.of_emitters(rows), rows, "emitter_health", first=first)
+
+        return told(self._reading(as_of, cluster), answer)
 
     def checks(self, status: str | None = None) -> Result:
-        """The newest run of the data-quality checks; `status` "failed" or "passed" keeps those."""
-        reading = self._reading(None)
+        """What every data-quality check last found, with critical failures that still count;
+        `status` "failed" or "passed" keeps those."""
+        reading = self._whole(None)
         if status is not None:
             status = the_name("status", status, STATUSES, of="the outcomes of a check")
-        runs = reading.rows("dq_results", columns=["observed_at", "run_id", "started_at"])
-        rows = reading.rows("dq_results")
-        if runs.height:
-            rows = rows.filter(pl.col("run_id") == runs.sort("started_at")["run_id"][-1])
+        rows = of_each_check(recent_results(reading))
         verdict = sentences.of_checks(rows)
         if status is not None:
             rows = rows.filter(pl.col("success") == (status == "passed"))
-        return _result(reading, verdict, rows, "dq_results")
+        return as_result(_answer(reading, verdict, rows, "dq_results"))
 
-    def message(self, message_id: str, *, as_of: When | Cycle | None = None) -> Result:
+    def message(
+        self,
+        message_id: str,
+        *,
+        cluster: str | None = None,
+        as_of: When | Cycle | None = None,
+    ) -> Result:
         """What the lake knows of a message: tries, dead letter, second deliveries, a stall it
         heads."""
-        reading = self._reading(as_of)
-        rows = stories.of_message(reading, message_id)
-        verdict = sentences.of_message(message_id, rows)
-        return _told(reading, verdict, rows, "retry_dlq_flow", first=stories.FIRST)
 
-    def explain(self, window: Any, *, as_of: When | Cycle | None = None) -> Result:
+        def answer(reading: Reading, _: str | None) -> Answer:
+            rows = stories.of_message(reading, the_text("message_id", message_id))
+            verdict = sentences.of_message(message_id, rows)
+            return Answer(reading, verdict, rows, "retry_dlq_flow", first=stories.FIRST)
+
+        return told(self._reading(as_of, cluster), answer, is_sought=True)
+
+    def explain(
+        self, window: Any, *, cluster: str | None = None, as_of: When | Cycle | None = None
+    ) -> Result:
         """The evidence behind a window, in the order of time: its revisions, and of its queue and
         interval the lag, rebalances and redeliveries. `window`: its id, or a row that has one."""
-        reading = self._reading(as_of)
-        name, found = stories.the_window(reading, window)
-        rows = stories.of_window(reading, name, found)
-        verdict = sentences.of_window(name, found, rows)
-        asked = stories.around(found, reading.moment)
-        figure = lambda: drawing.timeline(reading, asked)  # noqa: E731
-        return _told(reading, verdict, rows, name, draw=figure, first=stories.FIRST)
+        whole = self._reading(as_of, cluster)
+        name, found = stories.the_window(whole, window)
 
-    def sql(self, query: str, *, as_of: When | Cycle | None = None) -> Result:
+        def answer(reading: Reading, _: str | None) -> Answer:
+            rows = stories.of_window(reading, name, found)
+            asked = stories.around(found, reading.moment)
+            said = sentences.of_window(name, found, rows)
+            verdict = _unless_withheld(reading, asked, name, said)
+            figure = lambda: drawing.timeline(reading, asked)  # noqa: E731
+            return Answer(reading, verdict, rows, name, figure, stories.FIRST, asked)
+
+        several = len(whole.moment.clusters) > 1
+        return told(whole.of_cluster(found["cluster"]) if several else whole, answer)
+
+    def sql(
+        self, query: str, *, cluster: str | None = None, as_of: When | Cycle | None = None
+    ) -> Result:
         """Any SELECT over gold and bronze by the tables' names, as they are at the moment; newest
-        revisions are yours to pick."""
-        reading = self._reading(as_of)
-        rows, used = sql_answer(reading, query)
-        return _told(reading, f"The query brings {plural(rows.height, 'row')}.", rows, used)
+        revisions, and where the lake holds several clusters their names, are yours to pick."""
+        reading = self._reading(as_of, cluster)
+        rows, used = sql_answer(reading, the_text("query", query))
+        verdict = f"The query brings {plural(rows.height, 'row')}."
+        return as_result(Answer(reading, verdict, rows, used))
 
-    def spark(self, master: str = "local[2]", *, as_of: When | Cycle | None = None) -> Any:
+    def spark(
+        self,
+        master: str = "local[2]",
+        *,
+        cluster: str | None = None,
+        as_of: When | Cycle | None = None,
+    ) -> Any:
         """A Spark session in which gold and bronze of this lake are views by the tables' names, as
         they are at the moment."""
-        return views_in_spark(self._reading(as_of), master)
+        return views_in_spark(self._reading(as_of, cluster), master)
 
-    def timeline(self, group: str, *, since: When | None = None, until: When | None = None) -> Any:
+    def timeline(
+        self,
+        group: str,
+        *,
+        cluster: str | None = None,
+        since: When | None = None,
+        until: When | None = None,
+    ) -> Any:
         """Lag, stalls, duplicate risk and rebalances of a group on one time axis."""
-        return self.lag(group, since=since, until=until).plot()
+        return self.lag(group, cluster=cluster, since=since, until=until).plot()
 
-    def overview(self, *, since: When | None = None, until: When | None = None) -> Any:
+    def overview(
+        self,
+        *,
+        cluster: str | None = None,
+        since: When | None = None,
+        until: When | None = None,
+    ) -> Any:
         """Time lag of all groups over time."""
-        reading = self._reading(None)
+        reading = self._reading(None, cluster)
         return drawing.heatmap(reading, asked_of(reading, since=since, until=until))
 
-    def _reading(self, as_of: When | Cycle | None) -> Reading:
+    def _reading(self, as_of: When | Cycle | None, cluster: str | None = None) -> Reading:
+        """The lake at a moment, whole or one cluster of it. Raises ConfigError, LakeError."""
+        whole = self._whole(as_of)
+        name = the_cluster(whole, cluster)
+        if name is None:
+            return whole
+        late = () if whole.revision is None else whole.revision.emitters
+        own = tuple(one for one in late if cluster_of(one) == name)
+        revision = replace(whole.revision, emitters=own) if whole.revision and own else None
+        return replace(whole.of_cluster(name), revision=revision)
+
+    def _whole(self, as_of: When | Cycle | None) -> Reading:
         moment = last_complete(self.lake)
         self.tables.follow(moment.run_id if moment is not None else None)
         judged_to = moment.judged_to if moment is not None else None
@@ -234,14 +416,24 @@ class LakeHandle:
                 f"no cycle of {self.lake.root} is complete yet: let `tidemark pipeline run --lake "
                 f"{self.lake.root}` finish its first one"
             )
-        if isinstance(as_of, int):
+        if as_of is None:
+            return Reading(self.tables, moment, asked_at=self.clock())
+        if not isinstance(as_of, datetime | timedelta | str):
+            as_of = the_number("as_of", as_of, or_else=f" (a cycle) or {A_MOMENT}")
             found = cycle_moment(self.lake, as_of) if as_of <= moment.cycle else None
-            if found is None:
+            at = None if found is None else found.newest
+            if found is None or at is None:
                 raise ConfigError("as_of", as_of, f"a complete cycle, 1 to {moment.cycle}")
-            moment = found
-        elif as_of is not None:
-            moment = _at(moment, as_of, judged_to)
-        return Reading(self.tables, moment)
+            revision, end = revision_after(self.lake, moment, found, at), f"--cycle {as_of}"
+            _require_kept(self.tables, at, end)
+        else:
+            at = _at(as_of, judged_to)
+            revision, end = revision_of(self.lake, moment, at), f"--to {at.isoformat()}"
+            _require_kept(self.tables, at, end)
+            found = judged_by(Reading(self.tables, moment), at)
+            if not found.reached:
+                raise LakeError(_not_there(self.lake, f"{at:%Y-%m-%d %H:%M:%S} UTC", end))
+        return Reading(self.tables, found, revision=revision)
 
     def __repr__(self) -> str:
         moment = last_complete(self.lake)
@@ -258,7 +450,7 @@ class LakeHandle:
         return f"<pre>{escaped(repr(self))}</pre>"
 
     def _ipython_key_completions_(self) -> list[str]:
-        rows = self._reading(None).newest("group_state", columns=["group"])
+        rows = self._whole(None).newest("group_state", columns=["group"])
         return sorted(rows["group"].unique().to_list())
 
     def __getitem__(self, group: str) -> Result:
@@ -276,39 +468,82 @@ def handle_of(lake: Lake) -> LakeHandle:
     return LakeHandle(lake, OpenTables(lake))
 
 
-def _at(moment: Moment, as_of: When, judged_to: datetime) -> Moment:
+def _at(as_of: When, judged_to: datetime) -> datetime:
     at = the_moment("as_of", as_of, judged_to)
     if at > judged_to:
         raise ConfigError("as_of", as_of, f"a moment up to {judged_to:%Y-%m-%d %H:%M:%S} UTC")
-    return moment.capped(at)
+    return at
+
+
+def _require_kept(tables: OpenTables, at: datetime, end: str) -> None:
+    """LakeError when the states of that day are not kept any more: no answer would be told from
+    there being nothing."""
+    for name in STATE_KEYS:
+        oldest = tables.oldest_day(name)
+        if oldest is not None and at.date() < oldest:
+            raise LakeError(_not_there(tables.lake, str(oldest), end, name=name, before="before "))
+
+
+def _not_there(
+    lake: Lake, when: str, end: str, *, name: str = "group_state", before: str = "up to "
+) -> str:
+    return (
+        f"{lake.gold(name)} has nothing {before}{when}: it was not kept, or was not computed yet; "
+        f"`tidemark pipeline replay --lake {lake.root} {end} --into PLACE` computes it again from "
+        "bronze"
+    )
 
 
 def _capped(reading: Reading, at: datetime) -> Reading:
-    return Reading(reading.tables, reading.moment.capped(at), reading.versions)
+    return replace(reading, moment=reading.moment.capped(at))
 
 
 def _windows(reading: Reading, name: str, asked: Asked) -> pl.DataFrame:
     return reading.windows(name, *asked.place, since=asked.since, until=asked.until)
 
 
-def _result(
-    reading: Reading, verdict: str, rows: pl.DataFrame, table: str, *, draw: Any = None
-) -> Result:
-    """Rows of one table, the columns that a person looks at first."""
-    first = tuple(name for name in FIRST.get(table, ()) if name in rows.columns)
-    ordered = rows.select(*first, *(name for name in rows.columns if name not in first))
-    return _told(reading, verdict, ordered, table, draw=draw, first=first)
+def _rollbacks(reading: Reading, windows: pl.DataFrame) -> pl.DataFrame:
+    if windows.is_empty():
+        return rollbacks(windows, NO_BOOTS)
+    since: datetime = windows["opened_at"].dt.min()  # type: ignore[assignment]
+    return rollbacks(windows, reading.facts("lifecycle", BOOTS, since=since))
 
 
-def _told(
+def _unless_withheld(reading: Reading, asked: Asked, table: str, verdict: str) -> str:
+    """The verdict; or, when a critical check failed on what it rests on, that it is withheld."""
+    newest = reading.moment.newest
+    until = newest if asked.until is None or newest is None else min(asked.until, newest)
+    since = asked.since if asked.since is not None else until
+    held = trust_at(reading, since=since).withheld(table, until, since=since, group=asked.group)
+    return verdict if held is None else sentences.withheld(held)
+
+
+def _judged(
+    reading: Reading, asked: Asked, table: str, *, rows: pl.DataFrame, verdict: str
+) -> Answer:
+    """Rows that are drawn as what they are about; their verdict, unless it is withheld."""
+    return _answer(
+        reading,
+        _unless_withheld(reading, asked, table, verdict),
+        rows,
+        table,
+        draw=drawing.of(reading, asked, rows),
+        asked=asked,
+    )
+
+
+def _answer(
     reading: Reading,
     verdict: str,
     rows: pl.DataFrame,
     table: str,
     *,
     draw: Any = None,
-    first: tuple[str, ...] = (),
-) -> Result:
-    judged_to = reading.moment.judged_to
-    said = f"{verdict} {sentences.judged(judged_to, reading.moment)}"
-    return Result(said, rows, table, reading.versions.get(table), judged_to, draw, first)
+    asked: Asked = NOTHING_NAMED,
+    first: Sequence[str] | None = None,
+) -> Answer:
+    """Rows of one table, the columns that a person looks at first."""
+    wanted = FIRST.get(table, ()) if first is None else first
+    first = tuple(name for name in wanted if name in rows.columns)
+    ordered = rows.select(*first, *(name for name in rows.columns if name not in first))
+    return Answer(reading, verdict, ordered, table, draw, first, asked)

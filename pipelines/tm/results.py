@@ -7,6 +7,7 @@ all columns. Absent on purpose: reading.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
@@ -17,6 +18,7 @@ import polars as pl
 import pyarrow as pa
 
 from engine.foundation.errors import ConfigError
+from pipelines.cycles.streams import write_stream
 from pipelines.wording import plural
 
 SHOWN_ROWS: Final = 20
@@ -26,6 +28,15 @@ _QUEUE: Final = ("group", "topic", "queue_id")
 FIRST: Final = {
     "group_state": ("group", "state", "reason", "time_lag_ms", "lag_messages", "trend", "members"),
     "consumer_lag": ("observed_at", *_QUEUE, "lag_messages", "time_lag_ms", "trend", "committed"),
+    "consumer_lag_rollups": (
+        "observed_at",
+        *_QUEUE,
+        "lag_min",
+        "lag_max",
+        "lag_last",
+        "time_lag_ms_max",
+        "is_worst",
+    ),
     "stalled_windows": (*_QUEUE, "rule", "kind", "state", "opened_at", "stood_ms", "lag_messages"),
     "duplicate_risk_windows": (
         *_QUEUE,
@@ -35,6 +46,10 @@ FIRST: Final = {
         "opened_at",
         "at_risk_messages",
         "redelivered_messages",
+    ),
+    "lag_causes": (
+        *("observed_at", "group", "cause", "measured", "expected", "unit", "share_percent"),
+        *("topic", "queue_id", "client_id", "evidence"),
     ),
     "ownership": (*_QUEUE, "client_id", "state", "opened_at", "closed_at", "ended_by"),
     "rebalances": ("observed_at", "group", "kind", "client_id", "members_after", "reason"),
@@ -67,6 +82,19 @@ class Result:
     draw: Callable[[], Any] | None = None
     first: tuple[str, ...] = ()
     """The columns shown where the answer is printed; all of them when none is named."""
+    run_id: str | None = None
+    cycle: int | None = None
+    """The run, and its cycle, that the answer is of: asked `as_of` it again, it is the same."""
+    revised_at: int | None = None
+    """The cycle at which an emitter that came late changed what is known of the moment; None when
+    none did."""
+
+    @property
+    def digest(self) -> str:
+        """A name of the rows, all columns and their order: equal for equal answers alone."""
+        sink = pa.BufferOutputStream()
+        write_stream(sink, self.rows.rechunk().to_arrow())
+        return hashlib.sha256(sink.getvalue()).hexdigest()
 
     @property
     def df(self) -> Any:

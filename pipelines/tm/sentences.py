@@ -7,28 +7,76 @@ says so, and unknowns are counted beside what is known.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final, cast
 
 import polars as pl
 
+from pipelines.emitters import skew_sentences
 from pipelines.moment import Moment
+from pipelines.revisions import Revision
+from pipelines.rollbacks import in_words
+from pipelines.settings import SILENCE_US
 from pipelines.tm.asking import Asked
-from pipelines.wording import clock, count, duration, plural, spoken
+from pipelines.trust import WITHHELD, Withheld
+from pipelines.wording import cause_text, clock, count, duration, plural, spoken
 
 WELL: Final = ("OK", "BROADCAST")
 NAMED_MAX: Final = 5
 """Names in a sentence; further ones are counted."""
 
 
-def judged(judged_to: datetime | None, moment: Moment | None = None) -> str:
-    """To when the answer's data had been judged, and who has been silent for longer."""
+def judged(
+    judged_to: datetime | None, moment: Moment | None = None, now: datetime | None = None
+) -> str:
+    """To when the answer's data had been judged, who has been silent for longer, and, of an answer
+    about `now`, that it is none.
+    """
     if judged_to is None:
         return "Nothing has been judged yet."
+    said = _judged(judged_to, moment)
+    age = timedelta(0) if now is None else now - judged_to
+    if age <= timedelta(microseconds=SILENCE_US):
+        return said
+    return (
+        f"{said} Nothing has been judged since, for {duration(_ms(age))}: what is now is unknown."
+    )
+
+
+def _ms(span: timedelta) -> float:
+    return span / timedelta(milliseconds=1)
+
+
+def _judged(judged_to: datetime, moment: Moment | None) -> str:
     said = f"Judged to {clock(judged_to, day=True)} UTC"
     silent = moment.silent if moment is not None else ()
     each = [f"{one.emitter} only to {clock(one.judged_to, day=True)}" for one in silent]
+    if moment is not None and moment.ahead:
+        each += [moment.unknown[one.emitter] for one in moment.ahead]
     return f"{said}; {_listed(each)}." if each else f"{said}."
+
+
+def revised(revision: Revision, *, shown: int) -> str:
+    """That a moment was told otherwise before, or is now; by whom, and how to ask for the other.
+
+    shown: the cycle whose answer this is.
+    """
+    verb = "has" if len(revision.emitters) == 1 else "have"
+    late = f"{_listed(revision.emitters)} {verb} told late"
+    if shown == revision.known_at:
+        return f"Revised since, at cycle {revision.cycle}: {late}."
+    return (
+        f"Revised at cycle {revision.cycle}: {late}; as_of={revision.known_at} is what was known "
+        "before."
+    )
+
+
+def withheld(held: Withheld, *, about: str = "") -> str:
+    """That a verdict cannot be believed, and why; `about`: what can be said all the same."""
+    whose = f" (about group {held.group})" if held.group is not None else ""
+    said = str(held)
+    rows = f" {about}" if about else " The rows are as they were computed."
+    return f"{said[0].upper()}{said[1:]}{whose}.{rows}"
 
 
 def of_groups(rows: pl.DataFrame, unjudged: Sequence[str] = ()) -> str:
@@ -43,8 +91,11 @@ def of_groups(rows: pl.DataFrame, unjudged: Sequence[str] = ()) -> str:
     unknown = bad.filter(pl.col("state") == "UNKNOWN")
     worst = bad.row(0, named=True)
     said = f"{_groups(bad)} of {total} {_is(_groups(bad))} not OK"
+    held = bad.filter(pl.col("state") == WITHHELD)
     if unknown.height:
         said += f" ({_groups(unknown)} unknown)"
+    if held.height:
+        said += f" ({_groups(held)} withheld)"
     behind = "by how much is unknown"
     if worst["lag_messages"] is not None:
         messages = plural(worst["lag_messages"], "message")
@@ -106,15 +157,64 @@ def of_stalls(asked: Asked, rows: pl.DataFrame) -> str:
     if rows.is_empty():
         return f"No stalled window{asked.words}{_range(asked)}."
     still = rows.filter(pl.col("closed_at").is_null())
-    said = f"{plural(rows.height, 'stalled window')}{asked.words}"
+    paused = rows.filter(pl.col("rule") == "PAUSED").height
+    said = plural(rows.height - paused, "stalled window")
+    if paused:
+        said = (
+            f"{plural(paused, 'pause')} and {said}"
+            if paused < rows.height
+            else plural(paused, "pause")
+        )
+    said += asked.words
     if still.is_empty():
         return f"{said}, none still open."
     return f"{said}, {still.height} still open: {stall_now(still.row(-1, named=True))}."
 
 
+def of_causes(asked: Asked, rows: pl.DataFrame, states: pl.DataFrame) -> str:
+    """Why groups are behind, cause by cause; of one of which no cause is told, its state.
+
+    `states`: those of the moment with their lag. The causes are of a tick before it, and say so.
+    """
+    if rows.is_empty():
+        return _no_causes(asked, states)
+    said: list[str] = []
+    for key, causes in rows.group_by("group", "broker", maintain_order=True):
+        if len(said) == NAMED_MAX:
+            more = rows.select("group", "broker").n_unique() - NAMED_MAX
+            said.append(f"And {plural(more, 'more group')}.")
+            break
+        now = states.filter((pl.col("group") == key[0]) & (pl.col("broker") == key[1]))
+        lag = now["lag_messages"][0] if now.height else None
+        behind = "by how much is unknown" if lag is None else f"{plural(lag, 'message')} behind"
+        seen = clock(cast("datetime", causes["observed_at"].max()))
+        said.append(f"{key[0]} on {key[1]}, {behind}; seen at {seen}: {because(causes)}.")
+    return " ".join(said)
+
+
+def _no_causes(asked: Asked, states: pl.DataFrame) -> str:
+    if states.is_empty():
+        return f"Nothing{asked.words} has been judged, so no cause is known."
+    told = [
+        f"{row['group']} on {row['broker']} is {row['state']} ({row['reason']})"
+        for row in states.iter_rows(named=True)
+        if asked.group or row["state"] not in WELL
+    ]
+    state = f": {_listed(told)}" if told else f"; {plural(_groups(states), 'group')} judged OK"
+    who = f"{asked.group} is not" if asked.group else "No group is"
+    return f"{who} told to be behind{state}."
+
+
+def because(causes: pl.DataFrame) -> str:
+    """All causes of one group, in words."""
+    return "; ".join(cause_text(row) for row in causes.iter_rows(named=True))
+
+
 def stall_now(row: dict[str, Any]) -> str:
     """One open window, as it is at the moment."""
-    kind = "" if row["kind"] == "UNDETERMINED" else f" ({spoken(row['kind'])})"
+    kind = "" if row["kind"] in ("UNDETERMINED", row["rule"]) else f" ({spoken(row['kind'])})"
+    if row["unknown_reason"] is not None:
+        return f"{row['group']} on {row['topic']} queue {row['queue_id']} is {row['evidence']}"
     waiting = row["lag_messages"]
     wait = "waits" if waiting == 1 else "wait"
     waits = (
@@ -126,8 +226,10 @@ def stall_now(row: dict[str, Any]) -> str:
     )
 
 
-def of_duplicates(asked: Asked, rows: pl.DataFrame) -> str:
-    """How many windows, how many came true, and how many messages that was."""
+def of_duplicates(asked: Asked, rows: pl.DataFrame, together: pl.DataFrame) -> str:
+    """How many windows, how many came true, and how many messages that was; before it, brokers that
+    went back on many groups `together`.
+    """
     if rows.is_empty():
         return f"No window of duplicate risk{asked.words}{_range(asked)}."
     confirmed = rows.filter(pl.col("outcome") == "CONFIRMED")
@@ -138,7 +240,17 @@ def of_duplicates(asked: Asked, rows: pl.DataFrame) -> str:
     if at_risk.height:
         messages = plural(int(at_risk["at_risk_messages"].sum()), "message")
         said += f"; {messages} at risk in {plural(at_risk.height, 'window')} still open"
-    return f"{said}."
+    return f"{said}." if together.is_empty() else f"{of_rollbacks(together)} {said}."
+
+
+def of_rollbacks(rows: pl.DataFrame) -> str:
+    """Every broker that went back, the newest first."""
+    if rows.is_empty():
+        return "No broker went back on several groups at once."
+    told = [in_words(row) for row in rows.reverse().iter_rows(named=True)]
+    more = len(told) - NAMED_MAX
+    listed = ". ".join(told[:NAMED_MAX])
+    return f"{listed}. {more} more before." if more > 0 else f"{listed}."
 
 
 def of_ownership(asked: Asked, rows: pl.DataFrame) -> str:
@@ -170,8 +282,19 @@ def of_dead_letters(asked: Asked, rows: pl.DataFrame) -> str:
     return f"{plural(rows.height, 'dead letter')}{asked.words}, from {_listed(topics.to_list())}."
 
 
+def of_emitters(rows: pl.DataFrame) -> str:
+    """How many emitters there are, of which nothing is known and why, and whose clock is off."""
+    unknown = rows.filter(pl.col("state") == "UNKNOWN")
+    said = f"{plural(rows.height, 'emitter')}, {unknown.height or 'none'} of them unknown"
+    each = [f"{row['emitter']} ({row['reason']})" for row in unknown.to_dicts()]
+    if each:
+        said += f": {_listed(each)}"
+    skewed = skew_sentences(rows)
+    return f"{said}; {_listed(skewed)}." if skewed else f"{said}."
+
+
 def of_checks(rows: pl.DataFrame) -> str:
-    """How many checks failed in the newest run, how many had nothing to check, and when it was."""
+    """How many checks fail, how many had nothing new to check, and when the newest run was."""
     if rows.is_empty():
         return "No check has run: `tidemark check` runs them."
     idle = rows.filter(pl.col("checked_rows") == 0).height

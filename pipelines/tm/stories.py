@@ -112,7 +112,7 @@ def _id_in(given: Any) -> str:
 def around(window: Row, moment: Moment) -> Asked:
     """The queue and interval of a window, with what it was judged from before it began."""
     before = timedelta(milliseconds=int(window.get("window_ms") or 0) + 2 * _slide(window))
-    end = window["closed_at"] or moment.newest
+    end = window["closed_at"] or moment.present
     return Asked(
         window["group"], window["topic"], window["queue_id"], window["opened_at"] - before, end
     )
@@ -129,6 +129,8 @@ def of_window(reading: Reading, name: str, window: Row) -> pl.DataFrame:
     here = [*asked.place, equals("broker", window["broker"])]
     revisions = reading.rows(name, f"window_id = {sql_text(window['window_id'])}")
     rows = list(_told(revisions, name, _revision))
+    if "stack" in revisions.columns:
+        rows += _told(_with_new_stack(revisions), name, _stack)
     lag = reading.rows("consumer_lag", *here, *asked.times, since=asked.since)
     if lag.is_empty() and asked.since is not None:  # Unchanged since before: its last report.
         lag = reading.newest("consumer_lag", *here, since=asked.since - LOOK_BACK)
@@ -165,7 +167,7 @@ def _told(
 
 
 def _frame(rows: Iterable[Row]) -> pl.DataFrame:
-    return pl.DataFrame(list(rows), schema=_SCHEMA).sort("at", "source", "seq")
+    return pl.DataFrame(list(rows), schema=_SCHEMA).sort("at", "source", "seq", maintain_order=True)
 
 
 def _step(row: Row) -> str:
@@ -196,6 +198,16 @@ def _stall(row: Row) -> str:
 
 def _revision(row: Row) -> str:
     return f"revision {row['revision']}, {row['state'].lower()}: {row.get('evidence') or 'owned'}"
+
+
+def _with_new_stack(revisions: pl.DataFrame) -> pl.DataFrame:
+    """Those that tell another stack than the one before."""
+    stacks = revisions.sort("revision").filter(pl.col("stack").is_not_null())
+    return stacks.filter(pl.col("stack").ne_missing(pl.col("stack").shift(1)))
+
+
+def _stack(row: Row) -> str:
+    return f"the listener of {row['client_id'] or 'its client'} stands at\n{row['stack']}"
 
 
 def _redelivery(row: Row) -> str:

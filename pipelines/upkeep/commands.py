@@ -6,6 +6,7 @@ with 0.
 
 from __future__ import annotations
 
+import difflib
 import os
 import signal
 import sys
@@ -159,12 +160,25 @@ def _tell(line: str) -> None:
 
 
 def _table_days(told: list[str]) -> dict[str, int]:
-    """`gold/consumer_lag=100` as a setting."""
+    """`gold/consumer_lag=100` as a setting; ConfigError with the nearest names for a table that no
+    lake has.
+    """
+    from engine.telemetry.tables import BRONZE_FOLDER, TABLES
+    from pipelines.catalogue import GOLD_FOLDER, GOLD_TABLES
+
+    known = [f"{BRONZE_FOLDER}/{table.name}" for table in TABLES]
+    known += [f"{GOLD_FOLDER}/{table.name}" for table in GOLD_TABLES]
     found = {}
     for text in told:
         table, separator, days = text.partition("=")
         if not separator or not days.isdecimal():
             raise ConfigError("--days", text, "TABLE=DAYS, like gold/consumer_lag=400")
+        if table not in known:
+            near = difflib.get_close_matches(table, known, n=3)
+            which = f"; near it: {', '.join(near)}" if near else ""
+            raise ConfigError(
+                "--days", text, f"a table that lakes have, bronze/TABLE or gold/TABLE{which}"
+            )
         found[table] = int(days)
     return found
 

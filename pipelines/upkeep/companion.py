@@ -1,11 +1,11 @@
-"""The maintainer that a pipeline keeps beside it: a process of low priority, started again when it
-dies, ended with the pipeline.
+"""What a pipeline keeps beside it: a maintainer of its lake and a process that checks it, of low
+priority, started again when they die, ended with the pipeline.
 
-Place in the walk: `tidemark pipeline run`, unless it is told `--no-upkeep`.
+Place in the walk: `tidemark pipeline run`, unless it is told `--no-upkeep` or `--checks-every 0`.
 
-Invariant: nothing that happens to it reaches the pipeline, but for a line that tells. A pipeline
-that is killed takes it along: it looks for its parent. Absent on purpose: upkeep itself, which is
-`tidemark lake maintain`.
+Invariant: nothing that happens to them reaches the pipeline, but for a line that tells. A pipeline
+that is killed takes them along: they look for their parent. Absent on purpose: their work, which is
+that of `tidemark lake maintain` and `tidemark check`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Final, Self
 
@@ -38,25 +38,34 @@ _THREADS: Final = {"TOKIO_WORKER_THREADS": "1"}
 """What delta-rs reads when it is loaded: there is no hurry."""
 
 
+def checking(lake: str, every_cycles: int) -> tuple[str, ...]:
+    """The command that checks a lake after every so many cycles."""
+    return ("check", "--lake", lake, "--every-cycles", str(every_cycles))
+
+
 class Companion:
-    """Keeps one maintainer of one lake running while its context lasts."""
+    """Keeps one process running while its context lasts: the maintainer of a lake, or another
+    command of `tidemark` that knows `--parent`."""
 
     def __init__(
         self,
         lake: str,
         tell: Callable[[str], None],
         *,
+        name: str = "upkeep",
+        command: Sequence[str] | None = None,
         first_after_s: float = FIRST_AFTER_S,
         every_s: float = EVERY_S,
         restart_pause_s: float = RESTART_PAUSE_S,
     ) -> None:
-        self._lake = lake
+        self._name = name
+        upkeep = ("lake", "maintain", "--lake", lake, "--every", str(every_s))
+        self._command = tuple(command) if command is not None else upkeep
         self._tell = tell
         self._first_after_s = first_after_s
-        self._every_s = every_s
         self._restart_pause_s = restart_pause_s
         self._ended = threading.Event()
-        self._keeping = threading.Thread(target=self._keep, name="upkeep", daemon=True)
+        self._keeping = threading.Thread(target=self._keep, name=name, daemon=True)
 
     def __enter__(self) -> Self:
         self._keeping.start()
@@ -78,18 +87,22 @@ class Companion:
             try:
                 code = self._run_one()
             except OSError as error:
-                self._tell(f"upkeep cannot be started ({error}); trying again in {restart_s:.0f} s")
+                self._tell(
+                    f"{self._name} cannot be started ({error}); trying again in {restart_s:.0f} s"
+                )
             else:
                 if code is None:
                     return
-                self._tell(f"upkeep ended with code {code}; started again in {restart_s:.0f} s")
+                self._tell(
+                    f"{self._name} ended with code {code}; started again in {restart_s:.0f} s"
+                )
             pause_s, restart_s = restart_s, min(2 * restart_s, RESTART_PAUSE_MAX_S)
 
     def _run_one(self) -> int | None:
         """Exit code of a maintainer that ended by itself; None when it was ended here."""
         command = (
-            *(sys.executable, "-m", "tidemark", "lake", "maintain", "--lake", self._lake),
-            *("--every", str(self._every_s), "--parent", str(os.getpid())),
+            *(sys.executable, "-m", "tidemark", *self._command),
+            *("--parent", str(os.getpid())),
         )
         # Its lines are not this process's answers: to standard error.
         with subprocess.Popen(command, env={**os.environ, **_THREADS}, stdout=2) as process:

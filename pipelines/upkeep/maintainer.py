@@ -30,9 +30,6 @@ ROLE: Final = "maintainer"
 VACUUM_EACH_S: Final = 3600.0
 """Replaced files are looked for so often in each table."""
 
-ROUNDS_MAX: Final = 1_000
-"""So many rounds `--once` makes at most; each leaves less work than the one before."""
-
 _FOLDER: Final = "upkeep"
 
 

@@ -6,7 +6,8 @@ facts and a moment go in, work comes out.
 Rules:
 
     drop     a day that ended longer ago than the table's days; not one that a reader has still to
-             read, unless that reader has stood still for longer than patience allows
+             read, unless that reader has stood still for longer than patience allows; of plans
+             never the newest
     merge    files below a tier (1, 8, 32 MiB) once there are many of them; in a day that is over,
              as soon as two fit into one file
     vacuum   files that were replaced before every reader's last place, and before the hours for
@@ -33,11 +34,14 @@ from pipelines.upkeep.settings import (
     COMPACTIONS_A_ROUND,
     DROPS_A_ROUND,
     FILES_BELOW_TIER_MAX,
+    PLANS_TABLE,
     SKEW_S,
     TIERS_BYTES,
     Upkeep,
 )
 
+NEWEST_DAYS_OF_PLANS: Final = 2
+"""These stay however old they are: a run that stood still for long goes on from them."""
 HOUR_S: Final = 3600.0
 
 
@@ -193,11 +197,10 @@ def _drops(facts: TableFacts, upkeep: Upkeep, now: datetime) -> tuple[date, ...]
     days = upkeep.days_of(facts.name)
     if days is None:
         return ()
-    old = sorted(
-        one.day
-        for one in facts.partitions
-        if one.day is not None and _ended(one.day) <= now - timedelta(days=days)
-    )
+    there = sorted(one.day for one in facts.partitions if one.day is not None)
+    if facts.name == PLANS_TABLE:
+        there = there[:-NEWEST_DAYS_OF_PLANS]
+    old = [day for day in there if _ended(day) <= now - timedelta(days=days)]
     free = (
         day
         for day in old

@@ -28,6 +28,8 @@ COMPACTIONS_A_ROUND: Final = 8
 DROPS_A_ROUND: Final = 30
 """Partitions of one table dropped in one round."""
 
+PLANS_TABLE: Final = "state/plans"
+
 SKEW_S: Final = 600
 """What the clocks of two writers of a table may differ by."""
 
@@ -68,11 +70,13 @@ class Upkeep:
                 )
 
     def days_of(self, table: str) -> int | None:
-        """Days kept of `bronze/NAME` or `gold/NAME`; None for tables that are kept whole."""
+        """Days kept of `bronze/NAME`, `gold/NAME` or `state/NAME`; None for tables that are kept
+        whole. Plans are kept as long as the facts they took.
+        """
         if table in self.table_days:
             return self.table_days[table]
         folder, _, name = table.partition("/")
-        if folder == "bronze":
+        if folder == "bronze" or table == PLANS_TABLE:
             return self.bronze_days
         if folder == "gold":
             return self.dq_days if name.startswith("dq_") else self.gold_days

@@ -47,9 +47,11 @@ class Grid:
     runs: Positions
     """Per tick the first one of its unbroken run."""
     alive_since: Positions
+    stepped: Positions
+    """How old messages are that were stored before is unknown."""
 
 
-NO_GRID: Final = Grid(_NONE, _NONE, _NONE)
+NO_GRID: Final = Grid(_NONE, _NONE, _NONE, _NONE)
 
 
 def shipped_by_emitter(horizons: pa.Table, shipments: pa.Table) -> dict[str, Shipped]:
@@ -106,9 +108,9 @@ def grids_by_emitter(ticks: pa.Table) -> dict[str, Grid]:
     """The living ticks per emitter."""
     alive = ticks.filter(ticks["is_alive"])
     moments, runs = numbers(alive["tick_us"]), numbers(alive["run_from_us"])
-    since = numbers(alive["alive_since_us"])
+    since, stepped = numbers(alive["alive_since_us"]), numbers(alive["stepped_us"])
     return {
-        name: Grid(moments[begin:end], runs[begin:end], since[begin:end])
+        name: Grid(moments[begin:end], runs[begin:end], since[begin:end], stepped[begin:end])
         for name, begin, end in segments(alive["emitter"])
     }
 
@@ -133,9 +135,14 @@ def batches(ticks: Positions) -> dict[int, Positions]:
     due = np.flatnonzero(ticks)
     if not len(due):
         return {}
-    moments, codes = np.unique(ticks[due], return_inverse=True)
+    told = pa.array(ticks[due]).dictionary_encode()  # Few moments: found, not sorted.
+    moments = np.asarray(told.dictionary)
     if len(moments) == 1:
         return {int(moments[0]): due}
+    in_order = np.argsort(moments)
+    rank = np.empty_like(in_order)
+    rank[in_order] = np.arange(len(moments))
+    moments, codes = moments[in_order], rank[np.asarray(told.indices)]
     narrow = codes.astype(np.uint16) if len(moments) < 2**16 else codes
     order = due[np.argsort(narrow, kind="stable")]
     ends = np.cumsum(np.bincount(codes, minlength=len(moments)))

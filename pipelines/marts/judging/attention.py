@@ -4,38 +4,50 @@ Place in the walk: of the state the queues with news, with a window that is not 
 or due → their verdicts at every tick. All others cost nothing.
 
 A state is shown as bad when its rule fired on two evaluations in a row, and as good on the first
-clean one; the first evaluation after a silence keeps what was shown before it. Invariant: a queue
+clean one. Behind a silence, or another stretch of which nothing is known, what was shown before it
+stays until a window is complete again, unless the queue is seen to be well. Invariant: a queue
 that is not looked at at a tick has a settled window (all its ticks hold what is known now), so its
 window needs no memory. Absent on purpose: tables; arrays in, arrays out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
+from pipelines.marts.judging import courses, progress, swings
+from pipelines.marts.judging.heads import OF_SAMPLE, Heads, Passed, Usual
+from pipelines.marts.judging.lag_courses import LagCourses, Lags, passages
 from pipelines.marts.judging.news import FIGURES, REWIND_MEMORY_US
 from pipelines.marts.judging.packed import NEVER, UNKNOWN, Flags
+from pipelines.marts.judging.progress import open_messages
 from pipelines.marts.judging.rules import (
+    CATCHING_UP,
     HEALTHY_MAX,
+    OK,
     STALLED,
     STOPPED,
+    TOO_EARLY,
     Chosen,
     Extremes,
     Judged,
     Seen,
     judged,
 )
+from pipelines.marts.judging.told import Told
 from pipelines.marts.mart import Positions
-from pipelines.settings import SECOND_US, SILENCE_US, Evaluation
+from pipelines.settings import REPORT_SPAN_US, Evaluation
 
-RING: Final = ("committed", "max_offset", "pulled", "lag", "reports")
+RING: Final = ("committed", "max_offset", "pulled", "reached", "reports")
 """What is remembered of every tick of the window."""
-FIRES_NOT, FIRES, UNSEEN = 0, 1, 2
+FIRINGS: Final = ("FIRES_NOT", "FIRES", "UNSEEN")
+FIRES_NOT, FIRES, UNSEEN = range(3)
 """Did a rule fire on the evaluation before? UNSEEN: the tick before had none."""
+ENDS, HAS_ENDED = 1, 2
+"""Is the queue gone? ENDS: since this tick, and it is to be told."""
 VERDICT: Final = {
     "rule": 0,
     "kind": 0,
@@ -49,17 +61,37 @@ VERDICT: Final = {
     "looked_us": UNKNOWN,
     "low_from_us": UNKNOWN,
     "client": UNKNOWN,
+    "reached": UNKNOWN,
+    "moved_us": 0,
+    "stood_us": UNKNOWN,
+    "commit_stood_us": UNKNOWN,
+    "gap_ms": progress.UNLEARNT,
+    "cadence_ms": progress.UNLEARNT,
+    "commit_gap_ms": progress.UNLEARNT,
+    "commit_cadence_ms": progress.UNLEARNT,
+    "growth": UNKNOWN,
+    "growth_us": UNKNOWN,
+    "late_us": UNKNOWN,
+    "had_members": 0,
 }
 """What is remembered of a queue beside its last row, with what it is at the beginning.
 
 due_us: the moment from which a tick must look at it again. changed_us: tick that saw its last news.
 looked_us: the last tick that looked at it. low_from_us: since when every tick has, so that the
-least lag of each minute is known.
+least lag of each minute is known. reached: the first offset that is not finished, as far as anybody
+knows; moved_us: the tick at which it changed last. stood_us, commit_stood_us: the tick since which
+what is reached, and the consume offset, stand while messages wait. gap_ms, cadence_ms, commit_...:
+how long each stood before it moved last, and usually. growth, growth_us: messages an hour by which
+it falls behind, and the tick at which that was certain last. late_us: since when messages
+wait for too long. had_members: has the group had any in this life?
 """
+OF_LIFE: Final = tuple(
+    name
+    for name in VERDICT
+    if name.startswith(("stood", "commit_", "gap", "cadence", "growth", "late", "had_"))
+)
+"""What ends with a life of the queue."""
 NOTHING_SAMPLED: Final = -1
-LOW_MINUTES: Final = 4
-"""Minutes of which the least lag is remembered: three that have passed, and the present one."""
-MINUTE_US: Final = 60 * SECOND_US
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,30 +104,8 @@ class Moment:
     alive_since_us: Positions
     before_us: Positions
     """The emitter's living tick before this one; UNKNOWN before the first."""
-
-
-@dataclass(frozen=True, slots=True)
-class Told:
-    """Queues looked at at a tick."""
-
-    rows: Positions
-    """Their places in the attention."""
-    judged: Judged
-    is_evaluated: Flags
-    is_complete: Flags
-    """Evaluated at every tick of the window."""
-    is_counted: Flags
-    """Evaluated, or known to be gone."""
-    is_bad: Flags
-    was_bad: Flags
-    is_exposed: Flags
-    """Shown as standing, with messages pulled beyond the consume offset."""
-    is_changed: Flags
-    """Has rule, kind or exposure changed since the tick before?"""
-    before: Mapping[str, Positions]
-    complete_from_us: Positions
-    growth: Positions
-    """Messages an hour by which the queue falls further behind, or UNKNOWN."""
+    stepped_us: Positions
+    """The age of messages that were stored before is unknown."""
 
 
 class Attention:
@@ -119,13 +129,20 @@ class Attention:
         self.sample = np.full(len(chosen), NOTHING_SAMPLED)
         """Row of the samples that is the queue's last one."""
         self.samples: Mapping[str, Positions] = {}
+        self.heads: Heads | None = None
+        """None: no client tells what it holds."""
+        self.usual_of: Callable[[Positions, int], Usual] | None = None
+        """How the groups of some of the queues usually work, as of a tick."""
         self.tells_snapshots: Flags = np.zeros(0, bool)
         """Per emitter: does it tell only what changed, and everything in snapshots?"""
+        self.alive_since_us: Positions = np.zeros(0, np.int64)
+        """Per emitter, at the present tick: what was sampled before speaks of another life, or was
+        told before rows were lost.
+        """
         self._evaluation = evaluation
         self._steps = evaluation.ticks_per_window
         self._size = self._steps + 1
-        self.lows = np.tile(np.full(len(chosen), UNKNOWN), (LOW_MINUTES, 1))
-        """Least lag of a minute, by its number modulo LOW_MINUTES."""
+        self.courses = LagCourses(len(chosen))
         self.ring = {name: np.tile(columns[name], (self._size, 1)) for name in RING}
         """Per tick of the window, by its number modulo the size, the queues' figures."""
 
@@ -133,8 +150,9 @@ class Attention:
         """The place of a tick in the window."""
         return (tick_us // self._evaluation.slide_us) % self._size
 
-    def skip(self, moment: Moment) -> None:
-        """Ticks that are no rows: what was known before them was known at them."""
+    def begin(self, moment: Moment) -> None:
+        """A tick begins; at those before it that are no rows, what was known before was known."""
+        self.alive_since_us = moment.alive_since_us
         slide_us = self._evaluation.slide_us
         gaps = moment.has_tick & (moment.before_us != UNKNOWN)
         gaps &= moment.tick_us - np.where(gaps, moment.before_us, 0) > slide_us
@@ -163,12 +181,17 @@ class Attention:
         queues that it ends.
         """
         seq = self.columns["seq"][rows]
-        rows = rows[(seq < below_seq) & (seq != UNKNOWN)]
-        self.columns["is_gone"][rows] = 1
+        is_meant = (seq < below_seq) & (seq != UNKNOWN) & (self.columns["is_gone"][rows] == 0)
+        rows = rows[is_meant]
+        self.columns["is_gone"][rows] = ENDS
         self.columns["evaluated_from_us"][rows] = UNKNOWN
         self.columns["due_us"][rows] = 0
+        for name in OF_LIFE:
+            self.columns[name][rows] = VERDICT[name]
         self.high[rows] = UNKNOWN
         self.sample[rows] = NOTHING_SAMPLED
+        if self.heads is not None:
+            self.heads.forget(rows)
         return rows
 
     def look(self, moment: Moment) -> Told | None:
@@ -176,71 +199,175 @@ class Attention:
         rows = self._due_rows(moment)
         if not len(rows):
             return None
-        now, before = self._window_at(rows, moment.tick_us)
-        tick_us, window_us = moment.tick_us, self._evaluation.window_us
+        self._forget_ages(rows, moment)
+        tick_us = moment.tick_us
         emitter = self.emitter[rows]
+        is_told = self._reach(rows, tick_us)
+        now, before = self._window_at(rows, tick_us)
         event_us = now["event_us"]
         exists = event_us != UNKNOWN
         tells = self.tells_snapshots[emitter]
-        is_ended = now["is_gone"] == 1
-        is_evaluated = exists & ~is_ended & (tells | (tick_us - event_us <= SILENCE_US))
+        is_ended = now["is_gone"] != 0
+        is_evaluated = exists & ~is_ended & (tells | (tick_us - event_us <= REPORT_SPAN_US))
         from_us = now["evaluated_from_us"]
+        was_evaluated = from_us != UNKNOWN
         from_us = np.where(is_evaluated, np.where(from_us == UNKNOWN, tick_us, from_us), UNKNOWN)
         complete_from = np.maximum(from_us, moment.run_from_us[emitter])
-        is_complete = is_evaluated & (tick_us - complete_from >= window_us)
-        growth = self._growth(rows, moment, now, is_evaluated)
-        seen = Seen(
-            tick_us,
-            now,
-            before,
-            is_complete,
-            growth,
-            self.highs(rows, tick_us),
-            lambda some: self._sampled(rows[some], tick_us),
-            lambda some: self._extremes(rows[some], tick_us),
+        seen = self._seen(
+            rows, moment, (now, before), is_told, is_evaluated=is_evaluated, from_us=complete_from
         )
         verdict = judged(seen, self._evaluation)
         verdict.rule[~is_evaluated] = 0
         verdict.kind[~is_evaluated] = 0
-        had_chance = ~tells & (tick_us - moment.alive_since_us[emitter] > SILENCE_US)
+        in_part = is_evaluated & ~seen.is_complete
+        _keep_trouble(verdict, now, in_part, moment.run_from_us[emitter])
+        had_chance = ~tells & (tick_us - moment.alive_since_us[emitter] > REPORT_SPAN_US)
         is_gone = exists & ~is_evaluated & (is_ended | had_chance)
+        is_anew = moment.run_from_us[emitter] == tick_us
+        fired = np.where(is_anew, UNSEEN, now["fires"])
+        told = self._told(
+            rows,
+            seen,
+            verdict,
+            fired,
+            is_evaluated=is_evaluated,
+            is_counted=is_evaluated | is_gone,
+            ends=is_gone & np.where(is_ended, now["is_gone"] == ENDS, was_evaluated),
+            complete_from_us=complete_from,
+            is_anew=is_anew,
+        )
+        self.columns["evaluated_from_us"][rows] = from_us
+        self.columns["is_gone"][rows[is_ended]] = HAS_ENDED
+        return told
+
+    def _seen(
+        self,
+        rows: Positions,
+        moment: Moment,
+        window: tuple[Mapping[str, Positions], Mapping[str, Positions]],
+        is_told: Flags,
+        *,
+        is_evaluated: Flags,
+        from_us: Positions,
+    ) -> Seen:
+        """What the rules are given of queues at a tick; `window` is how they are and were."""
+        tick_us = moment.tick_us
+        now, before = window
+        reached = now["reached"]
+        count = open_messages(now["max_offset"], reached)
+        self._note_course(rows, moment, count, window, is_evaluated=is_evaluated)
+        patience_us, stands = self._stand(
+            rows, now, is_told, is_evaluated, tick_us=tick_us, from_us=from_us
+        )
+        passed = self._passed(rows, is_told, tick_us)
+        patience_us = np.where(passed.is_told, passed.patience_us, patience_us)
+        since_us = progress.waiting_since_us(now)
+        late = progress.is_late(since_us, tick_us, self._evaluation) & is_evaluated
+        late_us = self.columns["late_us"][rows]
+        begun = np.where(late_us == UNKNOWN, tick_us, late_us)
+        self.columns["late_us"][rows] = np.where(late, begun, UNKNOWN)
+        return Seen(
+            tick_us,
+            now,
+            before,
+            is_evaluated & (tick_us - from_us >= self._evaluation.window_us),
+            count,
+            since_us,
+            is_told,
+            late & (begun <= from_us),
+            stands,
+            patience_us,
+            swings.periods_us(self.courses.swings, rows),
+            swings.deficits(self.courses.swings, rows, count),
+            passed,
+            self.highs(rows, tick_us),
+            lambda some: self._sampled(rows[some], tick_us),
+            lambda some: self._extremes(rows[some], tick_us),
+        )
+
+    def _told(
+        self,
+        rows: Positions,
+        seen: Seen,
+        verdict: Judged,
+        fired: Positions,
+        *,
+        is_evaluated: Flags,
+        is_counted: Flags,
+        ends: Flags,
+        complete_from_us: Positions,
+        is_anew: Flags,
+    ) -> Told:
+        """What is shown of a verdict, and what is remembered of it; `fired`: did a rule on the
+        evaluation before?
+        """
+        columns, now = self.columns, seen.now
         fires = is_evaluated & (verdict.rule > HEALTHY_MAX)
-        fired = np.where(moment.run_from_us[emitter] == tick_us, UNSEEN, now["fires"])
         was_bad = now["is_bad"] == 1
         shown = np.where(fired == UNSEEN, was_bad, fired == FIRES)
-        counted = is_evaluated | is_gone
-        is_bad = np.where(counted, fires & shown, was_bad)
+        # A passed head was the head at the evaluation before, too.
+        shown |= seen.passed.is_told & (verdict.rule == STALLED)
+        is_bad = np.where(is_counted, fires & shown, was_bad)
         pulled, committed = now["pulled"], now["committed"]
         stands = is_bad & ((verdict.rule == STALLED) | (verdict.rule == STOPPED))
-        is_exposed = stands & (committed != UNKNOWN) & (pulled > committed)
+        # Whoever finishes much and reports it rarely is well, and yet a crash would repeat it.
+        since = np.maximum(columns["commit_stood_us"][rows], complete_from_us)
+        is_unreported = (columns["commit_stood_us"][rows] != UNKNOWN) & seen.is_complete
+        is_unreported &= seen.tick_us - since >= self._evaluation.window_us
+        is_unreported &= now["reached"] > committed
+        is_exposed = (stands | is_unreported) & (committed != UNKNOWN) & (pulled > committed)
         is_changed = (
             (verdict.rule != now["rule"])
             | (verdict.kind != now["kind"])
             | (is_exposed != (now["is_exposed"] == 1))
         )
-        self.columns["is_exposed"][rows] = is_exposed
         told = Told(
             rows,
             verdict,
             is_evaluated,
-            is_complete,
-            counted,
+            seen.is_complete,
+            is_counted,
+            ends,
             is_bad,
             was_bad,
             is_exposed,
             is_changed,
-            before,
-            complete_from,
-            growth,
+            seen.before,
+            complete_from_us,
+            seen.open,
+            seen.waiting_since_us,
+            seen.is_told,
+            seen.patience_us,
+            seen.passed,
+            is_anew,
         )
-        columns = self.columns
+        self._remember(told, seen, fires)
+        return told
+
+    def _remember(self, told: Told, seen: Seen, fires: Flags) -> None:
+        """What the next look has to know of a verdict."""
+        columns, now, rows, verdict = self.columns, seen.now, told.rows, told.judged
+        # The course of one that comes back to what is allowed has ended.
+        had_course = verdict.is_within & (now["rule"] != OK) & (now["growth"] != UNKNOWN)
+        columns["growth"][rows] = np.where(had_course, 0, now["growth"])
+        columns["is_exposed"][rows] = told.is_exposed
         columns["rule"][rows] = verdict.rule
         columns["kind"][rows] = verdict.kind
-        columns["fires"][rows] = np.where(is_evaluated, fires, UNSEEN)
-        columns["is_bad"][rows] = is_bad
-        columns["evaluated_from_us"][rows] = from_us
-        columns["due_us"][rows] = self._due_us(tick_us, told, fires)
-        return told
+        # One that caught up and does so no more, or of which it was too early to say, was not well.
+        firing = fires | (verdict.rule == CATCHING_UP) | (verdict.rule == TOO_EARLY)
+        columns["fires"][rows] = np.where(told.is_evaluated, firing, UNSEEN)
+        columns["is_bad"][rows] = told.is_bad
+        due_us = self._due_us(seen.tick_us, told, fires)
+        columns["due_us"][rows] = due_us
+        # The least lags of one that rests are not kept: it begins anew, in whatever cycle.
+        columns["looked_us"][rows[due_us != 0]] = UNKNOWN
+
+    def _forget_ages(self, rows: Positions, moment: Moment) -> None:
+        """How long a message waits that was stored before the clock was set is unknown."""
+        since = self.columns["waiting_since_us"]
+        is_known = since[rows] != UNKNOWN
+        is_timeless = is_known & (since[rows] < moment.stepped_us[self.emitter[rows]])
+        since[rows[is_timeless]] = UNKNOWN
 
     def _due_rows(self, moment: Moment) -> Positions:
         due = self.columns["due_us"] <= moment.tick_us
@@ -252,56 +379,185 @@ class Attention:
         self, rows: Positions, tick_us: int
     ) -> tuple[Mapping[str, Positions], Mapping[str, Positions]]:
         """What is known of queues now, which joins their window, and what was a window ago."""
-        everything = len(rows) == len(self.chosen)
-        now = Chosen(self.columns, slice(None) if everything else rows)
+        now = Chosen(self.columns, self._all_or(rows))
         slot = self.slot(tick_us)
         for name in RING:
             self.ring[name][slot][rows] = now[name]
         past = self.slot(tick_us - self._evaluation.window_us)
         return now, {name: self.ring[name][past][rows] for name in RING}
 
-    def _growth(
-        self, rows: Positions, moment: Moment, now: Mapping[str, Positions], is_evaluated: Flags
-    ) -> Positions:
-        """By how many messages an hour each queue falls behind, by the least lag of each of the
-        last three minutes; UNKNOWN where it did not grow in each of them.
+    def _all_or(self, rows: Positions) -> Positions | slice:
+        """The rows; when they are all there are, as a slice, which copies nothing."""
+        return slice(None) if len(rows) == len(self.chosen) else rows
 
-        The least lag of a minute leaves out the swing that each commit brings.
+    def _reach(self, rows: Positions, tick_us: int) -> Flags:
+        """What each queue has reached, into its column; whose client tells what it holds?"""
+        columns = self.columns
+        now = Chosen(columns, self._all_or(rows))
+        had = (now["had_members"] == 1) | (now["members"] > 0)
+        columns["had_members"][rows] = had
+        sample = self.sampled_rows(rows, tick_us)
+        is_told = np.asarray(sample != NOTHING_SAMPLED)
+        told = np.full(len(rows), UNKNOWN)
+        some = np.flatnonzero(is_told)
+        if len(some):
+            place = sample[some]
+            puller = now["client"][some]
+            is_reader = (puller < 0) | (puller == self.samples["client"][place])
+            is_told[some] = is_reader & (now["members"][some] != 0)
+            told[some] = np.maximum(
+                self.samples["client_committed"][place], self.samples["first_held"][place]
+            )
+        columns["reached"][rows] = progress.reached(now, told, is_told, self._evaluation)
+        return is_told
+
+    def _stand(
+        self,
+        rows: Positions,
+        now: Mapping[str, Positions],
+        is_told: Flags,
+        is_evaluated: Flags,
+        *,
+        tick_us: int,
+        from_us: Positions,
+    ) -> tuple[Positions, Flags]:
+        """Since when what is reached, and the consume offset, stand, and how often each moves, into
+        their columns; for how long the queue has to stand before that says something, and whether
+        it does.
         """
+        evaluation = self._evaluation
+        is_unread = (now["committed"] == UNKNOWN) & (now["max_offset"] > now["min_offset"])
+        is_unread &= now["is_broadcast"] == 0
+        open_waits = (now["reached"] != UNKNOWN) & (now["max_offset"] > now["reached"])
+        stood = self._stood(rows, "reached", "", open_waits & is_evaluated, tick_us=tick_us)
+        waits = is_evaluated & ((now["lag"] > 0) | is_unread)
+        commit_stood = self._stood(rows, "committed", "commit_", waits, tick_us=tick_us)
+        is_dead = progress.is_dead(now)
+        rests = swings.usual_rests_ms(self.courses.swings, rows, tick_us)
+        usual = np.where(is_dead, 0, np.maximum(now["cadence_ms"], rests))
+        patience = progress.patience_us(usual, evaluation)
+        usual = np.where(
+            rests > 0, np.maximum(now["commit_cadence_ms"], rests), now["commit_cadence_ms"]
+        )
+        usual = np.where(is_told | is_dead, 0, usual)
+        commit_patience = progress.report_patience_us(now, usual, tick_us, evaluation)
+        stood_us = np.where(stood == UNKNOWN, 0, tick_us - np.maximum(stood, from_us))
+        patience = self._patience_of_calls(
+            rows, is_told & (stood_us >= patience), patience, tick_us
+        )
+        has_stood = (stood != UNKNOWN) & (stood_us >= patience)
+        # Where a client tells what it holds, its reports say nothing more.
+        by_commits = ~is_told | (now["reached"] == UNKNOWN)
+        is_overdue = tick_us - np.maximum(commit_stood, from_us) >= commit_patience
+        is_overdue &= (commit_stood != UNKNOWN) & by_commits
+        by_reports = is_overdue & ~has_stood
+        return np.where(by_reports, commit_patience, patience), has_stood | is_overdue
+
+    def _patience_of_calls(
+        self, rows: Positions, might: Flags, patience: Positions, tick_us: int
+    ) -> Positions:
+        """The same where queues might stand: a call that is usually long is waited for."""
+        some = np.flatnonzero(might)
+        if not len(some) or self.usual_of is None:
+            return patience
+        call_us = self.usual_of(rows[some], tick_us).always_us
+        usual_us = progress.CADENCES * np.where(call_us == UNKNOWN, 0, call_us)
+        patience = patience.copy()
+        patience[some] = np.maximum(patience[some], usual_us)
+        return patience
+
+    def _passed(self, rows: Positions, is_told: Flags, tick_us: int) -> Passed:
+        """The heads that are passed for too long."""
+        if self.heads is None or self.usual_of is None:
+            return Passed.none(len(rows))
+        usual_of = self.usual_of
+        told = np.flatnonzero(is_told)
+        sample = self.sample[rows[told]]
+        figures = {name: self.samples[name][sample] for name in OF_SAMPLE}
+        return self.heads.look(
+            rows, told, figures, tick_us=tick_us, usual_of=lambda some: usual_of(some, tick_us)
+        )
+
+    def _stood(
+        self, rows: Positions, mark: str, prefix: str, waits: Flags, *, tick_us: int
+    ) -> Positions:
+        """Since which tick a mark stands while messages wait; when it has moved, the time that it
+        stood is learnt.
+        """
+        columns, evaluation = self.columns, self._evaluation
+        here = columns[mark][rows]
+        before = self.ring[mark][self.slot(tick_us - self._evaluation.slide_us)][rows]
+        since = columns[f"{prefix}stood_us"][rows]
+        moved = np.flatnonzero((here > before) & (before != UNKNOWN))
+        if len(moved):
+            stood_us = np.where(since[moved] == UNKNOWN, 0, tick_us - since[moved])
+            gap, cadence = columns[f"{prefix}gap_ms"], columns[f"{prefix}cadence_ms"]
+            at = rows[moved]
+            gap[at], cadence[at] = progress.learnt(gap[at], cadence[at], stood_us)
+            if mark == "reached":
+                past = self.slot(tick_us - evaluation.window_us)
+                window = {name: self.ring[name][past][at] for name in ("max_offset", "reached")}
+                self.courses.note_rests(
+                    at,
+                    stood_us,
+                    Chosen(columns, at),
+                    window,
+                    tick_us=tick_us,
+                    evaluation=evaluation,
+                )
+        if mark == "reached":
+            columns["moved_us"][rows[here != before]] = tick_us
+        stood = progress.stood_since_us(since, tick_us, waits=waits, is_same=here == before)
+        columns[f"{prefix}stood_us"][rows] = stood
+        return stood
+
+    def _note_course(
+        self,
+        rows: Positions,
+        moment: Moment,
+        count: Positions,
+        window: tuple[Mapping[str, Positions], Mapping[str, Positions]],
+        *,
+        is_evaluated: Flags,
+    ) -> None:
+        """Into their columns: by how many messages an hour each queue falls further behind."""
         tick_us, slide_us = moment.tick_us, self._evaluation.slide_us
         columns = self.columns
         is_new = (columns["looked_us"][rows] != tick_us - slide_us) | ~is_evaluated
         since = np.where(is_new, tick_us, columns["low_from_us"][rows])
         since = np.maximum(since, moment.run_from_us[self.emitter[rows]])
-        minute = tick_us // MINUTE_US
-        low = self.lows[minute % LOW_MINUTES]
-        lag = now["lag"]
-        begins = (tick_us - slide_us) // MINUTE_US != minute
-        low[rows] = np.where(is_new | begins, lag, np.minimum(low[rows], lag))
         columns["looked_us"][rows] = tick_us
         columns["low_from_us"][rows] = since
-        growth = np.full(len(rows), UNKNOWN)
-        told = np.flatnonzero(since <= (minute - LOW_MINUTES + 1) * MINUTE_US)
-        if len(told):
-            first, second, third = (
-                self.lows[(minute - back) % LOW_MINUTES][rows[told]] for back in (3, 2, 1)
+        lags = Lags(rows, count, *passages(*window), since, is_new)
+        self.courses.note(lags, tick_us=tick_us, slide_us=slide_us)
+        growth = columns["growth"][rows]
+        growth[since == tick_us] = UNKNOWN
+        if courses.begins_block(tick_us, slide_us):
+            is_behind = columns["rule"][rows] != OK
+            growth = self.courses.growth(
+                lags,
+                growth,
+                columns["growth_us"],
+                is_behind,
+                tick_us=tick_us,
+                evaluation=self._evaluation,
             )
-            grows = (first != UNKNOWN) & (second > first) & (third > second)
-            grows &= lag[told] >= third
-            growth[told] = np.where(grows, (third - first) * (60 // 2), UNKNOWN)
-        return growth
+        columns["growth"][rows] = growth
 
     def _due_us(self, tick_us: int, told: Told, fires: Flags) -> Positions:
         """From when on each queue must be looked at again: 0, at the next tick."""
         event_us = self.columns["event_us"][told.rows]
-        since = self.columns["waiting_since_us"][told.rows]
+        since = told.waiting_since_us
         changed_us = self.columns["changed_us"][told.rows]
-        is_settled = (changed_us == UNKNOWN) | (tick_us - changed_us >= self._evaluation.window_us)
+        window_us = self._evaluation.window_us
+        is_settled = (changed_us == UNKNOWN) | (tick_us - changed_us >= window_us)
+        # What is reached moves without news, too: by a sample, or since a sample has grown old.
+        is_settled &= tick_us - self.columns["moved_us"][told.rows] >= window_us
         is_waiting = (since != UNKNOWN) & (since != NEVER)
         allowed_us = self._evaluation.allowed_time_ms * 1000
         late_us = np.where(is_waiting, since, 0) + allowed_us + 1
         due_us = np.where(is_waiting & (late_us > tick_us), late_us, NEVER)
-        silent_us = np.where(event_us == UNKNOWN, 0, event_us) + SILENCE_US + 1
+        silent_us = np.where(event_us == UNKNOWN, 0, event_us) + REPORT_SPAN_US + 1
         silent_us[self.tells_snapshots[self.emitter[told.rows]]] = NEVER
         is_calm = is_settled & ~fires & ~told.is_bad
         quiet = is_calm & told.is_complete & told.judged.is_at_rest
@@ -316,13 +572,24 @@ class Attention:
 
     def sampled_rows(self, rows: Positions, tick_us: int) -> Positions:
         """Rows of the samples that still speak of these queues, or NOTHING_SAMPLED."""
-        sample = self.sample[rows]
+        return self._speaking(self.sample[rows], rows, tick_us)
+
+    def former_samples(self, former: Positions, rows: Positions, tick_us: int) -> Positions:
+        """The same of samples that the queues had before."""
+        return self._speaking(former, rows, tick_us)
+
+    def _speaking(self, sample: Positions, rows: Positions, tick_us: int) -> Positions:
+        """A sample speaks of its queue until another one comes, its client is gone, or its emitter
+        begins anew; of an emitter that tells no snapshots, until it is old.
+        """
         has = np.flatnonzero(sample != NOTHING_SAMPLED)
         found = np.full(len(rows), NOTHING_SAMPLED)
         if len(has):
-            is_young = tick_us - self.samples["event_us"][sample[has]] <= SILENCE_US
-            is_young |= self.tells_snapshots[self.emitter[rows[has]]]
-            found[has] = np.where(is_young, sample[has], NOTHING_SAMPLED)
+            emitter = self.emitter[rows[has]]
+            event_us = self.samples["event_us"][sample[has]]
+            speaks = self.tells_snapshots[emitter] | (tick_us - event_us <= REPORT_SPAN_US)
+            speaks &= event_us >= self.alive_since_us[emitter]
+            found[has] = np.where(speaks, sample[has], NOTHING_SAMPLED)
         return found
 
     def _sampled(self, rows: Positions, tick_us: int) -> Mapping[str, Positions]:
@@ -337,13 +604,22 @@ class Attention:
 
     def _extremes(self, rows: Positions, tick_us: int) -> Extremes:
         midway_us = tick_us - self._steps // 2 * self._evaluation.slide_us
-        lag, committed = self.ring["lag"], self.ring["committed"]
-        lag_least = np.full(len(rows), NEVER)
-        least, most = np.full(len(rows), NEVER), np.full(len(rows), UNKNOWN)
+        end, reached = self.ring["max_offset"], self.ring["reached"]
+        least = np.full(len(rows), NEVER)
         for slot in range(self._size):
-            here = lag[slot][rows]
-            np.minimum(lag_least, np.where(here == UNKNOWN, NEVER, here), out=lag_least)
-            here = committed[slot][rows]
-            np.minimum(least, np.where(here == UNKNOWN, NEVER, here), out=least)
-            np.maximum(most, here, out=most)
-        return Extremes(lag_least, least, most, committed[self.slot(midway_us)][rows])
+            count = open_messages(end[slot][rows], reached[slot][rows])
+            np.minimum(least, np.where(count == UNKNOWN, NEVER, count), out=least)
+        return Extremes(least, reached[self.slot(midway_us)][rows])
+
+
+def _keep_trouble(
+    verdict: Judged, now: Mapping[str, Positions], is_unsettled: Flags, run_from_us: Positions
+) -> None:
+    """Behind a stretch of which nothing is known, trouble is not over before that is seen: until
+    its window is complete again a queue keeps the rule and kind it had, unless it is well.
+    """
+    from_us = now["evaluated_from_us"]
+    is_kept = (now["is_bad"] == 1) & is_unsettled & (from_us != UNKNOWN) & (from_us < run_from_us)
+    is_kept &= ~verdict.is_at_rest & (verdict.rule <= HEALTHY_MAX)
+    for name, found in (("rule", verdict.rule), ("kind", verdict.kind)):
+        found[is_kept] = now[name][is_kept]

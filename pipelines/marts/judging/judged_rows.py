@@ -1,8 +1,9 @@
 """Judged queues as rows: what the marts behind the judges start from.
 
 Every queue that was looked at at a tick is a row with its figures. Rows in trouble are those of
-queues shown as bad, or good again, at ticks at which something about it may have changed: they come
-first and have all columns. In other rows the columns behind `complete_from_us` are null.
+queues shown as bad, or good again, or with messages that a crash would repeat, at ticks at which
+something about it may have changed: they come first and have all columns. In other rows the columns
+behind `complete_from_us` are null.
 
 Invariant: a row a queue and tick; rows in trouble lie before all others, each kind in the order of
 ticks. Absent on purpose: sentences.
@@ -10,20 +11,26 @@ ticks. Absent on purpose: sentences.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.marts.judging.attention import NOTHING_SAMPLED, Attention, Told
+from pipelines.marts.judging.attention import NOTHING_SAMPLED, Attention
 from pipelines.marts.judging.packed import UNKNOWN, Flags, as_column, numbers
+from pipelines.marts.judging.progress import open_messages
 from pipelines.marts.judging.rules import KINDS, RULES, time_lag_us
+from pipelines.marts.judging.told import Told
 from pipelines.marts.mart import KEY_TEXT, Positions
-from pipelines.settings import SECOND_US, SILENCE_US, Evaluation
+from pipelines.settings import SECOND_US, Evaluation
 
 PERIOD_US: Final = 10 * SECOND_US
 """Groups, and what is exposed to a crash, are told on a grid of this period."""
+
+HEAD: Final = ("head_message_id", "head_offset", "head_since_us", "stack")
+"""What a sample tells of the head of a client's window."""
 
 _THIN: Final = (
     ("number", pa.int32()),
@@ -32,9 +39,13 @@ _THIN: Final = (
     ("is_evaluated", pa.bool_()),
     ("is_bad", pa.bool_()),
     ("was_bad", pa.bool_()),
+    ("ends", pa.bool_()),
     ("rule", KEY_TEXT),
     ("lag", pa.int64()),
-    ("lag_before", pa.int64()),
+    ("open", pa.int64()),
+    ("open_before", pa.int64()),
+    ("growth", pa.int64()),
+    ("retained", pa.int64()),
     ("waiting_since_us", pa.int64()),
     ("members", pa.int32()),
     ("seq", pa.int64()),
@@ -58,19 +69,36 @@ _IN_TROUBLE: Final = (
     ("pulled_before", pa.int64()),
     ("max_offset_before", pa.int64()),
     ("high", pa.int64()),
-    ("growth", pa.int64()),
+    ("reached", pa.int64()),
+    ("is_told", pa.bool_()),
+    ("patience_us", pa.int64()),
+    ("passed", pa.int64()),
+    ("head_age_us", pa.int64()),
+    ("usual_us", pa.int64()),
+    ("commit_cadence_ms", pa.int64()),
+    ("open_since_us", pa.int64()),
     ("reports", pa.int64()),
     ("last_pull_us", pa.int64()),
     ("client_id", pa.string()),
+    ("sampled_client", pa.string()),
     ("held_count", pa.int64()),
     ("head_message_id", pa.string()),
+    ("head_offset", pa.int64()),
     ("head_since_us", pa.int64()),
     ("stack", pa.string()),
 )
 JUDGED: Final = pa.schema([*_THIN, *_IN_TROUBLE])
 """waiting_since_us: store time of the message at the consume offset; far in the future when nothing
-waits, null when unknown. complete_from_us: the window is complete from this tick and a window on.
-growth: messages an hour by which the queue falls further behind.
+waits, null when unknown. ends: it is not there any more, from this tick on. complete_from_us: the
+window is complete from this tick and a window on.
+
+open, open_before: messages that nobody has finished, as far as is known, now and a window ago.
+reached: the first of them; open_since_us: its store time, as waiting_since_us. growth: messages an
+hour by which they become more, below 0: less; 0 when neither is certain, null when it is too early
+to say. retained: messages that the queue keeps before the first open one, where they become more
+and the queue has begun to delete. is_told: the client tells what it holds. patience_us: for how
+long the queue has to stand before that is told. commit_cadence_ms: how often its offset is
+reported, null when that is not learnt.
 """
 
 
@@ -107,11 +135,12 @@ class JudgedRows:
 
     def add(self, tick_us: int, told: Told) -> None:
         """The rows of a tick."""
-        concerned = np.flatnonzero(told.is_counted & (told.is_bad | told.was_bad))
+        may_concern = told.is_bad | told.was_bad | told.is_exposed | told.is_changed | told.ends
+        concerned = np.flatnonzero(told.is_counted & may_concern)
         is_troubled = np.zeros(len(told.rows), bool)
         if len(concerned):
             is_period = tick_us % PERIOD_US == 0
-            is_news = told.is_changed | (told.is_bad != told.was_bad)
+            is_news = told.is_changed | (told.is_bad != told.was_bad) | told.is_anew | told.ends
             if is_period:
                 is_news |= told.is_exposed
             changed = is_news[concerned] | self._has_new_head(told.rows[concerned], tick_us)
@@ -138,20 +167,23 @@ class JudgedRows:
         return pa.table([*thin.columns, *detail.columns], schema=JUDGED)
 
     def _has_new_head(self, rows: Positions, tick_us: int) -> Flags:
-        """Does the sample that the queue has now name another message than the one before?"""
-        attention, heads = self._attention, self._samples["head_message_id"]
+        """Does the sample that the queue has now name another head than the one before, or tell
+        more of it?
+        """
+        attention = self._attention
         sample, replaced = attention.sample[rows], self._before[rows]
         found = np.zeros(len(rows), bool)
         if not self._has_samples:
             return found
         both = np.flatnonzero(self._is_replaced[rows] & (sample != NOTHING_SAMPLED))
-        now = heads.take(pa.array(sample[both])).combine_chunks()
-        moments = attention.samples["event_us"][np.maximum(replaced[both], 0)]
-        is_none = (replaced[both] == NOTHING_SAMPLED) | (tick_us - moments > SILENCE_US)
-        had = pa.array(replaced[both], mask=is_none)
-        before = heads.take(had).combine_chunks()
-        is_other = pc.fill_null(pc.not_equal(now, before), True)
-        found[both] = np.asarray(pc.and_(is_other, pc.is_valid(now)))
+        former = attention.former_samples(replaced[both], rows[both], tick_us)
+        had = pa.array(former, mask=former == NOTHING_SAMPLED)
+        for name in HEAD:
+            heads = self._samples[name]
+            now = heads.take(pa.array(sample[both])).combine_chunks()
+            before = heads.take(had).combine_chunks()
+            is_other = pc.fill_null(pc.not_equal(now, before), True)
+            found[both] |= np.asarray(pc.and_(is_other, pc.is_valid(now)))
         return found
 
     def _thin(
@@ -167,9 +199,13 @@ class JudgedRows:
             told.is_evaluated[some],
             told.is_bad[some],
             told.was_bad[some],
+            told.ends[some],
             told.judged.rule[some].astype(np.int32),
             columns["lag"][rows],
-            told.before["lag"][some],
+            told.open[some],
+            open_messages(told.before["max_offset"][some], told.before["reached"][some]),
+            columns["growth"][rows],
+            _retained(columns, rows, told, some),
             columns["waiting_since_us"][rows],
             columns["members"][rows],
             columns["seq"][rows],
@@ -194,17 +230,37 @@ class JudgedRows:
             "pulled_before": as_column(before["pulled"]),
             "max_offset_before": as_column(before["max_offset"]),
             "high": as_column(attention.highs(rows, tick_us)),
-            "growth": as_column(told.growth[some]),
+            "reached": as_column(now["reached"]),
+            "is_told": pa.array(told.is_told[some]),
+            "patience_us": pa.array(told.patience_us[some]),
+            "passed": as_column(told.passed.count[some]),
+            "head_age_us": as_column(told.passed.head_age_us[some]),
+            "usual_us": as_column(told.passed.usual_us[some]),
+            "commit_cadence_ms": as_column(
+                np.where(now["commit_cadence_ms"] < 0, UNKNOWN, now["commit_cadence_ms"])
+            ),
+            "open_since_us": as_column(told.waiting_since_us[some]),
             "reports": as_column(_since(now["reports"], before["reports"], before["max_offset"])),
             "client_id": self._clients["client_id"].take(client),
             "held_count": as_column(numbers(of_sample["held_count"])),
+            "sampled_client": of_sample["client_id"],
             "head_message_id": of_sample["head_message_id"],
+            "head_offset": as_column(numbers(of_sample["head_offset"])),
             "head_since_us": as_column(numbers(of_sample["head_since_us"])),
             "stack": of_sample["stack"],
         }
         for name in ("committed", "pulled", "min_offset", "max_offset", "last_pull_us"):
             made[name] = as_column(now[name])
         return pa.table([made[name] for name, _ in _IN_TROUBLE], schema=pa.schema(_IN_TROUBLE))
+
+
+def _retained(
+    now: Mapping[str, Positions], rows: Positions, told: Told, some: Positions | slice
+) -> Positions:
+    """How many messages the queue keeps before the one that is reached, where it falls behind."""
+    first, growth = now["min_offset"][rows], now["growth"][rows]
+    is_known = (told.open[some] != UNKNOWN) & (growth > 0) & (first > 0)
+    return np.where(is_known, now["reached"][rows] - first, UNKNOWN)
 
 
 def _since(reports: Positions, before: Positions, max_offset_before: Positions) -> Positions:

@@ -22,7 +22,7 @@ from pipelines.marts.judging.packed import NEVER, UNKNOWN, Flags, flags, numbers
 from pipelines.marts.judging.queue_numbers import QUEUE_KEY
 from pipelines.marts.judging.rules import EXACT, STATES, UNREADABLE
 from pipelines.marts.keys import as_text, positions_of
-from pipelines.marts.mart import KEY_TEXT, Positions
+from pipelines.marts.mart import KEY_TEXT, Positions, coded
 from pipelines.settings import SECOND_US
 
 REWIND_MEMORY_US: Final = 3600 * SECOND_US
@@ -42,6 +42,7 @@ FIGURES: Final = (
     "max_offset",
     "last_pull_us",
     "last_commit_us",
+    "last_store_us",
     "members",
     "lag",
     "is_broadcast",
@@ -50,13 +51,19 @@ FIGURES: Final = (
 )
 """Numbers of a row that the rules need. reports: since the row before; in the state the sum."""
 
+
+def _number(name: str) -> pa.Field:
+    kind = pa.int64()
+    return coded(name, STATES, kind) if name == "state" else pa.field(name, kind)
+
+
 WAITING: Final = pa.schema(
     [
         ("number", pa.int64()),
         ("emitter", KEY_TEXT),
         ("seen_us", pa.int64()),
         ("client", KEY_TEXT),
-        *((name, pa.int64()) for name in FIGURES),
+        *(_number(name) for name in FIGURES),
     ]
 )
 """Rows that no tick has seen yet."""
@@ -73,13 +80,23 @@ SAMPLES: Final = pa.schema(
         ("locked", pa.int64()),
         ("client_pull_us", pa.int64()),
         ("head_message_id", pa.string()),
+        ("head_offset", pa.int64()),
         ("head_since_us", pa.int64()),
         ("stack", pa.string()),
         ("client_id", pa.string()),
         ("is_dropped", pa.bool_()),
+        ("client_committed", pa.int64()),
+        ("first_held", pa.int64()),
+        ("finished_count", pa.int64()),
+        ("head_age_us", pa.int64()),
+        ("passed_us", pa.int64()),
     ]
 )
-"""The last sample of a queue, and those that no tick has seen yet (tick_us 0)."""
+"""The last sample of a queue, and those that no tick has seen yet (tick_us 0). is_dropped: it takes
+back what the same client said before. By the clock of the client alone: head_age_us: for how long
+its head had been in a listener when it last did anything for the queue; passed_us: and when it
+finished another message of it.
+"""
 
 FALLS: Final = pa.schema(
     [
@@ -148,7 +165,8 @@ def _state_codes(words: pa.ChunkedArray) -> Positions:
     parts = []
     for chunk in words.chunks:
         known = pc.index_in(chunk.dictionary, value_set=pa.array(STATES))
-        parts.append(np.asarray(known.cast(pa.int64()))[np.asarray(chunk.indices)])
+        codes = pc.fill_null(known.cast(pa.int64()), UNREADABLE)  # What a later version says.
+        parts.append(np.asarray(codes)[np.asarray(chunk.indices)])
     return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
 
@@ -228,16 +246,43 @@ def samples_arrived(known: pa.Table, rows: pa.Table, cut: Cut) -> pa.Table:
             pa.array(moments),
             pa.array(numbers(held["held_count"])),
             pa.array(flags(held["locked"]).astype(np.int64)),
-            pa.array(numbers(held["last_pull_us"])),
+            pa.array(_attended_us(held, moments)),
             pc.cast(held["head_message_id"], pa.string()),
+            pa.array(numbers(held["first_held"])),
             pa.array(numbers(held["head_since_us"])),
             pc.cast(held["stack"], pa.string()),
             pc.cast(held["client_id"], pa.string()),
-            pa.array(flags(held["dropped"])),
+            pa.array(flags(held["dropped"]) | _is_unanswered(held)),
+            held["client_committed"],
+            held["first_held"],
+            held["finished_count"],
+            _behind_head_us(held, "last_pull_us", "last_consume_us"),
+            _behind_head_us(held, "last_consume_us"),
         ],
         schema=SAMPLES,
     )
     return _with_ticks(pa.concat_tables([known, new]), cut.grids)
+
+
+def _behind_head_us(held: pa.Table, *moments: str) -> pa.Array:
+    """How long after its head went into a listener the latest of these moments of a client was."""
+    latest = pc.max_element_wise(*(held[name] for name in moments))
+    return pc.subtract(latest, held["head_since_us"])
+
+
+def _attended_us(held: pa.Table, moments: Positions) -> Positions:
+    """When a client turned to its queue last, by its own account; of one that is told to have done
+    so of late, now, so that its clock does not matter.
+    """
+    attended = pc.fill_null(held["attended"], False)
+    is_told = np.asarray(pc.is_valid(held["attended"]))
+    told_us = np.where(np.asarray(attended), moments, UNKNOWN)
+    return np.where(is_told, told_us, numbers(held["last_pull_us"]))
+
+
+def _is_unanswered(held: pa.Table) -> Flags:
+    """Does its client answer no more? What it said last is no news of now."""
+    return np.asarray(pc.fill_null(pc.invert(held["answered"]), False))
 
 
 def falls_arrived(known: pa.Table, violations: pa.Table, cut: Cut) -> pa.Table:

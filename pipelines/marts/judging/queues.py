@@ -32,7 +32,14 @@ from pipelines.marts.judging.arrivals import (
     segments,
     shipped_by_emitter,
 )
-from pipelines.marts.judging.attention import NOTHING_SAMPLED, RING, VERDICT, Attention, Moment
+from pipelines.marts.judging.attention import (
+    FIRINGS,
+    NOTHING_SAMPLED,
+    RING,
+    VERDICT,
+    Attention,
+    Moment,
+)
 from pipelines.marts.judging.endings import (
     ENDINGS,
     SNAPSHOT,
@@ -40,6 +47,8 @@ from pipelines.marts.judging.endings import (
     Texts,
     endings_arrived,
 )
+from pipelines.marts.judging.heads import HEADS, Heads, Usual
+from pipelines.marts.judging.heads import OF_SAMPLE as OF_HEAD
 from pipelines.marts.judging.judged_rows import JUDGED, JudgedRows
 from pipelines.marts.judging.news import (
     FALLS,
@@ -56,23 +65,29 @@ from pipelines.marts.judging.news import (
 from pipelines.marts.judging.packed import UNKNOWN, Flags, flags, numbers
 from pipelines.marts.judging.queue_numbers import NAME as QUEUE_NUMBERS
 from pipelines.marts.judging.queue_numbers import with_rows
-from pipelines.marts.mart import KEY_TEXT, Given, Made, Positions, Step
-from pipelines.settings import SILENCE_US
+from pipelines.marts.judging.rules import KINDS, RULES, STATES
+from pipelines.marts.judging.service_times import SERVICES, STATS, ServiceTimes
+from pipelines.marts.mart import KEY_TEXT, Given, Made, Positions, Step, coded
+from pipelines.settings import REPORT_SPAN_US
 
 NAME: Final = "judged_queues"
 
 _KEYS: Final = ("cluster", "broker", "emitter", "group", "topic", "queue_id")
+_CODED: Final = {"state": STATES, "rule": RULES, "kind": KINDS, "fires": FIRINGS}
+"""Columns of numbers that stand for words."""
 _NARROW: Final = {
-    "state": pa.int8(),
+    **dict.fromkeys(_CODED, pa.int8()),
     "is_broadcast": pa.int8(),
     "is_locked": pa.int8(),
-    "rule": pa.int8(),
-    "kind": pa.int8(),
-    "fires": pa.int8(),
     "is_bad": pa.int8(),
     "is_exposed": pa.int8(),
     "is_gone": pa.int8(),
     "client": pa.int32(),
+    "gap_ms": pa.int32(),
+    "cadence_ms": pa.int32(),
+    "commit_gap_ms": pa.int32(),
+    "commit_cadence_ms": pa.int32(),
+    "had_members": pa.int8(),
 }
 """Columns of a queue that need no 64 bits; the others may be UNKNOWN."""
 _NOBODY: Final = -1
@@ -80,11 +95,18 @@ _NOBODY: Final = -1
 
 KEYS: Final = pa.schema([(name, pa.int32() if name == "queue_id" else KEY_TEXT) for name in _KEYS])
 COLUMNS: Final = (*FIGURES, *VERDICT)
-QUEUES: Final = pa.schema([(name, _NARROW.get(name, pa.int64())) for name in COLUMNS])
+QUEUES: Final = pa.schema(
+    [
+        coded(name, _CODED[name])
+        if name in _CODED
+        else pa.field(name, _NARROW.get(name, pa.int64()))
+        for name in COLUMNS
+    ]
+)
 """A row per queue, by its number; UNKNOWN stands for null."""
 CLIENTS: Final = pa.schema([("client_id", pa.string())])
 WINDOWS: Final = pa.schema(
-    [("number", pa.int64()), *((name, pa.list_(pa.int64())) for name in (*RING, "lows"))]
+    [("number", pa.int64()), *((name, pa.list_(pa.int64())) for name in (*RING, "lows", "swings"))]
 )
 """Of queues whose window is not settled, their figures at its ticks."""
 EMITTERS: Final = pa.schema(
@@ -126,15 +148,24 @@ def judged_queues(given: Given) -> Made:
     endings, unseen = endings_arrived(state["endings"], facts["lifecycle"], shipped, grids)
     attention = _attention(given, queues, news, cut, endings=endings)
     highs = Highs(falls.filter(pa.array(_was_seen(falls, state["falls"]))))
-    _restore(attention, samples, queues, highs, given=given)
+    services = ServiceTimes(
+        state["services"], state["stats"], facts["consume_stats"], shipped=shipped, grids=grids
+    )
+    _give_heads(attention, queues, samples, services, given=given)
+    _restore(attention, samples, queues, highs, given=given, clients=clients)
     made = JudgedRows(attention, queues.keys, clients, samples, evaluation=given.evaluation)
-    last = _walk(_Walk(given, queues, attention, news, samples, falls, cut, endings, highs), made)
+    walk = _Walk(given, queues, attention, news, samples, falls, cut, endings, highs, services)
+    last = _walk(walk, made)
     carried, touched = _carried(given, queues, attention, clients)
     carried["waiting"] = news.waiting
     carried["endings"] = unseen
     carried["samples"] = _samples_left(samples, queues, last, attention)
     carried["falls"] = _falls_left(falls, highs, last)
     carried["horizons"] = horizons_after(shipped)
+    if attention.heads is not None:
+        carried["heads"] = attention.heads.left(min(last.values(), default=0))
+    if services.is_changed:
+        carried["services"], carried["stats"] = services.left(last), services.waiting
     tells = {one.emitter for one in endings if one.kind == SNAPSHOT}
     tells |= {name for name, has_told in queues.tells_snapshots.items() if has_told}
     carried["emitters"] = pa.Table.from_pylist(
@@ -220,12 +251,24 @@ def _attention(
         for name in RING:
             values = np.asarray(windows[name].combine_chunks().flatten()).reshape(len(held), -1)
             attention.ring[name][:, held] = values.T
-        lows = np.asarray(windows["lows"].combine_chunks().flatten())
-        attention.lows[:, held] = lows.reshape(len(held), -1).T
+        for name, figures in (
+            ("lows", attention.courses.lows),
+            ("swings", attention.courses.swings),
+        ):
+            values = np.asarray(windows[name].combine_chunks().flatten())
+            if len(values):  # An earlier version carried none.
+                figures[:, held] = values.reshape(len(held), -1).T
     return attention
 
 
-_OF_SAMPLE: Final = ("event_us", "held_count", "client_pull_us", "locked")
+_OF_SAMPLE: Final = (
+    "event_us",
+    "held_count",
+    "client_pull_us",
+    "locked",
+    "client_committed",
+    "first_held",
+)
 
 
 def _concerned(queues: _Queues, ending: Ending, rows: Positions | None) -> Flags:
@@ -252,6 +295,8 @@ def _end(walk: _Walk, endings: list[Ending]) -> None:
         if ending.kind == SNAPSHOT and ending.emitter in queues.emitters:
             code = queues.emitters.index(ending.emitter)
             if not attention.tells_snapshots[code]:
+                # What has grown old by now stays so, whether its cycle has ended meanwhile or not.
+                attention.sample[rows] = attention.sampled_rows(rows, ending.tick_us)
                 attention.tells_snapshots[code] = True
                 attention.columns["due_us"][rows] = 0
         for row in attention.end(rows, ending.below_seq).tolist():
@@ -259,19 +304,54 @@ def _end(walk: _Walk, endings: list[Ending]) -> None:
 
 
 def _restore(
-    attention: Attention, samples: pa.Table, queues: _Queues, highs: Highs, *, given: Given
+    attention: Attention,
+    samples: pa.Table,
+    queues: _Queues,
+    highs: Highs,
+    *,
+    given: Given,
+    clients: pa.Table,
 ) -> None:
     """What was sampled and what had fallen before the first tick of the cycle."""
     attention.tells_snapshots = np.array(
         [queues.tells_snapshots.get(name, False) for name in queues.emitters], dtype=bool
     )
-    attention.samples = {name: numbers(samples[name]) for name in _OF_SAMPLE}
+    attention.samples = {
+        **{name: numbers(samples[name]) for name in {*_OF_SAMPLE, *OF_HEAD}},
+        "client": _codes(samples["client_id"], clients),
+    }
     known = given.state["samples"].num_rows
     before = np.flatnonzero(numbers(given.state["samples"]["tick_us"]) > 0)
     places, is_chosen = _places(attention, numbers(samples["number"])[:known][before])
     attention.sample[places] = before[is_chosen]
     for number, event_us, high in highs.present():
         _set_high(attention, number, event_us, high)
+
+
+def _give_heads(
+    attention: Attention,
+    queues: _Queues,
+    samples: pa.Table,
+    services: ServiceTimes,
+    *,
+    given: Given,
+) -> None:
+    """The heads of windows, where clients tell any, and how long calls of their groups take."""
+    heads = given.state["heads"]
+    if not samples.num_rows and not heads.num_rows:
+        return
+    attention.heads = Heads(heads, attention.chosen, given.evaluation)
+
+    def usual_of(places: Positions, tick_us: int) -> Usual:
+        keys = queues.keys.take(pa.array(attention.chosen[places]))
+        return services.usual(services.numbers_of(keys), tick_us)
+
+    attention.usual_of = usual_of
+
+
+def _codes(names: pa.ChunkedArray, clients: pa.Table) -> Positions:
+    """The numbers of clients; UNKNOWN for one that has never pulled."""
+    return numbers(pc.index_in(names, value_set=clients["client_id"].combine_chunks()))
 
 
 def _set_high(attention: Attention, number: int, event_us: int, high: int) -> None:
@@ -302,6 +382,7 @@ class _Walk:
     cut: Cut
     endings: list[Ending]
     highs: Highs
+    services: ServiceTimes
 
 
 def _walk(walk: _Walk, made: JudgedRows) -> dict[str, int]:
@@ -328,15 +409,18 @@ def _walk(walk: _Walk, made: JudgedRows) -> dict[str, int]:
         ends.setdefault(ending.tick_us, []).append(ending)
     scratch = np.zeros(queues.keys.num_rows, np.int64)
     for moment in _moments(queues.emitters, walk.cut.grids, last):
-        attention.skip(moment)
+        attention.begin(moment)
         ended = ends.get(moment.tick_us, [])
-        _end(walk, ended)  # What comes at this tick with a higher seq is another life.
+        # What comes at this tick behind a deletion is another life; what comes with a snapshot is
+        # the same one.
+        _end(walk, [one for one in ended if one.kind != SNAPSHOT])
         rows = news.by_tick.get(moment.tick_us)
         if rows is not None:
             _take(attention, news, rows, scratch, tick_us=moment.tick_us)
         replaced = by_sample.get(moment.tick_us)
         if replaced is not None:
             _take_samples(attention, samples, sampled, replaced, made=made)
+        walk.services.take(moment.tick_us)
         for row in fell.get(moment.tick_us, ()):
             _set_high(attention, *walk.highs.take(row))
         _end(walk, ended)  # What came at this tick with a lower seq has ended too.
@@ -393,16 +477,17 @@ def _moments(emitters: list[str], grids: Mapping[str, Grid], last: dict[str, int
     for tick in np.unique(np.concatenate([one.ticks for one in of] or [np.empty(0, np.int64)])):
         tick_us = int(tick)
         has_tick = np.zeros(count, bool)
-        run, since, before = (np.full(count, UNKNOWN) for _ in range(3))
+        run, since, before, stepped = (np.full(count, UNKNOWN) for _ in range(4))
         for code, one in enumerate(of):
             place = at[code]
             if place < len(one.ticks) and one.ticks[place] == tick_us:
                 has_tick[code] = True
                 run[code], since[code] = one.runs[place], one.alive_since[place]
+                stepped[code] = one.stepped[place]
                 before[code] = last.get(emitters[code], UNKNOWN)
                 last[emitters[code]] = tick_us
                 at[code] += 1
-        moments.append(Moment(tick_us, has_tick, run, since, before))
+        moments.append(Moment(tick_us, has_tick, run, since, before, stepped))
     return moments
 
 
@@ -421,14 +506,14 @@ def _carried(
         narrow = attention.columns[field.name].astype(column.dtype)
         if everything:
             column = narrow
-        elif len(chosen):
+        elif len(chosen) and not np.array_equal(column[chosen], narrow):
             column = column if grown else column.copy()
             column[chosen] = narrow
         columns.append(pa.array(column))
     new = np.arange(known, queues.keys.num_rows)
     if len(chosen) or grown:
         carried["queues"] = pa.table(columns, schema=QUEUES)
-        touched["queues"] = np.union1d(chosen, new) if grown else chosen
+        touched["queues"] = _either(chosen, new, queues.keys.num_rows) if grown else chosen
     if grown:
         carried["keys"], touched["keys"] = queues.keys, new
     if clients.num_rows > given.state["clients"].num_rows:
@@ -438,10 +523,18 @@ def _carried(
     return carried, touched
 
 
+def _either(some: Positions, others: Positions, count: int) -> Positions:
+    """The places below `count` that are among one of them, in order."""
+    is_meant = np.zeros(count, bool)
+    is_meant[some] = True
+    is_meant[others] = True
+    return np.flatnonzero(is_meant)
+
+
 def _windows(attention: Attention) -> pa.Table:
     rows = np.flatnonzero(attention.columns["due_us"] == 0)
     lists = []
-    for figures in (*attention.ring.values(), attention.lows):
+    for figures in (*attention.ring.values(), attention.courses.lows, attention.courses.swings):
         size = len(figures)
         offsets = pa.array(np.arange(0, (len(rows) + 1) * size, size, dtype=np.int32))
         lists.append(pa.ListArray.from_arrays(offsets, pa.array(figures.T[rows].reshape(-1))))
@@ -472,7 +565,7 @@ def _samples_left(
     is_last[ordered] = last_of(number[ordered], np.zeros(queues.keys.num_rows, np.int64))
     ends = np.array([last.get(name, 0) for name in queues.emitters], np.int64)
     end_us = ends[queues.emitter[number]]
-    is_young = end_us - numbers(samples["event_us"]) <= SILENCE_US
+    is_young = end_us - numbers(samples["event_us"]) <= REPORT_SPAN_US
     is_young |= attention.tells_snapshots[queues.emitter[number]]
     kept = ~is_seen | (np.where(looked_at, is_held, is_last) & is_young)
     return samples.filter(pa.array(kept)).combine_chunks()
@@ -498,6 +591,7 @@ STEP: Final = Step(
         "group_watermarks",
         QUEUE_NUMBERS,
         "client_windows",
+        "consume_stats",
         "lifecycle",
         "offset_violations",
         "shipments",
@@ -515,6 +609,9 @@ STEP: Final = Step(
         "horizons": HORIZONS,
         "emitters": EMITTERS,
         "endings": ENDINGS,
+        "heads": HEADS,
+        "services": SERVICES,
+        "stats": STATS,
     },
     makes=JUDGED,
     wakes=("group_watermarks", "client_windows", "shipments"),

@@ -4,12 +4,20 @@ Place in the walk: what is seen of queues at a tick → their rules, from which 
 group states follow.
 
 In order, first match: BROADCAST (nothing to judge) | NO_OFFSET | DATA_LOST | OK (lag and time lag
-within what is allowed) | OK (paused) | STOPPED | REWOUND | STALLED | SLOW | OK. Windows are of
-time, not of commits, so the verdict does not depend on how often a consumer commits. A queue whose
-window is not complete is judged by the rules that need none.
+within what is allowed) | PAUSED | STOPPED | REWOUND | STALLED | SLOW | CATCHING_UP | OK. What is
+judged is the offset that is reached by what happens (`progress`), so the verdict does not depend on
+how often a consumer commits. A queue whose window is not complete is judged by the rules that need
+none. STALLED is one whose head is passed (`heads`), too: that needs no window.
 
-Invariant: a paused consumer is silent. It told to be asked for nothing; its lag is shown, no rule
-fires. Absent on purpose: memory; a rule sees one tick and its window.
+SLOW is a queue beyond what is allowed that falls behind, however slowly, one whose lag only grew
+over a window while messages wait too long, and one whose messages wait too long while it neither
+falls behind nor gains. One that gains is CATCHING_UP. What is allowed allows no lasting deficit:
+one that has been certain for long is SLOW there, too. Of a lag that swings the course is that from
+one swing to the next.
+
+Invariant: a paused consumer is told as paused, whatever else is true of its queue: its client works
+on the queue by its own account, holds nothing of it and asks for nothing. Absent on purpose:
+memory; a rule sees one tick and its window.
 """
 
 from __future__ import annotations
@@ -20,7 +28,9 @@ from typing import Final
 
 import numpy as np
 
-from pipelines.marts.judging.packed import NEVER, UNKNOWN, Flags, truncated
+from pipelines.marts.judging import progress
+from pipelines.marts.judging.heads import Passed
+from pipelines.marts.judging.packed import UNKNOWN, Flags, truncated
 from pipelines.marts.mart import Positions
 from pipelines.settings import SECOND_US, Evaluation
 
@@ -28,28 +38,45 @@ PRODUCE_ALLOWANCE_US: Final = 5 * SECOND_US
 """A lag of what is produced in this time is normal: clients report their offsets each five
 seconds.
 """
-HELD_PULL_US: Final = 30 * SECOND_US
-"""A pull that finds nothing is held by the broker for as long as this before the client asks
-again.
+
+LATE_US: Final = 420 * SECOND_US
+"""Messages that wait for too long without a break for so long are told even if the queue neither
+falls behind nor gains: a course that six minutes show has been found by then.
+"""
+LATE_SWINGS: Final = 2
+"""Where the lag swings, for so many swings more: one that comes back to what is allowed in each of
+them keeps up.
 """
 
 RULES: Final = (
     "OK",
     "BROADCAST",
+    "CATCHING_UP",
+    "UNKNOWN",
     "NO_OFFSET",
     "DATA_LOST",
     "STOPPED",
     "REWOUND",
     "STALLED",
     "SLOW",
+    "PAUSED",
 )
-OK, BROADCAST, NO_OFFSET, DATA_LOST, STOPPED, REWOUND, STALLED, SLOW = range(8)
-HEALTHY_MAX: Final = BROADCAST
-"""Rules up to this one say that nothing is wrong."""
+OK, BROADCAST, CATCHING_UP, TOO_EARLY, NO_OFFSET, DATA_LOST = range(6)
+STOPPED, REWOUND, STALLED, SLOW, PAUSED = range(6, 11)
+HEALTHY_MAX: Final = TOO_EARLY
+"""Rules up to this one say that nothing is wrong, that it is on the mend, or that it is too early
+to say: messages have waited for too long ever since somebody looks.
+"""
 
-KINDS: Final = ("UNDETERMINED", "DEAD_CONSUMER", "BLOCKED_ORDERLY", "FROZEN_HEAD", "DEAD_QUEUE")
-UNDETERMINED, DEAD_CONSUMER, BLOCKED_ORDERLY, FROZEN_HEAD, DEAD_QUEUE = range(5)
-HEAD_KINDS: Final = (FROZEN_HEAD, BLOCKED_ORDERLY)
+KINDS: Final = (
+    "UNDETERMINED",
+    "DEAD_CONSUMER",
+    "BLOCKED_ORDERLY",
+    "FROZEN_HEAD",
+    "DEAD_QUEUE",
+    "PAUSED",
+)
+UNDETERMINED, DEAD_CONSUMER, BLOCKED_ORDERLY, FROZEN_HEAD, DEAD_QUEUE, PAUSED_QUEUE = range(6)
 
 EXACT, AT_END, PURGED, UNREADABLE, NONE = range(5)
 STATES: Final = ("EXACT", "AT_END", "PURGED", "UNREADABLE", "NONE")
@@ -86,14 +113,33 @@ class Seen:
     tick_us: int
     now: Mapping[str, Positions]
     """The last row: event_us, broker_epoch, pulled, committed, state, waiting_since_us, min_offset,
-    max_offset, last_pull_us, last_commit_us, members, lag, is_broadcast and is_locked (0 or 1).
+    max_offset, last_pull_us, last_commit_us, members, lag, is_broadcast and is_locked (0 or 1);
+    reached; growth: messages an hour by which it falls behind, below 0 when it gains, 0 when
+    neither is certain, UNKNOWN when it was not looked at for long enough; late_us: since when
+    messages wait for too long; rule: the one of the tick before.
     """
     before: Mapping[str, Positions]
-    """A window ago: committed, max_offset, lag."""
+    """A window ago: committed, reached, max_offset."""
     is_complete: Flags
     """Was the queue evaluated at every tick of the window?"""
-    growth: Positions
-    """Messages an hour by which it fell behind in each of the last three minutes; else UNKNOWN."""
+    open: Positions
+    """Messages from the offset that is reached to the end."""
+    waiting_since_us: Positions
+    """Store time of the message at the offset that is reached; NEVER when nothing waits."""
+    is_told: Flags
+    """Does its client tell what it holds?"""
+    is_late_from_first: Flags
+    """Have messages waited for too long at every look so far?"""
+    stands: Flags
+    """Did what is reached stand, while messages wait, for longer than is usual?"""
+    patience_us: Positions
+    """For how long it would have had to."""
+    swing_us: Positions
+    """How long each swing of its lag takes; UNKNOWN when it has no regular one."""
+    is_deficit: Flags
+    """Has it fallen behind for so long that this is told even of what is allowed?"""
+    passed: Passed
+    """Heads that stand while what lies behind them is finished: they need no window."""
     high: Positions
     """Offset to regain."""
     sample: Callable[[Positions], Mapping[str, Positions]]
@@ -106,14 +152,10 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Extremes:
-    """Over the ticks of the window: least known lag, least and most known consume offset, and the
-    consume offset midway.
-    """
+    """Over the ticks of the window: fewest open messages known, and the offset reached midway."""
 
-    lag_least: Positions
-    committed_least: Positions
-    committed_most: Positions
-    committed_midway: Positions
+    open_least: Positions
+    reached_midway: Positions
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,33 +166,40 @@ class Judged:
     kind: Positions
     is_at_rest: Flags
     """Nothing but time or news can change the verdict: not its window."""
+    is_within: Flags
+    """Is it no further behind than is always allowed? A course that it had has ended then."""
 
 
 def judged(seen: Seen, evaluation: Evaluation) -> Judged:
     """Rule and kind of every queue; what does not apply is UNDETERMINED."""
     now = seen.now
-    committed = now["committed"]
+    committed, mark = now["committed"], now["reached"]
     count = len(committed)
     rule = np.zeros(count, np.int64)
     kind = np.zeros(count, np.int64)
     is_broadcast = now["is_broadcast"] == 1
-    has_none = ~is_broadcast & ((now["state"] == NONE) | (committed == UNKNOWN))
+    has_none = ~is_broadcast & (mark == UNKNOWN)
     is_lost = ~is_broadcast & ~has_none
-    is_judged = is_lost & (committed >= now["min_offset"]) & (committed <= now["max_offset"])
+    place = np.where(committed == UNKNOWN, mark, committed)
+    is_judged = is_lost & (place >= now["min_offset"]) & (place <= now["max_offset"])
     is_lost &= ~is_judged
     is_within = is_judged & _is_within_allowance(seen, evaluation)
     rule[is_broadcast] = BROADCAST
     rule[is_lost] = DATA_LOST
-    had_none = seen.is_complete & (seen.before["committed"] == UNKNOWN)
-    rule[has_none & had_none & (now["max_offset"] > now["min_offset"])] = NO_OFFSET
+    had_none = has_none & seen.is_complete & (seen.before["reached"] == UNKNOWN) & seen.stands
+    rule[had_none & (now["max_offset"] > now["min_offset"])] = NO_OFFSET
     rest = np.flatnonzero(is_judged & ~is_within)
     if len(rest):
         _judge_rest(seen, evaluation, rest, rule)
     standing = np.flatnonzero((rule == STOPPED) | (rule == STALLED) | (rule == NO_OFFSET))
     if len(standing):
         kind[standing] = _kinds(seen, evaluation, standing)
-    at_rest = is_broadcast | is_within | (has_none & seen.is_complete)
-    return Judged(rule, kind, at_rest)
+    kind[rule == PAUSED] = PAUSED_QUEUE
+    at_rest = is_broadcast | (is_within & _may_rest(seen, evaluation))
+    at_rest |= (
+        has_none & seen.is_complete & (seen.stands | (now["max_offset"] <= now["min_offset"]))
+    )
+    return Judged(rule, kind, at_rest, is_within)
 
 
 def time_lag_us(tick_us: int, waiting_since_us: Positions) -> Positions:
@@ -171,55 +220,82 @@ def allowed_lag(
 def _is_within_allowance(seen: Seen, evaluation: Evaluation) -> Flags:
     now = seen.now
     allowed = allowed_lag(now["max_offset"], seen.before["max_offset"], evaluation)
-    latest_us = seen.tick_us - evaluation.allowed_time_ms * 1000
-    since = now["waiting_since_us"]
-    in_time = (since == UNKNOWN) | (since >= latest_us)
-    return np.asarray((now["lag"] <= allowed) & in_time)
+    is_late = progress.is_late(seen.waiting_since_us, seen.tick_us, evaluation)
+    is_overdue = seen.stands & (now["reached"] > now["committed"])
+    falls_behind = seen.is_deficit & (now["growth"] > 0)
+    return np.asarray((seen.open <= allowed) & ~is_late & ~is_overdue & ~falls_behind)
+
+
+def _may_rest(seen: Seen, evaluation: Evaluation) -> Flags:
+    """A client that tells nothing and has not reported what it pulled is waited for."""
+    now = seen.now
+    few = allowed_lag(now["max_offset"], seen.before["max_offset"], evaluation)
+    is_late = progress.is_late(now["waiting_since_us"], seen.tick_us, evaluation)
+    is_ahead = now["reached"] > now["committed"]
+    return np.asarray(seen.is_told | ~is_ahead | ((now["lag"] <= few) & ~is_late))
 
 
 def _judge_rest(seen: Seen, evaluation: Evaluation, rest: Positions, rule: Positions) -> None:
     """The rules for queues that are behind, into `rule`; the first that holds wins."""
     now = Chosen(seen.now, rest)
-    committed, lag = now["committed"], now["lag"]
     complete, high = seen.is_complete[rest], seen.high[rest]
-    window = seen.extremes(rest)
-    lag_before = seen.before["lag"][rest]
-    max_before = seen.before["max_offset"][rest]
-    waits = complete & (window.lag_least > 0) & (window.lag_least != NEVER)
+    stands = seen.stands[rest] & complete
     last_report = np.where(
         now["last_commit_us"] == UNKNOWN, now["broker_epoch"], now["last_commit_us"]
     )
     # As of the row itself: reports that changed nothing are told with a delay.
-    is_stopped = waits & (now["event_us"] - last_report >= evaluation.window_us)
-    is_rewound = (high != UNKNOWN) & (committed < high)
-    is_stalled = waits & (window.committed_least == window.committed_most)
-    grown = np.where(lag_before == UNKNOWN, 0, lag - lag_before)
-    # A queue that has just stood still is not slow: it is about to be STALLED.
-    midway = window.committed_midway
-    allowed = allowed_lag(now["max_offset"], max_before, evaluation)
-    only_grew = (grown > allowed) & (window.lag_least == lag_before)
-    # However small a part of what is produced: an hour of it would be too much.
-    falls_behind = seen.growth[rest] > allowed
-    advances = (midway != UNKNOWN) & (committed > midway)
-    is_slow = complete & (falls_behind | (only_grew & advances))
+    has_no_report = now["event_us"] - last_report >= seen.patience_us[rest]
+    is_left = ~_is_pulled(seen, evaluation, rest) | progress.is_dead(now)
+    is_stopped = stands & has_no_report & is_left & ~seen.is_told[rest]
+    is_rewound = (high != UNKNOWN) & (now["committed"] != UNKNOWN) & (now["committed"] < high)
+    is_slow, is_catching_up = _courses(seen, evaluation, rest, now)
     found = np.select(
-        [is_stopped, is_rewound, is_stalled, is_slow], [STOPPED, REWOUND, STALLED, SLOW], OK
+        [
+            is_stopped,
+            is_rewound,
+            stands | seen.passed.is_told[rest],
+            complete & is_slow,
+            complete & is_catching_up,
+            seen.is_late_from_first[rest],
+        ],
+        [STOPPED, REWOUND, STALLED, SLOW, CATCHING_UP, TOO_EARLY],
+        OK,
     )
     is_paused = _is_paused(seen, evaluation, rest)
-    rule[rest] = np.where(is_paused, OK, found)
+    rule[rest] = np.where(is_paused, PAUSED, found)
+
+
+def _courses(
+    seen: Seen, evaluation: Evaluation, rest: Positions, now: Mapping[str, Positions]
+) -> tuple[Flags, Flags]:
+    """Which of the queues are slow, and which catch up?"""
+    count, window = seen.open[rest], seen.extremes(rest)
+    is_late = progress.is_late(seen.waiting_since_us[rest], seen.tick_us, evaluation)
+    max_before, mark_before = seen.before["max_offset"][rest], seen.before["reached"][rest]
+    has_before = (max_before != UNKNOWN) & (mark_before != UNKNOWN)
+    before = np.where(has_before, max_before - mark_before, count)
+    allowed = allowed_lag(now["max_offset"], max_before, evaluation)
+    growth, swing_us = now["growth"], seen.swing_us[rest]
+    swings = swing_us != UNKNOWN
+    # A queue that has just stood still is not slow: it is about to be STALLED.
+    advances = (window.reached_midway != UNKNOWN) & (now["reached"] > window.reached_midway)
+    # In a swing a window says nothing of the course.
+    only_grew = ~swings & (count - before > allowed) & (window.open_least == before)
+    only_fell = ~swings & (before - count > allowed) & (window.open_least == count)
+    falls_behind = (growth != UNKNOWN) & (growth > 0) & ~only_fell
+    since = now["late_us"]
+    long_us = LATE_US + LATE_SWINGS * np.where(swings, swing_us, 0)
+    is_long = (since != UNKNOWN) & (seen.tick_us - np.maximum(since, 0) >= long_us)
+    holds = is_late & is_long & (growth == 0)
+    gains = (growth != UNKNOWN) & (growth < 0)
+    is_slow = falls_behind | (is_late & only_grew & advances & ~gains) | (holds & ~only_fell)
+    # Where waiting begins to be allowed again, samples make it swing.
+    is_far = is_late | ((now["rule"] == CATCHING_UP) & (count > allowed))
+    return is_slow, is_far & (gains | only_fell)
 
 
 def _is_pulled(seen: Seen, evaluation: Evaluation, chosen: Positions) -> Flags:
-    """Somebody asks for this queue: lately, or with a request that the broker holds since all is
-    pulled.
-    """
-    last_pull = seen.now["last_pull_us"][chosen]
-    is_known = last_pull != UNKNOWN
-    age = seen.tick_us - np.where(is_known, last_pull, 0)
-    lately = age <= max(evaluation.window_us, PRODUCE_ALLOWANCE_US)
-    has_all = seen.now["pulled"][chosen] >= seen.now["max_offset"][chosen]
-    is_held = has_all & (age <= evaluation.window_us + HELD_PULL_US)
-    return np.asarray(is_known & (lately | is_held))
+    return progress.is_pulled(Chosen(seen.now, chosen), seen.tick_us, evaluation)
 
 
 def _is_paused(seen: Seen, evaluation: Evaluation, chosen: Positions) -> Flags:

@@ -10,7 +10,10 @@ can be concluded, and no tick is alive,
 - between the last horizon of a life and the boot of the next one, when that took longer than
   SILENCE_US: EMITTER_SILENT;
 - from a loss of rows to the end of the first snapshot that began after it: SPOOL_LOSS. An emitter
-  that tells no snapshots reports every queue within SILENCE_US.
+  that tells no snapshots reports every queue within REPORT_SPAN_US;
+- while its clock is not the time: CLOCK_STEPPED. One that was set forward has passed over a span,
+  one that was set back makes the span up, at half speed, in this life. Behind it the age of what
+  was stored before its end is unknown (`stepped_us`).
 Of the ticks of such a stretch only the first is a row.
 
 Invariant: a horizon never goes back; a clock that was set back gives no ticks until it has regained
@@ -25,14 +28,22 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from pipelines.marts.keys import is_one_of
 from pipelines.marts.mart import KEY_TEXT, Given, Made, Positions, Step
-from pipelines.settings import SILENCE_US
+from pipelines.settings import CLOCK_STEP_ALLOWED_US, MS_US, REPORT_SPAN_US, SILENCE_US
 
 NAME: Final = "ticks"
 EMITTER_SILENT: Final = "EMITTER_SILENT"
 SPOOL_LOSS: Final = "SPOOL_LOSS"
+CLOCK_STEPPED: Final = "CLOCK_STEPPED"
+WORDS: Final = {
+    EMITTER_SILENT: "the broker reported nothing more, and was started again later",
+    SPOOL_LOSS: "the broker lost reports; its next snapshot tells how it stands",
+    CLOCK_STEPPED: "the broker's clock was set, so its times are not the time",
+}
+"""Why nothing is known of any queue of an emitter."""
+_KINDS: Final = ("BOOT", "SNAPSHOT", SPOOL_LOSS, CLOCK_STEPPED)
 
 TICKS: Final = pa.schema(
     [
@@ -42,10 +53,12 @@ TICKS: Final = pa.schema(
         ("alive_since_us", pa.int64()),
         ("run_from_us", pa.int64()),
         ("why_unknown", pa.string()),
+        ("stepped_us", pa.int64()),
     ]
 )
 """run_from_us: first tick of the unbroken run of living ticks that the tick belongs to.
-alive_since_us: boot, or return from a silence, from which on the emitter has reported.
+alive_since_us: boot, return from a silence, or loss, from which on the emitter has reported.
+stepped_us: how old messages are that were stored before is unknown; 0 when the clock was not set.
 """
 EMITTERS: Final = pa.schema(
     [
@@ -58,6 +71,7 @@ EMITTERS: Final = pa.schema(
         ("lost_seq", pa.int64()),
         ("lost_us", pa.int64()),
         ("tells_snapshots", pa.bool_()),
+        ("stepped_us", pa.int64()),
     ]
 )
 
@@ -76,6 +90,8 @@ class Emitter:
     """The row that told of a loss that no snapshot has made good yet."""
     lost_us: int | None = None
     tells_snapshots: bool = False
+    stepped_us: int = 0
+    """End of the last span in which its clock was not the time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +103,8 @@ class Mark:
     moment_us: int
     seq_from: int | None
     """Of a snapshot, the first row that may be of it."""
+    step_us: int = 0
+    """By how much the clock was set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,13 +124,16 @@ class Stretch:
     why_unknown: str | None
     alive_since_us: int
     run_from_us: int
+    stepped_us: int
 
 
 def ticks(given: Given) -> Made:
     """A row per emitter and tick; of a silence its first tick."""
     slide_us = given.evaluation.slide_us
     emitters = {
-        row["emitter"]: Emitter(**{name: row[name] for name in EMITTERS.names[1:]})
+        row["emitter"]: Emitter(
+            **{name: row[name] for name in EMITTERS.names[1:] if row[name] is not None}
+        )
         for row in given.state["emitters"].to_pylist()
     }
     parts = [
@@ -148,13 +169,27 @@ def _by_emitter(given: Given) -> Iterator[tuple[str, list[Shipment]]]:
 
 def _marks(lifecycle: pa.Table) -> dict[str, list[Mark]]:
     """Per emitter, in the order of seq."""
-    kind = pc.cast(lifecycle["kind"], pa.string())
-    rows = lifecycle.filter(pc.is_in(kind, value_set=pa.array(["BOOT", "SNAPSHOT", SPOOL_LOSS])))
+    rows = lifecycle.filter(is_one_of(lifecycle["kind"], *_KINDS))
     marks: dict[str, list[Mark]] = {}
     for row in rows.to_pylist():
-        mark = Mark(row["seq"], row["kind"], row["event_us"], row.get("seq_from"))
+        step_us = (row.get("step_ms") or 0) * MS_US
+        if row["kind"] == CLOCK_STEPPED and not is_set_by(step_us):
+            continue
+        mark = Mark(row["seq"], row["kind"], row["event_us"], row.get("seq_from"), step_us)
         marks.setdefault(row["emitter"], []).append(mark)
     return marks
+
+
+def is_set_by(step_us: int) -> bool:
+    """Was a clock set by so much that its times may not be believed?"""
+    return abs(step_us) >= CLOCK_STEP_ALLOWED_US
+
+
+def is_made_good(lost_seq: int, seq_from: int | None) -> bool:
+    """Does a snapshot whose rows begin at `seq_from` tell all that was lost by the row `lost_seq`?
+    One that began before it may have lost rows itself.
+    """
+    return seq_from is None or seq_from > lost_seq
 
 
 def _stretches(
@@ -165,7 +200,7 @@ def _stretches(
     marks = shipment.marks
     boots = [mark.moment_us for mark in marks if mark.kind == "BOOT"]
     if known is None:
-        begin_us = min(boots, default=shipment.horizon_us - SILENCE_US)
+        begin_us = min(boots, default=shipment.horizon_us - REPORT_SPAN_US)
         known = emitters[name] = Emitter(
             min(begin_us, shipment.horizon_us) - 1,
             shipment.epoch,
@@ -182,6 +217,9 @@ def _stretches(
         is_boot = mark.kind == "BOOT"
         is_silent = is_boot and moment_us - known.horizon_us > SILENCE_US
         why = EMITTER_SILENT if is_silent else None
+        if mark.step_us > 0:
+            yield from _until(known, moment_us - mark.step_us, None, slide_us)
+            why = CLOCK_STEPPED
         yield from _until(known, moment_us - 1, why, slide_us)
         _pass(known, mark, moment_us)
     yield from _until(known, end_us, None, slide_us)
@@ -192,40 +230,50 @@ def _pass(known: Emitter, mark: Mark, moment_us: int) -> None:
     match mark.kind:
         case "BOOT":
             known.alive_since_us = moment_us
+            # Its clock stood until the time was that of its last row.
+            known.stepped_us = min(known.stepped_us, moment_us)
         case "SNAPSHOT":
             known.tells_snapshots = True
             lost = known.lost_seq
-            if lost is not None and (mark.seq_from is None or mark.seq_from > lost):
+            if lost is not None and is_made_good(lost, mark.seq_from):
                 known.lost_seq = known.lost_us = None
+        case "CLOCK_STEPPED":
+            made_up_us = moment_us + max(0, -mark.step_us)
+            known.stepped_us = max(known.stepped_us, made_up_us)
         case _:
             known.lost_seq, known.lost_us = mark.seq, moment_us
+            known.alive_since_us = moment_us
 
 
 def _until(known: Emitter, end_us: int, why: str | None, slide_us: int) -> Iterator[Stretch]:
-    """The ticks in (horizon, end]: unknown for `why`, or since rows were lost, or alive."""
+    """The ticks in (horizon, end]: unknown for `why`, or since rows were lost or the clock was set,
+    or alive.
+    """
     if known.lost_us is not None and not known.tells_snapshots:
-        made_good_us = known.lost_us + SILENCE_US
+        made_good_us = known.lost_us + REPORT_SPAN_US
         if made_good_us <= end_us:
             yield from _alike(known, made_good_us - 1, why or SPOOL_LOSS, slide_us)
             known.lost_seq = known.lost_us = None
     if why is None and known.lost_us is not None:
         why = SPOOL_LOSS
+    if why is None and known.horizon_us < known.stepped_us:
+        yield from _alike(known, min(end_us, known.stepped_us - 1), CLOCK_STEPPED, slide_us)
     yield from _alike(known, end_us, why, slide_us)
 
 
 def _alike(known: Emitter, end_us: int, why: str | None, slide_us: int) -> Iterator[Stretch]:
-    first = (known.horizon_us // slide_us + 1) * slide_us
-    grid = np.arange(first, end_us + 1, slide_us, dtype=np.int64)
+    first, last = (known.horizon_us // slide_us + 1) * slide_us, end_us // slide_us * slide_us
     known.horizon_us = max(known.horizon_us, end_us)
-    if not len(grid):
+    if first > last:
         return
     is_told, known.why_unknown = known.why_unknown == why, why
-    if why is None:
-        yield Stretch(grid, None, known.alive_since_us, known.run_from_us)
-        return
-    known.run_from_us = int(grid[-1]) + slide_us
-    if not is_told:
-        yield Stretch(grid[:1], why, known.alive_since_us, known.run_from_us)
+    if why is not None:  # However long it is: a clock may have been set by years.
+        known.run_from_us = last + slide_us
+        if is_told:
+            return
+        last = first
+    grid = np.arange(first, last + 1, slide_us, dtype=np.int64)
+    yield Stretch(grid, why, known.alive_since_us, known.run_from_us, known.stepped_us)
 
 
 def _as_rows(name: str, stretch: Stretch) -> pa.Table:
@@ -240,6 +288,7 @@ def _as_rows(name: str, stretch: Stretch) -> pa.Table:
             pa.repeat(pa.scalar(stretch.alive_since_us, pa.int64()), count),
             pa.repeat(pa.scalar(stretch.run_from_us, pa.int64()), count),
             pa.repeat(pa.scalar(why, pa.string()), count),
+            pa.repeat(pa.scalar(stretch.stepped_us, pa.int64()), count),
         ],
         schema=TICKS,
     )

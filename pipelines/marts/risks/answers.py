@@ -2,7 +2,7 @@
 
 Place in the walk: offset_answers → events. A reader that begins anew asks the broker where; what
 the group has pulled from there on comes again, below the committed offset as well when the answer
-is stale.
+is stale. A reader that asks again begins where it was told last.
 
 Invariant: the range is that of the answer's instant. Absent on purpose: readers that were told that
 there is no offset. Where they begin is configured at the client.
@@ -10,18 +10,41 @@ there is no offset. Where they begin is configured at the client.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipelines.marts.keys import QUEUE_KEY, are_among
+from pipelines.marts.mart import KEY_TEXT
 from pipelines.marts.risks.events import Event, Place
 
+_KEYS: Final = pa.schema(
+    [(name, pa.int32() if name == "queue_id" else KEY_TEXT) for name in QUEUE_KEY]
+)
 
-def answered(answers: pa.Table) -> Iterator[Event]:
-    """Answers that put messages at risk."""
-    goes_back = pc.fill_null(pc.less(answers["told_offset"], answers["pulled"]), False)
-    for row in answers.filter(goes_back).to_pylist():
+
+def answered(answers: pa.Table, windows: pa.Table, others: Iterable[Event]) -> Iterator[Event]:
+    """Where readers were told to begin. An answer at or beyond what was pulled puts nothing at
+    risk; it counts where something is, by `windows` that are open, `others` or another answer, and
+    may take back what an earlier one did. At a rebalance almost all answers are such.
+    """
+    is_known = pc.and_(pc.is_valid(answers["told_offset"]), pc.is_valid(answers["pulled"]))
+    known = answers.filter(is_known)
+    if not known.num_rows:
+        return
+    goes_back = pc.less(known["told_offset"], known["pulled"])
+    places = [dict(zip(QUEUE_KEY, _key(event.place), strict=True)) for event in others]
+    at_risk = pa.concat_tables(
+        [
+            windows.select(QUEUE_KEY),
+            known.filter(goes_back).select(QUEUE_KEY).cast(_KEYS),
+            pa.Table.from_pylist(places, _KEYS),
+        ]
+    )
+    counts = pc.or_(goes_back, are_among(known, at_risk.unify_dictionaries(), QUEUE_KEY))
+    for row in known.filter(counts).to_pylist():
         is_same = row["client_id"] is not None and row["client_id"] == row["last_puller"]
         yield Event(
             place=Place.of(row),
@@ -35,3 +58,7 @@ def answered(answers: pa.Table) -> Iterator[Event]:
             from_offset=row["told_offset"],
             to_offset=row["pulled"],
         )
+
+
+def _key(place: Place) -> tuple[str, str, str, int]:
+    return place.emitter, place.group, place.topic, place.queue_id

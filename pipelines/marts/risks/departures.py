@@ -1,8 +1,7 @@
 """A reader left, expired or lost a queue while more was pulled than committed.
 
-Place in the walk: rebalance_events and client_windows → openings. Carried: the last sample of what
-each client holds of each queue, as long as it tells something, and who last lost each queue, as
-long as a change back means two owners.
+Place in the walk: rebalance_events and client_windows → openings. Carried: who last lost each
+queue, as long as a change back means two owners.
 
 Invariant: what a client held is told by its last sample before the departure; without one it is
 unknown. Absent on purpose: what comes of the risk.
@@ -16,52 +15,33 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from pipelines.marts.forgetting import recent
-from pipelines.marts.keys import QUEUE_KEY, are_among, is_one_of, newest_of_each
-from pipelines.marts.life_cycles import concerns, ended
+from pipelines.marts.keys import is_one_of
 from pipelines.marts.mart import KEY_TEXT
 from pipelines.marts.risks.events import Event, Place
-from pipelines.marts.risks.holdings import finished_within
+from pipelines.marts.risks.holdings import finished_ranges, finished_within
+from pipelines.marts.risks.samples import Held, Holding
 from pipelines.settings import SECOND_US
-from pipelines.staging.facts import fact_schema
 
 OVERLAP_US: Final = 30 * SECOND_US
 """A queue that changed hands back within this long, in an unchanged group, had two owners: one
 division of the queues gives it to one member, and members divide anew each 20 s.
 """
-_QUEUE: Final = [
-    ("emitter", KEY_TEXT),
-    ("group", KEY_TEXT),
-    ("topic", KEY_TEXT),
-    ("queue_id", pa.int32()),
-    ("client_id", KEY_TEXT),
-]
-SAMPLES: Final = pa.schema(
-    [
-        *_QUEUE,
-        ("seq", pa.int64()),
-        ("event_us", pa.int64()),
-        ("finished_count", pa.int64()),
-        ("held_count", pa.int64()),
-        ("client_committed", pa.int64()),
-        ("held_ranges", fact_schema("client_windows").field("held_ranges").type),
-        ("dropped", pa.bool_()),
-    ]
-)
-"""The last sample of each queue and client."""
 LOSERS: Final = pa.schema(
-    [*_QUEUE, ("broker_epoch", pa.int64()), ("generation", pa.int64()), ("event_us", pa.int64())]
+    [
+        ("emitter", KEY_TEXT),
+        ("group", KEY_TEXT),
+        ("topic", KEY_TEXT),
+        ("queue_id", pa.int32()),
+        ("client_id", KEY_TEXT),
+        ("broker_epoch", pa.int64()),
+        ("generation", pa.int64()),
+        ("event_us", pa.int64()),
+    ]
 )
 """Who lost a queue to another reader, per queue the last one."""
 
 GONE: Final = ("LEFT", "EXPIRED", "REVOKED")
-SAMPLE_SPAN_US: Final = 635 * SECOND_US
-"""A sample tells of what is, until the next one: those that do not change come again in each
-snapshot (10 min), which may be late.
-"""
-_HOLDING: Final = (*QUEUE_KEY, "client_id")
 Row = Mapping[str, Any]
 
 
@@ -71,6 +51,22 @@ class Departures:
 
     openings: list[Event]
     losers: pa.Table
+
+
+@dataclass(frozen=True, slots=True)
+class _Departure:
+    """One queue of a departure."""
+
+    event: Row
+    queue: Row
+    is_double: bool
+
+    @property
+    def holding(self) -> Holding:
+        """Who read what."""
+        event, queue = self.event, self.queue
+        place = event["emitter"], event["group"], queue["topic"], queue["queue_id"]
+        return Holding(*place, event["client_id"])
 
 
 def departures(
@@ -83,9 +79,10 @@ def departures(
     if not gone.num_rows:
         return Departures([], losers)
     last: dict[tuple[Any, ...], Row] = {
-        tuple(row[name] for name in QUEUE_KEY): row for row in losers.to_pylist()
+        (row["emitter"], row["group"], row["topic"], row["queue_id"]): row
+        for row in losers.to_pylist()
     }
-    at_risk: list[tuple[Row, Row, bool]] = []
+    at_risk: list[_Departure] = []
     for event in gone.to_pylist():
         for queue in event["queues"] or ():
             key = (event["emitter"], event["group"], queue["topic"], queue["queue_id"])
@@ -93,26 +90,11 @@ def departures(
             if event["kind"] == "REVOKED":
                 last[key] = dict(event, topic=queue["topic"], queue_id=queue["queue_id"])
             begin, end = queue["committed"], queue["pulled"]
-            if begin is not None and end is not None and begin < end:
-                at_risk.append((event, queue, is_double))
-    held = _Held(samples, at_risk, ends)
-    openings = [
-        _opening(event, queue, is_double, held.by(event, queue))
-        for event, queue, is_double in at_risk
-    ]
-    return Departures(openings, _still_recent(last, events))
-
-
-def newest_samples(known: pa.Table, new: pa.Table, ends: Sequence[Row] = ()) -> pa.Table:
-    """The last one of each queue and client, unless its queue is gone, or its emitter has told so
-    much later that it tells nothing any more.
-    """
-    samples = newest_of_each(known, new, _HOLDING)
-    for end in ends:
-        is_before = pc.less(samples["seq"], end["seq"])
-        samples = samples.filter(pc.invert(pc.and_(is_before, ended(samples, end))))
-    held = samples.filter(pc.invert(pc.fill_null(samples["dropped"], False)))
-    return recent(held, samples, SAMPLE_SPAN_US)
+            # With two owners what one of them pulls next is pulled by the other as well.
+            if begin is not None and end is not None and (begin < end or is_double):
+                at_risk.append(_Departure(event, queue, is_double))
+    held = Held(samples, (one.holding for one in at_risk), ends)
+    return Departures([_opening(one, held) for one in at_risk], _still_recent(last, events))
 
 
 def _is_double_owner(event: Row, before: Row | None) -> bool:
@@ -129,58 +111,15 @@ def _is_double_owner(event: Row, before: Row | None) -> bool:
     )
 
 
-class _Held:
-    """What clients held of the queues at risk, by their samples."""
-
-    def __init__(
-        self, samples: pa.Table, at_risk: list[tuple[Row, Row, bool]], ends: Sequence[Row]
-    ) -> None:
-        self._ends = ends
-        self._told: defaultdict[tuple[Any, ...], list[Row]] = defaultdict(list)
-        if not at_risk:
-            return
-        asked = pa.Table.from_pylist(
-            [
-                {**{name: event[name] for name in ("emitter", "group", "client_id")}, **queue}
-                for event, queue, _ in at_risk
-            ],
-            pa.schema(_QUEUE),
-        )
-        known = asked.filter(pc.is_valid(asked["client_id"]))
-        for sample in samples.filter(are_among(samples, known, _HOLDING)).to_pylist():
-            self._told[tuple(sample[name] for name in _HOLDING)].append(sample)
-
-    def by(self, event: Row, queue: Row) -> Row | None:
-        """The last sample of the client before the event, unless it is too old."""
-        holding = (
-            event["emitter"],
-            event["group"],
-            queue["topic"],
-            queue["queue_id"],
-            event["client_id"],
-        )
-        earlier = [one for one in self._told.get(holding, ()) if one["seq"] < event["seq"]]
-        if not earlier or earlier[-1]["dropped"]:
-            return None
-        sample = earlier[-1]
-        if event["event_us"] - sample["event_us"] > SAMPLE_SPAN_US:
-            return None
-        place = event["group"], queue["topic"], queue["queue_id"]
-        is_of_earlier_life = any(
-            end["emitter"] == event["emitter"]
-            and sample["seq"] < end["seq"] < event["seq"]
-            and concerns(end, *place)
-            for end in self._ends
-        )
-        return None if is_of_earlier_life else sample
-
-
-def _opening(event: Row, queue: Row, is_double: bool, sample: Row | None) -> Event:
-    span = queue["pulled"] - queue["committed"]
-    certain = None
-    if sample is not None:
-        certain = finished_within(sample, queue["committed"], queue["pulled"])
+def _opening(departure: _Departure, held: Held) -> Event:
+    event, queue = departure.event, departure.queue
+    begin, end = min(queue["committed"], queue["pulled"]), queue["pulled"]
+    sample = held.before(departure.holding, event["seq"], event["event_us"])
+    if departure.is_double:  # Who of the two has pulled what is not known.
+        sample = None
+    certain = None if sample is None else finished_within(sample, begin, end)
     is_crash = event["kind"] == "EXPIRED" or event["reason"] == "CONNECTION_LOST"
+    is_double = departure.is_double
     return Event(
         place=Place.of({**event, "topic": queue["topic"], "queue_id": queue["queue_id"]}),
         seq=event["seq"],
@@ -189,10 +128,13 @@ def _opening(event: Row, queue: Row, is_double: bool, sample: Row | None) -> Eve
         basis="DEPARTURE",
         cause="CONSUMER_CRASH" if is_crash else "DOUBLE_OWNER" if is_double else "HAND_OVER",
         client_id=event["client_id"],
-        from_offset=queue["committed"],
-        to_offset=queue["pulled"],
+        from_offset=begin,
+        to_offset=end,
         certain=certain,
-        uncertain=None if certain is None else span - certain,
+        finished=None if sample is None else finished_ranges(sample, begin, end),
+        reader_is_gone=event["kind"] != "REVOKED",
+        # Who lost it to another reader may not know it yet.
+        all_from_offset=end if event["kind"] == "REVOKED" else None,
     )
 
 

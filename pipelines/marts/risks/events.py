@@ -15,6 +15,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
+from pipelines.marts.risks.holdings import Range
+
 
 class Place(NamedTuple):
     """A queue of a group, on one broker."""
@@ -32,6 +34,14 @@ class Place(NamedTuple):
         return cls(*(row[name] for name in cls._fields))
 
 
+class Awaited(NamedTuple):
+    """A reader that was told where to begin and has not been seen to pull."""
+
+    client_id: str | None
+    from_offset: int
+    told_us: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
     """Something that puts messages at risk, or shows them again."""
@@ -43,13 +53,26 @@ class Event:
     basis: str
     cause: str
     from_offset: int
+    """Of an ANSWER: the offset it told, which may lie beyond `to_offset`: then nothing comes
+    again.
+    """
     to_offset: int
+    kept_offset: int | None = None
+    """Of a RESTART: where whoever asks begins; below `from_offset` when readers live on."""
     client_id: str | None = None
     next_client_id: str | None = None
     messages: int = 0
     """Delivered again."""
     certain: int | None = None
     uncertain: int | None = None
+    finished: tuple[Range, ...] | None = None
+    """Offsets that were finished at that instant, in the range or below it; None: not told."""
+    reader_is_gone: bool = False
+    """`client_id` does not read the queue any more: whoever comes next asks where to begin."""
+    all_from_offset: int | None = None
+    """Two members read the queue: what either pulls from here on comes again as well."""
+    awaited: tuple[Awaited, ...] = ()
+    """Of an opening that takes a window over: whom that one was still waiting for."""
     known_seq: int | None = None
     """The row that showed it, when that is a later one than `seq`."""
 
@@ -66,6 +89,7 @@ class Progress(NamedTuple):
     event_us: int
     committed: int | None
     pulled: int | None
+    last_puller: str | None = None
 
     @property
     def order(self) -> tuple[int, int]:

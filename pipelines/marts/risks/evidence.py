@@ -23,7 +23,8 @@ Revision = Mapping[str, Any]
 
 def evidence(revision: Revision) -> str:
     """The sentence about a revision."""
-    return "".join((_opened(revision), _seen(revision), _beyond(revision), _ended(revision)))
+    parts = (_opened, _seen, _beyond, _by_two, _ended)
+    return "".join(part(revision) for part in parts)
 
 
 def messages(count: int) -> str:
@@ -72,22 +73,22 @@ def _departure(row: Revision, client: str) -> str:
         "CONSUMER_CRASH": "was lost with",
         "DOUBLE_OWNER": "and another member read the queue in turn with",
     }
-    verb = verbs.get(row["cause"], "gave the queue up with")
+    verb = verbs.get(row["cause"], "left the queue with")
     count = messages(row["to_offset"] - row["from_offset"])
     return f"{client} {verb} {count} pulled and not committed, {_span(row)}"
 
 
 def _restart(row: Revision) -> str:
-    match row["cause"]:
-        case "BROKER_CRASH":
-            return (
-                f"the broker died when its disk knew offset {row['from_offset']} "
-                f"and the group was at {row['to_offset']}"
-            )
-        case "REPLAY_AFTER_TRUNCATION":
-            return f"the log lost its tail, and with it {_span(row)} that the group had pulled"
-        case _:
-            return f"the broker's offsets file was damaged; at risk is {_span(row)}"
+    begin, end = row["from_offset"], row["to_offset"]
+    if row["cause"] == "REPLAY_AFTER_TRUNCATION":
+        return f"the log lost its tail, and with it {_span(row)} that the group had pulled"
+    is_death = row["cause"] == "BROKER_CRASH"
+    what = "the broker died" if is_death else "the broker's offsets file was damaged"
+    if begin == end:
+        return f"{what} when the group was at {end}; who reads on there repeats nothing"
+    if row.get("all_from_offset") is not None:  # It has gone on since.
+        return f"{what}; who asks where to begin is told {begin}, and the group is at {end} by now"
+    return f"{what} when the group was at {end}; who asks where to begin is told {begin}"
 
 
 def _offset_fall(row: Revision) -> str:
@@ -122,6 +123,14 @@ def _beyond(row: Revision) -> str:
     if not is_predicted or end is None or end <= row["to_offset"]:
         return ""
     return f"; those from {row['to_offset']} on had been pulled after the event"
+
+
+def _by_two(row: Revision) -> str:
+    """That two members read the queue; nothing when one does, or when it is over."""
+    begin = row.get("all_from_offset")
+    if begin is None or row["state"] == "CLOSED":
+        return ""
+    return f"; two members may read the queue: what one pulls from {begin} on, both do"
 
 
 def _ended(row: Revision) -> str:

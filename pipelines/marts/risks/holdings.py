@@ -12,7 +12,7 @@ offset none.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from typing import Any
 
@@ -35,6 +35,40 @@ def finished_within(sample: Mapping[str, Any], begin: int, end: int) -> int | No
     return min(
         inside, max(0, count - committed_since)
     )  # A tag filter leaves holes nobody finished.
+
+
+def finished_ranges(sample: Mapping[str, Any], begin: int, end: int) -> tuple[Range, ...] | None:
+    """Which offsets of [begin, end) the client had finished; null when it is not told, or when a
+    tag filter may have left holes among them.
+    """
+    count = finished_within(sample, begin, end)
+    if count is None or sample["held_ranges"] is None:
+        return None
+    finished = _finished(sample, sample["client_committed"], sample["finished_count"])
+    inside = within(finished, begin, end)
+    return inside if size(inside) == count else None
+
+
+def within(ranges: Iterable[Range], begin: int, end: int) -> tuple[Range, ...]:
+    """What of the ranges lies in [begin, end)."""
+    cut = ((max(low, begin), min(high, end)) for low, high in ranges)
+    return tuple((low, high) for low, high in cut if low < high)
+
+
+def united(*ranges: Range) -> tuple[Range, ...]:
+    """The same offsets in order, those that touch as one range; empty ranges are left out."""
+    whole: list[Range] = []
+    for low, high in sorted(one for one in ranges if one[0] < one[1]):
+        if whole and low <= whole[-1][1]:
+            whole[-1] = (whole[-1][0], max(whole[-1][1], high))
+        else:
+            whole.append((low, high))
+    return tuple(whole)
+
+
+def size(ranges: Iterable[Range]) -> int:
+    """How many offsets lie in ranges that do not meet."""
+    return sum(high - low for low, high in ranges)
 
 
 def _finished(sample: Mapping[str, Any], base: int, count: int) -> list[Range]:

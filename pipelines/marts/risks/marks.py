@@ -37,6 +37,7 @@ MARKS: Final = pa.schema(
         ("max_offset", pa.int64()),
         ("last_puller", KEY_TEXT),
         ("is_broadcast", pa.bool_()),
+        ("members", pa.int32()),
     ]
 )
 Truths = np.ndarray[tuple[int], np.dtype[np.bool_]]

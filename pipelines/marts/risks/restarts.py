@@ -4,6 +4,10 @@ its log lost. And what is not there any more.
 Place in the walk: lifecycle and the marks of queues → openings and ends. Carried: cuts of the log
 by lives that have not booted yet.
 
+A reader that lives on does not ask again where to begin: it goes on where it was, and nothing comes
+again. So of a queue whose group had members when the broker died nothing is at risk until somebody
+asks; of one without, all that is lost is.
+
 Invariant: only marks told before the loss count. The broker tells the marks of queues that its log
 lost between its recovery and its boot; what they put at risk is known at the boot. Absent on
 purpose: what comes of the risk.
@@ -24,7 +28,9 @@ from pipelines.marts.life_cycles import GONE, ended
 from pipelines.marts.loss_events import broker_died, log_cut, offsets_lost
 from pipelines.marts.mart import KEY_TEXT
 from pipelines.marts.risks.events import Event, Place
+from pipelines.marts.risks.holdings import Range, finished_ranges, size, united
 from pipelines.marts.risks.marks import Marks
+from pipelines.marts.risks.samples import Held, Holding
 
 CUTS: Final = pa.schema(
     [
@@ -59,8 +65,10 @@ class Restarts:
     cuts: pa.Table
 
 
-def restarts(lifecycle: pa.Table, cuts: pa.Table, marks: Marks) -> Restarts:
-    """Takes the marks up to each event of the broker's life, as it judges it."""
+def restarts(lifecycle: pa.Table, cuts: pa.Table, marks: Marks, samples: pa.Table) -> Restarts:
+    """Takes the marks up to each event of the broker's life, as it judges it; `samples` of what
+    clients hold, those carried and the new ones, in order.
+    """
     flags = {
         "is_boot": is_one_of(lifecycle["kind"], "BOOT"),
         "is_death": broker_died(lifecycle),
@@ -85,7 +93,7 @@ def restarts(lifecycle: pa.Table, cuts: pa.Table, marks: Marks) -> Restarts:
         if event["is_boot"] and life in pending:
             openings.extend(_replays(pending.pop(life), event, marks))
         if event["is_death"] or event["is_damage"]:
-            openings.extend(_losses(event, marks))
+            openings.extend(_losses(event, marks, samples))
         if event["is_boot"]:
             marks.forget_before(event["emitter"])
         if event["kind"] in GONE or event["kind"] == "SNAPSHOT":
@@ -104,14 +112,43 @@ def _gone(event: Row, marks: Marks) -> Gone:
     return Gone(event, marks.keys(event["emitter"]))
 
 
-def _losses(loss: Row, marks: Marks) -> Iterator[Event]:
-    """What the broker's memory knew beyond its disk may come again."""
+def _losses(loss: Row, marks: Marks, samples: pa.Table) -> Iterator[Event]:
+    """What the broker's memory knew beyond its disk comes again to whoever asks."""
     _, last = marks.before(loss["emitter"], loss["broker_epoch"])
     kept = last["min_offset"]
     if loss["is_death"]:
         kept = pc.coalesce(last["persisted"], kept)
     cause = "BROKER_CRASH" if loss["is_death"] else "OFFSET_STORE_LOST"
-    return _at_risk(loss, cause, last, kept, known_seq=None)
+    rows = _at_risk(last, kept)
+    held = Held(samples, (_holding(row) for row in rows))
+    for row in rows:
+        begin, end = row["kept"], row["reached"]
+        lives_on, is_gone = bool(row["members"]), row["members"] == 0
+        finished = _finished(row, held.before(_holding(row), loss["seq"], loss["event_us"]))
+        certain = size(finished) if is_gone else 0
+        yield Event(
+            **_opened_by(loss, cause, row),
+            from_offset=end if lives_on else begin,  # Unknown members may have gone.
+            to_offset=end,
+            kept_offset=begin,
+            certain=certain,
+            uncertain=0 if lives_on else end - begin - certain,
+            finished=finished,
+            reader_is_gone=is_gone,
+        )
+
+
+def _finished(row: Row, sample: Row | None) -> tuple[Range, ...]:
+    """What was committed is finished, and what the reader had finished beyond."""
+    begin, end = row["kept"], row["reached"]
+    committed = begin if row["committed"] is None else min(max(row["committed"], begin), end)
+    beyond = () if sample is None else finished_ranges(sample, committed, end) or ()
+    return united((begin, committed), *beyond)
+
+
+def _holding(row: Row) -> Holding:
+    """Who read the queue last."""
+    return Holding(row["emitter"], row["group"], row["topic"], row["queue_id"], row["last_puller"])
 
 
 def _replays(cut: Row, boot: Row, marks: Marks) -> Iterator[Event]:
@@ -125,29 +162,35 @@ def _replays(cut: Row, boot: Row, marks: Marks) -> Iterator[Event]:
     )
     last = before.take(pa.array(of_before))
     end = now["max_offset"].take(pa.array(of_now))
-    return _at_risk(cut, "REPLAY_AFTER_TRUNCATION", last, end, known_seq=boot["seq"])
+    for row in _at_risk(last, end):
+        yield Event(
+            **_opened_by(cut, "REPLAY_AFTER_TRUNCATION", row),
+            from_offset=row["kept"],
+            to_offset=row["reached"],
+            certain=0,
+            uncertain=row["reached"] - row["kept"],
+            known_seq=boot["seq"],
+        )
 
 
-def _at_risk(
-    loss: Row, cause: str, last: pa.Table, kept: pa.ChunkedArray, *, known_seq: int | None
-) -> Iterator[Event]:
+def _at_risk(last: pa.Table, kept: pa.ChunkedArray) -> list[Row]:
     """Queues whose group was beyond what was kept."""
     reached = pc.max_element_wise(last["committed"], last["pulled"])
     was_beyond = pc.fill_null(pc.less(kept, reached), False)
     is_lost = pc.and_(was_beyond, pc.invert(last["is_broadcast"]))
     rows = last.append_column("kept", kept).append_column("reached", reached).filter(is_lost)
-    for row in rows.to_pylist():
-        yield Event(
-            place=Place.of(row),
-            seq=loss["seq"],
-            event_us=loss["event_us"],
-            type="OPENING",
-            basis="RESTART",
-            cause=cause,
-            client_id=row["last_puller"],
-            certain=0,  # Readers that live on do not ask again where to begin.
-            uncertain=row["reached"] - row["kept"],
-            from_offset=row["kept"],
-            to_offset=row["reached"],
-            known_seq=known_seq,
-        )
+    lost: list[Row] = rows.to_pylist()
+    return lost
+
+
+def _opened_by(loss: Row, cause: str, row: Row) -> dict[str, Any]:
+    """What openings of a loss have in common."""
+    return {
+        "place": Place.of(row),
+        "seq": loss["seq"],
+        "event_us": loss["event_us"],
+        "type": "OPENING",
+        "basis": "RESTART",
+        "cause": cause,
+        "client_id": row["last_puller"],
+    }

@@ -10,7 +10,7 @@ windows they end is found for all queues at once. Absent on purpose: how one eve
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -20,17 +20,14 @@ import pyarrow.compute as pc
 from pipelines.marts.keys import QUEUE_KEY, are_among, is_one_of, positions_of
 from pipelines.marts.life_cycles import ended
 from pipelines.marts.mart import KEY_TEXT, Positions
-from pipelines.marts.risks.events import End, Event, Place, Progress
-from pipelines.marts.risks.fold import (
-    ANSWER_SPAN_US,
-    WINDOW_FIELDS,
-    Fold,
-    Happening,
-    Revision,
-    Window,
-)
+from pipelines.marts.risks.changes import ANSWER_SPAN_US, WINDOW_FIELDS, Window
+from pipelines.marts.risks.events import Awaited, End, Event, Place, Progress
+from pipelines.marts.risks.fold import Fold, Happening, Revision
 from pipelines.marts.risks.restarts import Gone
 
+AWAITED: Final = pa.struct(
+    [("client_id", pa.string()), ("from_offset", pa.int64()), ("told_us", pa.int64())]
+)
 WINDOWS: Final = pa.schema(
     [
         ("cluster", KEY_TEXT),
@@ -55,8 +52,14 @@ WINDOWS: Final = pa.schema(
                 "redelivered_from",
                 "redelivered_to",
                 "redelivered",
+                "all_from_offset",
+                "first_from_offset",
             )
         ),
+        ("finished", pa.list_(pa.list_(pa.int64(), 2))),
+        ("reader_is_gone", pa.bool_()),
+        ("awaited", pa.list_(AWAITED)),
+        ("reached_us", pa.int64()),
     ]
 )
 """Windows that are open."""
@@ -72,6 +75,8 @@ def folded(
     of_queue: defaultdict[Place, list[Happening]] = defaultdict(list)
     for event in events:
         of_queue[event.place].append(event)
+    for place in _read_by_two(windows) if marks.num_rows else ():
+        of_queue[place].extend(())
     for end in gone:
         _add_ends(of_queue, windows, end)
     if not of_queue and not windows.num_rows:
@@ -93,8 +98,7 @@ def folded(
     is_touched = np.zeros(windows.num_rows, bool)
     is_touched[[*ending, *(at for at in queues if at < windows.num_rows)]] = True
     before = {
-        Place.of(row): Window(**{name: row[name] for name in WINDOW_FIELDS})
-        for row in windows.filter(pa.array(is_touched)).to_pylist()
+        Place.of(row): _as_window(row) for row in windows.filter(pa.array(is_touched)).to_pylist()
     }
     folds = [Fold(place, before.get(place)) for place in of_queue]
     for fold in folds:
@@ -105,6 +109,12 @@ def folded(
         pa.concat_tables([kept, pa.Table.from_pylist(still, schema=WINDOWS)]),
         [revision for fold in folds for revision in fold.revisions],
     )
+
+
+def _read_by_two(windows: pa.Table) -> list[Place]:
+    """Of these windows every mark is of interest, not only the one that ends them."""
+    shared = windows.filter(pc.is_valid(windows["all_from_offset"]))
+    return [Place.of(row) for row in shared.select(_PLACES.names).to_pylist()]
 
 
 def _add_ends(of_queue: defaultdict[Place, list[Happening]], windows: pa.Table, gone: Gone) -> None:
@@ -136,9 +146,16 @@ def _ended(
     end = np.maximum(to_offset, _numbers(windows["redelivered_to"]))
     expects_pull = _has_basis(windows, "DEPARTURE") & (np.asarray(windows["redelivered"]) == 0)
     committed, pulled = (_numbers(marks[name])[at] for name in ("committed", "pulled"))
-    told_us, opened_us = np.asarray(marks["event_us"])[at], np.asarray(windows["opened_us"])
-    is_expected = _has_basis(windows, "OFFSET_ANSWER") & (np.asarray(windows["redelivered"]) == 0)
-    counts = ~is_expected[of_row] | (told_us >= opened_us[of_row] + ANSWER_SPAN_US)
+    told_us = np.asarray(marks["event_us"])[at]
+    is_said = (
+        _has_basis(windows, "RESTART")
+        & (np.asarray(windows["redelivered"]) == 0)
+        & (np.asarray(windows["from_offset"]) == to_offset)
+        & ~np.asarray(pc.fill_null(windows["reader_is_gone"], False))
+    )
+    until_us = np.where(is_said, np.asarray(windows["opened_us"]) + ANSWER_SPAN_US, 0)
+    until_us = np.maximum(until_us, _awaited_until_us(windows))
+    counts = told_us >= until_us[of_row]
     is_past = (counts & (committed >= end[of_row])) | (
         expects_pull[of_row] & (pulled > to_offset[of_row])
     )
@@ -149,6 +166,17 @@ def _ended(
 
 def _has_basis(windows: pa.Table, basis: str) -> np.ndarray[Any, np.dtype[np.bool_]]:
     return np.asarray(is_one_of(windows["basis"], basis))
+
+
+def _awaited_until_us(windows: pa.Table) -> Positions:
+    """Until when somebody who was told where to begin may do so; 0: nobody is awaited."""
+    until_us = np.zeros(windows.num_rows, np.int64)
+    lists = windows["awaited"].combine_chunks()
+    told = pc.list_flatten(lists)
+    if len(told):
+        last_us = np.asarray(pc.struct_field(told, "told_us")) + ANSWER_SPAN_US
+        np.maximum.at(until_us, np.asarray(pc.list_parent_indices(lists)), last_us)
+    return until_us
 
 
 def _numbers(column: pa.ChunkedArray) -> Positions:
@@ -169,4 +197,13 @@ def _progress(marks: pa.Table, at: Positions) -> Iterator[Progress]:
 
 
 def _as_row(place: Place, window: Window) -> dict[str, Any]:
-    return {**place._asdict(), **{name: getattr(window, name) for name in WINDOW_FIELDS}}
+    told = {name: getattr(window, name) for name in WINDOW_FIELDS}
+    return {**place._asdict(), **told, "awaited": [one._asdict() for one in window.awaited]}
+
+
+def _as_window(row: Mapping[str, Any]) -> Window:
+    told = {name: row[name] for name in WINDOW_FIELDS}
+    finished = told.pop("finished")
+    ranges = None if finished is None else tuple((begin, end) for begin, end in finished)
+    awaited = tuple(Awaited(**one) for one in told.pop("awaited") or ())
+    return Window(**told, finished=ranges, awaited=awaited)

@@ -1,0 +1,167 @@
+"""What was told, held against what happened: found, missed, false, how soon, and how often.
+
+Place in the walk: incidents (`truths`) and what a rule set tells (`told`), group by group → scores.
+
+An incident is found when something is told of its place from its begin to its end and a grace
+after it, or was being told already when it began. Only what begins within it is timed: what was
+told before had another reason. An incident that names a queue is found by what is told of that
+queue, not of its neighbour. A notice is the beginning of a time in which anything of a group is
+told; it is false when it begins within no incident of what it speaks of.
+
+Invariant: found + missed are all incidents that begin in the range; every notice is counted once.
+Absent on purpose: I/O, clocks, and rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Final
+
+from pipelines.backtest.truths import Incident, oldest_first
+
+DAY_US: Final = 86_400_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A time in which a rule set says that something is wrong."""
+
+    begin_us: int
+    end_us: int | None
+    """None: to the end of the range."""
+    cluster: str
+    group: str
+    topic: str | None = None
+    broker: str | None = None
+    queue_id: int | None = None
+    """None, of all three: of the group."""
+
+    def speaks_of(self, incident: Incident) -> bool:
+        """Is the incident's place named by it?"""
+        return (
+            self.group == incident.group
+            and incident.cluster in (None, self.cluster)
+            and incident.topic in (None, self.topic)
+            and incident.queue_id in (None, self.queue_id)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """What is tried: incidents and notices that begin in [begin, end)."""
+
+    begin_us: int
+    end_us: int
+    grace_us: int
+    """So long after its end an incident may still be told: what it has left behind lasts."""
+
+    def holds(self, moment_us: int) -> bool:
+        """Does it begin in here?"""
+        return self.begin_us <= moment_us < self.end_us
+
+    @property
+    def days(self) -> float:
+        """Its length."""
+        return (self.end_us - self.begin_us) / DAY_US
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What became of one incident."""
+
+    incident: Incident
+    found: bool
+    detected_after_us: int | None
+    """How long after its begin it was told; None when missed, and when it was told before."""
+
+
+@dataclass(slots=True)
+class Score:
+    """A rule set over the range."""
+
+    findings: list[Finding] = field(default_factory=list)
+    notices: int = 0
+    false: int = 0
+    """Notices without an incident."""
+
+    @property
+    def found(self) -> int:
+        """Incidents that were told."""
+        return sum(one.found for one in self.findings)
+
+    @property
+    def missed(self) -> int:
+        """Incidents that were not."""
+        return len(self.findings) - self.found
+
+    @property
+    def detections_us(self) -> list[int]:
+        """Times to detect, shortest first."""
+        return sorted(
+            one.detected_after_us for one in self.findings if one.detected_after_us is not None
+        )
+
+    @property
+    def detection_us_median(self) -> int | None:
+        """Half of the timed incidents were told within it; None when none was timed."""
+        timed = self.detections_us
+        return round(median(timed)) if timed else None
+
+    def notices_a_day(self, over: Range) -> float:
+        """How often somebody would have been told."""
+        return self.notices / over.days
+
+
+def add_group(
+    score: Score, incidents: Sequence[Incident], told: Sequence[Told], over: Range
+) -> None:
+    """Count the incidents of one group, and what was told of it, into a score."""
+    for incident in oldest_first(incidents):
+        if over.holds(incident.begin_us):
+            score.findings.append(_finding(incident, told, over))
+    for begun in _notices(told):
+        if over.holds(begun[0].begin_us):
+            score.notices += 1
+            score.false += not any(_explains(one, say, over) for one in incidents for say in begun)
+
+
+def _finding(incident: Incident, told: Iterable[Told], over: Range) -> Finding:
+    of_place = [one for one in told if one.speaks_of(incident)]
+    within = [one.begin_us for one in of_place if _explains(incident, one, over)]
+    if within:
+        return Finding(incident, found=True, detected_after_us=min(within) - incident.begin_us)
+    stood = any(
+        one.begin_us < incident.begin_us and (one.end_us is None or one.end_us > incident.begin_us)
+        for one in of_place
+    )
+    return Finding(incident, found=stood, detected_after_us=None)
+
+
+def _explains(incident: Incident, one: Told, over: Range) -> bool:
+    """Does it begin while the incident lasts, or leaves its traces?"""
+    last_us = incident.end_us + over.grace_us
+    return one.speaks_of(incident) and incident.begin_us <= one.begin_us <= last_us
+
+
+def _notices(told: Iterable[Told]) -> Iterator[list[Told]]:
+    """Per time in which anything of a group is told, what it begins with.
+
+    What begins at the end of another goes on with it: nobody is told that it is over.
+    """
+    begun: list[Told] = []
+    until_us: int | None = None
+    for one in sorted(told, key=lambda say: say.begin_us):
+        if begun and until_us is not None and one.begin_us > until_us:
+            yield begun
+            begun = []
+        if not begun:
+            begun, until_us = [one], one.end_us
+            continue
+        if one.begin_us == begun[0].begin_us:
+            begun.append(one)
+        if until_us is not None:
+            until_us = None if one.end_us is None else max(until_us, one.end_us)
+    if begun:
+        yield begun

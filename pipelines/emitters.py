@@ -1,0 +1,104 @@
+"""Who reports, how far each has been judged, and whether its clock may be believed.
+
+Place in the walk: emitter_health, lifecycle and a `Moment` → a row an emitter, for `tm.emitters()`
+and the pages' header. Invariant: a verdict on an emitter is that of all that it told; what is
+unknown says why. Absent on purpose: the wall clock of the reader.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any, Final
+
+import polars as pl
+
+from pipelines.marts.judging.ticks import is_made_good, is_set_by
+from pipelines.reading import LOOK_BACK, Reading
+from pipelines.settings import CLOCK_SKEW_ALLOWED_US, MS_US
+from pipelines.wording import clock, duration
+
+EMITTERS: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
+    "emitter": pl.String,
+    "state": pl.String,
+    "reason": pl.String,
+    "judged_to": pl.Datetime("us", "UTC"),
+    "clock_skew_ms": pl.Int64,
+    "clock_skew_reason": pl.String,
+}
+"""state: OK or UNKNOWN. reason: why all of it is unknown; null when it is known."""
+_EVENTS: Final = "kind IN ('BOOT', 'SNAPSHOT', 'SPOOL_LOSS', 'CLOCK_STEPPED')"
+_SKEW: Final = ("observed_at", "emitter", "seq_to", "clock_skew_ms", "clock_skew_reason")
+Row = dict[str, Any]
+
+
+def emitters_at(reading: Reading) -> pl.DataFrame:
+    """A row an emitter, the one judged least far first."""
+    newest = reading.moment.present
+    if newest is None:
+        return pl.DataFrame(schema=EMITTERS)
+    since = newest - LOOK_BACK
+    told = reading.rows("emitter_health", since=since, columns=_SKEW).sort("observed_at", "seq_to")
+    skews = {row["emitter"]: row for row in told.to_dicts()}
+    unknown = {**_unknown_by_events(reading, since), **reading.moment.unknown}
+    rows = []
+    for one in reading.moment.reached:
+        skew = skews.get(one.emitter, {})
+        known = skew.get("clock_skew_ms") is not None
+        rows.append(
+            {
+                "emitter": one.emitter,
+                "state": "UNKNOWN" if one.emitter in unknown else "OK",
+                "reason": unknown.get(one.emitter),
+                "judged_to": one.judged_to,
+                "clock_skew_ms": skew.get("clock_skew_ms"),
+                "clock_skew_reason": None if known else skew.get("clock_skew_reason", "NOT_TOLD"),
+            }
+        )
+    return pl.DataFrame(rows, schema=EMITTERS).sort("judged_to", "emitter")
+
+
+def _unknown_by_events(reading: Reading, since: Any) -> dict[str, str]:
+    """Emitters that lost rows and have told no snapshot since, or whose clock is not the time."""
+    lost: dict[str, Row] = {}
+    set_back: dict[str, Row] = {}
+    for row in reading.facts("lifecycle", _EVENTS, since=since).sort("emitter", "seq").to_dicts():
+        emitter, kind = row["emitter"], row["kind"]
+        if kind == "SPOOL_LOSS":
+            lost[emitter] = row
+        elif kind == "SNAPSHOT" and emitter in lost:
+            if is_made_good(lost[emitter]["seq"], row["seq_from"]):
+                del lost[emitter]
+        elif kind == "BOOT":
+            set_back.pop(emitter, None)
+        elif kind == "CLOCK_STEPPED":
+            step_ms = row["step_ms"] or 0
+            if step_ms < 0 and is_set_by(step_ms * MS_US):
+                set_back[emitter] = row
+    told = {
+        emitter: f"rows were lost at {clock(row['event_time'])}, and no snapshot was told since"
+        for emitter, row in lost.items()
+    }
+    for one in reading.moment.reached:
+        step = set_back.get(one.emitter)
+        if step is None:
+            continue
+        back = timedelta(milliseconds=-step["step_ms"])
+        if one.judged_to < step["event_time"] + back:
+            by = duration(-step["step_ms"])
+            told[one.emitter] = f"its clock was set back by {by} at {clock(step['event_time'])}"
+    return told
+
+
+def skew_sentences(emitters: pl.DataFrame) -> list[str]:
+    """What is said of clocks that are too far from that of the lake."""
+    limit_ms = CLOCK_SKEW_ALLOWED_US // MS_US
+    far = emitters.filter(pl.col("clock_skew_ms").abs() > limit_ms)
+    return [_skew_text(row) for row in far.to_dicts()]
+
+
+def _skew_text(row: Row) -> str:
+    skew_ms = row["clock_skew_ms"]
+    if skew_ms > 0:
+        return f"the clock of {row['emitter']} is {duration(skew_ms)} ahead of its shipper's"
+    by = duration(-skew_ms)
+    return f"the clock of {row['emitter']} is behind its shipper's, or its rows come late, by {by}"

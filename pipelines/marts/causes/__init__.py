@@ -1,0 +1,1 @@
+"""What the causes of a lag are found from, and how they are named."""

@@ -1,0 +1,158 @@
+"""Which delay keeps failed messages: what was scheduled for each, what came out, what is overdue.
+
+Place in the walk: retry_dlq_flow → gold delayed_retries. Beside retry_flow, which closes the sheet
+by topic of origin, this says where a message waits: a delay is a level, and a level is one queue of
+the broker, so a level that stands shows as overdue messages of its delay in every group.
+
+    scheduled = released + waiting        overdue: of waiting, those whose delay is over
+
+A broker of an earlier version does not say of which delay a message came out: how many of its
+group are overdue is unknown from then on. Carried: totals, and counts of slots that are not over.
+Invariant: totals are those since the first fact of the lake. Absent on purpose: single messages.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from engine.telemetry.tables import Column, must
+from pipelines.marts.columns import (
+    BROKER,
+    CLUSTER,
+    EMITTER,
+    GROUP,
+    LONG,
+    OBSERVED_AT,
+    OBSERVED_DATE,
+    SEQ,
+)
+from pipelines.marts.declaring import as_declared
+from pipelines.marts.keys import is_one_of, last_of_each, numbered
+from pipelines.marts.mart import KEY_TEXT, Given, GoldTable, Made, mart
+from pipelines.marts.retry_flow import SLOT_US, newest_so_far
+from pipelines.marts.slots import HORIZONS, horizons, is_over, ones, running, slots_of, summed
+from pipelines.settings import MS_US
+
+DELAYED_RETRIES: Final = GoldTable(
+    "delayed_retries",
+    "group, broker, delay and ten seconds in which messages that failed were scheduled, due or "
+    "released; totals at their end",
+    (
+        OBSERVED_AT,
+        CLUSTER,
+        BROKER,
+        GROUP,
+        must("delay_ms", LONG, "the delay, which tells the delay level"),
+        must("scheduled", LONG, "messages scheduled for it so far"),
+        must("released", LONG, "of these, put into the retry topic or given up since"),
+        must("waiting", LONG, "scheduled - released"),
+        Column(
+            "overdue",
+            LONG,
+            "of waiting, messages whose delay was over by the end: a few on their way, or those "
+            "that the level keeps; null when of one that came out it was not told of which delay",
+        ),
+        EMITTER,
+        SEQ,
+        OBSERVED_DATE,
+    ),
+    ("emitter", "group", "delay_ms", "observed_at"),
+    on_ticks="true",
+)
+_UNTOLD: Final = -1
+"""Inside the state, in place of a delay that was not told."""
+_COUNTS: Final = ("scheduled", "released", "due")
+_GROUP: Final = ("cluster", "broker", "emitter", "group")
+_DELAY: Final = (*_GROUP, "delay_ms")
+COUNTED: Final = pa.schema(
+    [
+        *((name, KEY_TEXT) for name in _GROUP),
+        *((name, pa.int64()) for name in ("delay_ms", "slot_us", "seq", *_COUNTS)),
+    ]
+)
+"""Counts of slots that are not over; or totals, with the last slot told."""
+
+
+def delayed_retries(given: Given) -> Made:
+    """One row per group, broker, delay and ten seconds in which something of it happened."""
+    state = given.state
+    known = horizons(state["horizons"], given.facts["shipments"])
+    new = _contributions(given.facts["retry_dlq_flow"])
+    counted = summed(pa.concat_tables([state["counted"], new]), (*_DELAY, "slot_us"))
+    is_told = is_over(counted, known)
+    told = counted.filter(is_told)
+    carried = {"counted": counted.filter(pc.invert(is_told)), "horizons": known}
+    if not told.num_rows:
+        return Made(MART.none, carried)
+    # What came out of an untold delay lies before the others of its slot.
+    told = told.sort_by([("slot_us", "ascending"), ("delay_ms", "ascending")])
+    rows = pa.concat_tables([state["totals"], told]).unify_dictionaries().combine_chunks()
+    numbers, first = numbered(rows, _DELAY)
+    untold = np.where(np.asarray(rows["delay_ms"]) == _UNTOLD, np.asarray(rows["released"]), 0)
+    of_group, _ = numbered(rows, _GROUP)
+    untold = running(pa.table({"untold": untold}), of_group, ("untold",))["untold"]
+    for name, total in running(rows, numbers, _COUNTS).items():
+        rows = rows.set_column(rows.column_names.index(name), name, pa.array(total))
+    seqs = newest_so_far(np.asarray(rows["seq"]), numbers)
+    rows = rows.set_column(rows.column_names.index("seq"), "seq", pa.array(seqs))
+    carried["totals"] = rows.take(pa.array(last_of_each(numbers, len(first))))
+    shown = rows.append_column("untold", pa.array(untold)).slice(state["totals"].num_rows)
+    return Made(_rows(shown.filter(pc.not_equal(shown["delay_ms"], _UNTOLD))), carried)
+
+
+def _contributions(steps: pa.Table) -> pa.Table:
+    delay_ms = steps["delay_ms"]
+    is_scheduled = pc.and_(is_one_of(steps["step"], "SCHEDULED"), pc.is_valid(delay_ms))
+    # Of what is given up at once no delay is told.
+    is_given_up = pc.and_(is_one_of(steps["step"], "DEAD_LETTERED"), pc.is_valid(delay_ms))
+    is_released = pc.or_(is_one_of(steps["step"], "DELIVERED"), is_given_up)
+    due_us = pc.add(steps["event_us"], pc.multiply(pc.fill_null(delay_ms, 0), MS_US))
+    nothing = pa.array(np.zeros(steps.num_rows, np.int64))
+    keys = {name: steps[name] for name in (*_GROUP, "seq")}
+    keys["delay_ms"] = pc.fill_null(delay_ms, _UNTOLD)
+    now = {
+        **keys,
+        "slot_us": slots_of(steps, SLOT_US),
+        "scheduled": ones(is_scheduled),
+        "released": ones(is_released),
+        "due": nothing,
+    }
+    later = {
+        **keys,
+        "slot_us": slots_of(pa.table({"event_us": due_us}), SLOT_US),
+        **dict.fromkeys(("scheduled", "released"), nothing),
+        "due": ones(is_scheduled),
+    }
+    at_once = pa.table([now[name] for name in COUNTED.names], names=COUNTED.names)
+    when_due = pa.table([later[name] for name in COUNTED.names], names=COUNTED.names)
+    both = [
+        at_once.filter(pc.or_(is_scheduled, is_released)).cast(COUNTED),
+        when_due.filter(is_scheduled).cast(COUNTED),
+    ]
+    return summed(pa.concat_tables(both).unify_dictionaries(), (*_DELAY, "slot_us"))
+
+
+def _rows(totals: pa.Table) -> pa.Table:
+    columns = {name: totals[name] for name in totals.column_names}
+    waiting = pc.subtract(totals["scheduled"], totals["released"])
+    overdue = pc.max_element_wise(
+        pc.subtract(totals["due"], totals["released"]), pa.scalar(0, pa.int64())
+    )
+    columns |= {
+        "observed_us": totals["slot_us"],
+        "waiting": waiting,
+        "overdue": pc.if_else(pc.equal(totals["untold"], 0), overdue, None),
+    }
+    return as_declared(columns, DELAYED_RETRIES)
+
+
+MART: Final = mart(
+    DELAYED_RETRIES,
+    delayed_retries,
+    reads=("retry_dlq_flow", "shipments"),
+    carries={"counted": COUNTED, "totals": COUNTED, "horizons": HORIZONS},
+)

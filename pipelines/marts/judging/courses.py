@@ -1,0 +1,165 @@
+"""Which way a queue's lag goes: by how many messages an hour it grows or shrinks, if certain.
+
+Place in the walk: the lag of a queue at every tick → the least one of each minute and of each ten
+minutes → a rate, from which the rules SLOW and CATCHING_UP follow.
+
+The least lag of a block leaves out the swing that each pull, report and sample brings. A straight
+line is laid through the least lags of the last three to six complete blocks; its slope is believed
+when Student's t says that chance would show it once in two thousand. So a steady deficit is found
+after three to six minutes, however small a part of what is produced it is, and one that hides in
+noise for minutes is found within an hour. What was found holds for HOLD_US unless the opposite is.
+
+A block leaves out a swing only when it is as long as the swing. Shorter blocks of a queue whose lag
+swings regularly (`swings`) say nothing; what its peaks and troughs say stands in their place.
+
+Invariant: a rate is a function of the ticks since the queue is looked at without a break. Absent on
+purpose: names of states.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from pipelines.marts.judging.packed import UNKNOWN, Flags
+from pipelines.marts.mart import Positions
+from pipelines.settings import SECOND_US
+
+MINUTE_US: Final = 60 * SECOND_US
+HOUR_US: Final = 60 * MINUTE_US
+SPANS_US: Final = (MINUTE_US, 10 * MINUTE_US)
+"""Lengths of blocks."""
+CERTAIN_T: Final = {6: 8.61, 5: 12.92, 4: 31.6, 3: 636.6}
+"""Student's t that chance exceeds once in a thousand, both sides together, by how many blocks; with
+as many degrees of freedom less two. (Tables of the distribution, e.g. Fisher and Yates.)
+"""
+BLOCKS_MAX: Final = max(CERTAIN_T)
+SLOTS: Final = BLOCKS_MAX + 1
+"""Blocks of which the least lag is remembered: those that are complete, and the present one."""
+LOWS: Final = SLOTS * len(SPANS_US)
+HOLD_US: Final = 10 * MINUTE_US
+"""A course that was certain is shown this long after it was, unless the opposite becomes certain:
+shorter than that no state goes to and fro because of noise.
+"""
+COUNTING: Final = 1.0
+"""Squared messages added to what the line leaves over: lags are whole numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Swinging:
+    """Of queues whose lag swings regularly; UNKNOWN of others."""
+
+    blocks_us: Positions
+    """Blocks no shorter than this leave the swing out."""
+    per_hour: Positions
+    """By how many messages an hour peaks and troughs rise; 0 when they do not agree."""
+
+
+def note(
+    lows: np.ndarray[tuple[int, int], np.dtype[np.int64]],
+    rows: Positions,
+    lag: Positions,
+    is_new: Flags,
+    *,
+    tick_us: int,
+    slide_us: int,
+) -> None:
+    """The lag of a tick into the least lags of its blocks; UNKNOWN when it was unknown once."""
+    everything = len(rows) == lows.shape[1]
+    for place, span_us in enumerate(SPANS_US):
+        block = tick_us // span_us
+        low = lows[place * SLOTS + block % SLOTS]
+        if (tick_us - slide_us) // span_us != block:
+            low[slice(None) if everything else rows] = lag
+        elif everything:
+            np.minimum(low, lag, out=low)
+            low[is_new] = lag[is_new]
+        else:
+            low[rows] = np.where(is_new, lag, np.minimum(low[rows], lag))
+
+
+def begins_block(tick_us: int, slide_us: int) -> bool:
+    """Is this the first tick of a block? Between two of them no course can change."""
+    return (tick_us - slide_us) // MINUTE_US != tick_us // MINUTE_US
+
+
+def slopes(
+    lows: np.ndarray[tuple[int, int], np.dtype[np.int64]],
+    rows: Positions,
+    since_us: Positions,
+    lag: Positions,
+    *,
+    swinging: Swinging,
+    tick_us: int,
+) -> Positions:
+    """By how many messages an hour the lag of each queue grows (below 0: shrinks); 0 when neither
+    is certain, UNKNOWN when it has not been looked at for as long as it takes.
+
+    since_us: since when each queue is looked at without a break.
+    """
+    found = np.full(len(rows), UNKNOWN)
+    for place, span_us in enumerate(SPANS_US):
+        block = tick_us // span_us
+        leaves_out = (swinging.per_hour == UNKNOWN) | (swinging.blocks_us <= span_us)
+        for count, certain in CERTAIN_T.items():
+            is_open = leaves_out & ((found == UNKNOWN) | (found == 0))
+            some = np.flatnonzero(is_open & (since_us <= (block - count) * span_us))
+            if not len(some):
+                continue
+            slots = [place * SLOTS + (block - back) % SLOTS for back in range(count, 0, -1)]
+            points = lows[slots][:, rows[some]]
+            per_block = _slope(points, lag[some], certain)
+            per_hour = np.where(per_block == UNKNOWN, 0, per_block) * (HOUR_US / span_us)
+            whole = np.rint(per_hour).astype(np.int64)
+            found[some] = np.where(per_block == UNKNOWN, found[some], whole)
+        is_open = (swinging.per_hour != UNKNOWN) & ((found == UNKNOWN) | (found == 0))
+        found = np.where(is_open, swinging.per_hour, found)
+    return found
+
+
+def least_lag(
+    lows: np.ndarray[tuple[int, int], np.dtype[np.int64]],
+    rows: Positions,
+    since_us: Positions,
+    *,
+    tick_us: int,
+) -> Positions:
+    """The least lag of the last complete minute; UNKNOWN where it is."""
+    block = tick_us // MINUTE_US
+    low = lows[(block - 1) % SLOTS][rows]
+    return np.where(since_us <= (block - 1) * MINUTE_US, low, UNKNOWN)
+
+
+def _slope(
+    points: np.ndarray[tuple[int, int], np.dtype[np.int64]], lag: Positions, certain: float
+) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """Messages per block, 0 where nothing is certain, UNKNOWN where a point is.
+
+    Sums go point by point, so that the same points give the same bits in any company.
+    """
+    count = len(points)
+    base, last = points[0], points[-1]
+    is_known = points[0] != UNKNOWN
+    most = points[0]
+    mean = np.zeros(len(lag))
+    for point in points[1:]:
+        is_known &= point != UNKNOWN
+        most = np.maximum(most, point)
+    heights = [np.where(is_known, point - base, 0).astype(np.float64) for point in points]
+    for height in heights:
+        mean += height / count
+    middle = (count - 1) / 2
+    across = np.zeros(len(lag))
+    spread = np.zeros(len(lag))
+    for place, height in enumerate(heights):
+        across += (place - middle) * (height - mean)
+        spread += (height - mean) ** 2
+    width = count * (count * count - 1) / 12
+    slope = across / width
+    left_over = np.maximum(spread - slope * across, 0.0) + COUNTING
+    is_certain = slope * across * (count - 2) > certain * certain * left_over
+    # What has turned round since the last block is no course any more.
+    goes_on = np.where(slope > 0, lag >= last, lag < most)
+    return np.where(is_known, np.where(is_certain & goes_on, slope, 0.0), float(UNKNOWN))

@@ -1,0 +1,320 @@
+"""How an event changes a window of risk. Pure.
+
+Place in the walk: `fold` decides which change an event is, this module carries it out.
+
+Two readers. A reader that was told where to begin may read beside the one before it for a while:
+both pull each new message, so all of them come twice, however many. That is what
+`all_from_offset` says. It ends when messages have been there for a second or more and came to one
+reader only: one that stops pulling for longer than the samples are apart, and goes on, is taken for
+gone meanwhile.
+
+Invariant: a change leaves what was seen as it is. Absent on purpose: revisions and their numbers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import Final
+
+from pipelines.marts.risks.events import Awaited, Event, Progress
+from pipelines.marts.risks.holdings import Range, size, united, within
+from pipelines.settings import SECOND_US
+
+ANSWER_SPAN_US: Final = 20 * SECOND_US
+"""A reader that was told where to begin has pulled by then: members divide the queues each 20 s.
+Until then commits of the reader before it end nothing; nor do those of readers that live on when
+the broker dies: until the broker knows them all, somebody else may take their queues.
+"""
+SECOND_READER_US: Final = 1 * SECOND_US
+"""After so long each of two readers has pulled what the other has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """An interval in which messages of a queue were at risk, as its newest revision tells it."""
+
+    opened_us: int
+    revision: int
+    basis: str
+    cause: str
+    client_id: str | None
+    next_client_id: str | None
+    from_offset: int
+    to_offset: int
+    certain: int | None
+    uncertain: int | None
+    redelivered_from: int | None
+    redelivered_to: int | None
+    redelivered: int
+    all_from_offset: int | None = None
+    finished: tuple[Range, ...] | None = None
+    """Known to be finished when it opened, in the range or below it; None: not told."""
+    reader_is_gone: bool = False
+    """`client_id` does not read the queue any more."""
+    awaited: tuple[Awaited, ...] = ()
+    """Readers that were told where to begin and have not been seen to pull."""
+    first_from_offset: int | None = None
+    """`from_offset` when it opened; None: an earlier version opened it."""
+    reached_us: int | None = None
+    """Of one with two readers: since when `to_offset` is known to be pulled."""
+
+    @property
+    def end(self) -> int:
+        """A commit up to here ends it."""
+        seen = self.redelivered_to
+        return self.to_offset if seen is None else max(self.to_offset, seen)
+
+    @property
+    def expects_pull(self) -> bool:
+        """Do pulls end it that go on behind its range without bringing it again?
+
+        After a departure they do. After a restart readers pull on where they were; the range stays
+        at risk until a commit.
+        """
+        return self.basis == "DEPARTURE" and not self.redelivered
+
+    @property
+    def lives_on(self) -> bool:
+        """Did the broker die under a reader that may read on and not be known to it?"""
+        return self.basis == "RESTART" and not self.reader_is_gone
+
+    def awaits_reader(self, now_us: int) -> bool:
+        """May somebody begin whose pull ends nothing, however far the others are?"""
+        if any(one.told_us + ANSWER_SPAN_US > now_us for one in self.awaited):
+            return True
+        # Readers live on, it is said: until the broker knows them all, others may begin.
+        is_said = self.lives_on and not self.redelivered and self.from_offset == self.to_offset
+        return is_said and self.opened_us + ANSWER_SPAN_US > now_us
+
+    @property
+    def certain_ranges(self) -> tuple[Range, ...] | None:
+        """Which offsets are certain; None when only their number is known, or not even that."""
+        if self.certain is None or self.finished is None:
+            return None
+        ranges = within(self.finished, self.from_offset, self.to_offset)
+        return ranges if size(ranges) == self.certain else () if not self.certain else None
+
+    def is_past(self, progress: Progress) -> bool:
+        """Has the group gone past the range?"""
+        committed, pulled = progress.committed, progress.pulled
+        is_awaited = self.awaits_reader(progress.event_us)
+        is_committed = committed is not None and committed >= self.end
+        if self.all_from_offset is not None:  # Past only when nothing is left to be read by two.
+            is_due = progress.event_us >= self.opened_us + ANSWER_SPAN_US
+            is_idle = pulled is not None and pulled <= self.to_offset
+            return is_due and is_idle and is_committed and not is_awaited
+        if is_committed and not is_awaited:
+            return True
+        return self.expects_pull and pulled is not None and pulled > self.to_offset
+
+
+WINDOW_FIELDS: Final = tuple(one.name for one in fields(Window))
+_FOR_THE_FOLD: Final = ("finished", "reader_is_gone", "awaited", "reached_us")
+TOLD_FIELDS: Final = (
+    *(name for name in WINDOW_FIELDS if name not in _FOR_THE_FOLD),
+    "certain_ranges",
+)
+
+
+def opened(event: Event) -> Window:
+    """A window as an opening, an answer, or a redelivery that nobody expected, begins it."""
+    is_again = event.type == "REDELIVERY"
+    is_answer = event.type == "ANSWER"
+    certain = event.certain
+    span = event.to_offset - event.from_offset
+    uncertain = event.uncertain
+    if uncertain is None and certain is not None:
+        uncertain = span - certain
+    return Window(
+        opened_us=event.event_us,
+        revision=1,
+        basis=event.basis,
+        cause=event.cause,
+        client_id=event.client_id,
+        next_client_id=event.next_client_id,
+        from_offset=event.from_offset,
+        to_offset=event.to_offset,
+        certain=certain,
+        uncertain=uncertain,
+        redelivered_from=event.from_offset if is_again else None,
+        redelivered_to=event.to_offset if is_again else None,
+        redelivered=event.messages,
+        all_from_offset=_read_by_two(event) if is_answer else event.all_from_offset,
+        finished=event.finished,
+        reader_is_gone=event.reader_is_gone,
+        first_from_offset=event.from_offset,
+        awaited=_awaited_with((), event) if is_answer else event.awaited,
+    )
+
+
+def widened(event: Event, window: Window | None) -> Event:
+    """An opening, with what is still to come of the window that it takes over: a reader that was
+    told where to begin may begin there, one that has gone does not live on, and of two readers the
+    one behind pulls what the other has.
+    """
+    is_loss = event.basis == "RESTART" and event.kept_offset is not None
+    if window is None or window.basis == "REDELIVERY":
+        return event
+    if not is_loss and event.basis != "DEPARTURE":
+        return event
+    is_early = event.event_us < window.opened_us + ANSWER_SPAN_US
+    if window.lives_on and event.reader_is_gone and (is_loss or is_early):
+        # The broker has not heard of all its readers; whom it does not know may read on.
+        all_from = None if is_loss else event.to_offset
+        event = replace(event, certain=0, uncertain=None, finished=())
+        event = replace(event, reader_is_gone=False, all_from_offset=all_from)
+    gone = event.client_id if event.reader_is_gone and not is_loss else None
+    awaited = _awaited_without(window.awaited, gone)
+    if awaited:
+        event = replace(_as_wide(event, window), awaited=awaited)
+        if is_loss and window.reader_is_gone:
+            finished = united(*(event.finished or ()), *(window.finished or ()))
+            event = _certain_of(event, finished)
+    elif is_loss and window.reader_is_gone and not window.redelivered:
+        assert event.kept_offset is not None, "a loss says what was kept"
+        kept = min(event.from_offset, event.kept_offset)
+        event = _as_wide(replace(event, from_offset=kept), window)
+        finished = united(*(event.finished or ()), *(window.finished or ()))
+        event = _certain_of(event, finished)
+    if window.all_from_offset is not None:
+        seen_twice_to = max(window.all_from_offset, window.redelivered_to or 0)
+        begin = min(event.from_offset, seen_twice_to)
+        goes_on = is_loss or window.redelivered or event.all_from_offset is not None
+        all_from = event.to_offset if goes_on else None
+        event = replace(event, from_offset=begin, all_from_offset=all_from, uncertain=None)
+    return event
+
+
+def _as_wide(event: Event, window: Window) -> Event:
+    """The opening as wide as the window as well."""
+    return replace(
+        event,
+        from_offset=min(event.from_offset, window.from_offset),
+        to_offset=max(event.to_offset, window.to_offset),
+        next_client_id=window.next_client_id,
+        uncertain=None,
+    )
+
+
+def _certain_of(event: Event, finished: tuple[Range, ...]) -> Event:
+    """Its reader has gone: whoever comes next gets all of the range, finished or not."""
+    certain = size(within(finished, event.from_offset, event.to_offset))
+    return replace(event, finished=finished, certain=certain, uncertain=None, reader_is_gone=True)
+
+
+def answered(window: Window, event: Event) -> Window:
+    """The window when a reader was told where to begin: there, if nobody else was told before."""
+    told = event.from_offset
+    end = max(window.to_offset, event.to_offset)
+    is_latest = not window.redelivered and window.next_client_id in (None, event.next_client_id)
+    begin = told if is_latest else min(window.from_offset, told)
+    begin = min(begin, end)
+    is_gone = window.reader_is_gone and window.client_id == event.client_id
+    all_from = window.all_from_offset
+    awaited = _awaited_with(window.awaited, event)
+    before_may_read = not is_gone and (window.lives_on or _read_by_two(event) is not None)
+    if before_may_read or len(awaited) > 1:
+        all_from = event.to_offset
+    certain, finished = window.certain, window.finished
+    if finished is not None:
+        if window.basis == "DEPARTURE":
+            finished = united((begin, window.from_offset), *finished)
+        # Who asks while the one before it reads on may be told otherwise, or may give it back.
+        is_sure = is_gone or event.client_id == event.next_client_id
+        is_sure = is_sure and window.next_client_id in (None, event.next_client_id)
+        certain = size(within(finished, begin, end)) if is_sure else 0
+    elif certain is not None:
+        certain = min(certain, end - begin)
+    return replace(
+        window,
+        next_client_id=event.next_client_id,
+        from_offset=begin,
+        to_offset=end,
+        certain=certain,
+        uncertain=None if certain is None else end - begin - certain,
+        finished=finished,
+        all_from_offset=all_from,
+        awaited=awaited,
+        reached_us=event.event_us,
+    )
+
+
+def confirmed(window: Window, event: Event) -> Window:
+    """The window with one more redelivery; one without a prediction grows with what it sees. One
+    beyond the range shows that somebody else had pulled on: two members read the queue.
+    """
+    begin, end = event.from_offset, event.to_offset
+    grows = window.basis == "REDELIVERY"
+    before, behind = window.redelivered_from, window.redelivered_to
+    all_from = window.all_from_offset
+    if not grows and end > window.to_offset and (all_from is None or end < all_from):
+        all_from = end
+    return replace(
+        window,
+        next_client_id=event.next_client_id,
+        from_offset=min(window.from_offset, begin) if grows else window.from_offset,
+        to_offset=max(window.to_offset, end) if grows else window.to_offset,
+        redelivered_from=begin if before is None else min(before, begin),
+        redelivered_to=end if behind is None else max(behind, end),
+        redelivered=window.redelivered + event.messages,
+        all_from_offset=all_from,
+        awaited=_awaited_without(window.awaited, event.next_client_id),
+    )
+
+
+def moved_on(window: Window, progress: Progress) -> Window:
+    """A window with two readers: all that was pulled is at risk, unless messages that were there
+    for a while have come to one of them only.
+    """
+    all_from = window.all_from_offset
+    assert all_from is not None
+    if progress.pulled is None:
+        return window
+    window = replace(window, awaited=_awaited_without(window.awaited, progress.last_puller))
+    is_due = progress.event_us >= window.opened_us + ANSWER_SPAN_US
+    is_awaited = window.awaits_reader(progress.event_us)
+    has_begun = is_due or not is_awaited
+    seen_twice_to = max(all_from, window.redelivered_to or 0)
+    is_old = (
+        window.reached_us is not None and progress.event_us - window.reached_us >= SECOND_READER_US
+    )
+    if has_begun and is_old and window.to_offset > seen_twice_to:
+        return _read_by_one(window, max(window.from_offset, seen_twice_to))
+    if progress.pulled <= window.to_offset:
+        return window
+    span, certain = progress.pulled - window.from_offset, window.certain
+    return replace(
+        window,
+        to_offset=progress.pulled,
+        uncertain=None if certain is None else span - certain,
+        reached_us=progress.event_us,
+    )
+
+
+def _read_by_one(window: Window, end: int) -> Window:
+    """A window whose second reader is not there: what lies behind `end` came to one only."""
+    span, certain = end - window.from_offset, window.certain
+    return replace(
+        window,
+        to_offset=end,
+        uncertain=None if certain is None else max(0, span - certain),
+        certain=None if certain is None else min(certain, span),
+        all_from_offset=None,
+        reached_us=None,
+    )
+
+
+def _read_by_two(answer: Event) -> int | None:
+    """From where on, if the reader before may be there still."""
+    is_other = answer.client_id is not None and answer.client_id != answer.next_client_id
+    return answer.to_offset if is_other else None
+
+
+def _awaited_with(awaited: tuple[Awaited, ...], answer: Event) -> tuple[Awaited, ...]:
+    told = Awaited(answer.next_client_id, answer.from_offset, answer.event_us)
+    others = _awaited_without(awaited, answer.next_client_id)
+    return *(one for one in others if one.told_us + ANSWER_SPAN_US > told.told_us), told
+
+
+def _awaited_without(awaited: tuple[Awaited, ...], client_id: str | None) -> tuple[Awaited, ...]:
+    return tuple(one for one in awaited if client_id is None or one.client_id != client_id)

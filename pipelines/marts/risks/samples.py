@@ -1,0 +1,105 @@
+"""The last sample of what each client holds of each queue.
+
+Place in the walk: client_windows → what departures and deaths of the broker ask: what had the
+reader finished at that instant? Carried: samples, as long as they tell something.
+
+Invariant: a sample answers for moments after it, in the same life of its queue, until it is too old
+or its client has given the queue up. Absent on purpose: what a sample means (`holdings`).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipelines.marts.forgetting import recent
+from pipelines.marts.keys import QUEUE_KEY, are_among, newest_of_each
+from pipelines.marts.life_cycles import concerns, ended
+from pipelines.marts.mart import KEY_TEXT
+from pipelines.settings import SECOND_US
+from pipelines.staging.facts import fact_schema
+
+HOLDING: Final = (*QUEUE_KEY, "client_id")
+SAMPLES: Final = pa.schema(
+    [
+        ("emitter", KEY_TEXT),
+        ("group", KEY_TEXT),
+        ("topic", KEY_TEXT),
+        ("queue_id", pa.int32()),
+        ("client_id", KEY_TEXT),
+        ("seq", pa.int64()),
+        ("event_us", pa.int64()),
+        ("finished_count", pa.int64()),
+        ("held_count", pa.int64()),
+        ("client_committed", pa.int64()),
+        ("held_ranges", fact_schema("client_windows").field("held_ranges").type),
+        ("dropped", pa.bool_()),
+    ]
+)
+"""The last sample of each queue and client."""
+_HOLDINGS: Final = pa.schema([SAMPLES.field(name) for name in HOLDING])
+
+SAMPLE_SPAN_US: Final = 635 * SECOND_US
+"""A sample tells of what is, until the next one: those that do not change come again in each
+snapshot (10 min), which may be late.
+"""
+Row = Mapping[str, Any]
+
+
+class Holding(NamedTuple):
+    """A client that reads a queue for a group."""
+
+    emitter: str
+    group: str
+    topic: str
+    queue_id: int
+    client_id: str | None
+
+
+def newest_samples(known: pa.Table, new: pa.Table, ends: Sequence[Row] = ()) -> pa.Table:
+    """The last one of each queue and client, unless its queue is gone, or its emitter has told so
+    much later that it tells nothing any more.
+    """
+    samples = newest_of_each(known, new, HOLDING)
+    for end in ends:
+        is_before = pc.less(samples["seq"], end["seq"])
+        samples = samples.filter(pc.invert(pc.and_(is_before, ended(samples, end))))
+    held = samples.filter(pc.invert(pc.fill_null(samples["dropped"], False)))
+    return recent(held, samples, SAMPLE_SPAN_US)
+
+
+class Held:
+    """What clients held of the queues that are asked for, by their samples."""
+
+    def __init__(
+        self, samples: pa.Table, asked: Iterable[Holding], ends: Sequence[Row] = ()
+    ) -> None:
+        """`samples` lie in order; `ends` are rows of lifecycle by which something is gone."""
+        self._ends = ends
+        self._told: defaultdict[tuple[Any, ...], list[Row]] = defaultdict(list)
+        known = [one._asdict() for one in asked if one.client_id is not None]
+        if not known or not samples.num_rows:
+            return
+        wanted = are_among(samples, pa.Table.from_pylist(known, _HOLDINGS), HOLDING)
+        for sample in samples.filter(wanted).to_pylist():
+            self._told[tuple(sample[name] for name in HOLDING)].append(sample)
+
+    def before(self, holding: Holding, seq: int, event_us: int) -> Row | None:
+        """The last sample of the client before the event, unless it is too old."""
+        earlier = [one for one in self._told.get(holding, ()) if one["seq"] < seq]
+        if not earlier or earlier[-1]["dropped"]:
+            return None
+        sample = earlier[-1]
+        if event_us - sample["event_us"] > SAMPLE_SPAN_US:
+            return None
+        is_of_earlier_life = any(
+            end["emitter"] == holding.emitter
+            and sample["seq"] < end["seq"] < seq
+            and concerns(end, holding.group, holding.topic, holding.queue_id)
+            for end in self._ends
+        )
+        return None if is_of_earlier_life else sample
