@@ -1,33 +1,35 @@
-"""What a check is, and what it looks at: the words suites and their runner share.
+"""What a law is, and what a run finds of it: the words suites, Spark and Great Expectations share.
 
-Place in the walk: after gold. A subject reads the lake and reduces it to one row per key (a
-queue, an emitter, a window); an expectation is then held against those few rows.
+Place in the walk: after gold. Suites declare laws; executors count what breaks them in the
+rows that are new (`work`); `judging` hands the counts to Great Expectations.
 
-Invariant: a subject is computed once per run, at one shipped horizon, however many checks rest
-on it. Absent on purpose: Great Expectations itself (custom, suites and checkpoints import it).
+Invariant: a law is judged on each row once, in the run whose batch holds the row. What a law must
+remember of earlier rows is small and bounded: it lies in `memory`, or gold has computed it already.
+Absent on purpose: Spark and Great Expectations themselves.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
-from typing import Any, Final
+from typing import Final
 
 import polars as pl
 
-from expectations.reading import CheckedLake
-
 SAMPLE_ROWS_MAX: Final = 200
-"""Failing rows kept of a check and run."""
+"""Failing rows kept of a check and run; of all others only the count."""
+
+ALL_FACTS: Final = "bronze"
+"""The table of a check that speaks of facts of every table: all verdicts rest on it."""
 
 
 class Severity(Enum):
     """What a failing check means for the numbers that rest on its table."""
 
     CRITICAL = "CRITICAL"
-    """They are wrong, or may be: do not decide by them."""
+    """They are wrong, or may be: their verdicts are withheld."""
     WARNING = "WARNING"
     """They hold, yet something needs a look."""
     INFO = "INFO"
@@ -35,65 +37,84 @@ class Severity(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
-    """What checks look at: few rows, each with its key."""
+class Check:
+    """One named expectation about one table."""
 
+    name: str
     table: str
-    """The table it was made of."""
-    rows: pl.DataFrame
-    key: tuple[str, ...]
-    """Columns that name a row to a reader."""
-    checked_rows: int
-    """Rows of the table that were looked at."""
-    version: int | None
-    """Delta version they were read from; None when the table does not exist yet."""
-    summary: str
-    """What was seen, in words, when all is well."""
+    severity: Severity
 
-
-SubjectOf = Callable[[CheckedLake, datetime], Subject]
-"""Reads a subject; the second argument is the wall clock, for freshness alone."""
+    @property
+    def suite(self) -> str:
+        """A table's checks are one suite."""
+        return self.table
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
-    """One named expectation over a subject."""
+class RowLaw:
+    """A law that every row keeps or breaks by itself."""
 
-    name: str
-    suite: str
-    severity: Severity
-    subject: SubjectOf
-    expectation: Callable[[str, str], Any]
-    """(name, severity) -> a Great Expectations expectation over the subject's rows."""
-    may_be_empty: bool = False
-    """A sound lake may have no such rows at all; otherwise nothing to check is worth a warning."""
+    check: Check
+    broken: str
+    """SQL over one row: true when it breaks the law; null and false when it does not."""
+    shows: tuple[str, ...] = ()
+    """Columns whose values tell how."""
+
+
+@dataclass(frozen=True, slots=True)
+class SetLaw:
+    """A law about several rows of a batch, or about two tables of it."""
+
+    check: Check
+    reads: tuple[str, ...]
+    """Tables; without new rows in the first of them there is nothing to check."""
+    broken: Callable[[Mapping[str, pl.DataFrame]], pl.DataFrame]
+    """New rows by table -> those that break the law, with columns that name and explain them."""
+    shows: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """One failing row: its key and figures, readable."""
+    """One failing row: its key and figures, readable; whom it is about, and when."""
 
     row_key: str
     detail: str
+    emitter: str | None = None
+    """None: it may be about any."""
+    group: str | None = None
+    """None: it may be about any group of the emitter."""
+    since: datetime | None = None
+    """The failure speaks of data time after this; None: of the run's own range."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What was counted of one check in one batch."""
+
+    check: Check
+    checked_rows: int
+    broken_rows: int = 0
+    failures: tuple[Failure, ...] = ()
+    summary: str = ""
+    """What was seen, in words, when all is well."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one check found."""
+    """What one check found, as Great Expectations judged it."""
 
     check: Check
-    table: str
     severity: Severity
-    """The check's own, or lower when there was nothing to check."""
+    """The check's own; INFO when there was nothing to check."""
     success: bool
     observed_value: str
     failed_rows: int
     checked_rows: int
     table_version: int | None
     duration_ms: int
-    failures: tuple[Failure, ...]
+    failures: tuple[Failure, ...] = field(default=())
 
     @property
     def nothing_to_check(self) -> bool:
-        """No row to look at: neither a pass nor a finding."""
+        """Nothing new to look at: neither a pass nor a finding."""
         return self.checked_rows == 0

@@ -1,48 +1,49 @@
-"""One run of every check: subjects are read, Great Expectations judges them, outcomes come back.
+"""One run of the checks: a batch is chosen, executors count, Great Expectations judges.
 
-Invariant: the context is ephemeral and speaks to nobody; a check that cannot be evaluated is a
-failed check with the reason in words, never a missing one. A check with nothing to look at is
-not a success.
+Place in the walk: `commands` calls it again and again; `results` keeps what it finds.
 
-Absent on purpose: results are kept by `results`, shown by `commands`.
+Invariant: a run looks at what no run before it has looked at, and at nothing else: its cost goes
+with what is new. What it leaves to the next is part of what it returns, and is stored behind its
+results. Absent on purpose: writing of results.
 """
 
 from __future__ import annotations
 
-import os
-import time
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
-from itertools import groupby
+from pathlib import Path
 from typing import Any, Final
 
-os.environ["GX_ANALYTICS_ENABLED"] = "false"  # Read at the import below.
+from pyspark.errors import PySparkException
 
-import great_expectations as gx
-import polars as pl
-from great_expectations.data_context.types.base import (
-    DataContextConfig,
-    InMemoryStoreBackendDefaults,
-    ProgressBarsConfig,
+from engine.foundation.errors import LakeError
+from expectations import memory as memories
+from expectations.batch import ROWS_MAX, Batch, next_batch
+from expectations.check import Finding, Outcome, Severity
+from expectations.job import Job
+from expectations.judging import Judge
+from expectations.memory import Memory, TablePosition
+from expectations.new_files import (
+    NewFiles,
+    new_answers,
+    new_facts,
+    rejoin_answers,
+    rejoin_facts,
 )
-
-from expectations.check import (
-    SAMPLE_ROWS_MAX,
-    Check,
-    Failure,
-    Outcome,
-    Severity,
-    Subject,
-)
-from expectations.reading import CheckedLake
-from expectations.suites import ALL_CHECKS
+from expectations.suites import intervals, telemetry
+from expectations.suites.across import SET_LAWS
+from expectations.suites.every_table import Suite, suites
+from expectations.work import Order
+from pipelines.catalogue import COMPUTED_TABLES
 from pipelines.lake import Lake
+from pipelines.microseconds import moment_at
+from pipelines.tail import Place
 
-__all__ = ["CheckRun", "run_checks"]
+__all__ = ["CheckRun", "require", "run_checks"]
 
-_HIDDEN: Final = frozenset({"cluster"})
-"""Key columns that say nothing within one lake."""
+SHIPMENTS: Final = "shipments"
+OWNERS: Final = intervals.EXCLUSIVE.table
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,147 +54,195 @@ class CheckRun:
     started_at: datetime
     observed_at: datetime
     """Newest moment of data time the run looked at."""
+    judged_from: datetime
+    """Its rows are of data time after this."""
     outcomes: tuple[Outcome, ...]
+    batch: Batch
+    memory: Memory
+    """What it leaves to the next run, once its results are kept."""
 
     def failed(self, at_least: Severity) -> list[Outcome]:
         """Checks that did not hold and are at least that severe."""
         order = list(Severity)
         worst = order[: order.index(at_least) + 1]
-        return [one for one in self.outcomes if not one.success and one.severity in worst]
+        return [
+            one
+            for one in self.outcomes
+            if not one.success and not one.nothing_to_check and one.severity in worst
+        ]
 
 
 def run_checks(
-    lake: Lake, *, run_id: str, now: datetime, checks: Sequence[Check] = ALL_CHECKS
+    lake: Lake,
+    job: Job,
+    known: Memory,
+    *,
+    run_id: str,
+    now: datetime,
+    rows_max: int = ROWS_MAX,
+    docs: Path | None = None,
 ) -> CheckRun:
-    """Judge every check at one horizon. Raises LakeError when the lake cannot be judged."""
-    read = CheckedLake(lake)
-    context = _silent_context()
-    outcomes: list[Outcome] = []
-    for subject_of, sharing in groupby(checks, key=lambda check: check.subject):
-        started = time.monotonic()
-        subject = subject_of(read, now)
-        together = list(sharing)
-        judged = _judge(context, subject, together)
-        spent_ms = round((time.monotonic() - started) * 1000 / len(together))
-        outcomes += [
-            _outcome(check, subject, result, spent_ms)
-            for check, result in zip(together, judged, strict=True)
-        ]
-    newest = read.horizons["event_time_to"].max()
-    assert isinstance(newest, datetime), "a lake without a shipment is refused before"
-    return CheckRun(run_id, now, newest, tuple(outcomes))
+    """Judge what is new behind `known`, up to a bound. `docs`: an empty folder for pages about it.
 
-
-def _silent_context() -> Any:
-    """A context in memory: no file, no analytics, no progress bar."""
-    settings = DataContextConfig(
-        store_backend_defaults=InMemoryStoreBackendDefaults(init_temp_docs_sites=False),
-        analytics_enabled=False,
-        progress_bars=ProgressBarsConfig(globally=False),
+    Raises LakeError when the lake cannot be judged.
+    """
+    require(lake)
+    batch = next_batch(lake, known, rows_max=rows_max)
+    known = memories.begun_for(known, batch.run_id)
+    look_at = _Look(lake, job, known, batch)
+    findings, after = look_at.everything(now)
+    judge = Judge(docs)
+    in_suites = sorted(findings, key=lambda finding: finding.check.suite)
+    outcomes = judge.judge(in_suites, look_at.versions)
+    if docs is not None:
+        judge.build_docs()
+    return CheckRun(
+        run_id,
+        now,
+        moment_at(batch.judged_to_us),
+        moment_at(batch.judged_from_us),
+        tuple(outcomes),
+        batch,
+        after,
     )
-    return gx.get_context(project_config=settings, mode="ephemeral")
 
 
-def _judge(context: Any, subject: Subject, checks: Sequence[Check]) -> list[Any]:
-    """Great Expectations' results, in the order of `checks`."""
-    if subject.rows.is_empty():
-        return [None] * len(checks)
-    name = checks[0].name
-    suite = context.suites.add(
-        gx.ExpectationSuite(
-            name=name,
-            expectations=[
-                check.expectation(check.name, check.severity.value.lower()) for check in checks
-            ],
+class _Look:
+    """One look at the new rows of all tables."""
+
+    def __init__(self, lake: Lake, job: Job, known: Memory, batch: Batch) -> None:
+        self._lake = lake
+        self._known = known
+        self._batch = batch
+        self._new = self._files(follows=True)
+        try:
+            done = job(self._order())
+        except (LakeError, PySparkException):
+            # Merged and vacuumed since: the rows are in the files that are there now.
+            self._new = self._files(follows=False)
+            try:
+                done = job(self._order())
+            except PySparkException as error:
+                raise LakeError(_lake_error_in(str(error))) from error
+        self._done = {one.unit: one for one in done}
+        self._opens = {**known.intervals, **self._opened()}
+        self._shared = self._done[OWNERS].shared if OWNERS in self._done else ()
+        self.versions = {name: new.seen for name, new in self._new.items() if new.seen >= 0}
+
+    def everything(self, now: datetime) -> tuple[list[Finding], Memory]:
+        """All findings, and what is remembered."""
+        counted = self._counted()
+        findings = [*self._found(), *telemetry.judge(self._known, self._batch, counted, now)]
+        for suite in suites():
+            findings += [self._schema(suite), self._freshness(suite, counted)]
+        after = replace(
+            self._known,
+            cycle=self._batch.cycle,
+            tables={suite.table: self._position(suite) for suite in suites()},
+            emitters=telemetry.remembered(self._known, self._batch, counted),
+            intervals=self._opens,
         )
-    )
-    batch = (
-        context.data_sources.add_pandas(name=name)
-        .add_dataframe_asset(name=subject.table)
-        .add_batch_definition_whole_dataframe(name)
-    )
-    definition = context.validation_definitions.add(
-        gx.ValidationDefinition(name=name, data=batch, suite=suite)
-    )
-    found = definition.run(
-        batch_parameters={"dataframe": subject.rows.to_pandas()},
-        result_format={
-            "result_format": "COMPLETE",
-            "unexpected_index_column_names": list(subject.key),
-            "partial_unexpected_count": SAMPLE_ROWS_MAX,
-        },
-    )
-    by_check = {result.expectation_config.meta["check"]: result for result in found.results}
-    return [by_check[check.name] for check in checks]
+        return findings, after
+
+    def _order(self) -> Order:
+        folder = self._lake.state(memories.FOLDER)
+        return Order(self._lake, self._batch, self._new, self._known.intervals, folder)
+
+    def _files(self, *, follows: bool) -> dict[str, NewFiles]:
+        found = {}
+        for suite in suites():
+            name, position = suite.table, self._known.table(suite.table)
+            found[name] = (
+                new_facts(self._lake, name, position, self._batch, follows=follows)
+                if suite.gold is None
+                else new_answers(self._lake, suite.gold, position, self._batch, follows=follows)
+            )
+        return found
+
+    def _found(self) -> list[Finding]:
+        """What executors found; a check whose table has nothing new has looked at nothing."""
+        told = {one.check.name: one for done in self._done.values() for one in done.findings}
+        checks = [check for suite in suites() for check in suite.row_checks]
+        checks += [law.check for law in SET_LAWS]
+        checks += [intervals.well_formed(table) for table in COMPUTED_TABLES if table.revised]
+        found = [told.get(check.name, Finding(check, 0)) for check in checks]
+        owners = Finding(
+            intervals.EXCLUSIVE,
+            self._rows(OWNERS),
+            len(self._shared),
+            self._shared,
+            "no queue has two owners",
+        )
+        return [*found, owners]
+
+    def _counted(self) -> telemetry.Counted:
+        """What executors counted by emitter."""
+        told: dict[str, Any] = {}
+        for done in self._done.values():
+            told |= done.numbers
+        horizons = told.pop("horizons", {})
+        return telemetry.Counted(
+            **told, horizons_us={name: row["to_us"] for name, row in horizons.items()}
+        )
+
+    def _opened(self) -> dict[str, str]:
+        return {name: one.opened for name, one in self._done.items() if one.opened is not None}
+
+    def _rows(self, table: str) -> int:
+        return self._done[table].rows if table in self._done else 0
+
+    def _schema(self, suite: Suite) -> Finding:
+        """Of a table that was written since."""
+        is_same = self._new[suite.table].seen == self._known.table(suite.table).seen
+        return Finding(suite.schema, 0) if is_same else suite.judge_schema(self._lake)
+
+    def _freshness(self, suite: Suite, counted: telemetry.Counted) -> Finding:
+        if not self._batch.is_last:
+            return Finding(suite.fresh, 0)
+        return suite.judge_fresh(
+            newest_us=self._newest(suite.table),
+            judged_to_us=self._batch.judged_to_us,
+            horizon_us=max(counted.horizons_us.values(), default=self._batch.judged_to_us),
+            rows=self._rows(suite.table),
+        )
+
+    def _newest(self, table: str) -> int | None:
+        now = self._done[table].newest_us if table in self._done else None
+        moments = (self._known.table(table).newest_us, now)
+        return max((moment for moment in moments if moment is not None), default=None)
+
+    def _position(self, suite: Suite) -> TablePosition:
+        """Where the next run goes on in a table."""
+        new, before = self._new[suite.table], self._known.table(suite.table)
+        place = new.after
+        if place is None and self._batch.is_last:
+            place = self._rejoined(suite)
+        return TablePosition(place or before.place, new.seen, self._newest(suite.table))
+
+    def _rejoined(self, suite: Suite) -> Place | None:
+        if suite.gold is None:
+            return rejoin_facts(self._lake, suite.table, self._batch)
+        return rejoin_answers(self._lake, suite.gold, self._batch)
 
 
-def _outcome(check: Check, subject: Subject, result: Any, spent_ms: int) -> Outcome:
-    if result is None:
-        return _nothing(check, subject, spent_ms)
-    failures = tuple(_failures(subject, result))
-    failed_rows = int(result.result.get("unexpected_count", 0))
-    raised = _raised(result.exception_info)
-    if raised:
-        observed = f"could not be evaluated: {raised}"
-    elif result.success:
-        observed = subject.summary
-    else:
-        names = "; ".join(f"{one.row_key} ({one.detail})" for one in failures[:3])
-        more = f"; and {failed_rows - 3} more" if failed_rows > 3 else ""
-        observed = f"{failed_rows} of {subject.rows.height} keys break it: {names}{more}"
-    return Outcome(
-        check,
-        subject.table,
-        check.severity,
-        success=bool(result.success),
-        observed_value=observed,
-        failed_rows=failed_rows,
-        checked_rows=subject.checked_rows,
-        table_version=subject.version,
-        duration_ms=spent_ms,
-        failures=failures,
-    )
+def require(lake: Lake) -> None:
+    """LakeError when something that must be there is not."""
+    if not lake.exists(lake.bronze(SHIPMENTS)):
+        raise LakeError(
+            f"{lake.root} holds no shipments: nothing was ever shipped there; start "
+            f"`tidemark engine --lake {lake.root}`, or name another lake"
+        )
+    absent: Sequence[str] = [
+        table.name for table in COMPUTED_TABLES if not lake.exists(lake.gold(table.name))
+    ]
+    if absent:
+        raise LakeError(
+            f"{lake.root} has no gold table {', '.join(absent)}: start "
+            f"`tidemark pipeline run --lake {lake.root}` and check again"
+        )
 
 
-def _nothing(check: Check, subject: Subject, spent_ms: int) -> Outcome:
-    """No rows: not a success. Worth a warning only where a sound lake always has rows."""
-    return Outcome(
-        check,
-        subject.table,
-        Severity.INFO if check.may_be_empty else Severity.WARNING,
-        success=False,
-        observed_value=f"nothing to check: {subject.table} has no rows",
-        failed_rows=0,
-        checked_rows=0,
-        table_version=subject.version,
-        duration_ms=spent_ms,
-        failures=(),
-    )
-
-
-def _raised(info: dict[str, Any]) -> str:
-    """The first line of an exception inside Great Expectations, or nothing."""
-    parts = [info] if "raised_exception" in info else list(info.values())
-    texts = [str(part.get("exception_message")) for part in parts if part.get("raised_exception")]
-    return texts[0].splitlines()[0] if texts else ""
-
-
-def _failures(subject: Subject, result: Any) -> Iterable[Failure]:
-    """The failing keys with all their figures, at most SAMPLE_ROWS_MAX."""
-    index = result.result.get("unexpected_index_list") or []
-    if not index:
-        return
-    keys = pl.DataFrame(
-        [{name: row[name] for name in subject.key} for row in index[:SAMPLE_ROWS_MAX]]
-    )
-    schema = pl.Schema({name: subject.rows.schema[name] for name in subject.key})
-    failing = subject.rows.join(
-        keys.cast(schema).unique(maintain_order=True), on=subject.key, how="inner", nulls_equal=True
-    )
-    for row in failing.head(SAMPLE_ROWS_MAX).iter_rows(named=True):
-        yield Failure(_words(row, subject.key), _words(row, set(row) - set(subject.key)))
-
-
-def _words(row: dict[str, Any], columns: Iterable[str]) -> str:
-    wanted = set(columns) - _HIDDEN
-    return ", ".join(f"{name}={value}" for name, value in row.items() if name in wanted)
+def _lake_error_in(text: str) -> str:
+    """What an executor said of the lake, out of Spark's report of it."""
+    marks = [line for line in text.splitlines() if "LakeError" in line]
+    return marks[-1].split("LakeError:", 1)[-1].strip() if marks else text.strip().splitlines()[0]

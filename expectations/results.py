@@ -1,7 +1,8 @@
 """Outcomes kept in gold: dq_results, and a sample of failing rows in dq_failures.
 
 Invariant: a run is written once, however often it is tried: each append carries the run as its
-Delta transaction, and the failures go first, so that a result never lacks its sample.
+Delta transaction, and the failures go first, so that a result never lacks its sample. What the next
+run goes on from is stored last, so that no row is passed over.
 
 Absent on purpose: any other writer of these tables.
 """
@@ -14,8 +15,10 @@ from typing import Any, Final
 import pyarrow as pa
 from deltalake import CommitProperties, Transaction, write_deltalake
 
+from expectations import memory
 from expectations.checkpoints import CheckRun
 from pipelines.catalogue import DQ_FAILURES, DQ_RESULTS
+from pipelines.evolution import add_declared_columns
 from pipelines.lake import Lake
 from pipelines.marts.mart import GoldTable
 from pipelines.schemas import arrow_schema
@@ -26,9 +29,11 @@ _VERSION: Final = 1
 
 
 def keep(run: CheckRun, lake: Lake) -> None:
-    """Append the run's failures, then its results; a run that is there already stays as it is."""
-    _append(run, lake, DQ_FAILURES, list(_failure_rows(run)))
-    _append(run, lake, DQ_RESULTS, list(_result_rows(run)))
+    """Append the run's failures, then its results; a run that is there already stays as it is.
+    Then remember how far it came."""
+    _append(run, lake, DQ_FAILURES, _failure_rows(run))
+    _append(run, lake, DQ_RESULTS, _result_rows(run))
+    memory.store(lake, run.memory)
 
 
 def _append(run: CheckRun, lake: Lake, table: GoldTable, rows: Sequence[dict[str, Any]]) -> None:
@@ -39,6 +44,8 @@ def _append(run: CheckRun, lake: Lake, table: GoldTable, rows: Sequence[dict[str
         return
     if exists and not rows:
         return
+    if exists:
+        add_declared_columns(lake, address, table.columns)
     schema = arrow_schema(table.columns)
     arrays = [pa.array([row[one.name] for row in rows], one.type) for one in schema]
     write_deltalake(
@@ -59,7 +66,7 @@ def _result_rows(run: CheckRun) -> list[dict[str, Any]]:
             "run_id": run.run_id,
             "suite": outcome.check.suite,
             "expectation": outcome.check.name,
-            "table": outcome.table,
+            "table": outcome.check.table,
             "severity": outcome.severity.value,
             "success": outcome.success,
             "observed_value": outcome.observed_value,
@@ -69,6 +76,8 @@ def _result_rows(run: CheckRun) -> list[dict[str, Any]]:
             "started_at": run.started_at,
             "seconds_ms": outcome.duration_ms,
             "observed_date": run.observed_at.date(),
+            "judged_from": run.judged_from,
+            "cycle": run.batch.cycle,
         }
         for outcome in run.outcomes
     ]
@@ -80,10 +89,13 @@ def _failure_rows(run: CheckRun) -> list[dict[str, Any]]:
             "observed_at": run.observed_at,
             "run_id": run.run_id,
             "expectation": outcome.check.name,
-            "table": outcome.table,
+            "table": outcome.check.table,
             "row_key": failure.row_key,
             "detail": failure.detail,
             "observed_date": run.observed_at.date(),
+            "about_emitter": failure.emitter,
+            "about_group": failure.group,
+            "since": failure.since,
         }
         for outcome in run.outcomes
         for failure in outcome.failures

@@ -1,9 +1,1 @@
-"""Every check there is, in the order in which a reader wants the answers."""
-
-from expectations.suites.offsets import OFFSETS
-from expectations.suites.tables import TABLES
-from expectations.suites.telemetry import TELEMETRY
-
-__all__ = ["ALL_CHECKS"]
-
-ALL_CHECKS = (*OFFSETS, *TELEMETRY, *TABLES)
+"""The laws: of every table, of rows, between rows, of intervals, and of telemetry by emitter."""

@@ -1,0 +1,44 @@
+"""The Spark job of a run of checks: a task for each unit of work.
+
+Invariant: the driver hears counts and samples, never rows. Absent on purpose: meaning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from expectations.work import Order, UnitDone, carry_out
+
+_DONE: Final = pa.schema([("done", pa.string())])
+
+Job = Callable[[Order], list[UnitDone]]
+"""Carries out an order."""
+
+
+def on_spark(spark: SparkSession) -> Job:
+    """Orders are carried out by the executors of a session."""
+    return partial(_run, spark)
+
+
+def _run(spark: SparkSession, order: Order) -> list[UnitDone]:
+    units = order.units
+    if not units:
+        return []
+    tasks = spark.range(0, len(units), 1, len(units))
+    told = tasks.mapInArrow(partial(_carry_out, order), "done string").toArrow()
+    done = [UnitDone.from_json(text) for text in told["done"].to_pylist()]
+    assert sorted(one.unit for one in done) == sorted(units), "every unit answers once"
+    return done
+
+
+def _carry_out(order: Order, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    units = order.units
+    for batch in batches:
+        for number in batch.column("id").to_pylist():
+            told = carry_out(order, units[number]).as_json()
+            yield pa.record_batch([[told]], schema=_DONE)

@@ -1,0 +1,158 @@
+"""Great Expectations judges what Spark has counted: a suite a table, an expectation a check.
+
+Invariant: the context is in memory and speaks to nobody; what it is given is a few hundred rows,
+whatever was looked at. A check that cannot be evaluated is a failed check with the reason in words,
+never a missing one; one with nothing to look at is neither a pass nor a finding.
+
+Absent on purpose: Spark, and the lake.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Final
+
+os.environ["GX_ANALYTICS_ENABLED"] = "false"  # Read at the import below.
+
+import great_expectations as gx
+import pandas as pd
+from great_expectations.data_context.types.base import (
+    DataContextConfig,
+    InMemoryStoreBackendDefaults,
+    ProgressBarsConfig,
+)
+
+from expectations.check import Finding, Outcome, Severity
+from expectations.custom import no_breach
+
+ROW: Final = "row"
+OTHERS: Final = "all other rows"
+NAMED_MAX: Final = 3
+"""Failing rows named in a result's sentence."""
+
+
+class Judge:
+    """One context, for one run of checks."""
+
+    def __init__(self, docs: Path | None = None) -> None:
+        """`docs`: an empty folder for the pages of `build_docs`."""
+        site = {
+            "class_name": "SiteBuilder",
+            "show_how_to_buttons": False,
+            "store_backend": {
+                "class_name": "TupleFilesystemStoreBackend",
+                "base_directory": str(docs),
+            },
+            "site_index_builder": {"class_name": "DefaultSiteIndexBuilder"},
+        }
+        settings = DataContextConfig(
+            store_backend_defaults=InMemoryStoreBackendDefaults(init_temp_docs_sites=False),
+            data_docs_sites={} if docs is None else {"checks": site},
+            analytics_enabled=False,
+            progress_bars=ProgressBarsConfig(globally=False),
+        )
+        self._context: Any = gx.get_context(project_config=settings, mode="ephemeral")
+
+    def judge(self, findings: Sequence[Finding], versions: dict[str, int]) -> list[Outcome]:
+        """An outcome for every finding, suite by suite. `versions`: Delta version by table."""
+        outcomes = []
+        for suite, of_suite in groupby(findings, key=lambda finding: finding.check.suite):
+            together = list(of_suite)
+            started = time.monotonic()
+            judged = self._validated(suite, [one for one in together if one.checked_rows])
+            spent_ms = round((time.monotonic() - started) * 1000 / len(together))
+            outcomes += [
+                _outcome(one, judged.get(one.check.name), versions.get(suite), spent_ms)
+                for one in together
+            ]
+        return outcomes
+
+    def build_docs(self) -> None:
+        """Write the pages."""
+        self._context.build_data_docs()
+
+    def _validated(self, suite: str, findings: Sequence[Finding]) -> dict[str, Any]:
+        """Great Expectations' result by check."""
+        if not findings:
+            return {}
+        context = self._context
+        expectations = [
+            no_breach(one.check.name)(one.check.name, one.check.severity.value.lower())
+            for one in findings
+        ]
+        laws = context.suites.add(gx.ExpectationSuite(name=suite, expectations=expectations))
+        batch = (
+            context.data_sources.add_pandas(name=suite)
+            .add_dataframe_asset(name=suite)
+            .add_batch_definition_whole_dataframe(suite)
+        )
+        definition = context.validation_definitions.add(
+            gx.ValidationDefinition(name=suite, data=batch, suite=laws)
+        )
+        found = definition.run(
+            batch_parameters={"dataframe": breaches(findings)},
+            result_format={"result_format": "COMPLETE", "unexpected_index_column_names": [ROW]},
+        )
+        return {result.expectation_config.meta["check"]: result for result in found.results}
+
+
+def breaches(findings: Sequence[Finding]) -> pd.DataFrame:
+    """What a suite is judged by: a row for each failing row that is known by name, one for all
+    others, and a column a check that counts breaches."""
+    columns = [finding.check.name for finding in findings]
+    rows: list[dict[str, Any]] = []
+    others: dict[str, Any] = {ROW: OTHERS}
+    for finding in findings:
+        name = finding.check.name
+        others[name] = float(max(0, finding.broken_rows - len(finding.failures)))
+        rows += [{ROW: one.row_key, name: 1.0} for one in finding.failures]
+    return pd.DataFrame([others, *rows], columns=[ROW, *columns])
+
+
+def _outcome(finding: Finding, result: Any, version: int | None, spent_ms: int) -> Outcome:
+    check = finding.check
+    if result is None:
+        return Outcome(
+            check,
+            Severity.INFO,
+            success=False,
+            observed_value=f"nothing new to check in {check.table}",
+            failed_rows=0,
+            checked_rows=0,
+            table_version=version,
+            duration_ms=spent_ms,
+        )
+    raised = _raised(result.exception_info)
+    if raised:
+        observed = f"could not be evaluated: {raised}"
+    elif result.success:
+        observed = finding.summary or f"{finding.checked_rows:,} rows hold"
+    else:
+        named = [f"{one.row_key} ({one.detail})" for one in finding.failures[:NAMED_MAX]]
+        more = finding.broken_rows - len(named)
+        rest = [f"and {more} more"] if more > 0 and len(named) == NAMED_MAX else []
+        observed = f"{finding.broken_rows:,} of {finding.checked_rows:,} break it: " + "; ".join(
+            [*named, *rest]
+        )
+    return Outcome(
+        check,
+        check.severity,
+        success=bool(result.success),
+        observed_value=observed,
+        failed_rows=finding.broken_rows,
+        checked_rows=finding.checked_rows,
+        table_version=version,
+        duration_ms=spent_ms,
+        failures=finding.failures,
+    )
+
+
+def _raised(info: dict[str, Any]) -> str:
+    """The first line of an exception inside Great Expectations, or nothing."""
+    parts = [info] if "raised_exception" in info else list(info.values())
+    texts = [str(part.get("exception_message")) for part in parts if part.get("raised_exception")]
+    return texts[0].splitlines()[0] if texts else ""

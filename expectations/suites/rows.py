@@ -1,0 +1,192 @@
+"""Laws that each row of a table keeps by itself: order of watermarks, sums that must add up, and
+an unknown number that says why.
+
+Severity: CRITICAL where a breach means that a number is wrong; WARNING where what happened may
+account for it, and somebody should look.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from expectations.check import Check, RowLaw, Severity
+
+PERSIST_LATE_S: Final = 15
+"""The broker's file follows its memory each 5 s; three of these without a report, and a file that
+is ahead was not left behind by an offset that was set back."""
+NO_STEP_MS: Final = 1_000
+"""A clock that is set by less is being kept right."""
+
+
+def _critical(table: str, name: str, broken: str, *shows: str) -> RowLaw:
+    return RowLaw(Check(name, table, Severity.CRITICAL), broken, shows)
+
+
+def _warning(table: str, name: str, broken: str, *shows: str) -> RowLaw:
+    return RowLaw(Check(name, table, Severity.WARNING), broken, shows)
+
+
+FACTS: Final = (
+    _critical(
+        "consume_offsets",
+        "reported_offsets_at_most_max",
+        "accepted AND offset > max_offset",
+        *("offset", "max_offset"),
+    ),
+    _critical(
+        "group_watermarks",
+        "committed_at_most_max",
+        "committed > max_offset",
+        *("committed", "max_offset"),
+    ),
+    _critical("group_watermarks", "min_at_most_max", "min_offset > max_offset", "min_offset"),
+    _warning(
+        "group_watermarks",
+        "persisted_at_most_committed",
+        "persisted > committed AND last_commit_time < event_time - INTERVAL "
+        f"'{PERSIST_LATE_S} seconds'",
+        *("persisted", "committed", "last_commit_time"),
+    ),
+    _warning(
+        "group_watermarks",
+        "committed_at_most_pulled",
+        "committed > pulled AND last_commit_time IS NOT NULL",
+        *("committed", "pulled"),
+    ),
+    _warning(
+        "group_watermarks",
+        "pulled_at_most_max",
+        "pulled > max_offset",
+        *("pulled", "max_offset"),
+    ),
+    _critical(
+        "queue_watermarks",
+        "queue_ends_in_order",
+        "min_offset > max_offset OR flushed_offset > max_offset OR replicated_offset > max_offset",
+        *("min_offset", "flushed_offset", "replicated_offset", "max_offset"),
+    ),
+    _critical(
+        "client_windows",
+        "held_windows_possible",
+        "held_count < 0 OR held_bytes < 0 OR finished_count < 0 OR first_held > last_held",
+        *("held_count", "held_bytes", "finished_count", "first_held", "last_held"),
+    ),
+    _critical(
+        "redeliveries", "redelivered_ranges_possible", "from_offset >= to_offset", "to_offset"
+    ),
+    _critical(
+        "flush_checkpoints",
+        "flushed_at_most_written",
+        "flushed > written OR duration_us_max > duration_us_sum",
+        *("written", "flushed", "duration_us_sum", "duration_us_max"),
+    ),
+    _critical("retry_dlq_flow", "retries_counted", "reconsume_times < 0", "reconsume_times"),
+    _critical(
+        "shipments",
+        "shipments_go_forward",
+        "seq_to < seq_from - 1",
+        *("seq_from", "seq_to"),
+    ),
+    _warning(
+        "lifecycle",
+        "clock_not_set",
+        f"kind = 'CLOCK_STEPPED' AND abs(step_ms) >= {NO_STEP_MS}",
+        *("step_ms", "detail"),
+    ),
+)
+
+ANSWERS: Final = (
+    _critical(
+        "consumer_lag",
+        "lag_committed_at_most_max",
+        "committed > max_offset",
+        *("committed", "max_offset"),
+    ),
+    _critical(
+        "consumer_lag",
+        "unknown_lag_says_why",
+        "(lag_messages IS NULL OR time_lag_ms IS NULL) AND unknown_reason IS NULL",
+        *("lag_messages", "time_lag_ms"),
+    ),
+    _critical(
+        "consumer_lag",
+        "lag_is_the_difference",
+        "lag_messages <> max_offset - committed",
+        *("lag_messages", "committed", "max_offset"),
+    ),
+    _critical(
+        "consumer_lag",
+        "time_lag_possible",
+        "time_lag_ms < 0 OR time_lag_error_ms < 0",
+        *("time_lag_ms", "time_lag_error_ms"),
+    ),
+    _critical(
+        "group_state",
+        "states_add_up",
+        "queues_known > queues OR queues_not_ok > queues OR (state = 'OK' AND queues_not_ok > 0)",
+        *("state", "queues", "queues_known", "queues_not_ok"),
+    ),
+    _critical(
+        "offset_violations",
+        "offsets_never_fall_unexplained",
+        "law = 'MONOTONIC' AND NOT explained",
+        *("offset", "previous_offset", "cause"),
+    ),
+    _critical(
+        "offset_health",
+        "violations_add_up",
+        "refused > reports OR unaccounted > violations "
+        "OR monotonic + at_most_max + at_least_min <> violations",
+        *("reports", "refused", "violations", "unaccounted"),
+    ),
+    _critical(
+        "retry_flow",
+        "retry_sheet_closes",
+        "difference <> 0 AND difference_reason IS NULL",
+        *("sent_back", "scheduled", "dead_lettered", "difference"),
+    ),
+    _critical(
+        "retry_flow",
+        "retry_sheet_adds_up",
+        "sent_back - scheduled - dead_lettered <> difference OR scheduled - delivered <> delayed "
+        "OR delivered + redriven - failed_again <> retried",
+        *("sent_back", "scheduled", "delivered", "delayed", "retried", "difference"),
+    ),
+    _critical(
+        "delayed_retries",
+        "delays_add_up",
+        "scheduled - released <> waiting OR overdue > waiting AND waiting >= 0",
+        *("scheduled", "released", "waiting", "overdue"),
+    ),
+    _critical(
+        "flush_health",
+        "lost_bytes_possible",
+        "kill_bytes < 0 OR power_cut_bytes < 0 OR power_cut_messages < 0 OR "
+        "power_cut_queues > power_cut_messages",
+        *("kill_bytes", "power_cut_bytes", "power_cut_messages", "power_cut_queues"),
+    ),
+    _critical(
+        "emitter_health",
+        "judged_facts_gapless",
+        "rows_distinct < rows_expected",
+        *("seq_from", "seq_to", "rows_expected", "rows_distinct"),
+    ),
+    _critical(
+        "emitter_health",
+        "judged_facts_unique",
+        "rows_found > rows_distinct",
+        *("seq_from", "seq_to", "rows_found", "rows_distinct"),
+    ),
+    _critical(
+        "duplicate_risk_windows",
+        "risks_possible",
+        "to_offset < from_offset OR (outcome = 'CONFIRMED' AND redelivered_messages < 1) "
+        "OR certain_messages < 0 OR uncertain_messages < 0",
+        *("from_offset", "to_offset", "outcome", "redelivered_messages"),
+    ),
+    _warning(
+        "dead_letters", "dead_letters_know_their_origin", "origin_topic IS NULL", "message_id"
+    ),
+)
+
+ROW_LAWS: Final = (*FACTS, *ANSWERS)
