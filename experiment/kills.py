@@ -1,0 +1,71 @@
+"""`tidemark experiment kills`, from the plan to the verdict.
+
+Place in the walk: play (`stage`), gold as the platform computes it, score, table. The lake learns
+nothing of the kills but what the broker's facts say.
+
+Invariant: gold is computed by the platform's own cycles, over all that was shipped. Absent on
+purpose: options and exit codes (`commands`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from experiment import table
+from experiment.plan import Plan
+from experiment.score import KillRow, Verdict, score, verdict
+from experiment.stage import Place, Played, play
+from pipelines.catalogue import BY_NAME
+from pipelines.cycles.driver import Driver
+from pipelines.lake import Lake, sql_text
+from pipelines.microseconds import micros
+
+RISKS: Final = BY_NAME["duplicate_risk_windows"]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A run and what came of it."""
+
+    run: str
+    played: Played
+    rows: list[KillRow]
+    verdict: Verdict
+
+
+def run_kills(
+    plan: Plan,
+    home: Path,
+    lake: Lake,
+    *,
+    compute: Callable[[Lake], None],
+    tell: Callable[[str], None],
+) -> Outcome:
+    """Play, let `compute` bring the lake's gold up to its facts, score, and append to the table.
+
+    `home` gets a folder of the run's own. StageError when a process does not play its part.
+    """
+    run = f"kills-{plan.seed}-{datetime.now(UTC):%Y%m%dT%H%M%S}"
+    played = play(plan, Place(home.absolute() / run, lake.root, run), tell)
+    tell("computing gold")
+    compute(lake)
+    rows = score(played, revisions(lake, run))
+    table.append(lake, plan, run, rows)
+    return Outcome(run, played, rows, verdict(rows, len(played.killed)))
+
+
+def to_the_end(driver: Driver) -> None:
+    """Cycles until bronze is used up."""
+    while driver.next_cycle() is not None:
+        pass
+
+
+def revisions(lake: Lake, cluster: str) -> Iterator[dict[str, Any]]:
+    """What gold says of a cluster's risks, all revisions."""
+    wanted = f"cluster = {sql_text(cluster)}"
+    for row in lake.rows(lake.gold(RISKS.name), wanted, RISKS.columns).to_pylist():
+        yield {**row, "observed_us": micros(row["observed_at"])}
