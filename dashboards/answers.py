@@ -25,8 +25,15 @@ from dashboards.words import (
     unknown,
     visible,
 )
+from pipelines.check_results import of_each_check
+from pipelines.moment import Moment, cluster_of, reached_rows
+from pipelines.reading import QUEUE, held_to, lag_known, states_at
+from pipelines.rollbacks import NO_BOOTS, in_words, rollbacks
+from pipelines.trust import EVERY_TABLE
 
 Row = dict[str, Any]
+LINE: Final = ("cluster", "group")
+"""What one line is about: groups of two clusters are two, whatever they are called."""
 RETURN_WITHIN: Final = timedelta(seconds=120)
 """Clients that join this soon after a restart came back because of it: they look for a broker each
 30 s."""
@@ -38,6 +45,7 @@ CHANGES_MAX: Final = 60
 class GroupLine:
     """A group as the overview lists it."""
 
+    cluster: str
     group: str
     state: str
     reason: str
@@ -48,6 +56,8 @@ class GroupLine:
     queues: int
     queues_known: int
     observed_at: datetime
+    judged_to: datetime | None
+    """How far its worst broker has been judged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +65,7 @@ class BrokerEvent:
     """Something that happened to a broker."""
 
     at: datetime
+    cluster: str
     broker: str
     kind: str
     """BOOT, SHUTDOWN, ROLE_CHANGE, SPOOL_LOSS, or SILENT."""
@@ -62,6 +73,13 @@ class BrokerEvent:
     clean: bool | None = None
     until: datetime | None = None
     """End of a silence."""
+    names_cluster: bool = False
+    """Is it told beside those of other clusters, whose brokers may be called the same?"""
+
+    @property
+    def name(self) -> str:
+        """The broker as it is called where it is shown."""
+        return f"{self.cluster} / {self.broker}" if self.names_cluster else self.broker
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +88,12 @@ class Change:
 
     at: datetime
     kind: str
-    """stall, risk (each also over), delivered twice, rebalance, dead or broker."""
+    """stall, risk (each also over), delivered twice, rebalance, dead, roll-back or broker."""
     group: str | None
     text: str
     topic: str | None = None
     """The topic whose name the text begins with, when it does."""
+    cluster: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,36 +110,39 @@ def group_table(
     states: pl.DataFrame,
     lag: pl.DataFrame,
     stalls: pl.DataFrame,
-    *,
-    silent: Sequence[str] = (),
+    moment: Moment,
 ) -> pl.DataFrame:
-    """One row a group, worst first: its worst state over all brokers, and its lag as it is now.
+    """One row a group of a cluster, worst first: its worst state over all brokers of that cluster,
+    and its lag as it is now.
 
-    `states` and `lag` are the newest of every key, the lag held to the moment; `stalls` the windows
-    open at it. What an emitter that fell silent has told is unknown by now. A group with lag that
-    nobody has judged is unknown, too.
+    `states` and `lag` are the newest of every key; `stalls` the windows open at the moment. What an
+    emitter has told of which nothing is known any more is unknown. A group with lag that nobody has
+    judged is unknown, too. `judged_to` is that of the group's worst broker.
     """
+    states = states_at(states, moment)
+    lag = lag_known(held_to(lag, moment), states)
+    reached = pl.DataFrame(
+        reached_rows(moment.reached),
+        schema={"emitter": pl.String, "judged_to": pl.Datetime("us", "UTC"), "seq_to": pl.Int64},
+    )
+    told = pl.concat([frame.select(*LINE, "emitter") for frame in (lag, states)]).unique()
+    freshness = (
+        told.join(reached, on="emitter", how="left").group_by(LINE).agg(pl.col("judged_to").min())
+    )
     ranks = {name: sign.rank for name, sign in STATES.items()}
     judged = states.with_columns(
-        pl.when(pl.col("emitter").is_in(list(silent)))
-        .then(pl.lit("UNKNOWN"))
-        .otherwise("state")
-        .alias("state"),
-        pl.when(pl.col("emitter").is_in(list(silent)))
-        .then(pl.format("nothing comes from {} any more", "broker"))
-        .otherwise("reason")
-        .alias("reason"),
-    ).with_columns(pl.col("state").replace_strict(ranks, default=ranks["UNKNOWN"]).alias("rank"))
+        pl.col("state").replace_strict(ranks, default=ranks["UNKNOWN"]).alias("rank")
+    )
     worst = (
         judged.sort("rank", "broker")
-        .group_by("group", maintain_order=True)
+        .group_by(LINE, maintain_order=True)
         .agg(
             pl.col("state", "reason", "trend", "rank").first(),
             pl.col("members").max(),
             pl.col("observed_at").max().alias("judged_at"),
         )
     )
-    behind = lag.group_by("group").agg(
+    behind = lag.group_by(LINE).agg(
         pl.when(pl.col("lag_messages").is_not_null().any())
         .then(pl.col("lag_messages").sum())
         .alias("lag_messages"),
@@ -129,11 +151,12 @@ def group_table(
         pl.col("lag_messages").is_not_null().sum().cast(pl.Int64).alias("queues_known"),
         pl.col("observed_at").max(),
     )
-    standing = stalls.group_by("group").agg(pl.len().cast(pl.Int64).alias("queues_not_ok"))
+    standing = stalls.group_by(LINE).agg(pl.len().cast(pl.Int64).alias("queues_not_ok"))
     unknown = ranks["UNKNOWN"]
     return (
-        behind.join(worst, on="group", how="full", coalesce=True)
-        .join(standing, on="group", how="left")
+        behind.join(worst, on=LINE, how="full", coalesce=True)
+        .join(standing, on=LINE, how="left")
+        .join(freshness, on=LINE, how="left")
         .with_columns(
             pl.col("state").fill_null("UNKNOWN"),
             pl.col("reason").fill_null("not judged yet"),
@@ -142,8 +165,8 @@ def group_table(
             pl.coalesce("observed_at", "judged_at").alias("observed_at"),
         )
         .sort(
-            ["rank", "time_lag_ms", "lag_messages", "group"],
-            descending=[False, True, True, False],
+            ["rank", "time_lag_ms", "lag_messages", "group", "cluster"],
+            descending=[False, True, True, False, False],
             nulls_last=True,
         )
     )
@@ -169,10 +192,13 @@ def page_of(groups: pl.DataFrame, page: int, size: int) -> pl.DataFrame:
 
 def group_lines(groups: pl.DataFrame, stalls: pl.DataFrame) -> list[GroupLine]:
     """Rows of `group_table` in words; a group with open windows is told by what they are now."""
-    standing: dict[str, list[Row]] = {}
+    standing: dict[tuple[str, str], list[Row]] = {}
     for row in stalls.sort("stood_ms", descending=True).iter_rows(named=True):
-        standing.setdefault(row["group"], []).append(row)
-    return [_line(row, standing.get(row["group"], [])) for row in groups.iter_rows(named=True)]
+        standing.setdefault((row["cluster"], row["group"]), []).append(row)
+    return [
+        _line(row, standing.get((row["cluster"], row["group"]), []))
+        for row in groups.iter_rows(named=True)
+    ]
 
 
 def _line(row: Row, standing: Sequence[Row]) -> GroupLine:
@@ -189,6 +215,7 @@ def _line(row: Row, standing: Sequence[Row]) -> GroupLine:
     elif row["judged_at"] is not None and row["state"] != "OK":
         reason = f"{reason} (seen at {clock(row['judged_at'])})"
     return GroupLine(
+        cluster=row["cluster"],
         group=row["group"],
         state=row["state"],
         reason=reason,
@@ -199,11 +226,14 @@ def _line(row: Row, standing: Sequence[Row]) -> GroupLine:
         queues=row["queues"],
         queues_known=row["queues_known"],
         observed_at=row["observed_at"],
+        judged_to=row["judged_to"],
     )
 
 
 def stall_now_text(row: Row) -> str:
     """One open window as it is at the page's moment."""
+    if row["unknown_reason"] is not None:
+        return str(row["evidence"])
     waiting = row["lag_messages"]
     wait = UNKNOWN if waiting is None else plural(waiting, "message")
     return (
@@ -232,36 +262,29 @@ def of_group(rows: pl.DataFrame, group: str) -> pl.DataFrame:
 def quality(
     results: pl.DataFrame, tables: Sequence[str] = (), *, now: datetime | None = None
 ) -> Quality:
-    """The newest run's verdict over the tables that govern a number; all of them when none is
-    named. A run that is too old at `now` says nothing about it."""
+    """What the checks say of the tables that govern a number; of all tables when none is named:
+    each by what it last found, a critical failure for as long as it counts. When the newest run is
+    too old at `now`, they say nothing about it."""
     if results.is_empty():
         return Quality("unknown", 0, "no check has run: tidemark check")
-    newest = newest_run(results)
-    ran_at = cast("datetime | None", newest["started_at"].max())
+    ran_at = cast("datetime | None", results["started_at"].max())
     if now is not None and ran_at is not None and now - ran_at >= CHECKS_OLD_AFTER:
         old = duration((now - ran_at).total_seconds() * 1000)
         return Quality("unknown", 0, f"the last run is {old} old: tidemark check")
+    found = of_each_check(results)
     if tables:
-        newest = newest.filter(pl.col("table").is_in(list(tables)))
-    judged = newest.filter(pl.col("checked_rows") > 0)
+        found = found.filter(pl.col("table").is_in([*tables, EVERY_TABLE]))
+    judged = found.filter(pl.col("checked_rows") > 0)
     failing = judged.filter(~pl.col("success") & (pl.col("severity") != "INFO"))
-    when = clock(cast("datetime | None", newest["started_at"].max())) if newest.height else ""
     if judged.is_empty():
         return Quality("unknown", 0, "the newest run had nothing to check here")
     if failing.is_empty():
-        return Quality("healthy", 0, f"{plural(judged.height, 'check')} hold, run at {when}")
+        held = plural(judged.height, "check")
+        return Quality("healthy", 0, f"{held} hold, run at {clock(ran_at)}")
     names = ", ".join(failing["expectation"].to_list()[:3])
     critical = (failing["severity"] == "CRITICAL").any()
     sentence = f"{failing.height} of {plural(judged.height, 'check')} failing: {names}"
     return Quality("degraded" if critical else "warning", failing.height, sentence)
-
-
-def newest_run(results: pl.DataFrame) -> pl.DataFrame:
-    """Results of the run that started last."""
-    if results.is_empty():
-        return results
-    last = results.sort("started_at", "run_id")["run_id"][-1]
-    return results.filter(pl.col("run_id") == last)
 
 
 def changes(
@@ -272,23 +295,50 @@ def changes(
     dead_letters: pl.DataFrame,
     span: Span,
     brokers: Sequence[BrokerEvent] = (),
+    together: pl.DataFrame | None = None,
 ) -> list[Change]:
     """What changed in the range, newest first; a broker's restart takes with it the clients that
-    came back to it."""
+    came back to it, and its roll-back (`together`) the windows of risk of all groups that went
+    back with it."""
     returned, rest = _returned(rebalances, brokers)
+    together = rollbacks(risks, NO_BOOTS) if together is None else together
+    alone = risks.filter(~pl.col("window_id").is_in(together["window_ids"].explode().implode()))
     found = [
         *_interval_changes(stalls, "stall"),
-        *_interval_changes(risks, "risk"),
+        *_interval_changes(alone, "risk"),
         *(
-            Change(row["observed_at"], "rebalance", row["group"], rebalance_text(row))
+            Change(row["began_at"], "roll-back", None, in_words(row))
+            for row in together.iter_rows(named=True)
+        ),
+        *(
+            Change(
+                row["observed_at"],
+                "rebalance",
+                row["group"],
+                rebalance_text(row),
+                cluster=row["cluster"],
+            )
             for row in rest
         ),
         *(
-            Change(row["observed_at"], "dead", row["group"], _dead_text(row), row["origin_topic"])
+            Change(
+                row["observed_at"],
+                "dead",
+                row["group"],
+                _dead_text(row),
+                row["origin_topic"],
+                row["cluster"],
+            )
             for row in dead_letters.iter_rows(named=True)
         ),
         *(
-            Change(event.at, "broker", None, broker_text(event, returned.get(event, [])))
+            Change(
+                event.at,
+                "broker",
+                None,
+                broker_text(event, returned.get(event, [])),
+                cluster=event.cluster,
+            )
             for event in brokers
         ),
     ]
@@ -308,7 +358,7 @@ def _returned(
             (
                 event
                 for event in boots
-                if row["broker"] == event.broker
+                if (row["cluster"], row["broker"]) == (event.cluster, event.broker)
                 and row["kind"] == "JOINED"
                 and timedelta(0) <= row["observed_at"] - event.at <= RETURN_WITHIN
             ),
@@ -321,24 +371,44 @@ def _returned(
     return folded, rest
 
 
-def broker_events(lifecycle: pl.DataFrame, silences: pl.DataFrame) -> list[BrokerEvent]:
+def begun_in(silences: pl.DataFrame, span: Span) -> pl.DataFrame:
+    """The silences that began in the range, of those that reach into its look-back."""
+    return silences.filter(pl.col("since") >= span.start)
+
+
+def broker_events(
+    lifecycle: pl.DataFrame, silences: pl.DataFrame, *, names_clusters: bool = False
+) -> list[BrokerEvent]:
     """Restarts, role changes, stops and silences of brokers, each told once, oldest first."""
     told = [
         BrokerEvent(
             row["event_time"],
+            row["cluster"],
             row["broker"],
             row["kind"],
             row["detail"] or "",
             clean=row["clean"],
+            names_cluster=names_clusters,
         )
         for row in lifecycle.iter_rows(named=True)
     ]
     silent = [
-        BrokerEvent(row["since"], _broker_of(row["emitter"]), "SILENT", until=row["until"])
+        BrokerEvent(
+            row["since"],
+            cluster_of(row["emitter"]),
+            _broker_of(row["emitter"]),
+            "SILENT",
+            until=row["until"],
+            names_cluster=names_clusters,
+        )
         for row in silences.iter_rows(named=True)
     ]
-    unique = {(event.at, event.broker, event.kind): event for event in (*told, *silent)}
-    return sorted(unique.values(), key=lambda event: (event.at, event.broker, event.kind))
+    unique = {_identity(event): event for event in (*told, *silent)}
+    return [unique[identity] for identity in sorted(unique)]
+
+
+def _identity(event: BrokerEvent) -> tuple[datetime, str, str, str]:
+    return event.at, event.cluster, event.broker, event.kind
 
 
 def _broker_of(emitter: str) -> str:
@@ -351,15 +421,15 @@ def broker_text(event: BrokerEvent, returned: Sequence[Row] = ()) -> str:
     """What happened to a broker, and who came back to it."""
     if event.kind == "SILENT":
         if event.until is None:
-            return f"{event.broker} told nothing any more"
+            return f"{event.name} told nothing any more"
         lasted = duration((event.until - event.at).total_seconds() * 1000)
-        return f"{event.broker} told nothing for {lasted}: states in that time are unknown"
+        return f"{event.name} told nothing for {lasted}: states in that time are unknown"
     if event.kind == "BOOT":
-        said = f"{event.broker} restarted"
+        said = f"{event.name} restarted"
         if event.clean is not None:
             said += " after a clean stop" if event.clean else " after a crash"
     else:
-        said = f"{event.broker}: {spoken(event.kind)}"
+        said = f"{event.name}: {spoken(event.kind)}"
     if event.detail:
         said += f" ({event.detail})"
     if returned:
@@ -375,15 +445,16 @@ def _interval_changes(windows: pl.DataFrame, kind: str) -> list[Change]:
     begun: dict[tuple[Any, ...], list[Row]] = {}
     ended: dict[tuple[Any, ...], list[Row]] = {}
     for row in windows.iter_rows(named=True):
-        what = (row["group"], row["topic"], row["rule"] if kind == "stall" else cause_words(row))
+        cause = row["rule"] if kind == "stall" else cause_words(row)
+        what = (row["group"], row["topic"], row["cluster"], cause)
         begun.setdefault((row["opened_at"], *what), []).append(row)
         if row["closed_at"] is not None:
             result = "" if kind == "stall" else row["outcome"]
             ended.setdefault((row["closed_at"], *what, result), []).append(row)
     return [
-        *(Change(key[0], kind, key[1], texts(rows), key[2]) for key, rows in begun.items()),
+        *(Change(key[0], kind, key[1], texts(rows), key[2], key[3]) for key, rows in begun.items()),
         *(
-            Change(key[0], _end_kind(kind, rows), key[1], _over(rows, kind), key[2])
+            Change(key[0], _end_kind(kind, rows), key[1], _over(rows, kind), key[2], key[3])
             for key, rows in ended.items()
         ),
     ]
@@ -461,13 +532,12 @@ def origin_text(row: Row) -> str:
 def queue_rows(lag: pl.DataFrame, stalls: pl.DataFrame) -> list[Row]:
     """Rows of the queue table: offsets as exact strings, unknowns with their reason."""
     rules = {
-        (row["broker"], row["topic"], row["queue_id"]): row["rule"]
-        for row in stalls.iter_rows(named=True)
+        tuple(row[name] for name in QUEUE): row["rule"] for row in stalls.iter_rows(named=True)
     }
     rows = []
     for row in lag.iter_rows(named=True):
         known = row["lag_messages"] is not None
-        rule = rules.get((row["broker"], row["topic"], row["queue_id"]))
+        rule = rules.get(tuple(row[name] for name in QUEUE))
         sign = state_sign(rule or ("OK" if known else row["unknown_reason"]))
         rows.append(
             {

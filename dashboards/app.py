@@ -22,6 +22,7 @@ from starlette.middleware.gzip import GZipMiddleware
 from dashboards.cluster import Cluster
 from dashboards.data import LakeData
 from dashboards.desk import Clock, Desk
+from dashboards.docs import add_docs
 from dashboards.guard import (
     LOOPBACK_NAMES,
     Application,
@@ -75,6 +76,7 @@ def build(
     server = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     desk = Desk(LakeData(lake), clock, cluster or Cluster())
     _add_health(server, desk)
+    add_docs(server, lake)
     dash = Dash(
         "tidemark",
         server=server,

@@ -47,6 +47,12 @@ class Route:
     remedy: str = ""
     """The same in a sentence, with what to do."""
 
+    def of_cluster(self, cluster: str) -> list[WriteQueues] | None:
+        """What is known of one cluster's brokers; of all with an empty name."""
+        if self.brokers is None or not cluster:
+            return self.brokers
+        return [one for one in self.brokers if one.cluster == cluster]
+
 
 @dataclass(frozen=True, slots=True)
 class StoredCopy:
@@ -106,9 +112,16 @@ class Cluster:
         async def ask(admin: Admin) -> Route:
             route = await admin.topics.route(topic)
             found = route.queue_datas if route is not None else []
+            brokers = route.broker_datas if route is not None else []
+            clusters = {one.broker_name: one.cluster for one in brokers}
             return Route(
                 [
-                    WriteQueues(one.broker_name, one.write_queue_nums, bool(one.perm & PERM_WRITE))
+                    WriteQueues(
+                        one.broker_name,
+                        one.write_queue_nums,
+                        bool(one.perm & PERM_WRITE),
+                        clusters.get(one.broker_name, ""),
+                    )
                     for one in found
                 ]
             )

@@ -15,7 +15,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -31,10 +31,21 @@ from engine.foundation.errors import LakeError
 from engine.telemetry.tables import BY_NAME as BRONZE
 from engine.telemetry.tables import Column
 from pipelines.catalogue import BY_NAME as GOLD
+from pipelines.check_results import recent_results, trust_at
+from pipelines.emitters import emitters_at
 from pipelines.lake import Lake, declared_rows, first_line, sql_text
+from pipelines.long_ranges import lag_points, span_for
 from pipelines.moment import Moment, last_complete, sql_time
-from pipelines.reading import LOOK_BACK, OpenTables, Reading, equals, stood_until
+from pipelines.reading import (
+    LOOK_BACK,
+    OpenTables,
+    Reading,
+    equals,
+    present_causes,
+    stood_until,
+)
 from pipelines.schemas import arrow_schema
+from pipelines.trust import Trust
 
 OWN_TABLES: Final = ("dq_results", "dq_failures")
 """Tables that speak of runs of their own, not of cycles."""
@@ -139,6 +150,18 @@ class Seen:
     data: LakeData
     pulse: Pulse
     reading: Reading
+    whole: Seen | None = None
+    """The same moment of all clusters, when this is of one."""
+
+    @property
+    def clusters(self) -> tuple[str, ...]:
+        """The clusters that the lake holds, whichever this is of."""
+        return self.moment.clusters
+
+    def of_cluster(self, cluster: str) -> Seen:
+        """The same, of one cluster: nothing that any other has told is in any answer."""
+        whole = self.whole or self
+        return Seen(self.data, self.pulse, whole.reading.of_cluster(cluster), whole)
 
     @property
     def moment(self) -> Moment:
@@ -147,9 +170,11 @@ class Seen:
 
     def at(self, end: datetime) -> Seen:
         """The same cycle, asked about an earlier moment."""
-        newest = self.moment.newest
+        newest = self.moment.present
         if newest is None or end >= newest:
             return self
+        if self.whole is not None:
+            return self.whole.at(end).of_cluster(self.moment.cluster or "")
         earlier = Reading(self.reading.tables, self.moment.capped(end), self.reading.versions)
         return Seen(self.data, self.pulse, earlier)
 
@@ -169,13 +194,19 @@ class Seen:
 
     def lag_of(self, groups: Sequence[str], start: datetime, end: datetime) -> pl.DataFrame:
         """Lag of some groups from a look-back before `start` on: what was told before the range
-        may hold into it."""
+        may hold into it. A long range is read from roll-ups."""
+        if self.whole is not None:
+            return self._own(self.whole.lag_of(groups, start, end))
         begin = start - LOOK_BACK
+        span_s = span_for(end - start)
 
         def compute() -> pl.DataFrame:
-            if self._is_now and end >= (self.moment.newest or end):
-                return self.data.followed.lag_of(groups, begin, self.reading)
             names = ", ".join(sql_text(group) for group in groups) or "NULL"
+            if span_s is not None:
+                of_groups = f'"group" IN ({names})'
+                return lag_points(self.reading, span_s, of_groups, since=begin, until=end)
+            if self._is_now and end >= (self.moment.present or end):
+                return self.data.followed.lag_of(groups, begin, self.reading)
             return self.reading.rows(
                 "consumer_lag",
                 f'"group" IN ({names})',
@@ -208,9 +239,30 @@ class Seen:
         """All rows of a small table."""
         return self._read((table, "everything"), lambda: self.reading.rows(table))
 
+    def checks(self) -> pl.DataFrame:
+        """What runs of the checks have found lately."""
+        newest = replace(self.reading, moment=self.pulse.moment or self.moment)
+        key = ("dq_results", "recent", self.pulse.checks)  # Not by cycle: a run comes seldom.
+        return self.data.kept(key, lambda: recent_results(newest))
+
+    def failing_rows(self, since: datetime) -> pl.DataFrame:
+        """Rows that broke a check in runs about data time after a moment."""
+        return self._read(
+            ("dq_failures", since), lambda: self.reading.rows("dq_failures", since=since)
+        )
+
+    def trust(self, since: datetime | None = None) -> Trust:
+        """What critical failures withhold of verdicts about the moment, or about a range of moments
+        that begins with `since` and ends there."""
+
+        def keep(question: Hashable, ask: Callable[[], pl.DataFrame]) -> pl.DataFrame:
+            return self.data.kept((question, self.pulse.checks), ask)  # Not by cycle, as above.
+
+        return trust_at(self.reading, since=since, keep=keep)
+
     def cells(self, span: Span, every: timedelta, groups: Sequence[str]) -> pl.DataFrame:
         """Largest known time lag and largest lag per group and bucket of the range."""
-        until = min(span.end, self.moment.newest or span.end)
+        until = min(span.end, self.moment.present or span.end)
 
         def compute() -> pl.DataFrame:
             lag = self.lag_of(groups, span.start, span.end)
@@ -222,11 +274,16 @@ class Seen:
 
     def newest_lag(self) -> pl.DataFrame:
         """The newest row of every queue a group reads."""
-        return self._newest("consumer_lag")
+        return self.newest_of("consumer_lag")
 
     def newest_states(self) -> pl.DataFrame:
         """The newest state of every group on every broker."""
-        return self._newest("group_state")
+        return self.newest_of("group_state")
+
+    def causes(self, group: str) -> pl.DataFrame:
+        """Why the group is behind at the moment, a row a cause and broker."""
+        place = f'"group" = {sql_text(group)}'
+        return self._read(("lag_causes", group), lambda: present_causes(self.reading, place))
 
     def lifecycle(self, start: datetime, end: datetime) -> pl.DataFrame:
         """Restarts, role changes and stops of brokers in the range."""
@@ -240,6 +297,10 @@ class Seen:
             ),
         )
 
+    def emitters(self) -> pl.DataFrame:
+        """Who reports, and what is known of each."""
+        return self._read(("emitters",), lambda: emitters_at(self.reading))
+
     def silences(self, start: datetime, end: datetime) -> pl.DataFrame:
         """Stretches in which nothing is known of an emitter: emitter, since, until."""
         return self._read(("silences", start, end), lambda: self.reading.silences(start, end))
@@ -248,7 +309,15 @@ class Seen:
         """What `ask` makes of a table's rows; `question` names everything that `ask` depends on."""
         return self._read((table, question), lambda: self.data.scanned(table, self.moment, ask))
 
-    def _newest(self, table: str) -> pl.DataFrame:
+    def _own(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Rows of this cluster, of those of all: what is followed is followed once."""
+        return rows.filter(pl.col("cluster") == self.moment.cluster)
+
+    def newest_of(self, table: str) -> pl.DataFrame:
+        """The newest row of every key of a table that tells a state."""
+        if self.whole is not None:
+            return self._own(self.whole.newest_of(table))
+
         def compute() -> pl.DataFrame:
             if self._is_now:
                 return self.data.followed.newest(table, self.reading)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -30,12 +30,33 @@ class Look:
     view: View
     span: Span
     seen: Seen
-    """The lake at the pulse's moment."""
+    """The lake at the pulse's moment; of one cluster, when the URL asks for it."""
 
     @property
     def data(self) -> Seen:
         """The lake at the end of the range."""
         return self.seen.at(self.span.end) if self.view.closed else self.seen
+
+    @property
+    def names_clusters(self) -> bool:
+        """Does the lake hold several clusters, so that what is shown says of which it is?"""
+        return len(self.seen.clusters) > 1
+
+    def of_cluster(self, cluster: str) -> Look:
+        """The same look at one cluster; links from it stay there."""
+        view = self.view.of_cluster(cluster)
+        return replace(self, view=view, seen=self.seen.of_cluster(cluster))
+
+    def among(self, has: Callable[[Look], bool]) -> Look | tuple[str, ...]:
+        """The look at the one cluster for which `has` holds; when it holds for several, their
+        names: a page of one thing never shows two. The lake as it is, when it holds for none."""
+        if self.view.cluster or not self.names_clusters:
+            return self
+        looks = [self.of_cluster(name) for name in self.seen.clusters]
+        found = [look for look in looks if has(look)]
+        if len(found) > 1:
+            return tuple(look.view.cluster for look in found)
+        return found[0] if found else self
 
     @property
     def key(self) -> tuple[Any, ...]:
@@ -59,7 +80,8 @@ class Desk:
         found = self.data.pulse_of(token) if isinstance(token, str) else self.data.pulse()
         view = parse(search)
         span = resolve(view, now=self.clock(), data_end=found.data_end)
-        return Look(found, view, span, self.data.seen(found))
+        look = Look(found, view, span, self.data.seen(found))
+        return look.of_cluster(view.cluster) if view.cluster else look
 
 
 async def beside(work: Callable[..., Answer], *arguments: Any) -> Answer:

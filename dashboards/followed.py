@@ -18,6 +18,7 @@ from typing import Final
 import polars as pl
 
 from pipelines.lake import sql_text
+from pipelines.marts.ended_queues import ENDED_QUEUES
 from pipelines.moment import Moment, sql_time
 from pipelines.reading import LOOK_BACK, STATE_KEYS, Reading
 
@@ -51,12 +52,17 @@ class Followed:
         self._lag: list[_Held] = []
 
     def newest(self, name: str, reading: Reading) -> pl.DataFrame:
-        """The newest state of every key."""
+        """The newest state of every key that is still there."""
+        ended = self._last(ENDED_QUEUES.name, reading) if name == "consumer_lag" else None
+        return reading.present(name, self._last(name, reading), ended)
+
+    def _last(self, name: str, reading: Reading) -> pl.DataFrame:
+        """The last row of every key."""
         with self._lock:
             before = self._newest.get(name)
         moment = reading.moment
         if before is None or not follows(before[0], moment):
-            frame = reading.newest(name)
+            frame = reading.told_last(name)
         else:
             frame = _advanced(name, before, reading)
         with self._lock:
@@ -110,11 +116,11 @@ def follows(before: Moment, after: Moment) -> bool:
 
 def _advanced(name: str, before: tuple[Moment, pl.DataFrame], reading: Reading) -> pl.DataFrame:
     earlier, known = before
-    newest = reading.moment.newest
+    newest = reading.moment.present
     if earlier == reading.moment or newest is None:
         return known
-    new = reading.newest(name, _beyond(earlier), since=newest - LOOK_BACK)
-    both = pl.concat([known, new]).filter(pl.col("observed_at") >= newest - LOOK_BACK)
+    new = reading.told_last(name, _beyond(earlier), since=newest - LOOK_BACK)
+    both = reading.held_from(pl.concat([known, new]))
     key = list(STATE_KEYS[name])
     return both.sort("observed_at", "seq").unique(key, keep="last").sort(key)
 

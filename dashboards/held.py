@@ -15,7 +15,7 @@ import polars as pl
 
 from pipelines.reading import LOOK_BACK
 
-QUEUE: Final = ("broker", "group", "topic", "queue_id")
+QUEUE: Final = ("cluster", "broker", "group", "topic", "queue_id")
 _BEFORE_NEXT: Final = timedelta(milliseconds=1)
 _SHORT: Final = timedelta(seconds=2)
 """Gaps up to here are no wider than the grid on which queues are reported."""
@@ -86,9 +86,9 @@ def held_cells(
             .alias("time_lag_ms"),
             pl.when(pl.col("ahead") == 0).then("most").otherwise("last").alias("lag_messages"),
         )
-        .group_by("group", "bucket")
+        .group_by("cluster", "group", "bucket")
         .agg(pl.col("time_lag_ms").max(), pl.col("lag_messages").max())
-        .sort("group", "bucket")
+        .sort("cluster", "group", "bucket")
     )
 
 

@@ -90,9 +90,12 @@ STATES: Final = {
     "REWOUND": StateSign("rewound", "◀", "rewound", 3),
     "SLOW": StateSign("slow", "▲", "slow", 4),
     "NO_OFFSET": StateSign("no offset", "○", "unknown", 5),
-    "UNKNOWN": StateSign("unknown", "?", "unknown", 6),
-    "BROADCAST": StateSign("broadcast", "◇", "unknown", 7),
-    "OK": StateSign("OK", "✓", "ok", 8),
+    "WITHHELD": StateSign("withheld", "⊘", "unknown", 6),
+    "PAUSED": StateSign("paused", "‖", "unknown", 7),
+    "UNKNOWN": StateSign("unknown", "?", "unknown", 8),
+    "CATCHING_UP": StateSign("catching up", "△", "slow", 9),
+    "BROADCAST": StateSign("broadcast", "◇", "unknown", 10),
+    "OK": StateSign("OK", "✓", "ok", 11),
 }
 
 

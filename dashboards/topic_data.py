@@ -17,9 +17,10 @@ from typing import Final
 import polars as pl
 
 from dashboards.data import Seen, within
+from dashboards.desk import Look
 from pipelines.reading import LOOK_BACK, held_to
 
-QUEUE: Final = ("broker", "queue_id")
+QUEUE: Final = ("cluster", "broker", "queue_id")
 OF_GROUP: Final = ("%RETRY%", "%DLQ%")
 """Beginnings of topics that a group has for itself: its failed messages are theirs."""
 
@@ -181,6 +182,20 @@ class TopicData:
                 .sort("group")
             ),
         )
+
+
+def looked(look: Look, topic: str) -> Look | tuple[str, ...]:
+    """The look at the one cluster that tells of the topic; the names of several that do."""
+
+    def tells(one: Look) -> bool:
+        data, span = TopicData(one.data), one.span
+        return bool(
+            data.lag_on(topic, span.end).height
+            or data.produced(topic, span.start, span.end).height
+            or data.failed(topic, span.start, span.end).height
+        )
+
+    return look.among(tells)
 
 
 def _ends(

@@ -79,6 +79,8 @@ class WriteQueues:
     broker: str
     write_queues: int
     may_write: bool
+    cluster: str = ""
+    """The broker's."""
 
 
 def groups_on(lag: pl.DataFrame, stalls: pl.DataFrame) -> list[GroupOnTopic]:

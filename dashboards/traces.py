@@ -131,7 +131,7 @@ def flow_steps(flow: pl.DataFrame) -> Iterator[Step]:
     """Failures and retries, as brokers told them."""
     for row in flow.iter_rows(named=True):
         said = [_tries(row["reconsume_times"], "failed")]
-        if row["delay_ms"] is not None:
+        if row["delay_ms"] is not None and row["step"] == "SCHEDULED":
             said.append(f"next try in {duration(row['delay_ms'])}")
         if row["origin_queue_id"] is not None and row["origin_offset"] is not None:
             said.append(f"{origin_text(row)} on {row['broker']}")

@@ -7,7 +7,7 @@ it). Anything may stand in a URL: what does not parse counts as not given.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 from urllib.parse import parse_qs, quote, unquote, urlencode
@@ -27,9 +27,9 @@ SORTS: Final = ("worst", "name", "time", "messages", "members")
 DEFAULT_SORT: Final = "worst"
 PAGE_DIGITS: Final = 6
 SPAN_MAX: Final = timedelta(days=31)
-LATE_AFTER: Final = timedelta(seconds=60)
+LATE_AFTER: Final = timedelta(seconds=20)
 """Emitters that have nothing to tell ship that, too, every few seconds."""
-STALE_AFTER: Final = timedelta(seconds=150)
+STALE_AFTER: Final = timedelta(seconds=30)
 """From then on what a page shows is not what is: its states are unknown."""
 CHECKS_OLD_AFTER: Final = timedelta(minutes=15)
 """A run of the checks says nothing about now any more."""
@@ -55,6 +55,8 @@ class View:
     """Column by which groups are sorted."""
     page: int = 1
     """Page of the groups."""
+    cluster: str = ""
+    """The one cluster that is looked at; empty: all that the lake holds."""
 
     @property
     def closed(self) -> bool:
@@ -63,8 +65,13 @@ class View:
 
     @property
     def around_page(self) -> View:
-        """The same range and refresh, for a link to another page."""
-        return View(self.range_name, self.refresh, self.start, self.end)
+        """The same range, refresh and cluster, for a link to another page."""
+        kept = (self.range_name, self.refresh, self.start, self.end)
+        return View(*kept, cluster=self.cluster)
+
+    def of_cluster(self, cluster: str) -> View:
+        """The same of one cluster; of all with an empty name."""
+        return replace(self, cluster=cluster)
 
     def search(self, **changes: str) -> str:
         """The URL's query with some values changed; defaults are left out."""
@@ -74,6 +81,7 @@ class View:
             "q": self.query,
             "sort": self.sort,
             "page": str(self.page),
+            "cluster": self.cluster,
             **changes,
         }
         if self.closed and "range" not in changes:
@@ -87,6 +95,7 @@ class View:
             "q": "",
             "sort": DEFAULT_SORT,
             "page": "1",
+            "cluster": "",
         }
         kept = {name: value for name, value in asked.items() if standard.get(name) != value}
         return f"?{urlencode(kept)}" if kept else ""
@@ -128,6 +137,7 @@ def parse(search: str | None) -> View:
         query=given.get("q", "").strip()[: QUERY_MAX + 1],
         sort=_one_of(given, "sort", dict.fromkeys(SORTS)) or DEFAULT_SORT,
         page=_number(given.get("page")),
+        cluster=given.get("cluster", "").strip()[:QUERY_MAX],
     )
 
 
@@ -150,9 +160,10 @@ def resolve(view: View, *, now: datetime, data_end: datetime | None) -> Span:
     return Span(end - length, end, data_end, now)
 
 
-def group_path(group: str) -> str:
-    """The page of a group; any name is a safe path."""
-    return GROUP_PREFIX + quote(group, safe="")
+def group_path(group: str, *, cluster: str = "") -> str:
+    """The page of a group; any name is a safe path. With a cluster, the address asks for it."""
+    path = GROUP_PREFIX + quote(group, safe="")
+    return f"{path}?{urlencode({'cluster': cluster})}" if cluster else path
 
 
 def group_of(pathname: str) -> str | None:
@@ -174,10 +185,11 @@ def _name_in(pathname: str, prefix: str) -> str | None:
     return unquote(pathname[len(prefix) :]) or None if pathname.startswith(prefix) else None
 
 
-def around(moment: datetime, *, minutes: int = 5) -> str:
-    """The query of a closed range around a moment."""
+def around(moment: datetime, *, minutes: int = 5, cluster: str = "") -> str:
+    """The query of a closed range around a moment, of one cluster where that is named."""
     half = timedelta(minutes=minutes)
-    return f"?{urlencode({'from': _text(moment - half), 'to': _text(moment + half)})}"
+    asked = {"from": _text(moment - half), "to": _text(moment + half)}
+    return f"?{urlencode(asked | ({'cluster': cluster} if cluster else {}))}"
 
 
 def _one_of(given: Mapping[str, str], name: str, allowed: Mapping[str, object]) -> str | None:

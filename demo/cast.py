@@ -26,6 +26,8 @@ from demo.processes import Actor, module, tidemark
 
 STALL_WINDOW_MS = 10_000
 STALL_SLIDE_MS = 2_000
+CHECKS_EVERY = 10
+"""Cycles after which the lake is checked, of two seconds at least."""
 DELAY_LEVELS = "1s 1s 1s 2s 3s 4s 5s 6s 7s 8s 9s 10s 20s 30s 1m 2m 3m 4m"
 COMMIT_LOG_FILE_BYTES = 16 << 20
 
@@ -77,6 +79,7 @@ class Cast:
             tidemark(
                 *("pipeline", "run", *lake),
                 *("--window-ms", str(STALL_WINDOW_MS), "--slide-ms", str(STALL_SLIDE_MS)),
+                *("--checks-every", str(CHECKS_EVERY)),
             ),
         )
         self.dash = self._actor("dash", tidemark("dash", *lake, *_dash_options(roles)))

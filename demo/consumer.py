@@ -21,7 +21,8 @@ import signal
 from collections.abc import Sequence
 from pathlib import Path
 
-from engine.client.config import ClientConfig, ConsumerConfig
+from demo.clients import REBALANCE_MS, client_config
+from engine.client.config import ConsumerConfig
 from engine.client.consuming.consumer import PushConsumer
 from engine.client.consuming.listeners import (
     ConsumeConcurrentlyStatus,
@@ -29,28 +30,12 @@ from engine.client.consuming.listeners import (
     MessageListener,
 )
 from engine.client.consuming.start_offset import ConsumeFromWhere
-from engine.client.credentials_file import with_credentials
 from engine.protocol.message import MessageExt
-from engine.runtime import SystemDisk, system_runtime
+from engine.runtime import system_runtime
 
 WORK_S = 0.02
-REBALANCE_MS = 5_000
 REBALANCE_PACE_MS = 100
 """Members of a group are started at once: each gives up what is the other's before it reads it."""
-HEARTBEAT_MS = 3_000
-
-
-def client_config(namesrv: str, instance_name: str, credentials: str | None = None) -> ClientConfig:
-    """Short periods, so that a cluster of the demo notices changes within seconds; and the account
-    in the file `credentials`, if there is one.
-    """
-    config = ClientConfig(
-        namesrv_addresses=(namesrv,),
-        instance_name=instance_name,
-        heartbeat_ms=HEARTBEAT_MS,
-        route_poll_ms=REBALANCE_MS,
-    )
-    return with_credentials(config, SystemDisk(), credentials)
 
 
 CONSUMER = ConsumerConfig(

@@ -10,10 +10,14 @@ Invariant: nothing is raised outside `heed`, however often and whenever a signal
 from __future__ import annotations
 
 import signal
+import time
 from types import TracebackType
 from typing import Self
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+LOOK_S = 0.05
+"""Between two looks of who waits."""
 
 
 class WishToEnd:
@@ -43,6 +47,12 @@ class WishToEnd:
         """Raise KeyboardInterrupt when somebody wants the end."""
         if self.noted:
             raise KeyboardInterrupt
+
+    def pause_until(self, moment_s: float) -> None:
+        """Wait for a moment of steady time, whoever runs or not, and heed the wish meanwhile."""
+        while (left_s := moment_s - time.monotonic()) > 0:
+            self.heed()
+            time.sleep(min(LOOK_S, left_s))
 
     def _note(self, *_: object) -> None:
         self.noted = True

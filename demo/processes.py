@@ -50,6 +50,12 @@ class Actor:
         return self._process is not None and self._process.poll() is None
 
     @property
+    def pid(self) -> int:
+        """Its number, or that of its last life."""
+        assert self._process is not None, f"{self.name} has not been started"
+        return self._process.pid
+
+    @property
     def exit_code(self) -> int | None:
         """How it ended; None while it runs or before it began."""
         return None if self._process is None else self._process.poll()
@@ -95,7 +101,7 @@ class Actor:
                     return line
             if not self.running:
                 raise StageError(
-                    f"{self.name} ended with exit code {self.exit_code}: {self._last_words()}"
+                    f"{self.name} ended with exit code {self.exit_code}: {self.last_words()}"
                 )
             if time.monotonic() > deadline_s:
                 raise StageError(
@@ -103,7 +109,16 @@ class Actor:
                 )
             time.sleep(POLL_S)
 
-    def said_bytes(self) -> int:
+    def start_until_ready(self, *, within_s: float, heed: Callable[[], None] = _nothing) -> None:
+        """Start it, and wait for the line in which this life of it says that it is ready. Raises as
+        `wait_for_line` does; nothing is started where `heed` raises.
+        """
+        heed()
+        said_bytes = self._said_bytes()
+        self.start()
+        self.wait_for_line("ready", within_s=within_s, offset_bytes=said_bytes, heed=heed)
+
+    def _said_bytes(self) -> int:
         """How much it has said so far, over all its lives."""
         return self.log.stat().st_size if self.log.exists() else 0
 
@@ -141,7 +156,8 @@ class Actor:
             with contextlib.suppress(BrokenPipeError):
                 self._process.stdin.close()
 
-    def _last_words(self) -> str:
+    def last_words(self) -> str:
+        """The last line of its log, or that there is none."""
         lines = self.log.read_text(errors="replace").strip().splitlines()
         return lines[-1] if lines else f"it said nothing, see {self.log}"
 

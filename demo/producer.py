@@ -14,10 +14,8 @@ import json
 import signal
 import sys
 
-from demo.consumer import client_config
+from demo.clients import client_config, make_topics
 from demo.plan import BROKER_NAME, ORDERS, PAYMENTS, QUEUES_PER_TOPIC
-from engine.client.admin import Admin
-from engine.client.config import ClientConfig
 from engine.client.producer import Producer
 from engine.foundation.errors import TidemarkError
 from engine.protocol.message import Message, MessageQueue
@@ -26,7 +24,6 @@ from engine.runtime import system_runtime
 MESSAGES_PER_S = 20
 """Per topic."""
 ORDER_TRIES_MAX = 20
-MASTER_ID = 0
 
 
 async def produce(options: argparse.Namespace) -> None:
@@ -34,7 +31,8 @@ async def produce(options: argparse.Namespace) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    await make_topics(client_config(options.namesrv, "admin", options.admin_credentials))
+    admin = client_config(options.namesrv, "admin", options.admin_credentials)
+    await make_topics(admin, BROKER_NAME, (ORDERS, PAYMENTS), queues=QUEUES_PER_TOPIC)
     config = client_config(options.namesrv, "producer", options.credentials)
     producer = Producer(system_runtime(), config, "demo-producers")
     await producer.start()
@@ -46,17 +44,6 @@ async def produce(options: argparse.Namespace) -> None:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
     await producer.stop()
-
-
-async def make_topics(config: ClientConfig) -> None:
-    """Create the topics of the demo with their queues."""
-    async with Admin(system_runtime(), config) as admin:
-        cluster = await admin.cluster.info()
-        broker_address = cluster.broker_addr_table[BROKER_NAME].broker_addrs[MASTER_ID]
-        for topic in (ORDERS, PAYMENTS):
-            await admin.topics.create(
-                broker_address, topic, read_queues=QUEUES_PER_TOPIC, write_queues=QUEUES_PER_TOPIC
-            )
 
 
 async def send_steadily(producer: Producer, topic: str) -> None:

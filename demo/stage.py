@@ -32,8 +32,11 @@ from pipelines.catalogue import GOLD_FOLDER
 START_PATIENCE_S = 60.0
 GOLD_PATIENCE_S = 180.0
 DRAIN_PATIENCE_S = 60.0
+CHECK_PATIENCE_S = 180.0
+"""It starts a Spark of its own, and may wait for the round of the checks beside the pipeline."""
 BROKER_DOWN_S = 3.0
 POLL_S = 0.25
+TELL_EACH_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +65,33 @@ def perform(
         return verdict
 
 
+@dataclass(slots=True)
+class Patience:
+    """How long something is waited for: so many seconds, or, when it renews, so many seconds
+    without any movement.
+    """
+
+    began_s: float
+    within_s: float
+    renews: bool
+    _seen: object = None
+    _told_s: float = 0.0
+
+    def is_over(self, now_s: float, moving: object) -> bool:
+        """Is it in vain? `moving`: whatever changes while there is hope."""
+        if self.renews and moving != self._seen:
+            self._seen, self.began_s = moving, now_s
+        return now_s > self.began_s + self.within_s
+
+    def is_tried(self, now_s: float) -> bool:
+        """Is it time for a word to whoever watches? Once each TELL_EACH_S."""
+        self._told_s = self._told_s or now_s
+        if now_s < self._told_s + TELL_EACH_S:
+            return False
+        self._told_s = now_s
+        return True
+
+
 class Stage:
     """One run of the demo."""
 
@@ -81,7 +111,7 @@ class Stage:
                 lake=self._lake,
                 namesrv_port=free_port_block(1),
                 broker_port=free_broker_port(),
-                dash_port=settings.dash_port or free_port_block(1),
+                dash_port=settings.dash_port,
                 accounts=accounts,
             ),
         )
@@ -111,13 +141,16 @@ class Stage:
 
     def _raise_curtain(self) -> None:
         cast = self._cast
+        cast.dash.start()  # First: its port is the one that somebody else may have.
+        line = cast.dash.wait_for_line("dash ", within_s=START_PATIENCE_S, heed=self._wish.heed)
+        self._say(f"dashboard: {line.removeprefix('dash ')}")
         self._start(cast.name_server)
         self._start(cast.broker)
         self._say(f"name server and broker are up at {cast.roles.namesrv}")
         if cast.roles.accounts is not None:
             admin = cast.roles.accounts.admin
             self._say(f"they want signed requests: tidemark admin --credentials {admin}")
-        for actor in (cast.shipper, cast.pipeline, cast.dash):
+        for actor in (cast.shipper, cast.pipeline):
             self._wish.heed()
             actor.start()
         self._start(cast.producer)
@@ -126,21 +159,11 @@ class Stage:
                 self._wish.heed()
                 consumer.start()
         self._say("a producer and three consumer groups are at work; Spark is starting")
-        line = cast.dash.wait_for_line("dash ", within_s=START_PATIENCE_S, heed=self._wish.heed)
-        self._say(f"dashboard: {line.removeprefix('dash ')}")
         self._wait("the first gold row", lambda: self._gold_seen_us() > 0, GOLD_PATIENCE_S)
         self._say(f"first gold row; {len(self._plan.scenes)} incidents follow")
 
     def _start(self, actor: Actor) -> None:
-        """Start and wait for the line in which it says that it is ready."""
-        said_bytes = actor.said_bytes()
-        actor.start()
-        actor.wait_for_line(
-            "ready",
-            within_s=START_PATIENCE_S,
-            offset_bytes=said_bytes,
-            heed=self._wish.heed,
-        )
+        actor.start_until_ready(within_s=START_PATIENCE_S, heed=self._wish.heed)
 
     def _play(self) -> None:
         began_s = time.monotonic()
@@ -164,7 +187,7 @@ class Stage:
                 cast.consumers[JOINER].start()
             case Incident.BROKER_KILL:
                 cast.broker.kill()
-                self._pause_until(time.monotonic() + BROKER_DOWN_S)
+                self._wish.pause_until(time.monotonic() + BROKER_DOWN_S)
                 self._start(cast.broker)
 
     def _drain(self) -> None:
@@ -180,7 +203,7 @@ class Stage:
         check = self._cast.check()
         check.start()
         try:
-            check.await_end(within_s=DRAIN_PATIENCE_S, heed=self._wish.heed)
+            check.await_end(within_s=CHECK_PATIENCE_S, heed=self._wish.heed)
         finally:
             stop_all([check])
         return judge(self._plan, read_gold(self._lake))
@@ -201,24 +224,22 @@ class Stage:
         return int(max(known).timestamp() * 1_000_000) if known else 0
 
     def _wait(self, what: str, condition: Callable[[], bool], within_s: float) -> None:
-        deadline_s = time.monotonic() + within_s
+        """Wait for something; where somebody watches, as long as the pipeline says or does more."""
+        patience = Patience(time.monotonic(), within_s, renews=self._settings.linger)
         while not condition():
             self._look_around()
-            if time.monotonic() > deadline_s:
+            words = self._cast.pipeline.last_words()
+            if patience.is_over(time.monotonic(), (words, self._gold_seen_us())):
                 logs = self._cast.roles.logs
                 raise StageError(f"{what} did not come within {within_s:.0f} s; see {logs}")
+            if patience.is_tried(time.monotonic()):
+                self._say(f"still waiting for {what}; the pipeline says: {words}")
             time.sleep(POLL_S)
 
     def _sleep_until(self, moment_s: float) -> None:
         while time.monotonic() < moment_s:
             self._look_around()
-            self._pause_until(min(time.monotonic() + POLL_S, moment_s))
-
-    def _pause_until(self, moment_s: float) -> None:
-        """Wait, whoever runs or not."""
-        while (left_s := moment_s - time.monotonic()) > 0:
-            self._wish.heed()
-            time.sleep(min(POLL_S, left_s))
+            self._wish.pause_until(min(time.monotonic() + POLL_S, moment_s))
 
     def _look_around(self) -> None:
         """Raise when somebody wants the end, or when a part of the platform has ended."""

@@ -231,14 +231,16 @@ def _look_for_broker_kill(scene: Scene | None, gold: Gold) -> str:
 
 
 def _failed_checks(results: pl.DataFrame) -> tuple[str, ...]:
-    """Critical and warning checks of the newest run that did not hold.
+    """Critical checks that did not hold in any run, each of which looked at rows of its own, and
+    warnings of the newest run.
 
     No check at all is a failure of its own.
     """
     if results.is_empty():
         return ("no check has run",)
-    newest = results.filter(pl.col("run_id") == results.sort("started_at")["run_id"][-1])
-    failed = newest.filter(~pl.col("success") & (pl.col("severity") != "INFO"))
+    is_newest = pl.col("run_id") == results.sort("started_at")["run_id"][-1]
+    counts = (pl.col("severity") == "CRITICAL") | ((pl.col("severity") == "WARNING") & is_newest)
+    failed = results.filter(~pl.col("success") & counts).unique(["table", "expectation"])
     return tuple(
         sorted(f"{row['table']}: {row['expectation']}" for row in failed.iter_rows(named=True))
     )

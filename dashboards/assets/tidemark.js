@@ -135,11 +135,27 @@
 
   const SIGNS = { fresh: "●", late: "▲", stale: "■", unknown: "?", error: "✖" };
 
-  function freshness(heard, now, level) {
-    const observed = heard.observed_at ? Date.parse(heard.observed_at) : null;
+  function levelAt(heard, observed, now, lost) {
+    if (heard.error) {
+      return "error";
+    }
+    if (observed === null) {
+      return "unknown";
+    }
+    if (now - observed >= heard.stale_after_ms) {
+      return "stale";
+    }
+    return lost || now - observed >= heard.late_after_ms ? "late" : "fresh";
+  }
+
+  /* On a group's page the chip is as old as what its worst broker has told. */
+  function freshness(heard, now, lost) {
+    const told = heard.worst_at || heard.observed_at;
+    const observed = told ? Date.parse(told) : null;
+    const level = levelAt(heard, observed, now, lost);
     const attributes = {
       id: "freshness-chip",
-      "data-observed-at": heard.observed_at || "",
+      "data-observed-at": told || "",
       "data-freshness": level,
     };
     if (level === "error") {
@@ -206,16 +222,7 @@
         const now = Date.parse(heard.now) + waited;
         const lost = waited > heard.lost_after_ms;
         const observed = heard.observed_at ? Date.parse(heard.observed_at) : null;
-        let level = "fresh";
-        if (heard.error) {
-          level = "error";
-        } else if (observed === null) {
-          level = "unknown";
-        } else if (now - observed >= heard.stale_after_ms) {
-          level = "stale";
-        } else if (lost || now - observed >= heard.late_after_ms) {
-          level = "late";
-        }
+        const level = levelAt(heard, observed, now, lost);
         const past = new URLSearchParams(search || "").has("from");
         const aged = !past && level === "stale";
         document.documentElement.setAttribute("data-aged", aged ? "stale" : "");
@@ -234,7 +241,7 @@
           );
         }
         return [
-          freshness(heard, now, level),
+          freshness(heard, now, lost),
           heard.checks && level !== "error" ? health(heard.checks, now, lost) : [],
           said.map(function (text) {
             return span({ className: lost ? "banner banner-lost" : "banner" }, text);
@@ -286,13 +293,13 @@
         const at = Date.parse(String(point.x).replace(" ", "T").replace(/(\.\d{3})\d*$/, "$1") + "Z");
         if (Number.isFinite(at)) {
           const half = 150000;
-          const ends = new URLSearchParams({
-            from: new Date(at - half).toISOString(),
-            to: new Date(at + half).toISOString(),
-          });
+          const [pathname, asked] = point.customdata.split("?");
+          const search = new URLSearchParams(asked || "");
+          search.set("from", new Date(at - half).toISOString());
+          search.set("to", new Date(at + half).toISOString());
           window.dash_clientside.set_props("url", {
-            pathname: "/group/" + encodeURIComponent(point.customdata),
-            search: "?" + ends.toString(),
+            pathname: pathname,
+            search: "?" + search.toString(),
           });
         }
         return null;

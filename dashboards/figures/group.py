@@ -11,12 +11,11 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final, cast
 
-import plotly.graph_objects as go
 import polars as pl
-from plotly.subplots import make_subplots
 
 from dashboards.answers import BrokerEvent
-from dashboards.figures.overview import add_brokers
+from dashboards.figures.drawing import Figure, Layout, Trace, figure_of, scatter
+from dashboards.figures.overview import broker_lines
 from dashboards.held import NO_SILENCE, held_line
 from dashboards.theme import CLEAR, DASHES, Palette, frame, state_sign, time_axis, unknown_pattern
 from dashboards.view import Span
@@ -30,6 +29,9 @@ OVERLAYS_MAX: Final = 40
 """Bands and lines in view; more would hide the data, then only the lanes show them."""
 LANES: Final = ("members", "duplicate risk", "stalled")
 HEIGHT: Final = 520
+PANELS: Final = (0.2, 0.46, 0.34)
+"""Shares of the height, the top one first."""
+PANEL_GAP: Final = 0.045
 LABEL_CHARACTERS: Final = 190
 """Characters of a lane's label that fit across a chart of ordinary width."""
 LABEL_LEAST: Final = 8
@@ -48,13 +50,11 @@ def lag_timeline(
     colours: Palette,
     silences: pl.DataFrame = NO_SILENCE,
     brokers: Sequence[BrokerEvent] = (),
-) -> go.Figure:
+) -> Figure:
     """Rows of one group: consumer_lag of the range and of the look-back before it, and the
     intervals and events that meet it."""
-    figure = make_subplots(
-        rows=3, cols=1, shared_xaxes=True, vertical_spacing=0.045, row_heights=[0.2, 0.46, 0.34]
-    )
     queues = _worst_queues(lag)
+    lines = []
     for index, key in enumerate(queues):
         points = held_line(
             _of_queue(lag, key),
@@ -62,20 +62,30 @@ def lag_timeline(
             since=span.start,
             until=min(span.end, span.data_end or span.end),
         )
-        _add_queue(figure, points, key=key, index=index, colours=colours)
-    _add_intervals(figure, stalls, lane=2, span=span, colours=colours)
-    _add_intervals(figure, risks, lane=1, span=span, colours=colours)
-    _add_rebalances(figure, rebalances, colours)
-    add_brokers(figure, brokers, top=-0.55, bottom=2.55, colours=colours, row=1, col=1)
+        lines += _queue(points, key=key, index=index, colours=colours)
+    stalled = _joined(stalls, span, stall=True)
+    risky = _joined(risks, span, stall=False)
+    traces = [
+        *lines,
+        *(_on(1, bar) for bar in _bars(stalled, lane=2, colours=colours)),
+        *(_on(1, bar) for bar in _bars(risky, lane=1, colours=colours)),
+        *(_on(1, marks) for marks in _rebalances(rebalances, colours)),
+        *(_on(1, one) for one in broker_lines(brokers, top=-0.55, bottom=2.55, colours=colours)),
+        *_silence(lag, span, colours),
+    ]
+    layout = _layout(span, colours)
+    layout["annotations"] = [
+        *_labels(stalled, lane=2, span=span, colours=colours),
+        *_labels(risky, lane=1, span=span, colours=colours),
+        *_silence_label(span, colours),
+    ]
     if stalls.height + risks.height + rebalances.height <= OVERLAYS_MAX:
-        figure.layout.shapes = [
+        layout["shapes"] = [
             *_bands(stalls, span, colours.stall),
             *_bands(risks, span, colours.risk),
             *_lines(rebalances, colours),
         ]
-    _add_silence(figure, lag, span, colours)
-    _lay_out(figure, span, colours)
-    return figure
+    return figure_of(traces, layout)
 
 
 QueueKey = tuple[str, str, int]
@@ -101,9 +111,14 @@ def _of_queue(lag: pl.DataFrame, key: QueueKey) -> pl.DataFrame:
     )
 
 
-def _add_queue(
-    figure: go.Figure, points: pl.DataFrame, *, key: QueueKey, index: int, colours: Palette
-) -> None:
+def _on(panel: int, trace: Trace) -> Trace:
+    """The trace on the axes of a panel, the first one on top."""
+    number = "" if panel == 1 else panel
+    return {**trace, "xaxis": f"x{number}", "yaxis": f"y{number}"}
+
+
+def _queue(points: pl.DataFrame, *, key: QueueKey, index: int, colours: Palette) -> list[Trace]:
+    """Its lines in both lower panels."""
     _, topic, queue_id = key
     name = f"{plain(topic)} {queue_id}"
     line = {
@@ -112,27 +127,27 @@ def _add_queue(
         "width": 1.8,
         "shape": "linear",
     }
-    for row, column, unit, scale in (
+    lines = []
+    for panel, column, unit, scale in (
         (2, "time_lag_ms", "s behind", 1000),
         (3, "lag_messages", "messages behind", 1),
     ):
         line_points = thinned(points, column)
-        figure.add_scatter(
-            # Arrays and not lists: plotly copies and checks lists item by item.
-            x=line_points["observed_at"].dt.replace_time_zone(None).to_numpy(),
-            y=(line_points[column] / scale).to_numpy(),
+        line_of = scatter(
+            x=line_points["observed_at"].dt.replace_time_zone(None).to_list(),
+            y=(line_points[column] / scale).to_list(),
             mode="lines",
             name=name,
             legendgroup=name,
-            showlegend=row == 2,
+            showlegend=panel == 2,
             line=line,
             connectgaps=False,
             hovertemplate=f"{name}: %{{y:,.1f}} {unit}<extra></extra>"
             if scale > 1
             else f"{name}: %{{y:,}} {unit}<extra></extra>",
-            row=row,
-            col=1,
         )
+        lines.append(_on(panel, line_of))
+    return lines
 
 
 def thinned(rows: pl.DataFrame, column: str) -> pl.DataFrame:
@@ -150,22 +165,22 @@ def thinned(rows: pl.DataFrame, column: str) -> pl.DataFrame:
     return rows[kept.to_list()]
 
 
-def _add_intervals(
-    figure: go.Figure, windows: pl.DataFrame, *, lane: int, span: Span, colours: Palette
-) -> None:
-    """Patterned bars with their word inside; windows of one lane that overlap are joined."""
+Joined = tuple[datetime, datetime, list[str]]
+"""Windows of a lane that overlap: from when, to when, and what each was."""
+
+
+def _bars(joined: Sequence[Joined], *, lane: int, colours: Palette) -> list[Trace]:
+    """Patterned bars; windows of one lane that overlap are joined."""
     colour = colours.stall if lane == 2 else colours.risk
-    pattern = "/" if lane == 2 else "x"
-    joined = _joined(windows, span, stall=lane == 2)
-    for index, (begin, end, words) in enumerate(joined):
-        figure.add_scatter(
+    return [
+        scatter(
             x=[begin, end, end, begin, begin],
             y=[lane - 0.36, lane - 0.36, lane + 0.36, lane + 0.36, lane - 0.36],
             fill="toself",
             mode="lines",
             line={"width": 1.2, "color": colour},
             fillpattern={
-                "shape": pattern,
+                "shape": "/" if lane == 2 else "x",
                 "fgcolor": colour,
                 "bgcolor": CLEAR,
                 "size": 6,
@@ -175,26 +190,36 @@ def _add_intervals(
             showlegend=False,
             hoverinfo="text",
             text="<br>".join(words),
-            row=1,
-            col=1,
         )
+        for begin, end, words in joined
+    ]
+
+
+def _labels(joined: Sequence[Joined], *, lane: int, span: Span, colours: Palette) -> list[Layout]:
+    """The words of each bar, inside it or behind it."""
+    colour = colours.stall if lane == 2 else colours.risk
+    labels = []
+    for index, (begin, end, words) in enumerate(joined):
         inside = end - begin >= span.length / 5
         anchor = begin if inside else end
         next_begin = joined[index + 1][0] if index + 1 < len(joined) else span.end
         said = words[0] if len(words) == 1 else f"{words[0]} + {len(words) - 1} more"
-        figure.add_annotation(
-            x=anchor,
-            y=lane,
-            xanchor="left",
-            text=_fitted(said, (next_begin - anchor) / span.length),
-            showarrow=False,
-            xshift=4,
-            bgcolor=colours.surface if inside else CLEAR,
-            borderpad=1,
-            font={"color": colour, "size": 11},
-            row=1,
-            col=1,
+        labels.append(
+            {
+                "xref": "x",
+                "yref": "y",
+                "x": anchor,
+                "y": lane,
+                "xanchor": "left",
+                "text": _fitted(said, (next_begin - anchor) / span.length),
+                "showarrow": False,
+                "xshift": 4,
+                "bgcolor": colours.surface if inside else CLEAR,
+                "borderpad": 1,
+                "font": {"color": colour, "size": 11},
+            }
         )
+    return labels
 
 
 def _fitted(text: str, share: float) -> str:
@@ -205,10 +230,8 @@ def _fitted(text: str, share: float) -> str:
     return text[: room - 1] + "…" if room > LABEL_LEAST else ""
 
 
-def _joined(
-    windows: pl.DataFrame, span: Span, *, stall: bool
-) -> list[tuple[datetime, datetime, list[str]]]:
-    found: list[tuple[datetime, datetime, list[str]]] = []
+def _joined(windows: pl.DataFrame, span: Span, *, stall: bool) -> list[Joined]:
+    found: list[Joined] = []
     for row in windows.sort("opened_at").iter_rows(named=True):
         begin, end = _cut(row, span)
         words = _words(row, stall=stall)
@@ -278,11 +301,11 @@ def _across(panel: int) -> Row:
     return {"xref": f"x{panel}", "yref": f"y{panel} domain", "y0": 0, "y1": 1}
 
 
-def _add_rebalances(figure: go.Figure, rebalances: pl.DataFrame, colours: Palette) -> None:
+def _rebalances(rebalances: pl.DataFrame, colours: Palette) -> list[Trace]:
     if rebalances.is_empty():
-        return
+        return []
     rows = rebalances.rows(named=True)
-    figure.add_scatter(
+    marks = scatter(
         x=[row["observed_at"] for row in rows],
         y=[0] * len(rows),
         mode="markers",
@@ -297,9 +320,8 @@ def _add_rebalances(figure: go.Figure, rebalances: pl.DataFrame, colours: Palett
         hoverinfo="text",
         text=[_member_words(row) for row in rows],
         showlegend=False,
-        row=1,
-        col=1,
     )
+    return [marks]
 
 
 def _member_words(row: Row) -> str:
@@ -310,71 +332,113 @@ def _member_words(row: Row) -> str:
     return f"{said}<br>{row['members_before']} → {row['members_after']} members"
 
 
-def _add_silence(figure: go.Figure, lag: pl.DataFrame, span: Span, colours: Palette) -> None:
+def _silence(lag: pl.DataFrame, span: Span, colours: Palette) -> list[Trace]:
+    """The hatched edge of both lower panels."""
     since = span.silent_from
     if since is None:
-        return
+        return []
     longest_ms, most = (lag[name].max() for name in ("time_lag_ms", "lag_messages"))
     tops = {2: (cast("int | None", longest_ms) or 1000) / 1000, 3: cast("int | None", most) or 1}
-    for panel, top in tops.items():
-        figure.add_scatter(
-            x=[since, span.end, span.end, since],
-            y=[0, 0, top, top],
-            fill="toself",
-            mode="lines",
-            line={"width": 0},
-            fillcolor=CLEAR,
-            fillpattern=unknown_pattern(colours),
-            hoverinfo="skip",
-            showlegend=False,
-            row=panel,
-            col=1,
+    return [
+        _on(
+            panel,
+            scatter(
+                x=[since, span.end, span.end, since],
+                y=[0, 0, top, top],
+                fill="toself",
+                mode="lines",
+                line={"width": 0},
+                fillcolor=CLEAR,
+                fillpattern=unknown_pattern(colours),
+                hoverinfo="skip",
+                showlegend=False,
+            ),
         )
-    figure.add_annotation(
-        x=span.end,
-        xanchor="right",
-        y=1,
-        yref="y2 domain",
-        yanchor="top",
-        text=f"no data since {clock(since)}",
-        showarrow=False,
-        bgcolor=colours.surface,
-        font={"color": colours.stall},
-    )
+        for panel, top in tops.items()
+    ]
 
 
-def _lay_out(figure: go.Figure, span: Span, colours: Palette) -> None:
-    figure.update_layout(
-        **{
-            **frame(colours, height=HEIGHT),
-            "margin": {"l": 8, "r": 12, "t": 30, "b": 8},
-            "hovermode": "x unified",
-            "showlegend": True,
-            "legend": {
-                "orientation": "h",
-                "x": 0,
-                "y": 1.0,
-                "yanchor": "bottom",
-                "font": {"size": 11, "color": colours.muted},
-            },
+def _silence_label(span: Span, colours: Palette) -> list[Layout]:
+    since = span.silent_from
+    if since is None:
+        return []
+    return [
+        {
+            "x": span.end,
+            "xanchor": "right",
+            "y": 1,
+            "yref": "y2 domain",
+            "yanchor": "top",
+            "text": f"no data since {clock(since)}",
+            "showarrow": False,
+            "bgcolor": colours.surface,
+            "font": {"color": colours.stall},
         }
-    )
-    figure.update_xaxes(**{**time_axis(colours), "range": [span.start, span.end]})
-    figure.update_yaxes(
-        gridcolor=colours.grid,
-        zeroline=False,
-        rangemode="tozero",
-        automargin=True,
-        tickfont={"color": colours.muted},
-        title={"font": {"color": colours.muted, "size": 11}, "standoff": 6},
-    )
-    figure.update_yaxes(
-        row=1,
-        tickvals=[0, 1, 2],
-        ticktext=list(LANES),
-        range=[-0.55, 2.55],
-        showgrid=False,
-        fixedrange=True,
-    )
-    figure.update_yaxes(row=2, title={"text": "time lag, s"})
-    figure.update_yaxes(row=3, title={"text": "messages behind"})
+    ]
+
+
+def _layout(span: Span, colours: Palette) -> Layout:
+    return {
+        **frame(colours, height=HEIGHT),
+        "margin": {"l": 8, "r": 12, "t": 30, "b": 8},
+        "hovermode": "x unified",
+        "showlegend": True,
+        "legend": {
+            "orientation": "h",
+            "x": 0,
+            "y": 1.0,
+            "yanchor": "bottom",
+            "font": {"size": 11, "color": colours.muted},
+        },
+        **_axes(span, colours),
+    }
+
+
+def _axes(span: Span, colours: Palette) -> Layout:
+    """Three panels above each other that share their time, which the lowest one shows."""
+    below = {
+        "gridcolor": colours.grid,
+        "zeroline": False,
+        "rangemode": "tozero",
+        "automargin": True,
+        "tickfont": {"color": colours.muted},
+    }
+    time = {**time_axis(colours), "range": [span.start, span.end], "domain": [0.0, 1.0]}
+    title = {"font": {"color": colours.muted, "size": 11}, "standoff": 6}
+    lanes = {
+        "tickvals": [0, 1, 2],
+        "ticktext": list(LANES),
+        "range": [-0.55, 2.55],
+        "showgrid": False,
+        "fixedrange": True,
+    }
+    ends = _ends(PANELS, gap=PANEL_GAP)
+    return {
+        "xaxis": {**time, "anchor": "y", "matches": "x3", "showticklabels": False},
+        "xaxis2": {**time, "anchor": "y2", "matches": "x3", "showticklabels": False},
+        "xaxis3": {**time, "anchor": "y3"},
+        "yaxis": {**below, **lanes, "anchor": "x", "domain": ends[0], "title": title},
+        "yaxis2": {
+            **below,
+            "anchor": "x2",
+            "domain": ends[1],
+            "title": {**title, "text": "time lag, s"},
+        },
+        "yaxis3": {
+            **below,
+            "anchor": "x3",
+            "domain": ends[2],
+            "title": {**title, "text": "messages behind"},
+        },
+    }
+
+
+def _ends(shares: Sequence[float], *, gap: float) -> list[list[float]]:
+    """Lower and upper end of each panel, the first one on top, of a chart of height 1."""
+    room = 1 - gap * (len(shares) - 1)
+    found, top = [], 1.0
+    for share in shares:
+        bottom = top - room * share
+        found.append([round(max(0.0, bottom), 6), round(top, 6)])
+        top = bottom - gap
+    return found

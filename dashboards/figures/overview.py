@@ -10,15 +10,22 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Final
 
-import numpy as np
-import plotly.graph_objects as go
 import polars as pl
 
 from dashboards.answers import BrokerEvent, broker_text
+from dashboards.figures.drawing import (
+    CIVIDIS,
+    Figure,
+    Layout,
+    Trace,
+    figure_of,
+    heatmap,
+    scatter,
+)
 from dashboards.theme import CLEAR, Palette, frame, time_axis, unknown_pattern
-from dashboards.view import Span
+from dashboards.view import Span, group_path
 from dashboards.words import clock, duration, plain
 
 COLUMNS_MAX: Final = 300
@@ -30,6 +37,15 @@ BROKERS_MAX: Final = 40
 """Events of brokers that are drawn, the newest ones; all of them are in the feed."""
 ROWS_PX: Final = 200
 """What few groups share."""
+
+
+Line = tuple[str, str]
+"""(cluster, group)"""
+
+
+def line_name(cluster: str, group: str, *, names_clusters: bool) -> str:
+    """A group as a line is called; with its cluster where the lake holds several."""
+    return f"{cluster} / {group}" if names_clusters else group
 
 
 def bucket(span: Span) -> timedelta:
@@ -46,15 +62,16 @@ def depth(time_lag_ms: float | None) -> float | None:
 def lag_heatmap(
     cells: pl.DataFrame,
     *,
-    groups: Sequence[str],
+    groups: Sequence[Line],
     marks: Mapping[str, pl.DataFrame],
     span: Span,
     colours: Palette,
     brokers: Sequence[BrokerEvent] = (),
-) -> go.Figure:
-    """`cells` (group, bucket, time_lag_ms, lag_messages); `groups` worst first; `marks` by kind
-    (stall, rebalance, dead), each with columns group and at; `brokers` are lines through all
-    groups."""
+    names_clusters: bool = False,
+) -> Figure:
+    """`cells` (cluster, group, bucket, time_lag_ms, lag_messages); `groups` worst first; `marks` by
+    kind (stall, rebalance, dead), each with columns cluster, group and at; `brokers` are lines
+    through all groups. `names_clusters`: the lake holds several, and each line says its own."""
     step = bucket(span)
     moments = _buckets(span, step)
     place = {moment: index for index, moment in enumerate(moments)}
@@ -62,45 +79,44 @@ def lag_heatmap(
     z: list[list[float | None]] = [[None] * len(moments) for _ in groups]
     text = [["" for _ in moments] for _ in groups]
     for cell in cells.iter_rows(named=True):
-        row, column = row_of.get(cell["group"]), place.get(cell["bucket"])
+        row, column = row_of.get((cell["cluster"], cell["group"])), place.get(cell["bucket"])
         if row is None or column is None:
             continue
         z[row][column] = depth(cell["time_lag_ms"])
         lag = cell["lag_messages"]
         behind = "messages unknown" if lag is None else f"{lag:,} messages behind"
         text[row][column] = f"{duration(cell['time_lag_ms'])}, at most {behind} in a queue"
-    figure = go.Figure()
     half = step / 2
-    figure.add_heatmap(
-        # Arrays and not lists: plotly copies and checks lists item by item.
-        x=np.array([(moment + half).replace(tzinfo=None) for moment in moments], "datetime64[ms]"),
-        y=np.arange(len(groups)),
-        z=_array(z),
-        text=_array(text),
-        customdata=_array([[group] * len(moments) for group in groups]),
+    cells_trace = heatmap(
+        x=[(moment + half).replace(tzinfo=None) for moment in moments],
+        y=list(range(len(groups))),
+        z=z,
+        text=text,
+        customdata=[
+            [group_path(group, cluster=cluster if names_clusters else "")] * len(moments)
+            for cluster, group in groups
+        ],
         zmin=0,
         zmax=max(depth(600_000) or 0, _deepest(z)),
-        colorscale="Cividis",
+        colorscale=CIVIDIS,
         xgap=0,
         ygap=3,
         hoverongaps=False,
         hovertemplate="%{x|%H:%M:%S} UTC<br>%{text}<extra></extra>",
         colorbar=_colour_bar(colours),
     )
-    for kind, rows in marks.items():
-        _add_marks(figure, rows, kind=kind, row_of=row_of, colours=colours)
-    _add_silence(figure, span, len(groups), colours)
-    add_brokers(figure, brokers, top=-0.5, bottom=len(groups) - 0.5, colours=colours)
-    _lay_out(figure, groups, span, colours)
-    return figure
-
-
-def _array(rows: Sequence[Sequence[object]]) -> np.ndarray:
-    """Rows of anything; None stays None."""
-    made = np.empty((len(rows), len(rows[0]) if rows else 0), dtype=object)
-    for at, row in enumerate(rows):
-        made[at, :] = row
-    return made
+    traces = [
+        cells_trace,
+        *(
+            trace
+            for kind, rows in marks.items()
+            for trace in _marks(rows, kind=kind, row_of=row_of, colours=colours)
+        ),
+        *_silence(span, len(groups), colours),
+        *broker_lines(brokers, top=-0.5, bottom=len(groups) - 0.5, colours=colours),
+    ]
+    names = [line_name(*line, names_clusters=names_clusters) for line in groups]
+    return figure_of(traces, _layout(names, span, colours))
 
 
 def height(groups: int) -> int:
@@ -134,25 +150,20 @@ def _colour_bar(colours: Palette) -> dict[str, object]:
     }
 
 
-def _add_marks(
-    figure: go.Figure,
-    rows: pl.DataFrame,
-    *,
-    kind: str,
-    row_of: Mapping[str, int],
-    colours: Palette,
-) -> None:
+def _marks(
+    rows: pl.DataFrame, *, kind: str, row_of: Mapping[Line, int], colours: Palette
+) -> list[Trace]:
     name, symbol, colour = {
         "stall": ("stall begins", "square", colours.stall),
         "rebalance": ("members change", "diamond-tall", "#ffffff"),
         "dead": ("dead letter", "x", colours.dead),
     }[kind]
-    shown = [row for row in rows.iter_rows(named=True) if row["group"] in row_of]
+    shown = [row for row in rows.iter_rows(named=True) if _line(row) in row_of]
     if not shown:
-        return
-    figure.add_scatter(
+        return []
+    trace = scatter(
         x=[row["at"] for row in shown],
-        y=[row_of[row["group"]] for row in shown],
+        y=[row_of[_line(row)] for row in shown],
         mode="markers",
         name=name,
         marker={
@@ -164,13 +175,18 @@ def _add_marks(
         hovertemplate=f"{name}<br>%{{x|%H:%M:%S}} UTC<extra></extra>",
         showlegend=True,
     )
+    return [trace]
 
 
-def _add_silence(figure: go.Figure, span: Span, rows: int, colours: Palette) -> None:
+def _line(row: Mapping[str, str]) -> Line:
+    return row["cluster"], row["group"]
+
+
+def _silence(span: Span, rows: int, colours: Palette) -> list[Trace]:
     since = span.silent_from
     if since is None:
-        return
-    figure.add_scatter(
+        return []
+    edge = scatter(
         x=[since, span.end, span.end, since],
         y=[-0.5, -0.5, rows - 0.5, rows - 0.5],
         fill="toself",
@@ -182,22 +198,21 @@ def _add_silence(figure: go.Figure, span: Span, rows: int, colours: Palette) -> 
         name=f"no data since {clock(since)}",
         showlegend=True,
     )
+    return [edge]
 
 
-def add_brokers(
-    figure: go.Figure,
+def broker_lines(
     brokers: Sequence[BrokerEvent],
     *,
     top: float,
     bottom: float,
     colours: Palette,
-    **place: Any,
-) -> None:
+) -> list[Trace]:
     """A line for every event of a broker: restart, role change, stop, silence."""
     shown = brokers[-BROKERS_MAX:]
     if not shown:
-        return
-    figure.add_scatter(
+        return []
+    lines = scatter(
         x=[moment for event in shown for moment in (event.at, event.at, None)],
         y=[place for _ in shown for place in (top, bottom, None)],
         mode="lines",
@@ -207,37 +222,33 @@ def add_brokers(
         hovertemplate="%{text}<br>%{x|%H:%M:%S} UTC<extra></extra>",
         connectgaps=False,
         showlegend=True,
-        **place,
     )
+    return [lines]
 
 
-def _lay_out(figure: go.Figure, groups: Sequence[str], span: Span, colours: Palette) -> None:
-    figure.update_layout(
-        **{
-            **frame(colours, height=height(len(groups))),
-            "margin": {"l": 8, "r": 8, "t": 34, "b": 8},
-            "showlegend": True,
-            "legend": {
-                "orientation": "h",
-                "x": 0,
-                "y": 1,
-                "yanchor": "bottom",
-                "font": {"color": colours.muted, "size": 11},
-                "itemclick": False,
-                "itemdoubleclick": False,
-            },
-        }
-    )
-    figure.update_xaxes(
-        **{**time_axis(colours), "range": [span.start, span.end], "showgrid": False}
-    )
-    figure.update_yaxes(
-        tickvals=list(range(len(groups))),
-        ticktext=[plain(group) for group in groups],
-        range=[len(groups) - 0.5, -0.5],
-        showgrid=False,
-        zeroline=False,
-        automargin=True,
-        fixedrange=True,
-        ticklabelstandoff=6,
-    )
+def _layout(groups: Sequence[str], span: Span, colours: Palette) -> Layout:
+    return {
+        **frame(colours, height=height(len(groups))),
+        "margin": {"l": 8, "r": 8, "t": 34, "b": 8},
+        "showlegend": True,
+        "legend": {
+            "orientation": "h",
+            "x": 0,
+            "y": 1,
+            "yanchor": "bottom",
+            "font": {"color": colours.muted, "size": 11},
+            "itemclick": False,
+            "itemdoubleclick": False,
+        },
+        "xaxis": {**time_axis(colours), "range": [span.start, span.end], "showgrid": False},
+        "yaxis": {
+            "tickvals": list(range(len(groups))),
+            "ticktext": [plain(group) for group in groups],
+            "range": [len(groups) - 0.5, -0.5],
+            "showgrid": False,
+            "zeroline": False,
+            "automargin": True,
+            "fixedrange": True,
+            "ticklabelstandoff": 6,
+        },
+    }

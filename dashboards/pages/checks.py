@@ -1,4 +1,7 @@
-"""The checks: one row per expectation of the newest run, and the rows that broke it."""
+"""The checks: what each last found, the rows that broke it, and where Data Docs tell the same.
+
+A critical failure stays on the page for as long as verdicts are withheld for it.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,12 @@ import polars as pl
 from dash import Dash, Input, Output, html
 
 from dashboards import answers
-from dashboards.desk import Desk, beside
+from dashboards.desk import Desk, Look, beside
+from dashboards.docs import DOCS_PATH, docs_index
 from dashboards.pages.parts import card, failure, first_run, notice, quiet, table
 from dashboards.words import clock, count
 from engine.foundation.errors import LakeError
+from pipelines.check_results import of_each_check
 
 HIDDEN, SHOWN = "checks-body hidden", "checks-body"
 
@@ -51,30 +56,51 @@ def content(desk: Desk, pulse: Any = None) -> tuple[Any, ...]:
         look = desk.look(None, pulse)
         if look.pulse.first_run:
             return _instead(first_run(desk.data.lake.root))
-        results = answers.newest_run(look.data.everything("dq_results"))
-        failures = look.data.everything("dq_failures")
+        results = of_each_check(look.data.checks())
+        failing = results.filter(~pl.col("success") & (pl.col("checked_rows") > 0))
+        failures = _rows_of(look, failing)
     except LakeError as error:
         return _instead(failure(str(error), desk.clock()))
     if results.is_empty():
         command = html.Code(f"tidemark check --lake {desk.data.lake.root}")
         return _instead(notice("No check has run yet", [html.P(command)], kind="empty"))
-    run_id = results["run_id"][0]
     started = cast("datetime | None", results["started_at"].max())
+    newest = results.filter(pl.col("started_at") == started)
     verdict = answers.quality(results, now=desk.clock())
-    old = f"; {verdict.sentence}" if verdict.level == "unknown" else ""
-    run = f"run {run_id}, started {clock(started, day=True)} UTC{old}"
-    return None, SHOWN, run, _results(results), _failures(failures.filter(run_id=run_id))
+    is_old = verdict.level == "unknown"
+    said = f"newest run {newest['run_id'][0]}, started {clock(started, day=True)} UTC, "
+    said += f"data to {clock(newest.row(0, named=True)['observed_at'], day=True)} UTC"
+    run = [said, f"; {verdict.sentence}" if is_old else "", *_docs(desk)]
+    return None, SHOWN, run, _results(results, is_old=is_old), _failures(failures)
+
+
+def _rows_of(look: Look, failing: pl.DataFrame) -> pl.DataFrame:
+    """The rows that broke the checks that fail."""
+    if failing.is_empty():
+        return look.data.failing_rows(look.span.now).clear()
+    since = cast("datetime", failing["observed_at"].min())
+    rows = look.data.failing_rows(since)
+    return rows.join(failing.select("run_id", "expectation"), on=["run_id", "expectation"])
+
+
+def _docs(desk: Desk) -> list[Any]:
+    """A link to Data Docs, where there are any."""
+    if docs_index(desk.data.lake) is None:
+        return []
+    return ["; ", html.A("Data Docs", href=DOCS_PATH + "index.html", target="_blank")]
 
 
 def _instead(shown: Any) -> tuple[Any, ...]:
     return shown, HIDDEN, "", [], []
 
 
-def _verdict(row: dict[str, Any]) -> html.Span:
-    if row["success"]:
+def _verdict(row: dict[str, Any], *, is_old: bool) -> html.Span:
+    if is_old:
+        sign, word, css = "?", "unknown", "unknown"
+    elif row["success"]:
         sign, word, css = "✓", "holds", "healthy"
     elif row["checked_rows"] == 0:
-        sign, word, css = "○", "nothing to check", "unknown"
+        sign, word, css = "○", "nothing new", "unknown"
     elif row["severity"] == "INFO":
         sign, word, css = "ℹ", "note", "unknown"
     else:
@@ -86,31 +112,37 @@ def _verdict(row: dict[str, Any]) -> html.Span:
     )
 
 
-def _results(results: pl.DataFrame) -> Any:
+def _results(results: pl.DataFrame, *, is_old: bool) -> Any:
     order = {"CRITICAL": 0, "WARNING": 1, "INFO": 2}
     rows = sorted(
         results.iter_rows(named=True),
-        key=lambda row: (row["success"], order.get(row["severity"], 3), row["expectation"]),
+        key=lambda row: (
+            row["checked_rows"] == 0,
+            row["success"],
+            order.get(row["severity"], 3),
+            row["expectation"],
+        ),
     )
     cells = [
         [
-            _verdict(row),
+            _verdict(row, is_old=is_old),
             html.Span(row["expectation"], className="exact"),
             row["severity"].lower(),
             html.Span(row["table"], className="exact"),
             html.Span(count(row["checked_rows"]), className="number"),
             html.Span(count(row["failed_rows"]), className="number"),
+            html.Span(clock(row["started_at"]), className="exact"),
             html.Span(row["observed_value"] or "", className="reason"),
         ]
         for row in rows
     ]
-    headings = ("verdict", "check", "severity", "table", "checked", "failing", "observed")
-    return table(headings, cells, label="Checks of the newest run")
+    headings = ("verdict", "check", "severity", "table", "checked", "failing", "run at", "observed")
+    return table(headings, cells, label="What each check last found")
 
 
 def _failures(failures: pl.DataFrame) -> Any:
     if failures.is_empty():
-        return quiet("No row broke a check in this run.")
+        return quiet("No row breaks a check.")
     cells = [
         [
             html.Span(row["expectation"], className="exact"),

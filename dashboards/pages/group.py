@@ -17,6 +17,7 @@ from dashboards.figures.group import HEIGHT, lag_timeline
 from dashboards.pages.parts import (
     TREND_SIGNS,
     card,
+    choice_of_cluster,
     drawn,
     empty_range,
     failure,
@@ -25,18 +26,26 @@ from dashboards.pages.parts import (
     quality_badge,
     quiet,
     register_drawn,
+    sent,
     state_pill,
     table,
     topic_link,
     tree,
+    withheld_notice,
 )
 from dashboards.theme import palette
-from dashboards.view import Span, View, group_of, topic_path
+from dashboards.view import Span, View, group_of, group_path, topic_path
 from dashboards.words import clock, count, duration, plural, visible
 from engine.foundation.errors import LakeError
-from pipelines.reading import LOOK_BACK, held_to
+from pipelines.reading import LOOK_BACK, held_to, lag_known, states_at
+from pipelines.wording import cause_text, spoken
 
 HIDDEN, SHOWN = "group-body hidden", "group-body"
+VERDICTS: Final = (
+    *("group_state", "consumer_lag", "stalled_windows", "duplicate_risk_windows"),
+    *("ownership", "rebalances", "dead_letters"),
+)
+"""Tables whose verdicts the page shows."""
 GOVERNING: Final = (
     "consumer_lag",
     "offset_violations",
@@ -48,7 +57,7 @@ GOVERNING: Final = (
 """Tables whose checks decide whether this page's lag may be believed."""
 
 COLUMNS: Final = [
-    {"field": "state", "headerName": "state", "width": 104},
+    {"field": "state", "headerName": "state", "width": 132},
     {
         "field": "topic",
         "headerName": "topic",
@@ -197,7 +206,7 @@ def content(
     pulse: Any = None,
 ) -> tuple[Any, ...]:
     """(notice, body class, summary, figure, its summary, queue rows, duplicates, stalls, members,
-    dead letters)."""
+    dead letters), as they are sent."""
     try:
         look = desk.look(search, pulse)
         if look.pulse.first_run:
@@ -209,12 +218,19 @@ def content(
 
 
 def _instead(shown: Any) -> tuple[Any, ...]:
-    return shown, HIDDEN, [], {}, "", [], [], [], [], []
+    return sent(shown), HIDDEN, [], {}, "", [], [], [], [], []
 
 
 def _content(group: str, look: Look, theme: str | None) -> tuple[Any, ...]:
+    found = look.among(lambda one: _tells(one, group))
+    if isinstance(found, tuple):
+        what = f"Group {visible(group)!r}"
+        return _instead(choice_of_cluster(what, group_path(group), found, look.view))
+    look = found
     data, span = look.data, look.span
-    newest = held_to(answers.of_group(data.newest_lag(), group), data.moment)
+    states = states_at(answers.of_group(data.newest_states(), group), data.moment)
+    told = answers.of_group(data.newest_lag(), group)
+    newest = lag_known(held_to(told, data.moment), states)
     lag = data.lag_of([group], span.start, span.end)
     if newest.is_empty() and lag.is_empty():
         return _instead(empty_range(span, look.view, what=f"Group {group!r} reported nothing"))
@@ -224,7 +240,9 @@ def _content(group: str, look: Look, theme: str | None) -> tuple[Any, ...]:
     dead = data.group_rows("dead_letters", group, span.start, span.end)
     silences = data.silences(span.start - LOOK_BACK, span.end)
     brokers = answers.broker_events(
-        data.lifecycle(span.start, span.end), data.silences(span.start, span.end)
+        data.lifecycle(span.start, span.end),
+        answers.begun_in(silences, span),
+        names_clusters=look.names_clusters,
     )
     figure = lag_timeline(
         lag,
@@ -237,35 +255,49 @@ def _content(group: str, look: Look, theme: str | None) -> tuple[Any, ...]:
         brokers=brokers,
     )
     standing = answers.open_at_end(stalls, span)
-    states = answers.of_group(data.newest_states(), group)
-    silent = [one.emitter for one in data.moment.silent]
-    groups = answers.group_table(states, newest, standing, silent=silent)
+    trust = data.trust(span.start)
+    judged = trust.over_states(answers.of_group(data.newest_states(), group), data.moment.newest)
+    groups = answers.group_table(judged, told, standing, data.moment)
     lines = answers.group_lines(groups, standing)
     line = lines[0] if lines else None
     badge = quality_badge(
-        answers.quality(data.everything("dq_results"), GOVERNING, now=span.now),
+        answers.quality(data.checks(), GOVERNING, now=span.now),
         href="/checks" + look.view.around_page.search(),
     )
     return (
-        None,
+        sent(withheld_notice(trust, VERDICTS, data.moment.newest, since=span.start, group=group)),
         SHOWN,
-        _summary(line, newest, badge),
+        sent(_summary(line, newest, badge, data.causes(group), look=look)),
         figure,
         _sentence(group, line, stalls, risks),
         answers.queue_rows(newest, standing),
-        _risk_table(risks, look.view),
-        _stall_table(stalls, look.view),
-        _member_table(rebalances),
-        _dead_table(dead, look.view),
+        tree(_risk_table(risks, look.view)),
+        tree(_stall_table(stalls, look.view)),
+        tree(_member_table(rebalances)),
+        tree(_dead_table(dead, look.view)),
     )
+
+
+def _tells(look: Look, group: str) -> bool:
+    """Does this cluster tell of the group, now or in the range?"""
+    data, span = look.data, look.span
+    newest = (data.newest_lag(), data.newest_states(), data.lag_of([group], span.start, span.end))
+    return any(answers.of_group(rows, group).height for rows in newest)
 
 
 def _met(windows: pl.DataFrame, group: str, span: Span) -> pl.DataFrame:
     return answers.overlapping(answers.of_group(windows, group), span)
 
 
-def _summary(line: GroupLine | None, newest: pl.DataFrame, badge: Any) -> html.Div:
-    """State and reason, then the numbers, each where its unit is read with it."""
+def _summary(
+    line: GroupLine | None,
+    newest: pl.DataFrame,
+    badge: Any,
+    causes: pl.DataFrame,
+    *,
+    look: Look,
+) -> html.Div:
+    """State and reason, why it is behind if it is, then the numbers, each with its unit."""
     if line is None:
         return html.Div(
             [state_pill(None), html.Span("not judged in this range yet", className="why"), badge],
@@ -273,12 +305,14 @@ def _summary(line: GroupLine | None, newest: pl.DataFrame, badge: Any) -> html.D
         )
     commit = cast("datetime | None", newest["last_commit_time"].max())
     facts = (
+        *([("cluster", visible(line.cluster))] if look.names_clusters else []),
         ("time lag", duration(line.time_lag_ms)),
         ("messages behind", count(line.lag_messages)),
         ("trend", TREND_SIGNS.get(line.trend or "", "unknown")),
         ("queues known", f"{line.queues_known} of {line.queues}"),
         ("members", count(line.members)),
         ("last commit", clock(commit)),
+        ("judged to", clock(line.judged_to)),
     )
     return html.Div(
         [
@@ -286,6 +320,7 @@ def _summary(line: GroupLine | None, newest: pl.DataFrame, badge: Any) -> html.D
                 [state_pill(line.state), html.Span(line.reason, className="why"), badge],
                 className="summary-state",
             ),
+            *_why(causes),
             html.Dl(
                 [html.Div([html.Dt(name), html.Dd(value)]) for name, value in facts],
                 className="facts",
@@ -293,6 +328,23 @@ def _summary(line: GroupLine | None, newest: pl.DataFrame, badge: Any) -> html.D
         ],
         className="summary",
     )
+
+
+def _why(causes: pl.DataFrame) -> list[html.Div]:
+    """One line a cause; none for a group that is not behind."""
+    return [
+        html.Div(
+            [
+                html.B(f"{spoken(row['cause'])}: "),
+                html.Span(
+                    f"{visible(cause_text(row))} (seen at {clock(row['observed_at'])})",
+                    className="why",
+                ),
+            ],
+            className="summary-cause",
+        )
+        for row in causes.iter_rows(named=True)
+    ]
 
 
 def _sentence(group: str, line: GroupLine | None, stalls: pl.DataFrame, risks: pl.DataFrame) -> str:
@@ -353,12 +405,13 @@ def _stall_table(stalls: pl.DataFrame, view: View) -> Any:
             html.Span(clock(row["closed_at"]) if row["closed_at"] else "still", className="exact"),
             html.Span(duration(row["stood_ms"]), className="number"),
             html.Span(count(row["lag_messages"]), className="number"),
-            state_pill(row["rule"]),
+            state_pill(row["rule"] if row["unknown_reason"] is None else None),
             row["kind"].replace("_", " ").lower(),
             html.Span([topic_link(row["topic"], view), f" {row['queue_id']}"]),
             html.Span(row["client_id"] or "not told", className="exact"),
-            html.Span(row["head_message_id"] or "not told", className="exact"),
-            html.Span(row["evidence"], className="reason"),
+            html.Span(_head(row), className="exact"),
+            html.Span(clock(row["stands_since"]), className="exact"),
+            html.Span([html.Span(row["evidence"]), *_stack(row)], className="reason"),
         ]
         for row in stalls.sort("opened_at", descending=True).iter_rows(named=True)
     ]
@@ -372,9 +425,26 @@ def _stall_table(stalls: pl.DataFrame, view: View) -> Any:
         "queue",
         "client",
         "head message",
-        "first seen as",
+        "stands since",
+        "seen as",
     )
     return table(headings, rows, label="Stalled windows")
+
+
+def _head(row: dict[str, Any]) -> str:
+    """The message that all others wait for: by its offset, and its id where it was told."""
+    offset, message = row["head_offset"], row["head_message_id"]
+    if offset is None:
+        return message or "not told"
+    return f"offset {offset}" + (f" {message}" if message else "")
+
+
+def _stack(row: dict[str, Any]) -> list[Any]:
+    """Where the listener of a head stands, when its client said so, line by line."""
+    if not row["stack"]:
+        return []
+    lines = [html.Div(visible(line)) for line in row["stack"].splitlines()]
+    return [html.Div(lines, className="stack", **{"aria-label": "Stack of the listener"})]
 
 
 def _member_table(rebalances: pl.DataFrame) -> Any:
@@ -439,8 +509,7 @@ def register(app: Dash, desk: Desk) -> None:
         pulse: Any, pathname: str | None, search: str | None, theme: str | None
     ) -> Any:
         group = group_of(pathname or "")
-        shown = await beside(partial(content, pulse=pulse), desk, group, search, theme)
-        return *shown[:6], *map(tree, shown[6:])
+        return await beside(partial(content, pulse=pulse), desk, group, search, theme)
 
     for element in ("group-duplicates", "group-stalls", "group-members", "group-dead"):
         register_drawn(app, element)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from datetime import datetime
 from typing import Any, Final
 
 import polars as pl
@@ -10,7 +12,7 @@ from dash import ClientsideFunction, Dash, Input, Output, dcc, html
 from dashboards import answers
 from dashboards.answers import Change, GroupLine
 from dashboards.desk import Desk, Look, beside
-from dashboards.figures.overview import bucket, lag_heatmap
+from dashboards.figures.overview import bucket, lag_heatmap, line_name
 from dashboards.pages.parts import (
     TREND_SIGNS,
     card,
@@ -20,21 +22,28 @@ from dashboards.pages.parts import (
     first_run,
     quiet,
     register_drawn,
+    sent,
     state_pill,
     table,
     tile,
     topic_link,
     tree,
+    withheld_notice,
 )
 from dashboards.theme import palette, state_sign
 from dashboards.view import QUERY_MAX, Span, View, around, group_path, parse
 from dashboards.words import clock, count, duration, plural, visible
 from engine.foundation.errors import LakeError
-from pipelines.reading import held_to
+from pipelines.reading import LOOK_BACK
+from pipelines.rollbacks import rollbacks
+from pipelines.trust import Trust, Withheld
 
 GROUPS_PER_PAGE: Final = 25
 """Rows of the heatmap and of the table; further groups are on further pages."""
 HIDDEN, SHOWN = "overview-body hidden", "overview-body"
+VERDICTS: Final = ("group_state", "consumer_lag", "stalled_windows", "duplicate_risk_windows")
+"""Tables whose verdicts the page shows."""
+WITHHELD_WORD: Final = "withheld"
 
 CHANGE_SIGNS: Final = {
     "stall": ("■", "stalled"),
@@ -43,6 +52,7 @@ CHANGE_SIGNS: Final = {
     "risk over": ("◇", "ok"),
     "delivered twice": ("✖", "stalled"),
     "broker": ("↻", "event"),
+    "roll-back": ("✖", "stalled"),
     "rebalance": ("⇄", "event"),
     "dead": ("✖", "dead"),
 }
@@ -78,6 +88,7 @@ def layout() -> html.Div:
                                         "Groups",
                                         html.Div(
                                             [
+                                                html.Div(id="overview-clusters"),
                                                 _finding(),
                                                 *drawn("overview-groups"),
                                                 html.Div(id="overview-pager"),
@@ -108,7 +119,7 @@ def content(
     desk: Desk, search: str | None, theme: str | None, pulse: Any = None
 ) -> tuple[Any, ...]:
     """(notice, body class, strip, figure, its size, its summary, groups, changes, links to the
-    pages of groups, how many groups were found)."""
+    pages of groups, how many groups were found, links to clusters), as they are sent."""
     try:
         look = desk.look(search, pulse)
         if look.pulse.first_run:
@@ -120,7 +131,7 @@ def content(
 
 
 def _instead(shown: Any) -> tuple[Any, ...]:
-    return shown, HIDDEN, [], {}, {}, "", None, None, None, ""
+    return sent(shown), HIDDEN, [], {}, {}, "", None, None, None, "", None
 
 
 def _checks_age(look: Look) -> int:
@@ -132,39 +143,38 @@ def _content(look: Look, theme: str | None) -> tuple[Any, ...]:
     data, span = look.data, look.span
     stalls = data.stalls(span.start, span.end)
     standing = answers.open_at_end(stalls, span)
-    groups = answers.group_table(
-        data.newest_states(),
-        held_to(data.newest_lag(), data.moment),
-        standing,
-        silent=[one.emitter for one in data.moment.silent],
-    )
+    trust = data.trust(span.start)
+    states = trust.over_states(data.newest_states(), data.moment.newest)
+    groups = answers.group_table(states, data.newest_lag(), standing, data.moment)
     if groups.is_empty():
         return _instead(empty_range(span, look.view, what="No group reported anything"))
     risks = answers.overlapping(data.present("duplicate_risk_windows", span.start, span.end), span)
     rebalances = data.rows("rebalances", span.start, span.end)
     dead = data.rows("dead_letters", span.start, span.end)
-    brokers = answers.broker_events(
-        data.lifecycle(span.start, span.end), data.silences(span.start, span.end)
-    )
+    lifecycle = data.lifecycle(span.start, span.end)
+    silences = answers.begun_in(data.silences(span.start - LOOK_BACK, span.end), span)
+    brokers = answers.broker_events(lifecycle, silences, names_clusters=look.names_clusters)
     chosen = answers.chosen_groups(groups, look.view.query, look.view.sort)
     page = answers.page_of(chosen, look.view.page, GROUPS_PER_PAGE)
-    names = page["group"].to_list()
+    names = [(row["cluster"], row["group"]) for row in page.iter_rows(named=True)]
     figure = lag_heatmap(
-        data.cells(span, bucket(span), names),
+        data.cells(span, bucket(span), page["group"].unique(maintain_order=True).to_list()),
         groups=names,
         marks=_marks(stalls, rebalances, dead, span),
         span=span,
         colours=palette(theme),
         brokers=brokers,
+        names_clusters=look.names_clusters,
     )
     strip = _strip(
         groups,
-        search=look.view.around_page.search(),
+        look=look,
         stalls=standing,
         risks=risks,
         open_risks=answers.open_at_end(risks, span),
         dead=dead,
-        found=answers.quality(data.everything("dq_results"), now=span.now),
+        trust=(trust, span.start, data.moment.newest),
+        found=answers.quality(data.checks(), now=span.now),
     )
     changes = answers.changes(
         stalls=stalls,
@@ -173,53 +183,63 @@ def _content(look: Look, theme: str | None) -> tuple[Any, ...]:
         dead_letters=dead,
         span=span,
         brokers=brokers,
+        together=rollbacks(risks, lifecycle.filter(pl.col("kind") == "BOOT")),
     )
     lines = answers.group_lines(page, standing)
     return (
-        None,
+        sent(withheld_notice(trust, VERDICTS, data.moment.newest, since=span.start)),
         SHOWN,
-        strip,
+        sent(strip),
         figure,
-        {"height": figure.layout.height},
-        summary(groups),
-        _groups(lines, look, risks=answers.open_at_end(risks, span), dead=dead),
-        _feed(changes, look.view),
-        _pager(look.view, chosen.height),
+        {"height": figure["layout"]["height"]},
+        summary(groups, names_clusters=look.names_clusters),
+        tree(_groups(lines, look, risks=answers.open_at_end(risks, span), dead=dead)),
+        tree(_feed(changes, look)),
+        sent(_pager(look.view, chosen.height)),
         f"{chosen.height:,} of {plural(groups.height, 'group')}" if look.view.query else "",
+        sent(_clusters(look)),
     )
 
 
 def _marks(
     stalls: pl.DataFrame, rebalances: pl.DataFrame, dead: pl.DataFrame, span: Span
 ) -> dict[str, pl.DataFrame]:
-    begun = stalls.select("group", pl.col("opened_at").alias("at"))
+    begun = stalls.select(*answers.LINE, pl.col("opened_at").alias("at"))
     return {
         "stall": begun.filter(pl.col("at") >= span.start),
-        "rebalance": rebalances.select("group", pl.col("observed_at").alias("at")),
-        "dead": dead.select("group", pl.col("observed_at").alias("at")),
+        "rebalance": rebalances.select(*answers.LINE, pl.col("observed_at").alias("at")),
+        "dead": dead.select(*answers.LINE, pl.col("observed_at").alias("at")),
     }
 
 
-def summary(groups: pl.DataFrame) -> str:
+def summary(groups: pl.DataFrame, *, names_clusters: bool = False) -> str:
     """The heatmap in one sentence, for those who do not see it."""
     bad = groups.filter(pl.col("state") != "OK").height
     worst = groups.sort("time_lag_ms", descending=True, nulls_last=True).row(0, named=True)
     return (
         f"Time lag of {plural(groups.height, 'group')} over time; {bad} not OK; "
-        f"{worst['group']} is furthest behind with {duration(worst['time_lag_ms'])}."
+        f"{_named(worst, names_clusters)} is furthest behind with {duration(worst['time_lag_ms'])}."
     )
+
+
+def _named(row: Mapping[str, Any], names_clusters: bool) -> str:
+    return line_name(row["cluster"], row["group"], names_clusters=names_clusters)
 
 
 def _strip(
     groups: pl.DataFrame,
     *,
-    search: str,
+    look: Look,
     stalls: pl.DataFrame,
     risks: pl.DataFrame,
     open_risks: pl.DataFrame,
     dead: pl.DataFrame,
     found: answers.Quality,
+    trust: tuple[Trust, datetime, datetime | None],
 ) -> list[Any]:
+    believed, since, until = trust
+    stall_held = believed.withheld("stalled_windows", until, since=since)
+    risk_held = believed.withheld("duplicate_risk_windows", until, since=since)
     states = dict(groups["state"].value_counts().iter_rows())
     present = sorted(states, key=lambda state: state_sign(state).rank)
     pills = [
@@ -229,59 +249,81 @@ def _strip(
     worst = groups.sort("time_lag_ms", descending=True, nulls_last=True).row(0, named=True)
     known = groups["lag_messages"].drop_nulls()
     unknown_queues = int((groups["queues"] - groups["queues_known"]).sum())
-    at_risk = int(open_risks["at_risk_messages"].sum())
     return [
         tile("groups", pills, plural(groups.height, "group"), href="#overview-groups-card"),
         tile(
             "worst time lag",
             duration(worst["time_lag_ms"]),
-            visible(worst["group"]),
-            href=group_path(worst["group"]) + search,
+            visible(_named(worst, look.names_clusters)),
+            href=_place(worst, look),
             tone="bad" if state_sign(worst["state"]).rank < 5 else "calm",
         ),
         tile(
             "messages behind",
             count(int(known.sum())) if known.len() else "unknown",
-            f"{plural(unknown_queues, 'queue')} unknown" if unknown_queues else "all queues known",
+            (f"{plural(unknown_queues, 'queue')} unknown" if unknown_queues else "all queues known")
+            + _within(groups, look),
             href="#overview-groups-card",
         ),
-        tile(
-            "stalled windows",
-            count(stalls.height),
-            answers.stall_now_text(stalls.row(-1, named=True))
-            if stalls.height
-            else "nothing stands still",
-            href=_of_first(stalls, search, "#group-stalls-card"),
-            tone="bad" if stalls.height else "calm",
-        ),
-        tile(
-            "duplicate risk",
-            count(open_risks.height),
-            f"open, {plural(at_risk, 'message')} at risk"
-            if open_risks.height
-            else "nothing at risk",
-            href=_of_first(open_risks, search, "#group-duplicates-card"),
-            tone="warn" if open_risks.height else "calm",
-        ),
-        _twice(risks, search),
+        _standing(stalls, look, stall_held),
+        _at_risk(open_risks, look, risk_held),
+        _twice(risks, look),
         tile(
             "dead letters",
             count(dead.height),
-            visible(dead["group"][-1]) if dead.height else "none",
-            href=_of_first(dead, search, "#group-dead-card"),
+            visible(_named(dead.row(-1, named=True), look.names_clusters))
+            if dead.height
+            else "none",
+            href=_of_first(dead, look, "#group-dead-card"),
             tone="warn" if dead.height else "calm",
         ),
         tile(
             "failing checks",
             count(found.failing) if found.level != "unknown" else "unknown",
             found.sentence,
-            href="/checks" + search,
+            href="/checks" + look.view.around_page.search(),
             tone={"degraded": "bad", "warning": "warn"}.get(found.level, "calm"),
         ),
     ]
 
 
-def _twice(risks: pl.DataFrame, search: str) -> Any:
+def _within(groups: pl.DataFrame, look: Look) -> str:
+    """Over how many clusters a number goes, where the lake holds several."""
+    return f", in {plural(groups['cluster'].n_unique(), 'cluster')}" if look.names_clusters else ""
+
+
+def _standing(stalls: pl.DataFrame, look: Look, held: Withheld | None) -> Any:
+    """Windows in which consumption stands still now; without any, only a verdict that may be
+    believed says so."""
+    calm = "nothing stands still" if held is None else str(held)
+    return tile(
+        "stalled windows",
+        count(stalls.height) if held is None else WITHHELD_WORD,
+        _stall_now(stalls.row(-1, named=True), look) if stalls.height else calm,
+        href=_of_first(stalls, look, "#group-stalls-card"),
+        tone="bad" if stalls.height or held else "calm",
+    )
+
+
+def _stall_now(row: dict[str, Any], look: Look) -> str:
+    said = answers.stall_now_text(row)
+    return f"{visible(row['cluster'])}: {said}" if look.names_clusters else said
+
+
+def _at_risk(risks: pl.DataFrame, look: Look, held: Withheld | None) -> Any:
+    """Windows in which messages may be delivered twice now, likewise."""
+    calm = "nothing at risk" if held is None else str(held)
+    messages = int(risks["at_risk_messages"].sum())
+    return tile(
+        "duplicate risk",
+        count(risks.height) if held is None else WITHHELD_WORD,
+        f"open, {plural(messages, 'message')} at risk" if risks.height else calm,
+        href=_of_first(risks, look, "#group-duplicates-card"),
+        tone="warn" if risks.height or held else "calm",
+    )
+
+
+def _twice(risks: pl.DataFrame, look: Look) -> Any:
     """Messages that were delivered a second time in the range: never good news, over or not."""
     confirmed = risks.filter(pl.col("outcome") == "CONFIRMED").sort("opened_at")
     messages = int(confirmed["redelivered_messages"].sum())
@@ -290,7 +332,7 @@ def _twice(risks: pl.DataFrame, search: str) -> Any:
         "delivered twice",
         count(messages),
         f"after a {', a '.join(causes)}" if causes else "none seen",
-        href=_of_first(confirmed, search, "#group-duplicates-card"),
+        href=_of_first(confirmed, look, "#group-duplicates-card"),
         tone="bad" if messages else "calm",
     )
 
@@ -344,22 +386,49 @@ def _pager(view: View, found: int) -> Any:
     )
 
 
-def _of_first(rows: pl.DataFrame, search: str, place: str) -> str:
+def _of_first(rows: pl.DataFrame, look: Look, place: str) -> str:
     """The page of the group the newest row is about."""
-    return group_path(rows["group"][-1]) + search + place if rows.height else "/"
+    return _place(rows.row(-1, named=True), look) + place if rows.height else "/"
+
+
+def _place(row: Mapping[str, Any], look: Look) -> str:
+    """The page of a row's group, in its cluster where the lake holds several."""
+    cluster = row["cluster"] if look.names_clusters else ""
+    return group_path(row["group"]) + look.view.around_page.of_cluster(cluster).search()
+
+
+def _clusters(look: Look) -> Any:
+    """Links that keep the groups of one cluster; nothing in a lake that holds one."""
+    if not look.names_clusters:
+        return None
+    here = look.view.cluster
+    links = [
+        dcc.Link(
+            visible(name) if name else "all",
+            href="/" + look.view.search(cluster=name, page="1"),
+            className="choice here" if name == here else "choice",
+        )
+        for name in ("", *look.seen.clusters)
+    ]
+    return html.Div(
+        [html.Span("cluster", className="choices-name"), *links],
+        className="choices",
+        role="group",
+        **{"aria-label": "Cluster"},
+    )
 
 
 def _groups(lines: list[GroupLine], look: Look, *, risks: pl.DataFrame, dead: pl.DataFrame) -> Any:
     if not lines:
         return quiet("No group's name holds that.")
-    risk_counts = dict(risks["group"].value_counts().iter_rows())
-    dead_counts = dict(dead["group"].value_counts().iter_rows())
+    risk_counts, dead_counts = _counts(risks), _counts(dead)
     rows = [
         [
             state_pill(line.state),
+            *([visible(line.cluster)] if look.names_clusters else []),
             dcc.Link(
                 visible(line.group),
-                href=group_path(line.group) + look.view.around_page.search(),
+                href=_place({"cluster": line.cluster, "group": line.group}, look),
                 className="name",
             ),
             html.Span(duration(line.time_lag_ms), className="number"),
@@ -367,14 +436,15 @@ def _groups(lines: list[GroupLine], look: Look, *, risks: pl.DataFrame, dead: pl
             TREND_SIGNS.get(line.trend or "", "unknown"),
             html.Span(count(line.members), className="number"),
             html.Span(f"{line.queues_known} of {line.queues}", className="number"),
-            html.Span(count(risk_counts.get(line.group, 0)), className="number"),
-            html.Span(count(dead_counts.get(line.group, 0)), className="number"),
+            html.Span(count(risk_counts.get((line.cluster, line.group), 0)), className="number"),
+            html.Span(count(dead_counts.get((line.cluster, line.group), 0)), className="number"),
             html.Span(line.reason, className="reason"),
         ]
         for line in lines
     ]
     headings = (
         _sorting("state", "worst", look.view),
+        *(["cluster"] if look.names_clusters else []),
         _sorting("group", "name", look.view),
         _sorting("time lag", "time", look.view),
         _sorting("messages", "messages", look.view),
@@ -388,6 +458,12 @@ def _groups(lines: list[GroupLine], look: Look, *, risks: pl.DataFrame, dead: pl
     return table(headings, rows, label="Groups")
 
 
+def _counts(rows: pl.DataFrame) -> dict[tuple[str, str], int]:
+    """Rows of each group of each cluster."""
+    counted = rows.group_by(answers.LINE).len()
+    return {(cluster, group): number for cluster, group, number in counted.iter_rows()}
+
+
 def _sorting(heading: str, order: str, view: View) -> Any:
     """A heading by which the groups can be sorted."""
     if view.sort == order:
@@ -396,23 +472,26 @@ def _sorting(heading: str, order: str, view: View) -> Any:
     return dcc.Link(heading, href=href, className="sorting", title="sort by this")
 
 
-def _feed(changes: list[Change], view: View) -> Any:
+def _feed(changes: list[Change], look: Look) -> Any:
     if not changes:
         return quiet("Nothing changed in this range.")
-    entries = [html.Li(_entry(change, view)) for change in changes[: answers.CHANGES_MAX]]
+    entries = [html.Li(_entry(change, look)) for change in changes[: answers.CHANGES_MAX]]
     more = len(changes) - len(entries)
     if more > 0:
         entries.append(html.Li(quiet(f"and {more} earlier")))
     return html.Ol(entries, className="feed")
 
 
-def _entry(change: Change, view: View) -> list[Any]:
+def _entry(change: Change, look: Look) -> list[Any]:
     sign, css = CHANGE_SIGNS[change.kind]
+    cluster = change.cluster if look.names_clusters else ""
     if change.group is None:
         who: Any = html.Span("broker", className="name")
     else:
-        href = group_path(change.group) + around(change.at)
-        who = dcc.Link(visible(change.group), href=href, className="name")
+        called = line_name(cluster, change.group, names_clusters=look.names_clusters)
+        href = group_path(change.group) + around(change.at, cluster=cluster)
+        who = dcc.Link(visible(called), href=href, className="name")
+    view = look.view.of_cluster(cluster)
     return [
         html.Span(sign, className=f"feed-sign sign-{css}", **{"aria-hidden": "true"}),
         html.Div(
@@ -452,13 +531,13 @@ def register(app: Dash, desk: Desk) -> None:
         Output("overview-changes-tree", "data"),
         Output("overview-pager", "children"),
         Output("overview-found", "children"),
+        Output("overview-clusters", "children"),
         Input("pulse", "data"),
         Input("url", "search"),
         Input("theme", "data"),
     )
     async def show_overview(pulse: Any, search: str | None, theme: str | None) -> Any:
-        shown = await beside(content, desk, search, theme, pulse)
-        return *shown[:6], tree(shown[6]), tree(shown[7]), *shown[8:]
+        return await beside(content, desk, search, theme, pulse)
 
     @app.callback(Output("overview-search", "value"), Input("url", "search"))
     def show_query(search: str | None) -> str:

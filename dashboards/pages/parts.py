@@ -7,11 +7,13 @@ from datetime import datetime
 from typing import Any
 
 from dash import ClientsideFunction, Dash, Input, State, dcc, html
+from dash.development.base_component import Component
 
 from dashboards.answers import Quality, origin_text
 from dashboards.theme import StateSign, state_sign
 from dashboards.view import Span, View, around, topic_path
 from dashboards.words import UNKNOWN, clock, visible
+from pipelines.trust import Trust
 
 TREND_SIGNS = {"GROWING": "↗ growing", "STEADY": "→ steady", "SHRINKING": "↘ shrinking"}
 
@@ -54,6 +56,26 @@ def quality_badge(found: Quality, *, href: str) -> dcc.Link:
         title=found.sentence,
         className=f"pill pill-quality-{found.level}",
     )
+
+
+def withheld_notice(
+    trust: Trust,
+    tables: Sequence[str],
+    until: datetime | None,
+    *,
+    since: datetime,
+    group: str | None = None,
+) -> html.Div | None:
+    """Which verdicts of a page are withheld, and why; None when all may be believed."""
+    held = [
+        trust.withheld(table, until, since=since, group=group) for table in tables if trust.failures
+    ]
+    found = {one.check: one for one in held if one is not None}
+    if not found:
+        return None
+    lines = [html.P(visible(str(one))) for one in found.values()]
+    lines.append(html.P(dcc.Link("What the checks found", href="/checks")))
+    return notice("Verdicts are withheld", lines, kind="withheld")
 
 
 def known(text: str | None, reason: str) -> html.Span:
@@ -136,6 +158,21 @@ def tree(shown: Any) -> Any:
     return {"tag": tag, "props": props, "children": children}
 
 
+def sent(shown: Any) -> Any:
+    """Components as the plain data that a browser is sent.
+
+    A page's content is kept so: each further reader costs no more than to write it out. Otherwise
+    Dash would look through all of it, figures too, for whatever is no plain data, each time.
+    """
+    if isinstance(shown, list | tuple):
+        return [sent(one) for one in shown]
+    if not isinstance(shown, Component):
+        return shown
+    told = shown.to_plotly_json()
+    props = {name: sent(value) for name, value in told["props"].items()}
+    return {**told, "props": props}
+
+
 def quiet(sentence: Any) -> html.P:
     """What stands where a list would be empty."""
     return html.P(sentence, className="quiet")
@@ -187,6 +224,18 @@ def empty_range(span: Span, view: View, *, what: str) -> html.Div:
             )
         )
     return notice("Nothing in this range", children, kind="empty")
+
+
+def choice_of_cluster(what: str, path: str, clusters: Sequence[str], view: View) -> html.Div:
+    """Several clusters have what a page is about: the reader says which one is meant."""
+    links = [
+        html.Li(dcc.Link(visible(name), href=path + view.of_cluster(name).search()))
+        for name in clusters
+    ]
+    said = html.P(
+        f"{what} is in {len(clusters)} clusters, which have nothing to do with each other."
+    )
+    return notice("Which cluster?", [said, html.Ul(links)], kind="clusters")
 
 
 def failure(sentence: str, moment: datetime) -> html.Div:

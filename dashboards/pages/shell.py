@@ -9,10 +9,11 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any, Final, cast
 
+import polars as pl
 from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, no_update
 
-from dashboards.answers import newest_run, quality
-from dashboards.desk import Desk, beside
+from dashboards.answers import quality
+from dashboards.desk import Desk, Look, beside
 from dashboards.pages import checks, group, overview, topic
 from dashboards.view import (
     CHECKS_OLD_AFTER,
@@ -25,8 +26,10 @@ from dashboards.view import (
     parse,
     topic_of,
 )
-from dashboards.words import clock
+from dashboards.words import clock, duration
 from engine.foundation.errors import LakeError
+from pipelines.emitters import skew_sentences
+from pipelines.settings import CLOCK_SKEW_ALLOWED_US
 
 MILLISECOND: Final = timedelta(milliseconds=1)
 PAGES: Final = (("/", "Overview"), ("/checks", "Checks"))
@@ -100,7 +103,7 @@ def navigation(pathname: str, view: View) -> list[dcc.Link]:
     return [
         dcc.Link(
             title,
-            href=path + view.around_page.search(),
+            href=path + view.around_page.of_cluster("").search(),
             className="nav-link here" if path == pathname else "nav-link",
         )
         for path, title in PAGES
@@ -149,9 +152,14 @@ def _choice(name: str, href: str, *, here: bool) -> dcc.Link:
 
 
 def beat(
-    desk: Desk, ticks: int | None, known: dict[str, Any] | None, search: str | None = None
+    desk: Desk,
+    ticks: int | None,
+    known: dict[str, Any] | None,
+    url: tuple[str | None, str | None] = (None, None),
 ) -> tuple[Any, dict[str, Any]]:
-    """One look at the lake: (the pulse when anything changed, what the browser ages by itself)."""
+    """One look at the lake, from a page (its path and query): (the pulse when anything changed,
+    what the browser ages by itself)."""
+    path, search = url
     view = parse(search)
     refresh_s = REFRESH_S[view.refresh]
     interval_ms = IDLE_MS if refresh_s is None else refresh_s * 1000
@@ -165,7 +173,7 @@ def beat(
     try:
         look = desk.look(None)
         look.seen.newest_lag()  # A lake that cannot be read is told here, on every page.
-        results = look.seen.everything("dq_results")
+        results = look.seen.checks()
     except LakeError as error:
         token = {"token": f"error {error}"}
         return (no_update if token == known else token), {**heard, "error": str(error)}
@@ -177,13 +185,17 @@ def beat(
     pulse = no_update if still or token == known else token
     observed = look.pulse.data_end
     heard["observed_at"] = observed.isoformat() if observed else None
+    emitters = look.seen.emitters()
+    unknown = emitters.filter(pl.col("state") == "UNKNOWN").to_dicts()
     heard["silent"] = [
-        f"{one.emitter} silent since {clock(one.judged_to)}"
-        for one in (look.pulse.moment.silent if look.pulse.moment is not None else ())
+        *(f"{row['emitter']} unknown: {row['reason']}" for row in unknown),
+        *skew_sentences(emitters),
+        *_ahead_of(desk.clock(), emitters),
     ]
+    heard["worst_at"] = _worst_of(group_of(path or ""), look)
     if results.height:
         found = quality(results)
-        ran_at = cast("datetime", newest_run(results)["started_at"].max())
+        ran_at = cast("datetime", results["started_at"].max())
         heard["checks"] = {
             "level": found.level,
             "sentence": found.sentence,
@@ -191,6 +203,31 @@ def beat(
             "old_after_ms": CHECKS_OLD_AFTER / MILLISECOND,
         }
     return pulse, heard
+
+
+def _ahead_of(now: datetime, emitters: pl.DataFrame) -> list[str]:
+    """What is said of clocks that are ahead of the one of this machine."""
+    limit = timedelta(microseconds=CLOCK_SKEW_ALLOWED_US)
+    ahead = emitters.filter(pl.col("judged_to") > now + limit)
+    return [
+        f"the clock of {row['emitter']} is ahead of this machine's by "
+        f"{duration((row['judged_to'] - now) / MILLISECOND)}"
+        for row in ahead.to_dicts()
+    ]
+
+
+def _worst_of(name: str | None, look: Look) -> str | None:
+    """To when a group has been judged on its worst broker; None where no group is looked at."""
+    if name is None:
+        return None
+    told = pl.concat(
+        [
+            frame.filter(pl.col("group") == name).select("emitter")
+            for frame in (look.seen.newest_lag(), look.seen.newest_states())
+        ]
+    )
+    worst = look.seen.moment.least_of(told["emitter"])
+    return worst.isoformat() if worst is not None else None
 
 
 def register(app: Dash, desk: Desk) -> None:
@@ -223,9 +260,12 @@ def register(app: Dash, desk: Desk) -> None:
         Input("tick", "n_intervals"),
         State("pulse", "data"),
         State("url", "search"),
+        State("url", "pathname"),
     )
-    async def refresh(ticks: int | None, known: dict[str, Any] | None, search: str | None) -> Any:
-        return await beside(beat, desk, ticks, known, search)
+    async def refresh(
+        ticks: int | None, known: dict[str, Any] | None, search: str | None, path: str | None
+    ) -> Any:
+        return await beside(beat, desk, ticks, known, (path, search))
 
     # In the browser: what a page shows grows old also when no server answers any more.
     app.clientside_callback(

@@ -16,6 +16,7 @@ from dashboards.pages import trace
 from dashboards.pages.parts import (
     TREND_SIGNS,
     card,
+    choice_of_cluster,
     coded,
     drawn,
     empty_range,
@@ -29,9 +30,9 @@ from dashboards.pages.parts import (
     table,
     tree,
 )
-from dashboards.topic_data import TopicData
+from dashboards.topic_data import TopicData, looked
 from dashboards.topics import GroupOnTopic, TopicQueue
-from dashboards.view import View, group_path, topic_of
+from dashboards.view import View, group_path, topic_of, topic_path
 from dashboards.words import clock, count, duration, plural, visible
 from engine.foundation.errors import LakeError
 
@@ -94,7 +95,11 @@ def content(
         look = desk.look(search, pulse)
         if look.pulse.first_run:
             return _instead(first_run(desk.data.lake.root))
-        return _content(TopicData(look.data), topic or "", look)
+        found = looked(look, topic or "")
+        if isinstance(found, tuple):
+            what, path = f"Topic {visible(topic)!r}", topic_path(topic or "")
+            return _instead(choice_of_cluster(what, path, found, look.view))
+        return _content(TopicData(found.data), topic or "", found)
     except LakeError as error:
         return _instead(failure(str(error), desk.clock()))
 
@@ -116,7 +121,7 @@ def _content(data: TopicData, topic: str, look: Look) -> tuple[Any, ...]:
     return (
         None,
         SHOWN,
-        _summary(groups, topics.queues_of(produced, None), failed),
+        _summary(groups, topics.queues_of(produced, None), failed, look),
         _groups(groups, look.view),
         _failed(failed, look.view),
     )
@@ -130,14 +135,20 @@ def queues(
         look = desk.look(search, pulse)
         if look.pulse.first_run:
             return []
-        produced = TopicData(look.data).produced(topic or "", look.span.start, look.span.end)
+        found = looked(look, topic or "")
+        if isinstance(found, tuple):
+            return []
+        produced = TopicData(found.data).produced(topic or "", look.span.start, look.span.end)
     except LakeError as error:
         return quiet(str(error))
-    lines = topics.queues_of(produced, route.brokers, no_route=route.reason)
+    told = route.of_cluster(found.view.cluster if found.names_clusters else "")
+    lines = topics.queues_of(produced, told, no_route=route.reason)
     return [_queues(lines), *([quiet(coded(route.remedy))] if route.remedy and lines else [])]
 
 
-def _summary(groups: list[GroupOnTopic], lines: list[TopicQueue], failed: pl.DataFrame) -> html.Div:
+def _summary(
+    groups: list[GroupOnTopic], lines: list[TopicQueue], failed: pl.DataFrame, look: Look
+) -> html.Div:
     """The worst in one line, then the numbers."""
     per_minute, rate_unknown = topics.rate_of(lines)
     times = [line.time_lag_ms for line in groups if line.time_lag_ms is not None]
@@ -146,6 +157,7 @@ def _summary(groups: list[GroupOnTopic], lines: list[TopicQueue], failed: pl.Dat
     if rate_unknown and per_minute is not None:
         rate = f"{rate} + {plural(rate_unknown, 'queue')} unknown"
     facts = (
+        *([("cluster", visible(look.view.cluster))] if look.view.cluster else []),
         ("messages a minute", rate),
         ("worst time lag", duration(max(times)) if times else "unknown"),
         ("groups", str(len(groups))),

@@ -12,7 +12,7 @@ from dashboards import traces
 from dashboards.cluster import ClusterStory, StoredCopy
 from dashboards.desk import Desk, Look, beside
 from dashboards.pages.parts import card, coded, failure, notice, quiet, table
-from dashboards.topic_data import TopicData
+from dashboards.topic_data import TopicData, looked
 from dashboards.traces import Step
 from dashboards.view import QUERY_MAX, RANGES, View, group_path, parse, topic_of, topic_path
 from dashboards.words import clock, instant, visible
@@ -63,7 +63,9 @@ def content(
     if fault is not None:
         return notice("That is no message id and no key", [html.P(fault)], kind="bad-input")
     try:
-        look = desk.look(search, pulse)
+        look = looked(desk.look(search, pulse), topic or "")
+        if isinstance(look, tuple):
+            return quiet("Choose a cluster first: a message is looked for in one.")
         return _content(TopicData(look.data), topic or "", look, story)
     except LakeError as error:
         return failure(str(error), desk.clock())
