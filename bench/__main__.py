@@ -13,6 +13,9 @@ columnar judges), spool, store, paths and filter (micro-benchmarks of the hot pa
 message sent costs our broker), connections (10,000 idle ones and a slow reader), turns (how long
 one step holds the event loop, with 10,000 clients), sampling (what the watermarks of 100,000 queues
 of groups take of it), start (to ready; takes 12 GiB for a while).
+
+analytics (all bars of the analytics core, each a part that can be run alone: analytics.p13 and so
+on; `--scale 0.1` makes them smaller, for trying them).
 """
 
 from __future__ import annotations
@@ -25,6 +28,9 @@ from pathlib import Path
 
 from rich.console import Console
 
+from bench.analytics.figures import as_markdown, as_table
+from bench.analytics.parts import BY_NAME, run_parts
+from bench.analytics.parts import PARTS as ANALYTICS
 from bench.freshness import measure_freshness
 from bench.java_load import Pace, compile_load
 from bench.side_loads import measure_catch_up, measure_topics
@@ -48,6 +54,7 @@ PARTS = (
     "turns",
     "sampling",
     "start",
+    "analytics",
 )
 MODULES = {
     "replay": "bench.replay",
@@ -63,12 +70,13 @@ MODULES = {
     "turns": "bench.turns",
     "sampling": "bench.sampling",
 }
+CHOICES = (*PARTS, *(f"analytics.{name}" for name in BY_NAME))
 
 
 def main() -> None:
     """Run the parts asked for and print their tables."""
     parser = argparse.ArgumentParser(prog="python -m bench")
-    parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--only", nargs="+", choices=CHOICES, default=list(PARTS))
     least = Pace()
     parser.add_argument("--rounds", type=int, default=least.rounds, help="turns of every side")
     parser.add_argument("--seconds", type=float, default=least.seconds, help="length of a turn")
@@ -76,11 +84,18 @@ def main() -> None:
         "--warm", type=float, default=least.warm_seconds, help="seconds a side, uncounted, before"
     )
     parser.add_argument("--no-rival", action="store_true", help="leave Apache RocketMQ out")
+    parser.add_argument("--scale", type=float, default=1.0, help="of the parts of analytics")
     options = parser.parse_args()
     console = Console(width=140)
+    analytics = [one for one in options.only if one.partition(".")[0] == "analytics"]
     with tempfile.TemporaryDirectory(prefix="tidemark-bench-") as folder:
         home = Path(folder)
+        if analytics:
+            names = [one.partition(".")[2] for one in analytics]
+            measure_analytics(console, names, home / "analytics", scale=options.scale)
         for part in options.only:
+            if part in analytics:
+                continue
             console.rule(part)
             if part in MODULES:
                 subprocess.run([sys.executable, "-m", MODULES[part]], check=True)
@@ -99,6 +114,19 @@ def main() -> None:
                     console.print(measure_catch_up(load, pace))
                 else:
                     console.print(measure_telemetry_cost(load, pace))
+
+
+def measure_analytics(console: Console, names: list[str], home: Path, *, scale: float) -> None:
+    """Run the parts of these names ("": all), and tell their figures as they come and together."""
+    wanted = list(ANALYTICS) if "" in names else [BY_NAME[name] for name in names]
+    told = []
+    for part, figures in run_parts(wanted, home, scale=scale):
+        command = f"python -m bench --only analytics.{part.name}"
+        rows = [(command, figure) for figure in figures]
+        console.print(as_table(rows, title=part.name))
+        told += rows
+    title = "" if scale == 1 else f"at a scale of {scale:g}: no figures of record\n\n"
+    print(f"\n{title}{as_markdown(told)}")
 
 
 if __name__ == "__main__":

@@ -19,6 +19,10 @@ class Bar(NamedTuple):
     def __str__(self) -> str:
         return f"{self.sign} {self.limit:g} {self.unit}".rstrip()
 
+    def is_held(self, value: float) -> bool:
+        """Is a figure on the good side?"""
+        return value >= self.limit if self.sign == "≥" else value <= self.limit
+
 
 def at_least(limit: float, unit: str = "") -> Bar:
     """The more the better."""
@@ -79,3 +83,31 @@ FILES_A_DAY: Final = at_most(100)
 """Files in use of a table and a day, whatever the cycle."""
 QUESTION_CPU: Final = at_most(0.3, "CPU s")
 """A quarter of an hour of one group, asked of 30 days."""
+
+EVENT_TO_GOLD_1K: Final = at_most(5, "s")
+EVENT_TO_GOLD_10K: Final = at_most(8, "s")
+"""95th percentile, from an answered commit to the gold row that has it, so many keys moving."""
+KEEPS_UP: Final = at_most(2, "s")
+"""How much later the median commit of the last third of a run is in gold than that of the first: a
+cycle. One that falls behind is later all the time."""
+EVENT_TO_PAGE: Final = at_most(7, "s")
+"""95th percentile, from an answered commit to the page, 1,000 keys moving."""
+CYCLE_OF_A_MILLION: Final = at_most(10, "s")
+"""The longest cycle, 1,000,000 keys known, 1 % of which move a minute."""
+DRIVER_MEMORY: Final = at_most(1.5, "GiB")
+"""Resident memory of the driver's two processes then, Python and Java."""
+
+TEN_FACTS_WALL: Final = at_most(30, "s")
+TEN_FACTS_CPU: Final = at_most(25, "CPU s")
+"""1,000,000 keys with ten facts each, judged and written."""
+AGE_RATIO: Final = at_most(1.2)
+"""CPU time of a cycle on a lake of 30 days, over that on one of an hour."""
+LAG_JOB_CPU_RATIO: Final = at_most(5)
+"""Our lag job on 5,000,000 commits, over DuckDB's."""
+WORKERS_RATIO: Final = at_least(1.6)
+"""Rows a second of a replay on two workers of one core, over one worker."""
+
+OVERVIEW_CPU: Final = at_most(0.3, "CPU s")
+"""The server's share of an overview of 1,000 groups on four queues each."""
+OVERVIEW_TASK: Final = at_most(200, "ms")
+"""CPU time of the longest task of the browser's main thread while that is loaded."""

@@ -174,7 +174,7 @@ async def _observe(namesrv: str, lake: Path, url: str, seconds: float) -> Commit
             while time.monotonic() < end_s + LATE_S:
                 commits.closed = time.monotonic() >= end_s
                 commits.in_gold(_committed_in_gold(lake))
-                commits.on_page(await _observed_s(page))
+                commits.on_page(await observed_s(page))
                 if commits.closed and not commits.waiting and not commits.off_page:
                     break
                 await asyncio.sleep(POLL_S)
@@ -219,7 +219,7 @@ def _committed_in_gold(lake: Path) -> dict[int, int]:
     return dict(rows.iter_rows())
 
 
-async def _observed_s(page: Page) -> float:
+async def observed_s(page: Page) -> float:
     """The moment of data time the page says it shows; 0 when it shows none."""
     text = await page.evaluate(
         "document.querySelector('[data-observed-at]')?.getAttribute('data-observed-at') || ''"

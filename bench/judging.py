@@ -23,17 +23,17 @@ from bench.bars import at_most
 from pipelines.catalogue import OFFSET_VIOLATIONS
 from pipelines.marts.computing import Computed, compute
 from pipelines.marts.consumer_lag import MART as CONSUMER_LAG
+from pipelines.marts.declared import needed_for
 from pipelines.marts.declaring import no_rows
 from pipelines.marts.group_state import MART as GROUP_STATE
-from pipelines.marts.judging.queue_numbers import STEP as QUEUE_NUMBERS
-from pipelines.marts.judging.queues import STEP as JUDGED_QUEUES
-from pipelines.marts.judging.ticks import STEP as TICKS
 from pipelines.marts.mart import KEY_TEXT
 from pipelines.marts.stalled_windows import MART as STALLED_WINDOWS
 from pipelines.settings import Evaluation
 from pipelines.staging.facts import as_facts, no_facts
 
-JUDGES: Final = (TICKS, QUEUE_NUMBERS, CONSUMER_LAG, JUDGED_QUEUES, STALLED_WINDOWS, GROUP_STATE)
+JUDGES: Final = needed_for(
+    *(CONSUMER_LAG.name, STALLED_WINDOWS.name, GROUP_STATE.name), given=[OFFSET_VIOLATIONS.name]
+)
 START_US: Final = int(datetime(2026, 3, 1, 12, 0, tzinfo=UTC).timestamp()) * 1_000_000
 SECOND_US: Final = 1_000_000
 EMITTER: Final = "cluster-1/broker-a/0"
@@ -123,6 +123,7 @@ def given(rows: pa.Table, shipment: int, to_second: int, last_seq: int) -> dict[
         "group_watermarks": rows,
         "shipments": as_facts("shipments", pa.Table.from_pylist([shipped])),
         "client_windows": no_facts("client_windows"),
+        "consume_stats": no_facts("consume_stats"),
         "lifecycle": snapshot(last_seq),
         "offset_violations": no_rows(OFFSET_VIOLATIONS),
     }

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -27,47 +28,77 @@ from pipelines.settings import Evaluation, Pace
 SHIPPED_S = 60
 
 
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Some cycles together."""
+
+    what: str
+    rows: int
+    """Of bronze."""
+    gold_rows: int
+    spent: Spent
+
+    @property
+    def rows_per_s(self) -> float:
+        """By the wall clock."""
+        return self.rows / self.spent.wall_s
+
+
 def main() -> None:
     """Write a lake, replay it, print the table."""
     parser = argparse.ArgumentParser(prog="python -m bench.replay")
     parser.add_argument("--keys", type=int, default=10_000)
     parser.add_argument("--seconds", type=int, default=300)
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="tidemark-bench-") as folder:
-        lake = Lake.at(str(Path(folder) / "lake"))
-        bronze = BronzeAtScale(lake, options.keys)
-        for second in range(0, options.seconds, SHIPPED_S):
-            seconds = range(second, min(second + SHIPPED_S, options.seconds))
-            bronze.ship_seconds(iter(seconds), np.arange(options.keys))
-        Console(width=140).print(_replayed(lake, Lake.at(str(Path(folder) / "side")), options.keys))
-
-
-def _replayed(lake: Lake, side: Lake, keys: int) -> Table:
-    pace = Pace(rows_per_cycle=keys * SHIPPED_S)
-    spark = open_session()
-    driver = Driver(on_spark(spark), lake, side, evaluation=Evaluation(), pace=pace)
-    table = Table(title=f"replay, {keys} queues, local[2]; bar: {REPLAY_RATE} of the others")
+    table = Table(title=f"replay, {options.keys} queues, local[2]; bar: {REPLAY_RATE} of the rest")
     for name in ("part", "bronze rows", "gold rows", "wall s", "CPU s", "rows/s", "rows/CPU s"):
         table.add_column(name, justify="left" if name == "part" else "right")
-    parts: dict[str, list[tuple[int, int, Spent]]] = {"first cycle, cold": [], "the others": []}
-    while True:
-        clock = Clock()
-        progress = driver.next_cycle()
-        if progress is None:
-            break
-        part = "the others" if progress.cycle > 1 else "first cycle, cold"
-        done = (progress.bronze_rows, sum(progress.gold_rows.values()), clock.spent())
-        parts[part].append(done)
-    for name, cycles in parts.items():
-        rows, gold = sum(one[0] for one in cycles), sum(one[1] for one in cycles)
-        wall_s = sum(one[2].wall_s for one in cycles)
-        cpu_s = sum(one[2].cpu_s for one in cycles)
-        if cycles:
-            spent = (f"{wall_s:.1f}", f"{cpu_s:.1f}")
-            rates = (f"{rows / wall_s:.0f}", f"{rows / cpu_s:.0f}")
-            table.add_row(name, str(rows), str(gold), *spent, *rates)
+    with tempfile.TemporaryDirectory(prefix="tidemark-bench-") as folder:
+        for one in measure(Path(folder), options.keys, options.seconds):
+            spent = (f"{one.spent.wall_s:.1f}", f"{one.spent.cpu_s:.1f}")
+            rates = (f"{one.rows_per_s:.0f}", f"{one.rows / one.spent.cpu_s:.0f}")
+            table.add_row(one.what, str(one.rows), str(one.gold_rows), *spent, *rates)
+    Console(width=140).print(table)
+
+
+def measure(folder: Path, keys: int, seconds: int) -> list[Stretch]:
+    """Write a lake of so many seconds and replay it: the first cycle, and the others."""
+    lake, side = Lake.at(str(folder / "lake")), Lake.at(str(folder / "side"))
+    write_bronze(lake, keys, seconds)
+    spark = open_session()
+    pace = Pace(rows_per_cycle=keys * SHIPPED_S)
+    driver = Driver(on_spark(spark), lake, side, evaluation=Evaluation(), pace=pace)
+    first, others = _cycle(driver), _nothing("the others")
+    assert first is not None, "there is something to replay"
+    while (one := _cycle(driver)) is not None:
+        others = _sum(others, one)
     spark.stop()
-    return table
+    return [first, others] if others.rows else [first]
+
+
+def write_bronze(lake: Lake, keys: int, seconds: int) -> None:
+    """A lake in which each key moves in each second, shipped minute by minute."""
+    bronze = BronzeAtScale(lake, keys)
+    for begin in range(0, seconds, SHIPPED_S):
+        bronze.ship_seconds(iter(range(begin, min(begin + SHIPPED_S, seconds))), np.arange(keys))
+
+
+def _cycle(driver: Driver) -> Stretch | None:
+    clock = Clock()
+    progress = driver.next_cycle()
+    if progress is None:
+        return None
+    gold_rows = sum(progress.gold_rows.values())
+    return Stretch("first cycle, cold", progress.bronze_rows, gold_rows, clock.spent())
+
+
+def _nothing(what: str) -> Stretch:
+    return Stretch(what, 0, 0, Spent(0.0, 0.0))
+
+
+def _sum(some: Stretch, one: Stretch) -> Stretch:
+    spent = Spent(some.spent.wall_s + one.spent.wall_s, some.spent.cpu_s + one.spent.cpu_s)
+    return Stretch(some.what, some.rows + one.rows, some.gold_rows + one.gold_rows, spent)
 
 
 if __name__ == "__main__":

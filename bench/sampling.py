@@ -18,6 +18,7 @@ import statistics
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -49,8 +50,20 @@ SHARES: tuple[tuple[float, Bar | None], ...] = (
 )
 
 
-async def measured(folder: Path, groups: int = GROUPS) -> Table:
-    """The figures, one line a share."""
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What one share of the pairs takes."""
+
+    share: float
+    bar: Bar | None
+    pairs: int
+    told: int
+    cpu_ms: float
+    """Of the loop's thread, in the middle one of the samples."""
+
+
+async def measured(folder: Path, groups: int = GROUPS) -> list[Taken]:
+    """The figures, one a share."""
     config = BrokerConfig(
         store=StoreConfig(root=str(folder / "store")),
         port=0,
@@ -68,9 +81,7 @@ async def measured(folder: Path, groups: int = GROUPS) -> Table:
         _report(parts, pairs, 1)
         for _ in range(len(pairs) // WATERMARKS_PER_SAMPLE_MAX + 2):
             _cpu_of_sample(parts, watermarks)
-        table = Table(title=f"One sample of {len(pairs):,} queues of groups")
-        for column in ("moving", "CPU of the loop, ms", "bar", "told"):
-            table.add_column(column, justify="right")
+        found = []
         for share, bar in SHARES:
             count = int(len(pairs) * share)
             taken_ms = []
@@ -82,13 +93,9 @@ async def measured(folder: Path, groups: int = GROUPS) -> Table:
                 ]
                 _report(parts, moving, 2 + number % (MESSAGES - 3))
                 taken_ms.append(_cpu_of_sample(parts, watermarks))
-            table.add_row(
-                f"{share:.0%}",
-                f"{statistics.median(taken_ms):.2f}",
-                "" if bar is None else str(bar),
-                f"{min(count, WATERMARKS_PER_SAMPLE_MAX):,}",
-            )
-        return table
+            told = min(count, WATERMARKS_PER_SAMPLE_MAX)
+            found.append(Taken(share, bar, len(pairs), told, statistics.median(taken_ms)))
+        return found
     finally:
         await broker.stop()
 
@@ -146,7 +153,14 @@ def _cpu_of_sample(parts: BrokerParts, watermarks: Watermarks) -> float:
 def main(groups: int = GROUPS) -> None:
     """Measure, and print."""
     with TemporaryDirectory(prefix="tidemark-sampling-") as work:
-        Console(width=140).print(asyncio.run(measured(Path(work), groups)))
+        found = asyncio.run(measured(Path(work), groups))
+    table = Table(title=f"One sample of {found[0].pairs:,} queues of groups")
+    for column in ("moving", "CPU of the loop, ms", "bar", "told"):
+        table.add_column(column, justify="right")
+    for one in found:
+        bar = "" if one.bar is None else str(one.bar)
+        table.add_row(f"{one.share:.0%}", f"{one.cpu_ms:.2f}", bar, f"{one.told:,}")
+    Console(width=140).print(table)
 
 
 if __name__ == "__main__":

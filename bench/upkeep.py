@@ -14,6 +14,7 @@ from __future__ import annotations
 import sys
 import tempfile
 import time
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Final
 
@@ -23,6 +24,7 @@ from deltalake import DeltaTable, write_deltalake
 from rich.console import Console
 from rich.table import Table
 
+from bench.analytics.cost import Clock, Spent
 from bench.bars import FILES_A_DAY, QUESTION_CPU
 from pipelines.catalogue import CONSUMER_LAG
 from pipelines.lake import Lake, sql_moment
@@ -102,29 +104,62 @@ def files_by_day(lake: Lake) -> list[int]:
     return [days.count(day) for day in sorted(set(days))]
 
 
-def measure(days: int, cycles: int) -> Table:
-    """Write both lakes, ask both."""
-    table = Table(title=f"{days} days of {cycles} cycles, {GROUPS * QUEUES:,} queues")
-    for column in ("", "files a day, most", "a quarter of an hour of a group"):
-        table.add_column(column)
+@dataclass(frozen=True, slots=True)
+class Tended:
+    """What upkeep leaves, beside what there was without it."""
+
+    files_untended: int
+    files: int
+    """Of the day with most of them."""
+    question_untended_cpu_s: float
+    question_cpu_s: float
+    rows: int
+    """Of the answer."""
+    spent: Spent
+    """Writing and tending all days."""
+
+
+def measure(days: int, cycles: int, *, cycles_of_others: int | None = None) -> Tended:
+    """Write both lakes, ask both.
+
+    cycles_of_others: of the days that are neither the one asked of nor the newest; None: as many.
+    """
     asked = FIRST_DAY + timedelta(days=days // 2)
+    newest = FIRST_DAY + timedelta(days=days - 1)
     with tempfile.TemporaryDirectory(prefix="tidemark-upkeep-") as folder:
         bare, tended = Lake.at(f"{folder}/bare"), Lake.at(f"{folder}/tended")
         write_day(bare, asked, cycles, None)
         maintainer = Maintainer(tended, Upkeep(settle_s=0), lambda _line: None)
-        began_s = time.process_time()
+        clock = Clock()
         for number in range(days):
-            write_day(tended, FIRST_DAY + timedelta(days=number), cycles, maintainer)
-        spent_s = time.process_time() - began_s
+            day = FIRST_DAY + timedelta(days=number)
+            is_full = cycles_of_others is None or day in (asked, newest)
+            write_day(tended, day, cycles if is_full else cycles_of_others or 0, maintainer)
+        spent = clock.spent()
         before, after = question_cpu_s(bare, asked), question_cpu_s(tended, asked)
         assert before[1] == after[1] > 0, "the same question has the same answer"
-        table.add_row("one day, untended", str(max(files_by_day(bare))), f"{before[0]:.3f} CPU s")
-        table.add_row("all days, tended", str(max(files_by_day(tended))), f"{after[0]:.3f} CPU s")
-        table.add_row("bar", str(FILES_A_DAY), str(QUESTION_CPU))
-        table.caption = f"writing and tending: {spent_s:.0f} CPU s; {after[1]} rows answered"
+        files = max(files_by_day(bare)), max(files_by_day(tended))
+        return Tended(*files, before[0], after[0], after[1], spent)
+
+
+def as_table(found: Tended, days: int, cycles: int) -> Table:
+    """For the eye."""
+    table = Table(title=f"{days} days of {cycles} cycles, {GROUPS * QUEUES:,} queues")
+    for column in ("", "files a day, most", "a quarter of an hour of a group"):
+        table.add_column(column)
+    untended_s, tended_s = found.question_untended_cpu_s, found.question_cpu_s
+    table.add_row("one day, untended", str(found.files_untended), f"{untended_s:.3f} CPU s")
+    table.add_row("all days, tended", str(found.files), f"{tended_s:.3f} CPU s")
+    table.add_row("bar", str(FILES_A_DAY), str(QUESTION_CPU))
+    spent = f"{found.spent.cpu_s:.0f} CPU s; {found.rows} rows answered"
+    table.caption = f"writing and tending: {spent}"
     return table
 
 
+def main(days: int = 30, cycles: int = 720) -> None:
+    """Measure, and print."""
+    Console(width=100).print(as_table(measure(days, cycles), days, cycles))
+
+
 if __name__ == "__main__":
-    told = [int(text) for text in sys.argv[1:]]
-    Console(width=100).print(measure(*told, *(30, 720)[len(told) :]))
+    main(*(int(text) for text in sys.argv[1:]))

@@ -30,24 +30,32 @@ class Clock:
         return Spent(time.perf_counter() - self._wall_s, cpu_seconds() - self._cpu_s)
 
 
-def cpu_seconds() -> float:
-    """Of this process and all below it that live, with the children they have waited for."""
-    return sum(sum(map(int, _stat(pid)[11:15])) for pid in _family()) / TICKS_A_SECOND
+def cpu_seconds(of: int | None = None) -> float:
+    """Of a process (this one) and all below it that live, with the children they have waited
+    for."""
+    return sum(sum(map(int, _stat(pid)[11:15])) for pid in family_of(of)) / TICKS_A_SECOND
 
 
-def resident_bytes() -> dict[str, int]:
-    """Memory of each process of the family, by name and number."""
+def resident_bytes(of: int | None = None) -> dict[int, tuple[str, int]]:
+    """Name and memory of each process of a family, by number."""
     found = {}
-    for pid in _family():
+    for pid in family_of(of):
         stat = _stat(pid)
         if stat:
-            name = Path(f"/proc/{pid}/comm").read_text(encoding="utf-8").strip()
-            found[f"{name} {pid}"] = int(stat[21]) * PAGE_BYTES
+            found[pid] = (_name(pid), int(stat[21]) * PAGE_BYTES)
     return found
 
 
-def _family() -> list[int]:
-    family = [os.getpid()]
+def _name(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text(encoding="utf-8").strip()
+    except OSError:
+        return ""
+
+
+def family_of(of: int | None = None) -> list[int]:
+    """A process (this one) and all below it, by number, parents first."""
+    family = [os.getpid() if of is None else of]
     for pid in family:
         for task in Path(f"/proc/{pid}/task").glob("*/children"):
             try:

@@ -1,0 +1,181 @@
+"""The part `live-1m`: 1,000,000 keys known, of which 1 % move a minute, in a live run.
+
+The facts come from the broker's own telemetry, without a broker around it (to make a million
+offsets takes longer than all parts may); spool, shipper and pipeline are those that a user starts.
+First every key is told once, as a snapshot does, and judged; then the cycles of SECONDS count, the
+longest of them, and the memory of the driver's two processes over that time. Scaled, there are
+fewer keys.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+from bench.analytics.cost import cpu_seconds, resident_bytes
+from bench.analytics.figures import Figure
+from bench.bars import CYCLE_OF_A_MILLION, DRIVER_MEMORY
+from demo.processes import Actor, stop_all, tidemark
+from engine.foundation.observing import GroupWatermark, LifecycleEvent
+from engine.runtime import system_runtime
+from engine.telemetry import SPOOL_DIRECTORY, EmitterIdentity, Telemetry
+
+KEYS = 1_000_000
+QUEUES = 16
+SECONDS = 60.0
+SHARE_A_MINUTE = 0.01
+TOLD_AT_ONCE = 1_000
+START_PATIENCE_S = 90.0
+KNOWN_PATIENCE_S = 120.0
+GIB = 2**30
+CYCLE = re.compile(
+    r"^cycle (\d+): (\d+) rows in, (\d+) out, horizon \S+, ([\d.]+) s$", re.MULTILINE
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Cycle:
+    """What the pipeline says of one."""
+
+    rows: int
+    gold_rows: int
+    seconds: float
+
+
+@dataclass(slots=True)
+class Peak:
+    """The most memory seen, in bytes."""
+
+    driver: int = 0
+    """Its Python and its Java together."""
+    everything: int = 0
+    """With executors' Python workers and upkeep."""
+
+    def look(self, pid: int) -> None:
+        """At the pipeline's family now."""
+        found = resident_bytes(pid)
+        own = [size for one, (name, size) in found.items() if one == pid or name == "java"]
+        self.driver = max(self.driver, sum(own))
+        self.everything = max(self.everything, sum(size for _, size in found.values()))
+
+
+def measure(folder: Path, scale: float) -> list[Figure]:
+    """The longest cycle, and the driver's memory."""
+    keys = max(1_000, round(KEYS * scale))
+    with processes(folder) as pipeline:
+        cycles, peak, cpu_s = asyncio.run(_live(folder, pipeline, keys))
+    if not cycles:
+        raise SystemExit(f"no cycle ended within {SECONDS:.0f} s")
+    what = f"live, {keys:,} keys known, {SHARE_A_MINUTE:.0%} of them move a minute"
+    seconds = sorted(one.seconds for one in cycles)
+    rows = sum(one.rows for one in cycles)
+    return [
+        Figure(
+            f"{what}: longest cycle",
+            seconds[-1],
+            "s",
+            CYCLE_OF_A_MILLION,
+            wall_s=SECONDS,
+            cpu_s=cpu_s,
+            note=f"{len(cycles)} cycles, median {seconds[len(seconds) // 2]:.1f}; {rows:,} rows",
+        ),
+        Figure(
+            f"{what}: driver's memory",
+            peak.driver / GIB,
+            "GiB",
+            DRIVER_MEMORY,
+            wall_s=SECONDS,
+            note=f"{peak.everything / GIB:.2f} with its executors' workers",
+        ),
+    ]
+
+
+@contextmanager
+def processes(home: Path) -> Iterator[Actor]:
+    """Shipper and pipeline; the pipeline is handed out."""
+    logs, lake, store = home / "logs", str(home / "lake"), str(home / "store")
+    logs.mkdir(parents=True)
+    shipper = Actor("shipper", tidemark("shipper", "--store", store, "--lake", lake), logs)
+    pipeline = Actor("pipeline", tidemark("pipeline", "run", "--lake", lake), logs)
+    actors = [pipeline, shipper]
+    try:
+        for actor in reversed(actors):
+            actor.start()
+        pipeline.wait_for_line("ready", within_s=START_PATIENCE_S)
+        yield pipeline
+    finally:
+        stop_all(actors)
+
+
+async def _live(home: Path, pipeline: Actor, keys: int) -> tuple[list[Cycle], Peak, float]:
+    identity = EmitterIdentity("cluster-1", "broker-a", 0)
+    telemetry = Telemetry.open(system_runtime(), str(home / "store" / SPOOL_DIRECTORY), identity)
+    telemetry.start()
+    chance, offsets = Random(7), [100] * keys
+    try:
+        await _tell_all(telemetry, offsets)
+        await _known(pipeline, keys)
+        before, peak = len(cycles_of(pipeline)), Peak()
+        began_s, cpu_before_s = time.monotonic(), cpu_seconds(pipeline.pid)
+        number = 0
+        while time.monotonic() < began_s + SECONDS:
+            number += 1
+            moving = chance.sample(range(keys), max(1, round(keys * SHARE_A_MINUTE / 60)))
+            _tell(telemetry, offsets, moving, step=20)
+            peak.look(pipeline.pid)
+            await asyncio.sleep(max(0.0, began_s + number - time.monotonic()))
+        cpu_s = cpu_seconds(pipeline.pid) - cpu_before_s
+    finally:
+        await telemetry.close()
+    return cycles_of(pipeline)[before:], peak, cpu_s
+
+
+async def _tell_all(telemetry: Telemetry, offsets: list[int]) -> None:
+    """A snapshot, from its begin to its end."""
+    first, from_ms = telemetry.next_seq, int(time.time() * 1000)
+    for begin in range(0, len(offsets), TOLD_AT_ONCE):
+        end = min(begin + TOLD_AT_ONCE, len(offsets))
+        _tell(telemetry, offsets, range(begin, end), step=0)
+        await asyncio.sleep(0)
+    detail = f"{len(offsets)} queues of groups"
+    telemetry.observe(LifecycleEvent("SNAPSHOT", detail, seq_from=first, time_from_ms=from_ms))
+
+
+def _tell(telemetry: Telemetry, offsets: list[int], keys: Sequence[int], *, step: int) -> None:
+    """These keys have moved by so many messages, and have nothing left."""
+    now_ms = int(time.time() * 1000)
+    facts = []
+    for key in keys:
+        at = offsets[key] = offsets[key] + step
+        group, topic = f"group-{key // QUEUES}", f"topic-{key // QUEUES}"
+        marks = (at, at, at, at, "AT_END", None, 0, at, now_ms)
+        told = (f"client-{key % 4}", None, now_ms, now_ms, 1, "CLUSTERING", 4)
+        facts.append(GroupWatermark(group, topic, key % QUEUES, *marks, *told))
+    telemetry.observe_all(facts)
+    telemetry.write_turn()
+
+
+async def _known(pipeline: Actor, keys: int) -> None:
+    """Wait until the pipeline has judged a row of each key."""
+    deadline_s = time.monotonic() + KNOWN_PATIENCE_S
+    while sum(one.rows for one in cycles_of(pipeline)) < keys:
+        if time.monotonic() > deadline_s or not pipeline.running:
+            done = sum(one.rows for one in cycles_of(pipeline))
+            raise SystemExit(f"{done:,} of {keys:,} rows judged in {KNOWN_PATIENCE_S:.0f} s")
+        await asyncio.sleep(0.5)
+    await asyncio.sleep(5)  # What was started for so many rows comes to rest.
+
+
+def cycles_of(pipeline: Actor) -> list[Cycle]:
+    """What it has said so far."""
+    said = pipeline.log.read_text(encoding="utf-8", errors="replace")
+    return [
+        Cycle(int(rows), int(gold), float(seconds))
+        for _, rows, gold, seconds in CYCLE.findall(said)
+    ]
