@@ -1,6 +1,6 @@
 """Async tests: `async def test_...` runs on an event loop of its own, or in a world of its own.
 
-A plain async test is given to `asyncio.run` by the hook in conftest.py. One that lives in a
+A plain async test is run by the hook in conftest.py. One that lives in a
 simulated cluster or in virtual time names who runs it:
 
     @run_by(with_cluster, topics=ONE_BROKER)
@@ -18,12 +18,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from functools import wraps
 from inspect import Parameter, iscoroutinefunction, signature
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
+Answer = TypeVar("Answer")
 Story = Callable[..., Awaitable[None]]
 
 
@@ -64,13 +66,25 @@ def run_async_test(item: pytest.Function) -> bool | None:
     if not iscoroutinefunction(item.obj):
         return None
     wanted = signature(item.obj).parameters
-    asyncio.run(item.obj(**{name: item.funcargs[name] for name in wanted}))
+    awaited(item.obj(**{name: item.funcargs[name] for name in wanted}))
     return True
+
+
+def awaited(work: Coroutine[Any, Any, Answer]) -> Answer:
+    """What `work` comes to, on a loop of its own: in a thread of its own behind tests of pages, for
+    the browser's driver keeps a loop running in this one for the rest of the session.
+    """
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(work)
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, work).result()
 
 
 def _each_on_a_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
     @wraps(test)
     def run(*given: Any, **named: Any) -> None:
-        asyncio.run(test(*given, **named))
+        awaited(test(*given, **named))
 
     return run

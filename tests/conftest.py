@@ -1,7 +1,8 @@
 """What every test shares: the order of the folders, and the Java that set-up found.
 
 Order: what fails fast runs first, and the tests that use Spark run as one block, so that they share
-one session and its memory is gone before browsers and notebooks start.
+one session and its memory is gone before browsers and notebooks start. When several processes share
+the suite, each takes whole files, and one of them all that share a dear set-up.
 """
 
 from __future__ import annotations
@@ -32,6 +33,10 @@ ORDER = (
     "dashboards",
     "notebooks",
 )
+TOGETHER = ("integration/demo", "interop", "dashboards")
+"""Folders whose tests share a set-up too dear for two: a played demo, a cluster, servers."""
+FIRST = TOGETHER[:2]
+"""Those that begin; the browser stays last, for its driver keeps a loop of its own running."""
 
 
 BROWSER_ARGUMENTS = (
@@ -46,17 +51,26 @@ BROWSER_ARGUMENTS = (
 )
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Give Spark and every process a test starts the Java and the commands of `.venv`."""
+    if hasattr(
+        config, "workerinput"
+    ):  # Or PySpark takes a process without a main file for its own.
+        sys.modules["__main__"].__file__ = pytest.__file__
     environment = Path(sys.prefix)
     if (environment / "java-home").exists():
         os.environ["JAVA_HOME"] = str((environment / "java-home").resolve())
     os.environ["PATH"] = f"{environment / 'bin'}{os.pathsep}{os.environ['PATH']}"
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Sort by folder; tests that ask for the fixture `spark` go with those of tests/pipelines."""
     items.sort(key=_place)
+    if hasattr(config, "workerinput"):  # One of several processes.
+        shares = {item: _share(item) for item in items}
+        for item, share in shares.items():
+            item.add_marker(pytest.mark.xdist_group(share))
+        items.sort(key=lambda item: shares[item] not in FIRST)
 
 
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
@@ -89,3 +103,9 @@ def _place(item: pytest.Item) -> int:
         return ORDER.index("pipelines")
     folder = item.path.relative_to(TESTS).parts[0]
     return ORDER.index(folder) if folder in ORDER else len(ORDER)
+
+
+def _share(item: pytest.Item) -> str:
+    """What goes to one process as a whole."""
+    place = item.path.relative_to(TESTS).as_posix()
+    return next((folder for folder in TOGETHER if place.startswith(folder + "/")), place)

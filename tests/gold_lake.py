@@ -195,7 +195,7 @@ def _duplicates(story: Story, queues: list[Queue]) -> None:
             to_offset=known,
             at_risk_messages=known - restored,
             redelivered_messages=0,
-            evidence=f"the broker died when its disk knew {restored} and the group was at {known}",
+            evidence=f"the broker died when the group was at {known}; who asks is told {restored}",
             last={"outcome": "PASSED", "evidence": "the group pulled nothing of the range again"},
         )
     frozen = next(queue for queue in queues if queue.role == "frozen")
@@ -257,6 +257,7 @@ def _crash_risk(story: Story, queue: Queue) -> None:
         at_risk_messages=risk,
         certain_messages=certain,
         uncertain_messages=4,
+        certain_ranges=[{"from_offset": begin + 4, "to_offset": end}],
         redelivered_messages=0,
         evidence=f"{queue.owner} was lost with {risk} messages pulled and not committed",
         last={

@@ -167,6 +167,8 @@ def _watermark(queue: Queue, t: int, store_time: float) -> dict[str, Any]:
         "max_offset": queue.max_offset(t),
         "last_store_time": at(t),
         "last_puller": queue.holder(t),
+        "last_commit_time": at(_last_commit(queue, t)),
+        "last_pull_time": at(t - 0.2),
         "reports": 1 if t % COMMIT_PERIOD_S == 0 else 0,
         "message_model": "CLUSTERING",
         "members": 2,
@@ -177,7 +179,7 @@ def _group_states(story: Story, queues: list[Queue]) -> None:
     """The state of each group each 30 s and when it changes; a queue nobody has committed yet."""
     cast = story.cast
     for t in range(30, LENGTH_S + 1, 30):
-        mark = story.fact(t, "queue_watermarks", **_produced(queues[0], t))
+        mark = story.fact(t, "group_watermarks", **_nothing_committed(cast.ledger))
         story.answer("consumer_lag", t, mark, **_never_committed(cast.ledger))
     changes = {SLOW_FROM + 20, SLOW_TO, CRASH + 12, TAKEN_OVER + 6, FROZEN + 12, BACK}
     ticks = {*range(30, LENGTH_S + 1, 30), *changes} - set(range(RESTART, BACK))
@@ -215,6 +217,18 @@ def _produced(queue: Queue, t: int) -> dict[str, Any]:
         "flushed_offset": queue.max_offset(t),
         "last_store_time": at(t),
         "readable": True,
+    }
+
+
+def _nothing_committed(group: str) -> dict[str, Any]:
+    return {
+        "group": group,
+        "topic": f"%RETRY%{group}",
+        "queue_id": 0,
+        "committed_state": "NONE",
+        "min_offset": 0,
+        "max_offset": 0,
+        "reports": 0,
     }
 
 

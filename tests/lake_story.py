@@ -17,7 +17,8 @@ from deltalake import write_deltalake
 from engine.telemetry.tables import BY_NAME as BRONZE_TABLES
 from engine.telemetry.tables import Column
 from pipelines import catalogue
-from pipelines.cycles.plan import Cut, Plans
+from pipelines.cycles.cuts import Cut
+from pipelines.cycles.plan import Plans
 from pipelines.lake import Lake
 from pipelines.schemas import arrow_schema
 
@@ -120,7 +121,8 @@ def write_story(story: Story, lake: Lake) -> Lake:
     for table in catalogue.GOLD_TABLES:
         rows = story.gold.get(table.name, [])
         append_rows(lake.gold(table.name), table.columns, rows, "observed_date")
-    complete_cycle(lake, {EMITTER: (END, max((fact.seq for fact in story.facts), default=0))})
+    reached = (END, max((fact.seq for fact in story.facts), default=0))
+    complete_cycle(lake, {EMITTER: reached}, shipments=len(by_table["shipments"]))
     return lake
 
 
@@ -129,12 +131,14 @@ def begin_run(lake: Lake) -> None:
     Plans.open(lake, SETTINGS, gold=(), buckets=1)
 
 
-def complete_cycle(lake: Lake, reached: dict[str, tuple[datetime, int]]) -> None:
-    """Say that one cycle more has taken its emitters so far (data time, seq) and that all its gold
-    is there; a lake's first cycle is begun before its gold.
+def complete_cycle(
+    lake: Lake, reached: dict[str, tuple[datetime, int]], *, shipments: int = 1
+) -> None:
+    """Say that one cycle more has taken its emitters so far (data time, seq, shipments) and that
+    all its gold is there; a lake's first cycle is begun before its gold.
     """
     cuts = tuple(
-        Cut(emitter, 0, seq, 0, 1, 0, int(moment.timestamp() * 1_000_000))
+        Cut(emitter, 0, seq, 0, shipments, 0, int(moment.timestamp() * 1_000_000))
         for emitter, (moment, seq) in sorted(reached.items())
     )
     plans = Plans.open(lake, SETTINGS, gold=(), buckets=1)

@@ -9,7 +9,7 @@ from functools import cache, cached_property
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("engine", "pipelines", "dashboards", "expectations", "demo")
+PACKAGES = ("engine", "pipelines", "dashboards", "expectations", "demo", "experiment")
 CODE_FOLDERS = (*PACKAGES, "provision", "bench", "tests")
 TEXT_SUFFIXES = {
     *(".py", ".md", ".toml", ".xml", ".txt", ".java", ".sh", ".css", ".js", ".ipynb", ".json"),
@@ -76,6 +76,7 @@ def all_texts() -> list[Path]:
         if (path.suffix in TEXT_SUFFIXES or path.name in {"Makefile", "run"})
         and not str(path.relative_to(ROOT)).startswith(HERE)
         and ".ipynb_checkpoints" not in path.parts
+        and not path.name.endswith(".min.js")  # A library's own file, unchanged.
     )
 
 

@@ -4,16 +4,14 @@ browser that notes everything that is not as it should be.
 
 from __future__ import annotations
 
-import asyncio
 import socket
 import threading
-from collections.abc import Coroutine, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from http import HTTPStatus
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import urlsplit
 
 from playwright.sync_api import Browser, BrowserContext, Dialog, Page
@@ -24,18 +22,11 @@ from dashboards.commands import listen
 from dashboards.serving import server_of
 from pipelines.lake import Lake
 
-Answer = TypeVar("Answer")
 READY_WITHIN_S = 20
 PAGE_WITHIN_MS = 20_000
 ABANDONED = "net::ERR_ABORTED"
 """What Chromium says of a request whose page was left or loaded anew before the answer came."""
 SIZE = {"width": 1440, "height": 900}
-
-
-def awaited(work: Coroutine[Any, Any, Answer]) -> Answer:
-    """What `work` comes to, in a thread with a loop of its own: this one has the browser's."""
-    with ThreadPoolExecutor(1) as thread:
-        return thread.submit(asyncio.run, work).result()
 
 
 @contextmanager

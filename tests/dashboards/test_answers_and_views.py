@@ -13,7 +13,7 @@ from dashboards.pages import overview
 from dashboards.topic_data import TopicData
 from dashboards.view import Span
 from pipelines.lake import Lake
-from pipelines.reading import held_to
+from pipelines.moment import Moment, Reached
 from tests.gold_lake import END, START
 from tests.lake_story import EMITTER
 
@@ -24,8 +24,7 @@ SPAN = Span(END - timedelta(minutes=15), END, END, NOW)
 
 def lines_of(seen: Seen) -> list[answers.GroupLine]:
     standing = answers.open_at_end(seen.stalls(START, END), SPAN)
-    lag = held_to(seen.newest_lag(), seen.moment)
-    groups = answers.group_table(seen.newest_states(), lag, standing)
+    groups = answers.group_table(seen.newest_states(), seen.newest_lag(), standing, seen.moment)
     return answers.group_lines(groups, standing)
 
 
@@ -159,7 +158,7 @@ class TestAnswers:
         assert answers.quality(results, ["emitter_health"]).level == "healthy"
         older = results.with_columns(
             pl.lit("older").alias("run_id"),
-            pl.col("started_at") - timedelta(hours=1),
+            pl.col("started_at", "observed_at") - timedelta(hours=1),
             pl.lit(False).alias("success"),
             pl.lit("CRITICAL").alias("severity"),
         )
@@ -230,13 +229,37 @@ class TestBrokers:
         assert overview.CHANGE_SIGNS["delivered twice"][1] != "ok"
 
     def test_states_that_a_silent_emitter_told_are_unknown(self, story: Lake) -> None:
+        """Another broker spoke for a minute longer: what is now here is unknown, lag and all."""
         data = LakeData(story).seen()
-        lag = held_to(data.newest_lag(), data.moment)
+        [own] = data.moment.reached
+        other = Reached("c/broker-z/0", END + timedelta(minutes=1), 1)
+        moment = Moment("run", 1, (own, other))
         silent = answers.group_table(
-            data.newest_states(), lag, data.stalls(START, END).clear(), silent=[EMITTER]
+            data.newest_states(), data.newest_lag(), data.stalls(START, END).clear(), moment
         )
         assert set(silent["state"]) == {"UNKNOWN"}
-        assert set(silent["reason"]) == {"nothing comes from broker-a any more"}
+        assert set(silent["reason"]) == {f"nothing comes from {EMITTER} any more since 12:15:00"}
+        assert set(silent["lag_messages"]) == {None}
+        assert set(silent["queues_known"]) == {0}
+
+    def test_a_group_is_as_fresh_as_its_worst_broker(self, story: Lake) -> None:
+        data = LakeData(story).seen()
+        other = Reached("c/broker-z/0", END + timedelta(minutes=1), 1)
+        moment = Moment("run", 1, (*data.moment.reached, other))
+        states, lag = (
+            pl.concat(
+                [
+                    frame,
+                    frame.with_columns(broker=pl.lit("broker-z"), emitter=pl.lit("c/broker-z/0")),
+                ]
+            )
+            for frame in (data.newest_states(), data.newest_lag())
+        )
+        groups = answers.group_table(states, lag, data.stalls(START, END).clear(), moment)
+        assert set(groups["judged_to"]) == {END}
+        [billing] = groups.filter(pl.col("group") == "billing").iter_rows(named=True)
+        assert billing["state"] == "UNKNOWN"
+        assert billing["queues_known"] * 2 == billing["queues"], "one broker's are known"
 
     def test_a_dead_letter_s_origin_reads_the_same_everywhere(self, story: Lake) -> None:
         data = LakeData(story).seen()

@@ -4,8 +4,8 @@ should.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
+import json
 import socket
 import subprocess
 import sys
@@ -15,9 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import orjson
 import polars as pl
 import pytest
 from deltalake import DeltaTable
+from plotly.io.json import to_json_plotly
 from typer.testing import CliRunner
 
 from dashboards import commands
@@ -29,9 +31,12 @@ from dashboards.guard import BODY_BYTES_MAX, Guard, refusal
 from dashboards.pages import group, overview
 from engine.foundation.errors import ConfigError, LakeError
 from pipelines.catalogue import CONSUMER_LAG
+from pipelines.check_results import trust_at
 from pipelines.lake import Lake, whole_table
+from tests.asynchronous import awaited
 from tests.dashboards.conftest import FRESH
 from tests.dashboards.served import serving
+from tests.failed_check import fail
 from tests.gold_lake import END, START, write_gold_lake
 from tests.lake_story import EMITTER, append_rows, complete_cycle
 
@@ -143,6 +148,42 @@ class TestLakeData:
         assert "3,152 messages wait" in str(summary)
         assert "for 7 min 48 s" in str(summary)
         assert "7 min 48 s" in str(stalls)
+        assert "at warehouse.reserve(warehouse.py:88)" in str(stalls), "where its listener stands"
+
+    def test_what_is_withheld_is_read_once_a_run_of_the_checks(self, tmp_path: Path) -> None:
+        lake = write_gold_lake(tmp_path / "lake")
+        fail(lake, about_emitter=EMITTER)
+        data = LakeData(lake)
+        since = END - timedelta(minutes=15)
+        before = data.seen()
+        assert before.trust(since).failures
+        assert {"dq_results", "dq_failures"} <= set(before.reading.versions)
+
+        for step in range(1, 4):  # A cycle each: the range moves on, the checks did not run.
+            complete_cycle(lake, {EMITTER: (END + timedelta(seconds=5 * step), 10**9)})
+            moved, seen = since + timedelta(seconds=5 * step), data.seen()
+            assert seen.trust(moved) == trust_at(LakeData(lake).seen().reading, since=moved)
+            assert "dq_results" not in seen.reading.versions
+            assert "dq_failures" not in seen.reading.versions
+
+        fail(lake, about_emitter=EMITTER, about_group="shipping")
+        again = data.seen()
+        assert len(again.trust(since).failures) == 2
+        assert "dq_results" in again.reading.versions
+
+    def test_a_failure_counts_no_longer_once_every_key_was_told_anew(self, tmp_path: Path) -> None:
+        lake = write_gold_lake(tmp_path / "lake")
+        fail(lake, about_emitter=EMITTER)
+        data = LakeData(lake)
+        assert data.seen().trust().failures
+        complete_cycle(lake, {EMITTER: (END + timedelta(minutes=20), 10**9)})
+        assert data.seen().trust().failures == (), "in the same hour, and before what it rests on"
+
+    def test_an_earlier_range_withholds_what_failed_in_it(self, story: Lake) -> None:
+        seen = LakeData(story).seen()
+        for minutes in (0, 5, 59, 61, 180):
+            since = END - timedelta(minutes=minutes)
+            assert seen.trust(since) == trust_at(seen.reading, since=since)
 
     def test_a_lake_that_is_made_anew_is_read_anew(self, tmp_path: Path) -> None:
         lake = write_gold_lake(tmp_path / "lake")
@@ -178,10 +219,22 @@ class TestCallbacks:
         notice, body, strip, figure, size, sentence, *_ = overview.content(desk, "", "dark")
         assert (notice, body) == (None, overview.SHOWN)
         assert len(strip) == 8
-        assert size == {"height": figure.layout.height}
+        assert size == {"height": figure["layout"]["height"]}
         assert sentence == (
             "Time lag of 3 groups over time; 1 not OK; shipping is furthest behind with 6 min 34 s."
         )
+
+    def test_what_a_page_is_given_is_plain_data_that_no_reader_puts_into_words_again(
+        self, story: Lake
+    ) -> None:
+        desk = Desk(LakeData(story), lambda: FRESH)
+        pages = (
+            overview.content(desk, "", "dark"),
+            group.content(desk, "shipping", "", "dark"),
+            group.content(desk, "nobody", "", "dark"),
+        )
+        for content in pages:
+            assert json.loads(to_json_plotly(content)) == json.loads(orjson.dumps(content))
 
     def test_any_value_may_be_posted(self, story: Lake) -> None:
         desk = Desk(LakeData(story), lambda: FRESH)
@@ -266,7 +319,7 @@ class TestGuard:
         fields = {"host": "localhost", "content-type": "application/json"}
         headers = [(name.encode(), value.encode()) for name, value in fields.items()]
         scope = {"type": "http", "method": "POST", "headers": headers}
-        asyncio.run(guard(scope, receive, send))
+        awaited(guard(scope, receive, send))
         if excess:
             assert (statuses, seen) == ([413], []), "the application does not hear of it"
             assert sum(map(len, taken)) == BODY_BYTES_MAX + 1

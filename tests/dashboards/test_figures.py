@@ -1,5 +1,5 @@
 """Figures are functions: rows in, figure out; nothing else is needed to see that they tell the
-truth.
+truth. Here plotly checks every word of them, which no page waits for.
 """
 
 from __future__ import annotations
@@ -7,12 +7,23 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
+import plotly.colors
 import plotly.graph_objects as go
 import polars as pl
 import pytest
+from plotly.subplots import make_subplots
 
+from dashboards.answers import BrokerEvent
 from dashboards.data import LakeData
-from dashboards.figures.group import POINTS_MAX, QUEUES_MAX, lag_timeline, thinned
+from dashboards.figures.drawing import CIVIDIS, figure_of, scatter
+from dashboards.figures.group import (
+    PANEL_GAP,
+    PANELS,
+    POINTS_MAX,
+    QUEUES_MAX,
+    lag_timeline,
+    thinned,
+)
 from dashboards.figures.overview import COLUMNS_MAX, bucket, depth, height, lag_heatmap
 from dashboards.held import NO_SILENCE, held_cells, held_line
 from dashboards.theme import DARK, LIGHT
@@ -35,6 +46,7 @@ def cells(*rows: tuple[str, int, int | None]) -> pl.DataFrame:
     return pl.DataFrame(
         [
             {
+                "cluster": "c",
                 "group": group,
                 "bucket": START + timedelta(seconds=second),
                 "time_lag_ms": lag_ms,
@@ -47,7 +59,15 @@ def cells(*rows: tuple[str, int, int | None]) -> pl.DataFrame:
 
 
 def heatmap(frame: pl.DataFrame, groups: list[str], span: Span) -> go.Figure:
-    return lag_heatmap(frame, groups=groups, marks=NO_MARKS, span=span, colours=LIGHT)
+    return go.Figure(
+        lag_heatmap(
+            frame,
+            groups=[("c", group) for group in groups],
+            marks=NO_MARKS,
+            span=span,
+            colours=LIGHT,
+        )
+    )
 
 
 class TestHeatmap:
@@ -75,7 +95,7 @@ class TestHeatmap:
         assert bucket(span) * COLUMNS_MAX >= min(span.length, timedelta(days=31))
 
     def test_silence_is_a_hatched_edge_with_words(self) -> None:
-        fresh = heatmap(cells(("a", 0, 1)), ["a"], span_of(300, silent_s=20))
+        fresh = heatmap(cells(("a", 0, 1)), ["a"], span_of(300, silent_s=15))
         silent = heatmap(cells(("a", 0, 1)), ["a"], span_of(300, silent_s=120))
 
         assert len(fresh.data) == 1
@@ -109,7 +129,7 @@ def story_rows(story: Lake, group: str) -> dict[str, Any]:
 
 
 def timeline(rows: dict[str, Any]) -> go.Figure:
-    return lag_timeline(**rows, span=SPAN, colours=DARK)
+    return go.Figure(lag_timeline(**rows, span=SPAN, colours=DARK))
 
 
 def texts(figure: go.Figure) -> list[str]:
@@ -139,7 +159,7 @@ class TestTimeline:
     ) -> None:
         rows = story_rows(story, "shipping")
         late = Span(START, END + timedelta(minutes=5), END, END + timedelta(minutes=5))
-        figure = lag_timeline(**rows, span=late, colours=LIGHT)
+        figure = go.Figure(lag_timeline(**rows, span=late, colours=LIGHT))
 
         bars = [t for t in figure.data if t.fill == "toself" and t.yaxis in (None, "y")]
         assert max(moment for bar in bars for moment in bar.x) == END
@@ -168,6 +188,7 @@ class TestTimeline:
             [
                 {
                     "emitter": "c/b/0",
+                    "cluster": "c",
                     "broker": "b",
                     "topic": "t",
                     "queue_id": number,
@@ -201,6 +222,55 @@ class TestTimeline:
         assert kept["observed_at"].is_sorted()
 
 
+class TestWords:
+    def test_plotly_knows_every_word_of_a_figure_with_everything_in_it(self, story: Lake) -> None:
+        silent = Span(START, END + timedelta(minutes=5), END, END + timedelta(minutes=5))
+        marks = {
+            kind: pl.DataFrame(
+                {"cluster": ["c"], "group": ["a"], "at": [START + timedelta(minutes=1)]}
+            )
+            for kind in ("stall", "rebalance", "dead")
+        }
+        brokers = [BrokerEvent(START + timedelta(minutes=2), "c", "broker-a", "BOOT", clean=False)]
+        map_of_all = go.Figure(
+            lag_heatmap(
+                cells(("a", 0, 1)),
+                groups=[("c", "a")],
+                marks=marks,
+                span=silent,
+                colours=LIGHT,
+                brokers=brokers,
+            )
+        )
+        rows = story_rows(story, "shipping")
+        chart_of_all = go.Figure(lag_timeline(**rows, span=silent, colours=DARK, brokers=brokers))
+
+        assert [trace.type for trace in map_of_all.data] == ["heatmap"] + ["scatter"] * 5
+        assert len(chart_of_all.data) > len(map_of_all.data)
+        assert chart_of_all.layout.annotations
+        assert chart_of_all.layout.shapes
+
+    def test_what_is_no_word_of_plotly_is_refused(self) -> None:
+        with pytest.raises(ValueError, match="gaps"):
+            go.Figure(figure_of([scatter(x=[1], y=[1], gaps=True)], {}))
+
+    def test_the_colours_of_lag_are_those_of_matplotlib(self) -> None:
+        assert [colour for _, colour in CIVIDIS] == plotly.colors.sequential.Cividis
+
+    def test_panels_share_the_height_and_leave_their_gaps(self, story: Lake) -> None:
+        axes = timeline(story_rows(story, "ledger")).layout
+        of_plotly = make_subplots(
+            rows=3, cols=1, shared_xaxes=True, vertical_spacing=PANEL_GAP, row_heights=list(PANELS)
+        ).layout
+        for number in ("", 2, 3):
+            ours, theirs = axes[f"yaxis{number}"], of_plotly[f"yaxis{number}"]
+            assert list(ours.domain) == pytest.approx(list(theirs.domain), abs=1e-6)
+            assert ours.anchor == theirs.anchor
+            time, shared = axes[f"xaxis{number}"], of_plotly[f"xaxis{number}"]
+            assert (time.anchor, time.matches) == (shared.anchor, shared.matches)
+            assert time.showticklabels == shared.showticklabels
+
+
 def test_a_figure_is_the_same_bytes_for_the_same_rows(story: Lake) -> None:
     rows = story_rows(story, "ledger")
     assert timeline(rows).to_json() == timeline(rows).to_json()
@@ -217,6 +287,7 @@ class TestBetweenReports:
             [
                 {
                     "emitter": "c/b/0",
+                    "cluster": "c",
                     "broker": "b",
                     "group": "g",
                     "topic": "t",
@@ -249,12 +320,12 @@ class TestBetweenReports:
         assert [second for second, _ in self.cells(rows, 60, 20)] == [0, 20, 40, 60]
         line = held_line(rows)
         assert line["time_lag_ms"].to_list() == [1_000, 60_999, 61_000]
-        late = self.reports((0, 2, 1_000), (700, 2, 701_000))
-        assert [second for second, _ in self.cells(late, 700, 100)] == [
-            *range(0, 700, 100),
-            700,
+        late = self.reports((0, 2, 1_000), (800, 2, 801_000))
+        assert [second for second, _ in self.cells(late, 800, 100)] == [
+            *range(0, 800, 100),
+            800,
         ]
-        assert held_line(late)["time_lag_ms"].to_list() == [1_000, 635_999, None, 701_000]
+        assert held_line(late)["time_lag_ms"].to_list() == [1_000, 745_999, None, 801_000]
 
     def test_while_its_emitter_is_silent_nothing_is_known_of_a_queue(self) -> None:
         rows = self.reports((0, 2, 1_000), (120, 2, 121_000))

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from datetime import timedelta
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import FloatRect, expect
 
 from pipelines.lake import Lake
 from tests.dashboards.conftest import FRESH
@@ -18,7 +18,7 @@ from tests.dashboards.served import Visit, Windows, serving, visiting
 from tests.gold_lake import END
 
 WITHIN_MS = 30_000
-NEARLY_STALE = END + timedelta(seconds=144)
+NEARLY_STALE = END + timedelta(seconds=24)
 """Six seconds before the data is too old to tell about now."""
 CHECKS_NEARLY_OLD = END + timedelta(minutes=14, seconds=52)
 """The checks ran five seconds before the end of data, and count for 15 minutes."""
@@ -38,7 +38,7 @@ def test_with_the_server_gone_a_page_says_since_when_and_nothing_stays_green(
         origin = server.enter_context(serving(story, NEARLY_STALE))
         with visiting(windows, origin) as visit:
             visit.open(path)
-            expect_chip(visit, "late", r"judged to 12:15:00 UTC \(2 min 2\d s ago\)")
+            expect_chip(visit, "late", r"judged to 12:15:00 UTC \(2\d s ago\)")
             banner = visit.page.locator(".banner")
             pill = visit.page.locator(".pill-state.pill-stalled").first
             expect(banner).to_have_count(0)
@@ -95,3 +95,48 @@ def test_a_range_of_the_past_is_no_statement_about_now(windows: Windows, story: 
         assert visit.page.locator("html").get_attribute("data-aged") == ""
         assert "shipping" in visit.text
         assert visit.faults == []
+
+
+LONG = "; ".join(f"nothing comes from DemoCluster/broker-{name}/0 any more" for name in "abcd")
+
+
+@pytest.mark.parametrize("width_px", [1280, 1440, 1920])
+def test_however_much_the_header_tells_its_button_stays_and_nothing_leaves_the_window(
+    windows: Windows, story: Lake, width_px: int
+) -> None:
+    late = END + timedelta(seconds=100)
+    with serving(story, late) as origin, visiting(windows, origin) as visit:
+        visit.page.set_viewport_size({"width": width_px, "height": 900})
+        visit.open("/?live=off")
+        expect_chip(visit, "stale", "UNKNOWN now: judged to 12:15:00 UTC")
+        button = box_of(visit, "#theme-toggle")
+        assert abs(middle(button) - middle(box_of(visit, ".brand"))) < 2, "they are on one line"
+        assert width_px - button["x"] - button["width"] == pytest.approx(20, abs=1)
+        if width_px >= 1440:
+            assert box_of(visit, ".top")["height"] < 60, "one line is enough for what it tells"
+
+        visit.page.evaluate(SILENT, LONG)
+        expect(visit.page.locator("#freshness-chip")).to_contain_text("broker-d/0 any more")
+        chip = box_of(visit, "#freshness-chip")
+        assert box_of(visit, "#theme-toggle") == button
+        assert chip["x"] >= 0
+        assert chip["x"] + chip["width"] <= width_px
+        assert visit.page.evaluate("document.documentElement.scrollWidth") <= width_px
+        assert visit.faults == []
+
+
+SILENT = """silent => {
+    const heard = {beat: 1, now: "2026-03-01T12:16:40Z", observed_at: "2026-03-01T12:15:00Z",
+        lost_after_ms: 1e6, late_after_ms: 1e4, stale_after_ms: 3e4, silent: [silent]};
+    window.dash_clientside.set_props("heard", {data: heard});
+}"""
+
+
+def box_of(visit: Visit, element: str) -> FloatRect:
+    box = visit.page.locator(element).bounding_box()
+    assert box is not None, element
+    return box
+
+
+def middle(box: FloatRect) -> float:
+    return box["y"] + box["height"] / 2

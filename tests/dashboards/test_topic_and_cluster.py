@@ -19,7 +19,8 @@ from dashboards.view import topic_path
 from engine.client import Admin, Producer, PushConsumer
 from engine.protocol.message_ids import offset_message_id
 from engine.runtime import system_runtime
-from tests.dashboards.served import Windows, awaited, serving, visiting
+from tests.asynchronous import awaited
+from tests.dashboards.served import Windows, serving, visiting
 from tests.dashboards.test_pages_in_chromium import keep_picture
 from tests.dashboards.topic_lake import TOPIC, write_topic_lake
 from tests.integration.client.cluster_users import (
@@ -117,7 +118,8 @@ def test_an_id_that_names_an_address_of_nobody_is_not_followed(
 def test_who_may_write_is_asked_of_the_name_server(engine: OurEngine, message_id: str) -> None:
     assert message_id
     route = awaited(Cluster(engine.name_server).route(TOPIC))
-    assert (route.brokers, route.reason) == ([WriteQueues("broker-a", 2, True)], "")
+    told = WriteQueues("broker-a", 2, True, "DefaultCluster")
+    assert (route.brokers, route.reason) == ([told], "")
     assert awaited(Cluster(engine.name_server).route("nowhere")).brokers == []
 
 

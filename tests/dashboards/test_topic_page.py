@@ -23,7 +23,7 @@ from dashboards.view import Span
 from engine.client.admin import TracedStep
 from engine.foundation.errors import ConfigError
 from pipelines.lake import Lake
-from tests.dashboards.served import awaited
+from tests.asynchronous import awaited
 from tests.dashboards.topic_lake import (
     BASE,
     DEAD,

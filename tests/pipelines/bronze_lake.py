@@ -26,10 +26,18 @@ SECOND = 1_000_000
 class BronzeWriter:
     """One emitter: collects rows, ships them as its shipper would."""
 
-    def __init__(self, lake: Path, *, broker: str = "broker-a", start_us: int = START_US) -> None:
+    def __init__(
+        self,
+        lake: Path,
+        *,
+        cluster: str = "cluster-1",
+        broker: str = "broker-a",
+        start_us: int = START_US,
+    ) -> None:
         self.lake = Lake.at(str(lake))
+        self.cluster = cluster
         self.broker = broker
-        self.emitter = f"cluster-1/{broker}/0"
+        self.emitter = f"{cluster}/{broker}/0"
         self.now_us = start_us
         self.epoch_us = start_us - 3600 * SECOND
         self.seq = 0
@@ -68,7 +76,7 @@ class BronzeWriter:
         own = {name: values.pop(name, None) for name in BY_NAME[table].own_names}
         assert not values, f"{table} has no columns {sorted(values)}"
         return {
-            "cluster": "cluster-1",
+            "cluster": self.cluster,
             "broker": self.broker,
             "broker_epoch": self.epoch_us,
             "emitter": emitter,

@@ -15,6 +15,7 @@ from tests.pipelines.bronze_lake import SECOND, START_US, BronzeWriter
 COMMIT_PERIOD_S = 5
 PERSIST_PERIOD_S = 5
 REPORT_PERIOD_S = 30
+LISTENERS = 20
 
 
 @dataclass
@@ -33,6 +34,8 @@ class Queue:
     finished: int = 0
     frozen_at: int | None = None
     """A listener holds this offset and never returns."""
+    frozen_us: int | None = None
+    """Since when."""
     is_pulled: bool = True
     is_forgotten: bool = False
     """Not even the client asks for it any more."""
@@ -52,8 +55,15 @@ class Queue:
 class ClusterStory:
     """Tells the story; `second` is now, in seconds after the start."""
 
-    def __init__(self, lake: Path, *, seed: int = 1, broker: str = "broker-a") -> None:
-        self.writer = BronzeWriter(lake, broker=broker)
+    def __init__(
+        self,
+        lake: Path,
+        *,
+        seed: int = 1,
+        cluster: str = "cluster-1",
+        broker: str = "broker-a",
+    ) -> None:
+        self.writer = BronzeWriter(lake, cluster=cluster, broker=broker)
         self.random = random.Random(seed)
         self.second = 0
         self.members: dict[str, list[str]] = {}
@@ -132,6 +142,7 @@ class ClusterStory:
     def freeze(self, queue: Queue) -> int:
         """The listener of the next message never returns; that message's offset."""
         queue.frozen_at = queue.finished + 3
+        queue.frozen_us = self.writer.now_us
         return queue.frozen_at
 
     def crash_broker(self, *, down_s: int) -> None:
@@ -350,12 +361,31 @@ class ClusterStory:
                 held_bytes=held * 100,
                 finished_count=max(0, queue.finished - queue.safe - held),
                 head_message_id=f"MSG-{queue.frozen_at}" if held else None,
-                head_since=self.writer.now_us - 4 * SECOND if held else None,
+                head_since=queue.frozen_us if held else None,
                 client_committed=queue.safe,
                 locked=False,
                 dropped=False,
                 last_pull_time=queue.last_pull_us if queue.is_forgotten else self.writer.now_us,
+                last_consume_time=self.writer.now_us if queue.is_pulled else queue.last_pull_us,
             )
+            if queue.queue_id < len(self.members[queue.group]):
+                self._tell_work(queue)
+
+    def _tell_work(self, queue: Queue) -> None:
+        """How its owner works, as it says: quickly, and in many listeners."""
+        self.writer.report(
+            "consume_stats",
+            client_id=queue.owner,
+            group=queue.group,
+            topic=queue.topic,
+            listeners=LISTENERS,
+            calls=60 * queue.rate,
+            consume_us_mean=20_000,
+            consume_ms_p50=19,
+            consume_ms_p99=39,
+            consumed=60 * queue.rate,
+            queues_held=1,
+        )
 
 
 def _owned(queue: Queue) -> dict[str, object]:

@@ -16,7 +16,7 @@ def compute(lake: Path, *, rows_per_cycle: int = 1_000_000, job: Job = in_proces
     return run_to_the_end(driver_of(lake, evaluation=SHORT, rows_per_cycle=rows_per_cycle, job=job))
 
 
-def gold(lake: Path, table: str, **where: object) -> list[dict[str, Any]]:
+def gold(lake: Path | str, table: str, **where: object) -> list[dict[str, Any]]:
     """Rows of a gold table, oldest first."""
     home = Lake.at(str(lake))
     rows = whole_table(home.table(home.gold(table))).to_pylist()
@@ -36,7 +36,7 @@ def present(lake: Path, table: str, **where: object) -> list[dict[str, Any]]:
     return sorted(kept, key=lambda row: (row["opened_at"], row["window_id"]))
 
 
-def everything(lake: Path) -> dict[str, list[str]]:
+def everything(lake: Path | str) -> dict[str, list[str]]:
     """All rows of all Spark tables, as sorted text: equal texts are equal rows in all columns."""
     return {
         table.name: sorted(str(tuple(row.values())) for row in gold(lake, table.name))

@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from pipelines.cycles.buckets import packed, unpacked
 from pipelines.cycles.driver import Driver, Job
-from pipelines.cycles.live import run_live
+from pipelines.cycles.live import only_driver, run_live
 from pipelines.cycles.work import BucketDone, WorkOrder, judge, read
 from pipelines.lake import Lake
 from pipelines.settings import Evaluation, Pace
@@ -17,7 +18,11 @@ SHORT = Evaluation(window_ms=10_000, slide_ms=2_000)
 
 def in_process(order: WorkOrder) -> list[BucketDone]:
     """Every reading task, then every bucket."""
-    parts = [part for task in range(max(1, len(order.readings))) for part in read(order, task)]
+    parts = [
+        (bucket, table, unpacked(packed(rows)))
+        for task in range(len(order.readings))
+        for bucket, table, rows in read(order, task)
+    ]
     return [
         judge(order, bucket, [part for part in parts if part[0] == bucket])
         for bucket in range(order.buckets)
@@ -64,7 +69,8 @@ def main() -> None:
         sys.stdout.flush()
 
     tell("begun")
-    run_live(begin, pace=pace, wanted=lambda: True, tell=tell, tell_failure=tell)
+    with only_driver(Lake.at(lake)) as lease:
+        run_live(begin, lease, pace=pace, wanted=lambda: True, tell=tell, tell_failure=tell)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from pipelines.marts.mart import ROW_NUMBERS, Mart, Step
 from pipelines.schemas import arrow_schema
 from pipelines.settings import Evaluation
 from pipelines.staging.facts import FACT_TABLES, SHIPPER_SUFFIX, as_facts, row_numbers
+from pipelines.staging.soundness import sound
 
 _ORDER = [("event_time_to", "ascending"), ("seq", "ascending")]
 Bronze = Mapping[str, pa.Table]
@@ -53,7 +54,7 @@ def facts_between(bronze: Bronze, start: Horizons, end: Horizons) -> dict[str, p
     """The facts of a cut: what lies beyond `start` up to `end`."""
     cut = {name: _within(rows, start, end) for name, rows in bronze.items()}
     return {
-        **{name: as_facts(name, rows) for name, rows in cut.items()},
+        **{name: as_facts(name, sound(name, rows)[0]) for name, rows in cut.items()},
         ROW_NUMBERS: row_numbers(cut),
     }
 

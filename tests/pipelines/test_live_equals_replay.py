@@ -12,6 +12,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -23,30 +25,39 @@ from engine.foundation.errors import LakeError
 from pipelines import commands
 from pipelines.catalogue import COMPUTED_TABLES
 from pipelines.cycles.comparing import Difference
-from pipelines.cycles.driver import on_spark
+from pipelines.cycles.cuts import Cut
+from pipelines.cycles.job import SHARED_BYTES, run_job
 from pipelines.cycles.live import only_driver
-from pipelines.cycles.plan import Cut
 from pipelines.cycles.replaying import differences, evaluation_of, judged_part, replay
 from pipelines.lake import Lake
 from pipelines.settings import Evaluation, Pace
+from pipelines.upkeep.maintainer import Maintainer
+from pipelines.upkeep.settings import Upkeep
 from tests.pipelines.cluster_story import moment
 from tests.pipelines.gold_lake import SHORT, compute, everything, gold
-from tests.pipelines.in_process import driver_of, in_process
+from tests.pipelines.in_process import driver_of, in_process, run_to_the_end
 
 pytestmark = pytest.mark.timeout(900)
 
 ROWS_PER_CYCLE = 500
 """Eight cycles for the story."""
+NOT_IN_THE_STORY = {"delayed_retries", "ended_queues"}
+"""Nobody's delay is told there, and nothing is deleted; their own tests cut their facts."""
 KILLS = [pytest.param(8, id="8 kills"), pytest.param(60, id="60 kills", marks=pytest.mark.slow)]
 
 
+@pytest.mark.parametrize(
+    "shared_bytes",
+    [pytest.param(0, id="two stages"), pytest.param(SHARED_BYTES, id="one stage")],
+)
 def test_executors_of_spark_write_the_rows_that_one_process_writes(
-    spark: SparkSession, told: Path, fresh_lake: Callable[[], Path]
+    spark: SparkSession, told: Path, fresh_lake: Callable[[], Path], shared_bytes: int
 ) -> None:
     lake = fresh_lake()
-    compute(lake, rows_per_cycle=1500, job=on_spark(spark))
+    job = partial(run_job, spark, shared_bytes=shared_bytes)
+    compute(lake, rows_per_cycle=1500, job=job)
     live = everything(lake)
-    without_rows = [table for table, rows in live.items() if not rows]
+    without_rows = {table for table, rows in live.items() if not rows} - NOT_IN_THE_STORY
     assert not without_rows, f"the story of the fixture `told` gives them no row: {without_rows}"
     assert live == everything(told)
 
@@ -154,6 +165,34 @@ def test_a_failing_store_is_told_and_tried_again_and_ends_nothing(
     assert everything(lake) == everything(told)
 
 
+@pytest.mark.parametrize("restarted", [False, True], ids=["the same driver", "a new driver"])
+def test_unread_files_that_somebody_merged_and_removed_are_found_in_what_they_became(
+    told: Path, fresh_lake: Callable[[], Path], *, restarted: bool
+) -> None:
+    lake = fresh_lake()
+    driver = driver_of(lake, evaluation=SHORT, rows_per_cycle=ROWS_PER_CYCLE)
+    driver.next_cycle()
+    assert merge_and_remove(lake) > 10
+    if restarted:
+        driver = driver_of(lake, evaluation=SHORT, rows_per_cycle=ROWS_PER_CYCLE)
+    assert run_to_the_end(driver) > 2
+    assert everything(lake) == everything(told)
+
+
+def merge_and_remove(lake: Path) -> int:
+    """Merge the days of bronze, and unlink at once what was merged; how many files."""
+    home, upkeep = Lake.at(str(lake)), Upkeep(bronze_days=36_500, gold_days=36_500, settle_s=0)
+    Maintainer(home, upkeep, print).round(datetime.now(UTC) + timedelta(days=2))
+    removed = 0
+    for table in (lake / "bronze").iterdir():
+        held = {Path(uri).name for uri in home.table(str(table)).file_uris()}
+        for file in table.glob("event_date=*/*.parquet"):
+            if file.name not in held:
+                file.unlink()
+                removed += 1
+    return removed
+
+
 def test_gold_that_is_lost_is_computed_again_from_bronze_alone(told: Path, tmp_path: Path) -> None:
     lake = tmp_path / "lake"
     shutil.copytree(told, lake)
@@ -189,7 +228,7 @@ def replayed(
         live,
         side,
         from_us=moment(from_s),
-        to_us=moment(to_s),
+        to=moment(to_s),
         evaluation=evaluation or evaluation_of(live),
         pace=Pace(rows_per_cycle=1_000_000),
         tell=print,
@@ -254,6 +293,10 @@ def test_a_replay_into_a_lake_that_has_gold_is_refused(told: Path) -> None:
         replayed(home, home, from_s=0, to_s=10)
 
 
-def test_a_range_in_which_nothing_was_shipped_is_one_sentence(told: Path, tmp_path: Path) -> None:
-    with pytest.raises(LakeError, match="nothing was shipped in that range"):
-        replayed(Lake.at(str(told)), Lake.at(str(tmp_path)), from_s=90_000, to_s=99_000)
+@pytest.mark.parametrize(("from_s", "to_s"), [(90_000, 99_000), (-99_000, -90_000)])
+def test_a_range_in_which_nothing_was_shipped_is_one_sentence(
+    told: Path, tmp_path: Path, from_s: int, to_s: int
+) -> None:
+    """A day later, and a day before."""
+    with pytest.raises(LakeError, match="nothing was shipped in that range: it reaches from 20"):
+        replayed(Lake.at(str(told)), Lake.at(str(tmp_path)), from_s=from_s, to_s=to_s)

@@ -29,7 +29,7 @@ def test_every_answer_is_a_sentence_rows_and_their_source(told: Path) -> None:
     stalls = lake.stalls("frozen")
     assert "1 stalled window of frozen" in stalls.verdict
     assert stalls.df["kind"].to_list() == ["FROZEN_HEAD"]
-    assert f"[stalled_windows @ version {stalls.version}, 1 row, 25 more columns in .df]" in repr(
+    assert f"[stalled_windows @ version {stalls.version}, 1 row, 31 more columns in .df]" in repr(
         stalls
     )
     assert "<strong>1 stalled window of frozen" in stalls._repr_html_()

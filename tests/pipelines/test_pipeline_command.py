@@ -4,6 +4,8 @@ on a machine whose own name no one knows (containers without a hosts file).
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -28,3 +30,22 @@ def test_sigterm_ends_a_waiting_stream_with_zero(tmp_path: Path) -> None:
         assert first.startswith(f"ready lake={tmp_path / 'lake'}"), first
         stream.terminate()
         assert stream.wait(60) == 0
+
+
+def test_sigterm_to_the_process_group_is_an_end_like_any_other(tmp_path: Path) -> None:
+    command = [str(Path(sys.executable).parent / "tidemark"), "pipeline", "run", "--no-upkeep"]
+    with (
+        (tmp_path / "errors").open("w") as errors,
+        subprocess.Popen(
+            [*command, "--checks-every", "0", "--lake", str(tmp_path / "lake")],
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            start_new_session=True,
+        ) as run,
+    ):
+        assert run.stdout is not None
+        assert run.stdout.readline().startswith("ready")
+        os.killpg(run.pid, signal.SIGTERM)
+        assert run.wait(60) == 0
+    assert "Traceback" not in (tmp_path / "errors").read_text()

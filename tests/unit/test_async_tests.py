@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 from pathlib import Path
+
+from tests.asynchronous import awaited
 
 ROOT = Path(__file__).parents[2]
 CONFTEST = "from tests.conftest import pytest_pyfunc_call\n"
@@ -61,3 +64,10 @@ def test_async_tests_run_with_their_fixtures_and_fail_when_they_fail(tmp_path: P
     assert "test_by_examples[9] - assert 9 < 9" in told, "the least example that fails"
     assert "test_on_a_loop[2] - assert 2 == 1" in told
     assert "test_in_a_world[4] - AssertionError" in told
+
+
+async def test_work_is_awaited_where_a_loop_runs_already_as_behind_the_tests_of_pages() -> None:
+    async def which() -> int:
+        return id(asyncio.get_running_loop())
+
+    assert awaited(which()) != id(asyncio.get_running_loop())

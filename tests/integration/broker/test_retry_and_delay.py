@@ -110,7 +110,7 @@ async def test_a_message_that_failed_too_often_ends_in_the_dead_letters_and_ever
     assert [picked(row, *columns) for row in flow] == [
         ("SENT_BACK", 1, None, "U1", TOPIC, 0),
         ("SCHEDULED", 1, 600, "U1", TOPIC, 0),
-        ("DELIVERED", 1, None, "U1", TOPIC, None),
+        ("DELIVERED", 1, 600, "U1", TOPIC, None),
         ("SENT_BACK", 2, None, "U1", TOPIC, None),
         ("DEAD_LETTERED", 2, None, "U1", TOPIC, None),
     ]
@@ -138,6 +138,7 @@ async def test_an_asked_level_is_taken_and_one_too_high_is_the_highest(tmp_path:
         await next_of(client, RETRY, 1)
     flow = spooled(tmp_path / "store", "retry_dlq_flow")
     assert [row["delay_ms"] for row in flow if row["step"] == "SCHEDULED"] == [100, 300]
+    assert [row["delay_ms"] for row in flow if row["step"] == "DELIVERED"] == [100, 300]
 
 
 async def test_a_client_that_resends_a_failed_message_itself_goes_by_the_same_limit(

@@ -50,7 +50,7 @@ class Sampled:
 
 
 @asynccontextmanager
-async def sampled(folder: Path) -> AsyncIterator[Sampled]:
+async def sampled(folder: Path, *, snapshot_ms: int = INTERVAL_MS) -> AsyncIterator[Sampled]:
     """A broker with a message in each of four queues."""
     config = broker_config(
         folder,
@@ -63,7 +63,7 @@ async def sampled(folder: Path) -> AsyncIterator[Sampled]:
         for queue_id in range(4):
             await client.send(queue_id=queue_id)
         listener = Listener()
-        by_hand = replace(config, sample_interval_ms=1000, full_sample_interval_ms=INTERVAL_MS)
+        by_hand = replace(config, sample_interval_ms=1000, full_sample_interval_ms=snapshot_ms)
         parts = replace(running.broker.parts, observer=listener, config=by_hand)
         await parts.store.flush()
         yield Sampled(running, parts, listener, Watermarks(parts))
@@ -172,6 +172,40 @@ async def test_a_snapshot_of_which_rows_were_lost_is_none_and_the_next_begins(
     assert len(keys(ended)) == 1
     assert len(snapshots(told)) == 1
     assert len(set(keys([*anew, *told]))) == SNAPSHOT_TURNS_MIN + 5
+
+
+async def test_a_disk_that_fails_again_and_again_makes_no_broker_tell_all_of_it_all_the_time(
+    tmp_path: Path,
+) -> None:
+    async with sampled(tmp_path) as broker:
+        broker.commit("g", 1)
+        await broker.sample()
+        counts = []
+        for _ in range(8):
+            broker.listener.losses += 1
+            counts.append(len(snapshots(await broker.sample())))
+        quiet = [len(snapshots(await broker.sample())) for _ in range(6)]
+    assert counts == [1, 0, 0, 0, 0, 1, 0, 0], "at once, and then each five seconds"
+    assert sum(quiet) == 1, "one behind the last loss, and no more"
+
+
+async def test_after_a_loss_a_long_snapshot_is_told_in_haste_and_else_over_its_interval(
+    tmp_path: Path,
+) -> None:
+    """Until it ends everything is unknown: 30 s of samples, not ten minutes."""
+    count = 40 * SNAPSHOT_TURNS_MIN
+    async with sampled(tmp_path, snapshot_ms=600_000) as broker:
+        for number in range(count):
+            broker.commit(f"g{number}", 1)
+        at_boot = 1
+        while not snapshots(await broker.sample()):
+            at_boot += 1
+        broker.listener.losses += 1
+        after_loss = 1
+        while not snapshots(await broker.sample()):
+            after_loss += 1
+    assert at_boot <= 31
+    assert after_loss <= 31
 
 
 async def test_while_facts_are_lost_no_snapshot_begins(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
@@ -131,6 +131,7 @@ async def test_a_client_in_java_is_asked_once_and_the_threads_at_work_are_told(
         }  # fmt: skip
         client.jstack = f"{busy}\n{idle}\n"
         await client.heartbeat()
+        await client.pull(1, queue_id=1)
 
         async def is_told() -> bool:
             return any(row["stack"] for row in windows(tmp_path))
@@ -201,31 +202,44 @@ async def test_a_client_in_two_groups_is_asked_once_in_its_interval(tmp_path: Pa
         assert client.stacks_asked_count == 1
 
 
+class Dumps:
+    """The stacks that clients are asked for at a time; none answers until it may."""
+
+    def __init__(self) -> None:
+        self.under_way: set[str] = set()
+        self.most_under_way = 0
+        self.may_end = asyncio.Event()
+
+
 class Reluctant(RawClient):
     """Tells what it holds, and takes its time when it is asked for stacks."""
 
-    under_way: ClassVar[set[str]] = set()
-    most_under_way: ClassVar[int] = 0
+    def __init__(self, address: str, client_id: str, dumps: Dumps) -> None:
+        super().__init__(address, client_id)
+        self._dumps = dumps
 
     async def _tell_running_info(  # type: ignore[override]
         self, peer: Peer, request: RemotingCommand
     ) -> RemotingCommand:
         if request.fields.get("jstackEnable") == "true":
-            Reluctant.under_way.add(self.client_id)
-            Reluctant.most_under_way = max(Reluctant.most_under_way, len(Reluctant.under_way))
-            await asyncio.sleep(0.5)
-            Reluctant.under_way.discard(self.client_id)
+            dumps = self._dumps
+            dumps.under_way.add(self.client_id)
+            dumps.most_under_way = max(dumps.most_under_way, len(dumps.under_way))
+            await dumps.may_end.wait()
+            dumps.under_way.discard(self.client_id)
         return super()._tell_running_info(peer, request)
 
 
 async def test_of_many_frozen_clients_so_many_are_asked_at_a_time_and_all_in_the_end(
     tmp_path: Path,
 ) -> None:
-    async with cluster(broker_config(tmp_path, **SETTINGS)) as running:
+    dumps = Dumps()
+    patient = {"window_ask_timeout_ms": 120_000}  # However slow the machine, no dump is given up.
+    async with cluster(broker_config(tmp_path, **SETTINGS, **patient)) as running:
         await running.client().send()
         place = f'{{"brokerName":"broker-a","queueId":0,"topic":"{TOPIC}"}}'
         clients = [
-            Reluctant(running.broker.address, f"java{number}")
+            Reluctant(running.broker.address, f"java{number}", dumps)
             for number in range(2 * STACK_QUESTIONS_AT_ONCE)
         ]
         running.clients += clients
@@ -234,10 +248,24 @@ async def test_of_many_frozen_clients_so_many_are_asked_at_a_time_and_all_in_the
             client.jstack = f"ConsumeMessageThread_1 of {client.client_id}"
             await client.heartbeat()
 
+        async def as_many_as_may_be_are_asked() -> bool:
+            return len(dumps.under_way) >= STACK_QUESTIONS_AT_ONCE
+
+        await eventually(as_many_as_may_be_are_asked, "half of them are asked", within_s=60)
+        others = [client for client in clients if client.client_id not in dumps.under_way]
+        before = {client.client_id: client.asked_count for client in others}
+
+        async def others_are_looked_at() -> bool:
+            return all(client.asked_count >= before[client.client_id] + 5 for client in others)
+
+        await eventually(others_are_looked_at, "the others stand as long", within_s=60)
+        assert len(dumps.under_way) == STACK_QUESTIONS_AT_ONCE
+        dumps.may_end.set()
+
         async def all_told() -> bool:
             return {row["client_id"] for row in windows(tmp_path) if row["stack"]} == {
                 client.client_id for client in clients
             }
 
-        await eventually(all_told, "the stacks of all are told")
-    assert Reluctant.most_under_way == STACK_QUESTIONS_AT_ONCE
+        await eventually(all_told, "the stacks of all are told", within_s=60)
+    assert dumps.most_under_way == STACK_QUESTIONS_AT_ONCE

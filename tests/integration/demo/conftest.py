@@ -1,7 +1,7 @@
 """The demo of the suite goes on stage before the first test, beside the tests that only compute.
 
 It plays for minutes and mostly waits. Its own tests find it played; without tests that compute in
-the same run it begins when they ask for it.
+the same run, or with other processes that run them, it begins when they ask for it.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     folders = {item.path.parts[-3:-1] for item in session.items}
     wanted = any("stage" in getattr(item, "fixturenames", ()) for item in session.items)
     computing = any("property" in parts for parts in folders)
-    if wanted and computing and not session.config.option.collectonly:
+    is_alone = not hasattr(session.config, "workerinput")
+    if wanted and computing and is_alone and not session.config.option.collectonly:
         begin(session)
 
 

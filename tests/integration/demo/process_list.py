@@ -33,9 +33,10 @@ def _content(path: Path) -> bytes:
         return b""
 
 
-def demo_in(home: Path) -> subprocess.Popen[str]:
+def demo_in(home: Path, *, port: int = 0) -> subprocess.Popen[str]:
     """A demo as a user starts it, its processes marked."""
-    command = [str(Path(sys.prefix) / "bin" / "tidemark"), "demo", "--headless", "--port", "0"]
+    command = [str(Path(sys.prefix) / "bin" / "tidemark"), "demo", "--headless"]
+    command += ["--port", str(port)]
     return subprocess.Popen(
         [*command, "--home", str(home)],
         stdout=subprocess.PIPE,

@@ -19,6 +19,7 @@ import pytest
 from deltalake import DeltaTable
 
 from demo.plan import LEDGER, ORDERS, PAYMENTS, Incident, make_plan
+from experiment.score import PREDICTING
 from pipelines.lake import whole_table
 from tests.integration.demo.conftest import DURATION_S, RUN_TIMEOUT_S, SEED, Stage
 from tests.integration.demo.process_list import demo_in, processes_of
@@ -38,6 +39,11 @@ class DemoRun:
         return pl.DataFrame(
             pl.from_arrow(whole_table(DeltaTable(str(self.home / "lake" / "gold" / table))))
         )
+
+    def redeliveries(self) -> pl.DataFrame:
+        """The pulls that went back, as the broker told them."""
+        table = DeltaTable(str(self.home / "lake" / "bronze" / "redeliveries"))
+        return pl.DataFrame(pl.from_arrow(whole_table(table))).sort("seq")
 
     def work_done(self, member: str) -> list[tuple[str, int, int]]:
         """(topic, queue id, queue offset) of every message a member has worked on, in order."""
@@ -117,3 +123,24 @@ def test_work_done_twice_lies_inside_a_window_that_gold_flagged(run: DemoRun) ->
             & (pl.col("to_offset") > offset)
         )
         assert covering.height, f"{topic}/{queue_id} offset {offset} came twice, unflagged"
+
+
+def test_every_redelivery_was_predicted_before_it_was_pulled(run: DemoRun) -> None:
+    """Of the pulls that went back each message lies in a window that was open before."""
+    windows = run.gold("duplicate_risk_windows").filter(pl.col("basis").is_in(PREDICTING))
+    seen = run.redeliveries()
+    assert seen.height > 0, "the kills must cost something"
+    for row in seen.iter_rows(named=True):
+        on_queue = windows.filter(
+            *(pl.col(name) == row[name] for name in ("emitter", "group", "topic", "queue_id")),
+            pl.col("seq") <= row["seq"],
+        )
+        stood = on_queue.sort("revision").unique("window_id", keep="last")
+        stood = stood.filter((pl.col("state") == "OPEN") | (pl.col("seq") == row["seq"]))
+        for offset in range(row["from_offset"], row["to_offset"]):
+            begins = pl.col("from_offset") <= offset
+            covering = stood.filter(
+                (begins & (pl.col("to_offset") > offset)) | (pl.col("all_from_offset") <= offset)
+            )
+            place = f"{row['group']} on {row['topic']}/{row['queue_id']}"
+            assert covering.height, f"{place}: {offset} came again, and nobody had said so"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -14,6 +15,7 @@ import pytest
 
 from demo.ending import WishToEnd
 from demo.processes import POLL_S, Actor, stop_all
+from demo.stage import Patience
 from tests.integration.demo.process_list import demo_in, processes_of
 
 BIRTHS = 60
@@ -89,6 +91,32 @@ def test_a_second_demo_in_the_folder_of_one_that_plays_is_refused_and_removes_no
         first.send_signal(signal.SIGCONT)
         first.wait(END_PATIENCE_S)
     assert not processes_of(home)
+
+
+def test_a_port_that_somebody_has_is_told_before_anything_else_is_started(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    with socket.create_server(("127.0.0.1", 0)) as holder:
+        port = holder.getsockname()[1]
+        with demo_in(home, port=port) as demo:
+            refusal, _ = demo.communicate(timeout=END_PATIENCE_S)
+    assert demo.returncode == 1
+    assert f"host:port='127.0.0.1:{port}' is not allowed" in refusal
+    assert [log.name for log in (home / "logs").iterdir()] == ["dash.log"]
+
+
+def test_who_watches_waits_as_long_as_anything_moves_and_who_does_not_for_so_long_at_most() -> None:
+    watching, alone = Patience(0.0, 180.0, renews=True), Patience(0.0, 180.0, renews=False)
+    for minute in range(10):
+        assert not watching.is_over(minute * 60.0, f"cycle {minute}")
+    assert not watching.is_over(540.0 + 180.0, "cycle 9")
+    assert watching.is_over(540.0 + 181.0, "cycle 9")
+    assert not alone.is_over(180.0, "cycle 3")
+    assert alone.is_over(181.0, "cycle 4")
+
+
+def test_whoever_watches_hears_a_word_each_half_minute() -> None:
+    patience = Patience(0.0, 180.0, renews=True)
+    assert [second for second in range(1, 100) if patience.is_tried(second)] == [31, 61, 91]
 
 
 def test_a_demo_of_no_seconds_is_refused_as_too_short_before_its_folder_is_looked_at(

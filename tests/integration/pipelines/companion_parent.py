@@ -1,13 +1,13 @@
-"""A process that keeps a maintainer beside it until its input ends.
+"""A process that keeps a companion beside it, as a pipeline does, until its input ends.
 
-python -m tests.integration.pipelines.companion_parent LAKE
+python -m tests.integration.pipelines.companion_parent LAKE [upkeep | checks]
 """
 
 from __future__ import annotations
 
 import sys
 
-from pipelines.upkeep.companion import Companion
+from pipelines.upkeep.companion import Companion, checking
 
 
 def tell(line: str) -> None:
@@ -15,8 +15,15 @@ def tell(line: str) -> None:
     sys.stdout.flush()
 
 
+def beside(lake: str, name: str) -> Companion:
+    command = checking(lake, 1) if name == "checks" else None
+    return Companion(
+        lake, tell, name=name, command=command, first_after_s=0, every_s=1, restart_pause_s=0.1
+    )
+
+
 if __name__ == "__main__":
-    with Companion(sys.argv[1], tell, first_after_s=0, every_s=1, restart_pause_s=0.1):
+    with beside(*(*sys.argv[1:], "upkeep")[:2]):
         tell("up")
         sys.stdin.read()
     tell("down")

@@ -14,7 +14,7 @@ from engine.broker.config import BrokerConfig
 from engine.foundation.errors import ConfigError, WritesStopped
 from engine.foundation.limits import TRANSIENT_POOL_BYTES_MAX
 from engine.runtime import system_runtime
-from engine.runtime.kernel import UnwrittenPages, parse_memory
+from engine.runtime.kernel import UnwrittenPages, parse_input, parse_memory
 from engine.store import FlushDiskType, GetStatus, StoreConfig
 from engine.store.upkeep.checkpoint import decode_checkpoint
 from tests.failing_disk import FailingDisk
@@ -312,6 +312,8 @@ def test_the_kernels_figures_are_read_from_its_own_text() -> None:
     text = "MemTotal: 24 kB\nDirty:    12 kB\nWriteback:     3 kB\nWritebackTmp:  9 kB\n"
     assert parse_memory(text) == UnwrittenPages(12 * 1024, 3 * 1024)
     assert parse_memory("MemTotal: 24 kB\nDirty: 12 kB\n") is None, "unknown is not 0"
+    assert parse_input("rchar: 7\nread_bytes: 4096\nwrite_bytes: 0\n") == 4096
+    assert parse_input("rchar: 7\nwrite_bytes: 0\n") is None
 
 
 async def test_the_checkpoint_vouches_for_whole_index_files_only(tmp_path: Path) -> None:

@@ -94,6 +94,8 @@ def test_every_table_stands_where_an_earlier_spool_has_it() -> None:
         "lifecycle",
         "shipments",
         "offset_answers",
+        "consume_stats",
+        "cold_reads",
     ]
 
 

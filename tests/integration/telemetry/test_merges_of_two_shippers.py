@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import threading
 import time
 from collections import Counter
 from pathlib import Path
@@ -13,6 +14,7 @@ from engine.telemetry.shipper.lake import BronzeTable
 from engine.telemetry.tables import LIFECYCLE
 
 COMPACT_COMMITS = 4
+OPENINGS = 150
 
 
 def append(table: BronzeTable, emitter: str, seq: int) -> None:
@@ -55,3 +57,25 @@ def test_while_another_merges_a_shipper_waits_for_its_next_shipment(tmp_path: Pa
         os.close(other)
     table.tidy()
     assert len(table._handle.file_uris()) == 1
+
+
+def test_a_table_is_opened_at_any_moment_of_another_shipper_s_commits(tmp_path: Path) -> None:
+    """What was written is asked for before the table is opened, for the other one goes on."""
+    address = str(tmp_path / "lifecycle")
+    first = BronzeTable(LIFECYCLE, address, {}, compact_commits=1_000)
+    is_over = threading.Event()
+
+    def ship() -> None:
+        for seq in range(1, 1_000):
+            append(first, "a", seq)
+            if is_over.is_set():
+                return
+
+    shipping = threading.Thread(target=ship)
+    shipping.start()
+    try:
+        for _ in range(OPENINGS):
+            BronzeTable(LIFECYCLE, address, {}, compact_commits=1_000)
+    finally:
+        is_over.set()
+        shipping.join()

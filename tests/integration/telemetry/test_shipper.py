@@ -21,6 +21,7 @@ from engine.foundation.observing import (
 from engine.runtime import SystemClock, system_runtime
 from engine.telemetry import EmitterIdentity, Telemetry
 from engine.telemetry.segments import segment_name
+from engine.telemetry.shipped_mark import read_shipped_mark
 from engine.telemetry.shipper.lake import (
     COMPACT_TARGET_BYTES,
     LARGE_TARGET_BYTES,
@@ -129,6 +130,22 @@ def test_a_new_shipper_ships_nothing_again(setting: Setting) -> None:
     (setting.spool / "shipped").unlink()
     assert setting.ship() == 0, "the lake itself knows, without the mark"
     assert texts(setting) == ["one"]
+
+
+def test_the_mark_tells_of_each_table_what_the_table_knows(setting: Setting) -> None:
+    shipper = setting.shipper()
+    setting.tell(event("one"), FlushDone("INDEX", "FLUSH", "SHUTDOWN", 1, 1, None, 9))
+    shipper.ship()
+    setting.tell(event("three"))
+    shipper.ship()
+    mark = read_shipped_mark(system_runtime().disk, str(setting.spool))
+    assert mark is not None
+    known = {}
+    for table in TABLES:
+        delta = DeltaTable(str(setting.lake / "bronze" / table.name))
+        known[table.name] = delta.transaction_version(f"{MASTER.emitter}/{table.name}")
+    assert mark.tables == {name: seq for name, seq in known.items() if seq is not None}
+    assert mark.tables == {"flush_checkpoints": 2, "lifecycle": 3, "shipments": 3}
 
 
 @pytest.mark.parametrize("shipped_tables", [1, 2])

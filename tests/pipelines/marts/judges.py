@@ -10,12 +10,10 @@ import pyarrow.compute as pc
 
 from pipelines.catalogue import OFFSET_VIOLATIONS
 from pipelines.marts.consumer_lag import MART as CONSUMER_LAG
-from pipelines.marts.declared import in_order
+from pipelines.marts.declared import in_order, needed_for
 from pipelines.marts.declaring import as_declared
+from pipelines.marts.ended_queues import MART as ENDED_QUEUES
 from pipelines.marts.group_state import MART as GROUP_STATE
-from pipelines.marts.judging.queue_numbers import STEP as QUEUE_NUMBERS
-from pipelines.marts.judging.queues import STEP as JUDGED_QUEUES
-from pipelines.marts.judging.ticks import STEP as TICKS
 from pipelines.marts.mart import Given, Made, Mart, Step, mart
 from pipelines.marts.risks.exposures import STEP as EXPOSURES
 from pipelines.marts.stalled_windows import MART as STALLED_WINDOWS
@@ -40,16 +38,7 @@ def falls(given: Given) -> Made:
 
 
 FALLS: Final = mart(OFFSET_VIOLATIONS, falls, reads=("consume_offsets",))
-JUDGES: Final[tuple[Step, ...]] = in_order(
-    [
-        CONSUMER_LAG,
-        GROUP_STATE,
-        QUEUE_NUMBERS,
-        JUDGED_QUEUES,
-        TICKS,
-        EXPOSURES,
-        STALLED_WINDOWS,
-        FALLS,
-    ]
-)
-MARTS: Final[tuple[Mart, ...]] = (CONSUMER_LAG, GROUP_STATE, STALLED_WINDOWS)
+MARTS: Final[tuple[Mart, ...]] = (CONSUMER_LAG, ENDED_QUEUES, GROUP_STATE, STALLED_WINDOWS)
+_NAMES: Final = (*(one.name for one in MARTS), EXPOSURES.name)
+JUDGES: Final[tuple[Step, ...]] = in_order([*needed_for(*_NAMES, given=[FALLS.name]), FALLS])
+"""Those marts, what duplicates may come, and all the steps that these are made from."""

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.marts.declared import in_order
+from pipelines.marts.delayed_retries import MART as DELAYED_RETRIES
 from pipelines.marts.flush_health import MART as FLUSH_HEALTH
 from pipelines.marts.offset_health import MART as OFFSET_HEALTH
 from pipelines.marts.offset_violations import MART as OFFSET_VIOLATIONS
@@ -17,7 +18,7 @@ from tests.pipelines.gold_lake import SHORT
 from tests.pipelines.marts.event_stories import Operation, bronze_of, stories, told
 from tests.pipelines.marts.literal_facts import NOON, SECOND, Row, computed, facts, only
 
-STEPS = in_order([FLUSH_HEALTH, OFFSET_HEALTH, OFFSET_VIOLATIONS, RETRY_FLOW])
+STEPS = in_order([DELAYED_RETRIES, FLUSH_HEALTH, OFFSET_HEALTH, OFFSET_VIOLATIONS, RETRY_FLOW])
 
 
 def step(at: float, what: str, times: int = 1, **values: Any) -> Row:
@@ -75,6 +76,33 @@ def test_what_does_not_close_is_told_with_its_reason_by_origin() -> None:
         (None, 0, 1),
     ]
     assert [row["difference_reason"] is None for row in rows] == [False, False, True]
+
+
+def test_scheduled_messages_that_do_not_come_when_their_delay_is_over_are_overdue() -> None:
+    steps = facts(
+        "retry_dlq_flow",
+        *(step(1, name, delay_ms=5_000) for name in ("SENT_BACK", "SCHEDULED")),
+        *(step(2, name, delay_ms=30_000) for name in ("SENT_BACK", "SCHEDULED")),
+        step(7, "DELIVERED"),
+    )
+    given = {"retry_dlq_flow": steps, "shipments": shipped(60)}
+    rows, state = computed(RETRY_FLOW, given)
+    assert [row["observed_at"].timestamp() - NOON / SECOND for row in rows] == [10, 40]
+    assert only(rows, "delayed", "overdue") == [(1, 0), (1, 1)]
+    late = facts("retry_dlq_flow", step(65, "DELIVERED", seq=9))
+    rows, _ = computed(RETRY_FLOW, {"retry_dlq_flow": late, "shipments": shipped(70)}, state)
+    assert only(rows, "delayed", "overdue") == [(0, 0)]
+
+
+def test_counts_of_a_lake_that_began_before_overdue_was_counted_go_on() -> None:
+    steps = facts("retry_dlq_flow", step(1, "SENT_BACK"), step(2, "SCHEDULED", delay_ms=9_000))
+    _, state = computed(RETRY_FLOW, {"retry_dlq_flow": steps, "shipments": shipped(5)})
+    older = {
+        name: rows.drop_columns(["due"]) if "due" in rows.schema.names else rows
+        for name, rows in state.items()
+    }
+    rows, _ = computed(RETRY_FLOW, {"shipments": shipped(20)}, older)
+    assert only(rows, "sent_back", "scheduled", "overdue") == [(1, 1, 0), (1, 1, 0)]
 
 
 def test_reports_and_broken_laws_are_counted_by_cause_in_each_ten_minutes() -> None:
@@ -150,3 +178,48 @@ def test_any_cut_of_the_shipments_gives_the_same_sheets(
     ends = data.draw(st.one_of(st.just(range(count)), st.sets(st.integers(0, count - 1))))
     whole = partition.run(STEPS, bronze, SHORT)
     assert partition.run(STEPS, bronze, SHORT, ends=ends) == whole
+
+
+WAITS = ("delay_ms", "scheduled", "released", "waiting", "overdue")
+
+
+def test_the_delay_that_keeps_its_messages_is_named_with_their_number() -> None:
+    """Ten and thirty seconds: the first level lets its messages go, the second keeps all three."""
+    steps = facts(
+        "retry_dlq_flow",
+        *(step(at, "SCHEDULED", delay_ms=10_000) for at in (1, 2)),
+        *(step(at, "SCHEDULED", delay_ms=30_000) for at in (3, 4, 5)),
+        *(step(at, "DELIVERED", delay_ms=10_000) for at in (11, 12)),
+    )
+    given = {"retry_dlq_flow": steps, "shipments": shipped(60)}
+    rows, state = computed(DELAYED_RETRIES, given)
+    last = {row["delay_ms"]: row for row in rows}
+    assert only([last[10_000], last[30_000]], *WAITS) == [
+        (10_000, 2, 2, 0, 0),
+        (30_000, 3, 0, 3, 3),
+    ]
+    moved = facts("retry_dlq_flow", step(65, "DELIVERED", delay_ms=30_000, seq=99))
+    rows, _ = computed(DELAYED_RETRIES, {"retry_dlq_flow": moved, "shipments": shipped(70)}, state)
+    assert only(rows, *WAITS, "seq") == [(30_000, 3, 1, 2, 2, 99)]
+
+
+def test_what_a_level_gives_up_it_keeps_no_more_and_what_is_given_up_at_once_never_waited() -> None:
+    steps = facts(
+        "retry_dlq_flow",
+        step(1, "SCHEDULED", delay_ms=5_000),
+        step(7, "DEAD_LETTERED", delay_ms=5_000),
+        step(8, "SENT_BACK"),
+        step(8, "DEAD_LETTERED"),
+    )
+    rows, _ = computed(DELAYED_RETRIES, {"retry_dlq_flow": steps, "shipments": shipped(20)})
+    assert only(rows, *WAITS) == [(5_000, 1, 1, 0, 0)]
+
+
+def test_of_a_broker_that_does_not_say_which_delay_was_over_it_is_unknown_what_is_overdue() -> None:
+    steps = facts(
+        "retry_dlq_flow",
+        *(step(1, "SCHEDULED", delay_ms=delay) for delay in (5_000, 30_000)),
+        step(26, "DELIVERED"),
+    )
+    rows, _ = computed(DELAYED_RETRIES, {"retry_dlq_flow": steps, "shipments": shipped(60)})
+    assert only(rows, "delay_ms", "overdue") == [(5_000, 1), (30_000, 0), (30_000, None)]

@@ -185,6 +185,16 @@ def test_marks_that_go_past_the_range_end_windows_of_earlier_cuts() -> None:
     ]
 
 
+def test_commits_end_nothing_while_somebody_who_was_told_where_to_begin_is_awaited() -> None:
+    """Client a asks once more and is told 80; a tool commits 90 before it pulls."""
+    marks = {"client_id": "a", "last_puller": "a", "committed": 80, "pulled": 90}
+    _, state = risks(offset_answers=[{"at": 1, "seq": 1, "told_offset": 80, **marks}])
+    early, due = watermark(20, seq=2, committed=90), watermark(21, seq=3, committed=90)
+    assert risks(state, group_watermarks=[early])[0] == []
+    rows, _ = risks(state, group_watermarks=[early, due])
+    assert only(rows, "seq", "revision", "state") == [(3, 2, "CLOSED")]
+
+
 def test_messages_delivered_once_more_from_another_place_are_surely_duplicates() -> None:
     place = {"origin_topic": "t", "origin_queue_id": 2, "reconsume_times": 1}
     rows, _ = risks(
@@ -231,7 +241,8 @@ def answer(seq: int, begin: int, end: int) -> Event:
 
 def departure(seq: int, begin: int, end: int) -> Event:
     """Client c1 was lost with [begin, end) pulled and not committed."""
-    return event(seq, begin, end, type="OPENING", basis="DEPARTURE", cause="CONSUMER_CRASH")
+    told = {"type": "OPENING", "basis": "DEPARTURE", "cause": "CONSUMER_CRASH"}
+    return event(seq, begin, end, **told, reader_is_gone=True)
 
 
 def again(seq: int, begin: int, end: int) -> Event:
@@ -277,16 +288,50 @@ FOLDS: dict[str, tuple[list[Event | Progress], Told]] = {
         ],
     ),
     "an answer waits for its reader, whatever the one before it commits": (
-        [answer(1, 100, 140), progress(2, 140, 150), again(3, 100, 150), progress(4, 150, 160)],
+        [
+            answer(1, 100, 140),
+            progress(2, 140, 150),
+            again(3, 100, 150),
+            progress(4, 150, 160),
+            progress(5, 160, 170),  # What was there a second ago came to one reader only.
+            progress(6, 170, 180),
+        ],
         [
             (1, 1, "OPEN", "OPENED", 0),
             (3, 2, "OPEN", "AGAIN", 50),
-            (4, 3, "CLOSED", "PASSED", 50),
+            (5, 3, "OPEN", "ALONE", 50),
+            (6, 4, "CLOSED", "PASSED", 50),
+        ],
+    ),
+    "two readers in turn are foreseen until messages come to one of them only": (
+        [
+            answer(1, 100, 140),
+            again(2, 100, 150),
+            progress(3, 140, 155),
+            again(4, 150, 160),
+            progress(5, 150, 170),
+            again(6, 160, 172),
+            progress(7, 150, 176),
+            progress(8, 160, 180),
+        ],
+        [
+            (1, 1, "OPEN", "OPENED", 0),
+            (2, 2, "OPEN", "AGAIN", 50),
+            (4, 3, "OPEN", "AGAIN", 60),
+            (6, 4, "OPEN", "AGAIN", 72),
+            (8, 5, "OPEN", "ALONE", 72),
         ],
     ),
     "an answer whose reader never came is over with the commits after it": (
-        [answer(1, 100, 140), progress(2, 140, 150), progress(21, 140, 160)],
-        [(1, 1, "OPEN", "OPENED", 0), (21, 2, "CLOSED", "PASSED", 0)],
+        [
+            answer(1, 100, 140),
+            progress(2, 140, 150),
+            progress(21, 150, 150),
+        ],
+        [
+            (1, 1, "OPEN", "OPENED", 0),
+            (21, 2, "CLOSED", "PASSED", 0),
+        ],
     ),
     "an answer makes the risk of a departure as wide as it is": (
         [departure(1, 110, 140), answer(2, 100, 145), again(3, 100, 145), progress(4, 145, 145)],
@@ -359,5 +404,5 @@ def test_a_risk_says_why_more_came_again_than_was_predicted(
         "redelivered": redelivered_to - 100,
     }
     assert evidence(window) == (
-        f"the broker died when its disk knew offset 100 and the group was at 140; {ending}"
+        f"the broker died when the group was at 140; who asks where to begin is told 100; {ending}"
     )

@@ -20,6 +20,13 @@ MOVES = st.one_of(
     *(PASS, PASS, PASS, PASS, STATE, STATE, STATE, SHIP, SHIP),
     st.tuples(st.just("odd"), QUEUES, st.sampled_from(["NONE", "PURGED", "AT_END", "RADIO"])),
     st.tuples(st.just("sample"), QUEUES, st.sampled_from([None, "M1", "M2", "dropped"])),
+    st.tuples(st.just("client"), QUEUES, st.sampled_from(["attends", "neglects", "is mute"])),
+    st.tuples(st.just("unpulled"), QUEUES, st.integers(20, 60)),
+    st.tuples(st.just("stack"), QUEUES, st.sampled_from([None, "here", "there"])),
+    st.tuples(st.just("step"), st.sampled_from([-15, -3, 4, 40])),
+    st.tuples(st.just("finished"), QUEUES, st.integers(0, 40), st.sampled_from(["client-1", "x"])),
+    st.tuples(st.just("pulled"), QUEUES, st.integers(0, 60), st.integers(0, 2)),
+    st.tuples(st.just("drift"), QUEUES, st.integers(-3, 9), st.integers(100, 240)),
     st.tuples(st.just("fall"), QUEUES, st.booleans()),
     st.tuples(st.just("boot"), st.integers(0, 50)),
     st.tuples(st.just("silence"), st.integers(30, 80)),
@@ -70,6 +77,10 @@ class Broker:
                 held = 0 if head in (None, "dropped") else 4
                 dropped = head == "dropped"
                 emitter.sample(queue, held_count=held, head_message_id=head, dropped=dropped)
+            case ("client" | "unpulled" | "stack" | "step" | "finished" | "pulled", *told):
+                self._tell_more(move[0], *told)
+            case ("drift", queue, change, seconds):
+                self._drift(queue, change, seconds)
             case ("event", kind):
                 emitter.report("lifecycle", kind=kind)
             case ("fall", queue, is_reset):
@@ -82,6 +93,41 @@ class Broker:
                 self.go(-seconds)
             case _:
                 emitter.ship()
+
+    def _tell_more(self, what: str, *told: Any) -> None:
+        """What a client says, or fails to say, and what becomes of the clock."""
+        emitter = self.emitter
+        match what, *told:
+            case "client", queue, how:
+                emitter.sample(queue, attended=how == "attends", answered=how != "is mute")
+            case "unpulled", queue, behind:
+                committed = self.committed[queue]
+                mark = {"committed": committed, "max_offset": committed + behind, "pulled": 0}
+                emitter.watermark(queue, **mark, last_pull_time=emitter.epoch_us)
+            case "finished", queue, first, client:
+                emitter.sample(queue, held_count=4, first_held=first, client_id=client)
+            case "pulled", queue, pulled, members:
+                emitter.watermark(
+                    queue, pulled=pulled, committed=self.committed[queue], members=members
+                )
+            case "stack", queue, stack:
+                held = {"held_count": 4, "first_held": 3, "head_message_id": "M1"}
+                emitter.sample(queue, **held, stack=stack)
+            case _, seconds:
+                self.go(max(0, seconds))
+                emitter.report("lifecycle", kind="CLOCK_STEPPED", step_ms=seconds * 1000)
+
+    def _drift(self, queue: int, change: int, seconds: int) -> None:
+        """The lag changes steadily, over some complete minutes."""
+        for step in range(seconds // 20):
+            self.go(20)
+            committed = 100 + step
+            self.emitter.watermark(
+                queue, committed=committed, pulled=committed, max_offset=200 + step * (1 + change)
+            )
+            if not step % 3:
+                self.emitter.ship()
+        self.committed[queue] = 100
 
     def _fall(self, queue: int, *, is_reset: bool) -> None:
         before = self.committed[queue]
@@ -99,7 +145,7 @@ class Broker:
         )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(STORIES, st.sets(st.integers(0, 40)))
 def test_any_cut_gives_the_same_rows(
     story: list[tuple[bool, tuple[Any, ...]]], ends: set[int]

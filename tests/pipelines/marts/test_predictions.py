@@ -100,7 +100,11 @@ def test_a_hand_over_from_a_stale_offset_is_predicted_down_to_that_offset() -> N
     assert only(told, "basis", "cause", "next_client_id", "from_offset", "to_offset") == [
         ("OFFSET_ANSWER", "HAND_OVER", "b", 60, 85)
     ]
-    assert told[0]["evidence"] == "b was told to begin at 60 when a had pulled up to 85"
+    assert told[0]["all_from_offset"] == 85
+    assert told[0]["evidence"] == (
+        "b was told to begin at 60 when a had pulled up to 85; two members may read the queue: "
+        "what one pulls from 85 on, both do"
+    )
     revoked = lost(5, kind="REVOKED", reason=None)
     rows, _ = risks(state, rebalance_events=[revoked], redeliveries=[again(10, 60, 90)])
     newest = rows[-1]
@@ -120,15 +124,98 @@ def test_a_client_that_asks_again_for_its_own_queue_has_begun_anew() -> None:
     assert only(rows, "cause", "client_id", "next_client_id") == [("CONSUMER_CRASH", "a", "a")]
 
 
-def test_nothing_comes_again_for_certain_after_a_broker_s_death_since_readers_live_on() -> None:
-    marks = {"pulled": 90, "committed": 80, "persisted": 70, "min_offset": 0, "max_offset": 100}
-    known = {"at": 1, "last_puller": "a", "message_model": "CLUSTERING", **marks}
-    boot = {"at": 9, "seq": 2, "kind": "BOOT", "clean": False, "broker_epoch": NOON}
-    rows, state = risks(group_watermarks=[known], lifecycle=[boot])
-    assert only(rows, "cause", "at_risk_messages", "certain_messages", "uncertain_messages") == [
-        ("BROKER_CRASH", 20, 0, 20)
+MARKS = {"pulled": 90, "committed": 80, "persisted": 70, "min_offset": 0, "max_offset": 100}
+DIED = {"at": 9, "seq": 2, "kind": "BOOT", "clean": False, "broker_epoch": NOON}
+FIGURES = ("from_offset", "to_offset", "certain_messages", "uncertain_messages")
+
+
+def mark(members: int | None) -> Row:
+    """Client a has pulled 90, committed 80, and the disk knows 70."""
+    model = {"last_puller": "a", "message_model": "CLUSTERING", "members": members}
+    return {"at": 1, "seq": 1, **model, **MARKS}
+
+
+def test_readers_that_live_on_when_the_broker_dies_put_nothing_at_risk() -> None:
+    rows, state = risks(group_watermarks=[mark(2)], lifecycle=[DIED])
+    assert only(rows, "cause", *FIGURES) == [("BROKER_CRASH", 90, 90, 0, 0)]
+    assert rows[0]["evidence"] == (
+        "the broker died when the group was at 90; who reads on there repeats nothing"
+    )
+    after = {**mark(1), "at": 12, "seq": 3, "committed": 93, "pulled": 94, "broker_epoch": NOON}
+    late = {**after, "at": 40, "seq": 4}
+    rows, _ = risks(state, group_watermarks=[after, late])
+    assert only(rows, "seq", "state", "outcome") == [(4, "CLOSED", "PASSED")]
+
+
+def test_a_reader_that_the_broker_does_not_know_yet_may_read_beside_who_took_its_queue() -> None:
+    """a lives on and has not sent its heartbeat; b is told to begin where a has pulled to."""
+    _, state = risks(group_watermarks=[mark(2)], lifecycle=[DIED])
+    after = {**mark(1), "at": 12, "seq": 3, "committed": 94, "pulled": 94, "broker_epoch": NOON}
+    _, state = risks(state, group_watermarks=[after])
+    told = answer(13, 94, committed=94, pulled=94)
+    rows, _ = risks(state, offset_answers=[told])
+    assert only(rows, "at_risk_messages", "all_from_offset") == [(0, 94)]
+
+
+def test_who_is_told_where_to_begin_while_another_was_before_is_certain_of_nothing() -> None:
+    """a begins anew and is told 70, but b was told before it, and may have read on by then."""
+    _, state = risks(group_watermarks=[mark(2)], lifecycle=[DIED])
+    _, state = risks(state, offset_answers=[answer(3, 80)])
+    rows, _ = risks(state, offset_answers=[answer(4, 70, client_id="a")])
+    assert only(rows, "from_offset", "certain_messages") == [(70, 0)]
+
+
+def test_who_lost_a_queue_to_another_reader_may_pull_once_more() -> None:
+    rows, _ = risks(rebalance_events=[lost(1, kind="REVOKED", reason=None)])
+    assert only(rows, "cause", "to_offset", "all_from_offset") == [("HAND_OVER", 90, 90)]
+    rows, _ = risks(rebalance_events=[lost(1)])
+    assert only(rows, "cause", "to_offset", "all_from_offset") == [("CONSUMER_CRASH", 90, None)]
+
+
+def test_what_the_disk_did_not_know_comes_again_for_certain_to_who_begins_anew() -> None:
+    """Client a died with the broker: it asks, and what it had committed was finished."""
+    _, state = risks(group_watermarks=[mark(2)], lifecycle=[DIED])
+    rows, _ = risks(state, offset_answers=[answer(3, 70, client_id="a")])
+    assert only(rows, "cause", *FIGURES) == [("BROKER_CRASH", 70, 90, 10, 10)]
+    assert rows[0]["certain_ranges"] == [{"from_offset": 70, "to_offset": 80}]
+    assert rows[0]["all_from_offset"] == 90, "another that the broker has not heard of may read on"
+
+
+def test_who_asks_while_the_reader_before_may_live_on_is_certain_of_nothing() -> None:
+    """b is told 70; a reads on, so b may give the queue back, and both may read it for a while."""
+    _, state = risks(group_watermarks=[mark(2)], lifecycle=[DIED])
+    rows, state = risks(state, offset_answers=[answer(3, 70)])
+    assert only(rows, *FIGURES, "all_from_offset") == [(70, 90, 0, 20, 90)]
+    rows, state = risks(state, offset_answers=[answer(4, 86)])  # It asks again: a has committed.
+    assert only(rows, *FIGURES) == [(86, 90, 0, 4)]
+    rows, _ = risks(state, offset_answers=[answer(5, 90)])
+    assert only(rows, *FIGURES) == [(90, 90, 0, 0)]
+
+
+@pytest.mark.parametrize(("members", "certain"), [(0, 10), (None, 0)])
+def test_a_group_without_members_repeats_all_that_the_disk_did_not_know(
+    members: int | None, certain: int
+) -> None:
+    rows, _ = risks(group_watermarks=[mark(members)], lifecycle=[DIED])
+    assert only(rows, *FIGURES) == [(70, 90, certain, 20 - certain)]
+
+
+def test_a_reader_that_was_gone_when_the_broker_died_does_not_live_on() -> None:
+    sample = {"at": 0, "seq": 5, **held((80, 84), finished=6)}
+    _, state = risks(client_windows=[sample], group_watermarks=[mark(2)])
+    _, state = risks(state, rebalance_events=[lost(3)])
+    rows, _ = risks(state, lifecycle=[{**DIED, "seq": 12}])
+    opened = [row for row in rows if row["basis"] == "RESTART"]
+    assert only(opened, *FIGURES) == [(70, 90, 16, 4)]
+    assert opened[0]["certain_ranges"] == [
+        {"from_offset": 70, "to_offset": 80},
+        {"from_offset": 84, "to_offset": 90},
     ]
-    rows, _ = risks(state, offset_answers=[answer(3, 65)])
-    assert only(rows, "cause", "revision", "from_offset", "to_offset", "next_client_id") == [
-        ("BROKER_CRASH", 2, 65, 90, "b")
-    ]
+
+
+def test_two_owners_repeat_what_either_pulls_from_then_on() -> None:
+    all_committed = [{"topic": "t", "queue_id": 0, "committed": 90, "pulled": 90}]
+    there = lost(1, seq=1, kind="REVOKED", reason=None, client_id="a", queues=all_committed)
+    back = lost(2, seq=2, kind="REVOKED", reason=None, client_id="b", queues=all_committed)
+    rows, _ = risks(rebalance_events=[there, back])
+    assert only(rows, "cause", "at_risk_messages", "all_from_offset") == [("DOUBLE_OWNER", 0, 90)]

@@ -159,6 +159,10 @@ class RecordingDisk:
     def used_ratio(self, path: str) -> float:
         return 0.1
 
+    def fetched_bytes(self) -> int | None:
+        """See `Disk.fetched_bytes`: nothing is known."""
+        return None
+
     def unwritten_pages(self) -> UnwrittenPages | None:
         return None
 

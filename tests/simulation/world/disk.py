@@ -365,6 +365,10 @@ class MountedDisk:
             else (0.99 if self.platter.free_bytes < 4096 else 0.5)
         )
 
+    def fetched_bytes(self) -> int | None:
+        """See `Disk.fetched_bytes`: these disks have no memory beside them."""
+        return None
+
     def unwritten_pages(self) -> UnwrittenPages:
         unsynced = [
             len(data or b"")

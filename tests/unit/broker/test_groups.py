@@ -13,7 +13,10 @@ from engine.protocol.bodies import ConsumerData, SubscriptionData
 
 
 class End:
-    """One end of a connection; only its identity counts here."""
+    """One end of a connection; its identity counts here, and that it is open."""
+
+    closed = False
+    address = "10.0.0.1:1"
 
 
 def channel(client_id: str, end: End | None = None) -> ClientChannel:
@@ -78,6 +81,41 @@ def test_a_client_on_a_new_connection_is_the_same_member() -> None:
     assert (again.joined, again.reconnected) == (False, True)
     assert groups.lost(old) == [], "the end of the old connection is not its end"  # type: ignore[arg-type]
     assert [gone.client_id for gone in groups.lost(new)] == ["c1"]  # type: ignore[arg-type]
+
+
+def beats(*ends: End) -> list[str | None]:
+    """With whom the member c1 is told to share its id, at each of its heartbeats."""
+    groups = ConsumerGroups()
+    return [
+        groups.register(consumer("A"), channel("c1", end), now_ms=at).shared_with
+        for at, end in enumerate(ends)
+    ]
+
+
+def test_heartbeats_by_two_open_connections_in_turn_are_two_processes_and_told_once() -> None:
+    here, there = End(), End()
+    there.address = "10.0.0.2:2"
+    assert beats(here, there, here, there, here) == [None, None, "10.0.0.2:2", None, None]
+    assert beats(here, here, there, there, here) == [None, None, None, None, "10.0.0.2:2"]
+
+
+def test_a_client_that_connects_anew_shares_its_id_with_nobody() -> None:
+    old, new, newest = End(), End(), End()
+    assert beats(old, old, new, new, newest, newest) == [None] * 6
+
+
+def test_two_processes_that_became_one_and_two_again_are_told_again() -> None:
+    one, two = End(), End()
+    groups = ConsumerGroups()
+
+    def beat(end: End) -> str | None:
+        return groups.register(consumer("A"), channel("c1", end), now_ms=0).shared_with
+
+    assert [beat(one), beat(two), beat(one)] == [None, None, "10.0.0.1:1"]
+    two.closed = True
+    assert [beat(one), beat(one)] == [None, None]
+    third = End()
+    assert [beat(third), beat(one)] == [None, "10.0.0.1:1"]
 
 
 def test_an_emptied_group_is_gone_and_its_generation_goes_on() -> None:

@@ -27,7 +27,9 @@ from engine.protocol.bodies import ConsumerData, HeartbeatData, ProducerData, Su
 
 
 class End:
-    """One end of a connection; only its identity counts here."""
+    """One end of a connection; its identity counts here, and that it is open."""
+
+    closed = False
 
 
 def channel(client_id: str = "c", account: str | None = None) -> ClientChannel:

@@ -20,7 +20,7 @@ from engine.broker.state.queue_locks import QueueLocks
 from engine.broker.state.readers import Readers
 from engine.broker.state.topics import Topics
 from engine.broker.state.traffic import NORMAL, Traffic
-from engine.broker.work_in_steps import stepped
+from engine.broker.work_in_steps import counted, stepped
 from engine.foundation.limits import (
     LOOP_STEP_ANSWERS_MAX,
     LOOP_STEP_ENTRIES_MAX,
@@ -36,7 +36,9 @@ SLACK = 1.2
 
 
 class End:
-    """One end of a connection; only its identity counts here."""
+    """One end of a connection; its identity counts here, and that it is open."""
+
+    closed = False
 
 
 def member(number: int) -> tuple[End, ClientChannel]:
@@ -271,3 +273,17 @@ def test_a_long_table_is_gone_through_in_steps_of_one_size(
 def test_a_pull_that_is_due_leaves_once_however_many_steps_it_takes_to_find_it() -> None:
     woken = [pull for some in pulls_held(3000) for pull in some]  # type: ignore[attr-defined]
     assert sorted(pull.deadline_ms for pull in woken) == list(range(1001))
+
+
+def test_entries_that_come_several_at_a_time_are_steps_of_no_more_than_one_batch_too_many() -> None:
+    noted: list[int] = []
+
+    def batches() -> Iterator[int]:
+        for count in (1, 125, 125, 1, 300, 2):
+            noted.append(count)
+            yield count
+
+    steps = [sum(noted) for _ in counted(batches(), 250)]
+
+    assert steps == [251, 552]
+    assert sum(noted) == 554, "what is left after the last step is done as well"

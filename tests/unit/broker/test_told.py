@@ -22,7 +22,7 @@ def sample(told: ToldMarks[str, int], *, moved: int | None = None) -> list[str]:
     """One sample that finds every moved key changed: what it tells."""
     due = told.due(turns=TURNS, moved=moved)
     for key in due:
-        told.looked_at(key)
+        told.looked_at([key])
         told.told(key, 1)
     return list(due)
 
@@ -115,7 +115,7 @@ def test_at_the_end_of_a_round_all_that_was_there_at_its_begin_was_told_or_went(
             told.moved(key)
         elif what == "forget":
             told.forget(key)
-            told.looked_at(key)
+            told.looked_at([key])
             owed.discard(key)
         elif what == "sample":
             owed.difference_update(sample(told, moved=2))
@@ -129,3 +129,32 @@ def test_at_the_end_of_a_round_all_that_was_there_at_its_begin_was_told_or_went(
         owed.difference_update(sample(told, moved=2))
     assert told.round_is_over
     assert not owed
+
+
+@given(st.lists(st.sampled_from("abcdefgh")), st.text("abcdefgh"), st.booleans())
+def test_several_that_moved_are_noted_as_one_after_the_other_would_be(
+    before: list[str], moving: str, round_begins: bool
+) -> None:
+    """Those that waited before the round stay where they are; nobody waits twice."""
+    alone, together = told_of("abcd"), told_of("abcd")
+    for told in (alone, together):
+        for key in before:
+            told.moved(key)
+        if round_begins:
+            told.begin_round()
+    for key in moving:
+        alone.moved(key)
+    together.all_moved(moving)
+
+    assert together.waiting_count == alone.waiting_count
+    for turns in (0, 2, None):
+        assert list(together.due(turns=turns, moved=None).items()) == list(
+            alone.due(turns=turns, moved=None).items()
+        )
+
+
+def test_between_two_rounds_those_that_moved_are_due_in_the_order_in_which_they_did() -> None:
+    told = told_of("abcd")
+    told.all_moved("cab")
+    assert told.due(turns=TURNS, moved=2) == {"c": False, "a": False}
+    assert list(told.due(turns=TURNS, moved=None)) == ["c", "a", "b"]

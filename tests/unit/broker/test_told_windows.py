@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from engine.broker.told_windows import ToldWindows
+from engine.broker.told_windows import ATTENDED_MS, ToldWindows
 from engine.foundation.observing import ClientWindow
 
 INTERVAL_MS = 1000
@@ -131,6 +131,46 @@ def test_windows_beyond_the_limit_are_told_each_time_and_left_no_room_by_who_lef
     other = replace(WINDOW, client_id="c2")
     assert told(windows, WINDOW, 0)
     assert [told(windows, other, at) for at in (0, 1)] == [True, True]
-    windows.forget("g", "c1")
+    assert [one.dropped for one in windows.forget("g", "c1") if one] == [True]
     assert [told(windows, other, at) for at in (2, 3)] == [True, False]
     assert len(windows) == 1
+
+
+def test_what_a_client_held_goes_with_it() -> None:
+    windows = ToldWindows(INTERVAL_MS)
+    for queue_id in (0, 1):
+        told(windows, replace(WINDOW, queue_id=queue_id), 0)
+    gone = [one for one in windows.forget("g", "c1") if one]
+    assert [(one.queue_id, one.dropped, one.held_count) for one in gone] == [
+        (0, True, 0),
+        (1, True, 0),
+    ]
+    assert len(windows) == 0
+
+
+def test_of_a_client_that_answers_no_more_it_is_told_once_with_what_it_held() -> None:
+    windows = ToldWindows(INTERVAL_MS)
+    told(windows, WINDOW, 0)
+    silent = [one for one in windows.unanswered("g", "c1") if one]
+    assert [(one.answered, one.held_count, one.head_message_id) for one in silent] == [
+        (False, 3, "U5")
+    ]
+    assert [one for one in windows.unanswered("g", "c1") if one] == []
+    again = replace(WINDOW)
+    assert windows.is_news(again, 1, losses=0), "it answers again, though nothing else changed"
+    assert again.answered is True
+
+
+def test_a_client_that_turns_to_its_queue_no_more_is_told_by_the_broker_s_clock() -> None:
+    """Its own clock may say anything: whether its last pull moved is what counts."""
+    windows = ToldWindows(10**9)
+    answers = []
+    for at in range(0, 200_000, 5_000):
+        pulled_ms = 10**12 + min(at, 50_000)
+        window = replace(WINDOW, last_pull_time_ms=pulled_ms)
+        if windows.is_news(window, at, losses=0):
+            answers.append((at, window.attended))
+    assert answers == [(0, True), (50_000 + ATTENDED_MS + 5_000, False)]
+    window = replace(WINDOW, last_pull_time_ms=10**12 + 60_000)
+    assert windows.is_news(window, 200_000, losses=0)
+    assert window.attended is True

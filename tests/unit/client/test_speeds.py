@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from engine.client.consuming.speeds import Speeds
+import pytest
+
+from engine.client.consuming.speeds import LENGTHS_MAX, FlowControl, Speeds
 
 BEGIN_MS = 1_700_000_000_000 // 60_000 * 60_000
 
@@ -43,3 +45,38 @@ def test_topics_that_are_not_asked_for_are_forgotten() -> None:
     speeds.pulled("gone", count=50, took_ms=1, now_ms=BEGIN_MS)
     assert list(speeds.table(["T"], now_ms=BEGIN_MS)) == ["T"]
     assert speeds.table(["gone"], now_ms=BEGIN_MS)["gone"].pull_tps == 0
+
+
+def test_percentiles_are_of_the_calls_of_a_minute_and_at_most_a_quarter_too_high() -> None:
+    speeds = Speeds()
+    for _ in range(990):
+        speeds.consumed("T", succeeded=1, failed=0, took_ms=3, now_ms=BEGIN_MS)
+    for _ in range(10):
+        speeds.consumed("T", succeeded=1, failed=0, took_ms=1000, now_ms=BEGIN_MS)
+    told = speeds.table(["T"], now_ms=BEGIN_MS + 1)["T"]
+    assert (told.calls, told.consume_p50, told.consume_p99) == (1000, 3, 3)
+    speeds.consumed("T", succeeded=1, failed=0, took_ms=1000, now_ms=BEGIN_MS)
+    assert 1000 <= (speeds.table(["T"], now_ms=BEGIN_MS + 1)["T"].consume_p99 or 0) < 1250
+    later = speeds.table(["T"], now_ms=BEGIN_MS + 70_000)["T"]
+    assert (later.calls, later.consume_p50, later.consume_p99) == (0, None, None)
+
+
+@pytest.mark.parametrize("took_ms", [0, 1, 3, 4, 5, 7, 8, 9, 99, 1000, 4095, 4096, 10**8, 10**12])
+def test_a_single_call_is_its_own_percentile_to_within_a_quarter(took_ms: int) -> None:
+    speeds = Speeds()
+    speeds.consumed("T", succeeded=1, failed=0, took_ms=took_ms, now_ms=BEGIN_MS)
+    told = speeds.table(["T"], now_ms=BEGIN_MS)["T"].consume_p99
+    longest = 1 << (LENGTHS_MAX // 4 + 2)
+    assert told is not None
+    if took_ms < longest:
+        assert took_ms <= told <= took_ms * 1.25
+
+
+def test_rests_of_pulls_are_told_by_their_reason_for_a_minute() -> None:
+    speeds = Speeds()
+    for _ in range(3):
+        speeds.rested("T", FlowControl.COUNT, rest_ms=50, now_ms=BEGIN_MS)
+    speeds.rested("T", FlowControl.SPAN, rest_ms=50, now_ms=BEGIN_MS)
+    told = speeds.table(["T"], now_ms=BEGIN_MS)["T"]
+    assert (told.flow_count_ms, told.flow_bytes_ms, told.flow_span_ms) == (150, 0, 50)
+    assert speeds.table(["T"], now_ms=BEGIN_MS + 70_000)["T"].flow_count_ms == 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import date
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,19 +16,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.foundation.errors import LakeError
-from pipelines.catalogue import REBALANCES
+from pipelines.catalogue import CONSUMER_LAG, REBALANCES
 from pipelines.cycles.buckets import bucket_of, packed, split, unpacked, within
 from pipelines.cycles.commit import GoldTables
 from pipelines.cycles.comparing import Difference, compare
+from pipelines.cycles.cuts import Cut, Shipment, next_cuts, until, until_cuts
 from pipelines.cycles.files import DataFiles
 from pipelines.cycles.gold_files import NewFile, write_rows
+from pipelines.cycles.kept_states import KeptState, keep, kept, kept_before, still_kept
 from pipelines.cycles.keyed_state import CHAIN_MAX, StateFiles
-from pipelines.cycles.plan import Cut, Plan, Plans, Shipment, Snapshot, last_done, next_cuts, until
+from pipelines.cycles.plan import Plans, last_done, settings_of
 from pipelines.cycles.replaying import judged_part
-from pipelines.cycles.sweeping import kept_snapshots
 from pipelines.lake import Lake, whole_table
 from pipelines.marts.computing import Computed
 from pipelines.marts.keys import overlaid
+from pipelines.marts.mart import KEY_TEXT, coded, words_of
 from pipelines.schemas import arrow_schema
 from pipelines.staging.facts import Reach
 from pipelines.tail import Place
@@ -123,6 +125,37 @@ def test_state_comes_back_as_it_was_saved_whatever_was_saved_as_a_difference(
         assert kept.load(chain) == state
 
 
+def test_a_table_with_more_columns_than_before_is_kept_as_a_whole(tmp_path: Path) -> None:
+    kept = StateFiles(DataFiles(Lake.at(str(tmp_path))), str(tmp_path / "run" / "0"))
+    earlier = {"queues": {"all": pa.table({"value": [1, 2, 3]})}}
+    chain = kept.save((), {}, Computed({}, earlier), cycle=0)
+    news = {"queues": {"all": pa.table({"value": [1, 2, 4], "members": [None, None, 5]})}}
+    touched = {"queues": {"all": np.array([2])}}
+
+    chain = kept.save(chain, earlier, Computed({}, news, touched), cycle=1)
+
+    assert kept.load(chain) == news
+
+
+def test_a_table_whose_numbers_have_other_words_than_before_is_kept_as_a_whole(
+    tmp_path: Path,
+) -> None:
+    def rules(codes: list[int], *words: str) -> dict[str, dict[str, pa.Table]]:
+        schema = pa.schema([coded("rule", words)])
+        return {"queues": {"all": pa.table([pa.array(codes, pa.int8())], schema=schema)}}
+
+    kept = StateFiles(DataFiles(Lake.at(str(tmp_path))), str(tmp_path / "run" / "0"))
+    earlier, news = rules([0, 1, 1], "OK", "SLOW"), rules([0, 2, 1], "OK", "PAUSED", "SLOW")
+    chain = kept.save((), {}, Computed({}, earlier), cycle=0)
+    touched = {"queues": {"all": np.array([2])}}
+
+    chain = kept.save(chain, earlier, Computed({}, news, touched), cycle=1)
+
+    loaded = kept.load(chain)["queues"]["all"]
+    assert loaded.equals(news["queues"]["all"])
+    assert words_of(loaded.schema.field("rule")) == ["OK", "PAUSED", "SLOW"]
+
+
 def test_rows_laid_on_others_replace_them_in_place_and_grow_the_end() -> None:
     rows, news = pa.table({"n": [1, 2, 3]}), pa.table({"n": [20, 40]})
     assert overlaid(rows, np.array([1, 3]), news)["n"].to_pylist() == [1, 20, 3, 40]
@@ -171,6 +204,33 @@ def test_rows_of_two_days_are_two_files_whose_statistics_bound_them(tmp_path: Pa
     assert told["maxValues"]["observed_at"] == "2026-03-02T00:00:01.500001Z"
     assert (told["minValues"]["group"], told["maxValues"]["group"]) == ("g2", "g3")
     assert pq.read_table(f"{lake.gold(REBALANCES.name)}/{files[0].path}").num_rows == 1
+
+
+def test_a_file_reads_the_same_whether_its_texts_were_a_dictionary_or_not(tmp_path: Path) -> None:
+    lake = Lake.at(str(tmp_path))
+    schema = arrow_schema(CONSUMER_LAG.columns)
+    texts = [field.name for field in schema if pa.types.is_string(field.type)]
+    row = {
+        field.name: datetime(2026, 3, 2, tzinfo=UTC)
+        if pa.types.is_timestamp(field.type)
+        else date(2026, 3, 2)
+        if pa.types.is_date(field.type)
+        else 7
+        for field in schema
+    }
+    rows = pa.Table.from_pylist(
+        [{**row, **dict.fromkeys(texts, text)} for text in ("zoë", "a", "a")], schema=schema
+    )
+    kept = pa.schema(
+        [field.with_type(KEY_TEXT) if field.name in texts else field for field in schema]
+    )
+    folder = lake.gold(CONSUMER_LAG.name)
+    (plain,) = write_rows(DataFiles(lake), folder, CONSUMER_LAG.name, rows, name="plain")
+    (coded,) = write_rows(DataFiles(lake), folder, CONSUMER_LAG.name, rows.cast(kept), name="coded")
+    assert coded.statistics == plain.statistics
+    both = [pq.read_table(f"{folder}/{one.path}", partitioning=None) for one in (plain, coded)]
+    assert both[0].equals(both[1], check_metadata=True)
+    assert both[1].schema.equals(schema.remove(schema.get_field_index("observed_date")))
 
 
 def test_a_cycle_is_committed_once_and_files_of_a_lost_attempt_belong_to_nobody(
@@ -290,14 +350,84 @@ def test_a_range_ends_at_the_first_shipment_that_reaches_its_end() -> None:
     assert until(reached, shipped, 200) == []
 
 
+def test_a_run_up_to_cuts_takes_what_they_took() -> None:
+    shipped = [shipment(1, 1, 10, 100), shipment(2, 11, 20, 200), shipment(3, 21, 30, 300)]
+    taken = (Cut("e", 0, 20, 0, 2, 0, 200),)
+    assert [one.seq for one in until_cuts(shipped, taken)] == [1, 2]
+    assert until_cuts(shipped, ()) == [], "nobody had heard of the emitter then"
+
+
 def test_of_kept_states_each_of_two_days_and_the_first_of_each_day_stay() -> None:
     hour = 3600 * 1_000_000
-    snapshots = [
-        Snapshot(Plan("r", at, (Cut("e", 0, 0, 0, 0, 0, at * hour),), {}), {}, 2)
+    states = [
+        KeptState("r", at, (Cut("e", 0, 0, 0, 0, 0, at * hour),), {}, 2)
         for at in range(24 * 10, 24 * 15)
     ]
-    kept = [one.judged_us // hour for one in kept_snapshots(snapshots, 24 * 15 * hour)]
-    assert kept == [240, 264, 288, *range(24 * 13, 24 * 15)]
+    found = [one.judged_us // hour for one in still_kept(states, 24 * 15 * hour)]
+    assert found == [240, 264, 288, *range(24 * 13, 24 * 15)]
+    assert still_kept(states[:1], 24 * 50 * hour) == [], "facts to go on with are gone"
+
+
+def test_the_first_cycle_of_an_hour_leaves_a_state_from_which_a_replay_may_start(
+    tmp_path: Path,
+) -> None:
+    lake, hour = Lake.at(str(tmp_path)), 3600 * 1_000_000
+    plans = Plans.open(lake, SETTINGS, gold=(), buckets=2)
+    ends = (hour + 1, hour + 2, 2 * hour, 3 * hour - 1, 5 * hour)
+    begin = 0
+    for number, end in enumerate(ends):
+        cut = Cut("e", number, number + 1, number, number + 1, begin, end)
+        plans.finish(plans.record((cut,), {}), {0: (f"state-{number}",)})
+        begin = end
+    assert [one.cycle for one in kept(lake)] == [1, 3, 5]
+    before = kept_before(lake, 5 * hour - 1)
+    assert before is not None
+    assert (before.cycle, before.chains, before.judged_us) == (3, {0: ("state-2",)}, 2 * hour)
+    assert kept_before(lake, hour) is None
+
+
+def test_of_a_cycle_that_was_carried_out_twice_the_second_state_is_kept(tmp_path: Path) -> None:
+    """Its process was killed between the note and the end of the cycle."""
+    lake, cut = Lake.at(str(tmp_path)), Cut("e", 0, 1, 0, 1, 0, 3600 * 1_000_000)
+    plans = Plans.open(lake, SETTINGS, gold=(), buckets=1)
+    plan = plans.record((cut,), {})
+    keep(lake, KeptState(plan.run_id, plan.cycle, plan.cuts, {0: ("killed",)}, 1))
+    plans.finish(plan, {0: ("done",)})
+    assert [one.chains for one in kept(lake)] == [{0: ("done",)}]
+
+
+def test_what_opening_a_run_reads_does_not_grow_with_its_age(tmp_path: Path) -> None:
+    """Days of plans that are gone are missed by nobody."""
+    lake = Lake.at(str(tmp_path))
+    plans = Plans.open(lake, SETTINGS, gold=(), buckets=2)
+    plans.begin_tables(["consumer_lag"])
+    for number in range(6):
+        cut = Cut("e", number, number + 1, number, number + 1, number, number + 1)
+        plans.finish(plans.record((cut,), {}), {0: (f"state-{number}",)})
+    lake.table(lake.state("plans")).delete("cycle < 6")
+    again = Plans.open(lake, SETTINGS, gold=("consumer_lag",), buckets=2)
+    assert (again.run_id, again.begun) == (plans.run_id, {"consumer_lag": 1})
+    assert again.is_done
+    assert again.last == plans.last
+    assert again.chains == {0: ("state-5",)}
+    assert settings_of(lake) == SETTINGS
+
+
+def test_a_run_is_found_again_when_a_new_table_came_while_a_cycle_was_under_way(
+    tmp_path: Path,
+) -> None:
+    lake = Lake.at(str(tmp_path))
+    plans = Plans.open(lake, SETTINGS, gold=(), buckets=2)
+    plans.finish(plans.record((Cut("e", 0, 10, 0, 1, 0, 100),), {}), {})
+    under_way = plans.record((Cut("e", 10, 20, 1, 2, 100, 200),), {})
+    later = Plans.open(lake, SETTINGS, gold=(), buckets=2)
+    later.begin_tables(["retry_flow"])
+    again = Plans.open(lake, SETTINGS, gold=("retry_flow",), buckets=2)
+    assert not again.is_done
+    assert again.last == under_way
+    assert again.begun == {"retry_flow": 3}
+    again.finish(under_way, {})
+    assert Plans.open(lake, SETTINGS, gold=("retry_flow",), buckets=2).begun == {"retry_flow": 3}
 
 
 def test_only_what_the_live_run_has_judged_is_compared(tmp_path: Path) -> None:

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.marts.computing import compute
-from pipelines.marts.declared import in_order
-from pipelines.marts.keys import last_of_each, numbered, positions_of
-from pipelines.marts.mart import Given, Made, Step
+from pipelines.marts.declared import in_order, needed_for
+from pipelines.marts.keys import is_one_of, last_of_each, numbered, positions_of, texts_of
+from pipelines.marts.mart import KEY_TEXT, Given, Made, Step
 from pipelines.settings import Evaluation
 from pipelines.staging.facts import as_facts, no_facts
 
@@ -36,6 +36,20 @@ def table(keys: list[tuple[str, str, int]]) -> pa.Table:
         ],
         names=list(KEY),
     )
+
+
+@given(st.lists(st.lists(st.sampled_from(["a", "b", "c", None])), max_size=4))
+def test_a_text_is_one_of_some_or_not_and_one_that_is_unknown_is_not(
+    told: list[list[str | None]],
+) -> None:
+    plain = pa.chunked_array([pa.array(part, pa.string()) for part in told], pa.string())
+    coded = pa.chunked_array(
+        [pa.array(part, pa.string()).cast(KEY_TEXT) for part in told], KEY_TEXT
+    )
+    wanted = [text in ("a", "c") for part in told for text in part]
+    for column in (plain, coded):
+        assert is_one_of(column, "a", "c").to_pylist() == wanted
+        assert texts_of(column) == [text for part in told for text in part]
 
 
 @given(st.lists(KEYS, unique=True, max_size=30), st.lists(KEYS, max_size=60))
@@ -119,6 +133,25 @@ def test_without_new_rows_nothing_is_called_and_nothing_forgotten() -> None:
 def test_steps_that_cannot_be_ordered_are_refused(steps: list[Step], told: str) -> None:
     with pytest.raises(ValueError, match=told):
         in_order(steps)
+
+
+def test_what_a_step_needs_is_all_that_leads_to_it_and_nothing_else() -> None:
+    names = [step.name for step in needed_for("group_state")]
+    assert names[-1] == "group_state"
+    assert {"judged_queues", "ticks", "queue_numbers", "offset_violations"} <= set(names)
+    assert not {"stalled_windows", "lag_causes"} & set(names), "they read of it, or beside it"
+    known: set[str] = set()
+    for step in needed_for("group_state"):
+        assert {name for name in step.reads if name in names} <= known
+        known.add(step.name)
+
+
+def test_what_is_handed_in_is_left_out_with_all_that_only_it_reads() -> None:
+    whole = {step.name for step in needed_for("judged_queues")}
+    left = {step.name for step in needed_for("judged_queues", given=["offset_violations"])}
+    assert left < whole
+    assert "offset_violations" not in left
+    assert needed_for("judged_queues", given=["judged_queues"]) == ()
 
 
 @given(st.permutations([("e/10", 1), ("e/9", 2), ("e/9", 1), ("e/10", 7), ("a", 3)]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,7 +15,7 @@ from deltalake import write_deltalake
 from engine.foundation.errors import ConfigError, LakeError
 from engine.telemetry.tables import Column, ColumnType, must
 from pipelines.cycles.live import await_first_shipment
-from pipelines.lake import Lake, declared_rows
+from pipelines.lake import Lake, declared_rows, first_line
 from pipelines.settings import Evaluation
 
 TIDEMARK = str(Path(sys.executable).parent / "tidemark")
@@ -134,3 +135,18 @@ def test_a_replay_that_ends_before_it_begins_is_refused(tmp_path: Path) -> None:
     )
     assert done.returncode == 1
     assert "a moment after --from" in done.stderr
+
+
+def test_of_a_report_the_line_is_told_that_says_what_is_wrong() -> None:
+    report = """
+      An exception was thrown from the Python worker:
+    Traceback (most recent call last):
+      File "work.py", line 121, in judge
+        done = compute(facts)
+    engine.foundation.errors.LakeError: a.parquet cannot be read
+     SQLSTATE: 38000
+    JVM stacktrace: ..."""
+    told = first_line(RuntimeError(textwrap.dedent(report)))
+    assert told == "engine.foundation.errors.LakeError: a.parquet cannot be read"
+    assert first_line(OSError("disk full\nat /x")) == "disk full"
+    assert first_line(ValueError()) == "ValueError"

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.catalogue import COMPUTED_TABLES, CONSUMER_LAG
-from pipelines.cycles.plan import PLANS, Cut, Plan, Plans
+from pipelines.cycles.cuts import Cut
+from pipelines.cycles.plan import PLANS, Plan, Plans
 from pipelines.lake import Lake
 from pipelines.moment import Moment, Reached, cycle_moment, last_complete
 from pipelines.reading import LOOK_BACK, OpenTables, Reading, held_to

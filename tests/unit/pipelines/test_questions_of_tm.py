@@ -4,15 +4,18 @@ was judged, and an answer is of one moment. No Spark: the lake is told by a stor
 
 from __future__ import annotations
 
-from datetime import timedelta
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
 from engine.foundation.errors import ConfigError, LakeError
+from engine.telemetry.tables import BY_NAME as BRONZE
 from pipelines import tm
-from pipelines.catalogue import CONSUMER_LAG
+from pipelines.catalogue import BY_NAME, CONSUMER_LAG
 from pipelines.lake import Lake, whole_table
 from pipelines.marts.group_state import SEVERITY
 from pipelines.tm.asking import STATES, NoSuchName
@@ -29,13 +32,22 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Lake:
 
 @pytest.fixture(scope="module")
 def lake(told: Lake) -> tm.LakeHandle:
-    return tm.connect(told.root)
+    return replace(tm.connect(told.root), clock=lambda: END + timedelta(seconds=9))
 
 
 class TestNames:
     @pytest.mark.parametrize(
         "question",
-        ["lag", "stalls", "duplicates", "ownership", "rebalances", "dead_letters", "timeline"],
+        [
+            "lag",
+            "stalls",
+            "why",
+            "duplicates",
+            "ownership",
+            "rebalances",
+            "dead_letters",
+            "timeline",
+        ],
     )
     def test_a_group_that_is_not_there_is_no_answer_about_nothing(
         self, lake: tm.LakeHandle, question: str
@@ -54,7 +66,10 @@ class TestNames:
         ("ask", "sentence"),
         [
             (lambda tm: tm.groups(state="stoped"), "did you mean 'STOPPED'"),
-            (lambda tm: tm.groups(state="fine"), "'BROADCAST', 'DATA_LOST', 'NO_OFFSET', 'OK'"),
+            (
+                lambda tm: tm.groups(state="fine"),
+                "'CATCHING_UP', 'DATA_LOST', 'NO_OFFSET', 'OK'",
+            ),
             (lambda tm: tm.lag("shipping", topic="order"), "did you mean 'orders'?"),
             (lambda tm: tm.lag("shipping", topic="payments"), "what group 'shipping' reads"),
             (lambda tm: tm.stalls("shipping", queue=9), "no queue 9 of shipping; there are 0, 1"),
@@ -148,7 +163,7 @@ class TestSentences:
         assert stalls.rows.columns[:6] == first
         assert "window_id" in stalls.rows.columns
         assert "window_id" not in repr(stalls)
-        assert "[stalled_windows @ version 0, 2 rows, 25 more columns in .df]" in repr(stalls)
+        assert "[stalled_windows @ version 0, 2 rows, 31 more columns in .df]" in repr(stalls)
         assert "<th>window_id</th>" not in stalls._repr_html_()
 
     def test_a_group_with_lag_that_nobody_has_judged_is_told(self, tmp_path: Path) -> None:
@@ -167,7 +182,7 @@ class TestSentences:
 class TestOneMoment:
     def test_rows_of_a_cycle_that_is_not_complete_are_not_seen(self, tmp_path: Path) -> None:
         told = write_gold_lake(tmp_path / "lake")
-        lake = tm.connect(told.root)
+        lake = replace(tm.connect(told.root), clock=lambda: END)
         before = lake.lag("shipping")
         row = _newest_lag(told)
         later = END + timedelta(seconds=5)
@@ -211,7 +226,7 @@ class TestOneMoment:
         assert "for 16 min 18 s, 3,152 messages wait" in lake.stalls("shipping").verdict
         assert "3,164 messages and 16 min 34 s behind" in lake.groups().verdict
         assert lake.groups("stalled").df["time_lag_ms"].to_list() == [994_000]
-        complete_cycle(told, {EMITTER: (END + timedelta(minutes=11), seq)})
+        complete_cycle(told, {EMITTER: (END + timedelta(minutes=13), seq)})
         assert "Unknown: no queue of shipping was reported" in lake.lag("shipping").verdict
         assert lake.groups().verdict.startswith("No group has been judged.")
 
@@ -225,13 +240,61 @@ class TestOneMoment:
         cycle = lake.stalls("shipping", as_of=1)
         assert cycle.rows.equals(lake.stalls("shipping").rows)
 
+    def test_a_frozen_head_is_explained_with_the_stack_of_its_listener(
+        self, lake: tm.LakeHandle
+    ) -> None:
+        window = lake.stalls("shipping").df.query("kind == 'FROZEN_HEAD'").iloc[0]
+        rows = lake.explain(window).rows
+        assert rows.filter(pl.col("source") == "stalled_windows")["what"][-1] == (
+            "the listener of shipping-2@10.0.0.12 stands at\nat warehouse.reserve(warehouse.py:88)"
+        )
+
+    def test_of_a_broker_that_fell_silent_no_verdict_is_left_standing(self, tmp_path: Path) -> None:
+        """Its groups are unknown with the reason, lag and all; its open windows stay open."""
+        told = write_gold_lake(tmp_path / "lake")
+        other = {"DemoCluster/broker-b/0": (END + timedelta(seconds=26), 5)}
+        complete_cycle(told, {EMITTER: (END, 10**9), **other})
+        lake = replace(tm.connect(told.root), clock=lambda: END + timedelta(seconds=30))
+        groups = lake.groups()
+        assert set(groups.rows["state"]) == {"UNKNOWN"}
+        assert set(groups.rows["lag_messages"]) == {None}
+        why = f"nothing comes from {EMITTER} any more since 12:15:00"
+        assert set(groups.rows["reason"]) == {why}
+        assert groups.verdict.startswith("3 of 3 groups are not OK (3 unknown)")
+        rows = lake.stalls("shipping").rows
+        [still] = rows.filter(pl.col("closed_at").is_null()).iter_rows(named=True)
+        assert (still["unknown_reason"], still["lag_messages"]) == ("EMITTER_SILENT", None)
+        assert "unknown" in lake.lag("shipping").verdict.lower()
+
+    def test_a_broker_whose_clock_is_ahead_makes_itself_unknown_and_no_other_one(
+        self, tmp_path: Path
+    ) -> None:
+        told = write_gold_lake(tmp_path / "lake")
+        hour = datetime.now(UTC) + timedelta(hours=1)
+        complete_cycle(told, {EMITTER: (END, 10**9), "DemoCluster/broker-b/0": (hour, 5)})
+        lake = replace(tm.connect(told.root), clock=lambda: END)
+        states = dict(lake.groups().rows.select("group", "state").rows())
+        assert states == {"billing": "OK", "shipping": "STALLED", "ledger": "OK"}
+        said = lake.groups().verdict
+        assert "the clock of DemoCluster/broker-b/0 is 3" in said, "3,600 s"
+        assert said.endswith("s ahead of the lake's.")
+
+    def test_what_is_asked_about_now_of_a_lake_that_stands_still_is_unknown(
+        self, told: Lake
+    ) -> None:
+        late = replace(tm.connect(told.root), clock=lambda: END + timedelta(seconds=26))
+        assert late.groups().verdict.endswith(
+            "Nothing has been judged since, for 26 s: what is now is unknown."
+        )
+        assert "what is now" not in late.groups(as_of=1).verdict
+
     def test_an_emitter_that_fell_silent_is_named_and_does_not_hold_back_the_others(
         self, tmp_path: Path
     ) -> None:
         told = write_gold_lake(tmp_path / "lake")
         silent = {"DemoCluster/broker-b/0": (END - timedelta(hours=2), 5)}
         complete_cycle(told, {EMITTER: (END, 10**9), **silent})
-        said = tm.connect(told.root).groups().verdict
+        said = replace(tm.connect(told.root), clock=lambda: END).groups().verdict
         assert said.endswith(
             "Judged to 2026-03-01 12:15:00 UTC; DemoCluster/broker-b/0 only to 2026-03-01 10:15:00."
         )
@@ -241,6 +304,57 @@ class TestOneMoment:
         (tmp_path / "lake" / "state" / "plans").rename(tmp_path / "plans")
         with pytest.raises(LakeError, match=r"no cycle of .* is complete yet"):
             tm.connect(told.root).groups()
+
+
+class TestEmitters:
+    def test_each_says_how_far_it_was_judged_what_is_unknown_and_how_far_its_clock_is_off(
+        self, tmp_path: Path
+    ) -> None:
+        told = write_gold_lake(tmp_path / "lake")
+        other = "DemoCluster/broker-b/0"
+        complete_cycle(told, {EMITTER: (END, 10**9), other: (END - timedelta(minutes=1), 5)})
+        health = {"observed_at": END, "observed_date": END.date(), "emitter": EMITTER}
+        counts = dict.fromkeys(("rows_expected", "rows_found", "rows_distinct"), 1)
+        row = {**health, **counts, "seq_from": 10**6, "seq_to": 10**6, "clock_skew_ms": 11_000}
+        columns = BY_NAME["emitter_health"].columns
+        append_rows(told.gold("emitter_health"), columns, [row], "observed_date")
+        emitters = replace(tm.connect(told.root), clock=lambda: END).emitters()
+        names = ("emitter", "state", "clock_skew_ms", "clock_skew_reason")
+        assert emitters.rows.select(names).rows() == [
+            (other, "UNKNOWN", None, "NOT_TOLD"),
+            (EMITTER, "OK", 11_000, None),
+        ]
+        assert emitters.verdict.startswith(
+            f"2 emitters, 1 of them unknown: {other} (nothing comes from {other} any more since "
+            f"12:14:00); the clock of {EMITTER} is 11 s ahead of its shipper's. Judged to"
+        )
+
+    @pytest.mark.parametrize(
+        ("events", "reason"),
+        [
+            ([("SPOOL_LOSS", {})], "rows were lost at 12:14:59, and no snapshot was told since"),
+            ([("SPOOL_LOSS", {}), ("SNAPSHOT", {"seq_from": 10**6 + 1})], None),
+            ([("CLOCK_STEPPED", {"step_ms": -60_000})], "its clock was set back by 1 min at "),
+            ([("CLOCK_STEPPED", {"step_ms": -60_000}), ("BOOT", {})], None),
+        ],
+        ids=["lost", "made good", "set back", "another life"],
+    )
+    def test_what_was_lost_or_set_is_said(
+        self, tmp_path: Path, events: list[tuple[str, dict[str, int]]], reason: str | None
+    ) -> None:
+        told = write_gold_lake(tmp_path / "lake")
+        moment = END - timedelta(seconds=1)
+        known = {"cluster": "c", "broker": "b", "broker_epoch": 0, "emitter": EMITTER}
+        known |= {"event_time": moment, "event_date": moment.date()}
+        rows = [
+            {**known, "seq": seq, "kind": kind, **values}
+            for seq, (kind, values) in enumerate(events, start=10**6)
+        ]
+        append_rows(told.bronze("lifecycle"), BRONZE["lifecycle"].columns, rows, "event_date")
+        complete_cycle(told, {EMITTER: (END, 10**9)})
+        [emitter] = replace(tm.connect(told.root), clock=lambda: END).emitters().rows.to_dicts()
+        assert emitter["state"] == ("UNKNOWN" if reason else "OK")
+        assert (emitter["reason"] or "").startswith(reason or "")
 
 
 class TestRanges:

@@ -17,10 +17,13 @@ from hypothesis import strategies as st
 from engine.foundation.errors import LakeError
 from pipelines.lake import Lake
 from pipelines.tail import (
+    AddedFile,
     Bounds,
     LogTruncated,
     Place,
     Tail,
+    begins_by,
+    may_hold,
     newest_place,
     parse_entry,
     read_tail,
@@ -197,6 +200,47 @@ def test_no_table_is_told_as_such(tmp_path: Path) -> None:
     lake = Lake.at(str(tmp_path))
     with pytest.raises(LakeError, match="no Delta table at"):
         read_tail(lake, lake.bronze("events"), Place.start())
+
+
+EMITTERS = st.sampled_from(["a", "b", "c"])
+HELD = st.lists(st.tuples(EMITTERS, st.integers(0, 9)), min_size=1, max_size=4)
+MARKS = st.dictionaries(EMITTERS, st.tuples(st.integers(-1, 9), st.integers(0, 9)))
+
+
+def file_of(held: list[tuple[str, int]]) -> AddedFile:
+    """A file that holds these rows, as a log tells of it."""
+    emitters, seqs = zip(*held, strict=True)
+    return AddedFile(
+        path="part-0.parquet",
+        size_bytes=1,
+        rows=len(held),
+        partition={},
+        version=0,
+        emitters=Bounds(min(emitters), max(emitters)),
+        seqs=Bounds(min(seqs), max(seqs)),
+    )
+
+
+@given(held=HELD, marks=MARKS)
+def test_no_file_with_rows_that_are_asked_for_is_passed_over(
+    held: list[tuple[str, int]], marks: dict[str, tuple[int, int]]
+) -> None:
+    begins = {emitter: begin for emitter, (begin, _) in marks.items()}
+    ends = {emitter: begin + count for emitter, (begin, count) in marks.items()}
+    file = file_of(held)
+    below_ends = [(who, seq) for who, seq in held if who in ends and seq <= ends[who]]
+    asked_for = [(who, seq) for who, seq in below_ends if seq > begins[who]]
+    assert begins_by(file, ends) or not below_ends
+    assert may_hold(file, begins, ends) or not asked_for
+    gapless = sorted(seq for _, seq in held) == list(range(min(held)[1], min(held)[1] + len(held)))
+    is_asked = all(begins[who] < ends[who] for who in marks)
+    if is_asked and gapless and len({who for who, _ in held}) == 1:
+        assert may_hold(file, begins, ends) == bool(asked_for), "one emitter's rows are a run"
+
+
+def test_a_file_that_tells_nothing_may_hold_anything_that_is_asked_for() -> None:
+    file = AddedFile("part-0.parquet", 1, 3, {}, 0, emitters=None, seqs=None)
+    assert may_hold(file, {"a": 5}, {"a": 7})
 
 
 STEP = st.sampled_from(

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
 from engine.foundation.errors import ConfigError
+from pipelines.upkeep.commands import app
 from pipelines.upkeep.plan import (
     Merge,
     PartitionFacts,
@@ -111,6 +114,16 @@ def test_one_table_may_have_days_of_its_own() -> None:
         Upkeep(bronze_days=0)
 
 
+@pytest.mark.parametrize("command", ["maintain", "status"])
+def test_days_of_a_table_that_no_lake_has_are_refused_with_near_names(
+    command: str, tmp_path: Path
+) -> None:
+    words = ["lake", command, "--lake", str(tmp_path), "--days", "bronze/group_watermark=400"]
+    done = CliRunner().invoke(app, words)
+    assert isinstance(done.exception, ConfigError)
+    assert "near it: bronze/group_watermarks" in str(done.exception)
+
+
 def test_a_table_of_another_writer_is_not_touched() -> None:
     for writer in (Writer.SPARK, Writer.OTHER):
         work = plan(table(partition(YESTERDAY, *[1] * 99), writer=writer), UPKEEP, NOW)
@@ -161,6 +174,12 @@ def test_properties_are_set_while_nobody_writes() -> None:
     assert plan(quiet, UPKEEP, NOW).set_log_days
     assert not plan(busy, UPKEEP, NOW).set_log_days
     assert not plan(replace(quiet, partitions=()), UPKEEP, NOW).set_log_days
+
+
+def test_the_newest_plans_stay_however_long_the_run_stood_still() -> None:
+    days = [TODAY - timedelta(days=age) for age in (90, 80, 70, 60)]
+    plans = table(*(partition(day, 1000) for day in days), name="state/plans")
+    assert plan(plans, UPKEEP, NOW).drops == tuple(days[:2])
 
 
 def test_work_says_itself_in_words() -> None:

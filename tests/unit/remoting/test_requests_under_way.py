@@ -6,7 +6,9 @@ Row B3.
 from __future__ import annotations
 
 import asyncio
-from typing import Self
+from collections.abc import Coroutine
+from inspect import CORO_CLOSED, getcoroutinestate
+from typing import Any, Self
 
 import pytest
 
@@ -22,7 +24,7 @@ from engine.remoting import Handler, Peer, RpcClient, RpcServer
 from engine.remoting.signing import Credentials
 from tests.unit.remoting.memory_network import MemoryNetwork, runtime_over
 
-ECHO, SILENT = 1, 2
+ECHO, SILENT, PUSH = 1, 2, 3
 ADDRESS = "memory:9876"
 
 
@@ -168,3 +170,57 @@ async def test_with_credentials_requests_under_way_are_signed() -> None:
     async with Parties(credentials=Credentials("tide", "tide-secret")) as parties:
         for _ in range(2):  # Before there is a connection, and over it.
             assert (await parties.begin(ECHO)).fields["AccessKey"] == "tide"
+
+
+async def test_a_request_that_came_just_before_the_end_leaves_nothing_unawaited() -> None:
+    """Its handler's task is cancelled before its first step."""
+    begun: list[str] = []
+    taken: list[Coroutine[Any, Any, None]] = []
+    closing: list[asyncio.Task[None]] = []
+
+    async def work() -> None:
+        begun.append("work")
+
+    def close_and_work(peer: Peer, request: RemotingCommand) -> Coroutine[Any, Any, None]:
+        closing.append(asyncio.create_task(parties.client.close()))
+        taken.append(work())
+        return taken[0]
+
+    async with Parties(handlers={PUSH: close_and_work}) as parties:
+        await parties.begin(ECHO)
+        (server_end,) = parties.server.peers()
+        with pytest.raises(ConnectionLost):
+            await server_end.invoke(RemotingCommand.request(PUSH, {}), timeout_ms=5000)
+        await closing[0]
+    assert (begun, [getcoroutinestate(one) for one in taken]) == ([], [CORO_CLOSED])
+
+
+async def test_no_handler_begins_while_the_others_are_being_ended() -> None:
+    begun: list[str] = []
+    has_begun = asyncio.Event()
+
+    async def linger(peer: Peer, request: RemotingCommand) -> None:
+        begun.append(request.fields["which"])
+        has_begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0.05)
+
+    def push(which: str) -> asyncio.Task[RemotingCommand]:
+        request = RemotingCommand.request(PUSH, {"which": which})
+        return asyncio.create_task(server_end.invoke(request, timeout_ms=5000))
+
+    async with Parties(handlers={PUSH: linger}) as parties:
+        await parties.begin(ECHO)
+        (server_end,) = parties.server.peers()
+        first = push("first")
+        await has_begun.wait()
+        closing = asyncio.create_task(parties.client.close())
+        await asyncio.sleep(0)
+        second = push("second")
+        await closing
+        for pushed in (first, second):
+            with pytest.raises(ConnectionLost):
+                await pushed
+    assert begun == ["first"]

@@ -1,0 +1,225 @@
+"""Two clusters in one lake, everything in them called the same: no page mixes them, and each says
+of which cluster it is. A lake of one cluster says nothing about clusters.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import plotly.graph_objects as go
+import pytest
+from dash import html
+
+from dashboards.cluster import ClusterStory, Route
+from dashboards.data import LakeData
+from dashboards.desk import Desk
+from dashboards.pages import group, overview, topic, trace
+from dashboards.topics import WriteQueues
+from pipelines.lake import Lake
+from tests.dashboards.served import Windows, serving, visiting
+from tests.pipelines.two_clusters import EAST, END, GROUP, ONLY_WEST, TOPIC, WEST, tell
+
+NOW = END + timedelta(seconds=5)
+ROUTE = Route([WriteQueues("broker-a", 2, True, WEST)])
+
+
+@pytest.fixture(scope="module")
+def lakes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    lake = tmp_path_factory.mktemp
+    return {
+        "both": tell(lake("both") / "lake", (EAST, WEST)),
+        EAST: tell(lake(EAST) / "lake", (EAST,)),
+        WEST: tell(lake(WEST) / "lake", (WEST,)),
+    }
+
+
+def desk(lake: Path) -> Desk:
+    return Desk(LakeData(Lake.at(str(lake))), lambda: NOW)
+
+
+def plain(shown: Any) -> str:
+    """All that a page is sent, as text."""
+    return json.dumps(shown, default=_props, sort_keys=True, ensure_ascii=False)
+
+
+def _props(one: Any) -> Any:
+    told = getattr(one, "to_plotly_json", None)
+    return told() if told is not None else str(one)
+
+
+def without_names(shown: str, cluster: str) -> str:
+    """The same without what is said of the cluster itself."""
+    fact = _fact(cluster)
+    assert fact in shown, shown[:2000]
+    return shown.replace(fact, "").replace(f"{cluster} / ", "")
+
+
+def _fact(cluster: str) -> str:
+    return plain(html.Div([html.Dt("cluster"), html.Dd(cluster)])) + ", "
+
+
+@pytest.mark.parametrize("cluster", [EAST, WEST])
+class TestAPageOfOneCluster:
+    def test_of_a_group_is_what_it_would_be_without_the_other(
+        self, lakes: dict[str, Path], cluster: str
+    ) -> None:
+        search = f"?cluster={cluster}"
+        there, here = (
+            plain(group.content(desk(lakes[lake]), GROUP, search, "dark"))
+            for lake in ("both", cluster)
+        )
+        assert without_names(there, cluster) == here
+        assert (WEST if cluster == EAST else EAST) not in there
+
+    def test_of_a_topic_is_what_it_would_be_without_the_other(
+        self, lakes: dict[str, Path], cluster: str
+    ) -> None:
+        search = f"?cluster={cluster}"
+        there, here = (
+            plain(topic.content(desk(lakes[lake]), TOPIC, search)) for lake in ("both", cluster)
+        )
+        assert there == here
+        assert (WEST if cluster == EAST else EAST) not in there
+
+    def test_of_a_message_knows_what_its_cluster_knows(
+        self, lakes: dict[str, Path], cluster: str
+    ) -> None:
+        search = f"?cluster={cluster}&q=POISON"
+        there, here = (
+            plain(trace.content(desk(lakes[lake]), TOPIC, search, ClusterStory()))
+            for lake in ("both", cluster)
+        )
+        assert there == here
+        assert ("dead-lettered" in there) is (cluster == WEST)
+
+    def test_who_may_write_is_said_of_the_cluster_that_was_asked(
+        self, lakes: dict[str, Path], cluster: str
+    ) -> None:
+        shown = plain(topic.queues(desk(lakes["both"]), TOPIC, f"?cluster={cluster}", ROUTE))
+        assert ("the name server has no route to it" in shown) is (cluster == EAST)
+
+
+class TestPagesThatName:
+    def test_a_group_of_several_clusters_is_shown_of_the_one_that_is_chosen(
+        self, lakes: dict[str, Path]
+    ) -> None:
+        notice, body, *rest = group.content(desk(lakes["both"]), GROUP, "?range=1h", "dark")
+        assert "hidden" in body
+        shown = plain(notice)
+        assert "is in 2 clusters" in shown
+        assert f'"/group/{GROUP}?range=1h&cluster={EAST}"' in shown
+        assert f'"/group/{GROUP}?range=1h&cluster={WEST}"' in shown
+        assert not any(rest)
+
+    def test_a_group_of_one_cluster_needs_no_choice(self, lakes: dict[str, Path]) -> None:
+        shown = plain(group.content(desk(lakes["both"]), ONLY_WEST, "", "dark"))
+        assert _fact(WEST) in shown
+        assert "messages behind" in shown
+        assert EAST not in shown
+
+    def test_a_topic_of_several_clusters_is_shown_of_the_one_that_is_chosen(
+        self, lakes: dict[str, Path]
+    ) -> None:
+        shown = plain(topic.content(desk(lakes["both"]), TOPIC, ""))
+        assert f'"/topic/{TOPIC}?cluster={WEST}"' in shown
+        assert topic.queues(desk(lakes["both"]), TOPIC, "", ROUTE) == []
+        searched = trace.content(desk(lakes["both"]), TOPIC, "?q=POISON", ClusterStory())
+        assert "Choose a cluster first" in plain(searched)
+
+
+class TestOverview:
+    def test_each_group_of_each_cluster_is_a_line(self, lakes: dict[str, Path]) -> None:
+        shown = overview.content(desk(lakes["both"]), "", "dark")
+        rows = [_texts(row) for row in _rows(shown[6])]
+        assert {tuple(row[1:3]) for row in rows} == {
+            (WEST, GROUP),
+            (WEST, ONLY_WEST),
+            (EAST, GROUP),
+        }
+        assert [row[1:3] for row in rows if "OK" not in row[0]] == [[WEST, GROUP]]
+        ticks = go.Figure(shown[3]).layout.yaxis.ticktext
+        assert set(ticks) == {f"{EAST} / {GROUP}", f"{WEST} / {GROUP}", f"{WEST} / {ONLY_WEST}"}
+
+    def test_lines_are_those_of_lakes_of_their_own(self, lakes: dict[str, Path]) -> None:
+        both = _lines(lakes["both"])
+        alone = {
+            (cluster, *row)
+            for cluster in (EAST, WEST)
+            for row in _lines(lakes[cluster], has_cluster=False)
+        }
+        assert both == alone
+
+    def test_it_may_keep_one_cluster(self, lakes: dict[str, Path]) -> None:
+        shown = overview.content(desk(lakes["both"]), f"?cluster={EAST}", "dark")
+        assert {tuple(_texts(row)[1:3]) for row in _rows(shown[6])} == {(EAST, GROUP)}
+        assert WEST not in plain([*shown[:8], shown[9]])
+        links = plain(shown[10])
+        assert f'"/?cluster={WEST}"' in links
+        assert '"/"' in links
+
+    def test_one_cluster_alone_is_not_named(self, lakes: dict[str, Path]) -> None:
+        shown = overview.content(desk(lakes[EAST]), "", "dark")
+        assert shown[10] is None
+        assert EAST not in plain(shown)
+        assert EAST not in plain(group.content(desk(lakes[EAST]), GROUP, "", "dark"))
+        assert EAST not in plain(topic.content(desk(lakes[EAST]), TOPIC, ""))
+
+    def test_a_restart_of_a_broker_brings_nobody_back_to_its_namesake(
+        self, lakes: dict[str, Path]
+    ) -> None:
+        feed = plain(overview.content(desk(lakes["both"]), "", "dark")[7])
+        assert f"{WEST} / broker-a restarted after a crash" in feed
+        assert f"{EAST} / broker-a restarted after a crash" not in feed
+
+
+def _rows(shown: Any) -> list[Any]:
+    """The rows of the first table in a tree."""
+    if isinstance(shown, list):
+        return next((rows for one in shown if (rows := _rows(one))), [])
+    if not isinstance(shown, dict):
+        return []
+    if shown["tag"] == "tbody":
+        return list(shown["children"])
+    return _rows(shown["children"])
+
+
+def _texts(row: Any) -> list[str]:
+    return [_text(cell["children"]) for cell in row["children"]]
+
+
+def _text(shown: Any) -> str:
+    if isinstance(shown, list):
+        return " ".join(_text(one) for one in shown)
+    return _text(shown["children"]) if isinstance(shown, dict) else str(shown)
+
+
+def _lines(lake: Path, *, has_cluster: bool = True) -> set[tuple[str, ...]]:
+    rows = [_texts(row) for row in _rows(overview.content(desk(lake), "", "dark")[6])]
+    return {(row[1], row[0], *row[2:]) if has_cluster else tuple(row) for row in rows}
+
+
+@pytest.fixture(scope="module")
+def origin(lakes: dict[str, Path]) -> Iterator[str]:
+    with serving(Lake.at(str(lakes["both"])), NOW) as address:
+        yield address
+
+
+def test_a_browser_leads_to_the_group_of_the_chosen_cluster(origin: str, windows: Windows) -> None:
+    with visiting(windows, origin) as visit:
+        visit.open("/")
+        line = visit.page.locator("#overview-groups tr", has_text=EAST).first
+        assert "OK" in line.inner_text()
+        line.locator("a.name").click()
+        visit.page.locator("#group-summary .facts").wait_for()
+        visit.page.wait_for_load_state("networkidle")
+        assert visit.page.url.endswith(f"/group/{GROUP}?cluster={EAST}")
+        assert "stopped" not in visit.page.locator("#group-queues-card").inner_text()
+        visit.open(f"/group/{GROUP}", state="clusters")
+        visit.page.get_by_role("link", name=WEST).click()
+        visit.page.locator("#group-summary .facts").wait_for()
+        assert visit.page.url.endswith(f"?cluster={WEST}")
+        assert not visit.faults

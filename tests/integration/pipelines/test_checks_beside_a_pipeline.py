@@ -1,0 +1,130 @@
+"""The checks beside a pipeline, as processes: they go on by themselves, their end is no one else's,
+and nothing of them, their Java included, outlives the pipeline.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from pipelines.lake import Lake
+from tests.gold_lake import write_gold_lake
+
+ROOT = Path(__file__).parents[3]
+PATIENCE_S = 120
+
+pytestmark = pytest.mark.timeout(400)
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    """One in which cycles are complete."""
+    return write_gold_lake(tmp_path / "lake")
+
+
+class Pipeline:
+    """What stands where a pipeline would, and what it and its companion have said."""
+
+    def __init__(self, process: subprocess.Popen[str], lines: Path) -> None:
+        self.process = process
+        self._lines = lines
+
+    def says(self, words: str) -> int:
+        """How many lines with these words there are."""
+        return sum(words in line for line in self._lines.read_text().splitlines())
+
+    def checks(self, *, but: int = 0) -> int | None:
+        """The process of the checks that runs now, unless it is `but`."""
+        found = [pid for pid in children(self.process.pid) if pid != but and not has_ended(pid)]
+        return found[0] if found else None
+
+
+@contextmanager
+def pipeline_with_checks(lake: Lake, lines: Path) -> Iterator[Pipeline]:
+    module = "tests.integration.pipelines.companion_parent"
+    with (
+        lines.open("w") as out,
+        subprocess.Popen(
+            [sys.executable, "-m", module, lake.root, "checks"],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=out,
+            stderr=out,
+            text=True,
+        ) as process,
+    ):
+        try:
+            yield Pipeline(process, lines)
+        finally:
+            process.kill()
+
+
+def children(pid: int) -> list[int]:
+    found: list[int] = []
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        try:
+            found += [int(one) for one in task.read_text().split()]
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+    return found
+
+
+def family(pid: int) -> list[int]:
+    """A process and all that it has started."""
+    return [pid, *(one for child in children(pid) for one in family(child))]
+
+
+def has_ended(pid: int) -> bool:
+    try:
+        return "State:\tZ" in Path(f"/proc/{pid}/status").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+def until(look: Callable[[], int | None]) -> int:
+    deadline_s = time.monotonic() + PATIENCE_S
+    while not (found := look()):
+        assert time.monotonic() < deadline_s
+        time.sleep(0.05)
+    return found
+
+
+def test_checks_that_die_are_told_and_started_again_and_die_with_a_pipeline_that_is_killed(
+    lake: Lake, tmp_path: Path
+) -> None:
+    with pipeline_with_checks(lake, tmp_path / "lines") as pipeline:
+        first = until(pipeline.checks)
+        until(lambda: pipeline.says("checked to cycle"))
+        assert os.getpriority(os.PRIO_PROCESS, first) == 10
+        before = family(first)
+        assert len(before) > 1, "its Java"
+        os.kill(first, signal.SIGKILL)
+        second = until(lambda: pipeline.checks(but=first))
+        until(lambda: pipeline.says("checks ended with code -9; started again in 0 s") == 1)
+        until(lambda: pipeline.says(f"ready lake={lake.root} every 1 cycles") == 2)
+        until(lambda: all(has_ended(pid) for pid in before))
+        assert pipeline.process.poll() is None, "the pipeline goes on"
+        after = family(second)
+        pipeline.process.kill()
+        until(lambda: all(has_ended(pid) for pid in after))
+
+
+def test_the_checks_beside_a_pipeline_end_before_it(lake: Lake, tmp_path: Path) -> None:
+    with pipeline_with_checks(lake, tmp_path / "lines") as pipeline:
+        until(lambda: pipeline.says("every 1 cycles"))
+        checks = until(pipeline.checks)
+        beside = family(checks)
+        pipeline.process.communicate(timeout=60)
+        assert pipeline.process.returncode == 0
+        assert has_ended(checks)
+        until(lambda: all(has_ended(pid) for pid in beside))
+        assert pipeline.says("down") == 1
+        assert pipeline.says("ended with code") == 0

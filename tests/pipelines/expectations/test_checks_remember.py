@@ -1,0 +1,368 @@
+"""What a run leaves to the next: how far it came, and the little that laws must remember.
+
+A run's cost goes with what is new: shown by the files and rows it is given, at two ages of a lake.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+from typer.testing import CliRunner
+
+from engine.foundation.errors import LakeError
+from expectations import commands
+from expectations import memory as memories
+from expectations.check import Severity
+from expectations.checkpoints import CheckRun
+from expectations.job import on_spark
+from expectations.memory import Memory, begun_for
+from expectations.results import keep
+from expectations.rounds import Wishes, check_round
+from expectations.work import Order
+from pipelines.catalogue import DATA_DOCS_FOLDER
+from pipelines.lake import Lake
+from pipelines.settings import LOOK_BACK_US
+from tests.checked_lake import CheckedLake, failing, in_this_process, rows_of
+from tests.gold_lake import END, write_gold_lake
+from tests.lake_story import EMITTER
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> CheckedLake:
+    """A sound lake, checked to its end."""
+    checked = CheckedLake(write_gold_lake(tmp_path / "lake"))
+    checked.check()
+    return checked
+
+
+def read(order: Order) -> tuple[int, int]:
+    """(files, bytes) that a run was given to read."""
+    files = [file for new in order.new.values() for file in (*new.files, *new.fresh)]
+    paths = {(file.path, file.version): file.size_bytes for file in files}
+    return len(paths), sum(paths.values())
+
+
+def quiet_cycle(lake: CheckedLake) -> CheckRun:
+    lake.watermark()
+    lake.complete()
+    return lake.check()
+
+
+class TestCost:
+    def test_a_run_reads_what_is_new_whatever_the_age_of_the_lake(self, lake: CheckedLake) -> None:
+        quiet_cycle(lake)
+        young = read(lake.orders[-1])
+        for _ in range(20):
+            lake.watermark()
+            lake.complete()
+        lake.check()
+
+        quiet_cycle(lake)
+
+        assert read(lake.orders[-1]) == young
+        assert young[0] < 8
+        assert read(lake.orders[0])[1] > 10 * young[1]
+
+    def test_without_news_nothing_is_read_and_nothing_is_held_to_be_checked(
+        self, lake: CheckedLake
+    ) -> None:
+        again = lake.check()
+
+        assert read(lake.orders[-1]) == (0, 0)
+        assert failing(again) == {}
+        assert {one.check.name for one in again.outcomes if one.success} >= {"emitters_speak"}
+
+    def test_a_long_past_is_judged_in_batches_of_a_bound(self, tmp_path: Path) -> None:
+        lake = CheckedLake(write_gold_lake(tmp_path / "lake"))
+        for _ in range(6):
+            for _ in range(10):
+                lake.watermark()
+            lake.complete()
+        first = lake.check(rows_max=1)  # The story is one cycle, judged as a whole.
+        assert first.batch.cycle == 1
+        assert not first.batch.is_last
+
+        batches = []
+        while True:
+            run = lake.check(rows_max=25)
+            batches.append((run.batch.cycle_from, run.batch.cycle, run.batch.rows))
+            assert failing(run) == {}
+            if run.batch.is_last:
+                break
+
+        assert batches == [(1, 3, 20), (3, 5, 20), (5, 7, 20)]
+
+    def test_what_was_checked_does_not_depend_on_the_cuts(self, tmp_path: Path) -> None:
+        rows = {}
+        for name, rows_max in (("whole", 10**6), ("parts", 11)):
+            lake = CheckedLake(write_gold_lake(tmp_path / name))
+            for _ in range(4):
+                for _ in range(10):
+                    lake.watermark()
+                lake.complete()
+            counts: dict[str, int] = {}
+            while True:
+                run = lake.check(rows_max=rows_max)
+                for one in run.outcomes:
+                    if one.check.name.endswith(("_filled", "_keys_unique")):
+                        counts[one.check.name] = counts.get(one.check.name, 0) + one.checked_rows
+                if run.batch.is_last:
+                    break
+            rows[name] = counts
+
+        assert rows["parts"] == rows["whole"]
+
+
+class TestLogs:
+    def forget_the_log(self, lake: Lake) -> None:
+        """As a checkpoint and the retention of the log leave it."""
+        for folder in (*Path(lake.root, "bronze").iterdir(), *Path(lake.root, "gold").iterdir()):
+            table = DeltaTable(str(folder))
+            table.create_checkpoint()
+            for version in range(table.version()):
+                (folder / "_delta_log" / f"{version:020d}.json").unlink(missing_ok=True)
+
+    def test_a_lake_whose_log_is_gone_is_judged_by_its_files_and_then_followed_again(
+        self, lake: CheckedLake
+    ) -> None:
+        lake.watermark()
+        lake.complete()
+        lake.watermark()
+        lake.complete()
+        self.forget_the_log(lake.lake)
+
+        run = lake.check()
+
+        by_name = {one.check.name: one for one in run.outcomes}
+        assert failing(run) == {}
+        assert by_name["group_watermarks_filled"].checked_rows == 2
+        assert by_name["consumer_lag_filled"].checked_rows == 2
+        assert not lake.orders[-1].new["consumer_lag"].is_exact
+        quiet_cycle(lake)
+        assert lake.orders[-1].new["consumer_lag"].is_exact
+        assert read(lake.orders[-1])[0] < 8
+
+    def test_files_that_were_merged_and_vacuumed_are_no_loss(self, lake: CheckedLake) -> None:
+        for _ in range(3):
+            lake.watermark()
+            lake.complete()
+        for address in (lake.lake.gold("consumer_lag"), lake.lake.bronze("group_watermarks")):
+            DeltaTable(address).optimize.compact()
+            DeltaTable(address).vacuum(0, enforce_retention_duration=False, dry_run=False)
+
+        run = lake.check()
+
+        assert failing(run) == {}
+        checked = {one.check.name: one.checked_rows for one in run.outcomes}
+        assert checked["consumer_lag_filled"] == 3
+
+    def test_gold_that_was_begun_anew_is_judged_anew(self) -> None:
+        known = replace(Memory(), run_id="before", cycle=7)
+
+        assert begun_for(known, "before") is known
+        assert begun_for(known, "after") == replace(Memory(), run_id="after")
+
+
+class TestEmitters:
+    def test_lost_rows_fail_until_a_complete_snapshot_has_come(self, lake: CheckedLake) -> None:
+        loss = lake.fact("lifecycle", kind="SPOOL_LOSS", detail="12 rows of 3 segments")
+        lake.complete()
+        found = lake.check()
+        assert list(failing(found)) == ["no_rows_lost"]
+        assert "12 rows of 3 segments" in failing(found)["no_rows_lost"]
+        assert found.failed(Severity.CRITICAL)[0].failures[0].emitter == EMITTER
+
+        assert list(failing(quiet_cycle(lake))) == ["no_rows_lost"]
+
+        lake.fact("lifecycle", kind="SNAPSHOT", seq_from=loss)
+        lake.complete()
+        assert list(failing(lake.check())) == ["no_rows_lost"]
+        lake.fact("lifecycle", kind="SNAPSHOT", seq_from=loss + 1)
+        lake.complete()
+        assert failing(lake.check()) == {}
+
+    def test_an_emitter_that_fell_silent_is_critical_and_one_that_stopped_is_not(
+        self, lake: CheckedLake
+    ) -> None:
+        assert failing(lake.check(later_s=60)) == {}
+        silent = lake.check(later_s=70)
+        assert list(failing(silent)) == ["emitters_speak"]
+        assert silent.failed(Severity.CRITICAL)[0].failures[0].since == END
+        assert failing(lake.check(later_s=86_401)) == {}  # Nobody waits for it any more.
+
+        lake.fact("lifecycle", kind="SHUTDOWN")
+        lake.complete()
+        assert failing(lake.check(later_s=7_200)) == {}
+
+    def test_a_clock_ahead_of_its_shippers_is_critical(self, lake: CheckedLake) -> None:
+        lake.watermark()
+        lake.complete(shipped_time=lake.next - timedelta(seconds=6))
+        found = lake.check()
+        assert list(failing(found)) == ["clocks_not_ahead"]
+        assert "its clock is 6.0 s ahead of its shipper's" in failing(found)["clocks_not_ahead"]
+
+        lake.watermark()
+        lake.complete(shipped_time=lake.next + timedelta(seconds=61))
+        assert list(failing(lake.check())) == ["clocks_not_behind"]
+
+        lake.watermark()
+        lake.complete(shipped_time=lake.next + timedelta(seconds=1))
+        assert failing(lake.check()) == {}
+
+    def test_gold_far_behind_what_was_shipped_is_late(self, lake: CheckedLake) -> None:
+        lake.watermark()
+        memory = lake.memory
+        lake.complete()
+        emitter = memory.emitters[EMITTER]
+        ahead = lake.like("shipments")
+        at = END + timedelta(seconds=120)
+        row = {"seq": ahead["seq"] + 1, "seq_from": ahead["seq_to"] + 1, "event_time_to": at}
+        lake.append_fact("shipments", {**ahead, **row})
+
+        found = failing(lake.check(later_s=118))
+
+        assert emitter.seq_to < lake.seq
+        assert "gold_keeps_up" in found
+        assert "115 s behind" in found["gold_keeps_up"]
+        assert "emitters_speak" not in found
+
+    def test_a_gap_between_two_runs_is_found(self, lake: CheckedLake) -> None:
+        lake.seq += 1  # Shipped, and in no table.
+        lake.complete()
+        lake.watermark()
+        lake.complete()
+
+        assert "missing=1" in failing(lake.check())["facts_gapless"]
+
+
+class TestResults:
+    def test_a_run_is_kept_once_with_its_failing_rows_and_then_remembered(
+        self, lake: CheckedLake
+    ) -> None:
+        lake.answer("retry_flow", group="billing", difference=2, sent_back=2)
+        lake.complete()
+        run = lake.check()
+
+        keep(run, lake.lake)
+        keep(run, lake.lake)
+
+        results = rows_of(lake.lake, lake.lake.gold("dq_results")).filter(run_id=run.run_id)
+        assert results.height == len(run.outcomes)
+        assert results["observed_at"].unique().to_list() == [run.observed_at]
+        assert results["judged_from"].unique().to_list() == [END]
+        failures = rows_of(lake.lake, lake.lake.gold("dq_failures")).filter(run_id=run.run_id)
+        assert failures.select("expectation", "about_emitter", "about_group").rows() == [
+            ("retry_sheet_closes", EMITTER, "billing")
+        ]
+        assert memories.load(lake.lake) == run.memory
+
+    def test_a_damaged_memory_is_one_sentence(self, lake: CheckedLake) -> None:
+        keep(lake.check(), lake.lake)
+        Path(lake.lake.state(memories.FOLDER), "memory.json").write_text("{")
+
+        with pytest.raises(LakeError, match=r"memory\.json is damaged .* remove it"):
+            memories.load(lake.lake)
+
+    def test_a_round_keeps_one_file_of_open_intervals_a_table(self, tmp_path: Path) -> None:
+        lake = write_gold_lake(tmp_path / "lake")
+        for wishes in (Wishes(), Wishes(again=True), Wishes(again=True, keeps=False)):
+            check_round(lake, in_this_process, wishes, clock=lambda: END)
+            known = memories.load(lake)
+            there = {path.name for path in Path(lake.state(memories.FOLDER)).iterdir()}
+            assert there == {"memory.json", *known.intervals.values()}
+
+    def test_what_an_earlier_round_found_counts_as_long_as_verdicts_rest_on_it(
+        self, lake: CheckedLake
+    ) -> None:
+        def one() -> tuple[bool, int]:
+            done = check_round(
+                lake.lake,
+                in_this_process,
+                Wishes(run_id=f"round at {lake.moment}, {len(list_of_runs)}"),
+                clock=lambda: lake.moment,
+            )
+            list_of_runs.append(done)
+            return done.failed(Severity.CRITICAL), len(done.earlier)
+
+        list_of_runs: list[object] = []
+        assert one() == (False, 0)
+        lake.answer("retry_flow", group="billing", difference=2, sent_back=2)
+        lake.complete()
+        assert one() == (True, 0)
+        assert one() == (True, 1)
+        lake.moment += timedelta(microseconds=LOOK_BACK_US, minutes=1)
+        lake.watermark()
+        lake.complete()
+        assert one() == (False, 0)
+
+
+@pytest.mark.timeout(300)  # Spark starts for it when it runs alone.
+def test_executors_of_spark_find_the_same(spark: SparkSession, lake: CheckedLake) -> None:
+    lake.answer("retry_flow", group="billing", difference=2, sent_back=2)
+    lake.watermark()
+    lake.complete()
+    wishes = Wishes(keeps=False, again=True)
+
+    here = check_round(lake.lake, in_this_process, wishes, clock=lambda: END)
+    there = check_round(lake.lake, on_spark(spark), wishes, clock=lambda: END)
+
+    told = [
+        {one.check.name: (one.success, one.observed_value) for one in done.outcomes}
+        for done in (here, there)
+    ]
+    assert told[0] == told[1]
+    assert len(told[0]) > 100
+    unsound = {one.check.name for run in there.runs for one in run.failed(Severity.CRITICAL)}
+    assert unsound == {"retry_sheet_closes"}
+
+
+@pytest.mark.timeout(300)
+class TestCommand:
+    def run(self, *arguments: str) -> tuple[int, str]:
+        done = CliRunner().invoke(commands.app, list(arguments))
+        return done.exit_code, done.output
+
+    def test_it_prints_what_it_finds_keeps_it_and_fails_by_severity(
+        self, spark: SparkSession, lake: CheckedLake
+    ) -> None:
+        assert spark.sparkContext is not None
+        root = lake.lake.root
+
+        lake.answer("retry_flow", group="billing", difference=2, sent_back=2)
+        lake.complete()
+
+        code, text = self.run("--lake", root, "--run-id", "first")
+
+        assert code == 1
+        assert re.search(r"FAILS\W+retry_sheet_closes", text)
+        assert "data to 2026-03-01 12:15:05 UTC" in text
+        kept = rows_of(lake.lake, lake.lake.gold("dq_results")).filter(run_id="first")
+        assert kept.height > 100
+        assert Path(root, DATA_DOCS_FOLDER, "index.html").is_file()
+
+    def test_a_lake_that_cannot_be_judged_is_one_sentence_and_exit_2(
+        self, lake: CheckedLake, tmp_path: Path
+    ) -> None:
+        code, text = self.run("--lake", str(tmp_path / "nowhere"))
+        assert (code, len(text.strip().splitlines())) == (2, 1)
+        assert "nothing was ever shipped there" in text
+
+        for file in Path(lake.lake.gold("ownership"), "_delta_log").iterdir():
+            file.unlink()
+        code, text = self.run("--lake", lake.lake.root)
+        assert code == 2
+        assert "has no gold table ownership" in text
+
+    def test_a_missing_data_file_is_a_sentence_that_names_it(self, lake: CheckedLake) -> None:
+        data = next(Path(lake.lake.gold("consumer_lag")).rglob("*.parquet"))
+        data.unlink()
+        wishes = Wishes(keeps=False, again=True)
+
+        with pytest.raises(LakeError, match=r"consumer_lag/.*parquet cannot be read"):
+            check_round(lake.lake, in_this_process, wishes, clock=lambda: END)

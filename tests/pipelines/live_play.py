@@ -1,0 +1,72 @@
+"""A broker and clients of ours, live over sockets, and the gold of what they told.
+
+The broker runs in this process with quick samples; when the play is over, its spool is shipped to a
+lake, and the lake is computed with short windows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from engine.client import ConsumeConcurrentlyStatus, ConsumeContext, Producer
+from engine.protocol.message import MessageExt
+from engine.runtime import system_runtime
+from engine.telemetry.shipper.shipper import Shipper
+from pipelines.settings import Evaluation
+from tests.integration.client.cluster_users import text
+from tests.pipelines.in_process import driver_of, run_to_the_end
+
+QUICK: Final = Evaluation(window_ms=2_000, slide_ms=1_000)
+SAMPLES: Final = {"window_sample_interval_ms": 300, "sample_interval_ms": 500}
+"""Settings of a broker that tells quickly."""
+AT_ONCE: Final = 50
+"""Sends under way at the same time."""
+
+
+@dataclass
+class Working:
+    """A listener whose calls take a while."""
+
+    takes_s: float = 0.0
+    answer: ConsumeConcurrentlyStatus = ConsumeConcurrentlyStatus.CONSUME_SUCCESS
+    taken: list[MessageExt] = field(default_factory=list)
+
+    async def __call__(
+        self, messages: Sequence[MessageExt], _context: ConsumeContext
+    ) -> ConsumeConcurrentlyStatus:
+        """See `MessageListener`."""
+        await asyncio.sleep(self.takes_s)
+        self.taken += messages
+        return self.answer
+
+
+async def send_evenly(producer: Producer, topic: str, *, a_second: int, for_s: float) -> None:
+    """So many messages a second, in small lots."""
+    ends_s = time.monotonic() + for_s
+    while time.monotonic() < ends_s:
+        await send_at_once(producer, topic, max(1, a_second // 10))
+        await asyncio.sleep(0.1)
+
+
+async def send_at_once(producer: Producer, topic: str, count: int) -> None:
+    """All of them as fast as they go."""
+    for begin in range(0, count, AT_ONCE):
+        lot = range(begin, min(begin + AT_ONCE, count))
+        await asyncio.gather(*(producer.send(text(topic, str(number))) for number in lot))
+
+
+def shipped(store: Path, lake: Path, evaluation: Evaluation = QUICK) -> Path:
+    """The gold of everything that a broker with this store has told."""
+    Shipper(system_runtime(), str(store / "spool"), str(lake), {}).ship_all()
+    run_to_the_end(driver_of(lake, evaluation=evaluation))
+    return lake
+
+
+def causes_of(rows: list[dict[str, Any]], group: str) -> set[str]:
+    """All causes that were told of a group."""
+    return {row["cause"] for row in rows if row["group"] == group}

@@ -1,0 +1,184 @@
+"""Why a queue stands, and who holds it: each kind from rows to rows, with message, client, since
+when and the listener's stack. A paused consumer is told as paused.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.pipelines.bronze_lake import SECOND, START_US
+from tests.pipelines.marts.literal_facts import only
+from tests.pipelines.marts.test_judges_row_by_row import Story
+from tests.pipelines.marts.told_story import Emitter, second
+
+Row = dict[str, Any]
+
+
+def told_each_2_s(
+    story: Story,
+    *,
+    begin: int = 2,
+    until: int,
+    mark: dict[str, Any] | None = None,
+    sample: dict[str, Any] | None = None,
+    pulls: bool = True,
+) -> Emitter:
+    """A queue that stands at 80 while messages come; the client is asked as often."""
+    pulled_us = story.broker.now_us
+    for at in range(begin, until, 2):
+        broker = story.at(at)
+        if pulls:
+            pulled_us = broker.now_us
+        told = {"max_offset": 100 + at, "pulled": 90, "last_pull_time": pulled_us}
+        broker.watermark(**{**told, **(mark or {})})
+        if sample is not None:
+            broker.sample(**sample)
+    return story.at(until)
+
+
+def windows(story: Story) -> list[Row]:
+    """Revisions of stalled windows, in order."""
+    return story.gold().get("stalled_windows", [])
+
+
+def snapshot_at_boot() -> Story:
+    """A broker that tells snapshots: silence means unchanged."""
+    story = Story()
+    story.event("SNAPSHOT", seq_from=1)
+    return story
+
+
+HEAD = {"held_count": 10, "first_held": 80, "head_message_id": "M80", "head_since": START_US}
+ASKS_ON = {"attended": True, "answered": True}
+
+
+def test_a_frozen_head_names_message_client_since_when_and_at_last_its_stack() -> None:
+    """The window opens before the client was asked for its stacks; what is told then is shown."""
+    story = snapshot_at_boot()
+    told_each_2_s(story, until=30, sample=HEAD)
+    told_each_2_s(story, begin=30, until=40, sample={**HEAD, "stack": "pay at shop.py:12"})
+    opened, named = windows(story)
+    assert (opened["rule"], opened["kind"], opened["stack"]) == ("STALLED", "FROZEN_HEAD", None)
+    assert (opened["topic"], opened["queue_id"], opened["head_offset"]) == ("t", 0, 80)
+    assert (opened["head_message_id"], opened["client_id"]) == ("M80", "client-1")
+    assert second(opened["stands_since"]) == 0
+    assert (named["revision"], named["stack"]) == (2, "pay at shop.py:12")
+    assert second(named["observed_at"]) == 30
+
+
+def test_a_head_that_a_client_tells_by_its_offset_alone_is_named_by_it() -> None:
+    story = snapshot_at_boot()
+    told_each_2_s(story, until=30, sample={"held_count": 10, "first_held": 83})
+    [window] = windows(story)
+    assert (window["kind"], window["head_message_id"]) == ("FROZEN_HEAD", None)
+    assert window["head_offset"] == 83
+    assert window["evidence"].endswith("; the message at 83 is at the head")
+
+
+def test_another_head_takes_the_former_one_s_stack_away() -> None:
+    story = snapshot_at_boot()
+    told_each_2_s(story, until=30, sample={**HEAD, "stack": "old"})
+    other = {**HEAD, "head_message_id": "M81", "first_held": 81}
+    told_each_2_s(story, begin=30, until=90, sample=other)
+    seen = only(windows(story), "head_message_id", "stack", "state")
+    assert seen == [("M80", "old", "OPEN"), ("M80", "old", "CLOSED"), ("M81", None, "OPEN")]
+
+
+def test_a_queue_that_nobody_pulls_names_who_pulled_last_and_when() -> None:
+    story = snapshot_at_boot()
+    story.broker.at(1)
+    told_each_2_s(story, until=60, pulls=False)
+    window = windows(story)[-1]
+    assert (window["kind"], window["client_id"]) == ("DEAD_QUEUE", "client-1")
+    assert (second(window["stands_since"]), window["head_offset"]) == (1, 80)
+    assert window["evidence"].endswith("; nobody pulls, last client-1 at 12:00:01")
+
+
+def test_a_dead_consumer_names_who_was_there_last_and_when() -> None:
+    story = snapshot_at_boot()
+    story.broker.at(1)
+    told_each_2_s(story, until=30, mark={"members": 0}, pulls=False)
+    [window] = windows(story)
+    assert (window["kind"], window["client_id"]) == ("DEAD_CONSUMER", "client-1")
+    assert second(window["stands_since"]) == 1
+    assert window["evidence"].endswith("; the group has no member, last client-1 at 12:00:01")
+
+
+def test_a_blocked_orderly_queue_names_its_reader_and_the_message_it_holds() -> None:
+    story = snapshot_at_boot()
+    held = {**HEAD, "locked": True, "client_id": "client-2", "stack": "wait at orders.py:3"}
+    told_each_2_s(story, until=30, mark={"lock_holder": "client-2"}, sample=held)
+    [window] = windows(story)
+    assert (window["kind"], window["client_id"]) == ("BLOCKED_ORDERLY", "client-2")
+    assert (window["head_message_id"], window["stack"]) == ("M80", "wait at orders.py:3")
+    assert "; the queue is locked by its orderly reader client-2; message M80" in window["evidence"]
+
+
+def test_a_paused_consumer_is_told_as_paused_by_whom_and_since_when() -> None:
+    """Neither silent nor stalled; and it is over when it pulls again."""
+    story = snapshot_at_boot()
+    story.broker.at(1)
+    last = told_each_2_s(story, until=60, sample=ASKS_ON, pulls=False)
+    last.watermark(committed=160, pulled=160, max_offset=160, committed_state="AT_END")
+    story.at(70)
+    gold = story.gold()
+    paused, over = gold["stalled_windows"]
+    assert (paused["rule"], paused["kind"], paused["state"]) == ("PAUSED", "PAUSED", "OPEN")
+    assert (paused["client_id"], second(paused["stands_since"])) == ("client-1", 1)
+    assert paused["evidence"].startswith(
+        "paused by client-1, which works on the queue, holds nothing of it and has asked for "
+        "nothing since 12:00:01, "
+    )
+    assert (over["rule"], over["state"]) == ("PAUSED", "CLOSED")
+    states = [row["state"] for row in gold["group_state"]]
+    assert set(states) == {"OK", "PAUSED"}
+    assert states[-1] == "OK"
+
+
+@pytest.mark.parametrize(
+    "sample",
+    [
+        {"attended": False, "answered": True},
+        {"attended": True, "answered": False},
+        {"attended": None, "answered": None, "last_pull_time": START_US - 300 * SECOND},
+    ],
+    ids=["turns to it no more", "answers no more", "pulled long ago"],
+)
+def test_a_client_that_cares_no_more_for_its_queue_is_not_paused(sample: Row) -> None:
+    story = snapshot_at_boot()
+    story.broker.at(1)
+    told_each_2_s(story, until=60, sample=sample, pulls=False)
+    assert {row["kind"] for row in windows(story)} == {"DEAD_QUEUE"}
+
+
+def test_what_a_client_said_once_holds_for_minutes_until_it_is_taken_back() -> None:
+    """No row means unchanged: ten minutes may lie between two of them."""
+    story = snapshot_at_boot()
+    broker = story.at(2)
+    broker.watermark(max_offset=150, pulled=80, last_pull_time=broker.now_us)
+    broker.sample(**ASKS_ON)
+    story.at(300)
+    [paused] = windows(story)
+    assert (paused["rule"], second(paused["observed_at"])) == ("PAUSED", 14)
+    broker.sample(dropped=True)
+    story.at(330)
+    assert [row["kind"] for row in windows(story)] == ["PAUSED", "DEAD_QUEUE"]
+
+
+@pytest.mark.parametrize("kind", ["BOOT", "SPOOL_LOSS"])
+def test_what_a_client_said_in_an_earlier_life_or_before_a_loss_tells_nothing(kind: str) -> None:
+    story = snapshot_at_boot()
+    broker = story.at(2)
+    mark = {"max_offset": 150, "pulled": 80, "last_pull_time": broker.now_us}
+    broker.watermark(**mark)
+    broker.sample(**ASKS_ON)
+    story.at(100)
+    story.event(kind)
+    broker.watermark(**mark)
+    story.event("SNAPSHOT", seq_from=broker.seq)
+    story.at(140)
+    told = windows(story)
+    assert told[0]["rule"] == "PAUSED"
+    assert told[-1]["kind"] == "DEAD_QUEUE"

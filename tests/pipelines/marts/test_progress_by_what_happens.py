@@ -1,0 +1,229 @@
+"""Verdicts rest on what is finished, not on how often somebody says so."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipelines.settings import Evaluation
+from tests.pipelines.marts.judges import JUDGES
+from tests.pipelines.marts.played_group import FIRST, Work, exposed, played, states, steady, windows
+from tests.pipelines.marts.told_story import Emitter, Rows, bronze
+from tests.pipelines.partition import run
+
+COMMITS_S = (0.02, 5, 60, 1200)
+MINUTES_26 = 26 * 60
+
+
+def stuck(work: Work, at: float) -> Work:
+    """Its head does not get finished from that second on."""
+    return replace(work, finished=lambda now: work.finished(min(now, at)))
+
+
+HEALTHY = steady(produced=100, consumed=150, commit_s=5, seconds=MINUTES_26)
+STUCK = stuck(HEALTHY, 400)
+FALLING = steady(produced=1000, consumed=990, behind=60_000, commit_s=5, seconds=MINUTES_26)
+CATCHING = steady(produced=1000, consumed=1020, behind=400_000, commit_s=5, seconds=MINUTES_26)
+STORIES = {
+    "healthy": (HEALTHY, ["OK"]),
+    "stuck": (STUCK, ["OK", "STALLED"]),
+    "falling behind": (FALLING, ["UNKNOWN", "SLOW"]),
+    "catching up": (CATCHING, ["UNKNOWN", "CATCHING_UP"]),
+}
+
+
+@pytest.mark.parametrize("story", STORIES)
+def test_the_same_work_gives_the_same_verdicts_however_often_it_is_committed(story: str) -> None:
+    work, expected = STORIES[story]
+    told = {}
+    for commit_s in COMMITS_S:
+        gold = played(replace(work, commit_s=commit_s))
+        told[commit_s] = (states(gold), windows(gold))
+    often, *others = told.values()
+    assert [state for _, state in often[0]] == expected
+    assert others == [often] * len(others)
+
+
+def test_who_reports_rarely_is_well_and_yet_a_crash_would_repeat_what_was_finished() -> None:
+    assert exposed(replace(HEALTHY, commit_s=5, seconds=300)) == []
+    assert exposed(replace(HEALTHY, commit_s=1200, seconds=300)) == [(FIRST, HEALTHY.end(296))]
+
+
+@pytest.mark.parametrize("commit_s", COMMITS_S)
+def test_a_healthy_client_that_tells_nothing_is_never_called_stalled(commit_s: float) -> None:
+    gold = played(replace(HEALTHY, tells=False, commit_s=commit_s, seconds=45 * 60))
+    assert [state for _, state in states(gold)] == ["OK"]
+    assert windows(gold) == []
+
+
+def newest(gold: dict[str, list[dict[str, Any]]], table: str) -> dict[str, Any]:
+    """The last row that a table was told."""
+    return max(gold[table], key=lambda row: (row["observed_at"], row.get("revision", 0)))
+
+
+QUIET = Work(
+    end=lambda _: FIRST + 3,
+    finished=lambda _: FIRST,
+    stored=lambda _: 0.0,
+    commit_s=5,
+    seconds=330,
+)
+"""Three messages, and no more."""
+
+
+@pytest.mark.parametrize(("tells", "at"), [(True, 40), (False, 315)])
+def test_three_messages_that_stand_are_too_much_however_few_they_are(
+    tells: bool, at: float
+) -> None:
+    """Of a client that tells nothing, five minutes are waited for its first report."""
+    gold = played(replace(QUIET, tells=tells))
+    assert states(gold) == [(10, "OK"), (at, "STALLED")]
+    assert newest(gold, "group_state")["time_lag_ms"] > Evaluation().allowed_time_ms
+
+
+def test_silence_is_a_stall_when_it_is_twice_as_long_as_is_usual() -> None:
+    """Pulls go on, and offsets that came each minute come no more."""
+    work = replace(HEALTHY, tells=False, commit_s=60, held_max=10**6, seconds=600)
+    gold = played(replace(work, finished=lambda at: HEALTHY.finished(min(at, 240))))
+    [(at, rule, kind, state)] = windows(gold)
+    assert (rule, kind, state) == ("STALLED", "FROZEN_HEAD", "OPEN")
+    assert 240 + 120 <= at <= 240 + 120 + 10
+    evidence = newest(gold, "stalled_windows")["evidence"]
+    assert evidence.startswith("commit offset stood at 24900 for 120 s")
+    assert "; usually it is reported each 60 s; the message at 24900 is at the head" in evidence
+
+
+def test_a_single_long_stand_is_no_habit() -> None:
+    """The second time it is called a stall as soon as the first time."""
+
+    def finished(at: float) -> int:
+        stands = next((begin for begin in (300, 900) if begin <= at < begin + 300), at)
+        return HEALTHY.finished(stands)
+
+    work = replace(HEALTHY, finished=finished, tells=False, commit_s=5, held_max=10**6)
+    opened = [at for at, _, _, state in windows(played(work)) if state == "OPEN"]
+    assert opened == [340, 940]
+
+
+def test_a_group_that_lost_its_members_is_dead_however_rarely_it_reported() -> None:
+    told = [
+        states(played(replace(HEALTHY, commit_s=commit_s, tells=tells, dies_at=1300)))[-1]
+        for commit_s, tells in itertools.product((5, 1200), (True, False))
+    ]
+    assert {state for _, state in told} == {"STOPPED"}
+    assert max(at for at, _ in told) <= 1300 + 30 + 35
+
+
+def noisy(produced: int, consumed: int, behind: int, *, seed: int, seconds: int) -> Work:
+    """Both come and go by chance, around their rates."""
+    chance = np.random.default_rng(seed)
+    ends = FIRST + behind + np.append(0, np.cumsum(chance.poisson(produced, seconds + 1)))
+    steps = chance.poisson(consumed, seconds + 1)
+    reached = list(_finished(ends.tolist(), steps.tolist()))
+
+    def stored(offset: int) -> float:
+        at = int(np.searchsorted(ends, offset, side="right"))
+        return float(at) if at else (offset - int(ends[0])) / produced
+
+    return Work(
+        end=lambda at: int(ends[int(at)]),
+        finished=lambda at: reached[int(at)],
+        stored=stored,
+        commit_s=5,
+        seconds=seconds,
+    )
+
+
+def _finished(ends: list[int], steps: list[int]) -> Iterator[int]:
+    reached = FIRST
+    yield reached
+    for end, step in zip(ends, steps, strict=False):
+        reached = min(reached + step, end)
+        yield reached
+
+
+@pytest.mark.parametrize(
+    ("produced", "consumed", "behind", "expected"),
+    [
+        (1000, 990, 100_000, ["UNKNOWN", "SLOW"]),
+        (1000, 1050, 100_000, ["UNKNOWN", "CATCHING_UP", "OK"]),
+        (100, 110, 0, ["OK"]),
+    ],
+    ids=["falls behind", "catches up", "keeps up"],
+)
+@pytest.mark.parametrize("seed", [1, 2])
+def test_chance_makes_no_state_go_to_and_fro(
+    produced: int, consumed: int, behind: int, expected: list[str], seed: int
+) -> None:
+    gold = played(noisy(produced, consumed, behind, seed=seed, seconds=2400))
+    assert [state for _, state in states(gold)] == expected
+
+
+@pytest.mark.parametrize(("deficit_an_hour", "within_s"), [(36_000, 250), (360, 3600), (36, 3700)])
+def test_however_small_a_deficit_is_it_is_told_within_an_hour(
+    deficit_an_hour: int, within_s: int
+) -> None:
+    """Of a hundred messages a second; a lag of a thousand hides nothing."""
+    consumed = 100 - deficit_an_hour / 3600
+    work = steady(produced=100, consumed=consumed, behind=1000, commit_s=5, seconds=within_s + 60)
+    gold = played(work)
+    assert [state for _, state in states(gold)] == ["OK", "SLOW"]
+    assert states(gold)[-1][0] <= within_s + 10
+    told = newest(gold, "group_state")
+    assert abs(told["lag_change_per_hour"] - deficit_an_hour) <= max(12, deficit_an_hour // 10)
+    assert told["trend"] == "GROWING"
+
+
+@pytest.mark.parametrize(
+    ("min_offset", "words"),
+    [
+        (0, "when they are deleted unread is unknown, the queue has deleted nothing yet"),
+        (500, "the oldest of them are deleted unread in about"),
+    ],
+)
+def test_retention_is_told_where_the_queue_has_begun_to_delete(min_offset: int, words: str) -> None:
+    gold = played(replace(FALLING, min_offset=min_offset, seconds=300))
+    group, window = newest(gold, "group_state"), newest(gold, "stalled_windows")
+    assert words in group["reason"]
+    assert words in window["evidence"]
+    assert "falling behind by 10.0 messages/s" in group["reason"]
+    left = [one["retained_until"] for one in (group, window)]
+    if min_offset == 0:
+        assert left == [None, None]
+        return
+    reached = window["reached"] - min_offset
+    seconds = (window["retained_until"] - window["observed_at"]).total_seconds()
+    assert abs(seconds - reached / 10) <= 1
+
+
+def test_an_offset_beyond_the_end_nets_out_no_other_queue() -> None:
+    """One queue is 20 behind, one 50 beyond its end: 20 are waiting, and something is wrong."""
+    rows: Rows = {}
+    broker = Emitter(rows)
+    broker.at(0)
+    broker.boot()
+    for at in range(1, 60):
+        broker.at(at)
+        broker.watermark(0, committed=80 + at, max_offset=100 + at, pulled=100 + at)
+        if at > 6:
+            broker.watermark(1, committed=150, max_offset=100, committed_state="AT_END", pulled=100)
+        broker.ship()
+    gold = run(JUDGES, bronze(rows), Evaluation())
+    first = min(gold["group_state"], key=lambda row: row["observed_at"])
+    assert (first["state"], first["lag_messages"], first["queues_known"]) == ("UNKNOWN", 20, 1)
+    assert first["reason"].startswith("the consume offset of t queue 1 lies beyond its end")
+    told = newest(gold, "group_state")
+    assert (told["state"], told["lag_messages"], told["queues"]) == ("DATA_LOST", 20, 2)
+    beyond = [row for row in gold["consumer_lag"] if row["queue_id"] == 1]
+    assert {
+        (row["lag_messages"], row["time_lag_ms"], row["provenance"], row["unknown_reason"])
+        for row in beyond
+    } == {(None, None, "UNKNOWN", "BEYOND_END")}
+    assert newest(gold, "stalled_windows")["evidence"] == (
+        "commit offset 150 lies outside what the queue keeps, [0, 100]"
+    )

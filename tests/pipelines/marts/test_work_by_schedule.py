@@ -1,0 +1,180 @@
+"""Who works and rests in turn, or takes batches, is judged by what that comes to in an hour."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from pipelines.marts.judging.progress import CADENCES
+from pipelines.settings import Evaluation
+from tests.pipelines.marts.judges import JUDGES
+from tests.pipelines.marts.played_group import FIRST, Work, played, states, steady, told, windows
+from tests.pipelines.marts.scheduled_work import Schedule
+from tests.pipelines.marts.told_story import bronze, second
+from tests.pipelines.partition import horizons_of, run
+
+HOUR_S = 3600
+SEEN_S = 240
+"""So long after two periods the second turn of the last one has been seen."""
+
+
+def rows_from(gold: dict[str, list[dict[str, Any]]], at: float) -> list[dict[str, Any]]:
+    """Rows of the group's state from a second on, in the order of time."""
+    rows = sorted(gold["group_state"], key=lambda row: row["observed_at"])
+    return [row for row in rows if second(row["observed_at"]) >= at]
+
+
+def verdicts(rows: list[dict[str, Any]]) -> set[tuple[str, str]]:
+    """States and trends."""
+    return {(row["state"], row["trend"]) for row in rows}
+
+
+def batches(each_s: int, **options: Any) -> Schedule:
+    """Everything is finished at once, so often; ten messages a second come."""
+    return Schedule(10, 0, 0, each_s, in_batches=True, **options)
+
+
+@pytest.mark.parametrize("tells", [True, False])
+@pytest.mark.parametrize("each_s", [60, 120, 300, 1200])
+def test_who_takes_batches_on_the_dot_is_well_once_two_of_them_were_seen(
+    each_s: int, tells: bool
+) -> None:
+    schedule = batches(each_s, tells=tells)
+    seconds = 2 * each_s + (HOUR_S if each_s == 300 else 1500)
+    gold = played(schedule.work(seconds))
+    assert verdicts(rows_from(gold, 2 * each_s + SEEN_S)) == {("OK", "STEADY")}
+    assert states(gold)[-1] == (2 * each_s + 5, "OK")
+
+
+@pytest.mark.parametrize("tells", [True, False])
+def test_batches_that_come_no_more_are_a_stall_after_twice_their_period(tells: bool) -> None:
+    work = batches(120, tells=tells).work(1200, dies_at=700)
+    at, state = states(played(work))[-1]
+    assert state == "STALLED"
+    assert 600 + CADENCES * 120 <= at <= 600 + CADENCES * 120 + 15
+
+
+def test_a_habit_of_resting_is_forgotten_when_it_is_given_up() -> None:
+    """Two rests of 200 s, then work without a break, and a stand: that is no rest any more."""
+
+    def finished(at: float) -> int:
+        begin = next((one for one in (400, 1000, 3000) if one <= at < one + 200), at)
+        return FIRST + int(50 * begin)
+
+    steadily = steady(produced=50, consumed=80, commit_s=5, seconds=3200)
+    opened = [
+        at
+        for at, _, _, state in windows(played(replace(steadily, finished=finished)))
+        if state == "OPEN" and at > 3000
+    ]
+    assert opened[0] <= 3000 + 45
+
+
+@pytest.mark.parametrize(
+    ("produced", "consumed", "deficit"), [(1000, 999, 3600), (100_000, 99_900, 360_000)]
+)
+def test_a_deficit_within_what_is_allowed_is_shown_when_it_is_certain_and_told_when_it_lasts(
+    produced: int, consumed: int, deficit: int
+) -> None:
+    work = steady(produced=produced, consumed=consumed, commit_s=5, seconds=HOUR_S)
+    work = replace(work, finished=lambda at: FIRST + int(consumed * max(0, at - 1)))
+    gold = played(work)
+    assert verdicts(rows_from(gold, 400)) == {("OK", "GROWING"), ("SLOW", "GROWING")}
+    assert [state for _, state in states(gold)] == ["OK", "SLOW"]
+    assert states(gold)[-1][0] <= 2100
+    last = rows_from(gold, 400)[-1]
+    assert abs(last["lag_change_per_hour"] - deficit) <= deficit / 20
+    assert last["unfinished_messages"] < 5 * produced
+    assert "falling behind by" in last["reason"]
+    assert last["retained_until"] is not None
+
+
+def test_who_keeps_up_with_more_and_more_is_well_though_more_is_on_its_way() -> None:
+    """Offsets are reported each five seconds; a thousand a second grow to three thousand."""
+
+    def end(at: float) -> int:
+        return FIRST + int(1000 * at + at * at / HOUR_S * 1000)
+
+    def stored(offset: int) -> float:
+        return float((((offset - FIRST) * 4 / HOUR_S / 1000 + 1) ** 0.5 - 1) * HOUR_S / 2)
+
+    work = Work(end, lambda at: end(max(0, at - 1)), 5, HOUR_S, stored=stored, tells=False)
+    gold = played(work)
+    assert ("OK", "GROWING") in verdicts(rows_from(gold, 600))
+    assert states(gold) == [(10, "OK")]
+
+
+SAWTOOTH = Schedule(100, 120, 900, 300, behind=30_000)
+SHORT_TEETH = Schedule(100, 115, 240, 60, behind=30_000)
+SCHEDULES = st.builds(
+    lambda produced, work_s, rest_s, share, behind_s, tells: Schedule(
+        produced,
+        produced * (work_s + rest_s) / work_s * share,
+        work_s,
+        rest_s,
+        behind=produced * behind_s,
+        tells=tells,
+    ),
+    produced=st.sampled_from([10, 50, 200, 2000]),
+    work_s=st.sampled_from([120, 240, 600]),
+    rest_s=st.sampled_from([60, 100, 120]),
+    share=st.sampled_from([0.85, 0.95, 1.1, 1.3]),
+    behind_s=st.just(2400),
+    tells=st.booleans(),
+)
+
+
+@settings(max_examples=6, deadline=None)
+@given(SCHEDULES)
+@example(SAWTOOTH)
+@example(SHORT_TEETH)
+@example(Schedule(5000, 5000 * 7 / 3 * 0.9, 30, 40, behind=300_000))
+@example(Schedule(10, 9.78, 900, 200, behind=600))
+def test_the_verdict_is_what_an_hour_comes_to(schedule: Schedule) -> None:
+    # Who falls behind while it works, too, never turns: three ends of rests are two periods.
+    periods = 2 if schedule.speed > schedule.produced else 3
+    begin = max(periods * schedule.period_s + SEEN_S, 900)
+    gold = played(schedule.work(begin + HOUR_S // 2))
+    rows = [row for row in rows_from(gold, begin) if row["unfinished_messages"] > 0]
+    for row in rows:
+        rate = row["lag_change_per_hour"] / HOUR_S
+        assert abs(rate - schedule.balance) <= 0.2 * abs(schedule.balance)
+    if schedule.balance > 0:
+        assert verdicts(rows) == {("SLOW", "GROWING")}
+    else:
+        assert verdicts(rows) == {("CATCHING_UP", "SHRINKING")}
+        for row in rows:
+            seconds = row["unfinished_messages"] / -schedule.balance
+            assert abs(row["drain_time_ms"] / 1000 - seconds) <= 0.25 * seconds
+
+
+@settings(max_examples=4, deadline=None)
+@given(
+    st.sampled_from([10, 200, 2000]),
+    st.sampled_from([(240, 60), (600, 120), (900, 300)]),
+    st.sampled_from([1.1, 1.5]),
+    st.booleans(),
+)
+def test_who_is_done_after_each_rest_keeps_up(
+    produced: int, turns: tuple[int, int], share: float, tells: bool
+) -> None:
+    work_s, rest_s = turns
+    speed = produced * (work_s + rest_s) / work_s * share
+    schedule = Schedule(produced, speed, work_s, rest_s, tells=tells)
+    # It begins at rest in what is to do: the third peak is the end of two periods.
+    begin = 3 * schedule.period_s + SEEN_S
+    gold = played(schedule.work(begin + HOUR_S // 2))
+    assert verdicts(rows_from(gold, begin)) == {("OK", "STEADY")}
+
+
+@pytest.mark.parametrize("schedule", [SHORT_TEETH, batches(120), batches(300, tells=False)])
+@pytest.mark.parametrize("every", [1, 37])
+def test_swings_do_not_depend_on_cuts(schedule: Schedule, every: int) -> None:
+    facts = bronze(told(schedule.work(1500)))
+    shipments = len(horizons_of(facts))
+    whole = run(JUDGES, facts, Evaluation())
+    assert run(JUDGES, facts, Evaluation(), ends=range(0, shipments, every)) == whole

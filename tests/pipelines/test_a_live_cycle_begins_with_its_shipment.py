@@ -1,0 +1,88 @@
+"""When the cycles of a live run begin: with a shipment, and at a distance from each other."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from bench.analytics.bronze import BronzeAtScale
+from pipelines.cycles.driver import Progress
+from pipelines.cycles.live import POLL_S, REMOTE_POLL_S, only_driver, poll_s_of, run_live
+from pipelines.lake import Lake
+from pipelines.settings import Pace
+from tests.pipelines.in_process import SHORT, driver_of
+
+KEYS = np.arange(32)
+CYCLE_MS = 3_000
+
+
+@dataclass(slots=True)
+class Run:
+    """A live run over a lake to which somebody ships, with the moments of both."""
+
+    folder: Path
+    shipped_s: list[float] = field(default_factory=list)
+    begun_s: list[float] = field(default_factory=list)
+    """Of each cycle: when it was done, less what it took."""
+
+    def over(self, bronze: BronzeAtScale, ships: list[Callable[[Run], bool]]) -> None:
+        """Until there is a cycle for each shipment; each is sent as soon as its condition holds."""
+        waiting, deadline_s = list(ships), time.monotonic() + 60
+
+        def wanted() -> bool:
+            assert time.monotonic() < deadline_s, f"{len(self.begun_s)} cycles after a minute"
+            if waiting and waiting[0](self):
+                waiting.pop(0)
+                bronze.ship(5 * (len(self.shipped_s) + 2), KEYS)
+                self.shipped_s.append(time.monotonic())
+            return len(self.begun_s) < len(ships)
+
+        with only_driver(Lake.at(str(self.folder))) as lease:
+            run_live(
+                lambda: driver_of(self.folder, evaluation=SHORT),
+                lease,
+                pace=Pace(cycle_ms=CYCLE_MS),
+                wanted=wanted,
+                tell=self._tell,
+                tell_failure=fail,
+            )
+
+    def _tell(self, progress: Progress) -> None:
+        self.begun_s.append(time.monotonic() - progress.seconds)
+
+
+def fail(sentence: str) -> None:
+    raise AssertionError(sentence)
+
+
+def a_lake(folder: Path) -> BronzeAtScale:
+    """With a first shipment that is judged already."""
+    bronze = BronzeAtScale(Lake.at(str(folder)), len(KEYS))
+    bronze.ship(5, KEYS)
+    assert driver_of(folder, evaluation=SHORT).next_cycle() is not None
+    return bronze
+
+
+def test_a_shipment_that_comes_while_nothing_is_new_begins_a_cycle_at_once(tmp_path: Path) -> None:
+    run, began_s = Run(tmp_path / "lake"), time.monotonic()
+    run.over(a_lake(run.folder), [lambda _: time.monotonic() > began_s + 1.5])
+    assert run.begun_s[0] - run.shipped_s[0] < CYCLE_MS / 1000 / 3
+
+
+def test_a_shipment_that_comes_during_a_cycle_waits_for_the_distance_of_cycles(
+    tmp_path: Path,
+) -> None:
+    run = Run(tmp_path / "lake")
+    run.over(a_lake(run.folder), [lambda _: True, lambda run: bool(run.begun_s)])
+    first_s, second_s = run.begun_s
+    assert run.shipped_s[1] - first_s < CYCLE_MS / 1000, "it did not come too late"
+    assert CYCLE_MS / 1000 - 0.1 < second_s - first_s < CYCLE_MS / 1000 * 4 / 3
+
+
+def test_an_object_store_is_asked_less_often_than_a_disk() -> None:
+    assert poll_s_of(Lake("/data/lake")) == POLL_S
+    assert poll_s_of(Lake("s3://bucket/lake")) == REMOTE_POLL_S > POLL_S

@@ -1,0 +1,91 @@
+"""`tm.why` and the line on the group's page: all causes of the newest tick, no false calm."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dashboards.data import LakeData
+from dashboards.desk import Desk
+from dashboards.pages import group
+from pipelines import tm
+from pipelines.lake import Lake
+from pipelines.marts.lag_causes import LAG_CAUSES
+from pipelines.tm.asking import NoSuchName
+from tests.gold_lake import END, write_gold_lake
+from tests.lake_story import BROKER, CLUSTER, EMITTER, append_rows
+
+FULL = "all 20 listeners of c@1 are at work and 700 batches wait for one"
+
+
+def cause(name: str, evidence: str, at: datetime, **values: Any) -> dict[str, Any]:
+    known = {"group": "shipping", "lag_messages": 3152, "emitter": EMITTER, "seq": 1}
+    place = {"cluster": CLUSTER, "broker": BROKER, "observed_at": at, "observed_date": at.date()}
+    row = {**known, **place, "cause": name, "evidence": evidence, **values}
+    return {column: row.get(column) for column in LAG_CAUSES.column_names}
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return write_gold_lake(tmp_path / "lake")
+
+
+def tell(lake: Lake, *rows: dict[str, Any]) -> None:
+    append_rows(lake.gold("lag_causes"), LAG_CAUSES.columns, list(rows), "observed_date")
+
+
+def page(lake: Lake) -> str:
+    return str(group.content(Desk(LakeData(lake), lambda: END), "shipping", "", "dark")[2])
+
+
+def test_all_causes_of_the_newest_tick_are_told_and_none_of_before(lake: Lake) -> None:
+    now, before = END - timedelta(seconds=20), END - timedelta(seconds=80)
+    tell(
+        lake,
+        cause("BURST", "a burst that is over", before),
+        cause("LISTENERS_SATURATED", FULL, now, measured=20, expected=20),
+        cause("SLOW_LISTENER", "99 % of the listener calls took up to 200 ms", now),
+    )
+    told = tm.connect(lake.root).why("shipping")
+    assert told.df["cause"].to_list() == ["LISTENERS_SATURATED", "SLOW_LISTENER"]
+    begin = f"shipping on {BROKER}, 3,164 messages behind; seen at 12:14:40: {FULL}; 99 %"
+    assert told.verdict.startswith(begin)
+    assert FULL in page(lake)
+    assert "a burst that is over" not in page(lake)
+
+
+def test_its_lag_is_that_of_the_moment_and_what_was_seen_before_says_when(lake: Lake) -> None:
+    stood = "stopped: orders queue 2, 2990 messages behind; 1 of 3 queues are not OK"
+    at = END - timedelta(seconds=20)
+    tell(lake, cause("STANDING_QUEUES", stood, at, lag_messages=3090))
+    lake_now = tm.connect(lake.root)
+    said = lake_now.why("shipping").verdict
+    assert "3,090" not in said
+    assert "shipping on broker-a, 3,164 messages behind; seen at 12:14:40: first seen as:" in said
+    assert "shipping is 3,164 messages behind" in lake_now.lag("shipping").verdict
+    assert f"first seen as: {stood} (seen at 12:14:40)" in page(lake)
+
+
+def test_a_group_that_has_caught_up_has_no_causes_any_more(lake: Lake) -> None:
+    tell(
+        lake,
+        cause("LISTENERS_SATURATED", FULL, END - timedelta(seconds=80)),
+        cause("NONE", "the group is behind no more than is allowed", END - timedelta(seconds=20)),
+    )
+    assert len(tm.connect(lake.root).why("shipping")) == 0
+    assert FULL not in page(lake)
+
+
+def test_a_group_without_causes_is_told_with_its_state_not_as_well(lake: Lake) -> None:
+    said = tm.connect(lake.root).why("shipping").verdict
+    assert said.startswith(f"shipping is not told to be behind: shipping on {BROKER} is STALLED")
+    all_groups = tm.connect(lake.root).why().verdict
+    assert "shipping" in all_groups
+
+
+def test_a_group_that_is_not_there_is_refused_with_the_near_name(lake: Lake) -> None:
+    with pytest.raises(NoSuchName, match="did you mean 'shipping'"):
+        tm.connect(lake.root).why("shiping")
