@@ -4,14 +4,16 @@ SEED ?= 1
 SEEDS ?=
 STATES ?= 24000
 ROUNDS ?= 50
+KILLS ?= 102
 SECONDS ?= 60
 ARGS ?=
+JOBS ?= 2
 TESTS ?= tests
 
 export PYTHONHASHSEED := 0
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-python setup-run demo demo-matrix test test-fast test-slow record-mqadmin sim crash-states kill-loop fuzz mutants check format bench clean
+.PHONY: help setup setup-python setup-run demo demo-matrix kills test test-fast test-slow record-mqadmin sim crash-states kill-loop fuzz mutants check format bench clean
 
 help:  ## List the targets.
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 22
@@ -31,8 +33,11 @@ demo: setup-run  ## Play a cluster with incidents; ARGS="--for 120 --headless" i
 demo-matrix: setup-run  ## The demo with three seeds and with each incident left out.
 	.venv/bin/python -m demo.matrix $(ARGS)
 
-test: setup  ## The whole suite.
-	.venv/bin/pytest $(TESTS)
+kills: setup-run  ## Kill brokers and consumers, KILLS=102 times, and score what was predicted.
+	.venv/bin/tidemark experiment kills --kills $(KILLS) --seed $(SEED) $(ARGS)
+
+test: setup  ## The whole suite, shared by JOBS=2 processes.
+	.venv/bin/pytest -n $(JOBS) --dist loadgroup $(TESTS)
 
 test-fast: setup-python  ## Unit, property and architecture tests only; without Java and browser.
 	.venv/bin/pytest tests/unit tests/property tests/architecture

@@ -34,6 +34,7 @@ class Mount(NamedTuple):
 
 COMMANDS = {
     "demo": Mount("demo.commands", "Play a whole cluster with incidents, and show what is found."),
+    "experiment": Mount("experiment.commands", "Kill real processes, score what was predicted."),
     "engine": Mount("engine.commands", "Run a name server and a broker in one process."),
     "namesrv": Mount("engine.commands", "Run a name server."),
     "broker": Mount("engine.commands", "Run a broker."),
@@ -43,6 +44,7 @@ COMMANDS = {
     "pipeline": Mount("pipelines.commands", "Compute the gold tables: run (live) or replay."),
     "lake": Mount("pipelines.upkeep.commands", "Look after the lake: maintain, status."),
     "evaluate": Mount("pipelines.commands", "Run cases of another tool's rules, and compare."),
+    "backtest": Mount("pipelines.backtest.commands", "Try rules on the past, side by side."),
     "check": Mount("expectations.commands", "Check the lake; non-zero when a critical one fails."),
     "dash": Mount("dashboards.commands", "Serve the dashboard."),
     "lab": Mount("pipelines.commands", "Open the notebooks in JupyterLab."),
