@@ -13,7 +13,7 @@ TESTS ?= tests
 export PYTHONHASHSEED := 0
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-python setup-run demo demo-matrix kills test test-fast test-slow record-mqadmin sim crash-states kill-loop fuzz mutants check format bench clean
+.PHONY: help setup setup-python setup-run demo demo-matrix kills test test-fast explore test-slow record-mqadmin sim crash-states kill-loop fuzz mutants check format bench clean
 
 help:  ## List the targets.
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 22
@@ -41,6 +41,9 @@ test: setup  ## The whole suite, shared by JOBS=2 processes.
 
 test-fast: setup-python  ## Unit, property and architecture tests only; without Java and browser.
 	.venv/bin/pytest tests/unit tests/property tests/architecture
+
+explore: setup  ## The properties, with examples that no run had before.
+	.venv/bin/pytest -n $(JOBS) --dist loadgroup --hypothesis-profile=explore -m "hypothesis and not slow" $(TESTS)
 
 test-slow: setup  ## The long tests that the suite leaves out.
 	.venv/bin/pytest -m slow $(TESTS)

@@ -1,8 +1,11 @@
 """What every test shares: the order of the folders, and the Java that set-up found.
 
 Order: what fails fast runs first, and the tests that use Spark run as one block, so that they share
-one session and its memory is gone before browsers and notebooks start. When several processes share
-the suite, each takes whole files, and one of them all that share a dear set-up.
+one session and its memory is gone before browsers and notebooks start. When several
+processes share the suite, each takes whole files, and one of them all that share a dear set-up.
+
+Properties get the same examples each time, so that a run tells of the commit alone; `make explore`
+draws others.
 """
 
 from __future__ import annotations
@@ -20,8 +23,9 @@ from provision import chromium
 from tests.asynchronous import run_async_test
 
 TESTS = Path(__file__).parent
-settings.register_profile("no test is timed", deadline=None)
-settings.load_profile("no test is timed")
+settings.register_profile("same", deadline=None, derandomize=True)
+settings.register_profile("explore", deadline=None, print_blob=True)
+settings.load_profile("same")
 ORDER = (
     "architecture",
     "unit",

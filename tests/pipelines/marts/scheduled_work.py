@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pipelines.marts.judging.swings import TURN_LEAST, TURN_SHARE
+from pipelines.settings import SECOND_US, Evaluation
 from tests.pipelines.marts.played_group import FIRST, Work
 
-ALLOWED_S = 5
-"""So many seconds of what is produced are no backlog."""
+WINDOW_S = Evaluation().window_us / SECOND_US
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,12 @@ class Schedule:
         if self.in_batches:
             return -self.behind
         return self.produced - self.speed * self.work_s / self.period_s
+
+    def turns_within(self, seconds: int) -> bool:
+        """Does what it gains in so long, while it works, count as a leg of a swing?"""
+        moved = max(self.produced, self.speed) * WINDOW_S
+        gained = (self.speed - self.produced) * min(self.work_s, seconds)
+        return gained > max(TURN_LEAST, moved / TURN_SHARE)
 
     def work(self, seconds: int, *, dies_at: int | None = None) -> Work:
         """The story of it, a second at a time."""

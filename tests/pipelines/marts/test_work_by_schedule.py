@@ -134,9 +134,10 @@ SCHEDULES = st.builds(
 @example(SHORT_TEETH)
 @example(Schedule(5000, 5000 * 7 / 3 * 0.9, 30, 40, behind=300_000))
 @example(Schedule(10, 9.78, 900, 200, behind=600))
+@example(Schedule(10, 10.2, 600, 120, behind=24_000))
 def test_the_verdict_is_what_an_hour_comes_to(schedule: Schedule) -> None:
-    # Who falls behind while it works, too, never turns: three ends of rests are two periods.
-    periods = 2 if schedule.speed > schedule.produced else 3
+    # Who gains too little while it works turns late or never: three ends of rests are two periods.
+    periods = 2 if schedule.turns_within(SEEN_S) else 3
     begin = max(periods * schedule.period_s + SEEN_S, 900)
     gold = played(schedule.work(begin + HOUR_S // 2))
     rows = [row for row in rows_from(gold, begin) if row["unfinished_messages"] > 0]
