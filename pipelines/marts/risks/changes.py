@@ -17,7 +17,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Final
 
 from pipelines.marts.risks.events import Awaited, Event, Progress
-from pipelines.marts.risks.holdings import Range, size, united, within
+from pipelines.marts.risks.holdings import Range, common, size, united, within
 from pipelines.settings import SECOND_US
 
 ANSWER_SPAN_US: Final = 20 * SECOND_US
@@ -25,6 +25,8 @@ ANSWER_SPAN_US: Final = 20 * SECOND_US
 Until then commits of the reader before it end nothing; nor do those of readers that live on when
 the broker dies: until the broker knows them all, somebody else may take their queues.
 """
+HANDED_OUT_MAX: Final = 32
+"""More ranges that lie apart are not remembered: the lowest are given up."""
 SECOND_READER_US: Final = 1 * SECOND_US
 """After so long each of two readers has pulled what the other has."""
 
@@ -55,6 +57,8 @@ class Window:
     """Readers that were told where to begin and have not been seen to pull."""
     first_from_offset: int | None = None
     """`from_offset` when it opened; None: an earlier version opened it."""
+    handed_out: tuple[Range, ...] = ()
+    """Offsets that answers have brought again."""
     reached_us: int | None = None
     """Of one with two readers: since when `to_offset` is known to be pulled."""
 
@@ -91,8 +95,16 @@ class Window:
         """Which offsets are certain; None when only their number is known, or not even that."""
         if self.certain is None or self.finished is None:
             return None
-        ranges = within(self.finished, self.from_offset, self.to_offset)
-        return ranges if size(ranges) == self.certain else () if not self.certain else None
+        for ranges in (within(self.finished, self.from_offset, self.to_offset), self.again):
+            if size(ranges) == self.certain:
+                return ranges
+        return None
+
+    @property
+    def again(self) -> tuple[Range, ...]:
+        """What was finished, is at risk, and has been brought again by answers."""
+        brought = common(self.finished or (), self.handed_out)
+        return within(brought, self.from_offset, self.to_offset)
 
     def is_past(self, progress: Progress) -> bool:
         """Has the group gone past the range?"""
@@ -109,7 +121,7 @@ class Window:
 
 
 WINDOW_FIELDS: Final = tuple(one.name for one in fields(Window))
-_FOR_THE_FOLD: Final = ("finished", "reader_is_gone", "awaited", "reached_us")
+_FOR_THE_FOLD: Final = ("finished", "reader_is_gone", "awaited", "handed_out", "reached_us")
 TOLD_FIELDS: Final = (
     *(name for name in WINDOW_FIELDS if name not in _FOR_THE_FOLD),
     "certain_ranges",
@@ -158,10 +170,12 @@ def widened(event: Event, window: Window | None) -> Event:
     if not is_loss and event.basis != "DEPARTURE":
         return event
     is_early = event.event_us < window.opened_us + ANSWER_SPAN_US
-    if window.lives_on and event.reader_is_gone and (is_loss or is_early):
+    is_the_reader = not is_loss and window.client_id == event.client_id
+    is_unknown = window.lives_on and (not is_the_reader or window.all_from_offset is not None)
+    if is_unknown and event.reader_is_gone and (is_loss or is_early):
         # The broker has not heard of all its readers; whom it does not know may read on.
         all_from = None if is_loss else event.to_offset
-        event = replace(event, certain=0, uncertain=None, finished=())
+        event = replace(event, certain=0, uncertain=None)
         event = replace(event, reader_is_gone=False, all_from_offset=all_from)
     gone = event.client_id if event.reader_is_gone and not is_loss else None
     awaited = _awaited_without(window.awaited, gone)
@@ -222,7 +236,8 @@ def answered(window: Window, event: Event) -> Window:
         # Who asks while the one before it reads on may be told otherwise, or may give it back.
         is_sure = is_gone or event.client_id == event.next_client_id
         is_sure = is_sure and window.next_client_id in (None, event.next_client_id)
-        certain = size(within(finished, begin, end)) if is_sure else 0
+        sure = finished if is_sure else common(finished, window.handed_out)
+        certain = size(within(sure, begin, end))
     elif certain is not None:
         certain = min(certain, end - begin)
     return replace(
@@ -249,7 +264,7 @@ def confirmed(window: Window, event: Event) -> Window:
     all_from = window.all_from_offset
     if not grows and end > window.to_offset and (all_from is None or end < all_from):
         all_from = end
-    return replace(
+    seen = replace(
         window,
         next_client_id=event.next_client_id,
         from_offset=min(window.from_offset, begin) if grows else window.from_offset,
@@ -260,6 +275,21 @@ def confirmed(window: Window, event: Event) -> Window:
         all_from_offset=all_from,
         awaited=_awaited_without(window.awaited, event.next_client_id),
     )
+    # Of an answer that a tag filter has thinned it is not known which offsets it brought.
+    return _handed_out(seen, begin, end) if event.messages == end - begin else seen
+
+
+def _handed_out(window: Window, begin: int, end: int) -> Window:
+    """The window when an answer brings [begin, end): what was finished of it comes again, whether
+    or not the reader before lives on.
+    """
+    handed_out = united(*window.handed_out, (begin, end))[-HANDED_OUT_MAX:]
+    window = replace(window, handed_out=handed_out)
+    if window.certain is None or window.finished is None:
+        return window
+    certain = max(window.certain, size(window.again))
+    at_risk = window.to_offset - window.from_offset
+    return replace(window, certain=certain, uncertain=at_risk - certain)
 
 
 def moved_on(window: Window, progress: Progress) -> Window:

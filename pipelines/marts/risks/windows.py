@@ -23,6 +23,7 @@ from pipelines.marts.mart import KEY_TEXT, Positions
 from pipelines.marts.risks.changes import ANSWER_SPAN_US, WINDOW_FIELDS, Window
 from pipelines.marts.risks.events import Awaited, End, Event, Place, Progress
 from pipelines.marts.risks.fold import Fold, Happening, Revision
+from pipelines.marts.risks.holdings import Range
 from pipelines.marts.risks.restarts import Gone
 
 AWAITED: Final = pa.struct(
@@ -59,6 +60,7 @@ WINDOWS: Final = pa.schema(
         ("finished", pa.list_(pa.list_(pa.int64(), 2))),
         ("reader_is_gone", pa.bool_()),
         ("awaited", pa.list_(AWAITED)),
+        ("handed_out", pa.list_(pa.list_(pa.int64(), 2))),
         ("reached_us", pa.int64()),
     ]
 )
@@ -203,7 +205,15 @@ def _as_row(place: Place, window: Window) -> dict[str, Any]:
 
 def _as_window(row: Mapping[str, Any]) -> Window:
     told = {name: row[name] for name in WINDOW_FIELDS}
-    finished = told.pop("finished")
-    ranges = None if finished is None else tuple((begin, end) for begin, end in finished)
+    finished, handed_out = told.pop("finished"), told.pop("handed_out")
     awaited = tuple(Awaited(**one) for one in told.pop("awaited") or ())
-    return Window(**told, finished=ranges, awaited=awaited)
+    return Window(
+        **told,
+        finished=None if finished is None else _as_ranges(finished),
+        awaited=awaited,
+        handed_out=_as_ranges(handed_out or ()),
+    )
+
+
+def _as_ranges(pairs: Iterable[Sequence[int]]) -> tuple[Range, ...]:
+    return tuple((begin, end) for begin, end in pairs)

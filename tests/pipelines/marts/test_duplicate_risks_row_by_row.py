@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -254,6 +255,46 @@ def again(seq: int, begin: int, end: int) -> Event:
 def progress(seq: int, committed: int, pulled: int) -> Progress:
     """The group's marks on the queue."""
     return Progress(seq, seq * SECOND, committed, pulled)
+
+
+def death(seq: int, kept: int, committed: int, end: int) -> Event:
+    """The broker died; client c1 read the queue and may live on. Its disk knew `kept`."""
+    told = {"type": "OPENING", "basis": "RESTART", "cause": "BROKER_CRASH"}
+    finished = ((kept, committed),)
+    return event(seq, end, end, **told, kept_offset=kept, certain=0, finished=finished)
+
+
+def certainty(*happened: Event | Progress) -> list[tuple[int | None, Any]]:
+    """(certain messages, their ranges) of each revision."""
+    fold = Fold(PLACE)
+    fold.take(happened)
+    return [(one["certain"], one["certain_ranges"]) for one in fold.revisions]
+
+
+def test_what_was_committed_when_the_broker_died_comes_twice_for_sure_when_it_is_handed_out() -> (
+    None
+):
+    """Until then its reader may live on, and go on where it was."""
+    assert certainty(death(1, 70, 80, 90), answer(2, 70, 90), again(3, 70, 75)) == [
+        (0, ()),
+        (0, ()),
+        (5, ((70, 75),)),
+    ]
+
+
+def test_an_answer_that_a_tag_filter_has_thinned_makes_nothing_certain() -> None:
+    thinned = replace(again(3, 70, 75), messages=2)
+    assert certainty(death(1, 70, 80, 90), answer(2, 70, 90), thinned)[-1] == (0, ())
+
+
+@pytest.mark.parametrize(("before", "certain"), [("c1", 4), ("c3", 0)])
+def test_who_survives_the_broker_and_dies_soon_leaves_what_it_had_finished(
+    before: str, certain: int
+) -> None:
+    """Unless somebody else had read the queue, whom the broker does not know yet."""
+    survived = replace(death(1, 70, 80, 90), client_id=before)
+    dead = replace(departure(5, 80, 95), certain=4, finished=((80, 84),))
+    assert certainty(survived, dead)[-1][0] == certain
 
 
 Told = list[tuple[int, int, str, str, int]]

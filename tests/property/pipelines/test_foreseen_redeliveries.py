@@ -177,7 +177,7 @@ class Broker:
         """What only memory knew is lost; who reads goes on, and who was told begins there."""
         lives_on = bool(self.members)
         reached = max(self.committed, self.pulled)
-        kept, self.committed = self.persisted, self.persisted
+        kept, committed, self.committed = self.persisted, self.committed, self.persisted
         if kept < reached:
             self.event(
                 type="OPENING",
@@ -188,7 +188,7 @@ class Broker:
                 to_offset=reached,
                 kept_offset=kept,
                 certain=0,
-                finished=((kept, kept),),
+                finished=((kept, committed),),
                 reader_is_gone=not lives_on,
             )
         self.members, self.loser = set(), None
