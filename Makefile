@@ -37,13 +37,13 @@ kills: setup-run  ## Kill brokers and consumers, KILLS=102 times, and score what
 	.venv/bin/tidemark experiment kills --kills $(KILLS) --seed $(SEED) $(ARGS)
 
 test: setup  ## The whole suite, shared by JOBS=2 processes.
-	.venv/bin/pytest -n $(JOBS) --dist loadgroup $(TESTS)
+	.venv/bin/pytest -n $(JOBS) $(TESTS)
 
 test-fast: setup-python  ## Unit, property and architecture tests only; without Java and browser.
 	.venv/bin/pytest tests/unit tests/property tests/architecture
 
 explore: setup  ## The properties, with examples that no run had before.
-	.venv/bin/pytest -n $(JOBS) --dist loadgroup --hypothesis-profile=explore -m "hypothesis and not slow" $(TESTS)
+	.venv/bin/pytest -n $(JOBS) --hypothesis-profile=explore -m "hypothesis and not slow" $(TESTS)
 
 test-slow: setup  ## The long tests that the suite leaves out.
 	.venv/bin/pytest -m slow $(TESTS)

@@ -1,8 +1,9 @@
 """What every test shares: the order of the folders, and the Java that set-up found.
 
 Order: what fails fast runs first, and the tests that use Spark run as one block, so that they share
-one session and its memory is gone before browsers and notebooks start. When several
-processes share the suite, each takes whole files, and one of them all that share a dear set-up.
+one session and its memory is gone before browsers and notebooks start. When several processes
+share the suite, each takes whole files, and one of them all that share a dear set-up; what takes
+longest begins, and what is short comes last, so that no process waits long for another's end.
 
 Properties get the same examples each time, so that a run tells of the commit alone; `make explore`
 draws others.
@@ -18,6 +19,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 from playwright.sync_api import Browser, sync_playwright
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
 from provision import chromium
 from tests.asynchronous import run_async_test
@@ -39,8 +42,17 @@ ORDER = (
 )
 TOGETHER = ("integration/demo", "interop", "dashboards")
 """Folders whose tests share a set-up too dear for two: a played demo, a cluster, servers."""
-FIRST = TOGETHER[:2]
-"""Those that begin; the browser stays last, for its driver keeps a loop of its own running."""
+SHARED_ORDER = (
+    *TOGETHER,
+    "notebooks",
+    "pipelines",
+    "integration",
+    "simulation",
+    "property",
+    "architecture",
+    "unit",
+)
+"""In which order several processes take their shares: by how long one of them can last."""
 
 
 BROWSER_ARGUMENTS = (
@@ -71,10 +83,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Sort by folder; tests that ask for the fixture `spark` go with those of tests/pipelines."""
     items.sort(key=_place)
     if hasattr(config, "workerinput"):  # One of several processes.
-        shares = {item: _share(item) for item in items}
-        for item, share in shares.items():
-            item.add_marker(pytest.mark.xdist_group(share))
-        items.sort(key=lambda item: shares[item] not in FIRST)
+        items.sort(key=lambda item: _turn(share_of(item.nodeid)))
+
+
+class Shares(LoadScopeScheduling):
+    """Gives each process whole shares. The marks of groups that xdist has for this are not read
+    under pytest 9.2: each test was a share of its own, and each set-up was made by every process.
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        return share_of(nodeid)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Shares:
+    """Shares are taken in the order of the tests, not by how many tests they have."""
+    config.option.loadscopereorder = False
+    return Shares(config, log)
 
 
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
@@ -109,7 +133,13 @@ def _place(item: pytest.Item) -> int:
     return ORDER.index(folder) if folder in ORDER else len(ORDER)
 
 
-def _share(item: pytest.Item) -> str:
-    """What goes to one process as a whole."""
-    place = item.path.relative_to(TESTS).as_posix()
-    return next((folder for folder in TOGETHER if place.startswith(folder + "/")), place)
+def share_of(nodeid: str) -> str:
+    """What goes to one process as a whole: the test's file, or more."""
+    place = nodeid.partition("::")[0].removeprefix(f"{TESTS.name}/")
+    return next((folder for folder in TOGETHER if place.startswith(f"{folder}/")), place)
+
+
+def _turn(share: str) -> int:
+    """Where a share stands in SHARED_ORDER."""
+    begins = [f"{share}/".startswith(f"{place}/") for place in SHARED_ORDER]
+    return begins.index(True) if any(begins) else len(begins)
