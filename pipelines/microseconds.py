@@ -1,9 +1,10 @@
-"""Moments as whole microseconds since 1970 UTC, and back.
+"""Moments as whole microseconds since 1970 UTC, and back; and as the text in which they are given.
 
 Place in the walk: wherever a number of a plan, a state or a command line meets a datetime. By whole
 numbers alone: a float of seconds since 1970 is off by some hundred nanoseconds.
 
-Invariant: `moment_at(micros(moment)) == moment`. Absent on purpose: clocks, and texts.
+Invariant: `moment_at(micros(moment)) == moment`. Absent on purpose: clocks, and how moments are
+shown to people (`wording.clock`).
 """
 
 from __future__ import annotations
@@ -26,3 +27,8 @@ def micros(moment: int | datetime) -> int:
 def moment_at(moment_us: int) -> datetime:
     """The moment so many µs after the beginning of 1970, in UTC."""
     return EPOCH + timedelta(microseconds=moment_us)
+
+
+def utc_text(moment: datetime, *, timespec: str = "auto") -> str:
+    """ISO 8601 with a Z, as a moment is given on command lines and in addresses of pages."""
+    return moment.astimezone(UTC).isoformat(timespec=timespec).replace("+00:00", "Z")
