@@ -49,7 +49,7 @@ def evaluation_of(
     )
 
 
-def require(source: Lake, target: Lake, *, from_us: int = 0, to: int | Sequence[Cut] = ()) -> None:
+def require(source: Lake, target: Lake, *, from_us: int, to: int | Sequence[Cut]) -> None:
     """What a replay needs, looked at before Spark is started.
 
     LakeError when nothing was shipped to `source` in the range, or when `target` has been computed
