@@ -23,9 +23,9 @@ from pipelines.marts.judging.queue_numbers import QUEUE_KEY
 from pipelines.marts.judging.rules import EXACT, STATES, UNREADABLE
 from pipelines.marts.keys import as_text, positions_of
 from pipelines.marts.mart import KEY_TEXT, Positions, coded
-from pipelines.settings import SECOND_US
+from pipelines.settings import HOUR_US
 
-REWIND_MEMORY_US: Final = 3600 * SECOND_US
+REWIND_MEMORY_US: Final = HOUR_US
 """A fall of the committed offset is remembered this long, or until it is regained or reset by an
 operator.
 """

@@ -21,9 +21,9 @@ import pyarrow as pa
 from pipelines.marts.forgetting import recent
 from pipelines.marts.keys import QUEUE_KEY, are_among, newest_of_each
 from pipelines.marts.mart import KEY_TEXT
-from pipelines.settings import SECOND_US
+from pipelines.settings import MINUTE_US
 
-TURN_SPAN_US: Final = 60 * SECOND_US
+TURN_SPAN_US: Final = MINUTE_US
 """Clients report each 5 s; one that has not for so long takes no turn any more."""
 _QUEUE: Final = [
     ("emitter", KEY_TEXT),
