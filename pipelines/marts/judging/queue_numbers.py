@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from pipelines.marts.keys import as_text, positions_of
+from pipelines.marts.keys import QUEUE_FIELDS, as_text, positions_of
 from pipelines.marts.mart import KEY_TEXT, Given, Made, Positions, Step
 
 NAME: Final = "queue_numbers"
@@ -25,10 +25,7 @@ NUMBERED: Final = pa.schema([("number", pa.int64()), ("is_first", pa.bool_())])
 """A row per row of group_watermarks, in its order."""
 QUEUES: Final = pa.schema(
     [
-        ("emitter", KEY_TEXT),
-        ("group", KEY_TEXT),
-        ("topic", KEY_TEXT),
-        ("queue_id", pa.int32()),
+        *QUEUE_FIELDS,
     ]
 )
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from pipelines.marts.keys import is_one_of
+from pipelines.marts.keys import QUEUE_FIELDS, is_one_of
 from pipelines.marts.mart import KEY_TEXT
 from pipelines.marts.risks.events import Event, Place
 from pipelines.marts.risks.holdings import finished_ranges, finished_within
@@ -29,10 +29,7 @@ division of the queues gives it to one member, and members divide anew each 20 s
 """
 LOSERS: Final = pa.schema(
     [
-        ("emitter", KEY_TEXT),
-        ("group", KEY_TEXT),
-        ("topic", KEY_TEXT),
-        ("queue_id", pa.int32()),
+        *QUEUE_FIELDS,
         ("client_id", KEY_TEXT),
         ("broker_epoch", pa.int64()),
         ("generation", pa.int64()),

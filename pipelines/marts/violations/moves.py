@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from pipelines.marts.keys import QUEUE_KEY, is_one_of
+from pipelines.marts.keys import QUEUE_FIELDS, QUEUE_KEY, is_one_of
 from pipelines.marts.mart import KEY_TEXT
 from pipelines.settings import SECOND_US
 
@@ -31,10 +31,7 @@ division of the queues gives it to one member.
 _LOSSES: Final = ("REVOKED", "LEFT", "EXPIRED")
 MOVES: Final = pa.schema(
     [
-        ("emitter", KEY_TEXT),
-        ("group", KEY_TEXT),
-        ("topic", KEY_TEXT),
-        ("queue_id", pa.int32()),
+        *QUEUE_FIELDS,
         ("loser", KEY_TEXT),
         ("gainer", KEY_TEXT),
         ("seq", pa.int64()),
