@@ -19,7 +19,7 @@ from dashboards.figures.overview import broker_lines
 from dashboards.held import NO_SILENCE, held_line
 from dashboards.theme import CLEAR, DASHES, Palette, frame, state_sign, time_axis, unknown_pattern
 from dashboards.view import Span
-from dashboards.words import clock, plain
+from dashboards.words import clock, plain, spoken
 
 QUEUES_MAX: Final = 8
 """Lines in a panel; the worst queues have one, the others are in the table."""
@@ -246,10 +246,10 @@ def _joined(windows: pl.DataFrame, span: Span, *, stall: bool) -> list[Joined]:
 def _words(row: Row, *, stall: bool) -> str:
     queue = f"{plain(row['topic'])} {row['queue_id']}"
     if stall:
-        kind = row["kind"].replace("_", " ").lower()
+        kind = spoken(row["kind"])
         shown = "" if row["kind"] == "UNDETERMINED" else f", {kind}"
         return f"{queue} {state_sign(row['rule']).word}{shown}"
-    cause = row["cause"].replace("_", " ").lower()
+    cause = spoken(row["cause"])
     if row["basis"] == "EXPOSURE":
         cause = f"exposed to a {cause}"
     return f"{queue} {cause}, {row['at_risk_messages']:,} at risk, {row['outcome'].lower()}"
@@ -326,7 +326,7 @@ def _rebalances(rebalances: pl.DataFrame, colours: Palette) -> list[Trace]:
 
 def _member_words(row: Row) -> str:
     who = plain(row["client_id"] or "a client")
-    said = f"{row['observed_at']:%H:%M:%S} {who} {row['kind'].replace('_', ' ').lower()}"
+    said = f"{row['observed_at']:%H:%M:%S} {who} {spoken(row['kind'])}"
     if row["members_after"] is None:
         return said
     return f"{said}<br>{row['members_before']} → {row['members_after']} members"

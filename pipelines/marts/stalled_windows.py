@@ -49,7 +49,7 @@ from pipelines.marts.sentences import (
     rate,
 )
 from pipelines.settings import MS_US, SECOND_US, Evaluation
-from pipelines.wording import duration
+from pipelines.wording import duration, spoken
 
 STALLED_WINDOWS: Final = GoldTable(
     "stalled_windows",
@@ -211,7 +211,7 @@ def _unknown(windows: dict[int, Row], tick: Row, evaluation: Evaluation) -> list
             made |= dict.fromkeys(_HEAD)
         made |= _frame(made, tick["tick_us"], evaluation) | {"state": "OPEN", "closed_at": None}
         made["stands_since"] = _stands_since(made)
-        shown = window["rule"].lower().replace("_", " ")
+        shown = spoken(window["rule"])
         made["evidence"] = f"unknown: {WORDS[why]}; it was {shown} before"
         told.append(made)
     return told
