@@ -26,9 +26,10 @@ MOVE_KEPT_US: Final = 80 * SECOND_US
 """The first report of a reader that gained a queue may come this much later."""
 OVERLAP_US: Final = 30 * SECOND_US
 """A queue that changed hands back within this long, in an unchanged group, had two owners: one
-division of the queues gives it to one member.
+division of the queues gives it to one member, and members divide anew each 20 s.
 """
-_LOSSES: Final = ("REVOKED", "LEFT", "EXPIRED")
+LOSSES: Final = ("REVOKED", "LEFT", "EXPIRED")
+"""Kinds of changes by which a reader loses queues."""
 MOVES: Final = pa.schema(
     [
         *QUEUE_FIELDS,
@@ -90,7 +91,7 @@ class Moves:
         names = [one.name for one in fields(Move)]
         for row in carried.to_pylist():
             self._of[_key(row)].append(Move(**{name: row[name] for name in names}))
-        told = events.filter(is_one_of(events["kind"], "ASSIGNED", *_LOSSES))
+        told = events.filter(is_one_of(events["kind"], "ASSIGNED", *LOSSES))
         for event in told.to_pylist():
             for queue in event["queues"] or ():
                 moves = self._of[_key({**event, **queue})]
