@@ -36,10 +36,10 @@ from pipelines.marts.declaring import as_declared, window_id
 from pipelines.marts.judging.judged_rows import HEAD
 from pipelines.marts.judging.packed import NEVER
 from pipelines.marts.judging.progress import CADENCES
-from pipelines.marts.judging.queue_numbers import QUEUE_KEY
 from pipelines.marts.judging.queues import NAME as JUDGED_QUEUES
 from pipelines.marts.judging.ticks import NAME as TICKS
 from pipelines.marts.judging.ticks import WORDS
+from pipelines.marts.keys import QUEUE_KEY
 from pipelines.marts.mart import Given, GoldTable, Made, mart
 from pipelines.marts.sentences import (
     clock,

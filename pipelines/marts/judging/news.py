@@ -19,9 +19,8 @@ import pyarrow.compute as pc
 
 from pipelines.marts.judging.arrivals import Grid, Shipped, batches, last_of, seen_from, ticks_of
 from pipelines.marts.judging.packed import NEVER, UNKNOWN, Flags, flags, numbers
-from pipelines.marts.judging.queue_numbers import QUEUE_KEY
 from pipelines.marts.judging.rules import EXACT, STATES, UNREADABLE
-from pipelines.marts.keys import as_text, positions_of
+from pipelines.marts.keys import QUEUE_KEY, as_text, positions_of
 from pipelines.marts.mart import KEY_TEXT, Positions, coded
 from pipelines.settings import HOUR_US
 
