@@ -28,6 +28,7 @@ from pipelines.marts.declaring import no_rows
 from pipelines.marts.group_state import MART as GROUP_STATE
 from pipelines.marts.mart import KEY_TEXT
 from pipelines.marts.stalled_windows import MART as STALLED_WINDOWS
+from pipelines.microseconds import moment_at
 from pipelines.settings import Evaluation
 from pipelines.staging.facts import as_facts, no_facts
 
@@ -138,7 +139,7 @@ def snapshot(seq: int) -> pa.Table:
 
 
 def _moment(second: int) -> datetime:
-    return datetime.fromtimestamp(START_US / SECOND_US + second, UTC)
+    return moment_at(START_US + second * SECOND_US)
 
 
 def cycles(parts: Sequence[tuple[np.ndarray, np.ndarray, int]]) -> tuple[Computed, float, int]:

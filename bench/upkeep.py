@@ -29,15 +29,15 @@ from bench.bars import FILES_A_DAY, QUESTION_CPU
 from pipelines.catalogue import CONSUMER_LAG
 from pipelines.lake import Lake, sql_moment
 from pipelines.schemas import arrow_schema
+from pipelines.settings import DAY_US, MINUTE_US
 from pipelines.upkeep.maintainer import Maintainer
 from pipelines.upkeep.settings import Upkeep
 
 SEED: Final = 20_260_301
 GROUPS: Final = 50
 QUEUES: Final = 20
-DAY_US: Final = 86_400_000_000
 FIRST_DAY: Final = date(2026, 3, 1)
-ASKED_US: Final = 15 * 60_000_000
+ASKED_US: Final = 15 * MINUTE_US
 ROUNDS: Final = 5
 CYCLES_A_ROUND: Final = 30
 """Upkeep has its turn after so many cycles."""

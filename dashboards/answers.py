@@ -484,7 +484,7 @@ def _queues(rows: Sequence[Row]) -> str:
 def stall_text(rows: Sequence[Row]) -> str:
     """Stalled windows that began together, in words."""
     first = rows[0]
-    kind = first["kind"].replace("_", " ").lower()
+    kind = spoken(first["kind"])
     shown = "" if first["kind"] == "UNDETERMINED" else f" ({kind})"
     return f"{_queues(rows)} {state_sign(first['rule']).word}{shown}"
 
@@ -498,14 +498,14 @@ def risk_text(rows: Sequence[Row]) -> str:
 
 def cause_words(row: Row) -> str:
     """CONSUMER_CRASH as `consumer crash`; one that only could happen says so."""
-    cause = str(row["cause"]).replace("_", " ").lower()
+    cause = spoken(row["cause"])
     return f"if a {cause} came now" if row["basis"] == "EXPOSURE" else cause
 
 
 def rebalance_text(row: Row) -> str:
     """A membership change in words."""
     who = row["client_id"] or "a client"
-    said = f"{who} {row['kind'].replace('_', ' ').lower()}"
+    said = f"{who} {spoken(row['kind'])}"
     if row["members_after"] is None:
         return said
     return f"{said}, {count(row['members_before'])} → {count(row['members_after'])} members"

@@ -14,7 +14,7 @@ import polars as pl
 
 from dashboards.answers import stall_now_text
 from dashboards.theme import StateSign, state_sign
-from dashboards.words import REASONS
+from dashboards.words import REASONS, spoken
 
 Row = dict[str, Any]
 MINUTE_S: Final = 60
@@ -186,7 +186,7 @@ def rate_of(queues: list[TopicQueue]) -> tuple[float | None, int]:
 
 def step_words(step: str) -> str:
     """SENT_BACK as `sent back`; a step we have never heard of as it is written."""
-    return STEP_WORDS.get(step, step.replace("_", " ").lower())
+    return STEP_WORDS.get(step, spoken(step))
 
 
 def rate_text(per_minute: float | None, reason: str = "") -> str:

@@ -24,7 +24,7 @@ from dashboards.cluster import ClusterStory, StoredCopy, moment_of
 from dashboards.topic_data import Place
 from dashboards.topics import step_words
 from dashboards.view import QUERY_MAX, Span
-from dashboards.words import clock, duration, plural
+from dashboards.words import clock, duration, plural, spoken
 from engine.client.admin import TracedStep
 
 AROUND: Final = timedelta(days=1)
@@ -242,7 +242,7 @@ def _told(one: TracedStep) -> str:
         tries = _tries(one.retry_times, "earlier") if one.retry_times else "for the first time"
         said.append(f"a listener was given it, {tries}")
     if one.outcome:
-        said.append(f"ended as {one.outcome.replace('_', ' ').lower()}")
+        said.append(f"ended as {spoken(one.outcome)}")
     elif one.success is not None:
         said.append("answered well" if one.success else "not stored as wished")
     if one.cost_ms is not None:

@@ -12,6 +12,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 from urllib.parse import parse_qs, quote, unquote, urlencode
 
+from pipelines.microseconds import utc_text
+
 RANGES: Final = {
     "5m": timedelta(minutes=5),
     "15m": timedelta(minutes=15),
@@ -88,7 +90,7 @@ class View:
             assert self.start is not None
             assert self.end is not None
             del asked["range"]
-            asked |= {"from": _text(self.start), "to": _text(self.end)}
+            asked |= {"from": utc_text(self.start), "to": utc_text(self.end)}
         standard = {
             "range": DEFAULT_RANGE,
             "live": DEFAULT_REFRESH,
@@ -188,7 +190,7 @@ def _name_in(pathname: str, prefix: str) -> str | None:
 def around(moment: datetime, *, minutes: int = 5, cluster: str = "") -> str:
     """The query of a closed range around a moment, of one cluster where that is named."""
     half = timedelta(minutes=minutes)
-    asked = {"from": _text(moment - half), "to": _text(moment + half)}
+    asked = {"from": utc_text(moment - half), "to": utc_text(moment + half)}
     return f"?{urlencode(asked | ({'cluster': cluster} if cluster else {}))}"
 
 
@@ -208,7 +210,3 @@ def _moment(text: str | None) -> datetime | None:
     except ValueError:
         return None
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
-
-
-def _text(moment: datetime) -> str:
-    return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")

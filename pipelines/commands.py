@@ -12,7 +12,6 @@ import signal
 import sys
 import time
 from contextlib import nullcontext
-from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 from types import FrameType
@@ -21,7 +20,7 @@ from typing import Annotated
 import typer
 
 from engine.foundation.errors import ConfigError
-from pipelines.microseconds import micros
+from pipelines.microseconds import given_us
 
 app = typer.Typer(no_args_is_help=True)
 pipeline = typer.Typer(no_args_is_help=True, help="Compute the gold tables: run (live) or replay.")
@@ -256,8 +255,8 @@ def _replayed_range(begin: str | None, end: str | None, cycle: int | None) -> tu
         raise ConfigError("--to", end, "a moment, or --cycle in its place")
     if begin is None and cycle is None:
         raise ConfigError("--from", begin, "a moment; only with --cycle it may be left out")
-    from_us = 0 if begin is None else micros_of("--from", begin)
-    to_us = 0 if end is None else micros_of("--to", end)
+    from_us = 0 if begin is None else given_us("--from", begin)
+    to_us = 0 if end is None else given_us("--to", end)
     if end is not None and from_us >= to_us:
         raise ConfigError("--to", end, f"a moment after --from {begin}")
     return from_us, to_us
@@ -272,11 +271,3 @@ def spark_settings_of(told: list[str] | None) -> dict[str, str]:
             raise ConfigError("--conf", one, "NAME=VALUE, like spark.executor.memory=2g")
         settings[name] = value
     return settings
-
-
-def micros_of(option: str, text: str) -> int:
-    """A moment of the command line, µs since 1970 UTC. Raises ConfigError."""
-    try:
-        return micros(datetime.fromisoformat(text))
-    except ValueError:
-        raise ConfigError(option, text, "an ISO 8601 moment like 2026-03-01T12:00:00Z") from None

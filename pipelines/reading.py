@@ -209,32 +209,33 @@ class Reading:
         begin = present - LOOK_BACK
         if since is not None and since > begin:
             return since, []
-        kept = [one for one in self.moment.silent if one.judged_to >= present - SILENT_KEPT]
-        if not kept:
+        silent = self._silent_from(present)
+        if not silent:
             return begin, []
-        first = min(one.judged_to - LOOK_BACK for one in kept)
-        speaks = [f"observed_at >= {sql_time(begin)}"]
-        speaks += [
-            f"(emitter = {sql_text(one.emitter)}"
-            f" AND observed_at >= {sql_time(one.judged_to - LOOK_BACK)})"
-            for one in kept
+        told = [f"observed_at >= {sql_time(begin)}"]
+        told += [
+            f"(emitter = {sql_text(emitter)} AND observed_at >= {sql_time(from_then)})"
+            for emitter, from_then in silent.items()
         ]
-        return first, [f"({' OR '.join(speaks)})"]
+        return min(silent.values()), [f"({' OR '.join(told)})"]
 
     def held_from(self, frame: pl.DataFrame) -> pl.DataFrame:
         """Rows without those that `told_last` would not read again."""
         present = self.moment.present
         if present is None:
             return frame
-        kept = {
+        begin = pl.lit(present - LOOK_BACK)
+        for emitter, from_then in self._silent_from(present).items():
+            begin = pl.when(pl.col("emitter") == emitter).then(pl.lit(from_then)).otherwise(begin)
+        return frame.filter(pl.col("observed_at") >= begin)
+
+    def _silent_from(self, present: datetime) -> dict[str, datetime]:
+        """From when on rows count of each emitter that has fallen silent and is shown still."""
+        return {
             one.emitter: one.judged_to - LOOK_BACK
             for one in self.moment.silent
             if one.judged_to >= present - SILENT_KEPT
         }
-        begin = pl.lit(present - LOOK_BACK)
-        for emitter, from_then in kept.items():
-            begin = pl.when(pl.col("emitter") == emitter).then(pl.lit(from_then)).otherwise(begin)
-        return frame.filter(pl.col("observed_at") >= begin)
 
     def windows(
         self,

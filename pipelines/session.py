@@ -65,7 +65,6 @@ SETTINGS: Final = {
     "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / f"tidemark-spark-{os.getuid()}"),
 }
 
-
 JAVA_END_S: Final = 10
 """Spark's Java has ended by then, once nobody needs it."""
 
@@ -91,12 +90,18 @@ def open_session(
     own = address or LOOPBACK
     os.environ.setdefault("SPARK_LOCAL_IP", own)  # Else the machine's name must resolve.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # Executors judge with our packages.
+    jars = ",".join(str(jar) for jar in require_jars())
+    settings = {
+        "spark.jars": jars,
+        "spark.driver.host": own,
+        "spark.driver.bindAddress": own,
+        **SETTINGS,
+        **(conf or {}),
+    }
+    _begin_java({**settings, "spark.jars": jars})  # Delta is there whatever else is named.
     builder = SparkSession.builder.master(master).appName("tidemark")
-    builder = builder.config("spark.jars", ",".join(str(jar) for jar in require_jars()))
-    told = {"spark.driver.host": own, "spark.driver.bindAddress": own, **SETTINGS, **(conf or {})}
-    for name, value in told.items():
+    for name, value in settings.items():
         builder = builder.config(name, value)
-    _begin_java({**told, "spark.jars": ",".join(str(jar) for jar in require_jars())})
     session = builder.getOrCreate()
     if not is_local:
         session.sparkContext.addPyFile(str(_packed_rooms()))
@@ -158,13 +163,14 @@ def require_java() -> None:
         raise ConfigError(
             "JAVA_HOME", home or program, f"a Java that can be run ({error}): run `make setup`"
         ) from error
-    found = re.search(r'version "(\d+)', done.stderr + done.stdout)
+    said = done.stderr + done.stdout
+    found = re.search(r'version "(\d+)', said)
     if found is None or int(found[1]) < JAVA_VERSION_MIN:
         raise ConfigError(
             "JAVA_HOME",
             home or program,
             f"Spark needs a JDK {JAVA_VERSION_MIN} or newer, this one says "
-            f"{(done.stderr + done.stdout).strip().splitlines()[:1]}: run `make setup`",
+            f"{said.strip().splitlines()[:1]}: run `make setup`",
         )
 
 

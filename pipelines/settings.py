@@ -15,6 +15,9 @@ from engine.foundation.errors import ConfigError
 
 MS_US: Final = 1_000
 SECOND_US: Final = 1_000_000
+MINUTE_US: Final = 60 * SECOND_US
+HOUR_US: Final = 60 * MINUTE_US
+DAY_US: Final = 24 * HOUR_US
 
 SILENCE_US: Final = 25 * SECOND_US
 """An emitter whose horizon is older than this tells nothing about now: one that lives ships its
@@ -45,10 +48,10 @@ here it may as well be that its rows were under way.
 CLOCK_STEP_ALLOWED_US: Final = SECOND_US
 """A broker's clock that is set by less than this changes no verdict."""
 
-TREND_US: Final = 60 * SECOND_US
+TREND_US: Final = MINUTE_US
 """Trends look back this far."""
 
-RETRY_SPAN_US: Final = 6 * 3600 * SECOND_US
+RETRY_SPAN_US: Final = 6 * HOUR_US
 """A message's troubles are traced back this far: sixteen tries at the default levels take
 4 h 46 min."""
 

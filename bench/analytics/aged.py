@@ -8,7 +8,7 @@ carries in its state are the same in both: that they do not grow is for tests.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from statistics import median
 
@@ -27,6 +27,7 @@ from pipelines.catalogue import CONSUMER_LAG, GROUP_STATE
 from pipelines.cycles.driver import Driver, on_spark
 from pipelines.cycles.gold_files import statistics_of
 from pipelines.lake import Lake
+from pipelines.microseconds import moment_at
 from pipelines.schemas import arrow_schema
 from pipelines.session import open_session
 from pipelines.settings import Evaluation, Pace
@@ -85,7 +86,7 @@ def measure(folder: Path, scale: float) -> list[Figure]:
 
 def grow_old(lake: Lake, days: int) -> None:
     """Files of so many days before the first in the tables that grow: rows that were read."""
-    begin = datetime.fromtimestamp(START_US / 1_000_000, UTC) - timedelta(days=days)
+    begin = moment_at(START_US) - timedelta(days=days)
     for name in BRONZE:
         address, columns = lake.bronze(name), BY_NAME[name].columns
         if not lake.exists(address):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import subprocess
 import threading
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 
 from bench.analytics.bronze import START_US
@@ -19,6 +19,7 @@ from bench.analytics.figures import Figure
 from bench.bars import WORKERS_RATIO
 from bench.replay import SHIPPED_S, write_bronze
 from pipelines.lake import Lake
+from pipelines.microseconds import moment_at
 from tests.pipelines.spark_cluster import spark_cluster
 
 KEYS, SECONDS = 10_000, 5 * SHIPPED_S
@@ -52,7 +53,7 @@ def _rate(folder: Path, workers: int, keys: int) -> float:
     """Rows a second of the cycles behind the first."""
     place = folder / f"{workers}-workers"
     place.mkdir()
-    begin = datetime.fromtimestamp(START_US / 1_000_000, UTC) - timedelta(minutes=1)
+    begin = moment_at(START_US) - timedelta(minutes=1)
     end = begin + timedelta(seconds=SECONDS + 120)
     with (
         spark_cluster(place, workers=workers) as cluster,

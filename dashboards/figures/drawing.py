@@ -10,7 +10,10 @@ Invariant: all of a figure is what JSON holds, beside times. Absent on purpose: 
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any, Final
+
+from dashboards.theme import CLEAR
 
 Trace = dict[str, Any]
 """One series of a figure: plotly's `data` has a list of them."""
@@ -56,6 +59,24 @@ def scatter(**words: Any) -> Trace:
 def heatmap(**words: Any) -> Trace:
     """Coloured cells."""
     return {"type": "heatmap", **words}
+
+
+def hatched(
+    since: datetime, until: datetime, ends: tuple[float, float], pattern: Layout, **words: Any
+) -> Trace:
+    """A span of time of which nothing is known, from one end of an axis to the other."""
+    bottom, top = ends
+    return scatter(
+        x=[since, until, until, since],
+        y=[bottom, bottom, top, top],
+        fill="toself",
+        mode="lines",
+        line={"width": 0},
+        fillcolor=CLEAR,
+        fillpattern=pattern,
+        hoverinfo="skip",
+        **words,
+    )
 
 
 def figure_of(traces: list[Trace], layout: Layout) -> Figure:

@@ -7,19 +7,20 @@ panels below. When to use it: to see whether lag followed an event, or an event 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, cast
 
 import polars as pl
 
 from dashboards.answers import BrokerEvent
-from dashboards.figures.drawing import Figure, Layout, Trace, figure_of, scatter
+from dashboards.figures.drawing import Figure, Layout, Trace, figure_of, hatched, scatter
 from dashboards.figures.overview import broker_lines
 from dashboards.held import NO_SILENCE, held_line
 from dashboards.theme import CLEAR, DASHES, Palette, frame, state_sign, time_axis, unknown_pattern
 from dashboards.view import Span
-from dashboards.words import clock, plain
+from dashboards.words import clock, plain, spoken
 
 QUEUES_MAX: Final = 8
 """Lines in a panel; the worst queues have one, the others are in the table."""
@@ -28,16 +29,29 @@ POINTS_MAX: Final = 1_800
 OVERLAYS_MAX: Final = 40
 """Bands and lines in view; more would hide the data, then only the lanes show them."""
 LANES: Final = ("members", "duplicate risk", "stalled")
+"""Of the top panel, the lowest one first."""
+LANES_RANGE: Final = (-0.55, 2.55)
+BAR_HALF: Final = 0.36
+"""From the middle of a bar to its edge, where lanes are 1 apart."""
 HEIGHT: Final = 520
 PANELS: Final = (0.2, 0.46, 0.34)
 """Shares of the height, the top one first."""
 PANEL_GAP: Final = 0.045
 LABEL_CHARACTERS: Final = 190
 """Characters of a lane's label that fit across a chart of ordinary width."""
-LABEL_LEAST: Final = 8
+LABEL_CHARACTERS_LEAST: Final = 8
 """Shorter beginnings say nothing."""
 
 Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """Where bars of one kind are drawn, and how."""
+
+    place: int
+    colour: str
+    pattern: str
 
 
 def lag_timeline(
@@ -63,20 +77,24 @@ def lag_timeline(
             until=min(span.end, span.data_end or span.end),
         )
         lines += _queue(points, key=key, index=index, colours=colours)
-    stalled = _joined(stalls, span, stall=True)
-    risky = _joined(risks, span, stall=False)
+    bars = [
+        (Lane(2, colours.stall, "/"), _joined(stalls, span, _stall_words)),
+        (Lane(1, colours.risk, "x"), _joined(risks, span, _risk_words)),
+    ]
     traces = [
         *lines,
-        *(_on(1, bar) for bar in _bars(stalled, lane=2, colours=colours)),
-        *(_on(1, bar) for bar in _bars(risky, lane=1, colours=colours)),
+        *(_on(1, bar) for lane, joined in bars for bar in _bars(joined, lane)),
         *(_on(1, marks) for marks in _rebalances(rebalances, colours)),
-        *(_on(1, one) for one in broker_lines(brokers, top=-0.55, bottom=2.55, colours=colours)),
+        *(_on(1, one) for one in broker_lines(brokers, ends=LANES_RANGE, colours=colours)),
         *_silence(lag, span, colours),
     ]
     layout = _layout(span, colours)
     layout["annotations"] = [
-        *_labels(stalled, lane=2, span=span, colours=colours),
-        *_labels(risky, lane=1, span=span, colours=colours),
+        *(
+            label
+            for lane, joined in bars
+            for label in _labels(joined, lane, span=span, surface=colours.surface)
+        ),
         *_silence_label(span, colours),
     ]
     if stalls.height + risks.height + rebalances.height <= OVERLAYS_MAX:
@@ -128,9 +146,9 @@ def _queue(points: pl.DataFrame, *, key: QueueKey, index: int, colours: Palette)
         "shape": "linear",
     }
     lines = []
-    for panel, column, unit, scale in (
-        (2, "time_lag_ms", "s behind", 1000),
-        (3, "lag_messages", "messages behind", 1),
+    for panel, column, scale, shown in (
+        (2, "time_lag_ms", 1000, "%{y:,.1f} s behind"),
+        (3, "lag_messages", 1, "%{y:,} messages behind"),
     ):
         line_points = thinned(points, column)
         line_of = scatter(
@@ -142,9 +160,7 @@ def _queue(points: pl.DataFrame, *, key: QueueKey, index: int, colours: Palette)
             showlegend=panel == 2,
             line=line,
             connectgaps=False,
-            hovertemplate=f"{name}: %{{y:,.1f}} {unit}<extra></extra>"
-            if scale > 1
-            else f"{name}: %{{y:,}} {unit}<extra></extra>",
+            hovertemplate=f"{name}: {shown}<extra></extra>",
         )
         lines.append(_on(panel, line_of))
     return lines
@@ -169,19 +185,19 @@ Joined = tuple[datetime, datetime, list[str]]
 """Windows of a lane that overlap: from when, to when, and what each was."""
 
 
-def _bars(joined: Sequence[Joined], *, lane: int, colours: Palette) -> list[Trace]:
+def _bars(joined: Sequence[Joined], lane: Lane) -> list[Trace]:
     """Patterned bars; windows of one lane that overlap are joined."""
-    colour = colours.stall if lane == 2 else colours.risk
+    low, high = lane.place - BAR_HALF, lane.place + BAR_HALF
     return [
         scatter(
             x=[begin, end, end, begin, begin],
-            y=[lane - 0.36, lane - 0.36, lane + 0.36, lane + 0.36, lane - 0.36],
+            y=[low, low, high, high, low],
             fill="toself",
             mode="lines",
-            line={"width": 1.2, "color": colour},
+            line={"width": 1.2, "color": lane.colour},
             fillpattern={
-                "shape": "/" if lane == 2 else "x",
-                "fgcolor": colour,
+                "shape": lane.pattern,
+                "fgcolor": lane.colour,
                 "bgcolor": CLEAR,
                 "size": 6,
                 "solidity": 0.25,
@@ -195,9 +211,8 @@ def _bars(joined: Sequence[Joined], *, lane: int, colours: Palette) -> list[Trac
     ]
 
 
-def _labels(joined: Sequence[Joined], *, lane: int, span: Span, colours: Palette) -> list[Layout]:
+def _labels(joined: Sequence[Joined], lane: Lane, *, span: Span, surface: str) -> list[Layout]:
     """The words of each bar, inside it or behind it."""
-    colour = colours.stall if lane == 2 else colours.risk
     labels = []
     for index, (begin, end, words) in enumerate(joined):
         inside = end - begin >= span.length / 5
@@ -209,14 +224,14 @@ def _labels(joined: Sequence[Joined], *, lane: int, span: Span, colours: Palette
                 "xref": "x",
                 "yref": "y",
                 "x": anchor,
-                "y": lane,
+                "y": lane.place,
                 "xanchor": "left",
                 "text": _fitted(said, (next_begin - anchor) / span.length),
                 "showarrow": False,
                 "xshift": 4,
-                "bgcolor": colours.surface if inside else CLEAR,
+                "bgcolor": surface if inside else CLEAR,
                 "borderpad": 1,
-                "font": {"color": colour, "size": 11},
+                "font": {"color": lane.colour, "size": 11},
             }
         )
     return labels
@@ -227,14 +242,14 @@ def _fitted(text: str, share: float) -> str:
     room = int(share * LABEL_CHARACTERS)
     if len(text) <= room:
         return text
-    return text[: room - 1] + "…" if room > LABEL_LEAST else ""
+    return text[: room - 1] + "…" if room > LABEL_CHARACTERS_LEAST else ""
 
 
-def _joined(windows: pl.DataFrame, span: Span, *, stall: bool) -> list[Joined]:
+def _joined(windows: pl.DataFrame, span: Span, words_of: Callable[[Row], str]) -> list[Joined]:
     found: list[Joined] = []
     for row in windows.sort("opened_at").iter_rows(named=True):
         begin, end = _cut(row, span)
-        words = _words(row, stall=stall)
+        words = words_of(row)
         if found and begin <= found[-1][1]:
             last = found[-1]
             found[-1] = (last[0], max(last[1], end), [*last[2], words])
@@ -243,16 +258,21 @@ def _joined(windows: pl.DataFrame, span: Span, *, stall: bool) -> list[Joined]:
     return found
 
 
-def _words(row: Row, *, stall: bool) -> str:
-    queue = f"{plain(row['topic'])} {row['queue_id']}"
-    if stall:
-        kind = row["kind"].replace("_", " ").lower()
-        shown = "" if row["kind"] == "UNDETERMINED" else f", {kind}"
-        return f"{queue} {state_sign(row['rule']).word}{shown}"
-    cause = row["cause"].replace("_", " ").lower()
+def _stall_words(row: Row) -> str:
+    shown = "" if row["kind"] == "UNDETERMINED" else f", {spoken(row['kind'])}"
+    return f"{_queue_words(row)} {state_sign(row['rule']).word}{shown}"
+
+
+def _risk_words(row: Row) -> str:
+    cause = spoken(row["cause"])
     if row["basis"] == "EXPOSURE":
         cause = f"exposed to a {cause}"
-    return f"{queue} {cause}, {row['at_risk_messages']:,} at risk, {row['outcome'].lower()}"
+    at_risk = f"{row['at_risk_messages']:,} at risk"
+    return f"{_queue_words(row)} {cause}, {at_risk}, {row['outcome'].lower()}"
+
+
+def _queue_words(row: Row) -> str:
+    return f"{plain(row['topic'])} {row['queue_id']}"
 
 
 def _cut(row: Row, span: Span) -> tuple[datetime, datetime]:
@@ -326,7 +346,7 @@ def _rebalances(rebalances: pl.DataFrame, colours: Palette) -> list[Trace]:
 
 def _member_words(row: Row) -> str:
     who = plain(row["client_id"] or "a client")
-    said = f"{row['observed_at']:%H:%M:%S} {who} {row['kind'].replace('_', ' ').lower()}"
+    said = f"{row['observed_at']:%H:%M:%S} {who} {spoken(row['kind'])}"
     if row["members_after"] is None:
         return said
     return f"{said}<br>{row['members_before']} → {row['members_after']} members"
@@ -338,22 +358,10 @@ def _silence(lag: pl.DataFrame, span: Span, colours: Palette) -> list[Trace]:
     if since is None:
         return []
     longest_ms, most = (lag[name].max() for name in ("time_lag_ms", "lag_messages"))
+    pattern = unknown_pattern(colours)
     tops = {2: (cast("int | None", longest_ms) or 1000) / 1000, 3: cast("int | None", most) or 1}
     return [
-        _on(
-            panel,
-            scatter(
-                x=[since, span.end, span.end, since],
-                y=[0, 0, top, top],
-                fill="toself",
-                mode="lines",
-                line={"width": 0},
-                fillcolor=CLEAR,
-                fillpattern=unknown_pattern(colours),
-                hoverinfo="skip",
-                showlegend=False,
-            ),
-        )
+        _on(panel, hatched(since, span.end, (0, top), pattern, showlegend=False))
         for panel, top in tops.items()
     ]
 
@@ -406,9 +414,9 @@ def _axes(span: Span, colours: Palette) -> Layout:
     time = {**time_axis(colours), "range": [span.start, span.end], "domain": [0.0, 1.0]}
     title = {"font": {"color": colours.muted, "size": 11}, "standoff": 6}
     lanes = {
-        "tickvals": [0, 1, 2],
+        "tickvals": list(range(len(LANES))),
         "ticktext": list(LANES),
-        "range": [-0.55, 2.55],
+        "range": list(LANES_RANGE),
         "showgrid": False,
         "fixedrange": True,
     }

@@ -21,10 +21,11 @@ from dashboards.figures.drawing import (
     Layout,
     Trace,
     figure_of,
+    hatched,
     heatmap,
     scatter,
 )
-from dashboards.theme import CLEAR, Palette, frame, time_axis, unknown_pattern
+from dashboards.theme import Palette, frame, time_axis, unknown_pattern
 from dashboards.view import Span, group_path
 from dashboards.words import clock, duration, plain
 
@@ -113,7 +114,7 @@ def lag_heatmap(
             for trace in _marks(rows, kind=kind, row_of=row_of, colours=colours)
         ),
         *_silence(span, len(groups), colours),
-        *broker_lines(brokers, top=-0.5, bottom=len(groups) - 0.5, colours=colours),
+        *broker_lines(brokers, ends=(-0.5, len(groups) - 0.5), colours=colours),
     ]
     names = [line_name(*line, names_clusters=names_clusters) for line in groups]
     return figure_of(traces, _layout(names, span, colours))
@@ -186,35 +187,26 @@ def _silence(span: Span, rows: int, colours: Palette) -> list[Trace]:
     since = span.silent_from
     if since is None:
         return []
-    edge = scatter(
-        x=[since, span.end, span.end, since],
-        y=[-0.5, -0.5, rows - 0.5, rows - 0.5],
-        fill="toself",
-        mode="lines",
-        line={"width": 0},
-        fillcolor=CLEAR,
-        fillpattern=unknown_pattern(colours),
-        hoverinfo="skip",
-        name=f"no data since {clock(since)}",
-        showlegend=True,
-    )
-    return [edge]
+    name = f"no data since {clock(since)}"
+    ends, pattern = (-0.5, rows - 0.5), unknown_pattern(colours)
+    return [hatched(since, span.end, ends, pattern, name=name, showlegend=True)]
 
 
 def broker_lines(
     brokers: Sequence[BrokerEvent],
     *,
-    top: float,
-    bottom: float,
+    ends: tuple[float, float],
     colours: Palette,
 ) -> list[Trace]:
-    """A line for every event of a broker: restart, role change, stop, silence."""
+    """A line for every event of a broker: restart, role change, stop, silence; from one of its ends
+    to the other.
+    """
     shown = brokers[-BROKERS_MAX:]
     if not shown:
         return []
     lines = scatter(
         x=[moment for event in shown for moment in (event.at, event.at, None)],
-        y=[place for _ in shown for place in (top, bottom, None)],
+        y=[place for _ in shown for place in (*ends, None)],
         mode="lines",
         line={"color": colours.event, "width": 2, "dash": "dashdot"},
         name="broker: restart, role, silence",

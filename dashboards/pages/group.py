@@ -35,10 +35,10 @@ from dashboards.pages.parts import (
 )
 from dashboards.theme import palette
 from dashboards.view import Span, View, group_of, group_path, topic_path
-from dashboards.words import clock, count, duration, plural, visible
+from dashboards.words import clock, count, duration, plural, spoken, visible
 from engine.foundation.errors import LakeError
 from pipelines.reading import LOOK_BACK, held_to, lag_known, states_at
-from pipelines.wording import cause_text, spoken
+from pipelines.wording import cause_text
 
 HIDDEN, SHOWN = "group-body hidden", "group-body"
 VERDICTS: Final = (
@@ -406,7 +406,7 @@ def _stall_table(stalls: pl.DataFrame, view: View) -> Any:
             html.Span(duration(row["stood_ms"]), className="number"),
             html.Span(count(row["lag_messages"]), className="number"),
             state_pill(row["rule"] if row["unknown_reason"] is None else None),
-            row["kind"].replace("_", " ").lower(),
+            spoken(row["kind"]),
             html.Span([topic_link(row["topic"], view), f" {row['queue_id']}"]),
             html.Span(row["client_id"] or "not told", className="exact"),
             html.Span(_head(row), className="exact"),

@@ -19,9 +19,9 @@ from pipelines.commands import (
     ConfOption,
     LakeOption,
     MasterOption,
-    micros_of,
     spark_settings_of,
 )
+from pipelines.microseconds import given_us
 
 if TYPE_CHECKING:
     from pipelines.backtest.scoring import Range
@@ -119,7 +119,7 @@ def _range(begin: str, end: str, grace_s: int) -> Range:
     from pipelines.backtest.scoring import Range
     from pipelines.settings import SECOND_US
 
-    from_us, to_us = micros_of("--from", begin), micros_of("--to", end)
+    from_us, to_us = given_us("--from", begin), given_us("--to", end)
     if from_us >= to_us:
         raise ConfigError("--to", end, f"a moment after --from {begin}")
     if grace_s < 0:

@@ -7,13 +7,13 @@ table, never 0. Absent on purpose: judging which rule set is better.
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
 from typing import Any
 
 from rich.table import Table
 
 from pipelines.backtest.scoring import Finding, Score
 from pipelines.backtest.trying import Outcome
+from pipelines.microseconds import moment_at
 from pipelines.wording import clock, duration, plural
 
 
@@ -84,7 +84,7 @@ def _finding(one: Finding) -> dict[str, Any]:
 
 def _title(outcome: Outcome) -> str:
     over = outcome.over
-    begin, end = (datetime.fromtimestamp(us / 1e6, UTC) for us in (over.begin_us, over.end_us))
+    begin, end = moment_at(over.begin_us), moment_at(over.end_us)
     incidents = max((len(score.findings) for score in outcome.scores.values()), default=0)
     known = plural(incidents, "incident") if outcome.has_truth else "no incidents known"
     groups = plural(outcome.groups, "group")
@@ -96,4 +96,4 @@ def _after(moment_us: int | None) -> str:
 
 
 def _iso(moment_us: int) -> str:
-    return datetime.fromtimestamp(moment_us / 1_000_000, UTC).isoformat()
+    return moment_at(moment_us).isoformat()

@@ -17,11 +17,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from statistics import median
-from typing import Final
 
 from pipelines.backtest.truths import Incident, oldest_first
-
-DAY_US: Final = 86_400_000_000
+from pipelines.settings import DAY_US
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,6 @@ import json
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from io import StringIO
 from pathlib import Path
 from typing import Any, Final
@@ -27,7 +26,7 @@ from engine.foundation.errors import ConfigError
 from engine.telemetry.tables import Column, must
 from pipelines.lake import Lake, sql_moment
 from pipelines.marts.columns import CLUSTER, GROUP, INT, STRING, TIMESTAMP
-from pipelines.microseconds import micros
+from pipelines.microseconds import given_us
 from pipelines.schemas import arrow_schema
 
 EXPERIMENT_FOLDER: Final = "experiment"
@@ -174,7 +173,7 @@ def incident_of(row: Any, where: str) -> Incident:
     for name in ("cluster", "group", "topic", "kind"):
         if not isinstance(told.get(name, ""), str):
             raise ConfigError(name, told[name], "a text", where)
-    begin_us, end_us = (_moment_us(name, told[name], where) for name in ("begin", "end"))
+    begin_us, end_us = (given_us(name, told[name], where) for name in ("begin", "end"))
     if end_us < begin_us:
         raise ConfigError("end", told["end"], f"a moment not before begin {told['begin']}", where)
     return Incident(
@@ -195,15 +194,6 @@ def _queue_id(value: Any, where: str) -> int | None:
     if isinstance(value, bool) or not (text.isascii() and text.isdigit()):
         raise ConfigError("queue_id", value, "a queue's number, 0 or more", where)
     return int(text)
-
-
-def _moment_us(name: str, value: Any, where: str) -> int:
-    try:
-        moment = value if isinstance(value, datetime) else datetime.fromisoformat(str(value))
-    except ValueError:
-        allowed = "an ISO 8601 moment like 2026-03-01T12:00:00Z (UTC unless it says else)"
-        raise ConfigError(name, value, allowed, where) from None
-    return micros(moment)
 
 
 def _value(one: Incident, name: str) -> Any:

@@ -121,8 +121,9 @@ def golds_of(
     targets = {
         figures: Lake.at(f"{into.rstrip('/')}/{number}") for number, figures in enumerate(others, 1)
     }
+    from_us = over.begin_us - LOOK_BACK_US
     for target in targets.values():
-        require(lake, target)
+        require(lake, target, from_us=from_us, to=over.end_us)
     begun = job() if targets else None
     for figures, target in targets.items():
         assert begun is not None
@@ -131,7 +132,7 @@ def golds_of(
             begun,
             lake,
             target,
-            from_us=over.begin_us - LOOK_BACK_US,
+            from_us=from_us,
             to=over.end_us,
             evaluation=figures,
             pace=Pace(rows_per_cycle=REPLAYED_ROWS_PER_CYCLE),

@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Final
 
 from pyspark.sql import SparkSession
@@ -29,6 +28,7 @@ from pipelines.cycles.sweeping import sweep
 from pipelines.cycles.work import BucketDone, WorkOrder
 from pipelines.lake import Lake
 from pipelines.marts.declared import gold_tables
+from pipelines.microseconds import moment_at
 from pipelines.read_places import note_places
 from pipelines.settings import Evaluation, Pace
 from pipelines.staging.soundness import Odd, summed
@@ -61,10 +61,9 @@ class Progress:
     """Rows of bronze that could not be judged, or not wholly."""
 
     def __str__(self) -> str:
-        horizon = datetime.fromtimestamp(self.horizon_us / 1_000_000, UTC)
         return (
             f"cycle {self.cycle}: {self.bronze_rows} rows in, {sum(self.gold_rows.values())} out, "
-            f"horizon {horizon:%H:%M:%S}, {self.seconds:.1f} s"
+            f"horizon {moment_at(self.horizon_us):%H:%M:%S}, {self.seconds:.1f} s"
             + "".join(f"\n  {one}" for one in self.odd)
         )
 

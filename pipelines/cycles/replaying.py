@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -31,6 +30,7 @@ from pipelines.cycles.plan import PLANS, last_done, plan_of_cycle, settings_of
 from pipelines.cycles.work import KEYED
 from pipelines.lake import Lake, sql_over
 from pipelines.marts.declared import gold_tables
+from pipelines.microseconds import moment_at, utc_text
 from pipelines.settings import Evaluation, Pace
 
 
@@ -49,7 +49,7 @@ def evaluation_of(
     )
 
 
-def require(source: Lake, target: Lake, *, from_us: int = 0, to: int | Sequence[Cut] = ()) -> None:
+def require(source: Lake, target: Lake, *, from_us: int, to: int | Sequence[Cut]) -> None:
     """What a replay needs, looked at before Spark is started.
 
     LakeError when nothing was shipped to `source` in the range, or when `target` has been computed
@@ -131,9 +131,7 @@ def cuts_of_cycle(lake: Lake, cycle: int) -> tuple[Cut, ...]:
 
 
 def _utc(moment_us: int) -> str:
-    """A moment, as it is given on the command line."""
-    moment = datetime.fromtimestamp(moment_us / 1_000_000, UTC)
-    return moment.isoformat(timespec="seconds").replace("+00:00", "Z")
+    return utc_text(moment_at(moment_us), timespec="seconds")
 
 
 def _until(to: int | Sequence[Cut]) -> Until:

@@ -31,11 +31,19 @@ from pipelines.marts.columns import (
     SEQ,
 )
 from pipelines.marts.declaring import as_declared
-from pipelines.marts.keys import is_one_of, last_of_each, numbered
+from pipelines.marts.keys import is_one_of, numbered
 from pipelines.marts.mart import KEY_TEXT, Given, GoldTable, Made, mart
-from pipelines.marts.retry_flow import SLOT_US, newest_so_far
-from pipelines.marts.slots import HORIZONS, horizons, is_over, ones, running, slots_of, summed
-from pipelines.settings import MS_US
+from pipelines.marts.retry_flow import SLOT_US, due_later
+from pipelines.marts.slots import (
+    HORIZONS,
+    contributions,
+    counted_on,
+    ones,
+    running,
+    slots_of,
+    summed,
+    totalled,
+)
 
 DELAYED_RETRIES: Final = GoldTable(
     "delayed_retries",
@@ -80,26 +88,17 @@ COUNTED: Final = pa.schema(
 def delayed_retries(given: Given) -> Made:
     """One row per group, broker, delay and ten seconds in which something of it happened."""
     state = given.state
-    known = horizons(state["horizons"], given.facts["shipments"])
     new = _contributions(given.facts["retry_dlq_flow"])
-    counted = summed(pa.concat_tables([state["counted"], new]), (*_DELAY, "slot_us"))
-    is_told = is_over(counted, known)
-    told = counted.filter(is_told)
-    carried = {"counted": counted.filter(pc.invert(is_told)), "horizons": known}
+    told, carried = counted_on(state, given.facts["shipments"], [new], (*_DELAY, "slot_us"))
     if not told.num_rows:
         return Made(MART.none, carried)
     # What came out of an untold delay lies before the others of its slot.
     told = told.sort_by([("slot_us", "ascending"), ("delay_ms", "ascending")])
     rows = pa.concat_tables([state["totals"], told]).unify_dictionaries().combine_chunks()
-    numbers, first = numbered(rows, _DELAY)
     untold = np.where(np.asarray(rows["delay_ms"]) == _UNTOLD, np.asarray(rows["released"]), 0)
     of_group, _ = numbered(rows, _GROUP)
     untold = running(pa.table({"untold": untold}), of_group, ("untold",))["untold"]
-    for name, total in running(rows, numbers, _COUNTS).items():
-        rows = rows.set_column(rows.column_names.index(name), name, pa.array(total))
-    seqs = newest_so_far(np.asarray(rows["seq"]), numbers)
-    rows = rows.set_column(rows.column_names.index("seq"), "seq", pa.array(seqs))
-    carried["totals"] = rows.take(pa.array(last_of_each(numbers, len(first))))
+    rows, carried["totals"] = totalled(rows, _DELAY, _COUNTS)
     shown = rows.append_column("untold", pa.array(untold)).slice(state["totals"].num_rows)
     return Made(_rows(shown.filter(pc.not_equal(shown["delay_ms"], _UNTOLD))), carried)
 
@@ -110,30 +109,13 @@ def _contributions(steps: pa.Table) -> pa.Table:
     # Of what is given up at once no delay is told.
     is_given_up = pc.and_(is_one_of(steps["step"], "DEAD_LETTERED"), pc.is_valid(delay_ms))
     is_released = pc.or_(is_one_of(steps["step"], "DELIVERED"), is_given_up)
-    due_us = pc.add(steps["event_us"], pc.multiply(pc.fill_null(delay_ms, 0), MS_US))
-    nothing = pa.array(np.zeros(steps.num_rows, np.int64))
     keys = {name: steps[name] for name in (*_GROUP, "seq")}
     keys["delay_ms"] = pc.fill_null(delay_ms, _UNTOLD)
-    now = {
-        **keys,
-        "slot_us": slots_of(steps, SLOT_US),
-        "scheduled": ones(is_scheduled),
-        "released": ones(is_released),
-        "due": nothing,
-    }
-    later = {
-        **keys,
-        "slot_us": slots_of(pa.table({"event_us": due_us}), SLOT_US),
-        **dict.fromkeys(("scheduled", "released"), nothing),
-        "due": ones(is_scheduled),
-    }
-    at_once = pa.table([now[name] for name in COUNTED.names], names=COUNTED.names)
-    when_due = pa.table([later[name] for name in COUNTED.names], names=COUNTED.names)
-    both = [
-        at_once.filter(pc.or_(is_scheduled, is_released)).cast(COUNTED),
-        when_due.filter(is_scheduled).cast(COUNTED),
-    ]
-    return summed(pa.concat_tables(both).unify_dictionaries(), (*_DELAY, "slot_us"))
+    counts = {"scheduled": ones(is_scheduled), "released": ones(is_released)}
+    at_once = contributions(keys, slots_of(steps["event_us"], SLOT_US), counts, COUNTED)
+    at_once = at_once.filter(pc.or_(is_scheduled, is_released))
+    both = pa.concat_tables([at_once, due_later(keys, steps, COUNTED)])
+    return summed(both, (*_DELAY, "slot_us"))
 
 
 def _rows(totals: pa.Table) -> pa.Table:

@@ -134,7 +134,7 @@ def _marks(watermarks: pa.Table) -> pa.Table:
     unflushed = pc.max_element_wise(
         pc.subtract(watermarks["max_offset"], watermarks["flushed_offset"]), 0, skip_nulls=False
     )
-    rows = watermarks.append_column("slot_us", slots_of(watermarks, SLOT_US))
+    rows = watermarks.append_column("slot_us", slots_of(watermarks["event_us"], SLOT_US))
     rows = rows.append_column("unflushed", pc.fill_null(unflushed, 0))
     rows = rows.select(QUEUES.names).cast(QUEUES)
     return newest_of_each(rows.slice(0, 0), rows, (*_QUEUE, "slot_us"))
@@ -142,13 +142,13 @@ def _marks(watermarks: pa.Table) -> pa.Table:
 
 def _checkpoints(checkpoints: pa.Table) -> pa.Table:
     of_log = checkpoints.filter(is_one_of(checkpoints["component"], "COMMIT_LOG"))
-    rows = of_log.append_column("slot_us", slots_of(of_log, SLOT_US))
+    rows = of_log.append_column("slot_us", slots_of(of_log["event_us"], SLOT_US))
     return rows.select(CHECKPOINTS.names).cast(CHECKPOINTS)
 
 
 def _deleted(lifecycle: pa.Table) -> pa.Table:
     gone = lifecycle.filter(is_one_of(lifecycle["kind"], "TOPIC_GONE"))
-    rows = gone.append_column("slot_us", slots_of(gone, SLOT_US))
+    rows = gone.append_column("slot_us", slots_of(gone["event_us"], SLOT_US))
     return rows.select(DELETED.names).cast(DELETED)
 
 

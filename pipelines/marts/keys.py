@@ -20,6 +20,10 @@ from pipelines.marts.mart import KEY_TEXT, Positions
 
 QUEUE_KEY: Final = ("emitter", "group", "topic", "queue_id")
 """One queue of one group: an emitter is one broker, so cluster and broker follow from it."""
+QUEUE_FIELDS: Final = tuple(
+    (name, pa.int32() if name == "queue_id" else KEY_TEXT) for name in QUEUE_KEY
+)
+"""The columns of QUEUE_KEY, as states declare them."""
 
 _RADIX_MAX = 2**63
 

@@ -28,7 +28,15 @@ from pipelines.marts.columns import (
 from pipelines.marts.declaring import as_declared
 from pipelines.marts.keys import is_one_of
 from pipelines.marts.mart import KEY_TEXT, Given, GoldTable, Made, mart
-from pipelines.marts.slots import HORIZONS, horizons, is_over, ones, slots_of, summed
+from pipelines.marts.slots import (
+    HORIZONS,
+    Values,
+    contributions,
+    counted_on,
+    ones,
+    slots_of,
+    summed,
+)
 from pipelines.settings import SECOND_US
 
 SLOT_US: Final = 600 * SECOND_US
@@ -74,22 +82,16 @@ COUNTED: Final = pa.schema(
 
 def offset_health(given: Given) -> Made:
     """One row per group, broker and ten minutes with reports."""
-    state = given.state
-    known = horizons(state["horizons"], given.facts["shipments"])
-    parts = [
-        state["counted"],
+    new = [
         _reports(given.facts["consume_offsets"]),
         _violations(given.facts["offset_violations"]),
     ]
-    counted = summed(pa.concat_tables(parts), _KEY)
-    is_told = is_over(counted, known)
-    told = counted.filter(is_told)
+    told, carried = counted_on(given.state, given.facts["shipments"], new, _KEY)
     columns = {name: told[name] for name in told.column_names}
     columns |= {
         "observed_us": told["slot_us"],
         "unaccounted": pc.add(told["two_writers"], told["unexplained"]),
     }
-    carried = {"counted": counted.filter(pc.invert(is_told)), "horizons": known}
     return Made(as_declared(columns, OFFSET_HEALTH), carried)
 
 
@@ -97,25 +99,21 @@ def _reports(reports: pa.Table) -> pa.Table:
     """What reports count for."""
     all_of_them = pc.is_valid(reports["seq"])
     counts = {"reports": ones(all_of_them), "refused": ones(pc.invert(reports["accepted"]))}
-    return _contributions(reports, counts)
+    return _contributions(reports, reports["event_us"], counts)
 
 
 def _violations(violations: pa.Table) -> pa.Table:
     """What violations count for."""
-    moments = pc.cast(violations["observed_at"], pa.int64())
+    moments_us = pc.cast(violations["observed_at"], pa.int64())
     counts = {"violations": ones(pc.is_valid(violations["law"]))}
     counts |= {law.lower(): ones(is_one_of(violations["law"], law)) for law in LAWS}
     counts |= {cause.lower(): ones(is_one_of(violations["cause"], cause)) for cause in CAUSES}
-    return _contributions(violations.append_column("event_us", moments), counts)
+    return _contributions(violations, moments_us, counts)
 
 
-def _contributions(rows: pa.Table, counts: dict[str, pa.ChunkedArray | pa.Array]) -> pa.Table:
-    nothing = pa.array([0] * 0, pa.int64()) if not rows.num_rows else pa.repeat(0, rows.num_rows)
-    columns = {name: rows[name] for name in (*_KEY[:-1], "seq")}
-    columns["slot_us"] = slots_of(rows, SLOT_US)
-    columns |= {name: counts.get(name, nothing) for name in _COUNTS}
-    table = pa.table([columns[name] for name in COUNTED.names], names=COUNTED.names)
-    return summed(table.cast(COUNTED), _KEY)
+def _contributions(rows: pa.Table, moments_us: Values, counts: dict[str, Values]) -> pa.Table:
+    keys = {name: rows[name] for name in (*_KEY[:-1], "seq")}
+    return summed(contributions(keys, slots_of(moments_us, SLOT_US), counts, COUNTED), _KEY)
 
 
 MART: Final = mart(

@@ -44,7 +44,7 @@ from pipelines.marts.loss_events import broker_died, log_cut, offsets_lost
 from pipelines.marts.mart import KEY_TEXT, Given, GoldTable, Made, mart
 from pipelines.marts.violations.moves import MOVE_KEPT_US, MOVES, Moves
 from pipelines.marts.violations.writers import FALLS, WRITERS, Writers
-from pipelines.settings import SECOND_US
+from pipelines.settings import MINUTE_US
 
 OFFSET_VIOLATIONS: Final = GoldTable(
     "offset_violations",
@@ -84,7 +84,7 @@ OFFSET_VIOLATIONS: Final = GoldTable(
     ("emitter", "seq", "law"),
 )
 
-CAUSE_SPAN_US: Final = 60 * SECOND_US
+CAUSE_SPAN_US: Final = MINUTE_US
 """A restart that cost the broker something, or a replay, accounts for violations this long."""
 UNACCOUNTED: Final = ("TWO_WRITERS", "UNEXPLAINED")
 """Causes that no other fact accounts for."""

@@ -34,7 +34,7 @@ from pipelines.marts.columns import (
     TOPIC,
 )
 from pipelines.marts.declaring import rows_as_declared, window_id
-from pipelines.marts.keys import QUEUE_KEY, are_among, is_one_of
+from pipelines.marts.keys import QUEUE_FIELDS, QUEUE_KEY, are_among, is_one_of
 from pipelines.marts.life_cycles import GONE, concerns
 from pipelines.marts.mart import KEY_TEXT, Given, GoldTable, Made, mart
 
@@ -70,10 +70,7 @@ HOLDINGS: Final = pa.schema(
     [
         ("cluster", KEY_TEXT),
         ("broker", KEY_TEXT),
-        ("emitter", KEY_TEXT),
-        ("group", KEY_TEXT),
-        ("topic", KEY_TEXT),
-        ("queue_id", pa.int32()),
+        *QUEUE_FIELDS,
         ("client_id", KEY_TEXT),
         ("inferred", pa.bool_()),
         ("opened_us", pa.int64()),

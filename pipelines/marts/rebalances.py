@@ -55,6 +55,7 @@ REBALANCES: Final = GoldTable(
 )
 
 MEMBERSHIP: Final = ("JOINED", "LEFT", "EXPIRED")
+"""Kinds by which a group has other members."""
 KINDS: Final = (
     *MEMBERSHIP,
     *("SUBSCRIPTION_CHANGED", "SUBSCRIPTION_CONFLICT", "QUEUES_CHANGED", "CLIENT_ID_SHARED"),

@@ -15,6 +15,7 @@ group's lag on it is a row of consumer_lag.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
@@ -34,9 +35,18 @@ from pipelines.marts.columns import (
     STRING,
 )
 from pipelines.marts.declaring import as_declared
-from pipelines.marts.keys import is_one_of, last_of_each, numbered
-from pipelines.marts.mart import KEY_TEXT, Given, GoldTable, Made, Positions, mart
-from pipelines.marts.slots import HORIZONS, horizons, is_over, ones, running, slots_of, summed
+from pipelines.marts.keys import is_one_of
+from pipelines.marts.mart import KEY_TEXT, Given, GoldTable, Made, mart
+from pipelines.marts.slots import (
+    HORIZONS,
+    Values,
+    contributions,
+    counted_on,
+    ones,
+    slots_of,
+    summed,
+    totalled,
+)
 from pipelines.settings import MS_US, SECOND_US
 
 SLOT_US: Final = 10 * SECOND_US
@@ -107,23 +117,13 @@ COUNTED: Final = pa.schema(
 def retry_flow(given: Given) -> Made:
     """One row per group, broker, topic of origin and ten seconds with steps of failed messages."""
     state = {name: _whole(rows) for name, rows in given.state.items()}
-    known = horizons(state["horizons"], given.facts["shipments"])
     new = _contributions(given.facts["retry_dlq_flow"])
-    counted = summed(pa.concat_tables([state["counted"], new]), (*_ORIGIN, "slot_us"))
-    is_told = is_over(counted, known)
-    told = counted.filter(is_told)
-    carried = {"counted": counted.filter(pc.invert(is_told)), "horizons": known}
+    told, carried = counted_on(state, given.facts["shipments"], [new], (*_ORIGIN, "slot_us"))
     if not told.num_rows:
         return Made(MART.none, carried)
     rows = pa.concat_tables([state["totals"], told.sort_by("slot_us")])
     rows = rows.unify_dictionaries().combine_chunks()
-    numbers, first = numbered(rows, _ORIGIN)
-    totals = running(rows, numbers, _COUNTS)
-    for name, total in totals.items():
-        rows = rows.set_column(rows.column_names.index(name), name, pa.array(total))
-    seqs = newest_so_far(np.asarray(rows["seq"]), numbers)
-    rows = rows.set_column(rows.column_names.index("seq"), "seq", pa.array(seqs))
-    carried["totals"] = rows.take(pa.array(last_of_each(numbers, len(first))))
+    rows, carried["totals"] = totalled(rows, _ORIGIN, _COUNTS)
     return Made(_rows(rows.slice(state["totals"].num_rows)), carried)
 
 
@@ -135,46 +135,22 @@ def _whole(rows: pa.Table) -> pa.Table:
 
 
 def _contributions(steps: pa.Table) -> pa.Table:
-    columns = {name: steps[name] for name in (*_ORIGIN[:-1], "seq")}
-    columns["origin_topic"] = pc.fill_null(
-        pc.cast(steps["origin_topic"], pa.string()), UNKNOWN_ORIGIN
-    )
-    columns["slot_us"] = slots_of(steps, SLOT_US)
-    columns |= {name: ones(is_one_of(steps["step"], step)) for name, step in _STEPS.items()}
+    keys = {name: steps[name] for name in (*_ORIGIN[:-1], "seq")}
+    keys["origin_topic"] = pc.fill_null(pc.cast(steps["origin_topic"], pa.string()), UNKNOWN_ORIGIN)
+    counts = {name: ones(is_one_of(steps["step"], step)) for name, step in _STEPS.items()}
     has_failed_before = pc.greater(steps["reconsume_times"], 1)
-    columns["failed_again"] = ones(
-        pc.and_(is_one_of(steps["step"], "SENT_BACK"), has_failed_before)
-    )
-    columns["due"] = pa.array(np.zeros(steps.num_rows, np.int64))
-    table = pa.table([columns[name] for name in COUNTED.names], names=COUNTED.names)
-    both = pa.concat_tables([table.cast(COUNTED), _due(table.cast(COUNTED), steps)])
+    counts["failed_again"] = ones(pc.and_(is_one_of(steps["step"], "SENT_BACK"), has_failed_before))
+    at_once = contributions(keys, slots_of(steps["event_us"], SLOT_US), counts, COUNTED)
+    both = pa.concat_tables([at_once, due_later(keys, steps, COUNTED)])
     return summed(both, (*_ORIGIN, "slot_us"))
 
 
-def _due(counted: pa.Table, steps: pa.Table) -> pa.Table:
-    """What is scheduled, in the slot in which its delay will be over."""
+def due_later(keys: Mapping[str, Values], steps: pa.Table, schema: pa.Schema) -> pa.Table:
+    """What is scheduled, as `due` of the slot in which its delay will be over."""
     is_timed = pc.and_(is_one_of(steps["step"], "SCHEDULED"), pc.is_valid(steps["delay_ms"]))
-    timed, rows = steps.filter(is_timed), counted.filter(is_timed)
-    due_us = pc.add(timed["event_us"], pc.multiply(timed["delay_ms"], MS_US))
-    nothing = pa.array(np.zeros(rows.num_rows, np.int64))
-    told = {
-        **dict(zip(rows.schema.names, rows.columns, strict=True)),
-        **dict.fromkeys(_COUNTS, nothing),
-        "slot_us": slots_of(pa.table({"event_us": due_us}), SLOT_US),
-        "due": pa.array(np.ones(rows.num_rows, np.int64)),
-    }
-    return pa.table([told[name] for name in COUNTED.names], names=COUNTED.names).cast(COUNTED)
-
-
-def newest_so_far(seqs: Positions, numbers: Positions) -> Positions:
-    """Per row the highest seq of all rows of its number up to it: what came due rests on a row that
-    was told before.
-    """
-    above = int(seqs.max()) + 1
-    order = np.argsort(numbers, kind="stable")
-    found = np.empty_like(seqs)
-    found[order] = np.maximum.accumulate(seqs[order] + numbers[order] * above)
-    return np.asarray(found - numbers * above)
+    delay_us = pc.multiply(pc.fill_null(steps["delay_ms"], 0), MS_US)
+    slots_us = slots_of(pc.add(steps["event_us"], delay_us), SLOT_US)
+    return contributions(keys, slots_us, {"due": ones(is_timed)}, schema).filter(is_timed)
 
 
 def _rows(totals: pa.Table) -> pa.Table:

@@ -6,8 +6,7 @@ figure is said to be unknown. Absent on purpose: whole sentences, which are thei
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
+from pipelines.microseconds import moment_at
 from pipelines.wording import duration
 
 
@@ -25,7 +24,7 @@ def number(value: int | None) -> str:
 
 def clock(moment_us: int) -> str:
     """Hours, minutes and seconds of a moment, UTC."""
-    return f"{datetime.fromtimestamp(moment_us // 1_000_000, UTC):%H:%M:%S}"
+    return f"{moment_at(moment_us):%H:%M:%S}"
 
 
 def rate(messages_per_hour: int) -> str:

@@ -10,23 +10,49 @@ clock, and slots in which nothing was counted.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.marts.keys import newest_of_each, numbered
+from pipelines.marts.keys import last_of_each, newest_of_each, numbered
 from pipelines.marts.mart import KEY_TEXT, Positions
 
 HORIZONS = pa.schema([("emitter", KEY_TEXT), ("event_us_to", pa.int64())])
 """Up to when each emitter has reported everything."""
 
 
-def slots_of(facts: pa.Table, length_us: int) -> pa.Array:
-    """The end of the slot of each fact; a slot reaches from behind its beginning to its end."""
-    moments_us = np.asarray(facts["event_us"])
-    return pa.array(-(-moments_us // length_us) * length_us)
+Values: TypeAlias = pa.ChunkedArray | pa.Array
+
+
+def slots_of(moments_us: Values, length_us: int) -> pa.Array:
+    """The end of the slot of each moment; a slot reaches from behind its beginning to its end."""
+    return pa.array(-(-np.asarray(moments_us) // length_us) * length_us)
+
+
+def contributions(
+    keys: Mapping[str, Values], slots_us: pa.Array, counts: Mapping[str, Values], schema: pa.Schema
+) -> pa.Table:
+    """Rows of the schema: what facts add to slots of their keys; other counts are 0."""
+    nothing = pa.array(np.zeros(len(slots_us), np.int64))
+    columns = {**keys, "slot_us": slots_us, **counts}
+    told = [columns.get(name, nothing) for name in schema.names]
+    return pa.table(told, names=schema.names).cast(schema)
+
+
+def counted_on(
+    state: Mapping[str, pa.Table], shipments: pa.Table, new: Sequence[pa.Table], key: Sequence[str]
+) -> tuple[pa.Table, dict[str, pa.Table]]:
+    """Counts of slots that are over now, one row a key, which has the slot in it; and what is
+    carried on: `counted` of the other slots, and `horizons`.
+    """
+    known = horizons(state["horizons"], shipments)
+    counted = summed(pa.concat_tables([state["counted"], *new]), key)
+    is_told = is_over(counted, known)
+    waiting = counted.filter(pc.invert(is_told))
+    return counted.filter(is_told), {"counted": waiting, "horizons": known}
 
 
 def summed(rows: pa.Table, key: Sequence[str]) -> pa.Table:
@@ -48,16 +74,30 @@ def horizons(known: pa.Table, shipments: pa.Table) -> pa.Table:
     return newest_of_each(known, shipments.select(HORIZONS.names).cast(HORIZONS), ("emitter",))
 
 
-def is_over(rows: pa.Table, known: pa.Table) -> pa.ChunkedArray | pa.Array:
+def is_over(rows: pa.Table, known: pa.Table) -> Values:
     """Is the slot of each row over? `known` are the horizons."""
     emitters = pc.cast(known["emitter"], pa.string())
     place = pc.index_in(pc.cast(rows["emitter"], pa.string()), value_set=emitters)
     return pc.fill_null(pc.less_equal(rows["slot_us"], known["event_us_to"].take(place)), False)
 
 
-def ones(condition: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray | pa.Array:
+def ones(condition: Values) -> Values:
     """1 where it holds, 0 where it does not or nobody knows."""
     return pc.cast(pc.fill_null(condition, False), pa.int64())
+
+
+def totalled(
+    rows: pa.Table, key: Sequence[str], counts: Sequence[str]
+) -> tuple[pa.Table, pa.Table]:
+    """The rows with the totals of their keys up to each, in place of its own counts and seq; and
+    the last of them of each key.
+    """
+    numbers, first = numbered(rows, key)
+    totals = running(rows, numbers, counts)
+    totals["seq"] = _newest_so_far(np.asarray(rows["seq"]), numbers)
+    for name, total in totals.items():
+        rows = rows.set_column(rows.column_names.index(name), name, pa.array(total))
+    return rows, rows.take(pa.array(last_of_each(numbers, len(first))))
 
 
 def running(rows: pa.Table, numbers: Positions, names: Sequence[str]) -> dict[str, Positions]:
@@ -73,3 +113,14 @@ def running(rows: pa.Table, numbers: Positions, names: Sequence[str]) -> dict[st
         total[order] = sums - np.cumsum(before)
         made[name] = total
     return made
+
+
+def _newest_so_far(seqs: Positions, numbers: Positions) -> Positions:
+    """Per row the highest seq of all rows of its number up to it: what came due rests on a row that
+    was told before.
+    """
+    above = int(seqs.max()) + 1
+    order = np.argsort(numbers, kind="stable")
+    found = np.empty_like(seqs)
+    found[order] = np.maximum.accumulate(seqs[order] + numbers[order] * above)
+    return np.asarray(found - numbers * above)

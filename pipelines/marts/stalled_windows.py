@@ -36,10 +36,10 @@ from pipelines.marts.declaring import as_declared, window_id
 from pipelines.marts.judging.judged_rows import HEAD
 from pipelines.marts.judging.packed import NEVER
 from pipelines.marts.judging.progress import CADENCES
-from pipelines.marts.judging.queue_numbers import QUEUE_KEY
 from pipelines.marts.judging.queues import NAME as JUDGED_QUEUES
 from pipelines.marts.judging.ticks import NAME as TICKS
 from pipelines.marts.judging.ticks import WORDS
+from pipelines.marts.keys import QUEUE_KEY
 from pipelines.marts.mart import Given, GoldTable, Made, mart
 from pipelines.marts.sentences import (
     clock,
@@ -49,7 +49,7 @@ from pipelines.marts.sentences import (
     rate,
 )
 from pipelines.settings import MS_US, SECOND_US, Evaluation
-from pipelines.wording import duration
+from pipelines.wording import duration, spoken
 
 STALLED_WINDOWS: Final = GoldTable(
     "stalled_windows",
@@ -211,7 +211,7 @@ def _unknown(windows: dict[int, Row], tick: Row, evaluation: Evaluation) -> list
             made |= dict.fromkeys(_HEAD)
         made |= _frame(made, tick["tick_us"], evaluation) | {"state": "OPEN", "closed_at": None}
         made["stands_since"] = _stands_since(made)
-        shown = window["rule"].lower().replace("_", " ")
+        shown = spoken(window["rule"])
         made["evidence"] = f"unknown: {WORDS[why]}; it was {shown} before"
         told.append(made)
     return told

@@ -96,10 +96,13 @@ def heatmap(
     cells = cells.filter(pl.col("bucket") > span.start - step)
     worst = cells.group_by("cluster", "group").agg(pl.col("time_lag_ms").max())
     worst = worst.sort("time_lag_ms", descending=True, nulls_last=True)
-    order = [(cluster, group) for cluster, group, _ in worst.iter_rows()]
+    order = list(worst.select("cluster", "group").iter_rows())
+    if lines is not None:
+        shown = set(lines)
+        order = [one for one in order if one in shown]
     drawn = figures.lag_heatmap(
         cells,
-        groups=[one for one in order if lines is None or one in lines][:GROUPS_MAX],
+        groups=order[:GROUPS_MAX],
         names_clusters=len(reading.moment.clusters) > 1,
         marks={},
         span=span,

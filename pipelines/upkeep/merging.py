@@ -34,6 +34,8 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from engine.foundation.errors import LakeError
+from pipelines.microseconds import moment_at
+from pipelines.settings import MS_US
 from pipelines.small_files import SmallFiles
 from pipelines.tail import entry_address
 
@@ -140,7 +142,7 @@ def _sources(
         if row["num_records"] is None:
             continue  # Written without statistics, by nobody of ours.
         begins = row.get(f"min.{times[0]}") if times else None
-        written = datetime.fromtimestamp(row["modification_time"] / 1000, UTC)
+        written = moment_at(row["modification_time"] * MS_US)
         yield SourceFile(
             row["path"],
             row["size_bytes"],

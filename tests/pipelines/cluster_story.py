@@ -101,10 +101,11 @@ class ClusterStory:
 
     def assign(self, queue: Queue, client: str) -> None:
         """`client` pulls the queue for the first time; who read it before is told as revoked."""
+        queues = [_owned(queue)]
         if queue.owner is not None:
-            self._rebalance(queue.group, queue.owner, "REVOKED", [queue], inferred=True)
+            self._rebalance(queue.group, queue.owner, "REVOKED", queues=queues, inferred=True)
         queue.owner = client
-        self._rebalance(queue.group, client, "ASSIGNED", [queue], inferred=True)
+        self._rebalance(queue.group, client, "ASSIGNED", queues=queues, inferred=True)
         begin = queue.committed or 0
         mark = queue.pulled or 0
         if begin < mark:
@@ -116,19 +117,8 @@ class ClusterStory:
         owned = [q for q in self.queues if q.group == group and q.owner == client]
         before = list(self.members[group])
         self.members[group].remove(client)
-        self.generation += 1
-        self.writer.report(
-            "rebalance_events",
-            group=group,
-            client_id=client,
-            kind=kind,
-            inferred=False,
-            generation=self.generation,
-            before=before,
-            after=list(self.members[group]),
-            queues=[_owned(q) for q in owned],
-            reason=reason,
-        )
+        queues = [_owned(q) for q in owned]
+        self._tell_members(group, client, kind, before=before, queues=queues, reason=reason)
         for queue in owned:
             queue.owner = None
             queue.frozen_at = None
@@ -224,29 +214,22 @@ class ClusterStory:
     def _join(self, group: str, client: str) -> None:
         before = list(self.members.setdefault(group, []))
         self.members[group].append(client)
-        self.generation += 1
-        self.writer.report(
-            "rebalance_events",
-            group=group,
-            client_id=client,
-            kind="JOINED",
-            inferred=False,
-            generation=self.generation,
-            before=before,
-            after=list(self.members[group]),
-        )
+        self._tell_members(group, client, "JOINED", before=before)
 
-    def _rebalance(
-        self, group: str, client: str, kind: str, queues: list[Queue], *, inferred: bool
-    ) -> None:
+    def _tell_members(self, group: str, client: str, kind: str, **more: object) -> None:
+        """The members are others now."""
+        self.generation += 1
+        after = list(self.members[group])
+        self._rebalance(group, client, kind, inferred=False, after=after, **more)
+
+    def _rebalance(self, group: str, client: str, kind: str, **more: object) -> None:
         self.writer.report(
             "rebalance_events",
             group=group,
             client_id=client,
             kind=kind,
-            inferred=inferred,
             generation=self.generation,
-            queues=[_owned(q) for q in queues],
+            **more,
         )
 
     def _redeliver(self, queue: Queue, begin: int, mark: int, client: str) -> None:

@@ -8,17 +8,24 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from engine.client import ConsumeConcurrentlyStatus, ConsumeContext, Producer
+from engine.client import ConsumeConcurrentlyStatus, ConsumeContext, Producer, PushConsumer
+from engine.client.consuming.listeners import MessageListener
 from engine.protocol.message import MessageExt
 from engine.runtime import system_runtime
 from engine.telemetry.shipper.shipper import Shipper
 from pipelines.settings import Evaluation
-from tests.integration.client.cluster_users import text
+from tests.integration.client.cluster_users import (
+    client_config,
+    consumer_config,
+    consuming,
+    text,
+)
 from tests.pipelines.in_process import driver_of, run_to_the_end
 
 QUICK: Final = Evaluation(window_ms=2_000, slide_ms=1_000)
@@ -30,7 +37,7 @@ AT_ONCE: Final = 50
 
 @dataclass
 class Working:
-    """A listener whose calls take a while."""
+    """A listener whose calls take a while; others differ in how long, or in what they answer."""
 
     takes_s: float = 0.0
     answer: ConsumeConcurrentlyStatus = ConsumeConcurrentlyStatus.CONSUME_SUCCESS
@@ -40,9 +47,39 @@ class Working:
         self, messages: Sequence[MessageExt], _context: ConsumeContext
     ) -> ConsumeConcurrentlyStatus:
         """See `MessageListener`."""
-        await asyncio.sleep(self.takes_s)
+        await asyncio.sleep(self.takes_s_of(messages[0]))
         self.taken += messages
+        return self.answer_to(messages[0])
+
+    def takes_s_of(self, _message: MessageExt) -> float:
+        """How long a call with this message takes."""
+        return self.takes_s
+
+    def answer_to(self, _message: MessageExt) -> ConsumeConcurrentlyStatus:
+        """What the call ends with."""
         return self.answer
+
+
+class Stage:
+    """Consumers of group g-NAME that read topic NAME, each a client of its own."""
+
+    def __init__(self, names: str) -> None:
+        self.names = names
+        self._members = 0
+
+    @asynccontextmanager
+    async def member(
+        self, name: str, listener: MessageListener, *, expression: str = "*", **settings: Any
+    ) -> AsyncIterator[PushConsumer]:
+        """One more of them."""
+        self._members += 1
+        async with consuming(
+            *(self.names, f"g-{name}", {name: listener}),
+            expression=expression,
+            config=consumer_config(**settings),
+            client=client_config(self.names, instance_name=f"i{self._members}"),
+        ) as consumer:
+            yield consumer
 
 
 async def send_evenly(producer: Producer, topic: str, *, a_second: int, for_s: float) -> None:

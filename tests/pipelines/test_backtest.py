@@ -17,6 +17,7 @@ from pipelines.backtest.told import batches_of
 from pipelines.backtest.tried import Tried
 from pipelines.backtest.truths import Incident, append_incidents
 from pipelines.backtest.trying import Outcome, backtest, golds_of
+from pipelines.cycles.driver import Job
 from pipelines.lake import Lake
 from pipelines.rules.burrow.over_time import BurrowRules
 from pipelines.rules.thresholds import Thresholds
@@ -155,6 +156,28 @@ def test_ours_with_other_figures_are_computed_by_a_replay(lake: Path, tmp_path: 
     assert long["dead"] is not None
     assert short["dead"] + 40 < long["dead"]
     assert [path.name for path in tmp_path.iterdir()] == ["1"]
+
+
+def test_a_range_that_nothing_was_shipped_in_is_refused_before_spark_is_started(
+    lake: Path, tmp_path: Path
+) -> None:
+    others = [Tried("long", LONG)]
+    begun = []
+
+    def begin() -> Job:
+        begun.append("Spark")
+        return in_process
+
+    with pytest.raises(LakeError, match="nothing was shipped in that range"):
+        golds_of(
+            Lake.at(str(lake)),
+            others,
+            over(90_000, 99_000),
+            into=str(tmp_path),
+            job=begin,
+            tell=begun.append,
+        )
+    assert begun == []
 
 
 def test_groups_are_tried_one_after_the_other_with_the_same_outcome(lake: Path) -> None:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,25 +19,20 @@ from deltalake import DeltaTable
 
 from engine.broker.broker import Broker
 from engine.broker.config import BrokerConfig
-from engine.client import ConsumeConcurrentlyStatus, ConsumeContext
+from engine.client import PushConsumer
 from engine.foundation.errors import TidemarkError
 from engine.namesrv import NameServer, NameServerConfig
 from engine.protocol.codes import RequestCode
-from engine.protocol.message import MessageExt
 from engine.runtime import system_runtime
 from pipelines.lake import whole_table
 from tests.integration.broker.cluster import RawClient, broker_config
 from tests.integration.client.cluster_users import (
-    SUCCESS,
-    client_config,
-    consumer_config,
-    consuming,
     eventually,
     producing,
     text,
 )
 from tests.pipelines.gold_lake import gold, present
-from tests.pipelines.live_play import SAMPLES, shipped
+from tests.pipelines.live_play import SAMPLES, Stage, Working, shipped
 
 pytestmark = pytest.mark.timeout(120)
 NAMES = ("scaled", "shrunk", "rolled", "kept")
@@ -47,41 +42,22 @@ LONG_S = 60.0
 """To the end of the play."""
 
 
-@dataclass
-class Ledger:
-    """What the members of a group took, all together."""
-
-    taken: Counter[str] = field(default_factory=Counter)
-
-    async def __call__(
-        self, messages: Sequence[MessageExt], _context: ConsumeContext
-    ) -> ConsumeConcurrentlyStatus:
-        """See `MessageListener`."""
-        await asyncio.sleep(0.005)
-        self.taken.update(bytes(message.body).decode() for message in messages)
-        return SUCCESS
-
-
-class Stage:
+class Controls(Stage):
     """One name server, a broker in two lives at one address, and everybody's clients."""
 
     def __init__(self, names: str, address: str) -> None:
-        self.names, self.address = names, address
-        self.ledgers = {name: Ledger() for name in NAMES}
+        super().__init__(names)
+        self.address = address
+        self.listeners = {name: Working(0.005) for name in NAMES}
         self.sent: Counter[str] = Counter()
-        self._members = 0
 
-    @asynccontextmanager
-    async def member(self, name: str) -> AsyncIterator[Any]:
-        """A consumer of group g-NAME that reads topic NAME."""
-        self._members += 1
-        client = client_config(self.names, instance_name=f"i{self._members}")
-        async with consuming(
-            *(self.names, f"g-{name}", {name: self.ledgers[name]}),
-            config=consumer_config(),
-            client=client,
-        ) as consumer:
-            yield consumer
+    def joined(self, name: str) -> AbstractAsyncContextManager[PushConsumer]:
+        """One more member of group g-NAME."""
+        return self.member(name, self.listeners[name])
+
+    def taken(self, name: str) -> Counter[str]:
+        """What the members of a group took, all together."""
+        return Counter(bytes(message.body).decode() for message in self.listeners[name].taken)
 
     async def resize(self, topic: str, *, writes: int, reads: int) -> None:
         """Let the topic have so many queues."""
@@ -102,7 +78,7 @@ class Stage:
 
     def is_consumed(self) -> bool:
         """Has every message that was sent been taken?"""
-        return not self.sent.keys() - set().union(*(one.taken for one in self.ledgers.values()))
+        return not self.sent.keys() - set().union(*map(self.taken, NAMES))
 
     async def send(self) -> None:
         """Forty messages a second to each topic, until cancelled; what is refused is not sent."""
@@ -119,21 +95,21 @@ class Stage:
                 await asyncio.sleep(0.025)
 
 
-async def scaled(stage: Stage) -> None:
+async def scaled(stage: Controls) -> None:
     """One member, then three, then one."""
-    async with stage.member("scaled"):
+    async with stage.joined("scaled"):
         await asyncio.sleep(1.5)
-        async with stage.member("scaled"), stage.member("scaled"):
+        async with stage.joined("scaled"), stage.joined("scaled"):
             await asyncio.sleep(2.5)
         await asyncio.sleep(LONG_S)
 
 
-async def shrunk(stage: Stage) -> None:
+async def shrunk(stage: Controls) -> None:
     """Four queues, then two: first nothing more is sent to the others, then nobody reads them.
 
     One member: two that hear of it at different moments do read a queue in turn until both have.
     """
-    async with stage.member("shrunk"):
+    async with stage.joined("shrunk"):
         await asyncio.sleep(2.5)
         await stage.resize("shrunk", writes=2, reads=4)
         await asyncio.sleep(2.5)
@@ -141,22 +117,22 @@ async def shrunk(stage: Stage) -> None:
         await asyncio.sleep(LONG_S)
 
 
-async def rolled(stage: Stage) -> None:
+async def rolled(stage: Controls) -> None:
     """Two members, each of which is stopped and started anew in its turn."""
     async with AsyncExitStack() as first, AsyncExitStack() as second:
-        await first.enter_async_context(stage.member("rolled"))
-        await second.enter_async_context(stage.member("rolled"))
+        await first.enter_async_context(stage.joined("rolled"))
+        await second.enter_async_context(stage.joined("rolled"))
         for members in (first, second):
             await asyncio.sleep(1.5)
             await members.aclose()
             await asyncio.sleep(0.3)
-            await members.enter_async_context(stage.member("rolled"))
+            await members.enter_async_context(stage.joined("rolled"))
         await asyncio.sleep(LONG_S)
 
 
-async def kept(stage: Stage) -> None:
+async def kept(stage: Controls) -> None:
     """Two members that see the broker go and come."""
-    async with stage.member("kept"), stage.member("kept"):
+    async with stage.joined("kept"), stage.joined("kept"):
         await asyncio.sleep(LONG_S)
 
 
@@ -179,14 +155,14 @@ async def ended(*tasks: asyncio.Task[None]) -> None:
         assert isinstance(outcome, asyncio.CancelledError), outcome
 
 
-async def play(folder: Path) -> Stage:
+async def play(folder: Path) -> Controls:
     """Two lives of the broker, a second apart."""
     name_server = NameServer(system_runtime(), NameServerConfig(port=0))
     names = f"127.0.0.1:{await name_server.start()}"
     config = replace(broker_config(folder, **SAMPLES), namesrv_addresses=(names,))
     async with started(config) as broker:
         port = int(broker.address.rpartition(":")[2])
-        stage = Stage(names, broker.address)
+        stage = Controls(names, broker.address)
         for name in NAMES:
             await stage.resize(name, writes=4, reads=4)
         sending = asyncio.create_task(stage.send())
@@ -207,7 +183,7 @@ async def play(folder: Path) -> Stage:
 class Played:
     """What came of it."""
 
-    stage: Stage
+    stage: Controls
     lake: Path
 
 
@@ -249,7 +225,7 @@ def test_no_duplicate_is_told_that_did_not_come_again(played: Played, name: str)
     consumer is told to have crashed. A member that is given its queue back asks where to begin, as
     a restarted one does: that is told as the loss of what it held.
     """
-    taken = played.stage.ledgers[name].taken
+    taken = played.stage.taken(name)
     windows = present(played.lake, "duplicate_risk_windows", group=f"g-{name}")
     told = [row for row in windows if row["basis"] != "EXPOSURE"]
     of_others = [row for row in told if row["client_id"] != row["next_client_id"]]

@@ -10,9 +10,8 @@ import ctypes
 import mmap
 import os
 import time
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field, replace
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from secrets import token_bytes
@@ -21,7 +20,7 @@ from typing import Any
 import pytest
 
 from engine.broker.config import BrokerConfig
-from engine.client import ConsumeConcurrentlyStatus, ConsumeContext, Producer
+from engine.client import ConsumeConcurrentlyStatus, Producer
 from engine.client.consuming.allocation import ByConfig
 from engine.protocol.message import Message, MessageExt, MessageQueue
 from engine.protocol.properties import PROPERTY_SHARDING_KEY
@@ -30,15 +29,13 @@ from tests.integration.broker.cluster import Cluster, broker_config, cluster
 from tests.integration.client.cluster_users import (
     LATER,
     SUCCESS,
-    client_config,
-    consumer_config,
-    consuming,
     producing,
     text,
 )
 from tests.pipelines.gold_lake import gold
 from tests.pipelines.live_play import (
     SAMPLES,
+    Stage,
     Working,
     causes_of,
     send_at_once,
@@ -56,62 +53,33 @@ LAST_S = 1.5
 """The play goes on for so long when most is sent."""
 
 
-@dataclass
-class Failing:
+class Failing(Working):
     """A listener that takes no message before its third try."""
 
-    taken: list[int] = field(default_factory=list)
-
-    async def __call__(
-        self, messages: Sequence[MessageExt], _context: ConsumeContext
-    ) -> ConsumeConcurrentlyStatus:
-        """See `MessageListener`."""
-        await asyncio.sleep(0.02)
-        self.taken.append(messages[0].reconsume_times)
-        return SUCCESS if messages[0].reconsume_times >= 3 else LATER
+    def answer_to(self, message: MessageExt) -> ConsumeConcurrentlyStatus:
+        """See `Working`."""
+        return SUCCESS if message.reconsume_times >= 3 else LATER
 
 
 @dataclass
-class SlowOnQueue:
+class SlowOnQueue(Working):
     """A listener that is slow with the messages of one queue."""
 
-    queue_id: int
-    takes_s: float
+    queue_id: int = 0
 
-    async def __call__(
-        self, messages: Sequence[MessageExt], _context: ConsumeContext
-    ) -> ConsumeConcurrentlyStatus:
-        """See `MessageListener`."""
-        if messages[0].queue_id == self.queue_id:
-            await asyncio.sleep(self.takes_s)
-        return SUCCESS
+    def takes_s_of(self, message: MessageExt) -> float:
+        """See `Working`."""
+        return self.takes_s if message.queue_id == self.queue_id else 0
 
 
-class Stage:
+class Troubles(Stage):
     """Where all troubles are played."""
 
     def __init__(self, running: Cluster, producer: Producer, stack: AsyncExitStack) -> None:
-        self.names = running.name_server_address
+        super().__init__(running.name_server_address)
         self.broker_name = "broker-a"
         self.producer = producer
         self.stack = stack
-        self._members = 0
-
-    @asynccontextmanager
-    async def member(
-        self, name: str, listener: Any, *, expression: str = "*", **settings: Any
-    ) -> AsyncIterator[Any]:
-        """A consumer of group g-NAME that reads topic NAME."""
-        self._members += 1
-        client = client_config(self.names, instance_name=f"i{self._members}")
-        config = consumer_config(**settings)
-        async with consuming(
-            *(self.names, f"g-{name}", {name: listener}),
-            expression=expression,
-            config=config,
-            client=client,
-        ) as consumer:
-            yield consumer
 
     async def join(self, name: str, listener: Any, **settings: Any) -> Any:
         """A member that stays to the end."""
@@ -129,14 +97,14 @@ class Stage:
             await self.producer.send(text(topic, body, **more), queue=self.queue(topic, queue_id))
 
 
-async def far_behind(stage: Stage) -> None:
+async def far_behind(stage: Troubles) -> None:
     """What the group reads lies 10 MB behind the end of the log, and in no memory: the broker gives
     it in small answers.
     """
     await stage.join("cold", Working(), pull_interval_ms=40)
 
 
-async def one_customer(stage: Stage) -> None:
+async def one_customer(stage: Troubles) -> None:
     """Nine of ten messages have one key, and so one queue."""
     await stage.join("key", Working(0.1), consume_concurrency=1)
     ends_s = time.monotonic() + PLAY_S
@@ -147,7 +115,7 @@ async def one_customer(stage: Stage) -> None:
         await asyncio.sleep(0.3)
 
 
-async def far_apart(stage: Stage) -> None:
+async def far_apart(stage: Troubles) -> None:
     """One message of ten is for the group, so that those it holds lie far apart."""
     for number in range(400):
         await stage.send("span", 0, 1, TAGS="B" if number % 10 else "A")
@@ -155,13 +123,13 @@ async def far_apart(stage: Stage) -> None:
     await stage.join("span", listener, expression="A", consume_concurrency=1, queue_span_max=60)
 
 
-async def too_large(stage: Stage) -> None:
+async def too_large(stage: Troubles) -> None:
     """A few messages fill the client's window of bytes."""
     await stage.join("bytes", Working(0.3), consume_concurrency=2, queue_bytes_max=64 << 10)
     await stage.send("bytes", 0, 80, "x" * (8 << 10))
 
 
-async def left_out(stage: Stage) -> None:
+async def left_out(stage: Troubles) -> None:
     """The division gives one of two members all queues."""
     all_queues = tuple(stage.queue("uneven", queue_id) for queue_id in range(4))
     for part in (all_queues, ()):
@@ -169,13 +137,13 @@ async def left_out(stage: Stage) -> None:
     await send_at_once(stage.producer, "uneven", 150)
 
 
-async def failing(stage: Stage) -> None:
+async def failing(stage: Troubles) -> None:
     """Messages fail twice before they are taken, in the way of new ones."""
-    await stage.join("retry", Failing(), consume_concurrency=2)
+    await stage.join("retry", Failing(0.02), consume_concurrency=2)
     await send_evenly(stage.producer, "retry", a_second=40, for_s=PLAY_S)
 
 
-async def restless(stage: Stage) -> None:
+async def restless(stage: Troubles) -> None:
     """A member comes and goes; the other one cannot keep up."""
     await stage.join("flap", Working(0.2), consume_concurrency=2)
     await send_at_once(stage.producer, "flap", 200)
@@ -185,7 +153,7 @@ async def restless(stage: Stage) -> None:
         await asyncio.sleep(0.4)
 
 
-async def slow_and_short(stage: Stage) -> None:
+async def slow_and_short(stage: Troubles) -> None:
     """Two members, one queue, and calls that became slow."""
     listener = Working(0.02)
     for _ in range(2):
@@ -196,7 +164,7 @@ async def slow_and_short(stage: Stage) -> None:
     await sending
 
 
-async def over_soon(stage: Stage) -> None:
+async def over_soon(stage: Troubles) -> None:
     """A lot at once, and caught up with before the end."""
     await stage.join("ends", Working(0.03), consume_concurrency=2)
     sending = asyncio.create_task(send_evenly(stage.producer, "ends", a_second=20, for_s=PLAY_S))
@@ -205,7 +173,7 @@ async def over_soon(stage: Stage) -> None:
     await sending
 
 
-async def deserted(stage: Stage) -> None:
+async def deserted(stage: Troubles) -> None:
     """The only member leaves, and messages come."""
     async with stage.member("left", Working()):
         await send_at_once(stage.producer, "left", 20)
@@ -213,7 +181,7 @@ async def deserted(stage: Stage) -> None:
     await send_at_once(stage.producer, "left", 100)
 
 
-async def suspended(stage: Stage) -> None:
+async def suspended(stage: Troubles) -> None:
     """The application suspends its consumer."""
     consumer = await stage.join("paused", Working())
     await send_at_once(stage.producer, "paused", 20)
@@ -222,9 +190,9 @@ async def suspended(stage: Stage) -> None:
     await send_at_once(stage.producer, "paused", 100)
 
 
-async def one_slow_queue(stage: Stage) -> None:
+async def one_slow_queue(stage: Troubles) -> None:
     """All queues are sent the same; the messages of one take long."""
-    await stage.join("lagging", SlowOnQueue(1, 4), queue_messages_max=10, pull_batch_max=5)
+    await stage.join("lagging", SlowOnQueue(4, queue_id=1), queue_messages_max=10, pull_batch_max=5)
     await send_evenly(stage.producer, "lagging", a_second=120, for_s=4)
 
 
@@ -274,7 +242,7 @@ async def play(folder: Path) -> bool:
         producer = await stack.enter_async_context(producing(running.name_server_address, "p"))
         for topic in MANY_QUEUES:
             await send_at_once(producer, topic, 8)
-        stage = Stage(running, producer, stack)
+        stage = Troubles(running, producer, stack)
         is_cold = forget(folder / "store" / "commitlog")  # Recovery has read all of it.
         async with asyncio.TaskGroup() as troubles:
             for trouble in TROUBLES:

@@ -14,14 +14,12 @@ import pytest
 
 from tests.integration.broker.cluster import broker_config, cluster
 from tests.integration.client.cluster_users import (
-    client_config,
-    consumer_config,
-    consuming,
     producing,
 )
 from tests.pipelines.gold_lake import gold
 from tests.pipelines.live_play import (
     SAMPLES,
+    Stage,
     Working,
     causes_of,
     send_at_once,
@@ -31,7 +29,7 @@ from tests.pipelines.live_play import (
 
 pytestmark = pytest.mark.timeout(120)
 Rows = list[dict[str, Any]]
-BACKLOGS = (("full", 150), ("held", 300), ("single", 250))
+BACKLOGS = (("full", 150), ("held", 300), ("many", 250))
 """Topics with messages that wait before anybody consumes."""
 
 
@@ -42,30 +40,23 @@ async def play(folder: Path) -> None:
     settings = SAMPLES | {"default_topic_queue_nums": 2}
     async with cluster(broker_config(folder, log_bytes=64 << 20, **settings)) as running:
         name_server = running.name_server_address
-        await running.client().make_topic("single")
+        await running.client().make_topic("many")
         async with AsyncExitStack() as stack:
             producer = await stack.enter_async_context(producing(name_server, "p"))
             for topic, count in (("calm", 4), ("slow", 4), ("late", 4), *BACKLOGS):
                 await send_at_once(producer, topic, count)
-            plays: tuple[tuple[str, str, Working, dict[str, object]], ...] = (
-                ("g-calm", "calm", calm, {}),
-                ("g-full", "full", full, {"consume_concurrency": 2}),
-                ("g-held", "held", held, {"queue_messages_max": 4, "pull_batch_max": 2}),
-                ("g-slow", "slow", slow, {}),
-                ("g-many", "single", many, {"consume_concurrency": 4}),
-                ("g-many", "single", many, {"consume_concurrency": 4}),
-                ("g-late", "late", late, {"consume_concurrency": 2}),
+            plays: tuple[tuple[str, Working, dict[str, Any]], ...] = (
+                ("calm", calm, {}),
+                ("full", full, {"consume_concurrency": 2}),
+                ("held", held, {"queue_messages_max": 4, "pull_batch_max": 2}),
+                ("slow", slow, {}),
+                ("many", many, {"consume_concurrency": 4}),
+                ("many", many, {"consume_concurrency": 4}),
+                ("late", late, {"consume_concurrency": 2}),
             )
-            for number, (group, topic, listener, more) in enumerate(plays):
-                await stack.enter_async_context(
-                    consuming(
-                        name_server,
-                        group,
-                        {topic: listener},
-                        config=consumer_config(**more),
-                        client=client_config(name_server, instance_name=f"i{number}"),
-                    )
-                )
+            stage = Stage(name_server)
+            for name, listener, more in plays:
+                await stack.enter_async_context(stage.member(name, listener, **more))
             steady = [
                 asyncio.create_task(send_evenly(producer, topic, a_second=20, for_s=8))
                 for topic in ("calm", "slow", "late")

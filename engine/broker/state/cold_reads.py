@@ -68,12 +68,15 @@ class ColdReadSums:
         if fetched_bytes is not None and self._fetched_bytes is not None:
             read_bytes = fetched_bytes - self._fetched_bytes
         self._fetched_bytes = fetched_bytes
-        taken = []
-        for sums in self._sums.values():
-            sums.disk_read_bytes = read_bytes
-            if sums.behind_bytes_max > sums.resident_bytes or (
-                read_bytes is not None and read_bytes * DISK_PART >= sums.size_bytes
-            ):
-                taken.append(sums)
+        taken = list(self._sums.values())
         self._sums.clear()
-        return taken
+        for sums in taken:
+            sums.disk_read_bytes = read_bytes
+        return [sums for sums in taken if _may_be_cold(sums)]
+
+
+def _may_be_cold(sums: ColdReads) -> bool:
+    """Were answers small, or may so much have come from disk that somebody should hear of it?"""
+    read_bytes = sums.disk_read_bytes
+    is_from_disk = read_bytes is not None and read_bytes * DISK_PART >= sums.size_bytes
+    return is_from_disk or sums.behind_bytes_max > sums.resident_bytes

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from pipelines.marts.judging.packed import UNKNOWN, Flags, numbers
 from pipelines.marts.judging.queue_numbers import with_rows
-from pipelines.marts.keys import QUEUE_KEY, positions_of
+from pipelines.marts.keys import QUEUE_FIELDS, QUEUE_KEY, positions_of
 from pipelines.marts.life_cycles import ended
 from pipelines.marts.mart import KEY_TEXT, Given, Positions
 
@@ -47,10 +47,7 @@ _QUEUE_FIGURES: Final = (
 )
 QUEUES: Final = pa.schema(
     [
-        ("emitter", KEY_TEXT),
-        ("group", KEY_TEXT),
-        ("topic", KEY_TEXT),
-        ("queue_id", pa.int32()),
+        *QUEUE_FIELDS,
         ("is_retry", pa.bool_()),
         *((name, pa.int64()) for name in _QUEUE_FIGURES),
     ]

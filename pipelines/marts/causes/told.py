@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from pipelines.marts.causes.words import CAUSES, Finding, Row, length_ms
 from pipelines.marts.mart import KEY_TEXT
+from pipelines.marts.rebalances import MEMBERSHIP
 from pipelines.marts.sentences import clock
 from pipelines.settings import SECOND_US
 
@@ -35,7 +36,6 @@ calls become a little too slow: what is usual must not have followed them by the
 """
 FASTER_WEIGHT: Final = 8
 """A lower one counts more."""
-MEMBERSHIP: Final = ("JOINED", "LEFT", "EXPIRED")
 STANDING: Final = ("STALLED", "STOPPED", "DATA_LOST", "REWOUND")
 """States of groups in which a queue does not move, or not as it should."""
 

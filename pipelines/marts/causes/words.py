@@ -19,7 +19,7 @@ from statistics import median
 from typing import Any, Final
 
 from pipelines.marts.sentences import clock, messages
-from pipelines.settings import SECOND_US
+from pipelines.settings import MINUTE_US, SECOND_US
 
 CAUSES: Final = (
     "NONE",
@@ -204,7 +204,7 @@ def listeners_saturated(group: Figures) -> Iterator[Finding]:
     slots, mean_us = worst["listeners"], worst["consume_us_mean"]
     at_most = ""
     if mean_us:
-        a_minute = slots * 60 * SECOND_US // mean_us
+        a_minute = slots * MINUTE_US // mean_us
         at_most = (
             f"; a call takes {_ms(mean_us)} on average, so they make at most {a_minute} calls a "
             "minute"

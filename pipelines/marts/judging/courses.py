@@ -25,10 +25,8 @@ import numpy as np
 
 from pipelines.marts.judging.packed import UNKNOWN, Flags
 from pipelines.marts.mart import Positions
-from pipelines.settings import SECOND_US
+from pipelines.settings import HOUR_US, MINUTE_US
 
-MINUTE_US: Final = 60 * SECOND_US
-HOUR_US: Final = 60 * MINUTE_US
 SPANS_US: Final = (MINUTE_US, 10 * MINUTE_US)
 """Lengths of blocks."""
 CERTAIN_T: Final = {6: 8.61, 5: 12.92, 4: 31.6, 3: 636.6}

@@ -170,10 +170,10 @@ class Heads:
         stood_us = np.where(had, head["until_us"] - head["from_us"], 0)
         # Seen no more within a slide of its last answer.
         length_us = stood_us + slide_us
-        is_old = tick_us - np.where(head["stood_at_us"] == UNKNOWN, 0, head["stood_at_us"])
+        age_us = tick_us - np.where(head["stood_at_us"] == UNKNOWN, 0, head["stood_at_us"])
         is_more = (head["stood_us"] == UNKNOWN) | (length_us >= head["stood_us"])
         is_taken = had & (stood_us >= slide_us - JITTER_US)
-        is_taken &= is_more | (is_old > STOOD_MEMORY_US)
+        is_taken &= is_more | (age_us > STOOD_MEMORY_US)
         head["stood_us"] = np.where(is_taken, length_us, head["stood_us"])
         head["stood_at_us"] = np.where(is_taken, tick_us, head["stood_at_us"])
 

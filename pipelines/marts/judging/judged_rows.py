@@ -23,6 +23,7 @@ from pipelines.marts.judging.packed import UNKNOWN, Flags, as_column, numbers
 from pipelines.marts.judging.progress import open_messages
 from pipelines.marts.judging.rules import KINDS, RULES, time_lag_us
 from pipelines.marts.judging.told import Told
+from pipelines.marts.keys import QUEUE_FIELDS
 from pipelines.marts.mart import KEY_TEXT, Positions
 from pipelines.settings import SECOND_US, Evaluation
 
@@ -54,10 +55,7 @@ _THIN: Final = (
 _IN_TROUBLE: Final = (
     ("cluster", KEY_TEXT),
     ("broker", KEY_TEXT),
-    ("emitter", KEY_TEXT),
-    ("group", KEY_TEXT),
-    ("topic", KEY_TEXT),
-    ("queue_id", pa.int32()),
+    *QUEUE_FIELDS,
     ("kind", KEY_TEXT),
     ("is_exposed", pa.bool_()),
     ("time_lag_us", pa.int64()),

@@ -108,13 +108,8 @@ class LagCourses:
         is_behind: is the queue beyond what is allowed?
         """
         rows, slide_us = lags.rows, evaluation.slide_us
-        periods_us = swings.periods_us(self.swings, rows)
+        periods_us, of_swings = swings.rates(self.swings, rows, slide_us)
         is_swing = periods_us != UNKNOWN
-        of_swings = np.where(is_swing, 0, UNKNOWN)
-        some = np.flatnonzero(is_swing)
-        of_swings[some] = swings.rates(
-            self.swings, rows[some], hour_us=courses.HOUR_US, slide_us=slide_us
-        )
         blocks_us = np.where(is_swing, periods_us - slide_us, UNKNOWN)
         swinging = courses.Swinging(blocks_us, of_swings)
         found = courses.slopes(

@@ -19,13 +19,12 @@ import pyarrow.compute as pc
 
 from pipelines.marts.judging.arrivals import Grid, Shipped, batches, last_of, seen_from, ticks_of
 from pipelines.marts.judging.packed import NEVER, UNKNOWN, Flags, flags, numbers
-from pipelines.marts.judging.queue_numbers import QUEUE_KEY
 from pipelines.marts.judging.rules import EXACT, STATES, UNREADABLE
-from pipelines.marts.keys import as_text, positions_of
+from pipelines.marts.keys import QUEUE_KEY, as_text, positions_of
 from pipelines.marts.mart import KEY_TEXT, Positions, coded
-from pipelines.settings import SECOND_US
+from pipelines.settings import HOUR_US
 
-REWIND_MEMORY_US: Final = 3600 * SECOND_US
+REWIND_MEMORY_US: Final = HOUR_US
 """A fall of the committed offset is remembered this long, or until it is regained or reset by an
 operator.
 """
@@ -68,14 +67,18 @@ WAITING: Final = pa.schema(
 )
 """Rows that no tick has seen yet."""
 
+_SEEN: Final = (
+    ("number", pa.int64()),
+    ("emitter", KEY_TEXT),
+    ("seq", pa.int64()),
+    ("seen_us", pa.int64()),
+    ("tick_us", pa.int64()),
+    ("event_us", pa.int64()),
+)
+"""Whose fact it is, and which tick sees it first: 0, none yet."""
 SAMPLES: Final = pa.schema(
     [
-        ("number", pa.int64()),
-        ("emitter", KEY_TEXT),
-        ("seq", pa.int64()),
-        ("seen_us", pa.int64()),
-        ("tick_us", pa.int64()),
-        ("event_us", pa.int64()),
+        *_SEEN,
         ("held_count", pa.int64()),
         ("locked", pa.int64()),
         ("client_pull_us", pa.int64()),
@@ -100,12 +103,7 @@ finished another message of it.
 
 FALLS: Final = pa.schema(
     [
-        ("number", pa.int64()),
-        ("emitter", KEY_TEXT),
-        ("seq", pa.int64()),
-        ("seen_us", pa.int64()),
-        ("tick_us", pa.int64()),
-        ("event_us", pa.int64()),
+        *_SEEN,
         ("previous_offset", pa.int64()),
         ("is_reset", pa.bool_()),
     ]
@@ -238,12 +236,7 @@ def samples_arrived(known: pa.Table, rows: pa.Table, cut: Cut) -> pa.Table:
     moments = numbers(held["event_us"])
     new = pa.table(
         [
-            pa.array(number),
-            as_text(held["emitter"]),
-            held["seq"],
-            pa.array(seen_from(held, moments, cut.shipped)),
-            pa.array(np.zeros(held.num_rows, np.int64)),
-            pa.array(moments),
+            *_unseen(number, held, moments, cut),
             pa.array(numbers(held["held_count"])),
             pa.array(flags(held["locked"]).astype(np.int64)),
             pa.array(_attended_us(held, moments)),
@@ -262,6 +255,20 @@ def samples_arrived(known: pa.Table, rows: pa.Table, cut: Cut) -> pa.Table:
         schema=SAMPLES,
     )
     return _with_ticks(pa.concat_tables([known, new]), cut.grids)
+
+
+def _unseen(
+    number: Positions, facts: pa.Table, moments_us: Positions, cut: Cut
+) -> tuple[pa.Array | pa.ChunkedArray, ...]:
+    """The columns _SEEN of facts that no tick has seen yet."""
+    return (
+        pa.array(number),
+        as_text(facts["emitter"]),
+        facts["seq"],
+        pa.array(seen_from(facts, moments_us, cut.shipped)),
+        pa.array(np.zeros(facts.num_rows, np.int64)),
+        pa.array(moments_us),
+    )
 
 
 def _behind_head_us(held: pa.Table, *moments: str) -> pa.Array:
@@ -295,12 +302,7 @@ def falls_arrived(known: pa.Table, violations: pa.Table, cut: Cut) -> pa.Table:
     moments = numbers(pc.cast(fell["observed_at"], pa.int64()))
     new = pa.table(
         [
-            pa.array(number),
-            as_text(fell["emitter"]),
-            fell["seq"],
-            pa.array(seen_from(fell, moments, cut.shipped)),
-            pa.array(np.zeros(fell.num_rows, np.int64)),
-            pa.array(moments),
+            *_unseen(number, fell, moments, cut),
             pa.array(numbers(fell["previous_offset"])),
             pa.array(flags(pc.equal(fell["path"], "RESET"))),
         ],

@@ -14,23 +14,13 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from pipelines.marts.keys import as_text, positions_of
+from pipelines.marts.keys import QUEUE_FIELDS, QUEUE_KEY, as_text, positions_of
 from pipelines.marts.mart import KEY_TEXT, Given, Made, Positions, Step
 
 NAME: Final = "queue_numbers"
-QUEUE_KEY: Final = ("emitter", "group", "topic", "queue_id")
-"""One queue of one group: an emitter is one broker, so cluster and broker follow from it."""
-
 NUMBERED: Final = pa.schema([("number", pa.int64()), ("is_first", pa.bool_())])
 """A row per row of group_watermarks, in its order."""
-QUEUES: Final = pa.schema(
-    [
-        ("emitter", KEY_TEXT),
-        ("group", KEY_TEXT),
-        ("topic", KEY_TEXT),
-        ("queue_id", pa.int32()),
-    ]
-)
+QUEUES: Final = pa.schema(QUEUE_FIELDS)
 
 
 def queue_numbers(given: Given) -> Made:

@@ -23,7 +23,7 @@ import numpy as np
 
 from pipelines.marts.judging.packed import NEVER, UNKNOWN, Flags
 from pipelines.marts.mart import Positions
-from pipelines.settings import SECOND_US, Evaluation
+from pipelines.settings import HOUR_US, SECOND_US, Evaluation
 
 _TURNS: Final = (
     *("peak", "peak_us", "peak_before", "peak_before_us"),
@@ -68,7 +68,7 @@ SWING_LEAST_US: Final = 50 * SECOND_US
 REGULAR: Final = 1.25
 """Two periods are alike when the longer one is no more than so many times the shorter: chance makes
 swings, too, but hardly such."""
-COMPARED_US: Final = 3_600 * SECOND_US
+COMPARED_US: Final = HOUR_US
 """What rises too little in one swing to be seen is looked for in as many as this holds."""
 SEEN_US: Final = 30 * SECOND_US
 """A leg may last this much longer, however short those before it were: as long as it takes to see
@@ -167,16 +167,13 @@ def _end_broken(
     if not len(some):
         return
     at = rows[some]
-    of = _of(swings, at)
-    sinks = of["direction"] < 0
-    left, left_us = _either(sinks, of, "peak", "trough")
-    began, began_us = _either(sinks, of, "peak_before", "trough_before")
-    ended, ended_us = _either(sinks, of, "trough", "peak")
-    size = np.abs(ended - began) * LEG_SIZES + np.where(least[some] == NEVER, 0, least[some])
-    is_over = np.abs(lag[some] - left) > size
+    began, ended, left = _last_turns(_of(swings, at))
+    size = np.abs(ended.lag - began.lag) * LEG_SIZES
+    size += np.where(least[some] == NEVER, 0, least[some])
+    is_over = np.abs(lag[some] - left.lag) > size
     here_us = swings[_ROW["extreme_us"], at]
-    is_over |= here_us - left_us > LEG_TIMES * (ended_us - began_us) + SEEN_US
-    is_over |= tick_us - here_us > LEG_TIMES * (left_us - ended_us) + SEEN_US
+    is_over |= here_us - left.at_us > LEG_TIMES * (ended.at_us - began.at_us) + SEEN_US
+    is_over |= tick_us - here_us > LEG_TIMES * (left.at_us - ended.at_us) + SEEN_US
     for name in _TURNS:
         swings[_ROW[name], at[is_over]] = UNKNOWN
 
@@ -185,22 +182,41 @@ def _of(swings: Swings, at: Positions) -> Mapping[str, Positions]:
     return {name: swings[_ROW[name], at] for name in ("direction", *_TURNS)}
 
 
-def _either(
-    first: Flags, of: Mapping[str, Positions], name: str, other: str
-) -> tuple[Positions, Positions]:
-    """A turn and its time: `name` where `first` is true, `other` elsewhere."""
-    value = np.where(first, of[name], of[other])
-    return value, np.where(first, of[f"{name}_us"], of[f"{other}_us"])
+@dataclass(frozen=True, slots=True)
+class _Turns:
+    """A peak or a trough of each of some queues."""
+
+    lag: Positions
+    at_us: Positions
+
+
+def _last_turns(of: Mapping[str, Positions]) -> tuple[_Turns, _Turns, _Turns]:
+    """The last three turns of each queue, oldest first; from the last one it has been going its
+    present way.
+    """
+    sinks = of["direction"] < 0
+    pairs = (("peak_before", "trough_before"), ("trough", "peak"), ("peak", "trough"))
+    began, ended, left = (
+        _Turns(
+            np.where(sinks, of[sinking], of[growing]),
+            np.where(sinks, of[f"{sinking}_us"], of[f"{growing}_us"]),
+        )
+        for sinking, growing in pairs
+    )
+    return began, ended, left
 
 
 def periods_us(swings: Swings, rows: Positions) -> Positions:
     """How long each regular swing takes, or from one rest to the next where a queue rests without
     turning; UNKNOWN where there is neither, or where it is shorter than SWING_LEAST_US.
     """
-    found = _swing_periods_us(swings, rows)
-    each_us = swings[_ROW["rests_each_us"]][rows]
-    has_rested = (found == UNKNOWN) & (swings[_ROW["rested_rise_before"]][rows] != UNKNOWN)
-    found = np.where(has_rested, each_us, found)
+    return _periods_us(swings, rows, _swing_periods_us(swings, rows))
+
+
+def _periods_us(swings: Swings, rows: Positions, swings_us: Positions) -> Positions:
+    has_rested = swings_us == UNKNOWN
+    has_rested &= swings[_ROW["rested_rise_before"]][rows] != UNKNOWN
+    found = np.where(has_rested, swings[_ROW["rests_each_us"]][rows], swings_us)
     return np.where(found < SWING_LEAST_US, UNKNOWN, found)
 
 
@@ -217,49 +233,55 @@ def _swing_periods_us(swings: Swings, rows: Positions) -> Positions:
     return found
 
 
-def rates(swings: Swings, rows: Positions, *, hour_us: int, slide_us: int) -> Positions:
-    """Messages an hour by which the lag of each of these queues, all of which have a period, grows
-    from one swing, or rest, to the next, below 0: shrinks; 0 when neither is certain.
+def rates(swings: Swings, rows: Positions, slide_us: int) -> tuple[Positions, Positions]:
+    """`periods_us`, and messages an hour by which the lag of each of these queues grows from one
+    swing, or rest, to the next, below 0: shrinks; 0 when neither is certain, UNKNOWN without a
+    period.
     """
-    is_swing = _swing_periods_us(swings, rows) != UNKNOWN
-    found = np.zeros(len(rows), np.int64)
-    some, others = np.flatnonzero(is_swing), np.flatnonzero(~is_swing)
-    if len(some):
-        found[some] = _swing_rates(swings, rows[some], hour_us=hour_us, slide_us=slide_us)
-    if len(others):
-        at = rows[others]
-        rise, former = swings[_ROW["rested_rise"], at], swings[_ROW["rested_rise_before"], at]
-        each_us = np.maximum(swings[_ROW["rests_each_us"], at], slide_us)
-        per_hour = (rise + former) / 2 * (hour_us / each_us)
-        least, most = np.minimum(np.abs(rise), np.abs(former)), np.maximum(*np.abs([rise, former]))
-        is_certain = (np.sign(rise) == np.sign(former)) & (most <= LEG_TIMES * least)
-        is_certain &= least > swings[_ROW["rest_slack"], at]
-        found[others] = np.where(is_certain, np.rint(per_hour), 0).astype(np.int64)
-    return found
+    swings_us = _swing_periods_us(swings, rows)
+    found_us = _periods_us(swings, rows, swings_us)
+    has_period, is_swing = found_us != UNKNOWN, swings_us != UNKNOWN
+    found = np.full(len(rows), UNKNOWN)
+    for some, rates_of in (
+        (np.flatnonzero(has_period & is_swing), _swing_rates),
+        (np.flatnonzero(has_period & ~is_swing), _rest_rates),
+    ):
+        if len(some):
+            found[some] = rates_of(swings, rows[some], slide_us)
+    return found_us, found
 
 
-def _swing_rates(swings: Swings, rows: Positions, *, hour_us: int, slide_us: int) -> Positions:
+def _rest_rates(swings: Swings, rows: Positions, slide_us: int) -> Positions:
+    rise, former = swings[_ROW["rested_rise"], rows], swings[_ROW["rested_rise_before"], rows]
+    each_us = np.maximum(swings[_ROW["rests_each_us"], rows], slide_us)
+    per_hour = (rise + former) / 2 * (HOUR_US / each_us)
+    least, most = np.minimum(np.abs(rise), np.abs(former)), np.maximum(*np.abs([rise, former]))
+    is_certain = (np.sign(rise) == np.sign(former)) & (most <= LEG_TIMES * least)
+    is_certain &= least > swings[_ROW["rest_slack"], rows]
+    return np.where(is_certain, np.rint(per_hour), 0).astype(np.int64)
+
+
+def _swing_rates(swings: Swings, rows: Positions, slide_us: int) -> Positions:
     of = _of(swings, rows)
     # A turn lies between two ticks: what is seen of it is short by no more than this.
-    sinks = of["direction"] < 0
-    left, left_us = _either(sinks, of, "peak", "trough")
-    began, began_us = _either(sinks, of, "peak_before", "trough_before")
-    ended, ended_us = _either(sinks, of, "trough", "peak")
-    first = np.abs(ended - began) * (slide_us / np.maximum(ended_us - began_us, slide_us))
-    second = np.abs(left - ended) * (slide_us / np.maximum(left_us - ended_us, slide_us))
+    began, ended, left = _last_turns(of)
+    first, second = (
+        np.abs(end.lag - begin.lag) * (slide_us / np.maximum(end.at_us - begin.at_us, slide_us))
+        for begin, end in ((began, ended), (ended, left))
+    )
     unseen = np.minimum(first, second) + TURN_LEAST
-    of_last = _rise(of, "before", unseen, hour_us=hour_us)
-    return np.where(of_last == 0, _rise(of, "first", unseen, hour_us=hour_us), of_last)
+    of_last = _rise(of, "before", unseen)
+    return np.where(of_last == 0, _rise(of, "first", unseen), of_last)
 
 
-def _rise(of: Mapping[str, Positions], since: str, unseen: Positions, *, hour_us: int) -> Positions:
+def _rise(of: Mapping[str, Positions], since: str, unseen: Positions) -> Positions:
     """Messages an hour by which the last peak and trough are higher than those `since`; 0 when one
     of them does not say so for sure.
     """
     rises = [of[one] - of[f"{one}_{since}"] for one in ("peak", "trough")]
     took_us = [of[f"{one}_us"] - of[f"{one}_{since}_us"] for one in ("peak", "trough")]
     per_hour = [
-        rise * (hour_us / np.maximum(took, 1)) for rise, took in zip(rises, took_us, strict=True)
+        rise * (HOUR_US / np.maximum(took, 1)) for rise, took in zip(rises, took_us, strict=True)
     ]
     is_same = np.sign(rises[0]) == np.sign(rises[1])
     is_certain = is_same & (np.minimum(np.abs(rises[0]), np.abs(rises[1])) > unseen)

@@ -16,13 +16,10 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.marts.keys import QUEUE_KEY, are_among
-from pipelines.marts.mart import KEY_TEXT
+from pipelines.marts.keys import QUEUE_FIELDS, QUEUE_KEY, are_among
 from pipelines.marts.risks.events import Event, Place
 
-_KEYS: Final = pa.schema(
-    [(name, pa.int32() if name == "queue_id" else KEY_TEXT) for name in QUEUE_KEY]
-)
+_KEYS: Final = pa.schema(QUEUE_FIELDS)
 
 
 def answered(answers: pa.Table, windows: pa.Table, others: Iterable[Event]) -> Iterator[Event]:
@@ -35,7 +32,7 @@ def answered(answers: pa.Table, windows: pa.Table, others: Iterable[Event]) -> I
     if not known.num_rows:
         return
     goes_back = pc.less(known["told_offset"], known["pulled"])
-    places = [dict(zip(QUEUE_KEY, _key(event.place), strict=True)) for event in others]
+    places = [{name: getattr(event.place, name) for name in QUEUE_KEY} for event in others]
     at_risk = pa.concat_tables(
         [
             windows.select(QUEUE_KEY),
@@ -58,7 +55,3 @@ def answered(answers: pa.Table, windows: pa.Table, others: Iterable[Event]) -> I
             from_offset=row["told_offset"],
             to_offset=row["pulled"],
         )
-
-
-def _key(place: Place) -> tuple[str, str, str, int]:
-    return place.emitter, place.group, place.topic, place.queue_id

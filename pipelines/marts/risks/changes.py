@@ -182,14 +182,11 @@ def widened(event: Event, window: Window | None) -> Event:
     if awaited:
         event = replace(_as_wide(event, window), awaited=awaited)
         if is_loss and window.reader_is_gone:
-            finished = united(*(event.finished or ()), *(window.finished or ()))
-            event = _certain_of(event, finished)
+            event = _certain_with(event, window)
     elif is_loss and window.reader_is_gone and not window.redelivered:
         assert event.kept_offset is not None, "a loss says what was kept"
         kept = min(event.from_offset, event.kept_offset)
-        event = _as_wide(replace(event, from_offset=kept), window)
-        finished = united(*(event.finished or ()), *(window.finished or ()))
-        event = _certain_of(event, finished)
+        event = _certain_with(_as_wide(replace(event, from_offset=kept), window), window)
     if window.all_from_offset is not None:
         seen_twice_to = max(window.all_from_offset, window.redelivered_to or 0)
         begin = min(event.from_offset, seen_twice_to)
@@ -210,8 +207,9 @@ def _as_wide(event: Event, window: Window) -> Event:
     )
 
 
-def _certain_of(event: Event, finished: tuple[Range, ...]) -> Event:
-    """Its reader has gone: whoever comes next gets all of the range, finished or not."""
+def _certain_with(event: Event, window: Window) -> Event:
+    """The window's reader has gone: whoever comes next gets all of the range, finished or not."""
+    finished = united(*(event.finished or ()), *(window.finished or ()))
     certain = size(within(finished, event.from_offset, event.to_offset))
     return replace(event, finished=finished, certain=certain, uncertain=None, reader_is_gone=True)
 

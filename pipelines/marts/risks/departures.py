@@ -16,23 +16,16 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from pipelines.marts.keys import is_one_of
+from pipelines.marts.keys import QUEUE_FIELDS, is_one_of
 from pipelines.marts.mart import KEY_TEXT
 from pipelines.marts.risks.events import Event, Place
 from pipelines.marts.risks.holdings import finished_ranges, finished_within
 from pipelines.marts.risks.samples import Held, Holding
-from pipelines.settings import SECOND_US
+from pipelines.marts.violations.moves import LOSSES, OVERLAP_US
 
-OVERLAP_US: Final = 30 * SECOND_US
-"""A queue that changed hands back within this long, in an unchanged group, had two owners: one
-division of the queues gives it to one member, and members divide anew each 20 s.
-"""
 LOSERS: Final = pa.schema(
     [
-        ("emitter", KEY_TEXT),
-        ("group", KEY_TEXT),
-        ("topic", KEY_TEXT),
-        ("queue_id", pa.int32()),
+        *QUEUE_FIELDS,
         ("client_id", KEY_TEXT),
         ("broker_epoch", pa.int64()),
         ("generation", pa.int64()),
@@ -41,7 +34,6 @@ LOSERS: Final = pa.schema(
 )
 """Who lost a queue to another reader, per queue the last one."""
 
-GONE: Final = ("LEFT", "EXPIRED", "REVOKED")
 Row = Mapping[str, Any]
 
 
@@ -75,7 +67,7 @@ def departures(
     """`samples` are those carried and the new ones, in order; `losers` are those carried; `ends`
     are new rows of lifecycle by which something is gone.
     """
-    gone = events.filter(is_one_of(events["kind"], *GONE))
+    gone = events.filter(is_one_of(events["kind"], *LOSSES))
     if not gone.num_rows:
         return Departures([], losers)
     last: dict[tuple[Any, ...], Row] = {

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from pipelines.marts.sentences import messages
+
 OF_ONE_MESSAGE: Final = ("SEND_BACK", "SEND_RETRY")
 """Bases whose windows are about one message, opened and closed at once."""
 
@@ -25,11 +27,6 @@ def evidence(revision: Revision) -> str:
     """The sentence about a revision."""
     parts = (_opened, _seen, _beyond, _by_two, _ended)
     return "".join(part(revision) for part in parts)
-
-
-def messages(count: int) -> str:
-    """So many messages, in words: 1 message, 40 messages."""
-    return "1 message" if count == 1 else f"{count} messages"
 
 
 def _opened(row: Revision) -> str:

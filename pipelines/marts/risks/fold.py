@@ -35,11 +35,11 @@ class Fold:
 
     place: Place
     window: Window | None = None
+    revisions: list[Revision] = field(default_factory=list)
     """told_by of revisions: OPENED, ANSWERED (a reader was told where to begin), AGAIN
     (redelivered), ALONE (of two readers one is left), PASSED (the group went past the range),
     TAKEN_OVER (by a later opening), or the kind of End.
     """
-    revisions: list[Revision] = field(default_factory=list)
 
     def take(self, events: Iterable[Happening]) -> None:
         """Step through events in their order."""

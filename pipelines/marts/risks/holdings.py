@@ -32,9 +32,8 @@ def finished_within(sample: Mapping[str, Any], begin: int, end: int) -> int | No
     finished = _finished(sample, base, count)
     inside = sum(_overlap(one, (begin, end)) for one in finished)
     committed_since = sum(_overlap(one, (base, begin)) for one in finished)
-    return min(
-        inside, max(0, count - committed_since)
-    )  # A tag filter leaves holes nobody finished.
+    # A tag filter leaves holes that nobody finished.
+    return min(inside, max(0, count - committed_since))
 
 
 def finished_ranges(sample: Mapping[str, Any], begin: int, end: int) -> tuple[Range, ...] | None:

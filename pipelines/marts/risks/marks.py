@@ -17,17 +17,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.marts.keys import QUEUE_KEY, positions_of
+from pipelines.marts.keys import QUEUE_FIELDS, QUEUE_KEY, positions_of
 from pipelines.marts.mart import KEY_TEXT, Positions
 
 MARKS: Final = pa.schema(
     [
         ("cluster", KEY_TEXT),
         ("broker", KEY_TEXT),
-        ("emitter", KEY_TEXT),
-        ("group", KEY_TEXT),
-        ("topic", KEY_TEXT),
-        ("queue_id", pa.int32()),
+        *QUEUE_FIELDS,
         ("broker_epoch", pa.int64()),
         ("seq", pa.int64()),
         ("pulled", pa.int64()),

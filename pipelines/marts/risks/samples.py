@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.marts.forgetting import recent
-from pipelines.marts.keys import QUEUE_KEY, are_among, newest_of_each
+from pipelines.marts.keys import QUEUE_FIELDS, QUEUE_KEY, are_among, newest_of_each
 from pipelines.marts.life_cycles import concerns, ended
 from pipelines.marts.mart import KEY_TEXT
 from pipelines.settings import SECOND_US
@@ -26,10 +26,7 @@ from pipelines.staging.facts import fact_schema
 HOLDING: Final = (*QUEUE_KEY, "client_id")
 SAMPLES: Final = pa.schema(
     [
-        ("emitter", KEY_TEXT),
-        ("group", KEY_TEXT),
-        ("topic", KEY_TEXT),
-        ("queue_id", pa.int32()),
+        *QUEUE_FIELDS,
         ("client_id", KEY_TEXT),
         ("seq", pa.int64()),
         ("event_us", pa.int64()),

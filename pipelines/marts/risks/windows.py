@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.marts.keys import QUEUE_KEY, are_among, is_one_of, positions_of
+from pipelines.marts.keys import QUEUE_FIELDS, QUEUE_KEY, are_among, is_one_of, positions_of
 from pipelines.marts.life_cycles import ended
 from pipelines.marts.mart import KEY_TEXT, Positions
 from pipelines.marts.risks.changes import ANSWER_SPAN_US, WINDOW_FIELDS, Window
@@ -33,10 +33,7 @@ WINDOWS: Final = pa.schema(
     [
         ("cluster", KEY_TEXT),
         ("broker", KEY_TEXT),
-        ("emitter", KEY_TEXT),
-        ("group", KEY_TEXT),
-        ("topic", KEY_TEXT),
-        ("queue_id", pa.int32()),
+        *QUEUE_FIELDS,
         ("opened_us", pa.int64()),
         ("revision", pa.int32()),
         ("basis", KEY_TEXT),

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from pipelines.marts.keys import QUEUE_KEY, is_one_of
+from pipelines.marts.keys import QUEUE_FIELDS, QUEUE_KEY, is_one_of
 from pipelines.marts.mart import KEY_TEXT
 from pipelines.settings import SECOND_US
 
@@ -26,15 +26,13 @@ MOVE_KEPT_US: Final = 80 * SECOND_US
 """The first report of a reader that gained a queue may come this much later."""
 OVERLAP_US: Final = 30 * SECOND_US
 """A queue that changed hands back within this long, in an unchanged group, had two owners: one
-division of the queues gives it to one member.
+division of the queues gives it to one member, and members divide anew each 20 s.
 """
-_LOSSES: Final = ("REVOKED", "LEFT", "EXPIRED")
+LOSSES: Final = ("REVOKED", "LEFT", "EXPIRED")
+"""Kinds of changes by which a reader loses queues."""
 MOVES: Final = pa.schema(
     [
-        ("emitter", KEY_TEXT),
-        ("group", KEY_TEXT),
-        ("topic", KEY_TEXT),
-        ("queue_id", pa.int32()),
+        *QUEUE_FIELDS,
         ("loser", KEY_TEXT),
         ("gainer", KEY_TEXT),
         ("seq", pa.int64()),
@@ -93,7 +91,7 @@ class Moves:
         names = [one.name for one in fields(Move)]
         for row in carried.to_pylist():
             self._of[_key(row)].append(Move(**{name: row[name] for name in names}))
-        told = events.filter(is_one_of(events["kind"], "ASSIGNED", *_LOSSES))
+        told = events.filter(is_one_of(events["kind"], "ASSIGNED", *LOSSES))
         for event in told.to_pylist():
             for queue in event["queues"] or ():
                 moves = self._of[_key({**event, **queue})]

@@ -19,17 +19,14 @@ from typing import Any, Final
 import pyarrow as pa
 
 from pipelines.marts.forgetting import recent
-from pipelines.marts.keys import QUEUE_KEY, are_among, newest_of_each
+from pipelines.marts.keys import QUEUE_FIELDS, QUEUE_KEY, are_among, newest_of_each
 from pipelines.marts.mart import KEY_TEXT
-from pipelines.settings import SECOND_US
+from pipelines.settings import MINUTE_US
 
-TURN_SPAN_US: Final = 60 * SECOND_US
+TURN_SPAN_US: Final = MINUTE_US
 """Clients report each 5 s; one that has not for so long takes no turn any more."""
 _QUEUE: Final = [
-    ("emitter", KEY_TEXT),
-    ("group", KEY_TEXT),
-    ("topic", KEY_TEXT),
-    ("queue_id", pa.int32()),
+    *QUEUE_FIELDS,
     ("client_id", KEY_TEXT),
     ("seq", pa.int64()),
     ("event_us", pa.int64()),

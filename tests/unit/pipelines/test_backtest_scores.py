@@ -5,8 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.backtest.scoring import DAY_US, Range, Score, Told, add_group
+from pipelines.backtest.scoring import Range, Score, Told, add_group
 from pipelines.backtest.truths import Incident
+from pipelines.settings import DAY_US
 
 S = 1_000_000
 HOUR = Range(0, 3600 * S, grace_us=60 * S)
