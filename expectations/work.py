@@ -30,7 +30,7 @@ from expectations.new_files import NewFiles
 from expectations.suites import intervals, telemetry
 from expectations.suites.across import SET_LAWS
 from expectations.suites.every_table import suites
-from expectations.violations import judge_repeats, judge_rows, judge_set, sample
+from expectations.violations import judge_repeats, judge_rows, judge_set, judge_sound, sample
 from pipelines.catalogue import BY_NAME as GOLD
 from pipelines.cycles.cuts import begins_of, ends_of
 from pipelines.cycles.files import DataFiles
@@ -125,6 +125,8 @@ def carry_out(order: Order, unit: str) -> UnitDone:
         *judge_rows(suite.laws, rows),
         judge_repeats(suite.unique, rows, suite.key),
     ]
+    if suite.gold is None:
+        findings.append(judge_sound(suite.sound, rows))
     opened: str | None = None
     shared: tuple[Failure, ...] = ()
     if suite.gold is not None and suite.gold.revised:

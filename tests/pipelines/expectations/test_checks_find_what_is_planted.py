@@ -263,6 +263,11 @@ PLANTED: dict[str, tuple[Plant, set[str], str]] = {
         {"held_windows_possible", "client_windows_sound"},
         "held_count=-1",
     ),
+    "a client that holds half a range": (
+        fact("client_windows", held_ranges=[{"from_offset": None, "to_offset": 9}]),
+        {"client_windows_sound"},
+        "odd=held_ranges is a list with an entry",
+    ),
     "a redelivery of nothing": (
         fact("redeliveries", from_offset=9, to_offset=9),
         {"redelivered_ranges_possible"},
