@@ -190,9 +190,11 @@ class ClusterStory:
             "group": queue.group,
         }
         for tried in range(1, times + 1):
-            for step in ("SENT_BACK", "SCHEDULED", "DELIVERED"):
-                self.writer.report("retry_dlq_flow", **place, reconsume_times=tried, step=step)
+            told = {**place, "reconsume_times": tried}
+            self.writer.report("retry_dlq_flow", **told, step="SENT_BACK")
+            self.writer.report("retry_dlq_flow", **told, step="SCHEDULED", delay_ms=2_000)
             self.run(2)
+            self.writer.report("retry_dlq_flow", **told, step="DELIVERED", delay_ms=2_000)
         self.writer.report(
             "retry_dlq_flow", **place, reconsume_times=times, step="DEAD_LETTERED", reason="tries"
         )
@@ -211,6 +213,11 @@ class ClusterStory:
             step="SENT_AGAIN",
         )
         return offset
+
+    def delete_topic(self, topic: str) -> None:
+        """It is gone, and so is what groups had on its queues."""
+        self.queues = [queue for queue in self.queues if queue.topic != topic]
+        self.writer.report("lifecycle", kind="TOPIC_GONE", topic=topic, detail=f"topic {topic}")
 
     def _boot(self, down_s: int, *, clean: bool) -> None:
         self.writer.ship()
