@@ -292,6 +292,11 @@ PLANTED: dict[str, tuple[Plant, set[str], str]] = {
         {"redelivered_ranges_possible"},
         "to_offset=9",
     ),
+    "an offset given again before its queue ended": (
+        fact("reused_offsets", offset=8, queue_end=9),
+        {"reused_offsets_behind_the_end"},
+        "queue_end=9",
+    ),
     "bytes flushed that nobody wrote": (
         fact("flush_checkpoints", written=5, flushed=6),
         {"flushed_at_most_written"},
