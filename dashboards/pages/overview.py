@@ -41,7 +41,10 @@ from pipelines.trust import Trust, Withheld
 GROUPS_PER_PAGE: Final = 25
 """Rows of the heatmap and of the table; further groups are on further pages."""
 HIDDEN, SHOWN = "overview-body hidden", "overview-body"
-VERDICTS: Final = ("group_state", "consumer_lag", "stalled_windows", "duplicate_risk_windows")
+VERDICTS: Final = (
+    *("group_state", "consumer_lag", "stalled_windows", "duplicate_risk_windows"),
+    "replaced_messages",
+)
 """Tables whose verdicts the page shows."""
 WITHHELD_WORD: Final = "withheld"
 QUEUES_KNOWN: Final = "all queues known"
@@ -58,6 +61,7 @@ CHANGE_SIGNS: Final = {
     "roll-back": ("✖", "stalled"),
     "rebalance": ("⇄", "event"),
     "dead": ("✖", "dead"),
+    "replaced": ("✖", "stalled"),
 }
 
 
@@ -187,6 +191,7 @@ def _content(look: Look, theme: str | None) -> tuple[Any, ...]:
         span=span,
         brokers=brokers,
         together=rollbacks(risks, lifecycle.filter(pl.col("kind") == "BOOT")),
+        replaced=data.rows("replaced_messages", span.start, span.end),
     )
     lines = answers.group_lines(page, standing)
     return (
@@ -280,19 +285,7 @@ def _strip(
         _standing(stalls, look, stall_held),
         _at_risk(open_risks, look, risk_held),
         _twice(risks, look),
-        tile(
-            "dead letters",
-            count(dead.height),
-            _divided(
-                dead,
-                look,
-                visible(_named(dead.row(-1, named=True), look.names_clusters))
-                if dead.height
-                else "none",
-            ),
-            href=_of_first(dead, look, "#group-dead-card"),
-            tone="warn" if dead.height else "calm",
-        ),
+        _dead_letters(dead, look),
         tile(
             "failing checks",
             count(found.failing) if found.level != "unknown" else "unknown",
@@ -371,6 +364,20 @@ def _twice(risks: pl.DataFrame, look: Look) -> Any:
         ),
         href=_of_first(confirmed, look, "#group-duplicates-card"),
         tone="bad" if messages else "calm",
+    )
+
+
+def _dead_letters(dead: pl.DataFrame, look: Look) -> Any:
+    """Messages that were given up in the range."""
+    note = "none"
+    if dead.height:
+        note = visible(_named(dead.row(-1, named=True), look.names_clusters))
+    return tile(
+        "dead letters",
+        count(dead.height),
+        _divided(dead, look, note),
+        href=_of_first(dead, look, "#group-dead-card"),
+        tone="warn" if dead.height else "calm",
     )
 
 

@@ -214,6 +214,20 @@ class ClusterStory:
         )
         return offset
 
+    def reuse(self, queue: Queue, *, before: str | None, now: str | None) -> None:
+        """The log has lost the newest messages of the queue, and others have their offsets."""
+        self.writer.report(
+            "reused_offsets",
+            group=queue.group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            offset=queue.max_offset - 1,
+            queue_end=queue.max_offset - 5,
+            message_id_before=before,
+            message_id=now,
+            client_id=queue.last_puller,
+        )
+
     def delete_topic(self, topic: str) -> None:
         """It is gone, and so is what groups had on its queues."""
         self.queues = [queue for queue in self.queues if queue.topic != topic]

@@ -64,6 +64,7 @@ def tell_incidents(lake: Path, *, seed: int = 7) -> None:
     story.run(10)
     story.crash_broker(down_s=3)
     story.commit(restarted, 8, path="COMMIT_RPC", client="restarted-1")
+    story.reuse(story.queue("calm", 0), before="LOST-A", now="NEW-A")
     story.run(20)
     story.restart_broker(down_s=2)
     story.commit(restarted, 7, path="COMMIT_RPC", client="restarted-1")
