@@ -88,7 +88,8 @@ class Change:
 
     at: datetime
     kind: str
-    """stall, risk (each also over), delivered twice, rebalance, dead, roll-back or broker."""
+    """stall, risk (each also over), delivered twice, rebalance, dead, replaced (a pulled message
+    was lost, and another one has its offset), roll-back or broker."""
     group: str | None
     text: str
     topic: str | None = None
@@ -296,6 +297,7 @@ def changes(
     span: Span,
     brokers: Sequence[BrokerEvent] = (),
     together: pl.DataFrame | None = None,
+    replaced: pl.DataFrame | None = None,
 ) -> list[Change]:
     """What changed in the range, newest first; a broker's restart takes with it the clients that
     came back to it, and its roll-back (`together`) the windows of risk of all groups that went
@@ -330,6 +332,16 @@ def changes(
                 row["cluster"],
             )
             for row in dead_letters.iter_rows(named=True)
+        ),
+        *(
+            Change(
+                row["observed_at"],
+                "replaced",
+                row["group"],
+                row["evidence"],
+                cluster=row["cluster"],
+            )
+            for row in (pl.DataFrame() if replaced is None else replaced).iter_rows(named=True)
         ),
         *(
             Change(

@@ -31,7 +31,7 @@ from expectations.new_files import (
     rejoin_answers,
     rejoin_facts,
 )
-from expectations.suites import intervals, telemetry
+from expectations.suites import intervals, queue_ends, telemetry
 from expectations.suites.across import SET_LAWS
 from expectations.suites.every_table import Suite, suites
 from expectations.work import Order
@@ -125,7 +125,9 @@ class _Look:
             except PySparkException as error:
                 raise LakeError(_lake_error_in(str(error))) from error
         self._done = {one.unit: one for one in done}
-        self._opens = {**known.intervals, **self._opened()}
+        self._carried = {**known.carried}
+        for one in done:
+            self._carried |= one.carried
         self._shared = self._done[OWNERS].shared if OWNERS in self._done else ()
         self.versions = {name: new.seen for name, new in self._new.items() if new.seen >= 0}
 
@@ -140,13 +142,13 @@ class _Look:
             cycle=self._batch.cycle,
             tables={suite.table: self._position(suite) for suite in suites()},
             emitters=telemetry.remembered(self._known, self._batch, counted),
-            intervals=self._opens,
+            carried=self._carried,
         )
         return findings, after
 
     def _order(self) -> Order:
         folder = self._lake.state(memories.FOLDER)
-        return Order(self._lake, self._batch, self._new, self._known.intervals, folder)
+        return Order(self._lake, self._batch, self._new, self._known.carried, folder)
 
     def _files(self, *, follows: bool) -> dict[str, NewFiles]:
         found = {}
@@ -165,6 +167,7 @@ class _Look:
         checks = [check for suite in suites() for check in suite.row_checks]
         checks += [law.check for law in SET_LAWS]
         checks += [intervals.well_formed(table) for table in COMPUTED_TABLES if table.revised]
+        checks.append(queue_ends.CHECK)
         found = [told.get(check.name, Finding(check, 0)) for check in checks]
         owners = Finding(
             intervals.EXCLUSIVE,
@@ -184,9 +187,6 @@ class _Look:
         return telemetry.Counted(
             **told, horizons_us={name: row["to_us"] for name, row in horizons.items()}
         )
-
-    def _opened(self) -> dict[str, str]:
-        return {name: one.opened for name, one in self._done.items() if one.opened is not None}
 
     def _rows(self, table: str) -> int:
         return self._done[table].rows if table in self._done else 0

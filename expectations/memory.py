@@ -2,7 +2,8 @@
 laws remember.
 
 Place in the walk: read before a batch is chosen, written when its results are in gold. One small
-file, <lake>/state/checks/memory.json, and beside it the open intervals (`intervals`).
+file, <lake>/state/checks/memory.json, and beside it what is carried of tables: open intervals
+(`intervals`), the last ends of queues (`queue_ends`).
 
 Invariant: it is replaced as a whole, after the results: a run that dies before is judged again,
 with the same findings under another name; none is skipped. Its size goes with emitters and tables,
@@ -23,6 +24,8 @@ from pipelines.tail import Place
 
 FOLDER: Final = "checks"
 _FILE: Final = "memory.json"
+_FORMER: Final = "intervals"
+"""The name of `carried` in files of earlier versions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +69,8 @@ class Memory:
     """The last cycle that was judged."""
     tables: Mapping[str, TablePosition] = field(default_factory=dict)
     emitters: Mapping[str, EmitterMemory] = field(default_factory=dict)
-    intervals: Mapping[str, str] = field(default_factory=dict)
-    """Table -> name of the file that holds its open intervals."""
+    carried: Mapping[str, str] = field(default_factory=dict)
+    """Table -> name of the file of what is carried of it."""
 
     def table(self, name: str) -> TablePosition:
         """How far a table was judged."""
@@ -90,7 +93,8 @@ def load(lake: Lake) -> Memory:
             for name, one in told["tables"].items()
         }
         emitters = {name: EmitterMemory(**one) for name, one in told["emitters"].items()}
-        return Memory(str(told["run_id"]), int(told["cycle"]), tables, emitters, told["intervals"])
+        carried = told["carried"] if "carried" in told else told[_FORMER]
+        return Memory(str(told["run_id"]), int(told["cycle"]), tables, emitters, carried)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise LakeError(
             f"{_address(lake)} is damaged ({error}): remove it; the next `tidemark check` begins "

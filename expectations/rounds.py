@@ -114,9 +114,9 @@ def check_round(lake: Lake, job: Job, wishes: Wishes, *, clock: Callable[[], dat
 
 
 def _forget(lake: Lake, known: Sequence[Memory], needed: Sequence[Memory]) -> None:
-    """Remove the files of open intervals from which nobody goes on."""
-    there = {file for memory in known for file in memory.intervals.values()}
-    kept = {file for memory in needed for file in memory.intervals.values()}
+    """Remove files of what was carried from which nobody goes on."""
+    there = {file for memory in known for file in memory.carried.values()}
+    kept = {file for memory in needed for file in memory.carried.values()}
     for file in there - kept:
         SmallFiles(lake).remove(f"{lake.state(FOLDER)}/{file}")
 

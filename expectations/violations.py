@@ -14,8 +14,13 @@ from datetime import datetime
 from typing import Any, Final
 
 import polars as pl
+import pyarrow as pa
 
+from engine.telemetry.tables import BY_NAME as BRONZE
+from engine.telemetry.tables import Column
 from expectations.check import SAMPLE_ROWS_MAX, Check, Failure, Finding, RowLaw, SetLaw
+from pipelines.schemas import arrow_schema
+from pipelines.staging.soundness import oddities
 
 PLACE: Final = (
     *("cluster", "broker", "group", "topic", "queue_id"),
@@ -37,6 +42,20 @@ def judge_rows(laws: Sequence[RowLaw], rows: pl.DataFrame) -> list[Finding]:
         wrong = rows.filter(pl.sql_expr(law.broken)) if count else rows.clear()
         findings.append(Finding(law.check, rows.height, count, sample(wrong, law.shows)))
     return findings
+
+
+def judge_sound(check: Check, rows: pl.DataFrame) -> Finding:
+    """The facts of a table that its pipeline sets aside, or takes without a word."""
+    odd = pl.Series("odd", oddities(check.table, _as_declared(rows, BRONZE[check.table].columns)))
+    broken = rows.with_columns(odd).drop_nulls("odd")
+    return Finding(check, rows.height, broken.height, sample(broken, ("odd",)))
+
+
+def _as_declared(rows: pl.DataFrame, columns: Sequence[Column]) -> pa.Table:
+    """Rows in the types of their table: those of polars have larger texts and lists."""
+    schema = arrow_schema([column for column in columns if column.name in rows.columns])
+    nullable = pa.schema([one.with_nullable(nullable=True) for one in schema])
+    return rows.select(schema.names).to_arrow().cast(nullable)
 
 
 def judge_set(law: SetLaw, tables: Mapping[str, pl.DataFrame]) -> Finding:

@@ -27,10 +27,10 @@ from engine.telemetry.tables import TABLES, Column, ColumnType
 from expectations.batch import Batch
 from expectations.check import Check, Failure, Finding, Severity
 from expectations.new_files import NewFiles
-from expectations.suites import intervals, telemetry
+from expectations.suites import intervals, queue_ends, telemetry
 from expectations.suites.across import SET_LAWS
 from expectations.suites.every_table import suites
-from expectations.violations import judge_repeats, judge_rows, judge_set, sample
+from expectations.violations import judge_repeats, judge_rows, judge_set, judge_sound, sample
 from pipelines.catalogue import BY_NAME as GOLD
 from pipelines.cycles.cuts import begins_of, ends_of
 from pipelines.cycles.files import DataFiles
@@ -41,6 +41,9 @@ from pipelines.schemas import arrow_schema
 FACTS: Final = "facts"
 """The unit that looks at the numbers of all bronze rows."""
 SHIPMENTS: Final = "shipments"
+LIFECYCLE: Final = "lifecycle"
+ENDS: Final = "ends of queues"
+"""The unit that holds queues against what is carried of them."""
 LAW: Final = "law "
 """Before the name of a law that compares rows."""
 
@@ -54,8 +57,8 @@ class Order:
     new: Mapping[str, NewFiles]
     """Per table, the files to read."""
     carried: Mapping[str, str]
-    """Per interval table, the file of its open intervals."""
-    open_folder: str
+    """Per table, the file of what is carried of it: open intervals, or the last ends of queues."""
+    carried_folder: str
     """Where such files lie."""
 
     @property
@@ -65,7 +68,8 @@ class Order:
         laws = [LAW + law.check.name for law in SET_LAWS if law.reads[0] in has_new]
         bronze = [name for name in has_new if name in BRONZE and name != SHIPMENTS]
         stale = [name for name, new in self.new.items() if new.fresh and name in BRONZE]
-        return [*has_new, *laws, *([FACTS] if bronze or stale else [])]
+        ends = [ENDS] if {queue_ends.TABLE, LIFECYCLE} & {*has_new} else []
+        return [*has_new, *laws, *ends, *([FACTS] if bronze or stale else [])]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +82,8 @@ class UnitDone:
     findings: tuple[Finding, ...] = ()
     numbers: Mapping[str, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)
     """Kind -> emitter -> what was counted of it."""
-    opened: str | None = None
-    """The file of the intervals that are open behind the batch."""
+    carried: Mapping[str, str] = field(default_factory=dict)
+    """Table -> the file of what is carried of it behind the batch."""
     shared: tuple[Failure, ...] = ()
     """Queues that several clients read."""
 
@@ -91,7 +95,7 @@ class UnitDone:
             "newest_us": self.newest_us,
             "findings": [_told_finding(one) for one in self.findings],
             "numbers": self.numbers,
-            "opened": self.opened,
+            "carried": dict(self.carried),
             "shared": [_told_failure(one) for one in self.shared],
         }
         return json.dumps(body)
@@ -106,7 +110,7 @@ class UnitDone:
             told["newest_us"],
             tuple(_heard_finding(one) for one in told["findings"]),
             told["numbers"],
-            told["opened"],
+            told["carried"],
             tuple(_heard_failure(one) for one in told["shared"]),
         )
 
@@ -115,6 +119,8 @@ def carry_out(order: Order, unit: str) -> UnitDone:
     """Do one unit of the work."""
     if unit == FACTS:
         return _facts(order)
+    if unit == ENDS:
+        return _ends(order)
     if unit.startswith(LAW):
         law = next(one for one in SET_LAWS if LAW + one.check.name == unit)
         tables = {name: rows_of(order, name) for name in law.reads}
@@ -125,14 +131,16 @@ def carry_out(order: Order, unit: str) -> UnitDone:
         *judge_rows(suite.laws, rows),
         judge_repeats(suite.unique, rows, suite.key),
     ]
-    opened: str | None = None
+    if suite.gold is None:
+        findings.append(judge_sound(suite.sound, rows))
+    carried: dict[str, str] = {}
     shared: tuple[Failure, ...] = ()
     if suite.gold is not None and suite.gold.revised:
-        wrong, opened, shared = _intervals(order, suite.gold, rows)
+        wrong, carried[unit], shared = _intervals(order, suite.gold, rows)
         findings.append(wrong)
     newest_us: int | None = rows.select(pl.col(suite.moment).dt.epoch("us").max()).item()
     numbers = _numbers(order, unit, rows)
-    return UnitDone(unit, rows.height, newest_us, tuple(findings), numbers, opened, shared)
+    return UnitDone(unit, rows.height, newest_us, tuple(findings), numbers, carried, shared)
 
 
 def _numbers(order: Order, table: str, rows: pl.DataFrame) -> dict[str, Any]:
@@ -144,7 +152,7 @@ def _numbers(order: Order, table: str, rows: pl.DataFrame) -> dict[str, Any]:
             "shipments": telemetry.count_shipments(rows),
             "horizons": telemetry.newest_horizons(pl.concat([rows, beyond])),
         }
-    if table == "lifecycle":
+    if table == LIFECYCLE:
         return {"lifecycle": telemetry.count_lifecycle(rows)}
     return {"health": telemetry.count_health(rows)} if table == "emitter_health" else {}
 
@@ -172,31 +180,42 @@ def _facts(order: Order) -> UnitDone:
 
 def _intervals(
     order: Order, table: GoldTable, rows: pl.DataFrame
-) -> tuple[Finding, str | None, tuple[Failure, ...]]:
+) -> tuple[Finding, str, tuple[Failure, ...]]:
     """The laws of a table's intervals, taken with those that were open before."""
-    carried = open_rows(order, table)
+    carried = carried_rows(order, table.name, intervals.kept_columns(table))
     wrong = intervals.malformed(rows, carried)
     shown = ("state", "opened_at", "closed_at")
     check = intervals.well_formed(table)
     finding = Finding(check, rows.height, wrong.height, sample(wrong, shown))
     opened = intervals.still_open(rows, carried)
     shared = intervals.shared_queues(opened, judged_to_us=order.batch.judged_to_us)
-    return finding, _keep_open(order, table.name, opened), sample(shared, ("owners", "who"))
+    return finding, _carry_on(order, table.name, opened), sample(shared, ("owners", "who"))
 
 
-def open_rows(order: Order, table: GoldTable) -> pl.DataFrame:
-    """The intervals that were open before the batch."""
-    columns = intervals.kept_columns(table)
-    file = order.carried.get(table.name)
-    return _read(order.lake, columns, order.open_folder, [] if file is None else [file])
+def _ends(order: Order) -> UnitDone:
+    """Ends of queues, held against those before them."""
+    table = queue_ends.TABLE
+    rows, lifecycle = rows_of(order, table), rows_of(order, LIFECYCLE)
+    carried = carried_rows(order, table, queue_ends.KEPT)
+    fallen = queue_ends.falls(rows, lifecycle, carried)
+    shown = sample(fallen, queue_ends.SHOWN)
+    finding = Finding(queue_ends.CHECK, rows.height, fallen.height, shown)
+    alive = queue_ends.newest(rows, lifecycle, carried)
+    return UnitDone(ENDS, findings=(finding,), carried={table: _carry_on(order, table, alive)})
 
 
-def _keep_open(order: Order, table: str, opened: pl.DataFrame) -> str:
-    """Write the open intervals as a new file; returns its name."""
+def carried_rows(order: Order, table: str, columns: Sequence[Column]) -> pl.DataFrame:
+    """What was carried of a table to this batch."""
+    file = order.carried.get(table)
+    return _read(order.lake, columns, order.carried_folder, [] if file is None else [file])
+
+
+def _carry_on(order: Order, table: str, rows: pl.DataFrame) -> str:
+    """Write what is carried of a table as a new file; returns its name."""
     name = f"{table}-{uuid.uuid4().hex}.parquet"
     sink = pa.BufferOutputStream()
-    pq.write_table(opened.to_arrow(), sink, coerce_timestamps="us", compression="zstd")
-    DataFiles(order.lake).write(f"{order.open_folder}/{name}", sink.getvalue())
+    pq.write_table(rows.to_arrow(), sink, coerce_timestamps="us", compression="zstd")
+    DataFiles(order.lake).write(f"{order.carried_folder}/{name}", sink.getvalue())
     return name
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from engine.foundation.observing import Fact, FlushDone, LifecycleEvent, ToldUpTo
+from engine.foundation.observing import Fact, FlushDone, HandedTail, LifecycleEvent, ToldUpTo
 from engine.protocol.message import MessageExt
 from engine.protocol.message_record import decode_records
 from engine.runtime import Disk, Runtime, SystemDisk, SystemEntropy, SystemNetwork
@@ -71,6 +71,9 @@ class Listener:
     def pulled(
         self, group: str, topic: str, queue_id: int, pulled_offset: int, client_id: str
     ) -> None:
+        raise AssertionError("a store knows nothing of pulls")
+
+    def handed(self, tail: HandedTail) -> None:
         raise AssertionError("a store knows nothing of pulls")
 
     def told_up_to(self) -> ToldUpTo | None:

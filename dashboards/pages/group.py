@@ -43,7 +43,7 @@ from pipelines.wording import cause_text
 HIDDEN, SHOWN = "group-body hidden", "group-body"
 VERDICTS: Final = (
     *("group_state", "consumer_lag", "stalled_windows", "duplicate_risk_windows"),
-    *("ownership", "rebalances", "dead_letters"),
+    *("ownership", "rebalances", "dead_letters", "replaced_messages"),
 )
 """Tables whose verdicts the page shows."""
 GOVERNING: Final = (
@@ -238,6 +238,7 @@ def _content(group: str, look: Look, theme: str | None) -> tuple[Any, ...]:
     risks = _met(data.present("duplicate_risk_windows", span.start, span.end), group, span)
     rebalances = data.group_rows("rebalances", group, span.start, span.end)
     dead = data.group_rows("dead_letters", group, span.start, span.end)
+    replaced = data.group_rows("replaced_messages", group, span.start, span.end)
     silences = data.silences(span.start - LOOK_BACK, span.end)
     brokers = answers.broker_events(
         data.lifecycle(span.start, span.end),
@@ -271,7 +272,7 @@ def _content(group: str, look: Look, theme: str | None) -> tuple[Any, ...]:
         figure,
         _sentence(group, line, stalls, risks),
         answers.queue_rows(newest, standing),
-        tree(_risk_table(risks, look.view)),
+        tree(html.Div([_risk_table(risks, look.view), *_replaced(replaced)])),
         tree(_stall_table(stalls, look.view)),
         tree(_member_table(rebalances)),
         tree(_dead_table(dead, look.view)),
@@ -375,6 +376,16 @@ def _risk_table(risks: pl.DataFrame, view: View) -> Any:
     ]
     headings = ("since", "cause", "queue", "range", "predicted", "observed", "outcome", "evidence")
     return table(headings, rows, label="Windows of duplicate risk")
+
+
+def _replaced(replaced: pl.DataFrame) -> list[Any]:
+    """Messages that were pulled and lost, in their own words, the newest first; nothing of none."""
+    return [
+        html.P(
+            [html.Time(clock(row["observed_at"]), className="exact"), " ", visible(row["evidence"])]
+        )
+        for row in replaced.reverse().iter_rows(named=True)
+    ]
 
 
 def _predicted(row: dict[str, Any]) -> str:

@@ -41,9 +41,15 @@ from pipelines.trust import Trust, Withheld
 GROUPS_PER_PAGE: Final = 25
 """Rows of the heatmap and of the table; further groups are on further pages."""
 HIDDEN, SHOWN = "overview-body hidden", "overview-body"
-VERDICTS: Final = ("group_state", "consumer_lag", "stalled_windows", "duplicate_risk_windows")
+VERDICTS: Final = (
+    *("group_state", "consumer_lag", "stalled_windows", "duplicate_risk_windows"),
+    "replaced_messages",
+)
 """Tables whose verdicts the page shows."""
 WITHHELD_WORD: Final = "withheld"
+QUEUES_KNOWN: Final = "all queues known"
+CLUSTERS_NAMED: Final = 3
+"""Of those over which a number goes; the others are counted."""
 
 CHANGE_SIGNS: Final = {
     "stall": ("■", "stalled"),
@@ -55,6 +61,7 @@ CHANGE_SIGNS: Final = {
     "roll-back": ("✖", "stalled"),
     "rebalance": ("⇄", "event"),
     "dead": ("✖", "dead"),
+    "replaced": ("✖", "stalled"),
 }
 
 
@@ -184,6 +191,7 @@ def _content(look: Look, theme: str | None) -> tuple[Any, ...]:
         span=span,
         brokers=brokers,
         together=rollbacks(risks, lifecycle.filter(pl.col("kind") == "BOOT")),
+        replaced=data.rows("replaced_messages", span.start, span.end),
     )
     lines = answers.group_lines(page, standing)
     return (
@@ -250,7 +258,12 @@ def _strip(
     known = groups["lag_messages"].drop_nulls()
     unknown_queues = int((groups["queues"] - groups["queues_known"]).sum())
     return [
-        tile("groups", pills, plural(groups.height, "group"), href="#overview-groups-card"),
+        tile(
+            "groups",
+            pills,
+            _divided(groups, look, plural(groups.height, "group")),
+            href="#overview-groups-card",
+        ),
         tile(
             "worst time lag",
             duration(worst["time_lag_ms"]),
@@ -261,22 +274,18 @@ def _strip(
         tile(
             "messages behind",
             count(int(known.sum())) if known.len() else "unknown",
-            (f"{plural(unknown_queues, 'queue')} unknown" if unknown_queues else "all queues known")
-            + _within(groups, look),
+            _divided(
+                groups,
+                look,
+                f"{plural(unknown_queues, 'queue')} unknown" if unknown_queues else QUEUES_KNOWN,
+                number="lag_messages",
+            ),
             href="#overview-groups-card",
         ),
         _standing(stalls, look, stall_held),
         _at_risk(open_risks, look, risk_held),
         _twice(risks, look),
-        tile(
-            "dead letters",
-            count(dead.height),
-            visible(_named(dead.row(-1, named=True), look.names_clusters))
-            if dead.height
-            else "none",
-            href=_of_first(dead, look, "#group-dead-card"),
-            tone="warn" if dead.height else "calm",
-        ),
+        _dead_letters(dead, look),
         tile(
             "failing checks",
             count(found.failing) if found.level != "unknown" else "unknown",
@@ -287,19 +296,34 @@ def _strip(
     ]
 
 
-def _within(groups: pl.DataFrame, look: Look) -> str:
-    """Over how many clusters a number goes, where the lake holds several."""
-    return f", in {plural(groups['cluster'].n_unique(), 'cluster')}" if look.names_clusters else ""
+def _divided(rows: pl.DataFrame, look: Look, note: str, *, number: str | None = None) -> str:
+    """A tile's note behind what each cluster has of its number, the most first, where the number
+    goes over several: somebody who is called at night looks after one of them. The number is that
+    of the rows, or the sum of a column.
+    """
+    if not look.names_clusters or look.view.cluster:
+        return note
+    share = pl.len() if number is None else pl.col(number).sum()
+    shares = rows.group_by("cluster").agg(share.alias("share")).filter(pl.col("share") > 0)
+    if shares.is_empty():
+        return f"{note} · in {plural(len(look.seen.clusters), 'cluster')}"
+    most = shares.sort("share", "cluster", descending=[True, False])
+    said = [f"{visible(name)} {own:,}" for name, own in most.head(CLUSTERS_NAMED).iter_rows()]
+    more = shares.height - len(said)
+    if more:
+        said.append(f"{plural(more, 'cluster')} more")
+    return " · ".join([*said, note])
 
 
 def _standing(stalls: pl.DataFrame, look: Look, held: Withheld | None) -> Any:
     """Windows in which consumption stands still now; without any, only a verdict that may be
     believed says so."""
     calm = "nothing stands still" if held is None else str(held)
+    note = _stall_now(stalls.row(-1, named=True), look) if stalls.height else calm
     return tile(
         "stalled windows",
         count(stalls.height) if held is None else WITHHELD_WORD,
-        _stall_now(stalls.row(-1, named=True), look) if stalls.height else calm,
+        _divided(stalls, look, note) if held is None else note,
         href=_of_first(stalls, look, "#group-stalls-card"),
         tone="bad" if stalls.height or held else "calm",
     )
@@ -314,10 +338,11 @@ def _at_risk(risks: pl.DataFrame, look: Look, held: Withheld | None) -> Any:
     """Windows in which messages may be delivered twice now, likewise."""
     calm = "nothing at risk" if held is None else str(held)
     messages = int(risks["at_risk_messages"].sum())
+    note = f"open, {plural(messages, 'message')} at risk" if risks.height else calm
     return tile(
         "duplicate risk",
         count(risks.height) if held is None else WITHHELD_WORD,
-        f"open, {plural(messages, 'message')} at risk" if risks.height else calm,
+        _divided(risks, look, note) if held is None else note,
         href=_of_first(risks, look, "#group-duplicates-card"),
         tone="warn" if risks.height or held else "calm",
     )
@@ -331,9 +356,28 @@ def _twice(risks: pl.DataFrame, look: Look) -> Any:
     return tile(
         "delivered twice",
         count(messages),
-        f"after a {', a '.join(causes)}" if causes else "none seen",
+        _divided(
+            confirmed,
+            look,
+            f"after a {', a '.join(causes)}" if causes else "none seen",
+            number="redelivered_messages",
+        ),
         href=_of_first(confirmed, look, "#group-duplicates-card"),
         tone="bad" if messages else "calm",
+    )
+
+
+def _dead_letters(dead: pl.DataFrame, look: Look) -> Any:
+    """Messages that were given up in the range."""
+    note = "none"
+    if dead.height:
+        note = visible(_named(dead.row(-1, named=True), look.names_clusters))
+    return tile(
+        "dead letters",
+        count(dead.height),
+        _divided(dead, look, note),
+        href=_of_first(dead, look, "#group-dead-card"),
+        tone="warn" if dead.height else "calm",
     )
 
 

@@ -102,6 +102,7 @@ async def _delete_topic(parts: BrokerParts, topic: str) -> None:
 def _forgotten_topic(parts: BrokerParts, topic: str) -> Iterator[None]:
     """Its offsets are told no more from now on; the rest goes in the steps returned."""
     parts.second_copies.forget_topic(topic)
+    parts.handed_tails.forget_topic(topic)
     return chain(
         parts.offsets.forget_topic(topic),
         parts.readers.forget_topic(topic),

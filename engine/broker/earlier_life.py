@@ -5,6 +5,7 @@ Place in the walk: between loading the tables and opening the port. The three ar
 different times and can be lost, or changed by hand, one by one; what does not fit is told before
 the first client can cover it up.
 
+  log ends below a tail       the offset is watched, and told when another message gets it
   log ends below a mark       watermarks of the queue at once: what was pulled there is gone, and
                               other messages will get its offsets
   offset above its report     a RESTORE report: [report, offset) is passed over
@@ -23,6 +24,7 @@ import logging
 
 from engine.broker.parts import BrokerParts
 from engine.broker.reported_offsets import tell_offset
+from engine.broker.reused_offsets import find_lost
 from engine.broker.state.readers import QueueKey
 from engine.broker.tables import Spooled
 from engine.foundation.observing import LifecycleEvent, report
@@ -39,6 +41,7 @@ def compare_with_earlier_life(
     """
     if spooled is not None:
         _tell_lost_rows(parts, telemetry, spooled)
+    find_lost(parts, telemetry.handed_tails())
     for key, reported in telemetry.reported_offsets().items():
         offset = parts.offsets.committed(*key)
         if offset is not None and offset > reported:

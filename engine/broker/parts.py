@@ -21,6 +21,7 @@ from engine.broker.state.consumer_filters import ConsumerFilters
 from engine.broker.state.deduplication import Deduplication
 from engine.broker.state.group_configs import GroupConfigs
 from engine.broker.state.groups import ConsumerGroups
+from engine.broker.state.handed_tails import HandedTails
 from engine.broker.state.members import ClientChannel
 from engine.broker.state.offsets import ConsumerOffsets
 from engine.broker.state.producer_groups import ProducerGroups
@@ -83,6 +84,8 @@ class BrokerParts:
     """Resends refused since boot: another body under the same UNIQ_KEY."""
     second_copies: SecondCopies = field(default_factory=SecondCopies)
     """Messages stored twice, because their producer sent them again."""
+    handed_tails: HandedTails = field(default_factory=HandedTails)
+    """What groups have pulled beyond what is synced, and what an earlier life lost of it."""
     transactions: Transactions = field(default_factory=Transactions)
     """Transactions under way."""
     gate: Gate = field(init=False)

@@ -27,6 +27,7 @@ from itertools import chain, islice
 from typing import Final
 
 from engine.broker.parts import BrokerParts
+from engine.broker.reused_offsets import note_handed, tell_reused
 from engine.broker.state.readers import QueueKey
 from engine.broker.told_marks import ToldMarks, ToldPairs
 from engine.broker.work_in_steps import counted, stepped
@@ -129,6 +130,9 @@ class Watermarks:
         self._begin_snapshot_if_due(now_ms, at_once=everything)
         yield from stepped(self._sample_queues(everything=everything))
         yield from self._sample_groups(now_ms, everything=everything)
+        note_handed(self._parts)
+        tell_reused(self._parts)
+        yield
         self._end_snapshot_if_complete()
 
     def _begin_snapshot_if_due(self, now_ms: int, *, at_once: bool) -> None:
@@ -328,7 +332,10 @@ class Watermarks:
         read = reads.get((topic, queue_id))
         if read is None:
             read = reads[topic, queue_id] = self._read(topic, queue_id)
-        minimum, maximum, _, last_store_time_ms = read.marks
+        minimum, maximum, flushed, last_store_time_ms = read.marks
+        pulled = None if reading is None else reading.pulled_offset
+        if reading is not None and pulled is not None and pulled > flushed:
+            parts.handed_tails.pulled(key, pulled, reading.pulled_by)
         at = read.at.get(committed)  # Groups that keep pace are at the same message.
         if at is None:
             at = read.at[committed] = self._message_at(topic, queue_id, committed, read)
@@ -338,7 +345,7 @@ class Watermarks:
             group,
             topic,
             queue_id,
-            None if reading is None else reading.pulled_offset,
+            pulled,
             None if reading is None else reading.processed_offset,
             committed,
             persisted,

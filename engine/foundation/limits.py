@@ -545,6 +545,12 @@ CLIENT_CHECKS_MAX: Final = 2000
 line, and the broker asks again (RocketMQ: checkRequestHoldMax).
 """
 
+HANDED_TAILS_MAX: Final = 512
+HANDED_TAILS_A_SAMPLE_MAX: Final = 32
+"""Queues of which the spool carries the newest message that was pulled before it was synced; those
+that were noted least recently are forgotten. So many are noted in a sample, 13 µs each.
+"""
+
 PULLED_MARKS_MAX: Final = 65_536
 """Pulled marks the spool carries over a reboot, and as many reported offsets; beyond it those that
 moved least recently are forgotten, a 64th of them at once.
@@ -590,8 +596,12 @@ assert GROUP_CHARS_MAX + len("%RETRY%") <= RETRY_TOPIC_CHARS_MAX
 assert CLIENT_HEARTBEAT_MS * 3 <= CLIENT_EXPIRY_MS
 assert BROKER_REGISTER_MS * 3 <= BROKER_EXPIRY_MS
 assert CLIENT_LOCK_EXPIRY_MS * 2 <= QUEUE_LOCK_LEASE_MS
-assert PULLED_MARKS_MAX * (4 * RETRY_TOPIC_CHARS_MAX + 360) <= SPOOL_FRAME_BYTES_MAX, (
-    "one frame holds every mark and every reported offset"
-)
+assert (
+    PULLED_MARKS_MAX * (4 * RETRY_TOPIC_CHARS_MAX + 360)
+    + HANDED_TAILS_MAX
+    * 4
+    * (2 * RETRY_TOPIC_CHARS_MAX + MESSAGE_ID_CHARS_MAX + CLIENT_ID_CHARS_MAX)
+    <= SPOOL_FRAME_BYTES_MAX
+), "one frame holds every mark, every reported offset and every tail"
 assert TRANSACTIONS_RENEWED_HELD * 2 <= TRANSACTIONS_HELD_MAX
 assert SPOOL_SEGMENT_BYTES * 4 <= SPOOL_BYTES_MAX

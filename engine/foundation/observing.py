@@ -250,6 +250,36 @@ class OffsetAnswer:
     last_puller: str | None
 
 
+@dataclass(slots=True)
+class ReusedOffset:
+    """A queue offset was given a second time. See table reused_offsets."""
+
+    group: str
+    topic: str
+    queue_id: int
+    offset: int
+    queue_end: int
+    message_id_before: str | None
+    message_id: str | None
+    client_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class HandedTail:
+    """The newest message of a queue that a group had pulled before it was on stable storage: no
+    fact yet, but what the next life needs to tell one.
+    """
+
+    topic: str
+    queue_id: int
+    queue_offset: int
+    physical_offset: int
+    message_id: str | None
+    """Its UNIQ_KEY; None when its producer has set none."""
+    group: str
+    client_id: str | None
+
+
 @dataclass(frozen=True, slots=True)
 class ToldUpTo:
     """How far the listener has been told: what comes next has this `seq` or a higher one, and so
@@ -272,6 +302,7 @@ Fact = (
     | OffsetAnswer
     | ConsumeStats
     | ColdReads
+    | ReusedOffset
 )
 
 
@@ -290,6 +321,10 @@ class Observer(Protocol):
         self, group: str, topic: str, queue_id: int, pulled_offset: int, client_id: str | None
     ) -> None:
         """A pull answer moved a group's mark on a queue: `pulled_offset` is the next not pulled."""
+        ...
+
+    def handed(self, tail: HandedTail) -> None:
+        """A group has pulled a message that a power cut could still take."""
         ...
 
     def told_up_to(self) -> ToldUpTo | None:
@@ -323,6 +358,9 @@ class SilentObserver:
         self, group: str, topic: str, queue_id: int, pulled_offset: int, client_id: str | None
     ) -> None:
         """See `Observer.pulled`."""
+
+    def handed(self, tail: HandedTail) -> None:
+        """See `Observer.handed`."""
 
     def told_up_to(self) -> ToldUpTo | None:
         """See `Observer.told_up_to`."""

@@ -30,6 +30,7 @@ from engine.foundation.observing import (
     RebalanceEvent,
     Redelivery,
     RetryStep,
+    ReusedOffset,
 )
 from engine.foundation.units import MILLISECOND_US
 from engine.telemetry.frames import Row, Values
@@ -46,6 +47,7 @@ from engine.telemetry.tables import (
     REBALANCE_EVENTS,
     REDELIVERIES,
     RETRY_DLQ_FLOW,
+    REUSED_OFFSETS,
     TABLES,
     ColumnType,
     Table,
@@ -244,4 +246,5 @@ _MAKERS: Final[dict[type, Callable[[Any], TableRow]]] = {
     OffsetAnswer: _maker(OFFSET_ANSWERS, OffsetAnswer),
     ConsumeStats: _maker(CONSUME_STATS, ConsumeStats),
     ColdReads: _maker(COLD_READS, ColdReads),
+    ReusedOffset: _maker(REUSED_OFFSETS, ReusedOffset),
 }

@@ -52,9 +52,14 @@ Offset = tuple[str, str, int, int]
 """(group, topic, queue_id, consume offset) as its last stored report said."""
 
 
+Tail = tuple[str, int, int, int, str | None, str, str | None]
+"""(topic, queue_id, queue offset, physical offset, message id, group, client_id): the newest
+message of a queue that was pulled before it was synced."""
+
+
 class Life(msgspec.Struct, array_like=True, tag=1, frozen=True):
-    """A segment begins, or a broker's next life in it: who speaks from here on, and every mark and
-    reported offset known by then."""
+    """A segment begins, or a broker's next life in it: who speaks from here on, and every mark,
+    reported offset and tail known by then."""
 
     cluster: str
     broker: str
@@ -64,10 +69,11 @@ class Life(msgspec.Struct, array_like=True, tag=1, frozen=True):
     as_of: int
     marks: Sequence[Mark]
     offsets: Sequence[Offset] = []
+    tails: Sequence[Tail] = []
 
 
 class Turn(msgspec.Struct, array_like=True, tag=2, frozen=True):
-    """What one turn of the event loop had to report; without rows and marks it is a heartbeat.
+    """What one turn of the event loop had to report; if that is nothing, it is a heartbeat.
 
     `as_of`: every fact up to that time (µs since 1970, the broker's clock) is in this frame or
     before it.
@@ -77,11 +83,12 @@ class Turn(msgspec.Struct, array_like=True, tag=2, frozen=True):
     as_of: int
     rows: Sequence[Row]
     marks: Sequence[Mark]
+    tails: Sequence[Tail] = []
 
     @property
     def is_heartbeat(self) -> bool:
         """Does it say nothing but the time?"""
-        return not self.rows and not self.marks
+        return not self.rows and not self.marks and not self.tails
 
     @property
     def next_seq(self) -> int:
@@ -103,6 +110,7 @@ class _EncodedLife(msgspec.Struct, array_like=True, tag=1, frozen=True):
     as_of: int
     marks: msgspec.Raw
     offsets: msgspec.Raw
+    tails: Sequence[Tail]
 
 
 class Placed(NamedTuple):
@@ -124,8 +132,9 @@ def encode_frame(frame: Frame) -> bytes:
 
 def encode_life(life: Life, marks: msgspec.Raw, offsets: msgspec.Raw) -> bytes:
     """As `encode_frame`, with these arrays of marks and offsets in place of the life's own."""
-    told = (life.cluster, life.broker, life.broker_id, life.broker_epoch)
-    return _framed(_encoder.encode(_EncodedLife(*told, life.first_seq, life.as_of, marks, offsets)))
+    who = (life.cluster, life.broker, life.broker_id, life.broker_epoch)
+    told = _EncodedLife(*who, life.first_seq, life.as_of, marks, offsets, life.tails)
+    return _framed(_encoder.encode(told))
 
 
 def _framed(payload: bytes) -> bytes:

@@ -1,5 +1,5 @@
-"""What the spool carries over a reboot: how far each group has pulled each queue, and the offset it
-has reported last.
+"""What the spool carries over a reboot: how far each group has pulled each queue, the offset it has
+reported last, and of a queue the newest message that was pulled before it was synced.
 
 Place in the walk: the first frame of every segment holds all of it, the rows and marks of the
 frames behind it move it; a boot reads the newest segment and knows both.
@@ -16,8 +16,9 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final, TypeVar
 
-from engine.foundation.limits import PULLED_MARKS_MAX
-from engine.telemetry.frames import Life, Mark, Offset, Row
+from engine.foundation.limits import HANDED_TAILS_MAX, PULLED_MARKS_MAX
+from engine.foundation.observing import HandedTail
+from engine.telemetry.frames import Life, Mark, Offset, Row, Tail
 from engine.telemetry.tables import BY_NAME, TABLES
 
 FORGOTTEN_AT_ONCE: Final = PULLED_MARKS_MAX // 64
@@ -49,6 +50,7 @@ class Progress:
 
     marks: dict[MarkKey, Mark] = field(default_factory=dict)
     offsets: dict[MarkKey, Offset] = field(default_factory=dict)
+    tails: dict[tuple[str, int], Tail] = field(default_factory=dict)
 
     @classmethod
     def of(cls, life: Life) -> Progress:
@@ -56,6 +58,7 @@ class Progress:
         progress = cls()
         progress.take_marks(life.marks)
         progress.take_offsets(life.offsets)
+        progress.take_tails(life.tails)
         return progress
 
     def take_marks(self, marks: Iterable[Mark]) -> None:
@@ -71,6 +74,18 @@ class Progress:
         """These offsets were reported."""
         for offset in offsets:
             _move(self.offsets, offset[:3], offset)
+
+    def take_tails(self, tails: Iterable[Tail]) -> None:
+        """These messages were pulled before they were synced."""
+        for tail in tails:
+            self.tails.pop(tail[:2], None)
+            self.tails[tail[:2]] = tail
+        for oldest in list(islice(self.tails, max(0, len(self.tails) - HANDED_TAILS_MAX))):
+            del self.tails[oldest]
+
+    def handed_tails(self) -> list[HandedTail]:
+        """The tails as they were told."""
+        return [HandedTail(*tail) for tail in self.tails.values()]
 
     def pulled_marks(self) -> dict[MarkKey, PulledMark]:
         """The marks without their keys in them."""

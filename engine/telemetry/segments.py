@@ -103,6 +103,7 @@ def _take(frame: Life | Turn, found: Restored) -> None:
     else:
         found.progress.take_marks(frame.marks)
         found.progress.take_rows(frame.rows)
+        found.progress.take_tails(frame.tails)
     found.as_of = max(found.as_of, frame.as_of)
 
 

@@ -528,6 +528,35 @@ COLD_READS: Final = Table(
     ),
 )
 
+REUSED_OFFSETS: Final = Table(
+    "reused_offsets",
+    "queue whose log lost messages that a group had pulled, and whose offsets were given again: of "
+    "them the highest that is known",
+    (
+        _GROUP,
+        _TOPIC,
+        _QUEUE,
+        must("offset", _L, "queue offset that the group had pulled, and that was given again"),
+        must(
+            "queue_end",
+            _L,
+            "where the queue ended when its broker began anew: all offsets from there to `offset` "
+            "were given again",
+        ),
+        Column(
+            "message_id_before",
+            _S,
+            "UNIQ_KEY of the message that was lost; null when its producer set none",
+        ),
+        Column(
+            "message_id",
+            _S,
+            "UNIQ_KEY of the message that is there now; null when its producer set none",
+        ),
+        Column("client_id", _S, "client that had pulled; null when it had no name"),
+    ),
+)
+
 TABLES: Final = (
     CONSUME_OFFSETS,
     QUEUE_WATERMARKS,
@@ -542,6 +571,7 @@ TABLES: Final = (
     OFFSET_ANSWERS,
     CONSUME_STATS,
     COLD_READS,
+    REUSED_OFFSETS,
 )
 """Their order is the table number inside the spool: append only."""
 

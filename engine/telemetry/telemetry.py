@@ -21,7 +21,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Final
 
 from engine.foundation.errors import ConfigError, DiskFull, StorageError
@@ -32,11 +32,11 @@ from engine.foundation.limits import (
     SPOOL_ROWS_KEPT_MAX,
     SPOOL_SEGMENT_BYTES,
 )
-from engine.foundation.observing import Fact, FlushDone, LifecycleEvent, ToldUpTo
+from engine.foundation.observing import Fact, FlushDone, HandedTail, LifecycleEvent, ToldUpTo
 from engine.foundation.units import SECOND_MS
 from engine.runtime import Disk, File, Runtime
 from engine.telemetry.events import IMMEDIATE_CAUSES, FlushSums, row_of, rows_of, stamped
-from engine.telemetry.frames import Life, Mark, Row, Turn, encodable, encode_frame
+from engine.telemetry.frames import Life, Mark, Row, Tail, Turn, encodable, encode_frame
 from engine.telemetry.next_life import NextLife
 from engine.telemetry.progress import MarkKey, PulledMark
 from engine.telemetry.segments import restore
@@ -102,9 +102,11 @@ class Telemetry:
         self._progress = restored.progress
         self._earlier_marks = restored.progress.pulled_marks()
         self._earlier_offsets = restored.progress.reported_offsets()
+        self._earlier_tails = restored.progress.handed_tails()
         self.broker_epoch: Final = max(self._stamp(), restored.broker_epoch + 1)
         self._rows: list[Row] = []
         self._moved: dict[MarkKey, tuple[int, str | None]] = {}
+        self._tails: dict[tuple[str, int], Tail] = {}
         self._sums = FlushSums()
         self._lost_count = 0
         self._losses = 0
@@ -175,6 +177,10 @@ class Telemetry:
         """What each group had reported last, as `pulled_marks`; none of before a lost report."""
         return dict(self._earlier_offsets)
 
+    def handed_tails(self) -> list[HandedTail]:
+        """What was pulled before it was synced, as `pulled_marks`."""
+        return list(self._earlier_tails)
+
     def observe(self, fact: Fact) -> None:
         """See `Observer.observe`.
 
@@ -206,6 +212,10 @@ class Telemetry:
         """See `Observer.pulled`. Only the last of a turn is written per queue."""
         self._moved[(group, topic, queue_id)] = (pulled_offset, client_id)
 
+    def handed(self, tail: HandedTail) -> None:
+        """See `Observer.handed`. Only the last of a turn is written per queue."""
+        self._tails[tail.topic, tail.queue_id] = astuple(tail)
+
     def told_up_to(self) -> ToldUpTo | None:
         """See `Observer.told_up_to`."""
         if self._stopped or self._failing or self._lost_count:
@@ -215,7 +225,7 @@ class Telemetry:
     def write_turn(self) -> None:
         """Write what was told since the last time, in one write; nothing when there is nothing.
         Never raises."""
-        if self._rows or self._moved:
+        if self._rows or self._moved or self._tails:
             self._write()
 
     def tick(self) -> None:
@@ -274,7 +284,7 @@ class Telemetry:
 
     def _life(self, *, whole: bool = True) -> Life:
         """Who speaks from the next row on, with all that is known by then, or with nothing of it
-        if not `whole`.
+        if not `whole` but the tails, which are few.
         """
         identity, progress = self._identity, self._progress
         return Life(
@@ -286,6 +296,7 @@ class Telemetry:
             as_of=self._event_time - 1,
             marks=list(progress.marks.values()) if whole else [],
             offsets=list(progress.offsets.values()) if whole else [],
+            tails=list(progress.tails.values()),
         )
 
     def _write(self) -> None:
@@ -297,17 +308,19 @@ class Telemetry:
         if self._spool.wants_roll or (self._roll_due and not self._failing):
             self._roll_in_steps()
         marks = [(*key, *value, self.broker_epoch) for key, value in self._moved.items()]
+        tails = list(self._tails.values())
         as_of = self._event_time
         try:
-            data = encode_frame(Turn(self._next_seq, as_of, rows, marks))
+            data = encode_frame(Turn(self._next_seq, as_of, rows, marks, tails))
         except (ValueError, OverflowError) as error:
             told_count = len(rows)
             data, rows, marks = self._salvaged(rows, marks, as_of)
+            tails = []
             self._lose(told_count - len(rows), str(error))
         try:
             if not self._spool.has_begun:
                 self._spool.begin(self._life())
-            self._spool.write(data, heartbeat=not rows and not marks)
+            self._spool.write(data, heartbeat=not (rows or marks or tails))
         except StorageError as error:
             self._write_failed(rows, error)
             return
@@ -315,9 +328,11 @@ class Telemetry:
         self._event_time = as_of + 1
         self._progress.take_rows(rows)
         self._progress.take_marks(marks)
+        self._progress.take_tails(tails)
         if self._next_life is not None:
             self._next_life.note(rows, marks)
         self._moved.clear()
+        self._tails.clear()
         if self._failing or self._lost_count:
             self._resume()
 

@@ -1,1 +1,1 @@
-"""The laws: of every table, of rows, between rows, of intervals, and of telemetry by emitter."""
+"""The laws: of every table, of rows, between rows, of intervals, ends of queues, and emitters."""

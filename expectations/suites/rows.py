@@ -80,6 +80,12 @@ FACTS: Final = (
         "flushed > written OR duration_us_max > duration_us_sum",
         *("written", "flushed", "duration_us_sum", "duration_us_max"),
     ),
+    _critical(
+        "reused_offsets",
+        "reused_offsets_behind_the_end",
+        "offset < queue_end",
+        *("offset", "queue_end"),
+    ),
     _critical("retry_dlq_flow", "retries_counted", "reconsume_times < 0", "reconsume_times"),
     _critical(
         "shipments",

@@ -48,7 +48,10 @@ _REACHES: Final[Mapping[str, Reach]] = {
 """All others have a group."""
 
 _OWN_TEXTS: Final = frozenset(
-    {"message_id", "head_message_id", "detail", "reason", "stack", "before", "after"}
+    {
+        *("message_id", "message_id_before", "head_message_id"),
+        *("detail", "reason", "stack", "before", "after"),
+    }
 )
 """Texts that hardly repeat."""
 

@@ -2,7 +2,7 @@
 
 Place in the walk: bronze files → rows of a cut → here → hash buckets. A row with a null where none
 may be, or with a number that nothing can be, is set aside: told with table, column and rule, and
-judged by nobody; all others go on. The checks of the lake count the same rows (`broken_sql`).
+judged by nobody; all others go on. The checks of the lake count the same rows (`oddities`).
 
 Invariant: no row that passes can end a cycle by its values alone, so one odd row, of a hand, of
 another writer or of a later version, never stops the gold of all groups. A row that is set aside is
@@ -88,23 +88,20 @@ class Odd:
 def sound(table: str, rows: pa.Table) -> tuple[pa.Table, tuple[Odd, ...]]:
     """The rows of a bronze table that can be judged, and what was odd of all of them.
 
-    A row that breaks several rules counts for the first of them. Columns that `rows` lacks are not
-    looked at. Of sound rows each column is looked at once, as a whole.
+    A row that breaks several rules counts for the first of them. Of sound rows each column is
+    looked at once, as a whole.
     """
     found: list[Odd] = []
     is_odd: pa.ChunkedArray | None = None
-    for column in BY_NAME[table].columns:
-        if column.name not in rows.column_names or column.type is ColumnType.DATE:
+    for column, rule, breaks in _odd_columns(table, rows):
+        if rule == UNKNOWN_WORD:
+            found.append(Odd(table, column.name, rule, pc.sum(breaks).as_py()))
             continue
-        for rule, breaks in _breaches(table, column, rows[column.name]):
-            if rule == UNKNOWN_WORD:
-                found.append(Odd(table, column.name, rule, pc.sum(breaks).as_py()))
-                continue
-            fresh = breaks if is_odd is None else pc.and_not(breaks, is_odd)
-            count = pc.sum(fresh).as_py()
-            if count:
-                found.append(Odd(table, column.name, rule, count))
-            is_odd = breaks if is_odd is None else pc.or_(is_odd, breaks)
+        fresh = breaks if is_odd is None else pc.and_not(breaks, is_odd)
+        count = pc.sum(fresh).as_py()
+        if count:
+            found.append(Odd(table, column.name, rule, count))
+        is_odd = breaks if is_odd is None else pc.or_(is_odd, breaks)
     return (rows if is_odd is None else rows.filter(pc.invert(is_odd))), tuple(found)
 
 
@@ -115,6 +112,26 @@ def summed(odd: Iterable[Odd]) -> tuple[Odd, ...]:
         key = (one.table, one.column, one.rule)
         counts[key] = counts.get(key, 0) + one.rows
     return tuple(Odd(*key, rows) for key, rows in sorted(counts.items()))
+
+
+def oddities(table: str, rows: pa.Table) -> pa.ChunkedArray:
+    """Per row of a bronze table, the first thing that is odd of it, in words; null where nothing
+    is. Nulls where none may be are left to a law of their own.
+    """
+    found = pa.chunked_array([pa.nulls(rows.num_rows, pa.string())])
+    for column, rule, breaks in _odd_columns(table, rows):
+        if rule != NULL:
+            words = pc.if_else(breaks, f"{column.name} is {rule}", pa.scalar(None, pa.string()))
+            found = pc.coalesce(found, words)
+    return found
+
+
+def _odd_columns(table: str, rows: pa.Table) -> Iterator[tuple[Column, str, pa.ChunkedArray]]:
+    """Rules that some rows break, column by column. Columns that `rows` lacks are not looked at."""
+    for column in BY_NAME[table].columns:
+        if column.name in rows.column_names and column.type is not ColumnType.DATE:
+            for rule, breaks in _breaches(table, column, rows[column.name]):
+                yield column, rule, breaks
 
 
 def _breaches(
@@ -200,21 +217,3 @@ def _is_word(values: pa.ChunkedArray, words: pa.Array) -> pa.ChunkedArray | None
         parts.append(pc.fill_null(of_text.take(chunk.indices), True))
     known = pa.chunked_array(parts, pa.bool_())
     return None if pc.all(known).as_py() in (True, None) else known
-
-
-def broken_sql(table: str) -> str:
-    """SQL over one row of a bronze table: true when it has a number beyond what is sound, an entry
-    that lacks something, or an unknown word. Nulls have a law of their own.
-    """
-    rules = []
-    for column in BY_NAME[table].columns:
-        name = f"`{column.name}`"
-        if column.type in (ColumnType.INT, ColumnType.LONG):
-            least, most = _ends(table, column)
-            rules.append(f"{name} < {least} OR {name} > {most}")
-        elif column.type is ColumnType.TIMESTAMP:
-            rules.append(f"EXTRACT(YEAR FROM {name}) < 1970 OR EXTRACT(YEAR FROM {name}) > 2255")
-        elif (table, column.name) in WORDS:
-            known = ", ".join(f"'{word}'" for word in WORDS[table, column.name])
-            rules.append(f"{name} NOT IN ({known})")
-    return " OR ".join(rules)

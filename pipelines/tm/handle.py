@@ -294,6 +294,26 @@ class LakeHandle:
 
         return told(self._reading(as_of, cluster), answer, group=group)
 
+    def replaced(
+        self,
+        group: str | None = None,
+        *,
+        cluster: str | None = None,
+        since: When | None = None,
+        until: When | None = None,
+        as_of: When | Cycle | None = None,
+    ) -> Result:
+        """Messages that were pulled and lost by their broker, with those that have their offsets
+        now."""
+
+        def answer(reading: Reading, name: str | None) -> Answer:
+            asked = asked_of(reading, group=name, since=since, until=until)
+            rows = reading.rows("replaced_messages", *asked.place, *asked.times, since=asked.since)
+            said = sentences.of_replaced(asked, rows)
+            return _judged(reading, asked, "replaced_messages", rows=rows, verdict=said)
+
+        return told(self._reading(as_of, cluster), answer, group=group)
+
     def emitters(self, *, cluster: str | None = None, as_of: When | Cycle | None = None) -> Result:
         """Who reports, how far each has been judged, what is unknown of it, and how far its clock
         is from the lake's; the one judged least far first."""

@@ -53,6 +53,17 @@ FIRST: Final = {
     ),
     "ownership": (*_QUEUE, "client_id", "state", "opened_at", "closed_at", "ended_by"),
     "rebalances": ("observed_at", "group", "kind", "client_id", "members_after", "reason"),
+    "replaced_messages": (
+        "observed_at",
+        "group",
+        "topic",
+        "queue_id",
+        "offset",
+        "message_id_before",
+        "message_id",
+        "outcome",
+        "client_id",
+    ),
     "dead_letters": (
         "observed_at",
         "group",

@@ -282,6 +282,16 @@ def of_dead_letters(asked: Asked, rows: pl.DataFrame) -> str:
     return f"{plural(rows.height, 'dead letter')}{asked.words}, from {_listed(topics.to_list())}."
 
 
+def of_replaced(asked: Asked, rows: pl.DataFrame) -> str:
+    """How many, and each in its own words, the newest first."""
+    if rows.is_empty():
+        return f"No loss of a pulled message{asked.words}{_range(asked)}."
+    newest = rows.reverse()["evidence"].to_list()
+    more = len(newest) - NAMED_MAX
+    listed = ". ".join(newest[:NAMED_MAX])
+    return f"{listed}. {more} more before." if more > 0 else f"{listed}."
+
+
 def of_emitters(rows: pl.DataFrame) -> str:
     """How many emitters there are, of which nothing is known and why, and whose clock is off."""
     unknown = rows.filter(pl.col("state") == "UNKNOWN")

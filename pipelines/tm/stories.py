@@ -47,6 +47,8 @@ def of_message(reading: Reading, message_id: str) -> pl.DataFrame:
     rows += _told(reading.rows("dead_letters", is_it), "dead_letters", _dead)
     rows += _told(_risks(reading, is_it), "duplicate_risk_windows", _risk)
     rows += _told(_heads(reading, message_id), "stalled_windows", _stall)
+    is_either = f"{is_it} OR message_id_before IN ({the_message(message_id)})"
+    rows += _told(reading.rows("replaced_messages", is_either), "replaced_messages", _replaced)
     for place in _places(steps):
         rows += _told(
             reading.facts("redeliveries", *place), "redeliveries", _redelivery, at="event_time"
@@ -180,6 +182,10 @@ def _step(row: Row) -> str:
 
 def _dead(row: Row) -> str:
     return f"dead letter of {row['group']}: {row['reason'] or 'the reason was not told'}"
+
+
+def _replaced(row: Row) -> str:
+    return f"{spoken(row['outcome'])}: {row['evidence']}"
 
 
 def _risk(row: Row) -> str:

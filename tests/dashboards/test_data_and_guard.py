@@ -33,6 +33,7 @@ from engine.foundation.errors import ConfigError, LakeError
 from pipelines.catalogue import CONSUMER_LAG
 from pipelines.check_results import trust_at
 from pipelines.lake import Lake, whole_table
+from pipelines.marts.replaced_messages import REPLACED_MESSAGES
 from tests.asynchronous import awaited
 from tests.dashboards.conftest import FRESH
 from tests.dashboards.served import serving
@@ -223,6 +224,39 @@ class TestCallbacks:
         assert sentence == (
             "Time lag of 3 groups over time; 1 not OK; shipping is furthest behind with 6 min 34 s."
         )
+
+    def test_a_lost_message_and_the_one_in_its_place_are_in_the_feed_and_on_their_groups_page(
+        self, tmp_path: Path
+    ) -> None:
+        lake = write_gold_lake(tmp_path / "lake")
+        evidence = "billing-1 had pulled OLD, and the broker lost it; NEW has its offset now"
+        at = END - timedelta(seconds=30)
+        row = {
+            "observed_at": at,
+            "cluster": "demo",
+            "broker": "broker-a",
+            "group": "billing",
+            "topic": "orders",
+            "queue_id": 1,
+            "offset": 9,
+            "queue_end": 8,
+            "reused_offsets": 2,
+            "message_id_before": "OLD",
+            "message_id": "NEW",
+            "outcome": "LOST",
+            "client_id": None,
+            "evidence": evidence,
+            "emitter": EMITTER,
+            "seq": 1,
+            "observed_date": at.date(),
+        }
+        address = lake.gold(REPLACED_MESSAGES.name)
+        append_rows(address, REPLACED_MESSAGES.columns, [row], "observed_date")
+        desk = Desk(LakeData(lake), lambda: FRESH)
+        feed = overview.content(desk, "", "dark")[7]
+        assert evidence.encode() in orjson.dumps(feed)
+        pages = [group.content(desk, name, "", "dark") for name in ("billing", "shipping")]
+        assert [evidence.encode() in orjson.dumps(page) for page in pages] == [True, False]
 
     def test_what_a_page_is_given_is_plain_data_that_no_reader_puts_into_words_again(
         self, story: Lake

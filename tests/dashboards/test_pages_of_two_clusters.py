@@ -161,6 +161,31 @@ class TestOverview:
         assert f'"/?cluster={WEST}"' in links
         assert '"/"' in links
 
+    def test_each_number_says_what_each_cluster_has_of_it(self, lakes: dict[str, Path]) -> None:
+        notes = _tiles(lakes["both"])
+        alone = {cluster: _tiles(lakes[cluster]) for cluster in (EAST, WEST)}
+        assert notes["groups"] == f"{WEST} 2 · {EAST} 1 · 3 groups"
+        for label in ("stalled windows", "dead letters", "delivered twice", "messages behind"):
+            shares = [
+                f"{cluster} {value}"
+                for cluster in (WEST, EAST)
+                if (value := alone[cluster][f"{label}: value"]) != "0"
+            ]
+            assert notes[label].startswith(" · ".join(shares) + " · "), label
+        assert notes["stalled windows"].startswith(f"{WEST} 1 · {WEST}: {TOPIC}")
+
+    def test_a_number_of_nothing_says_over_how_many_clusters(self, lakes: dict[str, Path]) -> None:
+        before = "?from=2026-03-01T12:00:00Z&to=2026-03-01T12:00:15Z"
+        assert _tiles(lakes["both"], before)["dead letters"] == "none · in 2 clusters"
+
+    def test_of_a_chosen_cluster_and_of_one_alone_no_number_is_divided(
+        self, lakes: dict[str, Path]
+    ) -> None:
+        chosen = _tiles(lakes["both"], f"?cluster={EAST}")
+        assert chosen.pop("worst time lag") == f"{EAST} / {GROUP}"
+        assert chosen.items() <= _tiles(lakes[EAST]).items()
+        assert "cluster" not in " ".join(chosen.values())
+
     def test_one_cluster_alone_is_not_named(self, lakes: dict[str, Path]) -> None:
         shown = overview.content(desk(lakes[EAST]), "", "dark")
         assert shown[10] is None
@@ -174,6 +199,24 @@ class TestOverview:
         feed = plain(overview.content(desk(lakes["both"]), "", "dark")[7])
         assert f"{WEST} / broker-a restarted after a crash" in feed
         assert f"{EAST} / broker-a restarted after a crash" not in feed
+
+
+def _tiles(lake: Path, search: str = "") -> dict[str, str]:
+    """The note of each number of the strip by its label, and the number as "label: value"."""
+    strip = json.loads(plain(overview.content(desk(lake), search, "dark")[2]))
+    notes: dict[str, str] = {}
+    for tile in strip:
+        label, value, note = (
+            _text_of(part["props"]["children"]) for part in tile["props"]["children"]
+        )
+        notes |= {label: note, f"{label}: value": value}
+    return notes
+
+
+def _text_of(shown: Any) -> str:
+    if isinstance(shown, list):
+        return " ".join(_text_of(one) for one in shown)
+    return _text_of(shown["props"]["children"]) if isinstance(shown, dict) else str(shown)
 
 
 def _rows(shown: Any) -> list[Any]:

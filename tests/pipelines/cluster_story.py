@@ -180,9 +180,11 @@ class ClusterStory:
             "group": queue.group,
         }
         for tried in range(1, times + 1):
-            for step in ("SENT_BACK", "SCHEDULED", "DELIVERED"):
-                self.writer.report("retry_dlq_flow", **place, reconsume_times=tried, step=step)
+            told = {**place, "reconsume_times": tried}
+            self.writer.report("retry_dlq_flow", **told, step="SENT_BACK")
+            self.writer.report("retry_dlq_flow", **told, step="SCHEDULED", delay_ms=2_000)
             self.run(2)
+            self.writer.report("retry_dlq_flow", **told, step="DELIVERED", delay_ms=2_000)
         self.writer.report(
             "retry_dlq_flow", **place, reconsume_times=times, step="DEAD_LETTERED", reason="tries"
         )
@@ -201,6 +203,25 @@ class ClusterStory:
             step="SENT_AGAIN",
         )
         return offset
+
+    def reuse(self, queue: Queue, *, before: str | None, now: str | None) -> None:
+        """The log has lost the newest messages of the queue, and others have their offsets."""
+        self.writer.report(
+            "reused_offsets",
+            group=queue.group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            offset=queue.max_offset - 1,
+            queue_end=queue.max_offset - 5,
+            message_id_before=before,
+            message_id=now,
+            client_id=queue.last_puller,
+        )
+
+    def delete_topic(self, topic: str) -> None:
+        """It is gone, and so is what groups had on its queues."""
+        self.queues = [queue for queue in self.queues if queue.topic != topic]
+        self.writer.report("lifecycle", kind="TOPIC_GONE", topic=topic, detail=f"topic {topic}")
 
     def _boot(self, down_s: int, *, clean: bool) -> None:
         self.writer.ship()

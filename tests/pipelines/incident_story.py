@@ -30,6 +30,7 @@ def tell_incidents(lake: Path, *, seed: int = 7) -> None:
     story.group("restarted", ["restarted-1"], queues=1, rate=0)
     restarted = story.queue("restarted", 0)
     restarted.max_offset = 9
+    story.group("deleted", ["deleted-1"], rate=0)
     # At noon sharp: the ten minutes of offset_health that end here have a report.
     story.commit(story.queue("idle", 0), 0, path="COMMIT_RPC", client="idle-1")
     story.run(32)
@@ -58,9 +59,12 @@ def tell_incidents(lake: Path, *, seed: int = 7) -> None:
     story.run(40)
     story.queue("frozen", 0).frozen_at = None
     story.queue("paused", 0).is_pulled = True
-    story.run(20)
+    story.run(10)
+    story.delete_topic("topic-deleted")
+    story.run(10)
     story.crash_broker(down_s=3)
     story.commit(restarted, 8, path="COMMIT_RPC", client="restarted-1")
+    story.reuse(story.queue("calm", 0), before="LOST-A", now="NEW-A")
     story.run(20)
     story.restart_broker(down_s=2)
     story.commit(restarted, 7, path="COMMIT_RPC", client="restarted-1")

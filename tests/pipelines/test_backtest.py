@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from engine.foundation.errors import ConfigError, LakeError
 from pipelines.backtest.commands import app
@@ -227,10 +227,16 @@ def test_a_range_ends_where_gold_ends(lake: Path) -> None:
 
 def command(*words: str) -> tuple[int, str]:
     """Exit code and standard output of `tidemark backtest`."""
+    done = invoked(*words)
+    return done.exit_code, done.stdout
+
+
+def invoked(*words: str) -> Result:
+    """A run of `tidemark backtest` that ended as commands do."""
     done = CliRunner().invoke(app, list(words))
     if done.exception is not None and not isinstance(done.exception, SystemExit):
         raise done.exception
-    return done.exit_code, done.stdout
+    return done
 
 
 RANGE = ("--from", "2026-03-01T12:00:30Z", "--to", "2026-03-01T12:03:58Z", "--grace-s", "30")
@@ -264,6 +270,16 @@ def test_the_command_takes_incidents_of_a_file_and_writes_json(lake: Path, tmp_p
     assert (rules["name"], rules["found"], rules["missed"], rules["false"]) == ("ours", 1, 0, 1)
     (incident,) = rules["incidents"]
     assert incident["detected_after_ms"] == rules["detection_ms_median"]
+
+
+def test_a_range_without_facts_is_said_to_be_one_and_no_rules_are_blamed(lake: Path) -> None:
+    before = ("--from", "2026-03-01T11:00:00Z", "--to", "2026-03-01T11:10:00Z")
+    done = invoked("thresholds,burrow", "--lake", str(lake), *before)
+    assert done.exit_code == 0
+    assert done.stderr.splitlines() == [
+        f"no facts of any group between 2026-03-01T11:00:00Z and 2026-03-01T11:10:00Z in {lake}"
+    ]
+    assert "0 groups, 0 incidents" in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -118,7 +119,22 @@ def test_a_poison_message_is_followed_to_the_dead_letters(told: Path) -> None:
     assert (letter["message_id"], letter["reconsume_times"]) == ("POISON", 2)
     again = present(told, "duplicate_risk_windows", group="failing", cause="SEND_BACK")
     assert [row["message_id"] for row in again] == ["POISON", "POISON"]
-    assert letter["first_failed_at"] == again[0]["opened_at"]
+    assert letter["first_failed_at"] + timedelta(seconds=2) == again[0]["opened_at"]
+
+
+def test_the_messages_of_a_reused_offset_are_both_named(told: Path) -> None:
+    [row] = gold(told, "replaced_messages")
+    assert (row["group"], row["message_id_before"], row["message_id"]) == (
+        "calm",
+        "LOST-A",
+        "NEW-A",
+    )
+    assert (row["outcome"], row["reused_offsets"]) == ("LOST", 5)
+    end = row["queue_end"]
+    assert row["evidence"] == (
+        f"calm-1 had pulled LOST-A at offset {end + 4} of topic-calm queue 0, and the broker lost "
+        f"it; NEW-A has its offset now. Given again are all offsets from {end} on"
+    )
 
 
 def test_a_message_that_its_producer_sent_again_is_a_certain_duplicate(told: Path) -> None:

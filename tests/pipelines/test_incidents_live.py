@@ -19,7 +19,15 @@ from engine.client import ConsumeConcurrentlyStatus, ConsumeContext
 from engine.protocol.codes import RequestCode
 from engine.protocol.message import MessageExt
 from pipelines import tm
-from tests.integration.broker.cluster import RawClient, broker_config, cluster, messages
+from tests.integration.broker.cluster import (
+    RawClient,
+    broker_config,
+    cluster,
+    eventually,
+    messages,
+)
+from tests.integration.broker.power_cut import after_the_cut, before_the_cut
+from tests.integration.broker.spooled import spooled
 from tests.integration.client.cluster_users import consuming
 from tests.pipelines.gold_lake import gold, present
 from tests.pipelines.live_play import SAMPLES, shipped
@@ -342,3 +350,44 @@ def test_a_lost_offsets_file_is_named_as_the_cause_in_every_group(outlived: Path
         assert (lost["basis"], lost["outcome"]) == ("RESTART", "CONFIRMED")
         assert (lost["redelivered_from"], lost["redelivered_to"]) == (0, SENT)
         assert "offsets file" in lost["evidence"]
+
+
+async def offsets_twice(folder: Path) -> None:
+    """Two messages are pulled that a power cut takes, and others get their offsets. A commit would
+    have had the log synced before it was on disk.
+    """
+    config = broker_config(folder, **SAMPLES)
+    async with before_the_cut(config) as (running, cut):
+        member = await Play(running).member("twice")
+        await Play(running).topic("twice", 3)
+        await member.pull(0, **place("twice"))
+        cut.log_is_synced_up_to_here()
+        for name in ("OLD-3", "OLD-4"):
+            await member.send(topic="t-twice", UNIQ_KEY=name)
+        await member.pull(3, **place("twice"))
+        await cut.spool_is_synced_up_to_here(("t-twice", 4))
+    left = after_the_cut(config)
+    async with cluster(left) as running:
+        member = await Play(running).member("twice")
+        for name in ("NEW-3", "NEW-4"):
+            await member.send(topic="t-twice", UNIQ_KEY=name)
+        await member.pull(3, **place("twice"))
+
+        async def is_told() -> bool:
+            return bool(spooled(folder / "left", "reused_offsets"))
+
+        await eventually(is_told, "the reused offset is told")
+
+
+def test_both_messages_of_an_offset_that_is_used_again_are_named(tmp_path: Path) -> None:
+    asyncio.run(offsets_twice(tmp_path))
+    lake = shipped(tmp_path / "left", tmp_path / "lake")
+
+    [row] = gold(lake, "replaced_messages", group="g-twice")
+    assert (row["message_id_before"], row["message_id"]) == ("OLD-4", "NEW-4")
+    assert (row["offset"], row["reused_offsets"], row["outcome"]) == (4, 2, "LOST")
+    said = "twice@1 had pulled OLD-4 at offset 4 of t-twice queue 0, and the broker lost it; NEW-4"
+    asked = tm.connect(lake)
+    assert asked.replaced("g-twice").verdict.startswith(said)
+    for name in ("OLD-4", "NEW-4"):
+        assert f"lost: {said}" in asked.message(name).rows["what"][-1]

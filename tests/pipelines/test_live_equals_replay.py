@@ -41,8 +41,6 @@ pytestmark = pytest.mark.timeout(900)
 
 ROWS_PER_CYCLE = 500
 """Eight cycles for the story."""
-NOT_IN_THE_STORY = {"delayed_retries", "ended_queues"}
-"""Nobody's delay is told there, and nothing is deleted; their own tests cut their facts."""
 KILLS = [pytest.param(8, id="8 kills"), pytest.param(60, id="60 kills", marks=pytest.mark.slow)]
 
 
@@ -57,7 +55,7 @@ def test_executors_of_spark_write_the_rows_that_one_process_writes(
     job = partial(run_job, spark, shared_bytes=shared_bytes)
     compute(lake, rows_per_cycle=1500, job=job)
     live = everything(lake)
-    without_rows = {table for table, rows in live.items() if not rows} - NOT_IN_THE_STORY
+    without_rows = {table for table, rows in live.items() if not rows}
     assert not without_rows, f"the story of the fixture `told` gives them no row: {without_rows}"
     assert live == everything(told)
 

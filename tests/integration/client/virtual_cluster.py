@@ -11,7 +11,7 @@ from engine.broker.broker import Broker
 from engine.broker.config import BrokerConfig
 from engine.client import Admin, ClientConfig, ConsumerConfig, Producer, PushConsumer
 from engine.client.consuming.listeners import MessageListener
-from engine.foundation.observing import Fact, OffsetReport, ToldUpTo
+from engine.foundation.observing import Fact, HandedTail, OffsetReport, ToldUpTo
 from engine.namesrv.config import NameServerConfig
 from engine.namesrv.namesrv import NameServer
 from engine.protocol.message import MessageQueue
@@ -42,6 +42,9 @@ class Facts:
         self.facts += facts
 
     def pulled(self, *_pull: object) -> None:
+        """Not looked at here."""
+
+    def handed(self, tail: HandedTail) -> None:
         """Not looked at here."""
 
     def told_up_to(self) -> ToldUpTo | None:

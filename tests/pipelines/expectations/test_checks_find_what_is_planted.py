@@ -71,6 +71,10 @@ def commit_beyond_max(lake: CheckedLake) -> None:
     lake.watermark(committed=200_007, pulled=200_007, processed=200_007, max_offset=200_000)
 
 
+def pull_beyond_max(lake: CheckedLake) -> None:
+    lake.watermark(pulled=200_003, max_offset=200_000)
+
+
 def file_ahead_of_memory(lake: CheckedLake) -> None:
     known = lake.like("group_watermarks", group="billing", queue_id=1)
     old = lake.next - timedelta(seconds=60)
@@ -140,6 +144,11 @@ def fact_lost(lake: CheckedLake) -> None:
 def shipment_nobody_judged(lake: CheckedLake) -> None:
     lake.watermark()
     lake.answer("emitter_health", seq_from=10**9, seq_to=10**9)
+
+
+def end_that_falls(lake: CheckedLake) -> None:
+    for end in (900, 899):
+        lake.fact("queue_watermarks", topic="shrunk", max_offset=end)
 
 
 def answer(table: str, **values: Any) -> Plant:
@@ -215,6 +224,11 @@ PLANTED: dict[str, tuple[Plant, set[str], str]] = {
         {"committed_at_most_max", "lag_committed_at_most_max", "pulled_at_most_max"},
         "committed=200007, max_offset=200000",
     ),
+    "a pull of what nobody has sent": (
+        pull_beyond_max,
+        {"pulled_at_most_max"},
+        "pulled=200003, max_offset=200000",
+    ),
     "a file ahead of its memory": (file_ahead_of_memory, {"persisted_at_most_committed"}, ""),
     "a commit of what nobody pulled": (
         commit_of_what_nobody_pulled,
@@ -258,15 +272,30 @@ PLANTED: dict[str, tuple[Plant, set[str], str]] = {
         {"queue_ends_in_order"},
         "flushed_offset=5",
     ),
+    "a queue that ends before where it ended": (
+        end_that_falls,
+        {"queue_ends_never_fall_in_a_life"},
+        "max_before=900, max_offset=899",
+    ),
     "a client that holds less than nothing": (
         fact("client_windows", held_count=-1),
         {"held_windows_possible", "client_windows_sound"},
         "held_count=-1",
     ),
+    "a client that holds half a range": (
+        fact("client_windows", held_ranges=[{"from_offset": None, "to_offset": 9}]),
+        {"client_windows_sound"},
+        "odd=held_ranges is a list with an entry",
+    ),
     "a redelivery of nothing": (
         fact("redeliveries", from_offset=9, to_offset=9),
         {"redelivered_ranges_possible"},
         "to_offset=9",
+    ),
+    "an offset given again before its queue ended": (
+        fact("reused_offsets", offset=8, queue_end=9),
+        {"reused_offsets_behind_the_end"},
+        "queue_end=9",
     ),
     "bytes flushed that nobody wrote": (
         fact("flush_checkpoints", written=5, flushed=6),

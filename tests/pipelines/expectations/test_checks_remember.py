@@ -5,6 +5,7 @@ A run's cost goes with what is new: shown by the files and rows it is given, at 
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 from datetime import timedelta
@@ -241,6 +242,47 @@ class TestEmitters:
         assert "missing=1" in failing(lake.check())["facts_gapless"]
 
 
+class TestQueues:
+    def told(self, lake: CheckedLake, **marks: int) -> dict[str, str]:
+        """What fails of a cycle that tells the marks of a queue, if any."""
+        if marks:
+            lake.fact("queue_watermarks", topic="t", **{"broker_epoch": 1, **marks})
+        lake.complete()
+        return failing(lake.check())
+
+    def test_an_end_that_falls_is_found_however_long_ago_it_was_told(
+        self, lake: CheckedLake
+    ) -> None:
+        assert self.told(lake, min_offset=5, max_offset=10) == {}
+        assert failing(quiet_cycle(lake)) == {}
+        assert failing(quiet_cycle(lake)) == {}
+        found = self.told(lake, min_offset=4, max_offset=12)
+        assert list(found) == ["queue_ends_never_fall_in_a_life"]
+        assert "min_before=5, min_offset=4" in found["queue_ends_never_fall_in_a_life"]
+        assert self.told(lake, min_offset=4, max_offset=12) == {}
+
+    def test_a_life_that_ended_in_a_cycle_without_marks_is_forgotten(
+        self, lake: CheckedLake
+    ) -> None:
+        assert self.told(lake, max_offset=10) == {}
+        lake.fact("lifecycle", kind="TOPIC_GONE", topic="t")
+        assert self.told(lake) == {}
+        assert self.told(lake, max_offset=3) == {}
+        assert list(self.told(lake, max_offset=2)) == ["queue_ends_never_fall_in_a_life"]
+
+    def test_another_life_of_the_broker_may_begin_with_less(self, lake: CheckedLake) -> None:
+        assert self.told(lake, max_offset=10) == {}
+        assert self.told(lake, max_offset=3, broker_epoch=2) == {}
+
+    def test_what_an_earlier_version_remembered_is_gone_on_from(self, lake: CheckedLake) -> None:
+        keep(lake.check(), lake.lake)
+        file = Path(lake.lake.state(memories.FOLDER), "memory.json")
+        told = json.loads(file.read_text())
+        file.write_text(json.dumps({**told, "intervals": told.pop("carried")}))
+
+        assert memories.load(lake.lake) == lake.memory
+
+
 class TestResults:
     def test_a_run_is_kept_once_with_its_failing_rows_and_then_remembered(
         self, lake: CheckedLake
@@ -269,13 +311,13 @@ class TestResults:
         with pytest.raises(LakeError, match=r"memory\.json is damaged .* remove it"):
             memories.load(lake.lake)
 
-    def test_a_round_keeps_one_file_of_open_intervals_a_table(self, tmp_path: Path) -> None:
+    def test_a_round_keeps_one_file_of_what_is_carried_a_table(self, tmp_path: Path) -> None:
         lake = write_gold_lake(tmp_path / "lake")
         for wishes in (Wishes(), Wishes(again=True), Wishes(again=True, keeps=False)):
             check_round(lake, in_this_process, wishes, clock=lambda: END)
             known = memories.load(lake)
             there = {path.name for path in Path(lake.state(memories.FOLDER)).iterdir()}
-            assert there == {"memory.json", *known.intervals.values()}
+            assert there == {"memory.json", *known.carried.values()}
 
     def test_what_an_earlier_round_found_counts_as_long_as_verdicts_rest_on_it(
         self, lake: CheckedLake

@@ -13,6 +13,7 @@ from pipelines.marts.mart import ROW_NUMBERS
 from pipelines.marts.offset_violations import MART as OFFSET_VIOLATIONS
 from pipelines.marts.ownership import MART as OWNERSHIP
 from pipelines.marts.rebalances import MART as REBALANCES
+from pipelines.marts.replaced_messages import MART as REPLACED_MESSAGES
 from pipelines.settings import FAILING_MESSAGES_MAX
 from tests.pipelines.marts.literal_facts import (
     NOON,
@@ -46,6 +47,27 @@ def test_a_change_of_membership_counts_members_and_one_of_subscription_does_not(
         (1, "JOINED", 1, 2),
         (2, "SUBSCRIPTION_CHANGED", None, None),
         (4, "QUEUES_CHANGED", None, None),
+    ]
+
+
+def test_a_message_that_was_lost_is_named_beside_the_one_that_has_its_offset() -> None:
+    place = {"group": "g", "topic": "t", "queue_id": 2, "offset": 41, "queue_end": 40}
+    both = {"message_id_before": "OLD", "client_id": "c@1"}
+    reused = facts(
+        "reused_offsets",
+        {**place, **both, "message_id": "NEW"},
+        {**place, **both, "message_id": "OLD"},
+        {**place, "message_id_before": None, "message_id": "NEW", "client_id": None},
+    )
+    rows, _ = computed(REPLACED_MESSAGES, {"reused_offsets": reused})
+    said = "at offset 41 of t queue 2, and the broker lost it; {}. Given again are all offsets "
+    assert only(rows, "outcome", "reused_offsets", "evidence") == [
+        (outcome, 2, f"{who} {said.format(now)}from 40 on")
+        for outcome, who, now in (
+            ("LOST", "c@1 had pulled OLD", "NEW has its offset now"),
+            ("SENT_AGAIN", "c@1 had pulled OLD", "its producer sent it again, to the same offset"),
+            ("UNKNOWN", "a client had pulled a message", "NEW is there now"),
+        )
     ]
 
 

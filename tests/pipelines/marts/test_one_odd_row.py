@@ -97,6 +97,7 @@ WHOLE: Final[dict[str, dict[str, Any]]] = {
     "shipments": {},
     "offset_answers": {**QUEUE, "client_id": "c", "told_offset": 3, "committed": 5, "pulled": 9},
     "consume_stats": {"group": "odd", "client_id": "c", "topic": "t", "queues_held": 1},
+    "reused_offsets": {**QUEUE, "offset": 50, "queue_end": 45, "message_id_before": "m"},
     "cold_reads": {
         "group": "odd",
         "topic": "t",

@@ -46,6 +46,7 @@ class TestNames:
             "ownership",
             "rebalances",
             "dead_letters",
+            "replaced",
             "timeline",
         ],
     )
@@ -144,6 +145,10 @@ class TestSentences:
                 "6 windows of duplicate risk of ledger, 2 confirmed: 14 messages delivered twice.",
             ),
             (lambda tm: tm.dead_letters(), "1 dead letter, from orders."),
+            (
+                lambda tm: tm.replaced("ledger"),
+                "No loss of a pulled message of ledger was ever told.",
+            ),
             (
                 lambda tm: tm.checks(),
                 "1 of 8 checks failed: offsets_known; run of 2026-03-01 12:14:55 UTC.",

@@ -17,6 +17,7 @@ from engine.foundation.observing import (
     RebalanceEvent,
     Redelivery,
     RetryStep,
+    ReusedOffset,
 )
 from engine.telemetry.events import FlushSums, row_of
 from engine.telemetry.tables import TABLES
@@ -165,6 +166,23 @@ def test_a_seconds_row_tells_the_most_that_was_at_risk_and_nothing_where_nothing
     sums.add(flush(10, flushed=100, cause="TIMER"))
     rows = [dict(zip(TABLES[n].own_names, values, strict=True)) for n, values in sums.take()]
     assert [row["at_risk_bytes_max"] for row in rows] == [700, None]
+
+
+def test_a_reused_offset_has_its_columns() -> None:
+    reused = ReusedOffset("g", "orders", 3, 41, 40, "OLD", "NEW", "c@1")
+    assert by_column(reused) == (
+        "reused_offsets",
+        {
+            "group": "g",
+            "topic": "orders",
+            "queue_id": 3,
+            "offset": 41,
+            "queue_end": 40,
+            "message_id_before": "OLD",
+            "message_id": "NEW",
+            "client_id": "c@1",
+        },
+    )
 
 
 def test_an_answered_question_and_a_snapshot_have_their_columns() -> None:

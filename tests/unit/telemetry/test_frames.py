@@ -24,8 +24,23 @@ def framed(payload: bytes) -> bytes:
 
 def test_a_frame_is_length_checksum_and_a_msgpack_array() -> None:
     data = encode_frame(Turn(7, 9, [], [("g", "t", 1, 5, None, 3)]))
-    payload = b"\x95\x02\x07\x09\x90\x91\x96\xa1g\xa1t\x01\x05\xc0\x03"
+    payload = b"\x96\x02\x07\x09\x90\x91\x96\xa1g\xa1t\x01\x05\xc0\x03\x90"
     assert data == struct.pack("<II", len(payload), zlib.crc32(payload)) + payload
+
+
+def test_frames_of_a_version_that_knew_no_tails_are_read() -> None:
+    turn = b"\x95\x02\x07\x09\x90\x91\x96\xa1g\xa1t\x01\x05\xc0\x03"
+    life = b"\x99\x01\xa1c\xa1b\x00\x01\x01\x00\x90\x90"
+    (first, second), _ = decode_frames(framed(life) + framed(turn))
+    assert first.frame == Life("c", "b", 0, 1, 1, 0, [])
+    assert second.frame == Turn(7, 9, [], [("g", "t", 1, 5, None, 3)])
+
+
+def test_a_frame_of_nothing_but_tails_is_no_heartbeat() -> None:
+    turn = Turn(7, 9, [], [], [("t", 1, 5, 700, "ID", "g", None)])
+    assert not turn.is_heartbeat
+    (placed,), _ = decode_frames(encode_frame(turn))
+    assert placed.frame == turn
 
 
 def test_what_was_written_is_read_back_in_order() -> None:

@@ -1,0 +1,103 @@
+"""Messages that a group had pulled and a broker lost, with the ones that have their offsets now.
+
+Place in the walk: reused_offsets → gold replaced_messages. A window REPLAY_AFTER_TRUNCATION says
+what may come again; this says what is gone, by name: whoever counts by offsets takes the two for
+one.
+
+Invariant: one row a fact. Absent on purpose: messages that lay between; of each queue the broker
+knows the newest one that had been pulled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from engine.telemetry.tables import Column, must
+from pipelines.marts.columns import (
+    BROKER,
+    CLUSTER,
+    EMITTER,
+    GROUP,
+    LONG,
+    OBSERVED_AT,
+    OBSERVED_DATE,
+    QUEUE,
+    SEQ,
+    STRING,
+    TOPIC,
+)
+from pipelines.marts.declaring import rows_as_declared
+from pipelines.marts.mart import Given, GoldTable, Made, mart
+
+REPLACED_MESSAGES: Final = GoldTable(
+    "replaced_messages",
+    "queue of a group whose pulled messages were lost, and whose offsets were given again: the "
+    "newest of them that is known, told when another message had its offset",
+    (
+        OBSERVED_AT,
+        CLUSTER,
+        BROKER,
+        GROUP,
+        TOPIC,
+        QUEUE,
+        must("offset", LONG, "queue offset of both messages"),
+        must("queue_end", LONG, "where the queue ended after the loss: given again from there on"),
+        must("reused_offsets", LONG, "offsets given again at least: offset + 1 - queue_end"),
+        Column("message_id_before", STRING, "UNIQ_KEY of the one that was lost; null: it had none"),
+        Column("message_id", STRING, "UNIQ_KEY of the one that is there now; null: it has none"),
+        must(
+            "outcome",
+            STRING,
+            "LOST (another message is there), SENT_AGAIN (the same one, by its producer) or "
+            "UNKNOWN (one of them has no id)",
+        ),
+        Column("client_id", STRING, "client that had pulled; null when it had no name"),
+        must("evidence", STRING, "one sentence with the figures"),
+        EMITTER,
+        SEQ,
+        OBSERVED_DATE,
+    ),
+    ("emitter", "seq"),
+)
+
+
+def replaced_messages(given: Given) -> Made:
+    """One row per queue of a group of which a pulled message was lost and replaced."""
+    rows = [_row(fact) for fact in given.facts["reused_offsets"].to_pylist()]
+    return Made(rows_as_declared(rows, REPLACED_MESSAGES))
+
+
+def _row(fact: Mapping[str, Any]) -> dict[str, Any]:
+    row = {
+        **fact,
+        "observed_us": fact["event_us"],
+        "reused_offsets": fact["offset"] + 1 - fact["queue_end"],
+        "outcome": _outcome(fact["message_id_before"], fact["message_id"]),
+    }
+    return {**row, "evidence": _evidence(row)}
+
+
+def _outcome(before: str | None, now: str | None) -> str:
+    if before is None or now is None:
+        return "UNKNOWN"
+    return "SENT_AGAIN" if before == now else "LOST"
+
+
+def _evidence(row: Mapping[str, Any]) -> str:
+    place = f"offset {row['offset']} of {row['topic']} queue {row['queue_id']}"
+    pulled = (
+        f"{row['client_id'] or 'a client'} had pulled {row['message_id_before'] or 'a message'}"
+    )
+    now = {
+        "LOST": f"{row['message_id']} has its offset now",
+        "SENT_AGAIN": "its producer sent it again, to the same offset",
+        "UNKNOWN": f"{row['message_id'] or 'a message without id'} is there now",
+    }[row["outcome"]]
+    return (
+        f"{pulled} at {place}, and the broker lost it; {now}. Given again are all offsets from "
+        f"{row['queue_end']} on"
+    )
+
+
+MART: Final = mart(REPLACED_MESSAGES, replaced_messages, reads=("reused_offsets",))
