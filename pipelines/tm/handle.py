@@ -186,7 +186,8 @@ class LakeHandle:
             lag = held_to(reading.newest("consumer_lag", *asked.place), reading.moment)
             now = states_with(lag_known(lag, states), states)
             said = sentences.of_causes(asked, rows, now)
-            return _answer(reading, said, rows, "lag_causes", asked=asked)
+            verdict = _unless_withheld(reading, asked, "lag_causes", said)
+            return _answer(reading, verdict, rows, "lag_causes", asked=asked)
 
         return told(self._reading(as_of, cluster), answer, group=group)
 
