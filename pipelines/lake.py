@@ -113,12 +113,9 @@ class Lake:
         after the table was made is null.
         """
         table = self.table(address)
-        later = declared_later(table, columns)
-        names = ", ".join(
-            f'NULL AS "{column.name}"' if column in later else f'"{column.name}"'
-            for column in columns
-        )
-        sql = f"SELECT {names} FROM rows_of WHERE {wanted}"  # noqa: S608 - ours
+        names = ", ".join(f'"{column.name}"' for column in columns)
+        source = with_declared(table, "rows_of", columns)
+        sql = f"SELECT {names} FROM {source} WHERE {wanted}"  # noqa: S608 - ours
         return sql_over({"rows_of": table}, sql, what=address).cast(arrow_schema(columns))
 
 
@@ -152,6 +149,17 @@ def declared_later(table: DeltaTable, columns: Sequence[Column]) -> list[Column]
             "it is not one of ours, or of another version; name another lake"
         )
     return later
+
+
+def with_declared(table: DeltaTable, name: str, columns: Sequence[Column]) -> str:
+    """What a query reads a table from that is registered by `name`: where columns were declared
+    since it was made, with these, null. Raises LakeError as `declared_later`.
+    """
+    later = declared_later(table, columns)
+    if not later:
+        return name
+    nulls = ", ".join(f'NULL AS "{column.name}"' for column in later)
+    return f"(SELECT *, {nulls} FROM {name}) AS {name}"  # noqa: S608 - ours
 
 
 def arrow_files(table: DeltaTable) -> SubTreeFileSystem | None:

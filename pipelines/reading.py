@@ -24,7 +24,7 @@ from deltalake.exceptions import DeltaError
 from engine.telemetry.tables import BY_NAME as BRONZE
 from engine.telemetry.tables import Column
 from pipelines.catalogue import BY_NAME as GOLD
-from pipelines.lake import Lake, declared_later, sql_over, sql_text
+from pipelines.lake import Lake, sql_over, sql_text, with_declared
 from pipelines.marts.ended_queues import ENDED_QUEUES
 from pipelines.marts.group_state import GONE
 from pipelines.moment import Moment, reached_rows, sql_time
@@ -311,9 +311,8 @@ class Reading:
         if table is None:
             return pl.DataFrame(pl.from_arrow(schema.empty_table()))
         self.versions[name] = table.version()
-        later = declared_later(table, _columns(name))
-        for column in later:
-            sql = sql.replace(f'"{column.name}"', f'NULL AS "{column.name}"', 1)
+        source = with_declared(table, name, _columns(name))
+        sql = sql.replace(f"FROM {name} ", f"FROM {source} ")
         found = sql_over({name: table}, sql, what=self.tables.address(name))
         return pl.DataFrame(pl.from_arrow(found.cast(schema)))
 

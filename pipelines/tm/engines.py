@@ -7,6 +7,7 @@ complete cycle; neither writes. Absent on purpose: Spark until it is asked for.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any, Final
 
 import polars as pl
@@ -14,9 +15,9 @@ import pyarrow as pa
 from deltalake import QueryBuilder
 
 from engine.foundation.errors import ConfigError
-from engine.telemetry.tables import TABLES
+from engine.telemetry.tables import TABLES, Column
 from pipelines.catalogue import GOLD_TABLES
-from pipelines.lake import first_line
+from pipelines.lake import first_line, with_declared
 from pipelines.marts.mart import GoldTable
 from pipelines.moment import Moment
 from pipelines.reading import Reading
@@ -25,6 +26,7 @@ READING_VERBS: Final = ("select", "with", "values", "explain")
 _COMMENTS: Final = re.compile(r"/\*.*?\*/|--[^\n]*", re.DOTALL)
 _RAW: Final = "whole_"
 _BY_NAME: Final = {table.name: table for table in GOLD_TABLES}
+_FACTS: Final = {table.name: table for table in TABLES}
 NAMES: Final = (*_BY_NAME, *(table.name for table in TABLES))
 
 
@@ -45,9 +47,10 @@ def sql_answer(reading: Reading, query: str) -> tuple[pl.DataFrame, str]:
         reading.versions[name] = table.version()
         asked = asked.register(_RAW + name, table)
     try:
-        for name in present:
+        for name, table in present.items():
             seen = _seen(reading.moment, name)
-            asked.execute(f"CREATE VIEW {name} AS SELECT * FROM {_RAW}{name} WHERE {seen}")  # noqa: S608
+            source = with_declared(table, _RAW + name, _columns(name))
+            asked.execute(f"CREATE VIEW {name} AS SELECT * FROM {source} WHERE {seen}")  # noqa: S608
         found = pa.table(asked.execute(text.rstrip("; \n")).read_all())
     except Exception as error:
         # delta-rs's reader raises a bare Exception for what goes wrong while rows are read.
@@ -55,6 +58,10 @@ def sql_answer(reading: Reading, query: str) -> tuple[pl.DataFrame, str]:
             "query", query, f"SQL that the engine takes: {first_line(error)}"
         ) from error
     return pl.DataFrame(pl.from_arrow(found)), named[0]
+
+
+def _columns(name: str) -> Sequence[Column]:
+    return _BY_NAME[name].columns if name in _BY_NAME else _FACTS[name].columns
 
 
 def _seen(moment: Moment, name: str) -> str:
