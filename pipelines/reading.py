@@ -41,6 +41,8 @@ STATE_KEYS: Final = {
     ENDED_QUEUES.name: QUEUE,
 }
 """Tables that tell a state, and what has one."""
+TOLD_ALWAYS: Final = ("consumer_lag", "emitter_health")
+"""Tables that have rows as long as anybody reports."""
 SILENT_KEPT: Final = timedelta(days=7)
 """For so long a broker that tells nothing any more is shown as one of which nothing is known; after
 that it is told by `emitter_health` alone.
@@ -299,6 +301,19 @@ class Reading:
         seen = self._where(name, conditions, None)
         sql = f'SELECT "{column}" FROM {name} WHERE {seen} LIMIT 1'  # noqa: S608
         return self.ask(sql, name, columns=[column]).height > 0
+
+    def known_from(self) -> datetime | None:
+        """The earliest moment that the lake still tells of; None when it tells of none."""
+        found: list[datetime] = []
+        for name in TOLD_ALWAYS:
+            oldest = self.tables.oldest_day(name)
+            if oldest is not None:
+                of_day = self._where(name, [f"observed_date = DATE '{oldest}'"], None)
+                sql = f'SELECT min("observed_at") AS observed_at FROM {name} WHERE {of_day}'  # noqa: S608
+                found.extend(
+                    self.ask(sql, name, columns=["observed_at"])["observed_at"].drop_nulls()
+                )
+        return min(found, default=None)
 
     def ask(self, sql: str, name: str, *, columns: Sequence[str] | None = None) -> pl.DataFrame:
         """What a query over one declared table brings, in the declared types of its columns."""

@@ -230,7 +230,7 @@ class LakeHandle:
             table = "duplicate_risk_windows"
             rows = _rollbacks(reading, _windows(reading, table, asked))
             said = _unless_withheld(reading, asked, table, sentences.of_rollbacks(rows))
-            return _answer(reading, said, rows, table, first=ROLLBACK_FIRST)
+            return _answer(reading, said, rows, table, first=ROLLBACK_FIRST, asked=asked)
 
         return told(self._reading(as_of, cluster), answer)
 
