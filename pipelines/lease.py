@@ -249,8 +249,8 @@ class _LocalLease:
     def is_there(self) -> bool:
         """Is the file that is locked still the one that others ask for?"""
         try:
-            return os.path.samestat(os.stat(self._address), os.fstat(self._descriptor))
-        except FileNotFoundError:
+            return os.path.samestat(Path(self._address).stat(), os.fstat(self._descriptor))
+        except (FileNotFoundError, NotADirectoryError):
             return False
 
     def renew(self) -> bool:
