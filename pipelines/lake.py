@@ -90,10 +90,10 @@ class Lake:
         except (DeltaError, OSError) as error:
             raise LakeError(
                 f"the Delta table at {address} cannot be read ({first_line(error)}): its log is "
-                f"incomplete; restore the folder, or {self._made_again(address)}"
+                f"incomplete; restore the folder, or {self.made_again(address)}"
             ) from error
 
-    def _made_again(self, address: str) -> str:
+    def made_again(self, address: str) -> str:
         """How a table that cannot be restored is got back: facts are shipped, gold is computed."""
         folder, _, name = address.removeprefix(f"{self.root}/").partition("/")
         if folder == BRONZE_FOLDER:

@@ -24,6 +24,7 @@ from deltalake.exceptions import DeltaError
 from engine.telemetry.tables import BY_NAME as BRONZE
 from engine.telemetry.tables import Column
 from pipelines.catalogue import BY_NAME as GOLD
+from pipelines.cycles.plan import require_version
 from pipelines.lake import Lake, sql_over, sql_text, with_declared
 from pipelines.marts.ended_queues import ENDED_QUEUES
 from pipelines.marts.group_state import GONE
@@ -85,6 +86,16 @@ class OpenTables:
             if known is None or not _followed(known):
                 known = self._open[name] = self.lake.table(address)
             return known
+
+    def at(self, name: str, moment: Moment) -> DeltaTable | None:
+        """The same for a reading at a moment. LakeError as well when what its cycle has written is
+        not there any more: that nothing is left is no answer.
+        """
+        table = self.opened(name)
+        if name in moment.gold:
+            there = None if table is None else table.version()
+            require_version(self.lake, name, there, moment.gold[name])
+        return table
 
     def oldest_day(self, name: str) -> date | None:
         """The oldest day that a table has rows of; None without any."""
@@ -322,7 +333,7 @@ class Reading:
             by_name = {column.name: column for column in declared}
             declared = [by_name[one] for one in columns]
         schema = arrow_schema(declared)
-        table = self.tables.opened(name)
+        table = self.tables.at(name, self.moment)
         if table is None:
             return pl.DataFrame(pl.from_arrow(schema.empty_table()))
         self.versions[name] = table.version()

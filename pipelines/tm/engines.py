@@ -37,7 +37,8 @@ def sql_answer(reading: Reading, query: str) -> tuple[pl.DataFrame, str]:
     if not words or words[0].lower() not in READING_VERBS or ";" in text.rstrip("; \n"):
         raise ConfigError("query", query, "one SELECT")
     named = [name for name in NAMES if re.search(rf"\b{name}\b", text)]
-    present = {name: table for name in named if (table := reading.tables.opened(name)) is not None}
+    opened = {name: reading.tables.at(name, reading.moment) for name in named}
+    present = {name: table for name, table in opened.items() if table is not None}
     missing = [name for name in named if name not in present]
     if missing or not named:
         there = [name for name in NAMES if reading.tables.opened(name) is not None]

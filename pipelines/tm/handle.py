@@ -422,6 +422,7 @@ class LakeHandle:
         if not isinstance(as_of, datetime | timedelta | str):
             as_of = the_number("as_of", as_of, or_else=f" (a cycle) or {A_MOMENT}")
             found = cycle_moment(self.lake, as_of) if as_of <= moment.cycle else None
+            found = None if found is None else replace(found, gold=moment.gold)
             at = None if found is None else found.newest
             if found is None or at is None:
                 raise ConfigError("as_of", as_of, f"a complete cycle, 1 to {moment.cycle}")
