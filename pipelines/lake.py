@@ -203,12 +203,12 @@ def sql_moment(micros: int) -> str:
 
 def first_line(error: BaseException) -> str:
     """The line of an error's text that says what is wrong: the first, as libraries append whole
-    reports to it; of what went wrong in a worker of Spark the end of its traceback.
+    reports to it; of what went wrong in a worker of Spark the end of its last traceback, which says
+    what the ones before it meant.
     """
     lines = str(error).strip().splitlines()
     if not lines:
         return type(error).__name__
-    trace = next((number for number, line in enumerate(lines) if TRACEBACK in line), None)
-    if trace is None:
-        return lines[0]
-    return next((line for line in lines[trace + 1 :] if not line.startswith(" ")), lines[0])
+    traces = [number for number, line in enumerate(lines) if TRACEBACK in line]
+    behind = lines[traces[-1] + 1 :] if traces else []
+    return next((line for line in behind if not line.startswith(" ")), lines[0])
