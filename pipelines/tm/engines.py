@@ -23,7 +23,9 @@ from pipelines.moment import Moment
 from pipelines.reading import Reading
 
 READING_VERBS: Final = ("select", "with", "values", "explain")
-_COMMENTS: Final = re.compile(r"/\*.*?\*/|--[^\n]*", re.DOTALL)
+_COMMENTS: Final = re.compile(r"""('(?:[^']|'')*'|"(?:[^"]|"")*")|/\*.*?\*/|--[^\n]*""", re.DOTALL)
+"""Comments; and, as its group, texts and names, in which nothing is one."""
+_TEXTS: Final = re.compile("'(?:[^']|'')*'")
 _RAW: Final = "whole_"
 _BY_NAME: Final = {table.name: table for table in GOLD_TABLES}
 _FACTS: Final = {table.name: table for table in TABLES}
@@ -32,11 +34,11 @@ NAMES: Final = (*_BY_NAME, *(table.name for table in TABLES))
 
 def sql_answer(reading: Reading, query: str) -> tuple[pl.DataFrame, str]:
     """(rows, the first table the query names). Raises ConfigError for what is not a reading."""
-    text = _COMMENTS.sub(" ", query).strip()
-    words = text.split(None, 1)
-    if not words or words[0].lower() not in READING_VERBS or ";" in text.rstrip("; \n"):
+    text = _COMMENTS.sub(lambda found: found[1] or " ", query).strip().rstrip("; \n")
+    words, bare = text.split(None, 1), _TEXTS.sub("''", text)
+    if not words or words[0].lower() not in READING_VERBS or ";" in bare:
         raise ConfigError("query", query, "one SELECT")
-    named = [name for name in NAMES if re.search(rf"\b{name}\b", text)]
+    named = [name for name in NAMES if re.search(rf"\b{name}\b", bare)]
     opened = {name: reading.tables.at(name, reading.moment) for name in named}
     present = {name: table for name, table in opened.items() if table is not None}
     missing = [name for name in named if name not in present]
@@ -52,7 +54,7 @@ def sql_answer(reading: Reading, query: str) -> tuple[pl.DataFrame, str]:
             seen = _seen(reading.moment, name)
             source = with_declared(table, _RAW + name, _columns(name))
             asked.execute(f"CREATE VIEW {name} AS SELECT * FROM {source} WHERE {seen}")  # noqa: S608
-        found = pa.table(asked.execute(text.rstrip("; \n")).read_all())
+        found = pa.table(asked.execute(text).read_all())
     except Exception as error:
         # delta-rs's reader raises a bare Exception for what goes wrong while rows are read.
         raise ConfigError(
