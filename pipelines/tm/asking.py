@@ -276,7 +276,10 @@ def slots_asked(by: str | None, asked: Asked, reading: Reading) -> int | None:
         end = asked.until or reading.moment.whole.newest  # The same slots of all clusters.
         if asked.since is None or end is None or not _has_slots(reading, asked.since):
             return None
-        return span_for(end - asked.since)
+        span_s = span_for(end - asked.since)
+        known = end - (asked.known_from or asked.since)
+        # In less than two slots none may be whole, and only what is over has a row.
+        return span_s if span_s is not None and known >= timedelta(seconds=2 * span_s) else None
     if by not in (BY_ROW, *SPANS):
         raise ConfigError("by", by, f"one of {', '.join((BY_ROW, *SPANS))}")
     return SPANS.get(by)
